@@ -1,0 +1,109 @@
+"""Will the agent work with these rights, at this hub?
+
+In: both clusters. Out: sentences, one for each thing that is lacking; none when all is well.
+Never changes anything. What is lacking does not stop the rest: it shows in /readyz and in the log.
+"""
+
+from __future__ import annotations
+
+from fairlead.api.kubernetes import ENDPOINT_SLICES, EVENTS, LEASES, NAMESPACES, NODES, SERVICES
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.meta import Resource
+from fairlead.api.names import API_VERSION
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.errors import FairleadError, Forbidden, NotFound
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.preflight import AccessNeed, check_access
+
+_READ = ("list", "watch")
+_LEASE = ("get", "create", "update")
+
+
+def member_needs(*, system_namespace: str) -> list[AccessNeed]:
+    """Return the rights that the agent needs in the member."""
+    return [
+        *_needs(SERVICES, "", *_READ, "patch"),
+        AccessNeed("patch", SERVICES, "", "status"),
+        *_needs(ENDPOINT_SLICES, "", *_READ),
+        *_needs(NODES, "", *_READ),
+        *_needs(NAMESPACES, "", "get"),
+        *_needs(EVENTS, "", "create", "patch"),
+        *_needs(LEASES, system_namespace, *_LEASE),
+    ]
+
+
+def hub_needs(*, namespace: str) -> list[AccessNeed]:
+    """Return the rights that the agent needs at the hub: in the tenant's namespace, and to read the classes."""
+    # Server-side apply of an object that is not there yet needs both patch and create.
+    owned = (*_READ, "create", "patch", "delete")
+    return [
+        *_needs(TCP_LOAD_BALANCERS, namespace, *owned),
+        *_needs(ENDPOINT_SLICES, namespace, *owned),
+        *_needs(LEASES, namespace, "get", "create", "patch"),
+        *_needs(LOAD_BALANCER_CLASSES, "", *_READ),
+    ]
+
+
+async def find_problems(
+    *, member: Cluster, hub: Cluster, hub_namespace: str, system_namespace: str, tenant: str
+) -> list[str]:
+    """Look at both sides; one that cannot be asked is a problem with the sentence of its error."""
+    problems = await _access(member, member_needs(system_namespace=system_namespace))
+    found, served = await _served(hub)
+    problems += found
+    problems += await _namespace(hub, hub_namespace, tenant)
+    if served:
+        problems += await _access(hub, hub_needs(namespace=hub_namespace))
+    return list(dict.fromkeys(problems))
+
+
+async def find_system_namespace(member: Cluster, *, preferred: str) -> str:
+    """Return where the agents of this member meet to agree who leads.
+
+    Raises:
+        FairleadError: the member cannot be asked.
+    """
+    try:
+        await member.get(NAMESPACES, "", preferred)
+    except (NotFound, Forbidden):
+        return "kube-system"
+    return preferred
+
+
+def _needs(resource: Resource, namespace: str, *verbs: str) -> list[AccessNeed]:
+    return [AccessNeed(verb, resource, namespace) for verb in verbs]
+
+
+async def _access(cluster: Cluster, needs: list[AccessNeed]) -> list[str]:
+    try:
+        return await check_access(cluster, needs)
+    except FairleadError as error:
+        return [error.sentence]
+
+
+async def _served(hub: Cluster) -> tuple[list[str], bool]:
+    try:
+        await hub.raw("GET", f"/apis/{API_VERSION}")
+    except NotFound:
+        sentence = (
+            f"{hub.name} does not serve {API_VERSION}: is it the hub? Its administrator installs the kinds with "
+            "`fairlead crds | kubectl apply -f -`."
+        )
+        return [sentence], False
+    except FairleadError as error:
+        return [error.sentence], False
+    return [], True
+
+
+async def _namespace(hub: Cluster, namespace: str, tenant: str) -> list[str]:
+    try:
+        await hub.get(NAMESPACES, "", namespace)
+    except NotFound:
+        return [
+            f"Namespace {namespace} does not exist at {hub.name}: has Tenant {tenant} been made there, "
+            "and is the name right?"
+        ]
+    except FairleadError:
+        # Reading it is a courtesy that an administrator may not have granted; the other checks say the rest.
+        return []
+    return []

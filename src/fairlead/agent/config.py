@@ -1,0 +1,83 @@
+"""What is the agent told when it starts?
+
+In: the command line, through whoever builds ``AgentConfig``. Out: frozen settings, checked.
+Never reads files or the environment.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead.agent.export import NodeOrPod
+from fairlead.agent.nodes import NodeAddressType
+from fairlead.agent.ownership import CloudLoadBalancer
+from fairlead.api.names import SYSTEM_NAMESPACE, TENANT_NAMESPACE_PREFIX
+from fairlead.errors import BadConfiguration
+
+
+class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of one agent. A kubeconfig of None is the default one, or the service account of the pod.
+
+    ``hub_namespace`` empty: that of the hub kubeconfig's context, else tenant-<tenant>. ``status_listen`` empty: no
+    status page. Times are in seconds: how often the heartbeat is renewed, and from what age on a cache is not
+    believed to be current (a server sends something about once a minute).
+    """
+
+    tenant: str
+    member_kubeconfig: str | None = None
+    member_context: str | None = None
+    hub_kubeconfig: str | None = None
+    hub_context: str | None = None
+    hub_namespace: str = ""
+    region: str = ""
+    cloud_load_balancer: CloudLoadBalancer = "absent"
+    target: NodeOrPod = "Node"
+    node_address_type: NodeAddressType = "InternalIP"
+    status_listen: str = "127.0.0.1:9091"
+    workers: int = 16
+    identity: str = ""
+    system_namespace: str = SYSTEM_NAMESPACE
+    heartbeat_s: float = 10.0
+    lease_s: float = 15.0
+    fresh_s: float = 120.0
+    preflight_retry_s: float = 15.0
+
+    def check(self) -> None:
+        """Refuse what cannot work.
+
+        Raises:
+            BadConfiguration: names the setting and what it may be.
+        """
+        if not self.tenant:
+            raise BadConfiguration("The agent needs the name of its tenant at the hub (--tenant).")
+        allowed = {
+            "cloud_load_balancer": ("present", "absent"),
+            "target": ("Node", "Pod"),
+            "node_address_type": ("InternalIP", "ExternalIP"),
+        }
+        for name, values in allowed.items():
+            value = getattr(self, name)
+            if value not in values:
+                flag = "--" + name.replace("_", "-")
+                raise BadConfiguration(f"{flag} is {value!r}: it must be {' or '.join(values)}.")
+        if self.workers < 1:
+            raise BadConfiguration(f"--workers is {self.workers}: it must be at least 1.")
+        if self.status_listen:
+            self.status_address()
+
+    def status_address(self) -> tuple[str, int]:
+        """Return host and port of the status page.
+
+        Raises:
+            BadConfiguration: it is not host:port.
+        """
+        host, colon, port = self.status_listen.rpartition(":")
+        if not colon or not port.isdecimal() or int(port) > 65535:
+            sentence = f"--status-listen is {self.status_listen!r}: it must be <address>:<port>."
+            raise BadConfiguration(sentence)
+        return host.strip("[]") or "127.0.0.1", int(port)
+
+    def namespace_at_hub(self, of_context: str) -> str:
+        """Return the tenant's namespace; a context that names none has ``default``, which is never a tenant's."""
+        named = "" if of_context == "default" else of_context
+        return self.hub_namespace or named or TENANT_NAMESPACE_PREFIX + self.tenant

@@ -1,0 +1,122 @@
+"""How does the hub know that this member is heard from, and that it is still the same member?
+
+In: whether the member's caches are current. Out: a Lease in the tenant's namespace, renewed only while they are: what
+the hub then calls Stale or Lost is the truth about what it serves, not about this process.
+Never renews for a member that it cannot see, or for a tenant that belongs to another cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC
+
+import structlog
+
+from fairlead import __version__
+from fairlead.api.kubernetes import LEASES, NAMESPACES, Lease
+from fairlead.api.meta import KubeObject
+from fairlead.api.names import AGENT_LEASE, GROUP, LABEL_MANAGED_BY, LABEL_TENANT, MANAGED_BY, MANAGER_AGENT
+from fairlead.api.naming import label_value
+from fairlead.errors import FairleadError, NotFound
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.lease import Heartbeat
+from fairlead.runtime.clock import Clock
+
+ANNOTATION_REGION = f"{GROUP}/region"
+ANNOTATION_VERSION = f"{GROUP}/version"
+ANNOTATION_LAST_SYNC = f"{GROUP}/last-sync"
+ANNOTATION_MEMBER_UID = f"{GROUP}/member-uid"
+
+
+async def read_member_uid(member: Cluster) -> str:
+    """Return what stands for the identity of a cluster: the uid of its kube-system namespace; empty without one.
+
+    Raises:
+        FairleadError: it cannot be read.
+    """
+    try:
+        namespace: KubeObject = await member.get(NAMESPACES, "", "kube-system")
+    except NotFound:
+        return ""
+    return namespace.metadata.uid
+
+
+async def tenant_is_taken(hub: Cluster, *, namespace: str, tenant: str, member_uid: str) -> str:
+    """Return why this member may not write to the tenant's namespace; empty when it may.
+
+    An agent with the kubeconfig of the wrong member would find none of the tenant's Services there, and remove all
+    its load balancers.
+
+    Raises:
+        FairleadError: the lease cannot be read.
+    """
+    try:
+        lease: Lease = await hub.get(LEASES, namespace, AGENT_LEASE)
+    except NotFound:
+        return ""
+    recorded = lease.annotation(ANNOTATION_MEMBER_UID)
+    if not recorded or not member_uid or recorded == member_uid:
+        return ""
+    return (
+        f"Tenant {tenant} at the hub belongs to another cluster: the uid of its kube-system namespace is {recorded}, "
+        f"here it is {member_uid}. Nothing is written. Give each member its own tenant; if this cluster has replaced "
+        f"the other one, delete the Lease {namespace}/{AGENT_LEASE} at the hub."
+    )
+
+
+class MemberHeartbeat:
+    """The sign of life of one member."""
+
+    def __init__(
+        self,
+        *,
+        hub: Cluster,
+        namespace: str,
+        tenant: str,
+        region: str,
+        identity: str,
+        member_uid: str,
+        interval_s: float,
+        is_fresh: Callable[[], bool],
+        clock: Clock,
+    ) -> None:
+        self._interval_s = interval_s
+        self._is_fresh = is_fresh
+        self._clock = clock
+        self._region = region
+        self._member_uid = member_uid
+        self.problem = ""
+        self._beat = Heartbeat(
+            hub,
+            namespace=namespace,
+            name=AGENT_LEASE,
+            identity=identity,
+            interval_s=interval_s,
+            annotations=self._annotations,
+            labels={LABEL_MANAGED_BY: MANAGED_BY, LABEL_TENANT: label_value(tenant)},
+            manager=MANAGER_AGENT,
+            clock=clock,
+        )
+        self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.agent.heartbeat")
+
+    async def run(self) -> None:
+        """Beat until cancelled, except while the member cannot be seen."""
+        while True:
+            if self._is_fresh():
+                try:
+                    await self._beat.beat()
+                    self.problem = ""
+                except FairleadError as error:
+                    if self.problem != error.sentence:
+                        self._log.warning("no heartbeat", sentence=error.sentence, detail=error.detail)
+                    self.problem = error.sentence
+            await self._clock.sleep(self._interval_s)
+
+    def _annotations(self) -> Mapping[str, str]:
+        now = self._clock.now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        found = {ANNOTATION_VERSION: __version__, ANNOTATION_LAST_SYNC: now}
+        if self._region:
+            found[ANNOTATION_REGION] = self._region
+        if self._member_uid:
+            found[ANNOTATION_MEMBER_UID] = self._member_uid
+        return found

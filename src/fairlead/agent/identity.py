@@ -1,0 +1,94 @@
+"""Which hub objects are ours, and which Service is each of them for?
+
+In: the tenant's name; the metadata of a hub object. Out: the labels that say whose it is, and the way back.
+Never takes an object for ours because of its name alone, or because of its labels alone: both must agree, so that
+an object made by hand with labels copied from ours is never changed or removed.
+"""
+
+from __future__ import annotations
+
+from fairlead.api.meta import KubeObject
+from fairlead.api.names import (
+    LABEL_LOAD_BALANCER,
+    LABEL_MANAGED_BY,
+    LABEL_NODES,
+    LABEL_ORIGIN_KIND,
+    LABEL_ORIGIN_NAME,
+    LABEL_ORIGIN_NAMESPACE,
+    LABEL_SLICE_MANAGED_BY,
+    LABEL_TENANT,
+    MANAGED_BY,
+    SLICE_MANAGED_BY,
+)
+from fairlead.api.naming import fit, hub_name, label_value
+
+#: (namespace, name) of a Service in the member: the key of all work.
+ServiceKey = tuple[str, str]
+
+_NAME_LIMIT = 253
+_NODES_SLICE_PREFIX = "fairlead-nodes-"
+
+
+def origin_labels(key: ServiceKey, *, tenant: str) -> dict[str, str]:
+    """Return the labels of everything that we make for one Service."""
+    return {
+        LABEL_MANAGED_BY: MANAGED_BY,
+        LABEL_TENANT: label_value(tenant),
+        LABEL_ORIGIN_KIND: "Service",
+        LABEL_ORIGIN_NAMESPACE: key[0],
+        LABEL_ORIGIN_NAME: key[1],
+    }
+
+
+def slice_labels(key: ServiceKey, *, tenant: str) -> dict[str, str]:
+    """Return the labels of an EndpointSlice of one Service."""
+    return {
+        **origin_labels(key, tenant=tenant),
+        LABEL_SLICE_MANAGED_BY: SLICE_MANAGED_BY,
+        LABEL_LOAD_BALANCER: label_value(hub_name(*key)),
+    }
+
+
+def nodes_slice_labels(*, tenant: str) -> dict[str, str]:
+    """Return the labels of an EndpointSlice that holds the member's nodes."""
+    return {
+        LABEL_MANAGED_BY: MANAGED_BY,
+        LABEL_TENANT: label_value(tenant),
+        LABEL_SLICE_MANAGED_BY: SLICE_MANAGED_BY,
+        LABEL_NODES: "true",
+    }
+
+
+def slice_name(key: ServiceKey, role: str, rest: str) -> str:
+    """Name a slice ``<namespace>.<service>.<role>.<rest>``; the role keeps mirrored and made-up ones apart."""
+    return fit(f"{hub_name(*key)}.{role}.{rest}", limit=_NAME_LIMIT, identity=(*key, role, rest))
+
+
+def nodes_slice_name(index: int) -> str:
+    """Name one of the slices that hold the member's nodes."""
+    return f"{_NODES_SLICE_PREFIX}{index}"
+
+
+def nodes_slice_index(hub_object: KubeObject, *, tenant: str) -> int | None:
+    """Return which of our nodes slices this is; None when it is not one."""
+    number = hub_object.metadata.name.removeprefix(_NODES_SLICE_PREFIX)
+    ours = _made_by_us(hub_object, tenant) and hub_object.label(LABEL_NODES) == "true"
+    if not ours or not number.isdecimal() or hub_object.metadata.name != nodes_slice_name(int(number)):
+        return None
+    return int(number)
+
+
+def origin_of(hub_object: KubeObject, *, tenant: str) -> ServiceKey | None:
+    """Return the Service that a TCPLoadBalancer or slice of ours is for; None when it is not ours."""
+    key = (hub_object.label(LABEL_ORIGIN_NAMESPACE), hub_object.label(LABEL_ORIGIN_NAME))
+    if not all(key) or not _made_by_us(hub_object, tenant) or hub_object.label(LABEL_ORIGIN_KIND) != "Service":
+        return None
+    name = hub_object.metadata.name
+    if LABEL_LOAD_BALANCER not in (hub_object.metadata.labels or {}):
+        return key if name == hub_name(*key) else None
+    # A slice's name may have been cut in the middle to fit; its head still names the Service (127 characters at most).
+    return key if name.startswith(f"{hub_name(*key)}.") else None
+
+
+def _made_by_us(hub_object: KubeObject, tenant: str) -> bool:
+    return hub_object.label(LABEL_MANAGED_BY) == MANAGED_BY and hub_object.label(LABEL_TENANT) == label_value(tenant)

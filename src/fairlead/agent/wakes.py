@@ -1,0 +1,106 @@
+"""Which keys does a change wake?
+
+In: changes of the caches of both sides. Out: keys in queues; what to do about a key is read from the caches later.
+Never: looks at what has changed further than to know whose it is.
+"""
+
+from __future__ import annotations
+
+from fairlead.agent.identity import ServiceKey, origin_of
+from fairlead.agent.node_exporter import NODES_KEY
+from fairlead.agent.sources import MemberService, Sources, service_of_slice
+from fairlead.api.kubernetes import EndpointSlice, Node
+from fairlead.api.loadbalancerclass import LoadBalancerClass
+from fairlead.api.names import LABEL_NODES
+from fairlead.api.tcploadbalancer import TCPLoadBalancer
+from fairlead.runtime.queue import KeyedQueue
+
+
+class Wakes:
+    """Connects caches to queues; made once, before the caches run."""
+
+    def __init__(
+        self,
+        *,
+        sources: Sources,
+        tenant: str,
+        exports: KeyedQueue[ServiceKey],
+        feedbacks: KeyedQueue[ServiceKey],
+        nodes: KeyedQueue[str],
+    ) -> None:
+        self._sources = sources
+        self._tenant = tenant
+        self._exports = exports
+        self._feedbacks = feedbacks
+        self._nodes = nodes
+        sources.services.on_change(self._service)
+        sources.slices.on_change(self._slice)
+        sources.nodes.on_change(self._node)
+        sources.load_balancers.on_change(self._load_balancer)
+        sources.hub_slices.on_change(self._hub_slice)
+        sources.classes.on_change(self._class)
+
+    def wake_all(self) -> None:
+        """Wake everything: what exists in the member, and what we have at the hub without it existing any more."""
+        keys = {one.key for one in self._sources.services.values()}
+        for one in (*self._sources.load_balancers.values(), *self._sources.hub_slices.values()):
+            origin = origin_of(one, tenant=self._tenant)
+            if origin is not None:
+                keys.add(origin)
+        self._nodes.add(NODES_KEY)
+        for key in keys:
+            self._exports.add(key)
+            self._feedbacks.add(key)
+
+    def wake_local(self) -> None:
+        """Wake the Services whose export lists nodes."""
+        for one in self._sources.services.values():
+            if one.spec.external_traffic_policy == "Local":
+                self._exports.add(one.key)
+
+    def _service(self, old: MemberService | None, new: MemberService | None) -> None:
+        one = new or old
+        if one is not None:
+            self._exports.add(one.key)
+            self._feedbacks.add(one.key)
+
+    def _slice(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
+        for one in (old, new):
+            key = service_of_slice(one) if one is not None else None
+            if key is not None:
+                self._exports.add(key)
+
+    def _node(self, old: Node | None, new: Node | None) -> None:
+        if old is None or new is None or not _same_node(old, new):
+            self._nodes.add(NODES_KEY)
+
+    def _load_balancer(self, old: TCPLoadBalancer | None, new: TCPLoadBalancer | None) -> None:
+        one = new or old
+        if one is None:
+            return
+        # By name, not by label: an object that is not ours may stand in the way of one that is.
+        namespace, _, name = one.metadata.name.partition(".")
+        for key in {(namespace, name), origin_of(one, tenant=self._tenant) or (namespace, name)}:
+            self._exports.add(key)
+            self._feedbacks.add(key)
+
+    def _hub_slice(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
+        for one in (old, new):
+            if one is None:
+                continue
+            key = origin_of(one, tenant=self._tenant)
+            if key is not None:
+                self._exports.add(key)
+            elif one.label(LABEL_NODES):
+                self._nodes.add(NODES_KEY)
+
+    def _class(self, old: LoadBalancerClass | None, new: LoadBalancerClass | None) -> None:
+        if old is None or new is None or old.spec.targets != new.spec.targets:
+            for one in self._sources.services.values():
+                self._exports.add(one.key)
+
+
+def _same_node(old: Node, new: Node) -> bool:
+    """Say whether a change of a node can matter: its heartbeats do not."""
+    same_meta = old.metadata.labels == new.metadata.labels and old.deleting == new.deleting
+    return same_meta and old.spec == new.spec and old.status == new.status

@@ -1,0 +1,157 @@
+"""CustomResourceDefinitions made from the wire types, so that type and schema cannot drift apart.
+
+In: a Resource whose type is a struct with ``spec`` and perhaps ``status``. Out: a CRD as a JSON object with a
+structural schema. Docstrings become descriptions, ``msgspec.Meta`` becomes validation.
+Source: https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import msgspec
+
+from fairlead.api.meta import JSONObject, KubeObject, Resource
+
+_KEPT = frozenset(
+    {
+        "type", "properties", "items", "required", "description", "enum", "pattern", "minimum", "maximum",
+        "minLength", "maxLength", "minItems", "maxItems", "additionalProperties", "default",
+    }
+)  # fmt: skip
+
+
+class Column(msgspec.Struct, frozen=True):
+    """One printer column of ``kubectl get``; priority 1 shows only with ``-o wide``."""
+
+    name: str
+    json_path: str
+    type: str = "string"
+    priority: int = 0
+    description: str = ""
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """One CEL rule on ``spec``."""
+
+    rule: str
+    message: str
+    field_path: str = ""
+
+
+def build_crd(
+    resource: Resource,
+    *,
+    short_names: Sequence[str],
+    columns: Sequence[Column],
+    rules: Sequence[Rule] = (),
+) -> JSONObject:
+    """Build the CRD of ``resource``."""
+    schema = structural_schema(resource.type)
+    if rules:
+        schema["properties"]["spec"]["x-kubernetes-validations"] = [_rule(rule) for rule in rules]
+    version: JSONObject = {
+        "name": resource.version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "additionalPrinterColumns": [_column(column) for column in columns],
+    }
+    if "status" in schema["properties"]:
+        version["subresources"] = {"status": {}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": resource.full_name},
+        "spec": {
+            "group": resource.group,
+            "scope": "Namespaced" if resource.namespaced else "Cluster",
+            "names": {
+                "plural": resource.plural,
+                "singular": resource.kind.lower(),
+                "kind": resource.kind,
+                "listKind": f"{resource.kind}List",
+                "shortNames": list(short_names),
+                "categories": ["fairlead"],
+            },
+            "versions": [version],
+        },
+    }
+
+
+def structural_schema(wire_type: type[KubeObject]) -> JSONObject:
+    """Return the structural schema of one kind."""
+    (root,), components = msgspec.json.schema_components([wire_type])
+    schema = _inline(root, components)
+    description = schema.get("description", "")
+    properties: JSONObject = {
+        "apiVersion": {"type": "string"},
+        "kind": {"type": "string"},
+        "metadata": {"type": "object"},
+    }
+    for part in ("spec", "status"):
+        if part in schema["properties"]:
+            properties[part] = schema["properties"][part]
+            properties[part].pop("default", None)
+    return {"type": "object", "description": description, "required": ["spec"], "properties": properties}
+
+
+def _inline(node: JSONObject, components: JSONObject) -> JSONObject:
+    """Resolve references and unions with null: structural schemas have neither."""
+    if "$ref" in node:
+        # What stands beside a reference is the field's own word and wins over the type's.
+        beside = {key: value for key, value in node.items() if key != "$ref"}
+        node = {**components[node["$ref"].rsplit("/", 1)[1]], **beside}
+    if "anyOf" in node:
+        options = [option for option in node["anyOf"] if option != {"type": "null"}]
+        beside = {key: value for key, value in node.items() if key != "anyOf"}
+        node = {**options[0], **beside}
+        if "$ref" in node:
+            return _inline(node, components)
+    out: JSONObject = {key: value for key, value in node.items() if key in _KEPT or key.startswith("x-kubernetes-")}
+    if "enum" in out and "type" not in out:
+        out["type"] = "string"
+    if _is_idle_default(out):
+        out.pop("default", None)
+    if "properties" in out:
+        children = cast("dict[str, JSONObject]", out["properties"])
+        out["properties"] = {name: _inline(child, components) for name, child in children.items()}
+    if isinstance(out.get("items"), dict):
+        out["items"] = _inline(cast("JSONObject", out["items"]), components)
+        _require_keys(out["items"], out.get("x-kubernetes-list-map-keys", ()))
+    if isinstance(out.get("additionalProperties"), dict):
+        out["additionalProperties"] = _inline(cast("JSONObject", out["additionalProperties"]), components)
+    if not out.get("required", True):
+        del out["required"]
+    if "description" in out:
+        out["description"] = " ".join(str(out["description"]).split())
+    return out
+
+
+def _require_keys(item: JSONObject, keys: Sequence[str]) -> None:
+    """Make the keys of a list-map required, as a structural schema demands of keys that have no default."""
+    missing = [key for key in keys if "default" not in item["properties"][key]]
+    if missing:
+        item["required"] = sorted({*item.get("required", ()), *missing})
+
+
+def _is_idle_default(node: JSONObject) -> bool:
+    """Say whether a default only repeats that the field is absent, and so would be noise in every object."""
+    return "default" in node and (node["default"] in ("", 0, None, False) or isinstance(node["default"], dict | list))
+
+
+def _column(column: Column) -> dict[str, Any]:
+    out: JSONObject = {"name": column.name, "type": column.type, "jsonPath": column.json_path}
+    if column.priority:
+        out["priority"] = column.priority
+    if column.description:
+        out["description"] = column.description
+    return out
+
+
+def _rule(rule: Rule) -> JSONObject:
+    out: JSONObject = {"rule": rule.rule, "message": rule.message}
+    if rule.field_path:
+        out["fieldPath"] = rule.field_path
+    return out

@@ -1,0 +1,248 @@
+"""The Kubernetes kinds that we read, reduced to the fields that we read.
+
+Source: https://kubernetes.io/docs/reference/kubernetes-api/
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead.api.meta import KubeObject, Resource, Wire, WireCondition
+
+
+class ServicePort(Wire, frozen=True, gc=False):
+    """One port of a Service. ``target_port`` is a number or the name of a container port."""
+
+    port: int
+    name: str = ""
+    protocol: str = "TCP"
+    node_port: int = 0
+    target_port: int | str | None = None
+    app_protocol: str | None = None
+
+
+class ClientIPConfig(Wire, frozen=True, gc=False):
+    """How long session affinity lasts, in seconds."""
+
+    timeout_seconds: int | None = None
+
+
+class SessionAffinityConfig(Wire, frozen=True, gc=False):
+    """The parameters of session affinity."""
+
+    client_ip: ClientIPConfig | None = msgspec.field(default=None, name="clientIP")
+
+
+class ServiceSpec(Wire, frozen=True, gc=False):
+    """What the user asks for."""
+
+    type: str = "ClusterIP"
+    ports: list[ServicePort] | None = None
+    selector: dict[str, str] | None = None
+    cluster_ip: str = msgspec.field(default="", name="clusterIP")
+    load_balancer_class: str | None = None
+    load_balancer_ip: str = msgspec.field(default="", name="loadBalancerIP")
+    load_balancer_source_ranges: list[str] | None = None
+    external_traffic_policy: str = ""
+    session_affinity: str = "None"
+    session_affinity_config: SessionAffinityConfig | None = None
+    allocate_load_balancer_node_ports: bool | None = None
+    health_check_node_port: int = 0
+    external_name: str = ""
+    ip_families: list[str] | None = None
+
+
+class PortStatus(Wire, frozen=True, gc=False):
+    """What became of one port of a load balancer."""
+
+    port: int = 0
+    protocol: str = "TCP"
+    error: str | None = None
+
+
+class Ingress(Wire, frozen=True, gc=False):
+    """One address of a load balancer."""
+
+    ip: str = ""
+    hostname: str = ""
+    ip_mode: str | None = None
+    ports: list[PortStatus] | None = None
+
+    @property
+    def address(self) -> str:
+        """Return the IP address or host name."""
+        return self.ip or self.hostname
+
+
+class LoadBalancerStatus(Wire, frozen=True, gc=False):
+    """The addresses of a load balancer."""
+
+    ingress: list[Ingress] | None = None
+
+
+class ServiceStatus(Wire, frozen=True, gc=False):
+    """What a load balancer implementation answered."""
+
+    load_balancer: LoadBalancerStatus = LoadBalancerStatus()
+    conditions: list[WireCondition] | None = None
+
+
+class Service(KubeObject, frozen=True, gc=False):
+    """A v1 Service."""
+
+    spec: ServiceSpec = ServiceSpec()
+    status: ServiceStatus = ServiceStatus()
+
+
+class NodeAddress(Wire, frozen=True, gc=False):
+    """One address of a node: InternalIP, ExternalIP or Hostname."""
+
+    type: str = ""
+    address: str = ""
+
+
+class Taint(Wire, frozen=True, gc=False):
+    """A taint of a node."""
+
+    key: str = ""
+    effect: str = ""
+
+
+class NodeSpec(Wire, frozen=True, gc=False):
+    """What is asked of a node."""
+
+    unschedulable: bool = False
+    taints: list[Taint] | None = None
+
+
+class NodeStatus(Wire, frozen=True, gc=False):
+    """How a node is."""
+
+    addresses: list[NodeAddress] | None = None
+    conditions: list[WireCondition] | None = None
+
+
+class Node(KubeObject, frozen=True, gc=False):
+    """A v1 Node."""
+
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class EndpointConditions(Wire, frozen=True, gc=False):
+    """How an endpoint is; ``ready`` unset means ready."""
+
+    ready: bool | None = None
+    serving: bool | None = None
+    terminating: bool | None = None
+
+
+class ObjectReference(Wire, frozen=True, gc=False):
+    """A pointer to another object."""
+
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class Endpoint(Wire, frozen=True, gc=False):
+    """One endpoint; several ``addresses`` are the same endpoint, and consumers use the first."""
+
+    addresses: list[str] | None = None
+    conditions: EndpointConditions | None = None
+    node_name: str | None = None
+    zone: str | None = None
+    hostname: str | None = None
+
+
+class EndpointPort(Wire, frozen=True, gc=False):
+    """One port of a slice, matched to a Service port by ``name``."""
+
+    name: str | None = None
+    port: int | None = None
+    protocol: str | None = None
+    app_protocol: str | None = None
+
+
+class EndpointSlice(KubeObject, frozen=True, gc=False):
+    """A discovery.k8s.io/v1 EndpointSlice; both lists may be null."""
+
+    address_type: str = "IPv4"
+    endpoints: list[Endpoint] | None = None
+    ports: list[EndpointPort] | None = None
+
+
+class LeaseSpec(Wire, frozen=True, gc=False):
+    """Who holds a lease, and since when (RFC 3339 with microseconds)."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(KubeObject, frozen=True, gc=False):
+    """A coordination.k8s.io/v1 Lease."""
+
+    spec: LeaseSpec = LeaseSpec()
+
+
+class Namespace(KubeObject, frozen=True, gc=False):
+    """A v1 Namespace."""
+
+
+class Secret(KubeObject, frozen=True, gc=False):
+    """A v1 Secret; values are base64."""
+
+    data: dict[str, str] | None = None
+
+
+class DeploymentStatus(Wire, frozen=True, gc=False):
+    """How far a Deployment has come."""
+
+    replicas: int = 0
+    ready_replicas: int = 0
+    available_replicas: int = 0
+
+
+class Deployment(KubeObject, frozen=True, gc=False):
+    """An apps/v1 Deployment."""
+
+    status: DeploymentStatus = DeploymentStatus()
+
+
+class CustomResourceDefinition(KubeObject, frozen=True, gc=False):
+    """An apiextensions.k8s.io/v1 CustomResourceDefinition: only whether it is there."""
+
+    class Status(Wire, frozen=True, gc=False):
+        """Whether it is served."""
+
+        conditions: list[WireCondition] | None = None
+
+    status: Status = Status()
+
+
+SERVICES = Resource("", "v1", "Service", "services", True, Service)
+NODES = Resource("", "v1", "Node", "nodes", False, Node)
+NAMESPACES = Resource("", "v1", "Namespace", "namespaces", False, Namespace)
+SECRETS = Resource("", "v1", "Secret", "secrets", True, Secret)
+CONFIG_MAPS = Resource("", "v1", "ConfigMap", "configmaps", True, KubeObject)
+SERVICE_ACCOUNTS = Resource("", "v1", "ServiceAccount", "serviceaccounts", True, KubeObject)
+EVENTS = Resource("", "v1", "Event", "events", True, KubeObject)
+ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", True, EndpointSlice)
+LEASES = Resource("coordination.k8s.io", "v1", "Lease", "leases", True, Lease)
+DEPLOYMENTS = Resource("apps", "v1", "Deployment", "deployments", True, Deployment)
+POD_DISRUPTION_BUDGETS = Resource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", True, KubeObject)
+NETWORK_POLICIES = Resource("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", True, KubeObject)
+ROLES = Resource("rbac.authorization.k8s.io", "v1", "Role", "roles", True, KubeObject)
+ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", True, KubeObject)
+CRDS = Resource(
+    "apiextensions.k8s.io",
+    "v1",
+    "CustomResourceDefinition",
+    "customresourcedefinitions",
+    False,
+    CustomResourceDefinition,
+)

@@ -1,0 +1,107 @@
+"""What every Kubernetes object has: metadata, and how a kind is addressed.
+
+Null is a value that real API servers send for empty lists and maps: read those fields through ``or ()``.
+Source: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/object-meta/
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+JSONObject = dict[str, Any]
+
+
+class Wire(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """The base of all wire types. ``gc=False`` is safe: decoded objects cannot form cycles."""
+
+
+class OwnerReference(Wire, frozen=True, gc=False):
+    """Whose dependent an object is."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+
+
+class ObjectMeta(Wire, frozen=True, gc=False):
+    """The parts of metadata that we read; managedFields are left out on purpose."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    finalizers: list[str] | None = None
+    owner_references: list[OwnerReference] | None = None
+
+
+class KubeObject(Wire, frozen=True, gc=False):
+    """Any object: enough to key it, and the base of the typed ones."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Return (namespace, name); the namespace of a cluster-scoped object is empty."""
+        return (self.metadata.namespace, self.metadata.name)
+
+    def label(self, key: str, default: str = "") -> str:
+        """Return one label's value."""
+        return (self.metadata.labels or {}).get(key, default)
+
+    def annotation(self, key: str, default: str = "") -> str:
+        """Return one annotation's value."""
+        return (self.metadata.annotations or {}).get(key, default)
+
+    @property
+    def deleting(self) -> bool:
+        """Say whether deletion has begun (finalizers may still hold it)."""
+        return self.metadata.deletion_timestamp is not None
+
+
+class WireCondition(Wire, frozen=True, gc=False):
+    """A condition as it stands in a status."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    observed_generation: int = 0
+    last_transition_time: str | None = None
+
+
+class Resource(msgspec.Struct, frozen=True):
+    """How a kind is addressed, and the type its objects decode to."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool
+    type: type[KubeObject]
+
+    @property
+    def api_version(self) -> str:
+        """Return the ``apiVersion`` of its objects."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def full_name(self) -> str:
+        """Return ``plural.group``, as RBAC and error messages write it."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """Return the URL path of the collection, an object or a subresource of an object."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        middle = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
+        tail = f"/{name}" if name else ""
+        return f"{root}{middle}/{self.plural}{tail}" + (f"/{subresource}" if subresource else "")

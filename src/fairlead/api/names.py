@@ -1,0 +1,68 @@
+"""Every label, annotation, finalizer, field manager and well-known name that Fairlead reads or writes."""
+
+from __future__ import annotations
+
+GROUP = "fairlead.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+# --- what a user writes on a Service ---------------------------------------------------------------------------
+#: ``kubelb`` or ``fairlead``: take action for this Service although its type or cluster would not ask for it.
+ANNOTATION_SERVICE_CLASS = "kubernetes.io/service.class"
+SERVICE_CLASS_VALUES = frozenset({"kubelb", "fairlead"})
+#: ``v1`` or ``v2``: send the PROXY protocol header to the targets.
+ANNOTATION_PROXY_PROTOCOL = "fairlead.dev/proxy-protocol"
+#: ``Node`` or ``Pod``: which targets, for this Service only.
+ANNOTATION_TARGET = "fairlead.dev/target"
+#: An address that the user would like to have; ``spec.loadBalancerIP`` does the same.
+ANNOTATION_REQUESTED_ADDRESS = "fairlead.dev/address-request"
+#: A Service's ``loadBalancerClass`` is ours when it starts with this; the rest is the LoadBalancerClass's name.
+LOAD_BALANCER_CLASS_PREFIX = "fairlead.dev/"
+
+# --- what we write on a user's Service -------------------------------------------------------------------------
+#: The address, where ``status.loadBalancer`` is not ours to write (NodePort, or a cloud's own load balancer).
+ANNOTATION_ADDRESS = "fairlead.dev/address"
+
+# --- what we write on our own objects --------------------------------------------------------------------------
+LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGED_BY = "fairlead"
+#: EndpointSlices of ours carry this so that no controller of the cluster takes them for its own.
+LABEL_SLICE_MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
+SLICE_MANAGED_BY = "fairlead.dev"
+#: The TCPLoadBalancer that an EndpointSlice belongs to, as ``label_value`` of its name.
+LABEL_LOAD_BALANCER = "fairlead.dev/load-balancer"
+#: On an EndpointSlice: it holds the addresses of a member's nodes, for all load balancers of that member.
+LABEL_NODES = "fairlead.dev/nodes"
+LABEL_TENANT = "fairlead.dev/tenant"
+LABEL_ORIGIN_NAMESPACE = "fairlead.dev/origin-namespace"
+LABEL_ORIGIN_NAME = "fairlead.dev/origin-name"
+LABEL_ORIGIN_KIND = "fairlead.dev/origin-kind"
+ANNOTATION_ORIGIN = "fairlead.dev/origin"
+#: On a nodes EndpointSlice: why its endpoints are older than the member's truth, in one sentence.
+ANNOTATION_STALE = "fairlead.dev/stale"
+#: On a TCPLoadBalancer: freeze everything but what is already programmed. Any value but "false".
+ANNOTATION_PAUSED = "fairlead.dev/paused"
+
+FINALIZER_CLEANUP = "fairlead.dev/cleanup"
+
+# --- who writes -----------------------------------------------------------------------------------------------
+MANAGER_AGENT = "fairlead-agent"
+MANAGER_HUB = "fairlead-hub"
+MANAGER_CLI = "fairlead-cli"
+
+# --- where things are -----------------------------------------------------------------------------------------
+SYSTEM_NAMESPACE = "fairlead-system"
+HUB_LEASE = "fairlead-hub"
+#: In the tenant's namespace at the hub; renewed by the agent as long as it is alive and its caches are synced.
+AGENT_LEASE = "fairlead-agent"
+#: In the member; so that two agents of one member never write at the same time.
+AGENT_LEADER_LEASE = "fairlead-agent-leader"
+AGENT_SERVICE_ACCOUNT = "fairlead-agent"
+TENANT_NAMESPACE_PREFIX = "tenant-"
+#: The class of a load balancer that names none; the hub creates it when it is missing.
+DEFAULT_CLASS = "envoy"
+
+# --- Kubernetes' own ------------------------------------------------------------------------------------------
+LABEL_SERVICE_NAME = "kubernetes.io/service-name"
+LABEL_EXCLUDE_NODE = "node.kubernetes.io/exclude-from-external-load-balancers"
+TAINT_TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"

@@ -1,0 +1,36 @@
+"""How names are made from names without ever colliding: pure, deterministic, the same on every replica."""
+
+from __future__ import annotations
+
+import hashlib
+
+_LABEL_VALUE_MAX = 63
+
+
+def short_hash(*parts: str, size_bytes: int = 5) -> str:
+    """Hash ``parts`` to lower-case hex, unambiguous about where one part ends and the next begins."""
+    digest = hashlib.blake2b(digest_size=size_bytes)
+    for part in parts:
+        raw = part.encode()
+        digest.update(len(raw).to_bytes(4, "big"))
+        digest.update(raw)
+    return digest.hexdigest()
+
+
+def fit(name: str, *, limit: int = _LABEL_VALUE_MAX, identity: tuple[str, ...] = ()) -> str:
+    """Return ``name`` when it is short enough, else its head with a hash of the whole ``identity``."""
+    if len(name) <= limit:
+        return name
+    suffix = short_hash(*(identity or (name,)), size_bytes=8)
+    head = name[: limit - len(suffix) - 1].rstrip("-._")
+    return f"{head}-{suffix}"
+
+
+def hub_name(namespace: str, name: str) -> str:
+    """Name a hub object after its origin; neither part can hold a dot, so no two origins share a name."""
+    return f"{namespace}.{name}"
+
+
+def label_value(name: str) -> str:
+    """Return the label value that stands for an object's name, which may be longer than labels may be."""
+    return fit(name)

@@ -1,0 +1,109 @@
+"""TCPLoadBalancer: one L4 load balancer asked for by a member (TCP and UDP, whatever its name says)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from fairlead.api.kubernetes import LoadBalancerStatus
+from fairlead.api.meta import KubeObject, Resource, Wire, WireCondition
+from fairlead.api.names import DEFAULT_CLASS, GROUP, VERSION
+
+Port = Annotated[int, Meta(ge=1, le=65535)]
+ProtocolName = Literal["TCP", "UDP"]
+TargetType = Literal["Node", "Pod", "Address"]
+
+
+class LoadBalancerPort(Wire, frozen=True, gc=False):
+    """One open port. For Node targets, nodePort is where the nodes take its traffic."""
+
+    port: Port
+    name: Annotated[str, Meta(max_length=63)] = ""
+    protocol: ProtocolName = "TCP"
+    node_port: Annotated[int, Meta(ge=0, le=65535)] = 0
+
+
+class Origin(Wire, frozen=True, gc=False):
+    """The user's object in the member that this load balancer is for."""
+
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class TCPLoadBalancerSpec(Wire, frozen=True, gc=False):
+    """What the member asks for.
+
+    Targets are EndpointSlices in the same namespace labelled fairlead.dev/load-balancer (Pod, Address), or the
+    member's nodes at each port's nodePort (Node).
+    """
+
+    ports: Annotated[
+        list[LoadBalancerPort],
+        Meta(
+            min_length=1,
+            max_length=256,
+            extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["port", "protocol"]},
+        ),
+    ]
+    class_name: Annotated[str, Meta(max_length=253)] = DEFAULT_CLASS
+    targets: TargetType = "Node"
+    external_traffic_policy: Literal["Cluster", "Local"] = "Cluster"
+    session_affinity: Literal["None", "ClientIP"] = "None"
+    load_balancer_source_ranges: Annotated[
+        list[Annotated[str, Meta(max_length=43)]],
+        Meta(max_length=256, extra_json_schema={"x-kubernetes-list-type": "atomic"}),
+    ] = msgspec.field(default_factory=list[str])
+    proxy_protocol: Literal["", "v1", "v2"] = ""
+    address: Annotated[str, Meta(max_length=253)] = ""
+    origin: Origin = Origin()
+
+
+class ProxyPort(Wire, frozen=True, gc=False):
+    """The port on the shared proxies that stands for one port of this load balancer."""
+
+    port: Port
+    protocol: ProtocolName
+    proxy_port: Port
+
+
+class Allocation(Wire, frozen=True, gc=False):
+    """What was given to this load balancer and stays its own: recorded before anything is programmed."""
+
+    address: str = ""
+    ports: Annotated[
+        list[ProxyPort],
+        Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["port", "protocol"]}),
+    ] = msgspec.field(default_factory=list[ProxyPort])
+
+
+class TCPLoadBalancerStatus(Wire, frozen=True, gc=False):
+    """What became of it.
+
+    address is the first of loadBalancer.ingress, targets is ready/total. accepted is the version of spec that is
+    served: when spec is refused, the last one that was not.
+    """
+
+    address: str = ""
+    targets: str = ""
+    load_balancer: LoadBalancerStatus = LoadBalancerStatus()
+    allocation: Allocation = Allocation()
+    accepted: TCPLoadBalancerSpec | None = None
+    observed_generation: int = 0
+    conditions: Annotated[
+        list[WireCondition] | None,
+        Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
+    ] = None
+
+
+class TCPLoadBalancer(KubeObject, frozen=True, gc=False):
+    """One L4 load balancer asked for by a member cluster."""
+
+    spec: TCPLoadBalancerSpec = TCPLoadBalancerSpec(ports=[])
+    status: TCPLoadBalancerStatus = TCPLoadBalancerStatus()
+
+
+TCP_LOAD_BALANCERS = Resource(GROUP, VERSION, "TCPLoadBalancer", "tcploadbalancers", True, TCPLoadBalancer)

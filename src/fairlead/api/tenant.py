@@ -1,0 +1,61 @@
+"""Tenant: one member cluster at the hub."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from fairlead.api.meta import KubeObject, Resource, Wire, WireCondition
+from fairlead.api.names import GROUP, TENANT_NAMESPACE_PREFIX, VERSION
+
+TenantState = Literal["", "Pending", "Engaged", "Stale", "Lost"]
+
+
+class TenantSpec(Wire, frozen=True, gc=False):
+    """What a member may do and where it is.
+
+    namespace defaults to tenant-<name>. maxLoadBalancers 0 means no limit. targetRanges are the only addresses that
+    its load balancers may send traffic to; when empty, all but loopback, link-local and multicast ones.
+    drainWhenLost takes its targets out of service once it has been lost that long, such as "10m"; by default
+    the last known state is served for ever.
+    """
+
+    namespace: Annotated[str, Meta(max_length=63)] = ""
+    region: Annotated[str, Meta(max_length=63)] = ""
+    domain: Annotated[str, Meta(max_length=253)] = ""
+    max_load_balancers: Annotated[int, Meta(ge=0)] = 0
+    target_ranges: Annotated[
+        list[Annotated[str, Meta(max_length=43)]],
+        Meta(max_length=64, extra_json_schema={"x-kubernetes-list-type": "atomic"}),
+    ] = msgspec.field(default_factory=list[str])
+    drain_when_lost: Annotated[str, Meta(pattern=r"^([0-9]+(s|m|h))?$", max_length=16)] = ""
+
+
+class TenantStatus(Wire, frozen=True, gc=False):
+    """How its agent is: Engaged (heard from), Stale (silent for a while), Lost (silent for long), Pending (never)."""
+
+    namespace: str = ""
+    state: TenantState = ""
+    last_sync_time: str | None = None
+    observed_generation: int = 0
+    conditions: Annotated[
+        list[WireCondition] | None,
+        Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
+    ] = None
+
+
+class Tenant(KubeObject, frozen=True, gc=False):
+    """One member cluster at the hub."""
+
+    spec: TenantSpec = TenantSpec()
+    status: TenantStatus = TenantStatus()
+
+    @property
+    def namespace(self) -> str:
+        """Return the namespace at the hub that holds everything of this member."""
+        return self.spec.namespace or TENANT_NAMESPACE_PREFIX + self.metadata.name
+
+
+TENANTS = Resource(GROUP, VERSION, "Tenant", "tenants", False, Tenant)

@@ -1,0 +1,1 @@
+"""Who is asking, and may they? Tokens, service accounts and RBAC."""

@@ -1,0 +1,44 @@
+"""May this identity write this role or binding? Nobody can give away what they do not hold.
+
+In: a role or binding about to be stored, and its writer. Raises 403. Exempt are ``system:masters`` and who holds the verbs
+``escalate`` (roles) or ``bind`` (bindings). Source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/
+"""
+
+from __future__ import annotations
+
+from fairlead.apiserver.auth.identity import User
+from fairlead.apiserver.auth.rbac import Ask, Authorizer, rules_of
+from fairlead.apiserver.failure import forbidden, not_found
+from fairlead.apiserver.kinds.builtin import RBAC
+from fairlead.apiserver.kinds.kind import Kind
+from fairlead.apiserver.objects import Obj, encode, meta
+
+
+def check_escalation(authorizer: Authorizer, user: User, kind: Kind, obj: Obj, old: Obj | None) -> None:
+    """Raise 403 when storing ``obj`` would give out more than ``user`` holds."""
+    if kind.group != RBAC or user.is_master:
+        return
+    namespace, name = str(meta(obj).get("namespace") or ""), str(meta(obj).get("name") or "")
+    if kind.plural in {"roles", "clusterroles"}:
+        if old is not None and old.get("rules") == obj.get("rules"):
+            return
+        rules = rules_of(obj)
+        exempt = Ask("escalate", RBAC, kind.plural, namespace=namespace, name=name)
+    else:
+        if old is not None and (old.get("subjects"), old.get("roleRef")) == (obj.get("subjects"), obj.get("roleRef")):
+            return
+        ref = obj["roleRef"]
+        plural = "clusterroles" if ref.get("kind") == "ClusterRole" else "roles"
+        exempt = Ask("bind", RBAC, plural, namespace=namespace, name=str(ref.get("name")))
+        found = authorizer.role_rules(ref, namespace)
+        if found is None:
+            if authorizer.allows(user, exempt):
+                return
+            raise not_found(plural, RBAC, str(ref.get("name")))
+        rules = found
+    if authorizer.allows(user, exempt):
+        return
+    if lacking := authorizer.covers(user, rules, namespace):
+        listed = "\n".join(encode(rule.to_obj()).decode() for rule in lacking)
+        why = f"user {user.name!r} (groups={list(user.groups)}) is attempting to grant RBAC permissions not currently held:\n"
+        raise forbidden(kind.plural, kind.group, name, why + listed)

@@ -1,0 +1,156 @@
+"""May this identity do this? RBAC over the stored roles and bindings.
+
+In: a user and what is asked. Out: yes or no, and the rules that a user holds. ``system:masters`` may do everything.
+Rules are kept per user and namespace until any role or binding changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+from fairlead.apiserver.auth.identity import User
+from fairlead.apiserver.kinds.builtin import RBAC
+from fairlead.apiserver.objects import Obj, items
+from fairlead.apiserver.store.entry import Entry
+from fairlead.apiserver.store.store import Store
+
+BUCKETS = tuple(f"{plural}.{RBAC}" for plural in ("roles", "rolebindings", "clusterroles", "clusterrolebindings"))
+ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS = BUCKETS
+
+
+class Ask(NamedTuple):
+    """What a request wants: a resource, or with ``path`` a URL that is none."""
+
+    verb: str
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+
+    @property
+    def full_resource(self) -> str:
+        """Return ``services/status`` or ``services``."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One PolicyRule."""
+
+    verbs: tuple[str, ...]
+    groups: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    urls: tuple[str, ...] = ()
+
+    def allows(self, ask: Ask) -> bool:
+        """Say whether this rule grants ``ask``."""
+        if "*" not in self.verbs and ask.verb not in self.verbs:
+            return False
+        if ask.path:
+            return any(url == ask.path or (url.endswith("*") and ask.path.startswith(url[:-1])) for url in self.urls)
+        if "*" not in self.groups and ask.group not in self.groups:
+            return False
+        wanted = {"*", ask.full_resource} | ({f"*/{ask.subresource}"} if ask.subresource else set())
+        return bool(wanted.intersection(self.resources)) and (not self.names or ask.name in self.names)
+
+    def to_obj(self) -> Obj:
+        """Return the rule as a review prints it."""
+        if self.urls:
+            return {"verbs": list(self.verbs), "nonResourceURLs": list(self.urls)}
+        shown: Obj = {"verbs": list(self.verbs), "apiGroups": list(self.groups), "resources": list(self.resources)}
+        return shown | ({"resourceNames": list(self.names)} if self.names else {})
+
+
+EVERYTHING = (Rule(("*",), ("*",), ("*",)), Rule(("*",), urls=("*",)))
+
+
+def rules_of(role: Obj) -> list[Rule]:
+    """Return the rules of a Role or ClusterRole."""
+
+    def texts(rule: Obj, field: str) -> tuple[str, ...]:
+        return tuple(cast("list[str]", rule.get(field) or ()))
+
+    return [
+        Rule(
+            texts(rule, "verbs"),
+            texts(rule, "apiGroups"),
+            texts(rule, "resources"),
+            texts(rule, "resourceNames"),
+            texts(rule, "nonResourceURLs"),
+        )
+        for rule in items(role, "rules")
+    ]
+
+
+class Authorizer:
+    """Decides by the roles in the store; the store calls ``observe``."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._held: dict[tuple[str, tuple[str, ...], str], list[Rule]] = {}
+
+    def observe(self, bucket: str, _before: Entry | None, _after: Entry | None) -> None:
+        """Follow a change of the store."""
+        if bucket in BUCKETS:
+            self._held.clear()
+
+    def allows(self, user: User, ask: Ask) -> bool:
+        """Say whether ``user`` may do ``ask``."""
+        if user.is_master:
+            return True
+        if any(rule.allows(ask) for rule in self.rules(user, "")):
+            return True
+        return bool(ask.namespace) and any(rule.allows(ask) for rule in self.rules(user, ask.namespace))
+
+    def rules(self, user: User, namespace: str) -> list[Rule]:
+        """Return what ``user`` holds: by ClusterRoleBindings, or with a namespace by its RoleBindings."""
+        if user.is_master:
+            return list(EVERYTHING)
+        key = (user.name, user.groups, namespace)
+        found = self._held.get(key)
+        if found is None:
+            bucket = self._store.bucket(ROLE_BINDINGS if namespace else CLUSTER_ROLE_BINDINGS)
+            found = []
+            for entry in bucket.in_order(namespace):
+                binding = entry.obj()
+                if any(_is(user, subject) for subject in items(binding, "subjects")):
+                    found += self.role_rules(binding["roleRef"], namespace) or []
+            self._held[key] = found
+        return found
+
+    def role_rules(self, ref: Obj, namespace: str) -> list[Rule] | None:
+        """Return the rules of the role that a binding names, or None when there is no such role."""
+        if ref.get("kind") == "ClusterRole":
+            entry = self._store.bucket(CLUSTER_ROLES).get("", str(ref.get("name")))
+        else:
+            entry = self._store.bucket(ROLES).get(namespace, str(ref.get("name")))
+        return None if entry is None else rules_of(entry.obj())
+
+    def covers(self, user: User, rules: list[Rule], namespace: str) -> list[Rule]:
+        """Return those of ``rules`` that ``user`` does not hold in ``namespace``."""
+        held = self.rules(user, "") + (self.rules(user, namespace) if namespace else [])
+        return [rule for rule in rules if not all(any(own.allows(ask) for own in held) for ask in _asks(rule))]
+
+
+def _is(user: User, subject: Any) -> bool:
+    kind, name = subject.get("kind"), subject.get("name")
+    if kind == "User":
+        return name == user.name
+    if kind == "Group":
+        return name in user.groups
+    return user.name == f"system:serviceaccount:{subject.get('namespace')}:{name}"
+
+
+def _asks(rule: Rule) -> list[Ask]:
+    """Break a rule down into single questions; ``*`` is covered only by ``*``."""
+    asks = [Ask(verb, path=url) for verb in rule.verbs for url in rule.urls]
+    for verb in rule.verbs:
+        for group in rule.groups:
+            for resource in rule.resources:
+                name, _, sub = resource.partition("/")
+                asks += [Ask(verb, group, name, sub, name=object_name) for object_name in rule.names or ("",)]
+    return asks

@@ -1,0 +1,1 @@
+"""What does the server do by itself? Collects garbage, empties namespaces, fills in tokens."""

@@ -1,0 +1,202 @@
+"""What must go because something else is gone? Owner references, terminating namespaces, deleted CRDs.
+
+Level-triggered: a change only says what to look at again; what happens depends on what is in the store then. At start
+everything is looked at once, so nothing is missed while the server was down. Works in small steps, so that requests never wait long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import cast
+
+from fairlead.apiserver.auth.accounts import Accounts
+from fairlead.apiserver.background.owners import Owners
+from fairlead.apiserver.failure import ApiFailure
+from fairlead.apiserver.kinds.catalog import Catalog
+from fairlead.apiserver.kinds.core import SA_NAME, SA_TOKEN_TYPE
+from fairlead.apiserver.kinds.crd import BUCKET as CRDS
+from fairlead.apiserver.kinds.crd import CLEANUP
+from fairlead.apiserver.kinds.kind import Kind
+from fairlead.apiserver.objects import Obj, items, look, meta
+from fairlead.apiserver.registry.context import Context, DeleteOptions
+from fairlead.apiserver.registry.deletion import FOREGROUND, Deletion
+from fairlead.apiserver.store.entry import Entry, Key
+from fairlead.apiserver.store.store import Store
+
+RETRY_S, BATCH = 1.0, 50
+Item = tuple[str, Key]
+
+
+class Collector:
+    """One task that keeps looking until nothing is left to do; the store calls ``observe``."""
+
+    def __init__(
+        self, store: Store, catalog: Catalog, *, owners: Owners, deletion: Deletion, accounts: Accounts
+    ) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._owners = owners
+        self._deletion = deletion
+        self._accounts = accounts
+        self._queue: deque[Item] = deque()
+        self._queued: set[Item] = set()
+        self._wake = asyncio.Event()
+        self._context = Context()
+
+    def observe(self, bucket: str, before: Entry | None, after: Entry | None) -> None:
+        """Note what a change may concern."""
+        if after is not None and (after.owners or after.deleting or bucket == "secrets"):
+            self._note((bucket, after.key))
+        entry = after or before
+        if entry is None:
+            return
+        if bucket == "serviceaccounts" and before is None:
+            for secret in self._store.bucket("secrets").in_order(entry.namespace):
+                self._note(("secrets", secret.key))
+        if after is None:
+            self._note_survivors(bucket, entry)
+
+    def _note_survivors(self, bucket: str, gone: Entry) -> None:
+        for other, entry in self._owners.dependents(gone.uid):
+            self._note((other, entry.key))
+        for uid in gone.owners:
+            if (found := self._owners.find(uid)) is not None and found[1].deleting:
+                self._note((found[0], found[1].key))
+        if gone.namespace and (space := self._store.bucket("namespaces").get("", gone.namespace)) is not None:
+            if space.deleting:
+                self._note(("namespaces", space.key))
+        crd = self._store.bucket(CRDS).get("", bucket)
+        if crd is not None and crd.deleting:
+            self._note((CRDS, crd.key))
+
+    def _note(self, item: Item) -> None:
+        if item not in self._queued:
+            self._queued.add(item)
+            self._queue.append(item)
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Work until cancelled; a write that fails (disk full) is tried again later."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            done = 0
+            while self._queue:
+                item = self._queue.popleft()
+                self._queued.discard(item)
+                try:
+                    self._look_at(*item)
+                except ApiFailure:
+                    self._note(item)
+                    await asyncio.sleep(RETRY_S)
+                done += 1
+                if done % BATCH == 0:
+                    await asyncio.sleep(0)
+
+    def _look_at(self, bucket: str, key: Key) -> None:
+        entry = self._store.bucket(bucket).entries.get(key)
+        kind = self._catalog.by_bucket(bucket)
+        if entry is None or kind is None:
+            return
+        if bucket == "secrets":
+            self._fill_token(entry)
+        if entry.owners:
+            self._check_owners(kind, entry)
+        if entry.deleting and bucket == "namespaces":
+            self._empty_namespace(entry)
+        elif entry.deleting and bucket == CRDS:
+            self._empty_crd(entry)
+        if entry.deleting:
+            self._finish_foreground(kind, entry.key)
+
+    def _fill_token(self, entry: Entry) -> None:
+        secret = entry.obj()
+        if secret.get("type") != SA_TOKEN_TYPE or not look(secret, "metadata", "annotations", SA_NAME):
+            return
+        before = dict(cast("Obj", secret.get("data") or {}))
+        self._accounts.fill_secret(secret)
+        if secret.get("data") and secret["data"] != before:
+            self._store.put("secrets", secret)
+
+    def _check_owners(self, kind: Kind, entry: Entry) -> None:
+        """Delete an object whose owners are all gone; drop references to the gone ones when some are left."""
+        obj = entry.obj()
+        references = cast("list[Obj]", items(obj, "metadata", "ownerReferences"))
+        left = [ref for ref in references if self._exists(ref, entry)]
+        if not left:
+            self._deletion.delete(kind, entry, self._context, DeleteOptions())
+        elif len(left) < len(references):
+            meta(obj)["ownerReferences"] = left
+            self._store.put(kind.bucket, obj)
+        elif any(self._foreground(ref) for ref in left) and all(self._foreground(ref) for ref in left):
+            if not entry.deleting:
+                self._deletion.delete(kind, entry, self._context, DeleteOptions(propagation="Foreground"))
+
+    def _exists(self, reference: Obj, entry: Entry) -> bool:
+        if self._catalog.by_kind(str(reference.get("apiVersion")), str(reference.get("kind"))) is None:
+            return True  # a kind that we do not serve: nobody can say that the owner is gone
+        found = self._owners.find(str(reference.get("uid")))
+        return found is not None and found[1].namespace in {"", entry.namespace}
+
+    def _foreground(self, reference: Obj) -> bool:
+        found = self._owners.find(str(reference.get("uid")))
+        return found is not None and found[1].deleting and FOREGROUND in items(found[1].obj(), "metadata", "finalizers")
+
+    def _finish_foreground(self, kind: Kind, key: Key) -> None:
+        entry = self._store.bucket(kind.bucket).entries.get(key)
+        if entry is None or FOREGROUND not in items(obj := entry.obj(), "metadata", "finalizers"):
+            return
+        waiting = False
+        for bucket, dependent in self._owners.dependents(entry.uid):
+            references = items(dependent.obj(), "metadata", "ownerReferences")
+            waiting |= any(ref.get("uid") == entry.uid and ref.get("blockOwnerDeletion") for ref in references)
+            if not dependent.deleting:
+                self._note((bucket, dependent.key))
+        if not waiting:
+            self._drop_finalizer(kind, obj, FOREGROUND)
+
+    def _drop_finalizer(self, kind: Kind, obj: Obj, finalizer: str) -> None:
+        kept = [name for name in items(obj, "metadata", "finalizers") if name != finalizer]
+        if kept:
+            meta(obj)["finalizers"] = kept
+            self._store.put(kind.bucket, obj)
+        else:
+            meta(obj).pop("finalizers", None)
+            self._store.delete(kind.bucket, obj)
+
+    def _empty_namespace(self, entry: Entry) -> None:
+        left = 0
+        for bucket in self._store.buckets():
+            kind = self._catalog.by_bucket(bucket.name)
+            if kind is None or not kind.namespaced:
+                continue
+            for content in bucket.in_order(entry.name):
+                if not content.deleting:
+                    self._deletion.delete(kind, content, self._context, DeleteOptions())
+            left += len(bucket.in_order(entry.name))
+        obj = entry.obj()
+        if left or not look(obj, "spec", "finalizers"):
+            return
+        obj["spec"] = {}
+        if meta(obj).get("finalizers"):
+            self._store.put("namespaces", obj)
+        else:
+            self._store.delete("namespaces", obj)
+
+    def _empty_crd(self, entry: Entry) -> None:
+        obj = entry.obj()
+        if CLEANUP not in items(obj, "metadata", "finalizers"):
+            return
+        kinds = self._catalog.of_crd(entry.name)
+        bucket = self._store.bucket(entry.name)
+        for content in list(bucket):
+            if kinds and not content.deleting:
+                self._deletion.delete(kinds[0], content, self._context, DeleteOptions())
+        if not len(bucket):
+            self._store_without_cleanup(obj)
+
+    def _store_without_cleanup(self, obj: Obj) -> None:
+        kind = self._catalog.by_bucket(CRDS)
+        if kind is not None:
+            self._drop_finalizer(kind, obj, CLEANUP)

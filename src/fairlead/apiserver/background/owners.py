@@ -1,0 +1,48 @@
+"""Who owns what, and what exists? Two indexes over the store, kept by its changes."""
+
+from __future__ import annotations
+
+from fairlead.apiserver.store.entry import Entry, Key
+from fairlead.apiserver.store.store import Store
+
+
+class Owners:
+    """UIDs that exist, and the objects that name each UID as an owner; the store calls ``observe``."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._alive: dict[str, tuple[str, Key]] = {}
+        self._dependents: dict[str, set[tuple[str, Key]]] = {}
+
+    def observe(self, bucket: str, before: Entry | None, after: Entry | None) -> None:
+        """Follow a change of the store."""
+        for uid in before.owners if before else ():
+            held = self._dependents.get(uid)
+            if held is not None and before is not None:
+                held.discard((bucket, before.key))
+                if not held:
+                    del self._dependents[uid]
+        if after is None:
+            if before is not None:
+                self._alive.pop(before.uid, None)
+            return
+        self._alive[after.uid] = (bucket, after.key)
+        for uid in after.owners:
+            self._dependents.setdefault(uid, set()).add((bucket, after.key))
+
+    def find(self, uid: str) -> tuple[str, Entry] | None:
+        """Return the (bucket, entry) with ``uid``, or None."""
+        place = self._alive.get(uid)
+        if place is None:
+            return None
+        entry = self._store.bucket(place[0]).entries.get(place[1])
+        return None if entry is None else (place[0], entry)
+
+    def dependents(self, uid: str) -> list[tuple[str, Entry]]:
+        """List the (bucket, entry) that name ``uid`` as an owner, in a stable order."""
+        found: list[tuple[str, Entry]] = []
+        for bucket, key in sorted(self._dependents.get(uid, ())):
+            entry = self._store.bucket(bucket).entries.get(key)
+            if entry is not None:
+                found.append((bucket, entry))
+        return found

@@ -1,0 +1,1 @@
+"""How do requests reach the registry, and answers the clients? Everything that knows HTTP."""

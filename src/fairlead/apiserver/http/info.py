@@ -1,0 +1,62 @@
+"""What does a URL ask for? Resource, name, namespace and verb.
+
+In: method, path and query. Out: ``RequestInfo``. Knows no kinds: whether the resource exists is decided later.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from multidict import MultiMapping
+
+_VERBS = {"POST": "create", "GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_TRUE = {"1", "t", "true", "T", "TRUE", "True"}
+
+
+class RequestInfo(NamedTuple):
+    """A parsed URL; ``resource`` is empty when the path is not one of resources."""
+
+    verb: str
+    path: str
+    group: str = ""
+    version: str = ""
+    namespace: str = ""
+    resource: str = ""
+    name: str = ""
+    subresource: str = ""
+
+
+def truth(query: MultiMapping[str], name: str) -> bool:
+    """Read a boolean parameter."""
+    return query.get(name, "") in _TRUE
+
+
+def parse(method: str, path: str, query: MultiMapping[str]) -> RequestInfo:
+    """Parse a request line."""
+    verb = _VERBS.get(method, method.lower())
+    parts = path.strip("/").split("/")
+    if parts[0] == "api" and len(parts) > 2:
+        group, version, rest = "", parts[1], parts[2:]
+    elif parts[0] == "apis" and len(parts) > 3:
+        group, version, rest = parts[1], parts[2], parts[3:]
+    else:
+        return RequestInfo(verb, path)
+    legacy_watch = rest[0] == "watch" and len(rest) > 1
+    if legacy_watch:
+        rest = rest[1:]
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) > 1:
+        namespace = rest[1]
+        if len(rest) > 2 and rest[2] not in {"status", "finalize"}:
+            rest = rest[2:]
+    resource, name, subresource = (*rest, "", "", "")[:3]
+    if resource == "namespaces":
+        namespace = ""
+    if verb == "get" and not subresource:
+        if legacy_watch or truth(query, "watch"):
+            verb = "watch"
+        elif not name:
+            verb = "list"
+    elif verb == "delete" and not name:
+        verb = "deletecollection"
+    return RequestInfo(verb, path, group, version, namespace, resource, name, subresource)

@@ -1,0 +1,83 @@
+"""Which parameters did the client send? Reads query and headers into what the registry understands."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from fairlead.apiserver.auth.identity import User
+from fairlead.apiserver.failure import ApiFailure, Cause, bad_request, invalid, unsupported
+from fairlead.apiserver.http.info import RequestInfo, truth
+from fairlead.apiserver.kinds.kind import Kind
+from fairlead.apiserver.objects import Obj, look
+from fairlead.apiserver.registry.context import Context, DeleteOptions
+from fairlead.apiserver.selectors import Selection, parse_fields, parse_labels
+
+_PROPAGATION = {"Background", "Foreground", "Orphan"}
+
+
+def default_manager(user_agent: str) -> str:
+    """Return the field manager of a client that names none: the first word of its user agent."""
+    return (user_agent.partition("/")[0] or "unknown")[:128]
+
+
+def write_context(request: web.BaseRequest, user: User, info: RequestInfo) -> Context:
+    """Read what a write may carry; raises 400 or 422."""
+    query = request.query
+    dry_run = query.getall("dryRun", [])
+    if any(value != "All" for value in dry_run):
+        raise invalid("CreateOptions", "meta.k8s.io", "", [unsupported("dryRun", dry_run[0], ["All"])])
+    validation = query.get("fieldValidation") or "Warn"
+    if validation not in {"Ignore", "Warn", "Strict"}:
+        raise _bad_validation(validation)
+    manager = query.get("fieldManager", "")
+    if len(manager) > 128:
+        message = "Too long: may not be more than 128 bytes"
+        raise invalid("PatchOptions", "meta.k8s.io", "", [Cause("FieldValueTooLong", message, "fieldManager")])
+    return Context(
+        user=user,
+        manager=manager or default_manager(request.headers.get("User-Agent", "")),
+        dry_run=bool(dry_run),
+        field_validation=validation,
+        force=truth(query, "force"),
+        subresource=info.subresource,
+    )
+
+
+def _bad_validation(value: str) -> ApiFailure:
+    cause = unsupported("fieldValidation", value, ["", "Ignore", "Strict", "Warn"])
+    return invalid("CreateOptions", "meta.k8s.io", "", [cause])
+
+
+def selection(request: web.BaseRequest, kind: Kind, info: RequestInfo) -> Selection:
+    """Read the selectors; a name in the URL of a watch is one too."""
+    query = request.query
+    fields = parse_fields(query.get("fieldSelector", ""), kind.selectable)
+    if info.name:
+        fields += parse_fields(f"metadata.name={info.name}", kind.selectable)
+    return Selection(info.namespace, parse_labels(query.get("labelSelector", "")), fields)
+
+
+def delete_options(request: web.BaseRequest, body: Obj) -> DeleteOptions:
+    """Read what a delete may carry, from the body or the query."""
+    propagation = body.get("propagationPolicy") or request.query.get("propagationPolicy") or ""
+    if not propagation:
+        orphan = body.get("orphanDependents") or truth(request.query, "orphanDependents")
+        propagation = "Orphan" if orphan else "Background"
+    if propagation not in _PROPAGATION:
+        cause = unsupported("propagationPolicy", propagation, sorted(_PROPAGATION))
+        raise invalid("DeleteOptions", "meta.k8s.io", "", [cause])
+    return DeleteOptions(
+        uid=str(look(body, "preconditions", "uid") or ""),
+        rv=str(look(body, "preconditions", "resourceVersion") or ""),
+        propagation=str(propagation),
+    )
+
+
+def number(request: web.BaseRequest, name: str) -> int | None:
+    """Read a whole number; raises 400."""
+    text = request.query.get(name, "")
+    if not text:
+        return None
+    if not text.isdigit():
+        raise bad_request(f"{name}: Invalid value: {text!r}: must be a whole number")
+    return int(text)

@@ -1,0 +1,100 @@
+"""What do get and list answer? Whole lists, or pages of one consistent snapshot.
+
+A page with more to come leaves a snapshot of the rest behind; it costs only references. Snapshots are few and forgotten
+after a while, then the client gets 410 and lists again, as on a real server after compaction.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from fairlead.apiserver.failure import ApiFailure, bad_request, expired
+from fairlead.apiserver.http.answers import answer
+from fairlead.apiserver.http.info import RequestInfo
+from fairlead.apiserver.http.options import number, selection
+from fairlead.apiserver.http.shape import shape_of
+from fairlead.apiserver.kinds.kind import Kind
+from fairlead.apiserver.objects import Obj
+from fairlead.apiserver.registry.registry import Registry
+from fairlead.apiserver.store.entry import Entry
+from fairlead.apiserver.store.store import Store
+
+MAX_SNAPSHOTS, SNAPSHOT_TTL_S = 256, 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    rv: int
+    rest: list[Entry]
+    born: float
+
+
+def check_rv(rv: str, store: Store) -> None:
+    """Raise when a list asks for a resourceVersion that does not make sense (400) or is not there yet (504)."""
+    if rv and not rv.isdigit():
+        raise bad_request(f"Invalid value: {rv!r}: strconv.ParseUint: parsing {rv!r}: invalid syntax")
+    if rv and int(rv) > store.rv:
+        message = f"Too large resource version: {rv}, current: {store.rv}"
+        failure = ApiFailure(504, "Timeout", message, retry_after_s=1)
+        failure.details["causes"] = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
+        raise failure
+
+
+class Reads:
+    """Gets and lists of one server."""
+
+    def __init__(self, registry: Registry, now: Callable[[], float]) -> None:
+        self._registry = registry
+        self._now = now
+        self._snapshots: OrderedDict[str, _Snapshot] = OrderedDict()
+
+    def get(self, request: web.BaseRequest, kind: Kind, info: RequestInfo) -> web.Response:
+        """Answer a get."""
+        check_rv(request.query.get("resourceVersion", ""), self._registry.store)
+        entry = self._registry.entry(kind, info.namespace, info.name)
+        return answer(shape_of(request, kind, self._now).one(entry))
+
+    def list(self, request: web.BaseRequest, kind: Kind, info: RequestInfo) -> web.Response:
+        """Answer a list, or one page of it."""
+        store = self._registry.store
+        token, limit = request.query.get("continue", ""), number(request, "limit")
+        if token:
+            snapshot = self._resume(token)
+            rv, entries = snapshot.rv, snapshot.rest
+        else:
+            check_rv(request.query.get("resourceVersion", ""), store)
+            chosen = selection(request, kind, info)
+            rv, entries = store.rv, store.bucket(kind.bucket).in_order(info.namespace)
+            if not chosen.everything:
+                entries = [entry for entry in entries if chosen.matches(entry)]
+        listmeta: Obj = {"resourceVersion": str(rv)}
+        if limit and len(entries) > limit:
+            listmeta["continue"] = self._keep(rv, entries[limit:])
+            listmeta["remainingItemCount"] = len(entries) - limit
+            entries = entries[:limit]
+        return answer(shape_of(request, kind, self._now).list(entries, listmeta))
+
+    def _keep(self, rv: int, rest: list[Entry]) -> str:
+        token = secrets.token_urlsafe(12)
+        self._snapshots[token] = _Snapshot(rv, rest, self._now())
+        while len(self._snapshots) > MAX_SNAPSHOTS:
+            self._snapshots.popitem(last=False)
+        return token
+
+    def _resume(self, token: str) -> _Snapshot:
+        found = self._snapshots.get(token)
+        if found is None or self._now() - found.born > SNAPSHOT_TTL_S:
+            raise expired(
+                "The provided continue parameter is too old to display a consistent list result. "
+                "You must start a new list without the continue parameter."
+            )
+        return found
+
+    def forget(self) -> None:
+        """Forget all snapshots: every continue token is expired from now on."""
+        self._snapshots.clear()

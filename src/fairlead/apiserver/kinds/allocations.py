@@ -1,0 +1,103 @@
+"""Which cluster IPs and node ports are taken? Derived from the stored Services, never stored itself.
+
+In: every change of a Service (the store calls ``observe``). Out: free addresses and ports. A port that was just freed is
+given out last, so that a late client of the old owner does not meet the new one.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import cast
+
+from fairlead.apiserver.failure import Cause, wrong
+from fairlead.apiserver.objects import Obj, items, look
+from fairlead.apiserver.store.entry import Entry, Key
+
+NODE_PORTS = range(30000, 32768)
+CLUSTER_IPS = ipaddress.IPv4Network("10.96.0.0/16")
+
+
+def node_ports(obj: Obj) -> list[tuple[int, str]]:
+    """List the (node port, protocol) that a Service holds."""
+    held = [
+        (port["nodePort"], str(port.get("protocol", "TCP")))
+        for port in cast("list[Obj]", items(obj, "spec", "ports"))
+        if port.get("nodePort")
+    ]
+    if check := look(obj, "spec", "healthCheckNodePort"):
+        held.append((check, "TCP"))
+    return held
+
+
+def cluster_ips(obj: Obj) -> list[str]:
+    """List the cluster IPs that a Service holds."""
+    return [ip for ip in cast("list[str]", items(obj, "spec", "clusterIPs")) if ip and ip != "None"]
+
+
+class Allocations:
+    """Who holds which node port and cluster IP."""
+
+    def __init__(self) -> None:
+        self._ports: dict[int, dict[str, Key]] = {}
+        self._ips: dict[str, Key] = {}
+        self._next_port = 0
+        self._next_ip = 10
+
+    def observe(self, bucket: str, before: Entry | None, after: Entry | None) -> None:
+        """Follow a change of the store."""
+        if bucket != "services":
+            return
+        if before is not None:
+            old = before.obj()
+            for port, protocol in node_ports(old):
+                self._ports.get(port, {}).pop(protocol, None)
+            for ip in cluster_ips(old):
+                self._ips.pop(ip, None)
+        if after is not None:
+            new = after.obj()
+            for port, protocol in node_ports(new):
+                self._ports.setdefault(port, {})[protocol] = after.key
+            for ip in cluster_ips(new):
+                self._ips[ip] = after.key
+
+    def free_port(self, taken: set[int]) -> int | None:
+        """Return a node port that nobody holds and that is not in ``taken``, or None when all are gone."""
+        for step in range(len(NODE_PORTS)):
+            port = NODE_PORTS[(self._next_port + step) % len(NODE_PORTS)]
+            if not self._ports.get(port) and port not in taken:
+                self._next_port += step + 1
+                return port
+        return None
+
+    def free_ip(self) -> str | None:
+        """Return a cluster IP that nobody holds, or None when all are gone."""
+        size = CLUSTER_IPS.num_addresses - 2
+        for step in range(size):
+            ip = str(CLUSTER_IPS[1 + (self._next_ip + step) % size])
+            if ip not in self._ips:
+                self._next_ip += step + 1
+                return ip
+        return None
+
+    def check_port(self, port: int, protocol: str, owner: Key, field: str) -> Cause | None:
+        """Return why ``owner`` may not have ``port``."""
+        if port not in NODE_PORTS:
+            message = f"provided port is not in the valid range. The range of valid ports is {NODE_PORTS[0]}-{NODE_PORTS[-1]}"
+            return wrong(field, port, message)
+        if self._ports.get(port, {}).get(protocol, owner) != owner:
+            return wrong(field, port, "provided port is already allocated")
+        return None
+
+    def check_ip(self, ip: str, owner: Key) -> Cause | None:
+        """Return why ``owner`` may not have ``ip``."""
+        field = "spec.clusterIPs"
+        try:
+            inside = ipaddress.ip_address(ip) in CLUSTER_IPS
+        except ValueError:
+            return wrong("spec.clusterIPs[0]", ip, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")
+        if not inside:
+            message = f"failed to allocate IP {ip}: the provided IP is not in the valid range. "
+            return wrong(field, [ip], message + f"The range of valid IPs is {CLUSTER_IPS}")
+        if self._ips.get(ip, owner) != owner:
+            return wrong(field, [ip], f"failed to allocate IP {ip}: provided IP is already allocated")
+        return None

@@ -1,0 +1,79 @@
+"""Which kinds are served right now? The built-in ones and those of the stored CRDs.
+
+In: every change of a CRD (the store calls ``observe``). Out: lookups by group, version and plural. A change of a CRD is
+served from the next request on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fairlead.apiserver.kinds.crd import BUCKET, kinds_of, version_rank
+from fairlead.apiserver.kinds.kind import Kind
+from fairlead.apiserver.schema.builtin import BuiltinSchemas
+from fairlead.apiserver.store.entry import Entry
+
+
+class Catalog:
+    """All served kinds of one server; ``generation`` grows with every change of them."""
+
+    def __init__(self, builtins: list[Kind], schemas: BuiltinSchemas) -> None:
+        self._schemas = schemas
+        self._builtins = builtins
+        self._custom: dict[str, list[Kind]] = {}
+        self._specs: dict[str, object] = {}
+        self._by_path: dict[tuple[str, str, str], Kind] = {}
+        self.generation = 0
+        self.changed: list[Callable[[str], None]] = []
+        """Called with the name of a CRD whose kinds are no longer what they were."""
+        self._index()
+
+    def observe(self, bucket: str, before: Entry | None, after: Entry | None) -> None:
+        """Follow a change of the store."""
+        entry = after or before
+        if bucket != BUCKET or entry is None:
+            return
+        if after is None:
+            self._custom.pop(entry.name, None)
+            self._specs.pop(entry.name, None)
+        else:
+            crd = after.obj()
+            if self._specs.get(entry.name) == crd["spec"]:
+                return
+            self._specs[entry.name] = crd["spec"]
+            self._custom[entry.name] = kinds_of(crd, self._schemas)
+        self._index()
+        for callback in self.changed:
+            callback(entry.name)
+
+    def _index(self) -> None:
+        self.generation += 1
+        self._by_path = {(kind.group, kind.version, kind.plural): kind for kind in self.all()}
+
+    def all(self) -> list[Kind]:
+        """Return every served kind: built-in ones first, then by CRD name."""
+        return self._builtins + [kind for name in sorted(self._custom) for kind in self._custom[name]]
+
+    def find(self, group: str, version: str, plural: str) -> Kind | None:
+        """Return the kind at a path, or None."""
+        return self._by_path.get((group, version, plural))
+
+    def by_bucket(self, bucket: str) -> Kind | None:
+        """Return the kind in whose form a bucket's objects are stored."""
+        return next((kind for kind in self.all() if kind.bucket == bucket and kind.conversion is None), None)
+
+    def by_kind(self, api_version: str, kind: str) -> Kind | None:
+        """Return the kind that an owner reference names."""
+        return next((found for found in self.all() if found.kind == kind and found.api_version == api_version), None)
+
+    def of_crd(self, name: str) -> list[Kind]:
+        """Return the kinds that a CRD serves."""
+        return self._custom.get(name, [])
+
+    def groups(self) -> dict[str, list[str]]:
+        """Return the versions of every group but the core one, preferred version first."""
+        found: dict[str, set[str]] = {"authentication.k8s.io": {"v1"}, "authorization.k8s.io": {"v1"}}
+        for kind in self.all():
+            if kind.group:
+                found.setdefault(kind.group, set()).add(kind.version)
+        return {group: sorted(versions, key=version_rank) for group, versions in found.items()}

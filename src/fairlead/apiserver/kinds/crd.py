@@ -1,0 +1,208 @@
+"""How does a CustomResourceDefinition become served kinds?
+
+In: a stored CRD. Out: one ``Kind`` per served version, sharing one bucket. Versions are converted by renaming only
+(strategy ``None``); webhooks are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, cast
+
+from fairlead.apiserver.failure import Cause, immutable, missing, unsupported, wrong
+from fairlead.apiserver.kinds.columns import custom_columns
+from fairlead.apiserver.kinds.jsonpath import parse
+from fairlead.apiserver.kinds.kind import Behaviour, Conversion, Kind
+from fairlead.apiserver.kinds.names import DNS_1035, DNS_1035_WORDS, DNS_SUBDOMAIN, SUBDOMAIN_WORDS
+from fairlead.apiserver.objects import Obj, child, clone, items, look, meta, rfc3339
+from fairlead.apiserver.schema.builtin import BuiltinSchemas
+from fairlead.apiserver.schema.rules import Rules
+
+BUCKET = "customresourcedefinitions.apiextensions.k8s.io"
+CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
+_VERSION = re.compile(r"^v[0-9]+((alpha|beta)[0-9]+)?$")
+
+
+def version_rank(version: str) -> tuple[int, int, int, str]:
+    """Return a sort key that puts the most stable, newest version first."""
+    match = re.match(r"^v(\d+)(?:(alpha|beta)(\d+))?$", version)
+    if match is None:
+        return (3, 0, 0, version)
+    stage = {None: 0, "beta": 1, "alpha": 2}[match.group(2)]
+    return (stage, -int(match.group(1)), -int(match.group(3) or 0), version)
+
+
+def kinds_of(crd: Obj, schemas: BuiltinSchemas) -> list[Kind]:
+    """Return the kinds that ``crd`` serves, best version first."""
+    spec, names = child(crd, "spec"), cast("Obj", crd["spec"]["names"])
+    storage = next(str(version["name"]) for version in spec["versions"] if version.get("storage"))
+    found: list[Kind] = []
+    for version in spec["versions"]:
+        if not version.get("served"):
+            continue
+        kind = _kind(spec, names, cast("Obj", version), schemas)
+        if version["name"] != storage:
+            kind.conversion = _renaming(spec["group"], storage, version["name"])
+        found.append(kind)
+    return sorted(found, key=lambda kind: version_rank(kind.version))
+
+
+def _kind(spec: Obj, names: Obj, version: Obj, schemas: BuiltinSchemas) -> Kind:
+    schema = cast("Obj", look(version, "schema", "openAPIV3Schema") or {"x-kubernetes-preserve-unknown-fields": True})
+    node = schemas.compile(schema)
+    node.properties = {
+        **node.properties,
+        "apiVersion": schemas.compile({"type": "string"}),
+        "kind": schemas.compile({"type": "string"}),
+        "metadata": schemas.object_meta,
+    }
+    fields = {str(item["jsonPath"]).lstrip(".") for item in items(version, "selectableFields")}
+    return Kind(
+        group=spec["group"],
+        version=version["name"],
+        plural=names["plural"],
+        kind=names["kind"],
+        node=node,
+        namespaced=spec["scope"] == "Namespaced",
+        singular=names.get("singular", ""),
+        list_kind=names.get("listKind", ""),
+        short_names=tuple(names.get("shortNames") or ()),
+        categories=tuple(names.get("categories") or ()),
+        has_status=look(version, "subresources", "status") is not None,
+        built_in=False,
+        generation=True,
+        schema=schema,
+        columns=custom_columns(cast("list[Obj]", items(version, "additionalPrinterColumns"))),
+        selectable=frozenset({"metadata.name", "metadata.namespace"} | fields),
+    )
+
+
+def _renaming(group: str, storage: str, version: str) -> Conversion:
+    return Conversion(
+        to_storage=lambda obj: obj | {"apiVersion": f"{group}/{storage}"},
+        from_storage=lambda obj: obj | {"apiVersion": f"{group}/{version}"},
+    )
+
+
+class CrdBehaviour(Behaviour):
+    """CustomResourceDefinitions."""
+
+    def __init__(self, schemas: BuiltinSchemas, rules: Rules, now: Any) -> None:
+        self._schemas = schemas
+        self._rules = rules
+        self._now = now
+
+    def default(self, obj: Obj) -> None:
+        """Fill in names and conversion."""
+        names = child(child(obj, "spec"), "names")
+        if names.get("kind"):
+            if not names.get("singular"):
+                names["singular"] = str(names["kind"]).lower()
+            if not names.get("listKind"):
+                names["listKind"] = f"{names['kind']}List"
+        child(obj["spec"], "conversion").setdefault("strategy", "None")
+
+    def on_create(self, obj: Obj) -> None:
+        """Clean up the instances before the definition goes."""
+        finalizers = meta(obj).setdefault("finalizers", [])
+        if CLEANUP not in finalizers:
+            finalizers.append(CLEANUP)
+        obj.pop("status", None)
+
+    def allocate(self, new: Obj, old: Obj | None) -> None:
+        """Accept the names and establish the definition."""
+        spec, status = child(new, "spec"), child(new, "status")
+        status["acceptedNames"] = clone(spec["names"])
+        stored = [*(status.get("storedVersions") or [])]
+        stored += [v["name"] for v in spec["versions"] if v.get("storage") and v["name"] not in stored]
+        status["storedVersions"] = stored
+        known = {condition.get("type") for condition in items(status, "conditions")}
+        for kind, reason, message in (
+            ("NamesAccepted", "NoConflicts", "no conflicts found"),
+            ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+        ):
+            if kind not in known:
+                condition = {"type": kind, "status": "True", "lastTransitionTime": rfc3339(self._now())}
+                status.setdefault("conditions", []).append(condition | {"reason": reason, "message": message})
+
+    def validate(self, new: Obj, old: Obj | None, *, status: bool) -> list[Cause]:
+        """Return what keeps the definition from being served."""
+        spec = child(new, "spec")
+        causes = _check_names(new, spec)
+        versions = cast("list[Obj]", spec.get("versions") or [])
+        if sum(1 for version in versions if version.get("storage")) != 1:
+            causes.append(wrong("spec.versions", versions, "must have exactly one version marked as storage version"))
+        for index, version in enumerate(versions):
+            causes += self._check_version(version, f"spec.versions[{index}]")
+        if look(spec, "conversion", "strategy") != "None":
+            causes.append(unsupported("spec.conversion.strategy", look(spec, "conversion", "strategy"), ["None"]))
+        if old is not None:
+            before = child(old, "spec")
+            causes += [immutable(f"spec.{f}", spec.get(f)) for f in ("group", "scope") if spec.get(f) != before.get(f)]
+            for field in ("plural", "kind"):
+                if look(spec, "names", field) != look(before, "names", field):
+                    causes.append(immutable(f"spec.names.{field}", look(spec, "names", field)))
+        return causes
+
+    def _check_version(self, version: Obj, here: str) -> list[Cause]:
+        schema = look(version, "schema", "openAPIV3Schema")
+        if schema is None:
+            return [missing(f"{here}.schema.openAPIV3Schema", "schemas are required")]
+        causes = self._check_schema(cast("Obj", schema), f"{here}.schema.openAPIV3Schema", root=True)
+        for index, column in enumerate(items(version, "additionalPrinterColumns")):
+            try:
+                parse(str(column.get("jsonPath")))
+            except ValueError as error:
+                field = f"{here}.additionalPrinterColumns[{index}].jsonPath"
+                causes.append(wrong(field, column.get("jsonPath"), str(error)))
+        return causes
+
+    def _check_schema(self, schema: Obj, here: str, *, root: bool = False) -> list[Cause]:
+        causes: list[Cause] = []
+        open_type = schema.get("x-kubernetes-int-or-string") or schema.get("x-kubernetes-preserve-unknown-fields")
+        if root and schema.get("type") != "object":
+            causes.append(wrong(f"{here}.type", schema.get("type", ""), "must be object at the root"))
+        elif not schema.get("type") and not open_type:
+            causes.append(missing(f"{here}.type", "must not be empty for specified object fields"))
+        if schema.get("type") == "array" and not isinstance(schema.get("items"), dict):
+            causes.append(missing(f"{here}.items", "must be specified"))
+        if schema.get("x-kubernetes-list-type") == "map" and not schema.get("x-kubernetes-list-map-keys"):
+            why = "must not be empty if x-kubernetes-list-type is map"
+            causes.append(missing(f"{here}.x-kubernetes-list-map-keys", why))
+        if schema.get("pattern"):
+            try:
+                re.compile(schema["pattern"])
+            except re.error as error:
+                causes.append(wrong(f"{here}.pattern", schema["pattern"], f"must be a valid regular expression: {error}"))
+        for index, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
+            for field in ("rule", "messageExpression"):
+                if rule.get(field) and (why := self._rules.check(rule[field])):
+                    causes.append(wrong(f"{here}.x-kubernetes-validations[{index}].{field}", rule[field], why))
+        for name, sub in cast("Obj", schema.get("properties") or {}).items():
+            if not (root and name in {"metadata", "apiVersion", "kind"}):
+                causes += self._check_schema(sub, f"{here}.properties[{name}]")
+        for word in ("items", "additionalProperties"):
+            if isinstance(schema.get(word), dict):
+                causes += self._check_schema(schema[word], f"{here}.{word}")
+        return causes
+
+
+def _check_names(new: Obj, spec: Obj) -> list[Cause]:
+    causes: list[Cause] = []
+    group, plural = spec.get("group") or "", look(spec, "names", "plural") or ""
+    if not DNS_SUBDOMAIN.match(group) or "." not in group:
+        causes.append(wrong("spec.group", group, f"should be a domain with at least one dot: {SUBDOMAIN_WORDS}"))
+    if meta(new).get("name") != f"{plural}.{group}":
+        causes.append(wrong("metadata.name", meta(new).get("name"), 'must be spec.names.plural+"."+spec.group'))
+    for field in ("plural", "singular", "kind", "listKind"):
+        value = look(spec, "names", field) or ""
+        if not value:
+            causes.append(missing(f"spec.names.{field}"))
+        elif not DNS_1035.match(value.lower()):
+            causes.append(wrong(f"spec.names.{field}", value, DNS_1035_WORDS))
+    if spec.get("scope") not in {"Cluster", "Namespaced"}:
+        causes.append(unsupported("spec.scope", spec.get("scope"), ["Cluster", "Namespaced"]))
+    for index, version in enumerate(spec.get("versions") or ()):
+        if not DNS_1035.match(version.get("name") or ""):
+            causes.append(wrong(f"spec.versions[{index}].name", version.get("name"), DNS_1035_WORDS))
+    return causes

@@ -1,0 +1,51 @@
+"""How do the two faces of an Event, core/v1 and events.k8s.io/v1, hang together? Stored as core/v1, renamed for the other."""
+
+from __future__ import annotations
+
+from fairlead.apiserver.failure import Cause, missing, wrong
+from fairlead.apiserver.kinds.kind import Behaviour, Conversion
+from fairlead.apiserver.objects import Obj, child, look
+
+_CORE_TO_EVENTS = {
+    "involvedObject": "regarding",
+    "message": "note",
+    "source": "deprecatedSource",
+    "firstTimestamp": "deprecatedFirstTimestamp",
+    "lastTimestamp": "deprecatedLastTimestamp",
+    "count": "deprecatedCount",
+    "reportingComponent": "reportingController",
+}
+_EVENTS_TO_CORE = {new: old for old, new in _CORE_TO_EVENTS.items()}
+
+
+def _renamed(obj: Obj, names: dict[str, str], api_version: str) -> Obj:
+    return {names.get(key, key): value for key, value in obj.items()} | {"apiVersion": api_version}
+
+
+EVENTS_V1 = Conversion(
+    to_storage=lambda obj: _renamed(obj, _EVENTS_TO_CORE, "v1"),
+    from_storage=lambda obj: _renamed(obj, _CORE_TO_EVENTS, "events.k8s.io/v1"),
+)
+
+
+class EventBehaviour(Behaviour):
+    """Events, in their core/v1 form."""
+
+    def default(self, obj: Obj) -> None:
+        """Print what Go prints."""
+        child(obj, "involvedObject")
+        child(obj, "source")
+        obj.setdefault("firstTimestamp", None)
+        obj.setdefault("lastTimestamp", None)
+        obj.setdefault("eventTime", None)
+        obj.setdefault("reportingComponent", "")
+        obj.setdefault("reportingInstance", "")
+
+    def validate(self, new: Obj, old: Obj | None, *, status: bool) -> list[Cause]:
+        """Check that the event is beside what it is about."""
+        about, here = look(new, "involvedObject", "namespace") or "", look(new, "metadata", "namespace")
+        if about and about != here:
+            return [wrong("involvedObject.namespace", about, "does not match event.namespace")]
+        if not about and here not in {"default", "kube-system"}:
+            return [wrong("involvedObject.namespace", about, "does not match event.namespace")]
+        return [] if new.get("eventTime") is None or new.get("reason") else [missing("reason")]

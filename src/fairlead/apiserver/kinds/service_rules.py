@@ -1,0 +1,133 @@
+"""Which Services are not legal? The checks of a Kubernetes API server, with its words."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Any, cast
+
+from fairlead.apiserver.failure import Cause, denied, duplicate, immutable, missing, unsupported, wrong
+from fairlead.apiserver.kinds.names import DNS_LABEL, DNS_SUBDOMAIN, LABEL_WORDS, SUBDOMAIN_WORDS, check_key, check_labels
+from fairlead.apiserver.objects import Obj, child, look
+
+PORT_WORDS = "must be between 1 and 65535, inclusive"
+TYPES = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"]
+PROTOCOLS = ["SCTP", "TCP", "UDP"]
+_ENUMS = {
+    "type": TYPES,
+    "sessionAffinity": ["ClientIP", "None"],
+    "externalTrafficPolicy": ["Cluster", "Local"],
+    "internalTrafficPolicy": ["Cluster", "Local"],
+    "ipFamilyPolicy": ["SingleStack", "PreferDualStack", "RequireDualStack"],
+}
+_IANA = re.compile(r"^(?=.{1,15}$)(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*$")
+
+
+def check_port_number(value: Any, field: str) -> list[Cause]:
+    """Check a port number."""
+    return [] if isinstance(value, int) and 1 <= value <= 65535 else [wrong(field, value, PORT_WORDS)]
+
+
+def validate_service(new: Obj, old: Obj | None) -> list[Cause]:
+    """Return what is wrong with a Service."""
+    spec = child(new, "spec")
+    causes: list[Cause] = []
+    for field, allowed in _ENUMS.items():
+        if spec.get(field) is not None and spec[field] not in allowed:
+            causes.append(unsupported(f"spec.{field}", spec[field], allowed))
+    headless = spec.get("clusterIP") == "None" or "None" in (spec.get("clusterIPs") or [])
+    if not spec.get("ports") and spec.get("type") != "ExternalName" and not headless:
+        causes.append(missing("spec.ports"))
+    if headless and spec.get("type") in {"NodePort", "LoadBalancer"}:
+        causes.append(wrong("spec.clusterIPs[0]", "None", f"may not be set to 'None' for {spec['type']} services"))
+    causes += _check_ports(cast("list[Obj]", spec.get("ports") or []), str(spec.get("type")))
+    causes += check_labels(spec.get("selector"), "spec.selector")
+    causes += _check_type_fields(spec)
+    if old is not None:
+        causes += _check_changes(spec, child(old, "spec"))
+    return causes
+
+
+def _check_ports(ports: list[Obj], kind: str) -> list[Cause]:
+    causes: list[Cause] = []
+    names: set[str] = set()
+    numbers: set[tuple[Any, Any]] = set()
+    for index, port in enumerate(ports):
+        here = f"spec.ports[{index}]"
+        causes += _check_port(port, here, alone=len(ports) == 1, kind=kind)
+        name, key = port.get("name") or "", (port.get("protocol"), port.get("port"))
+        if name and name in names:
+            causes.append(duplicate(f"{here}.name", name))
+        if key in numbers:
+            causes.append(duplicate(here, {"port": port.get("port"), "protocol": port.get("protocol")}))
+        names.add(name)
+        numbers.add(key)
+    return causes
+
+
+def _check_port(port: Obj, here: str, *, alone: bool, kind: str) -> list[Cause]:
+    causes: list[Cause] = []
+    name = port.get("name") or ""
+    if not name and not alone:
+        causes.append(missing(f"{here}.name"))
+    elif name and (len(name) > 63 or not DNS_LABEL.match(name)):
+        causes.append(wrong(f"{here}.name", name, LABEL_WORDS))
+    causes += check_port_number(port.get("port", 0), f"{here}.port")
+    if port.get("protocol") not in PROTOCOLS:
+        causes.append(unsupported(f"{here}.protocol", port.get("protocol"), PROTOCOLS))
+    target = port.get("targetPort")
+    if isinstance(target, int):
+        causes += check_port_number(target, f"{here}.targetPort")
+    elif isinstance(target, str) and not _IANA.match(target):
+        causes.append(wrong(f"{here}.targetPort", target, "must be no more than 15 lower case characters, digits or '-'"))
+    if port.get("appProtocol"):
+        causes += check_key(port["appProtocol"], f"{here}.appProtocol")
+    if port.get("nodePort") and kind in {"ClusterIP", "ExternalName"}:
+        causes.append(denied(f"{here}.nodePort", f"may not be used when `type` is '{kind}'"))
+    return causes
+
+
+def _check_type_fields(spec: Obj) -> list[Cause]:
+    causes: list[Cause] = []
+    kind = spec.get("type")
+    if kind == "ExternalName":
+        name = spec.get("externalName") or ""
+        if not name:
+            causes.append(missing("spec.externalName"))
+        elif not DNS_SUBDOMAIN.match(name.rstrip(".")):
+            causes.append(wrong("spec.externalName", name, SUBDOMAIN_WORDS))
+    if kind != "LoadBalancer":
+        why = "may only be used when `type` is 'LoadBalancer'"
+        for field in ("loadBalancerClass", "allocateLoadBalancerNodePorts"):
+            if spec.get(field) is not None:
+                causes.append(denied(f"spec.{field}", why))
+    elif spec.get("loadBalancerClass") is not None:
+        causes += check_key(spec["loadBalancerClass"], "spec.loadBalancerClass")
+    if kind not in {"NodePort", "LoadBalancer"} and spec.get("externalTrafficPolicy") and not spec.get("externalIPs"):
+        why = "may only be set for externally-accessible services"
+        causes.append(wrong("spec.externalTrafficPolicy", spec["externalTrafficPolicy"], why))
+    for index, block in enumerate(cast("list[Any]", spec.get("loadBalancerSourceRanges") or [])):
+        try:
+            ipaddress.ip_network(str(block).strip())
+        except ValueError:
+            why = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+            causes.append(wrong(f"spec.loadBalancerSourceRanges[{index}]", block, why))
+    seconds = look(spec, "sessionAffinityConfig", "clientIP", "timeoutSeconds")
+    if seconds is not None and not 0 < seconds <= 86400:
+        field = "spec.sessionAffinityConfig.clientIP.timeoutSeconds"
+        causes.append(wrong(field, seconds, "must be greater than 0 and less than 86400"))
+    return causes
+
+
+def _check_changes(spec: Obj, before: Obj) -> list[Cause]:
+    causes: list[Cause] = []
+    held, external = before.get("clusterIP"), "ExternalName"
+    if held and spec.get("type") != external and before.get("type") != external and spec.get("clusterIP") != held:
+        causes.append(wrong("spec.clusterIPs[0]", [spec.get("clusterIP")], "may not change once set"))
+    if spec.get("type") == before.get("type") == "LoadBalancer":
+        if spec.get("loadBalancerClass") != before.get("loadBalancerClass"):
+            causes.append(wrong("spec.loadBalancerClass", spec.get("loadBalancerClass"), "may not change once set"))
+    if before.get("healthCheckNodePort") and "healthCheckNodePort" in spec:
+        if spec["healthCheckNodePort"] != before["healthCheckNodePort"]:
+            causes.append(immutable("spec.healthCheckNodePort", spec["healthCheckNodePort"]))
+    return causes

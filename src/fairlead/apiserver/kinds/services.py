@@ -1,0 +1,169 @@
+"""What does a Service do beyond its schema? Defaults, cluster IPs, node ports, and the status that follows its type.
+
+In: a Service before and after a write. Out: the Service as a Kubernetes API server would store it. Knows no cloud.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from fairlead.apiserver.failure import ApiFailure, Cause, denied, invalid
+from fairlead.apiserver.kinds.allocations import Allocations
+from fairlead.apiserver.kinds.kind import Behaviour
+from fairlead.apiserver.kinds.service_rules import validate_service
+from fairlead.apiserver.objects import Obj, child, items, look, meta
+
+EXTERNAL = frozenset({"NodePort", "LoadBalancer"})
+
+
+def needs_node_ports(spec: Obj) -> bool:
+    """Say whether the Service gets node ports by itself."""
+    kind = spec.get("type")
+    return kind == "NodePort" or (kind == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is not False)
+
+
+def _ports(spec: Obj) -> list[Obj]:
+    return [port for port in cast("list[Any]", spec.get("ports") or []) if isinstance(port, dict)]
+
+
+def _needs_health_port(spec: Obj) -> bool:
+    return spec.get("type") == "LoadBalancer" and spec.get("externalTrafficPolicy") == "Local"
+
+
+class ServiceBehaviour(Behaviour):
+    """Services."""
+
+    def __init__(self, allocations: Allocations) -> None:
+        self._allocations = allocations
+
+    def default(self, obj: Obj) -> None:
+        """Fill in what the user left out, in place."""
+        spec = child(obj, "spec")
+        spec.setdefault("type", "ClusterIP")
+        spec.setdefault("sessionAffinity", "None")
+        if spec["sessionAffinity"] == "ClientIP" and not look(spec, "sessionAffinityConfig", "clientIP", "timeoutSeconds"):
+            spec["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": 10800}}
+        for port in _ports(spec):
+            port.setdefault("protocol", "TCP")
+            if not port.get("targetPort"):
+                port["targetPort"] = port.get("port")
+        if spec["type"] in EXTERNAL:
+            spec.setdefault("externalTrafficPolicy", "Cluster")
+        if spec["type"] != "ExternalName":
+            spec.setdefault("internalTrafficPolicy", "Cluster")
+        if spec["type"] == "LoadBalancer":
+            spec.setdefault("allocateLoadBalancerNodePorts", True)
+        child(child(obj, "status"), "loadBalancer")
+
+    def on_create(self, obj: Obj) -> None:
+        """Start with an empty status."""
+        obj["status"] = {"loadBalancer": {}}
+
+    def on_update(self, new: Obj, old: Obj, *, status: bool) -> None:
+        """Keep what was given out, and drop what the new type does not have."""
+        spec, before = child(new, "spec"), child(old, "spec")
+        if not status:
+            self._keep(spec, before)
+            self._drop(spec, before)
+        if spec.get("type") != "LoadBalancer" and not status:
+            new["status"] = child(new, "status") | {"loadBalancer": {}}
+
+    @staticmethod
+    def _keep(spec: Obj, before: Obj) -> None:
+        if spec.get("type") == "ExternalName":
+            return
+        if before.get("type") != "ExternalName" and not spec.get("clusterIP"):
+            if not spec.get("clusterIPs") or spec["clusterIPs"] == before.get("clusterIPs"):
+                spec |= {key: before[key] for key in ("clusterIP", "clusterIPs") if key in before}
+        for key in ("ipFamilies", "ipFamilyPolicy"):
+            if key in before:
+                spec.setdefault(key, before[key])
+        if spec.get("type") in EXTERNAL and before.get("type") in EXTERNAL:
+            known = {(port.get("port"), port.get("protocol")): port.get("nodePort") for port in _ports(before)}
+            for port in _ports(spec):
+                held = known.get((port.get("port"), port.get("protocol")))
+                if held and not port.get("nodePort") and needs_node_ports(spec):
+                    port["nodePort"] = held
+            if _needs_health_port(spec) and "healthCheckNodePort" in before:
+                spec.setdefault("healthCheckNodePort", before["healthCheckNodePort"])
+
+    @staticmethod
+    def _drop(spec: Obj, before: Obj) -> None:
+        kind, changed = spec.get("type"), spec.get("type") != before.get("type")
+        if changed and kind not in EXTERNAL:
+            old_ports = {port.get("nodePort") for port in _ports(before)}
+            for port in _ports(spec):
+                if port.get("nodePort") in old_ports:
+                    port.pop("nodePort", None)
+            if spec.get("externalTrafficPolicy") == before.get("externalTrafficPolicy"):
+                spec.pop("externalTrafficPolicy", None)
+        if changed and kind != "LoadBalancer":
+            for key in ("allocateLoadBalancerNodePorts", "loadBalancerClass"):
+                if spec.get(key) == before.get(key):
+                    spec.pop(key, None)
+        if not _needs_health_port(spec) and spec.get("healthCheckNodePort") == before.get("healthCheckNodePort"):
+            spec.pop("healthCheckNodePort", None)
+        if kind == "ExternalName":
+            for key in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"):
+                spec.pop(key, None)
+        elif changed and before.get("type") == "ExternalName":
+            spec.pop("externalName", None)
+        if spec.get("sessionAffinity") != "ClientIP":
+            spec.pop("sessionAffinityConfig", None)
+
+    def validate(self, new: Obj, old: Obj | None, *, status: bool) -> list[Cause]:
+        """Return what is wrong with ``new``."""
+        if status:
+            if items(new, "status", "loadBalancer", "ingress") and look(new, "spec", "type") != "LoadBalancer":
+                why = 'may only be used when `spec.type` is "LoadBalancer"'
+                return [denied("status.loadBalancer.ingress", why)]
+            return []
+        return validate_service(new, old)
+
+    def allocate(self, new: Obj, old: Obj | None) -> None:
+        """Give out cluster IP and node ports; raises 422 when one that was asked for is not to be had."""
+        spec = child(new, "spec")
+        owner = (str(meta(new).get("namespace", "")), str(meta(new).get("name", "")))
+        causes = [cause for cause in (*self._take_ip(spec, owner), *self._take_ports(spec, owner)) if cause]
+        if causes:
+            raise invalid("Service", "", owner[1], causes)
+
+    def _take_ip(self, spec: Obj, owner: tuple[str, str]) -> list[Cause | None]:
+        if spec.get("type") == "ExternalName":
+            return []
+        wanted = spec.get("clusterIP") or next(iter(cast("list[str]", spec.get("clusterIPs") or [])), "")
+        if not wanted:
+            found = self._allocations.free_ip()
+            if found is None:
+                raise ApiFailure(500, "InternalError", "failed to allocate a serviceIP: range is full")
+            wanted = found
+        spec["clusterIP"] = wanted
+        spec["clusterIPs"] = [wanted]
+        spec.setdefault("ipFamilies", ["IPv6" if ":" in wanted else "IPv4"])
+        spec.setdefault("ipFamilyPolicy", "SingleStack")
+        return [] if wanted == "None" else [self._allocations.check_ip(wanted, owner)]
+
+    def _take_ports(self, spec: Obj, owner: tuple[str, str]) -> list[Cause | None]:
+        causes: list[Cause | None] = []
+        if spec.get("type") not in EXTERNAL:
+            return causes
+        taken: set[int] = {port["nodePort"] for port in _ports(spec) if port.get("nodePort")}
+        for index, port in enumerate(_ports(spec)):
+            field = f"spec.ports[{index}].nodePort"
+            if port.get("nodePort"):
+                causes.append(self._allocations.check_port(port["nodePort"], port.get("protocol", "TCP"), owner, field))
+            elif needs_node_ports(spec):
+                port["nodePort"] = self._next_port(taken)
+        if _needs_health_port(spec):
+            if not spec.get("healthCheckNodePort"):
+                spec["healthCheckNodePort"] = self._next_port(taken)
+            check = self._allocations.check_port(spec["healthCheckNodePort"], "TCP", owner, "spec.healthCheckNodePort")
+            causes.append(check)
+        return causes
+
+    def _next_port(self, taken: set[int]) -> int:
+        port = self._allocations.free_port(taken)
+        if port is None:
+            raise ApiFailure(500, "InternalError", "failed to allocate a nodePort: range is full")
+        taken.add(port)
+        return port

@@ -1,0 +1,91 @@
+"""How do we hold, read and write one Kubernetes object in memory?
+
+An object is the plain dict that JSON decodes to. The stored form is its JSON bytes, in the order ``kind, apiVersion,
+metadata, ...`` as Kubernetes prints it; a copy is made by decoding those bytes again. Never does input or output.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import msgspec
+
+Obj = dict[str, Any]
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+_HEAD = ("kind", "apiVersion", "metadata")
+
+
+def encode(value: object) -> bytes:
+    """Return the JSON bytes of ``value``."""
+    return _encode(value)
+
+
+def decode(raw: bytes | str) -> Any:
+    """Return what the JSON ``raw`` says; raises ``msgspec.DecodeError``."""
+    return _decode(raw)
+
+
+def ordered(obj: Obj) -> Obj:
+    """Return ``obj`` with kind, apiVersion and metadata first (shallow)."""
+    head = {key: obj[key] for key in _HEAD if key in obj}
+    head.update(obj)
+    return head
+
+
+def clone(value: Any) -> Any:
+    """Return a deep copy of a JSON value."""
+    return _decode(_encode(value))
+
+
+def meta(obj: Obj) -> Obj:
+    """Return the metadata of ``obj``, adding an empty one when it is missing or null."""
+    found = obj.get("metadata")
+    if isinstance(found, dict):
+        return cast("Obj", found)
+    fresh: Obj = {}
+    obj["metadata"] = fresh
+    return fresh
+
+
+def child(obj: Obj, key: str) -> Obj:
+    """Return the mapping under ``key``, adding an empty one when it is missing or null."""
+    found = obj.get(key)
+    if isinstance(found, dict):
+        return cast("Obj", found)
+    fresh: Obj = {}
+    obj[key] = fresh
+    return fresh
+
+
+def look(obj: Any, *path: str) -> Any:
+    """Return the value at ``path``, or None when any step of it is missing."""
+    for step in path:
+        if not isinstance(obj, dict):
+            return None
+        obj = cast("Obj", obj).get(step)
+    return obj
+
+
+def items(obj: Any, *path: str) -> list[Any]:
+    """Return the list at ``path``, or an empty one."""
+    found = look(obj, *path)
+    return cast("list[Any]", found) if isinstance(found, list) else []
+
+
+def rfc3339(moment: float) -> str:
+    """Return a wall clock time in seconds as Kubernetes prints it (whole seconds, UTC)."""
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def seconds(text: object) -> float | None:
+    """Return the wall clock time in seconds that an RFC 3339 text names, or None."""
+    if not isinstance(text, str):
+        return None
+    try:
+        return datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", text)).timestamp()
+    except ValueError:
+        return None

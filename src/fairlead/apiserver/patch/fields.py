@@ -1,0 +1,148 @@
+"""Which fields does an object have, and which differ between two objects? Sets of paths, as ``managedFields`` names them.
+
+A path is a tuple of steps: ``f:<field>``, ``k:<json of the list keys>`` or ``v:<json of the value>``. Lists follow the schema:
+atomic ones are one field, maps and sets have one step per item. Pure functions; the schema decides, no kind is special.
+Source: https://kubernetes.io/docs/reference/using-api/server-side-apply/
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+
+from fairlead.apiserver.objects import Obj
+from fairlead.apiserver.schema.node import Node
+
+Path = tuple[str, ...]
+Fields = frozenset[Path]
+ANY = Node()
+_sorted = msgspec.json.Encoder(order="sorted").encode
+
+
+def is_granular(node: Node) -> bool:
+    """Say whether the items of a list at ``node`` are owned one by one."""
+    return node.list_type == "set" or (node.list_type == "map" and bool(node.map_keys))
+
+
+def step_of(item: Any, node: Node) -> str:
+    """Return the step that names one item of a granular list; key fields that are missing take their default."""
+    if node.list_type == "set" or not isinstance(item, dict):
+        return "v:" + _sorted(item).decode()
+    keys: Obj = {}
+    for key in node.map_keys:
+        value = cast("Obj", item).get(key)
+        if value is None and node.items is not None and key in node.items.properties:
+            value = node.items.properties[key].default
+        if value is not None:
+            keys[key] = value
+    return "k:" + _sorted(keys).decode()
+
+
+def _children(value: Any, node: Node) -> list[tuple[str, Any, Node, bool]] | None:
+    """List (step, child, its node, is it an owned entry by itself), or None when ``value`` is one field."""
+    if isinstance(value, dict) and not node.atomic_map:
+        mapping = cast("Obj", value)
+        known = node.properties
+        return [("f:" + key, item, node.child(key) or ANY, key not in known) for key, item in mapping.items()]
+    if isinstance(value, list) and is_granular(node):
+        return [(step_of(item, node), item, node.items or ANY, True) for item in cast("list[Any]", value)]
+    return None
+
+
+def applied_fields(value: Any, node: Node, path: Path = ()) -> set[Path]:
+    """Return the fields that an applied configuration states: leaves, list items and map entries."""
+    found: set[Path] = set()
+    children = _children(value, node)
+    if children is None:
+        found.add(path)
+        return found
+    for step, item, sub, own in children:
+        here = (*path, step)
+        if own or item is None or item == {}:
+            found.add(here)
+        found |= applied_fields(item, sub, here)
+    if isinstance(value, list) and not value:
+        found.add(path)
+    return found
+
+
+def all_fields(value: Any, node: Node, path: Path, found: set[Path]) -> None:
+    """Add ``path`` and everything below it."""
+    found.add(path)
+    for step, item, sub, _ in _children(value, node) or ():
+        all_fields(item, sub, (*path, step), found)
+
+
+def compare(old: Any, new: Any, node: Node, path: Path, changed: set[Path], removed: set[Path]) -> None:
+    """Add to ``changed`` what ``new`` has otherwise or newly, to ``removed`` what it has no more."""
+    if old == new:
+        return
+    before, after = _children(old, node), _children(new, node)
+    if before is None or after is None or type(old) is not type(new):
+        if before is not None:
+            all_fields(old, node, path, removed)
+            removed.discard(path)
+        if after is None:
+            changed.add(path)
+        else:
+            all_fields(new, node, path, changed)
+        return
+    earlier = {step: item for step, item, _, _ in before}
+    for step, item, sub, _ in after:
+        here = (*path, step)
+        if step in earlier:
+            compare(earlier.pop(step), item, sub, here, changed, removed)
+        else:
+            all_fields(item, sub, here, changed)
+    nodes = {step: sub for step, _, sub, _ in before}
+    for step, item in earlier.items():
+        all_fields(item, nodes[step], (*path, step), removed)
+
+
+def to_tree(fields: set[Path] | Fields) -> Obj:
+    """Return the ``fieldsV1`` form of a set of paths."""
+    tree: Obj = {}
+    for path in sorted(fields):
+        here = tree
+        for step in path:
+            here = here.setdefault(step, {})
+        here["."] = {}
+    return _trimmed(tree)
+
+
+def _trimmed(tree: Obj) -> Obj:
+    return {step: {} if below == {".": {}} else _trimmed(below) for step, below in tree.items()}
+
+
+def from_tree(tree: Any) -> set[Path]:
+    """Return the paths that a ``fieldsV1`` document names."""
+    found: set[Path] = set()
+    if isinstance(tree, dict):
+        _collect(cast("Obj", tree), (), found)
+    return found
+
+
+def _collect(tree: Obj, path: Path, found: set[Path]) -> None:
+    if not tree and path:
+        found.add(path)
+    for step, below in tree.items():
+        if step == ".":
+            found.add(path)
+        elif isinstance(below, dict):
+            _collect(cast("Obj", below), (*path, step), found)
+
+
+def shown(path: Path) -> str:
+    """Return a path as people read it: ``.spec.ports[port=80,protocol="TCP"].name``."""
+    text = ""
+    for step in path:
+        kind, _, rest = step.partition(":")
+        if kind == "f":
+            text += "." + rest
+        elif kind == "k":
+            keys = cast("Obj", msgspec.json.decode(rest))
+            text += "[" + ",".join(f"{key}={msgspec.json.encode(value).decode()}" for key, value in keys.items()) + "]"
+        else:
+            text += f"[={rest}]"
+    return text

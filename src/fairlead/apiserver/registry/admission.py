@@ -1,0 +1,131 @@
+"""Is an object fit to be stored? The steps that every write goes through, in their order.
+
+    decode checks ─► unknown fields ─► types ─► defaults ─► (kind's own changes) ─► validation
+
+In: an object as the user sent it, in the version of the request. Out: the object in its stored form, or 400/422.
+"""
+
+from __future__ import annotations
+
+from fairlead.apiserver.failure import Cause, bad_request, invalid
+from fairlead.apiserver.kinds.kind import Kind
+from fairlead.apiserver.kinds.names import check_metadata
+from fairlead.apiserver.objects import Obj, meta
+from fairlead.apiserver.registry.context import Context
+from fairlead.apiserver.schema.defaults import fill_defaults
+from fairlead.apiserver.schema.node import Node
+from fairlead.apiserver.schema.prune import prune
+from fairlead.apiserver.schema.rules import Rules
+from fairlead.apiserver.schema.validate import validate
+
+_STYLES = {"services": "dns1035", "namespaces": "label"}
+
+
+def name_style(kind: Kind) -> str:
+    """Return the rule for names of ``kind``."""
+    if kind.group == "rbac.authorization.k8s.io":
+        return "path"
+    return _STYLES.get(kind.bucket, "subdomain")
+
+
+def check_identity(obj: Obj, kind: Kind, namespace: str, name: str) -> None:
+    """Raise 400 when the body speaks of another object than the URL; fill in what it leaves out."""
+    got = (obj.setdefault("apiVersion", kind.api_version), obj.setdefault("kind", kind.kind))
+    if got != (kind.api_version, kind.kind):
+        raise bad_request(
+            f'{kind.kind} in version "{kind.version}" cannot be handled as a {got[1]}: '
+            f"the API version in the data ({got[0]}) does not match the expected API version ({kind.api_version})"
+        )
+    about = meta(obj)
+    if not isinstance(about.get("namespace") or "", str) or not isinstance(about.get("name") or "", str):
+        raise bad_request(f"{kind.kind} cannot be handled: metadata.name and metadata.namespace must be texts")
+    if kind.namespaced:
+        if (about.get("namespace") or namespace) != namespace:
+            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        about["namespace"] = namespace
+    else:
+        about.pop("namespace", None)
+    if name and (about.get("name") or name) != name:
+        raise bad_request(f"the name of the object ({about['name']}) does not match the name on the URL ({name})")
+    if name:
+        about["name"] = name
+
+
+def strip_unknown(obj: Obj, kind: Kind, context: Context) -> None:
+    """Remove unknown fields; what happens then is the request's ``fieldValidation``."""
+    unknown: list[str] = []
+    prune(obj, kind.node, "", unknown, drop_nulls=kind.built_in)
+    if kind.built_in and isinstance(about := obj.get("metadata"), dict):
+        obj["metadata"] = about
+    if not unknown or context.field_validation == "Ignore":
+        return
+    texts = [f'unknown field "{path}"' for path in unknown]
+    if context.field_validation == "Strict":
+        listed = ", ".join(texts)
+        message = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: ' if kind.built_in else ""
+        raise bad_request(f"{message}strict decoding error: {listed}")
+    context.warnings += texts
+
+
+def check_types(obj: Obj, kind: Kind) -> None:
+    """Raise 400 when a built-in object cannot be decoded into its type, as Go would say."""
+    if not kind.built_in:
+        return
+    causes: list[Cause] = []
+    validate(obj, kind.node, "", causes)
+    wrong_types = [cause for cause in causes if cause.reason == "FieldValueTypeInvalid"]
+    if wrong_types:
+        raise bad_request(
+            f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: json: cannot unmarshal '
+            + "; ".join(f"{cause.field}: {cause.message}" for cause in wrong_types)
+        )
+    required = [c for c in causes if c.reason == "FieldValueRequired" and not c.field.startswith("status")]
+    if required:
+        raise invalid(kind.kind, kind.group, str(meta(obj).get("name") or ""), required)
+
+
+def to_storage(obj: Obj, kind: Kind, context: Context) -> Obj:
+    """Take an object through decoding: unknown fields, types, defaults and version."""
+    strip_unknown(obj, kind, context)
+    check_types(obj, kind)
+    if not kind.built_in:
+        fill_defaults(obj, kind.node)
+    return kind.conversion.to_storage(obj) if kind.conversion is not None else obj
+
+
+def check_valid(new: Obj, old: Obj | None, kind: Kind, context: Context, rules: Rules) -> None:
+    """Raise 422 with every cause; ``kind`` is the stored form."""
+    about = meta(new)
+    causes = check_metadata(about, namespaced=kind.namespaced, style=name_style(kind))
+    if not kind.built_in:
+        _check_custom(new, old, kind, causes, context=context, rules=rules)
+    if old is not None and "deletionTimestamp" in about:
+        known = meta(old).get("finalizers") or []
+        if added := [finalizer for finalizer in about.get("finalizers") or [] if finalizer not in known]:
+            listed = ", ".join(f'"{finalizer}"' for finalizer in added)
+            why = "no new finalizers can be added if the object is being deleted, found new finalizers []string{"
+            causes.append(Cause("FieldValueForbidden", f"Forbidden: {why}{listed}}}", "metadata.finalizers"))
+    causes += kind.behaviour.validate(new, old, status=context.status)
+    if causes:
+        raise invalid(kind.kind, kind.group, str(about.get("name") or ""), causes)
+
+
+def _check_custom(
+    new: Obj, old: Obj | None, kind: Kind, causes: list[Cause], *, context: Context, rules: Rules
+) -> None:
+    node = _only_status(kind.node) if context.status else kind.node
+    body = {"status": new["status"]} if context.status and "status" in new else new
+    if context.status and "status" not in new:
+        return
+    before = len(causes)
+    validate(body, node, "", causes)
+    if len(causes) == before:
+        rules.evaluate(new, old, node, "", causes)
+
+
+def _only_status(node: Node) -> Node:
+    status = node.properties.get("status")
+    if status is None:
+        return Node()
+    return Node(type="object", properties={"status": status}, has_rules=status.has_rules)
+

@@ -1,0 +1,45 @@
+"""What does an operation need to know of the request it serves?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from fairlead.apiserver.auth.identity import SYSTEM, User
+from fairlead.apiserver.objects import Obj
+from fairlead.apiserver.store.entry import Entry
+
+
+@dataclass(slots=True)
+class Context:
+    """Who writes, under which name, and how strictly; ``warnings`` collects what the answer's headers say."""
+
+    user: User = SYSTEM
+    manager: str = "apiserver"
+    dry_run: bool = False
+    field_validation: str = "Ignore"
+    force: bool = False
+    subresource: str = ""
+    warnings: list[str] = field(default_factory=list[str])
+
+    @property
+    def status(self) -> bool:
+        """Say whether the write goes to the status subresource."""
+        return self.subresource == "status"
+
+
+class Stored(NamedTuple):
+    """What came of a write: the object, its JSON when it was stored, and whether it is new."""
+
+    obj: Obj
+    entry: Entry | None = None
+    created: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    """What a delete asks for."""
+
+    uid: str = ""
+    rv: str = ""
+    propagation: str = "Background"

@@ -1,0 +1,94 @@
+"""How does an object go? Preconditions, finalizers, propagation.
+
+    delete ─► finalizers left? ─ yes ─► deletionTimestamp is set; the last finalizer's removal deletes
+                               └ no ──► gone; the collector follows the owner references
+
+In: a kind, where, and ``DeleteOptions``. Out: the last state, and whether the object is gone. Dependents are the collector's
+work (``background/``), except for ``Orphan``, which is done first and here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from fairlead.apiserver.failure import conflict, forbidden
+from fairlead.apiserver.kinds.kind import Kind
+from fairlead.apiserver.objects import Obj, look, meta, rfc3339
+from fairlead.apiserver.registry.context import Context, DeleteOptions
+from fairlead.apiserver.store.entry import Entry
+from fairlead.apiserver.store.store import Store
+
+FOREGROUND = "foregroundDeletion"
+PERMANENT_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
+
+
+class Deleted(NamedTuple):
+    """What came of a delete."""
+
+    obj: Obj
+    gone: bool
+
+
+class Deletion:
+    """The deletes of one server; ``dependents`` lists (bucket, entry) of what an owner's UID owns."""
+
+    def __init__(
+        self, store: Store, *, dependents: Callable[[str], list[tuple[str, Entry]]], now: Callable[[], float]
+    ) -> None:
+        self._store = store
+        self._dependents = dependents
+        self._now = now
+
+    def delete(self, kind: Kind, entry: Entry, context: Context, options: DeleteOptions) -> Deleted:
+        """Delete an object, or mark it when finalizers hold it."""
+        self._check(kind, entry, options)
+        obj = entry.obj()
+        about = meta(obj)
+        finalizers = [finalizer for finalizer in about.get("finalizers") or [] if finalizer != FOREGROUND]
+        if options.propagation == "Foreground":
+            finalizers.append(FOREGROUND)
+        elif entry.deleting:
+            finalizers = list(about.get("finalizers") or [])
+        if options.propagation == "Orphan" and not context.dry_run:
+            self._orphan(entry)
+        held = bool(finalizers) or (kind.bucket == "namespaces" and bool(look(obj, "spec", "finalizers")))
+        if not held:
+            if not context.dry_run:
+                self._store.delete(kind.bucket, obj)
+            return Deleted(obj, gone=True)
+        if entry.deleting and finalizers == (about.get("finalizers") or []):
+            return Deleted(obj, gone=False)
+        if not entry.deleting:
+            about |= {"deletionTimestamp": rfc3339(self._now()), "deletionGracePeriodSeconds": 0}
+            if "generation" in about:
+                about["generation"] += 1
+        if finalizers:
+            about["finalizers"] = finalizers
+        if kind.bucket == "namespaces":
+            obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
+        if not context.dry_run:
+            self._store.put(kind.bucket, obj)
+        return Deleted(obj, gone=False)
+
+    @staticmethod
+    def _check(kind: Kind, entry: Entry, options: DeleteOptions) -> None:
+        if options.uid and options.uid != entry.uid:
+            why = f"Precondition failed: UID in precondition: {options.uid}, UID in object meta: {entry.uid}"
+            raise conflict(kind.plural, kind.group, entry.name, why)
+        if options.rv and options.rv != str(entry.rv):
+            why = "Precondition failed: ResourceVersion in precondition: "
+            why += f"{options.rv}, ResourceVersion in object meta: {entry.rv}"
+            raise conflict(kind.plural, kind.group, entry.name, why)
+        if kind.bucket == "namespaces" and entry.name in PERMANENT_NAMESPACES:
+            raise forbidden(kind.plural, kind.group, entry.name, "this namespace may not be deleted")
+
+    def _orphan(self, owner: Entry) -> None:
+        for bucket, entry in self._dependents(owner.uid):
+            obj = entry.obj()
+            kept = [ref for ref in meta(obj).get("ownerReferences") or [] if ref.get("uid") != owner.uid]
+            if kept:
+                meta(obj)["ownerReferences"] = kept
+            else:
+                meta(obj).pop("ownerReferences", None)
+            self._store.put(bucket, obj)

@@ -1,0 +1,50 @@
+"""What do the built-in kinds look like? The schema data that ships with the package, compiled on demand.
+
+In: ``kubernetes.json`` (see ``refresh.py``). Out: nodes by definition name, and the raw documents for OpenAPI.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+from fairlead.apiserver.objects import Obj, decode
+from fairlead.apiserver.schema.node import Compiler, Node
+
+META = "io.k8s.apimachinery.pkg.apis.meta.v1."
+APIEXT = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1."
+OPAQUE = (META + "FieldsV1", APIEXT + "JSON", APIEXT + "JSONSchemaPropsOrBool", APIEXT + "JSONSchemaPropsOrArray")
+
+
+class BuiltinSchemas:
+    """The definitions of one server; each server reads its own copy, so nothing is shared between instances."""
+
+    def __init__(self) -> None:
+        raw = cast("dict[str, Obj]", decode(Path(__file__).with_name("kubernetes.json").read_bytes()))
+        self.definitions = raw
+        self._compiler = Compiler(_adjusted(raw))
+
+    def node(self, definition: str) -> Node:
+        """Return the compiled schema of a definition such as ``io.k8s.api.core.v1.Service``."""
+        return self._compiler.named(definition)
+
+    @property
+    def object_meta(self) -> Node:
+        """The schema of ``metadata``, which custom resources share."""
+        return self.node(META + "ObjectMeta")
+
+    def compile(self, schema: Obj) -> Node:
+        """Return the compiled form of a CRD's schema."""
+        return self._compiler.compile(schema)
+
+
+def _adjusted(raw: dict[str, Obj]) -> dict[str, Obj]:
+    """Say in schema words what the published document says only in prose."""
+    known: dict[str, Obj] = dict(raw)
+    anything: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}
+    for name in OPAQUE:
+        known[name] = anything
+    known["io.k8s.apimachinery.pkg.runtime.RawExtension"] = {"type": "object"} | anything
+    # A quantity may be written as a number; it is read back as it was written.
+    known["io.k8s.apimachinery.pkg.api.resource.Quantity"] = {"x-kubernetes-int-or-string": True, "format": "quantity"}
+    return known

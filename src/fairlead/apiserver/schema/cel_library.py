@@ -1,0 +1,96 @@
+"""Which functions may a CEL rule call beyond the language's own? The Kubernetes ones that the CEL package lacks.
+
+Values pass between functions as plain text and numbers, so ``quantity(x).isLessThan(quantity(y))`` works on numbers and
+``ip(x).family()`` on text. Source: https://kubernetes.io/docs/reference/using-api/cel/
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+from typing import Any
+from urllib.parse import urlsplit
+
+from fairlead.apiserver.schema.formats import fits
+
+_SUFFIX = {"": 1, "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "k": 10**3, "M": 10**6, "G": 10**9}
+_SUFFIX |= {"T": 10**12, "P": 10**15, "E": 10**18, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
+_QUANTITY = re.compile(r"^([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)([numkMGTPE]?|[KMGTP]i)$")
+
+
+def quantity(text: str) -> float:
+    """Return the number that a Kubernetes quantity such as ``500m`` or ``1Gi`` stands for."""
+    match = _QUANTITY.match(str(text))
+    if match is None:
+        raise ValueError(f"{text!r} is not a quantity")
+    try:
+        return float(Decimal(match.group(1)) * _SUFFIX[match.group(2)])
+    except InvalidOperation as error:
+        raise ValueError(f"{text!r} is not a quantity") from error
+
+
+def _ok(parse: Callable[[str], object]) -> Callable[[str], bool]:
+    def check(text: str) -> bool:
+        try:
+            parse(text)
+        except ValueError:
+            return False
+        return True
+
+    return check
+
+
+def _cidr(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    return ipaddress.ip_network(text, strict=False)
+
+
+def _find(text: str, pattern: str) -> str:
+    match = re.search(pattern, text)
+    return match.group(0) if match else ""
+
+
+def _index_of(value: Any, wanted: Any) -> int:
+    if isinstance(value, str):
+        return value.find(wanted)
+    return next((index for index, item in enumerate(value) if item == wanted), -1)
+
+
+def _url(text: str) -> str:
+    if not fits(text, "uri"):
+        raise ValueError(f"{text!r} is not a URL")
+    return text
+
+
+def _ordered(values: list[Any]) -> bool:
+    return all(a <= b for a, b in zip(values, values[1:], strict=False))
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "quantity": quantity,
+    "isQuantity": _ok(quantity),
+    "isLessThan": lambda a, b: a < b,
+    "isGreaterThan": lambda a, b: a > b,
+    "compareTo": lambda a, b: (a > b) - (a < b),
+    "ip": lambda text: str(ipaddress.ip_address(text)),
+    "isIP": _ok(ipaddress.ip_address),
+    "family": lambda text: ipaddress.ip_address(text).version,
+    "isLoopback": lambda text: ipaddress.ip_address(text).is_loopback,
+    "isUnspecified": lambda text: ipaddress.ip_address(text).is_unspecified,
+    "cidr": lambda text: str(_cidr(text)),
+    "isCIDR": lambda text: fits(text, "cidr"),
+    "containsIP": lambda net, address: ipaddress.ip_address(address) in _cidr(net),
+    "prefixLength": lambda net: _cidr(net).prefixlen,
+    "url": _url,
+    "isURL": lambda text: fits(text, "uri"),
+    "getScheme": lambda text: urlsplit(text).scheme,
+    "getHost": lambda text: urlsplit(text).netloc,
+    "getHostname": lambda text: urlsplit(text).hostname or "",
+    "getPort": lambda text: str(urlsplit(text).port or ""),
+    "getEscapedPath": lambda text: urlsplit(text).path,
+    "find": _find,
+    "findAll": lambda text, pattern: re.findall(pattern, text),
+    "isSorted": _ordered,
+    "indexOf": _index_of,
+}

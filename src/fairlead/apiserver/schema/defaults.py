@@ -1,0 +1,31 @@
+"""What stands where the user wrote nothing? Applies a schema's defaults, nested ones too.
+
+In: an object and its node. Out: the same object, completed in place. A null that may not be null takes the default.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from fairlead.apiserver.objects import Obj, clone
+from fairlead.apiserver.schema.node import Node
+
+
+def fill_defaults(value: Any, node: Node) -> None:
+    """Complete ``value`` in place."""
+    if not node.has_defaults:
+        return
+    if isinstance(value, dict):
+        mapping = cast("Obj", value)
+        for key, sub in node.properties.items():
+            if sub.default is not None and (key not in mapping or (mapping[key] is None and not sub.nullable)):
+                mapping[key] = clone(sub.default)
+            if sub.has_defaults and mapping.get(key) is not None:
+                fill_defaults(mapping[key], sub)
+        if node.additional is not None and node.additional.has_defaults:
+            for key, item in mapping.items():
+                if key not in node.properties:
+                    fill_defaults(item, node.additional)
+    elif isinstance(value, list) and node.items is not None and node.items.has_defaults:
+        for item in cast("list[Any]", value):
+            fill_defaults(item, node.items)

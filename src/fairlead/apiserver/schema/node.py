@@ -1,0 +1,141 @@
+"""What may stand at one place of an object? The compiled form of an OpenAPI schema, for built-in kinds and CRDs alike.
+
+In: an OpenAPI v2 definition or a CRD's ``openAPIV3Schema``. Out: a tree of ``Node``. Never looks at an object.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from fairlead.apiserver.objects import Obj
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One place in a schema. ``type`` is empty where any value is allowed."""
+
+    type: str = ""
+    properties: dict[str, Node] = field(default_factory=dict[str, "Node"])
+    additional: Node | None = None
+    items: Node | None = None
+    preserve: bool = False
+    embedded: bool = False
+    int_or_string: bool = False
+    nullable: bool = False
+    required: tuple[str, ...] = ()
+    enum: list[Any] = field(default_factory=list[Any])
+    format: str = ""
+    pattern: re.Pattern[str] | None = None
+    limits: dict[str, Any] = field(default_factory=dict[str, Any])
+    default: Any = None
+    list_type: str = "atomic"
+    map_keys: tuple[str, ...] = ()
+    atomic_map: bool = False
+    merge_key: str = ""
+    merge_strategy: frozenset[str] = frozenset()
+    rules: tuple[Obj, ...] = ()
+    branches: dict[str, list[Node]] = field(default_factory=dict[str, list["Node"]])
+    description: str = ""
+    has_defaults: bool = False
+    has_rules: bool = False
+
+    def child(self, key: str) -> Node | None:
+        """Return the node of a mapping's key, or None when nothing is known about it."""
+        return self.properties.get(key) or self.additional
+
+
+LIMITS = (
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "multipleOf",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "minProperties",
+    "maxProperties",
+    "uniqueItems",
+)
+
+
+class Compiler:
+    """Turns schema documents into nodes; ``definitions`` are what ``$ref`` may name."""
+
+    def __init__(self, definitions: dict[str, Obj] | None = None) -> None:
+        self._definitions = definitions or {}
+        self._named: dict[str, Node] = {}
+
+    def named(self, name: str) -> Node:
+        """Return the node of a definition; recursive definitions share one node."""
+        node = self._named.get(name)
+        if node is None:
+            node = self._named[name] = Node()
+            self._fill(node, self._definitions[name])
+        return node
+
+    def compile(self, schema: Obj) -> Node:
+        """Return the node of a schema document."""
+        node = Node()
+        self._fill(node, schema)
+        return node
+
+    def _fill(self, node: Node, schema: Obj) -> None:
+        ref = schema.get("$ref")
+        if isinstance(ref, str):
+            name = ref.rpartition("/")[2]
+            schema = {**self._definitions[name], **{k: v for k, v in schema.items() if k != "$ref"}}
+        node.type = schema.get("type", "")
+        node.description = schema.get("description", "")
+        node.format = schema.get("format", "")
+        node.preserve = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
+        node.embedded = bool(schema.get("x-kubernetes-embedded-resource"))
+        node.int_or_string = bool(schema.get("x-kubernetes-int-or-string")) or node.format == "int-or-string"
+        node.nullable = bool(schema.get("nullable"))
+        node.required = tuple(schema.get("required") or ())
+        node.enum = list(schema.get("enum") or ())
+        if schema.get("pattern"):
+            node.pattern = re.compile(schema["pattern"])
+        node.limits = {name: schema[name] for name in LIMITS if schema.get(name) is not None}
+        node.default = schema.get("default")
+        self._fill_merging(node, schema)
+        self._fill_children(node, schema)
+
+    def _fill_merging(self, node: Node, schema: Obj) -> None:
+        node.list_type = schema.get("x-kubernetes-list-type") or "atomic"
+        node.map_keys = tuple(schema.get("x-kubernetes-list-map-keys") or ())
+        node.atomic_map = schema.get("x-kubernetes-map-type") == "atomic"
+        node.merge_key = schema.get("x-kubernetes-patch-merge-key") or ""
+        node.merge_strategy = frozenset((schema.get("x-kubernetes-patch-strategy") or "").split(",")) - {""}
+        node.rules = tuple(schema.get("x-kubernetes-validations") or ())
+        node.has_rules = bool(node.rules)
+        node.has_defaults = node.default is not None
+
+    def _fill_children(self, node: Node, schema: Obj) -> None:
+        for name, sub in (schema.get("properties") or {}).items():
+            node.properties[name] = self.compile_or_named(sub)
+        extra = schema.get("additionalProperties")
+        if isinstance(extra, dict):
+            node.additional = self.compile_or_named(extra)
+        elif extra is True:
+            node.additional = Node(preserve=True)
+        if isinstance(schema.get("items"), dict):
+            node.items = self.compile_or_named(schema["items"])
+        for word in ("allOf", "anyOf", "oneOf"):
+            if schema.get(word):
+                node.branches[word] = [self.compile(sub) for sub in schema[word]]
+        if isinstance(schema.get("not"), dict):
+            node.branches["not"] = [self.compile(schema["not"])]
+        below = [*node.properties.values(), *(sub for sub in (node.additional, node.items) if sub)]
+        node.has_defaults = node.has_defaults or any(sub.has_defaults for sub in below)
+        node.has_rules = node.has_rules or any(sub.has_rules for sub in below)
+
+    def compile_or_named(self, schema: Obj) -> Node:
+        """Return the shared node of a bare reference, or a node of its own where the reference carries more."""
+        ref = schema.get("$ref")
+        if isinstance(ref, str) and not any(key.startswith("x-") or key == "default" for key in schema):
+            return self.named(ref.rpartition("/")[2])
+        return self.compile(schema)

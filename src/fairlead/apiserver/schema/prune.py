@@ -1,0 +1,42 @@
+"""Which fields of an object does nobody know? Takes them out, and names them.
+
+In: an object and its node. Out: the object without unknown fields (in place) and their paths, in document order.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from fairlead.apiserver.objects import Obj
+from fairlead.apiserver.schema.node import Node
+
+EMBEDDED = frozenset({"apiVersion", "kind", "metadata"})
+
+
+def prune(value: Any, node: Node, path: str, unknown: list[str], *, drop_nulls: bool) -> None:
+    """Remove unknown fields below ``value``; with ``drop_nulls`` also nulls, which Go reads as absent."""
+    if isinstance(value, dict):
+        _prune_map(cast("Obj", value), node, path, unknown, drop_nulls=drop_nulls)
+    elif isinstance(value, list) and node.items is not None:
+        for index, item in enumerate(cast("list[Any]", value)):
+            if isinstance(item, (dict, list)):
+                prune(item, node.items, f"{path}[{index}]", unknown, drop_nulls=drop_nulls)
+
+
+def _prune_map(value: Obj, node: Node, path: str, unknown: list[str], *, drop_nulls: bool) -> None:
+    known, extra = node.properties, node.additional
+    opaque = node.preserve or not (node.type or known or extra)
+    gone: list[str] = []
+    for key, item in value.items():
+        sub = known.get(key) or extra
+        if sub is None:
+            if not opaque and not (node.embedded and key in EMBEDDED):
+                unknown.append(f"{path}.{key}" if path else key)
+                gone.append(key)
+        elif item is None:
+            if drop_nulls and not sub.preserve:
+                gone.append(key)
+        elif isinstance(item, (dict, list)):
+            prune(item, sub, f"{path}.{key}" if path else key, unknown, drop_nulls=drop_nulls)
+    for key in gone:
+        del value[key]

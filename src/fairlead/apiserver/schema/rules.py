@@ -1,0 +1,117 @@
+"""Does an object keep its CRD's ``x-kubernetes-validations``? CEL rules, with ``oldSelf`` for transitions.
+
+In: the new value, the old one (or None) and the node. Out: causes. CEL comes with the extra ``standalone``; without it a
+CRD that has rules is refused when it is created, so that no rule is ever silently skipped.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, cast
+
+from fairlead.apiserver.failure import Cause, wrong
+from fairlead.apiserver.objects import Obj, encode
+from fairlead.apiserver.schema.node import Node
+
+try:
+    import cel
+    from cel.stdlib import add_stdlib_to_context
+
+    from fairlead.apiserver.schema.cel_library import FUNCTIONS
+except ImportError:  # pragma: no cover - the extra is not installed
+    cel = None
+
+_OLD = re.compile(r"\boldSelf\b")
+_SAME_VALUE = {"string": str, "integer": int, "number": float, "boolean": bool}
+
+
+class Rules:
+    """Compiled CEL programs of one server, by their text."""
+
+    def __init__(self) -> None:
+        self._programs: dict[str, Any] = {}
+
+    def check(self, expression: str) -> str:
+        """Return why ``expression`` cannot be compiled, or an empty text."""
+        if cel is None:
+            return "CEL rules need the optional extra: pip install 'fairlead[standalone]'"
+        try:
+            self._programs[expression] = cel.compile(expression)
+        except ValueError as error:
+            return f"compilation failed: {error}"
+        return ""
+
+    def evaluate(self, value: Any, old: Any, node: Node, path: str, causes: list[Cause]) -> None:
+        """Append a cause for every broken rule at and below ``value``."""
+        if not node.has_rules or value is None:
+            return
+        for rule in node.rules:
+            cause = self._broken(rule, value, old, path)
+            if cause is not None:
+                causes.append(cause)
+        if isinstance(value, dict):
+            before = cast("Obj", old) if isinstance(old, dict) else {}
+            for key, item in cast("Obj", value).items():
+                if (sub := node.child(key)) is not None:
+                    self.evaluate(item, before.get(key), sub, f"{path}.{key}" if path else key, causes)
+        elif isinstance(value, list) and node.items is not None:
+            earlier = _by_key(old, node)
+            for index, item in enumerate(cast("list[Any]", value)):
+                self.evaluate(item, earlier.get(_key(item, node)), node.items, f"{path}[{index}]", causes)
+
+    def _broken(self, rule: Obj, value: Any, old: Any, path: str) -> Cause | None:
+        expression = cast("str", rule["rule"])
+        if old is None and not rule.get("optionalOldSelf") and _OLD.search(expression):
+            return None
+        field = path + rule.get("fieldPath", "") if path else rule.get("fieldPath", "").lstrip(".")
+        field = field or "<nil>"
+        try:
+            verdict = self._run(expression, value, old)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            return wrong(field, value, f"rule evaluation error: {error}: {expression}")
+        if verdict is True:
+            return None
+        reason = rule.get("reason") or "FieldValueInvalid"
+        message = self._message(rule, value, old)
+        if reason == "FieldValueForbidden":
+            return Cause(reason, f"Forbidden: {message}", field)
+        if reason == "FieldValueRequired":
+            return Cause(reason, f"Required value: {message}", field)
+        if reason == "FieldValueDuplicate":
+            return Cause(reason, f"Duplicate value: {message}", field)
+        return wrong(field, value, message)
+
+    def _message(self, rule: Obj, value: Any, old: Any) -> str:
+        if computed := rule.get("messageExpression"):
+            try:
+                text = self._run(computed, value, old)
+            except (KeyError, TypeError, ValueError, RuntimeError):
+                text = ""
+            if isinstance(text, str) and text:
+                return text
+        return rule.get("message") or f"failed rule: {rule['rule']}"
+
+    def _run(self, expression: str, value: Any, old: Any) -> Any:
+        program = self._programs.get(expression)
+        if program is None:
+            if why := self.check(expression):
+                raise ValueError(why)
+            program = self._programs[expression]
+        context = cel.Context({"self": value, "oldSelf": old})  # pyright: ignore[reportOptionalMemberAccess]
+        if program.functions():
+            add_stdlib_to_context(context)  # pyright: ignore[reportPossiblyUnboundVariable]
+            for name, function in FUNCTIONS.items():  # pyright: ignore[reportPossiblyUnboundVariable]
+                context.add_function(name, function)
+        return program.execute(context)
+
+
+def _key(item: Any, node: Node) -> bytes:
+    if node.map_keys and isinstance(item, dict):
+        return encode([cast("Obj", item).get(key) for key in node.map_keys])
+    return b""
+
+
+def _by_key(old: Any, node: Node) -> dict[bytes, Any]:
+    if not isinstance(old, list) or not node.map_keys:
+        return {}
+    return {_key(item, node): item for item in cast("list[Any]", old)}

@@ -1,0 +1,154 @@
+"""Is a value what its schema asks for? One walk that collects every violation.
+
+In: a value, its node and its path. Out: causes with the words that a Kubernetes API server uses. Changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from fairlead.apiserver.failure import Cause, duplicate, missing, shown, unsupported, wrong
+from fairlead.apiserver.objects import Obj, encode
+from fairlead.apiserver.schema.formats import fits
+from fairlead.apiserver.schema.node import Node
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "boolean": (bool,),
+    "integer": (int,),
+    "number": (int, float),
+}
+_NAMES = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
+
+
+def has_type(value: Any, node: Node) -> bool:
+    """Say whether ``value`` has the type that ``node`` asks for."""
+    if node.int_or_string:
+        return isinstance(value, (str, float) if node.format == "quantity" else str) or type(value) is int
+    wanted = _TYPES.get(node.type)
+    if wanted is None:
+        return True
+    if isinstance(value, bool) and node.type != "boolean":
+        return False
+    return isinstance(value, wanted) or (node.type == "integer" and isinstance(value, float) and value.is_integer())
+
+
+def validate(value: Any, node: Node, path: str, causes: list[Cause]) -> None:
+    """Append every violation at and below ``value``."""
+    if value is None:
+        if not node.nullable and not node.preserve and (node.type or node.int_or_string):
+            causes.append(_type_cause(path, "null", node))
+        return
+    if not has_type(value, node):
+        causes.append(_type_cause(path, _NAMES.get(type(value), "null"), node))
+        return
+    if node.enum and value not in node.enum:
+        causes.append(unsupported(path, value, node.enum))
+    if isinstance(value, dict):
+        _validate_map(cast("Obj", value), node, path, causes)
+    elif isinstance(value, list):
+        _validate_list(cast("list[Any]", value), node, path, causes)
+    elif isinstance(value, str):
+        _validate_text(value, node, path, causes)
+    elif node.limits and not isinstance(value, bool):
+        _validate_number(cast("float", value), node, path, causes)
+    if node.branches:
+        _validate_branches(value, node, path, causes)
+
+
+def _type_cause(path: str, got: str, node: Node) -> Cause:
+    want = "integer or string" if node.int_or_string else node.type
+    where = path or "<root>"
+    message = f'Invalid value: "{got}": {where} in body must be of type {want}: "{got}"'
+    return Cause("FieldValueTypeInvalid", message, path)
+
+
+def _validate_map(value: Obj, node: Node, path: str, causes: list[Cause]) -> None:
+    for key in node.required:
+        if key not in value:
+            causes.append(missing(f"{path}.{key}" if path else key))
+    known, extra = node.properties, node.additional
+    for key, item in value.items():
+        sub = known.get(key)
+        if sub is not None:
+            validate(item, sub, f"{path}.{key}" if path else key, causes)
+        elif extra is not None:
+            validate(item, extra, f"{path}.{key}" if path else key, causes)
+    size, limits = len(value), node.limits
+    if size < limits.get("minProperties", 0):
+        causes.append(wrong(path, size, f"{path} in body should have at least {limits['minProperties']} properties"))
+    if size > limits.get("maxProperties", size):
+        message = f"Too many: {size}: must have at most {limits['maxProperties']} items"
+        causes.append(Cause("FieldValueTooMany", message, path))
+
+
+def _validate_list(value: list[Any], node: Node, path: str, causes: list[Cause]) -> None:
+    if node.items is not None:
+        for index, item in enumerate(value):
+            validate(item, node.items, f"{path}[{index}]", causes)
+    size, limits = len(value), node.limits
+    if size < limits.get("minItems", 0):
+        causes.append(wrong(path, size, f"{path} in body should have at least {limits['minItems']} items"))
+    if size > limits.get("maxItems", size):
+        message = f"Too many: {size}: must have at most {limits['maxItems']} items"
+        causes.append(Cause("FieldValueTooMany", message, path))
+    if node.list_type in {"set", "map"} or limits.get("uniqueItems"):
+        _validate_unique(value, node, path, causes)
+
+
+def _validate_unique(value: list[Any], node: Node, path: str, causes: list[Cause]) -> None:
+    seen: set[bytes] = set()
+    for index, item in enumerate(value):
+        shape = {key: item.get(key) for key in node.map_keys if key in item} if node.map_keys else item
+        if (key := encode(shape)) in seen:
+            causes.append(duplicate(f"{path}[{index}]", shape))
+        seen.add(key)
+
+
+def _validate_text(value: str, node: Node, path: str, causes: list[Cause]) -> None:
+    limits = node.limits
+    if limits:
+        if len(value) > limits.get("maxLength", len(value)):
+            message = f"Too long: may not be more than {limits['maxLength']} bytes"
+            causes.append(Cause("FieldValueTooLong", message, path))
+        if len(value) < limits.get("minLength", 0):
+            causes.append(wrong(path, value, f"{path} in body should be at least {limits['minLength']} chars long"))
+    if node.pattern is not None and not node.pattern.search(value):
+        causes.append(wrong(path, value, f"{path} in body should match '{node.pattern.pattern}'"))
+    if node.format and not fits(value, node.format):
+        causes.append(wrong(path, value, f"{path} in body must be of type {node.format}: {shown(value)}"))
+
+
+def _validate_number(value: float, node: Node, path: str, causes: list[Cause]) -> None:
+    limits = node.limits
+    low, high, step = limits.get("minimum"), limits.get("maximum"), limits.get("multipleOf")
+    low_open, high_open = limits.get("exclusiveMinimum") is True, limits.get("exclusiveMaximum") is True
+    if low is not None and (value < low or (low_open and value == low)):
+        words = "greater than" if low_open else "greater than or equal to"
+        causes.append(wrong(path, value, f"{path} in body should be {words} {low}"))
+    if high is not None and (value > high or (high_open and value == high)):
+        words = "less than" if high_open else "less than or equal to"
+        causes.append(wrong(path, value, f"{path} in body should be {words} {high}"))
+    if step and value % step:
+        causes.append(wrong(path, value, f"{path} in body should be a multiple of {step}"))
+
+
+def _validate_branches(value: Any, node: Node, path: str, causes: list[Cause]) -> None:
+    for sub in node.branches.get("allOf", ()):
+        validate(value, sub, path, causes)
+    if options := node.branches.get("anyOf"):
+        if not any(_accepts(value, sub) for sub in options):
+            causes.append(wrong(path, value, f"{path} in body must validate at least one schema (anyOf)"))
+    if options := node.branches.get("oneOf"):
+        if sum(_accepts(value, sub) for sub in options) != 1:
+            causes.append(wrong(path, value, f"{path} in body must validate one and only one schema (oneOf)"))
+    if any(_accepts(value, sub) for sub in node.branches.get("not", ())):
+        causes.append(wrong(path, value, f"{path} in body must not validate the schema (not)"))
+
+
+def _accepts(value: Any, node: Node) -> bool:
+    found: list[Cause] = []
+    validate(value, node, "", found)
+    return not found

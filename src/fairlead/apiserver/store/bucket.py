@@ -1,0 +1,77 @@
+"""Which objects of one kind are there, and who wants to hear of changes?
+
+In: changes that the journal has already taken. Out: lookups, ordered listings and events to watchers. No I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from fairlead.apiserver.store.entry import Entry, Event, Key
+from fairlead.apiserver.store.history import History
+
+
+class Listener(Protocol):
+    """Something that wants every event of a bucket."""
+
+    def offer(self, event: Event) -> None:
+        """Take note of an event; must not block or raise."""
+        ...
+
+
+class Bucket:
+    """All objects of one stored kind."""
+
+    def __init__(self, name: str, rv: int) -> None:
+        self.name = name
+        self.entries: dict[Key, Entry] = {}
+        self.history = History(rv)
+        self.listeners: set[Listener] = set()
+        self._sorted: dict[str, list[Key]] = {}
+        self._by_namespace: dict[str, dict[Key, Entry]] = {}
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def get(self, namespace: str, name: str) -> Entry | None:
+        """Return the entry or None."""
+        return self.entries.get((namespace, name))
+
+    def in_order(self, namespace: str = "") -> list[Entry]:
+        """Return entries by (namespace, name); all namespaces when none is named."""
+        pool = self._by_namespace.get(namespace, {}) if namespace else self.entries
+        keys = self._sorted.get(namespace)
+        if keys is None:
+            keys = self._sorted[namespace] = sorted(pool)
+        return [pool[key] for key in keys]
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(list(self.entries.values()))
+
+    def set(self, entry: Entry) -> None:
+        """Hold ``entry`` without telling anybody (used at start)."""
+        if entry.key not in self.entries:
+            self._forget_order(entry.namespace)
+        self.entries[entry.key] = entry
+        self._by_namespace.setdefault(entry.namespace, {})[entry.key] = entry
+
+    def apply(self, event: Event) -> None:
+        """Carry out a change and tell the listeners."""
+        entry = event.entry
+        if event.type == "DELETED":
+            del self.entries[entry.key]
+            within = self._by_namespace[entry.namespace]
+            del within[entry.key]
+            if not within:
+                del self._by_namespace[entry.namespace]
+            self._forget_order(entry.namespace)
+        else:
+            self.set(entry)
+        self.history.add(event)
+        for listener in list(self.listeners):
+            listener.offer(event)
+
+    def _forget_order(self, namespace: str) -> None:
+        self._sorted.pop(namespace, None)
+        self._sorted.pop("", None)

@@ -1,0 +1,75 @@
+"""What does the store know of one object without decoding it? And what is one change of it?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from fairlead.apiserver.objects import Obj, decode, encode, items, look, ordered
+
+Key = tuple[str, str]
+"""(namespace, name); the namespace of a cluster-scoped object is empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One stored object: its JSON bytes and the few fields that selecting and collecting need."""
+
+    namespace: str
+    name: str
+    uid: str
+    rv: int
+    raw: bytes
+    labels: dict[str, str]
+    owners: tuple[str, ...]
+    deleting: bool
+
+    @property
+    def key(self) -> Key:
+        """Return (namespace, name)."""
+        return (self.namespace, self.name)
+
+    def obj(self) -> Obj:
+        """Return a fresh copy of the object."""
+        return cast("Obj", decode(self.raw))
+
+
+def entry_of(obj: Obj, rv: int) -> Entry:
+    """Stamp ``obj`` with its resourceVersion and return the entry that stores it."""
+    meta = cast("Obj", obj["metadata"])
+    meta["resourceVersion"] = str(rv)
+    owners = tuple(str(look(ref, "uid")) for ref in items(meta, "ownerReferences"))
+    return Entry(
+        namespace=meta.get("namespace") or "",
+        name=meta["name"],
+        uid=meta.get("uid") or "",
+        rv=rv,
+        raw=encode(ordered(obj)),
+        labels=cast("dict[str, str]", meta.get("labels") or {}),
+        owners=owners,
+        deleting="deletionTimestamp" in meta,
+    )
+
+
+def entry_from_raw(raw: bytes) -> Entry:
+    """Return the entry of stored JSON."""
+    obj = cast("Obj", decode(raw))
+    return entry_of(obj, int(obj["metadata"]["resourceVersion"]))
+
+
+@dataclass(slots=True, eq=False)
+class Event:
+    """One change of one object, in the words of a watch; its JSON lines are made once and shared by all watchers."""
+
+    rv: int
+    type: str
+    entry: Entry
+    previous: Entry | None
+    lines: dict[Any, bytes] = field(default_factory=dict[Any, bytes])
+
+    def line(self, type_: str) -> bytes:
+        """Return the watch line of the stored form, as ``type_``."""
+        found = self.lines.get(type_)
+        if found is None:
+            found = self.lines[type_] = b'{"type":"%b","object":%b}\n' % (type_.encode(), self.entry.raw)
+        return found

@@ -1,0 +1,46 @@
+"""Which changes can a watch still catch up on? The last events of one kind, bounded in number and in bytes."""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import takewhile
+
+from fairlead.apiserver.store.entry import Event
+
+MAX_EVENTS = 4096
+MAX_BYTES = 32 * 1024 * 1024
+
+
+class History:
+    """Recent events in order of resourceVersion; ``oldest`` is the resourceVersion from which on nothing is missing."""
+
+    def __init__(self, oldest: int) -> None:
+        self.oldest = oldest
+        self._events: deque[Event] = deque()
+        self._bytes = 0
+
+    def add(self, event: Event) -> None:
+        """Append an event and forget old ones."""
+        self._events.append(event)
+        self._bytes += len(event.entry.raw)
+        while len(self._events) > MAX_EVENTS or self._bytes > MAX_BYTES:
+            self._forget()
+
+    def after(self, rv: int) -> list[Event] | None:
+        """Return the events later than ``rv``, oldest first, or None when some of them are forgotten."""
+        if rv < self.oldest:
+            return None
+        newer = list(takewhile(lambda event: event.rv > rv, reversed(self._events)))
+        newer.reverse()
+        return newer
+
+    def compact(self, rv: int) -> None:
+        """Forget everything up to ``rv``."""
+        while self._events and self._events[0].rv <= rv:
+            self._forget()
+        self.oldest = max(self.oldest, rv)
+
+    def _forget(self) -> None:
+        event = self._events.popleft()
+        self._bytes -= len(event.entry.raw)
+        self.oldest = event.rv

@@ -1,0 +1,52 @@
+"""Where does a change go before it is acknowledged? The interface, and the journal of a server that keeps nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from fairlead.apiserver.store.entry import Entry
+
+
+class Journal(Protocol):
+    """Durable storage of the current state; one writer, called from one thread."""
+
+    def load(self) -> tuple[int, Iterable[tuple[str, bytes]]]:
+        """Return the last resourceVersion and every (bucket, JSON of an object)."""
+        ...
+
+    def put(self, bucket: str, entry: Entry) -> None:
+        """Store an object; on return it survives the death of the process. Raises ``ApiFailure`` 507 and changes nothing."""
+        ...
+
+    def delete(self, bucket: str, entry: Entry) -> None:
+        """Forget an object; ``entry.rv`` is the resourceVersion of the deletion. Fails like ``put``."""
+        ...
+
+    async def tidy(self) -> None:
+        """Do housekeeping that must not hold up a write."""
+        ...
+
+    def close(self) -> None:
+        """Release the files."""
+        ...
+
+
+class MemoryJournal:
+    """Keeps nothing: the state dies with the process."""
+
+    def load(self) -> tuple[int, Iterable[tuple[str, bytes]]]:
+        """Return an empty state."""
+        return 0, ()
+
+    def put(self, bucket: str, entry: Entry) -> None:
+        """Do nothing."""
+
+    def delete(self, bucket: str, entry: Entry) -> None:
+        """Do nothing."""
+
+    async def tidy(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""

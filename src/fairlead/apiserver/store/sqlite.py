@@ -1,0 +1,155 @@
+"""How does the state survive the process? One SQLite file in WAL mode, one row per object.
+
+Every write is one transaction, committed before the request is answered. ``synchronous=NORMAL`` in WAL mode: a committed
+transaction survives ``kill -9`` of the process at any moment (it is in the page cache of the system); only a power cut may
+lose the last ones, and never corrupts the file. Checkpoints run in a thread, so that no write waits for an fsync.
+
+A failed write (disk full) is rolled back and raised; the caller changes its memory only afterwards, so the two never
+disagree. Never decides anything about objects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+
+from fairlead.apiserver.failure import ApiFailure
+from fairlead.apiserver.store.entry import Entry
+from fairlead.errors import BadConfiguration
+
+FILE_NAME = "state.sqlite"
+CHECKPOINT_AFTER_WRITES = 200
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS objects (bucket TEXT, namespace TEXT, name TEXT, body BLOB NOT NULL,
+  PRIMARY KEY (bucket, namespace, name));
+CREATE TABLE IF NOT EXISTS meta (id INTEGER PRIMARY KEY CHECK (id = 1), rv INTEGER NOT NULL);
+INSERT OR IGNORE INTO meta VALUES (1, 0);
+"""
+
+
+class SqliteJournal:
+    """The journal in ``<data_dir>/state.sqlite``; a lock file keeps a second process out."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._dir = data_dir
+        self._path = data_dir / FILE_NAME
+        self._lock = self._take_lock()
+        try:
+            self._db = self._open()
+        except BaseException:
+            os.close(self._lock)
+            raise
+        self._unchecked = 0
+
+    def load(self) -> tuple[int, Iterable[tuple[str, bytes]]]:
+        """Return the last resourceVersion and every (bucket, JSON)."""
+        try:
+            rv: int = self._db.execute("SELECT rv FROM meta").fetchone()[0]
+            rows = self._db.execute("SELECT bucket, body FROM objects").fetchall()
+        except sqlite3.DatabaseError as error:
+            raise self._corrupt(error) from error
+        return rv, rows
+
+    def put(self, bucket: str, entry: Entry) -> None:
+        """Store an object and its resourceVersion in one transaction."""
+        self._commit(
+            "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?)",
+            (bucket, entry.namespace, entry.name, entry.raw),
+            entry.rv,
+        )
+
+    def delete(self, bucket: str, entry: Entry) -> None:
+        """Forget an object in one transaction."""
+        sql = "DELETE FROM objects WHERE bucket = ? AND namespace = ? AND name = ?"
+        self._commit(sql, (bucket, entry.namespace, entry.name), entry.rv)
+
+    def _commit(self, sql: str, values: tuple[object, ...], rv: int) -> None:
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.execute(sql, values)
+            self._db.execute("UPDATE meta SET rv = ?", (rv,))
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            with contextlib.suppress(sqlite3.Error):
+                self._db.execute("ROLLBACK")
+            message = (
+                f"the write was not stored, because {self._dir} cannot be written ({error}); "
+                "reading still works: make room or writable there and try again"
+            )
+            raise ApiFailure(507, "InsufficientStorage", message) from error
+        self._unchecked += 1
+
+    async def tidy(self) -> None:
+        """Copy the write-ahead log into the database file, in a thread, once enough has been written."""
+        if self._unchecked < CHECKPOINT_AFTER_WRITES:
+            return
+        self._unchecked = 0
+        # A failing checkpoint (disk full) loses nothing: the log stays and the next one tries again.
+        with contextlib.suppress(sqlite3.Error):
+            await asyncio.to_thread(self._checkpoint)
+
+    def _checkpoint(self) -> None:
+        with contextlib.closing(sqlite3.connect(self._path, isolation_level=None)) as db:
+            db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+    def close(self) -> None:
+        """Close the file and let the lock go."""
+        with contextlib.suppress(sqlite3.Error):
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self._db.close()
+        os.close(self._lock)
+
+    def _take_lock(self) -> int:
+        try:
+            handle = os.open(self._dir / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise BadConfiguration(
+                f"The data directory {self._dir} cannot be written: make it writable, or name another one",
+                detail=str(error),
+            ) from error
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(handle)
+            raise BadConfiguration(
+                f"Another process uses the data directory {self._dir}: stop it first, or name another directory",
+                detail=str(error),
+            ) from error
+        return handle
+
+    def _open(self) -> sqlite3.Connection:
+        db: sqlite3.Connection | None = None
+        try:
+            db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+            db.execute("PRAGMA journal_mode=WAL")
+            db.execute("PRAGMA synchronous=NORMAL")
+            db.execute("PRAGMA wal_autocheckpoint=0")
+            db.execute("PRAGMA busy_timeout=2000")
+            verdict = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+            if verdict != "ok":
+                raise sqlite3.DatabaseError(verdict)
+            db.executescript(_SCHEMA)
+        except sqlite3.OperationalError as error:
+            if db is not None:
+                db.close()
+            raise BadConfiguration(
+                f"The database {self._path} cannot be opened: check its permissions and the free space beside it",
+                detail=str(error),
+            ) from error
+        except sqlite3.DatabaseError as error:
+            if db is not None:
+                db.close()
+            raise self._corrupt(error) from error
+        self._path.chmod(0o600)
+        return db
+
+    def _corrupt(self, error: Exception) -> BadConfiguration:
+        return BadConfiguration(
+            f"The database {self._path} is damaged: restore a copy of it, or move it away to start with an empty state",
+            detail=str(error),
+        )

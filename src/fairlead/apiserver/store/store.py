@@ -1,0 +1,91 @@
+"""What is the state, and what changed last? The one place where objects change.
+
+    put / delete ─► journal (durable, may refuse) ─► memory ─► history ─► watchers
+
+Everything between reading an object and storing its successor happens without an ``await``, so writes are serial and
+compare-and-swap needs no lock. resourceVersions are one counter for all kinds; it is stored with every change and only grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fairlead.apiserver.objects import Obj
+from fairlead.apiserver.store.bucket import Bucket
+from fairlead.apiserver.store.entry import Entry, Event, entry_from_raw, entry_of
+from fairlead.apiserver.store.journal import Journal
+
+Observer = Callable[[str, Entry | None, Entry | None], None]
+"""Called as (bucket, before, after) for every change, and for every object at start."""
+
+
+class Store:
+    """Buckets of entries above a journal."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._buckets: dict[str, Bucket] = {}
+        self._observers: list[Observer] = []
+        self.rv = 0
+
+    def load(self) -> None:
+        """Read the state that the journal holds; older resourceVersions are expired from here on."""
+        self.rv, rows = self._journal.load()
+        entries = [(name, entry_from_raw(raw)) for name, raw in rows]
+        self.rv = max([self.rv, *(entry.rv for _, entry in entries)])
+        for name, entry in entries:
+            self.bucket(name).set(entry)
+            for observer in self._observers:
+                observer(name, None, entry)
+
+    def observe(self, observer: Observer) -> None:
+        """Call ``observer`` at every change; it must not raise."""
+        self._observers.append(observer)
+
+    def bucket(self, name: str) -> Bucket:
+        """Return the bucket of a stored kind, empty when it is new."""
+        found = self._buckets.get(name)
+        if found is None:
+            found = self._buckets[name] = Bucket(name, self.rv)
+        return found
+
+    def buckets(self) -> list[Bucket]:
+        """Return every bucket."""
+        return list(self._buckets.values())
+
+    def put(self, name: str, obj: Obj) -> Entry:
+        """Store ``obj`` under a new resourceVersion; raises ``ApiFailure`` 507 and changes nothing when it cannot."""
+        bucket = self.bucket(name)
+        entry = entry_of(obj, self.rv + 1)
+        before = bucket.entries.get(entry.key)
+        self._journal.put(name, entry)
+        self._happened(bucket, Event(entry.rv, "MODIFIED" if before else "ADDED", entry, before))
+        return entry
+
+    def delete(self, name: str, obj: Obj) -> Entry:
+        """Remove an object; ``obj`` is its last state, which gets a new resourceVersion."""
+        bucket = self.bucket(name)
+        entry = entry_of(obj, self.rv + 1)
+        before = bucket.entries.get(entry.key)
+        self._journal.delete(name, entry)
+        self._happened(bucket, Event(entry.rv, "DELETED", entry, before))
+        return entry
+
+    def _happened(self, bucket: Bucket, event: Event) -> None:
+        self.rv = event.rv
+        bucket.apply(event)
+        for observer in self._observers:
+            observer(bucket.name, event.previous, None if event.type == "DELETED" else event.entry)
+
+    def compact(self) -> None:
+        """Forget all history: watches from older resourceVersions get 410."""
+        for bucket in self._buckets.values():
+            bucket.history.compact(self.rv)
+
+    async def tidy(self) -> None:
+        """Let the journal do its housekeeping."""
+        await self._journal.tidy()
+
+    def close(self) -> None:
+        """Close the journal."""
+        self._journal.close()

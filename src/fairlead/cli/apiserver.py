@@ -1,0 +1,47 @@
+"""``fairlead apiserver``: a Kubernetes API on this machine, for trying things out without a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairlead.cli.options import (
+    DataDir,
+    Format,
+    Listen,
+    LogFormat,
+    LogLevel,
+    Level,
+    Verbose,
+    host_and_port,
+    start_logging,
+)
+from fairlead.cli.run import run_async
+
+
+def apiserver(
+    data_dir: DataDir,
+    listen: Listen = "127.0.0.1:0",
+    memory: Annotated[bool, typer.Option("--memory", help="Forget everything at the end: no SQLite file.")] = False,  # noqa: FBT002
+    log_level: Level = LogLevel.WARNING,
+    log_format: Format = LogFormat.AUTO,
+    verbose: Verbose = False,  # noqa: ARG001, FBT002 - its callback does the work
+) -> None:
+    """Serve a Kubernetes-compatible API; its kubeconfig is [cyan]DIR/kubeconfig[/cyan], printed when it is ready."""
+    host, port = host_and_port(listen, "--listen")
+    start_logging(log_level, log_format)
+    run_async(lambda: _serve(data_dir, host, port, memory=memory))
+
+
+async def _serve(data_dir: Path, host: str, port: int, *, memory: bool) -> None:
+    from fairlead.runtime.supervisor import Supervisor
+    from fairlead.standalone.api import serve_api
+
+    supervisor = Supervisor(stop_deadline_s=4.0)
+    supervisor.spawn(
+        "apiserver",
+        lambda: serve_api(data_dir, host, port, memory=memory, ready=lambda path: print(path, flush=True)),
+    )
+    await supervisor.run_until_stopped()

@@ -1,0 +1,36 @@
+"""``fairlead demo``: two members, one hub, real Envoy, real traffic, and what happens when parts die."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairlead.cli.options import Verbose
+from fairlead.cli.run import FAILED, run_async
+
+
+def demo(
+    keep: Annotated[bool, typer.Option("--keep", help="Leave everything running and say how to play with it.")] = False,  # noqa: FBT002
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", metavar="DIR", help="Where to work; default: a new temporary directory.")
+    ] = None,
+    plain: Annotated[bool, typer.Option("--plain", help="Print lines instead of a live table.")] = False,  # noqa: FBT002
+    verbose: Verbose = False,  # noqa: ARG001, FBT002 - its callback does the work
+) -> None:
+    """Show Fairlead at work on this machine; takes about a minute, and needs no cluster.
+
+    Fails when a request fails that should not have.
+    """
+    from fairlead.standalone.demo import DemoSettings, run_demo
+
+    passed = True
+
+    async def show() -> None:
+        nonlocal passed
+        passed = await run_demo(DemoSettings(keep=keep, data_dir=data_dir, plain=plain))
+
+    run_async(show)
+    if not passed:
+        raise typer.Exit(FAILED)

@@ -1,0 +1,70 @@
+"""``fairlead hub``: the part that gives load balancers their addresses and tells Envoy where traffic goes."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairlead.cli.options import (
+    DEFAULT_POOL,
+    AddressPool,
+    Format,
+    Level,
+    LogFormat,
+    LogLevel,
+    Metrics,
+    StopProxy,
+    Verbose,
+    kubeconfig_help,
+    start_logging,
+)
+from fairlead.cli.run import run_async
+
+DEFAULT_DATA_DIR = Path("~/.local/state/fairlead/hub")
+
+
+class EnvoyMode(StrEnum):
+    """Where the proxies run."""
+
+    LOCAL = "local"
+    DEPLOYMENT = "deployment"
+
+
+def hub(
+    kubeconfig: Annotated[
+        Path | None, typer.Option("--kubeconfig", metavar="FILE", help=kubeconfig_help("The hub's API"))
+    ] = None,
+    envoy: Annotated[
+        EnvoyMode, typer.Option("--envoy", help="local: one Envoy on this machine. deployment: Envoys in the cluster.")
+    ] = EnvoyMode.LOCAL,
+    address_pool: AddressPool = "",
+    metrics: Metrics = "",
+    data_dir: Annotated[
+        Path, typer.Option("--data-dir", metavar="DIR", help="Envoy's files and this hub's identity.")
+    ] = DEFAULT_DATA_DIR,
+    stop_proxy: StopProxy = False,  # noqa: FBT002
+    log_level: Level = LogLevel.INFO,
+    log_format: Format = LogFormat.AUTO,
+    verbose: Verbose = False,  # noqa: ARG001, FBT002 - its callback does the work
+) -> None:
+    """Run the hub. With a local Envoy the address pool is 127.200.0.0/16 unless given.
+
+    The local Envoy goes on serving when the hub ends, however it ends; the next hub adopts it.
+    """
+    from fairlead.cli.options import host_and_port
+    from fairlead.standalone.hub_process import HubSettings, run_hub
+
+    settings = HubSettings(
+        kubeconfig=kubeconfig,
+        deployment=envoy is EnvoyMode.DEPLOYMENT,
+        address_pool=address_pool or ("" if envoy is EnvoyMode.DEPLOYMENT else DEFAULT_POOL),
+        metrics=host_and_port(metrics, "--metrics") if metrics else None,
+        data_dir=data_dir.expanduser(),
+        stop_proxy=stop_proxy,
+    )
+    settings.pool()  # a bad pool is told before anything is started
+    start_logging(log_level, log_format)
+    run_async(lambda: run_hub(settings))

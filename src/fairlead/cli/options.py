@@ -1,0 +1,88 @@
+"""The options that several commands share, so that they are called and explained the same everywhere."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairlead.cli.run import set_verbose
+
+
+class LogFormat(StrEnum):
+    """How the log on stderr looks."""
+
+    AUTO = "auto"
+    TEXT = "text"
+    JSON = "json"
+
+
+class LogLevel(StrEnum):
+    """From which level on the log says something."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class Output(StrEnum):
+    """How results are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def _verbose(value: bool) -> bool:  # noqa: FBT001 - Typer calls it so
+    set_verbose(on=value)
+    return value
+
+
+Verbose = Annotated[
+    bool,
+    typer.Option("--verbose", "-v", help="Show the detail behind errors.", callback=_verbose, show_default=False),
+]
+Level = Annotated[LogLevel, typer.Option("--log-level", help="Lowest level logged on stderr.")]
+Format = Annotated[LogFormat, typer.Option("--log-format", help="auto: text on a terminal, else JSON.")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
+Metrics = Annotated[
+    str,
+    typer.Option("--metrics", metavar="HOST:PORT", help="Serve /readyz and /metrics there; empty: off."),
+]
+StopProxy = Annotated[
+    bool, typer.Option("--stop-proxy", help="End the local Envoy on a clean exit; by default it goes on serving.")
+]
+AddressPool = Annotated[
+    str,
+    typer.Option("--address-pool", metavar="CIDR[,CIDR]", help="IPv4 ranges that load balancers get addresses from."),
+]
+Listen = Annotated[
+    str, typer.Option("--listen", metavar="HOST:PORT", help="Where the API listens; port 0: any free one.")
+]
+DataDir = Annotated[Path, typer.Option("--data-dir", metavar="DIR", help="Keeps all state; made if it is missing.")]
+
+DEFAULT_POOL = "127.200.0.0/16"
+
+
+def kubeconfig_help(what: str) -> str:
+    """Say where a kubeconfig comes from when the option is not given."""
+    return f"{what}; default: $KUBECONFIG, ~/.kube/config, then the pod's service account."
+
+
+def host_and_port(text: str, flag: str) -> tuple[str, int]:
+    """Read ``host:port``; ``BadConfiguration`` names the flag."""
+    from fairlead.errors import BadConfiguration
+
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise BadConfiguration(f"{flag}: {text!r} is not HOST:PORT such as 127.0.0.1:6443; the port is 0 to 65535")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def start_logging(level: LogLevel, form: LogFormat) -> None:
+    """Log on stderr from here on."""
+    from fairlead.runtime.logs import configure_logging
+
+    configure_logging(level.value, None if form is LogFormat.AUTO else form is LogFormat.JSON)

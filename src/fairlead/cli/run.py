@@ -1,0 +1,124 @@
+"""How does a command end? One clear sentence on stderr and a documented exit code, never a traceback.
+
+In: a command's coroutine, or the whole app. Out: exit codes. A ``Bug`` and what nobody foresaw keep their traceback
+behind ``--verbose``, and say how to get it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import typer
+
+from fairlead.errors import BadConfiguration, FairleadError, Unauthorized, Unreachable
+
+OK, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
+
+EXIT_CODES = (
+    "[bold]Exit codes[/bold]: 0 ok · 1 failed or unhealthy · 2 bad usage or configuration · "
+    "3 API unreachable · 130 interrupted"
+)
+
+
+class _Verbosity:
+    """Whether errors say all they know; set by the options of whichever command runs."""
+
+    on = False
+
+
+def set_verbose(*, on: bool) -> None:
+    """Have errors told with all their detail."""
+    _Verbosity.on = _Verbosity.on or on
+
+
+def code_of(error: BaseException) -> int:
+    """Return the exit code that stands for ``error``."""
+    if isinstance(error, KeyboardInterrupt | asyncio.CancelledError):
+        return INTERRUPTED
+    if isinstance(error, BadConfiguration | Unauthorized):
+        return USAGE
+    if isinstance(error, Unreachable):
+        return UNREACHABLE
+    return FAILED
+
+
+def sentence_of(error: BaseException, *, verbose: bool = False) -> str:
+    """Return what to print for ``error``: its sentence, and with ``verbose`` its detail."""
+    if isinstance(error, FairleadError):
+        detail = f"\n  detail: {error.detail}" if verbose and error.detail else ""
+        return _finished(error.sentence) + detail
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return _finished(f"{where}{os.strerror(error.errno) if error.errno else error}")
+    hint = "" if verbose else " Run it again with --verbose to see where."
+    return f"{type(error).__name__}: {error}. This is a mistake in Fairlead.{hint}"
+
+
+def run_async(main: Callable[[], Awaitable[Any]]) -> None:
+    """Run a command's coroutine; what it raises reaches ``run_app`` unwrapped."""
+    try:
+        asyncio.run(_awaited(main))
+    except BaseExceptionGroup as group:
+        raise first_of(group) from group
+
+
+def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the error of a group that says most: ours before anybody else's."""
+    errors = list(_leaves(group))
+    return next((error for error in errors if isinstance(error, FairleadError)), errors[0])
+
+
+def run_app(app: typer.Typer) -> int:
+    """Run the command line; return the exit code."""
+    try:
+        result = app(standalone_mode=False)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Somebody read the first lines and left (``| head``). What is still buffered must not complain at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except Exception as error:  # noqa: BLE001 - the last door of the process: whatever it is becomes a sentence
+        return _report(error)
+    return result if isinstance(result, int) else OK
+
+
+def _report(error: Exception) -> int:
+    usage_code = getattr(error, "exit_code", None)
+    show = getattr(error, "show", None)
+    if isinstance(usage_code, int):
+        # Typer's own: a bad flag shows itself; Exit only carries a code; Abort is Ctrl-C at a prompt.
+        if callable(show):
+            show()
+        return usage_code
+    if type(error).__name__ == "Abort":
+        return INTERRUPTED
+    if _Verbosity.on and not isinstance(error, FairleadError | OSError):
+        import traceback
+
+        traceback.print_exception(error)
+    sys.stderr.write(f"fairlead: {sentence_of(error, verbose=_Verbosity.on)}\n")
+    return code_of(error)
+
+
+async def _awaited(main: Callable[[], Awaitable[Any]]) -> None:
+    await main()
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            found.extend(_leaves(error))
+        else:
+            found.append(error)
+    return found
+
+
+def _finished(sentence: str) -> str:
+    text = sentence[:1].upper() + sentence[1:]
+    return text if text.endswith((".", "!", "?", ")")) else f"{text}."

@@ -1,0 +1,129 @@
+"""How does an agent get its key? The tenant's objects, and a token of its service account, as a kubeconfig.
+
+In: an administrator's connection to the hub. Out: a kubeconfig that reaches one namespace only, and expires.
+The objects are those that the hub itself makes (``build/tenant.py``), so it does not matter who comes first.
+Never: prints or copies a credential of the administrator.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import yaml
+
+from fairlead.api.kinds import all_crds
+from fairlead.api.kubernetes import NAMESPACES
+from fairlead.api.meta import JSONObject
+from fairlead.api.names import AGENT_SERVICE_ACCOUNT, LABEL_TENANT, MANAGER_CLI, MANAGER_HUB, TENANT_NAMESPACE_PREFIX
+from fairlead.api.tenant import TENANTS, Tenant
+from fairlead.build.tenant import tenant_objects
+from fairlead.cli.authority import cluster_trust
+from fairlead.errors import AlreadyExists, BadConfiguration, Invalid, NotFound, Terminal
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.preflight import install_crds
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_NAME_MAX = 63 - len(TENANT_NAMESPACE_PREFIX)
+
+
+class Access(msgspec.Struct, frozen=True):
+    """A kubeconfig (YAML), the namespace it is for, and until when its token is valid (RFC 3339)."""
+
+    kubeconfig: str
+    namespace: str
+    expires: str
+
+
+class _TokenRequest(msgspec.Struct):
+    class Status(msgspec.Struct, rename="camel"):
+        token: str = ""
+        expiration_timestamp: str = ""
+
+    status: Status = msgspec.field(default_factory=Status)
+
+
+def check_name(name: str, region: str) -> None:
+    """Refuse names that Kubernetes would refuse, before anything is created."""
+    if not _LABEL.fullmatch(name) or len(name) > _NAME_MAX:
+        raise BadConfiguration(
+            f"NAME: {name!r} cannot name a tenant; use lower-case letters, digits and dashes, at most {_NAME_MAX}"
+        )
+    if len(region) > 63:
+        raise BadConfiguration(f"--region: {region!r} is longer than 63 characters")
+
+
+async def issue_access(
+    cluster: Cluster, *, name: str, region: str, valid_s: int, server: str, kubeconfig: Path | None
+) -> Access:
+    """Create what is missing for the tenant and return a fresh key for its agent."""
+    tenant = await _ensure_tenant(cluster, name, region)
+    await _ensure_objects(cluster, tenant)
+    token = await _token(cluster, tenant.namespace, valid_s)
+    trust = cluster_trust(kubeconfig)
+    return Access(
+        kubeconfig=_kubeconfig_yaml(name, tenant.namespace, server or cluster.server, trust, token.token),
+        namespace=tenant.namespace,
+        expires=token.expiration_timestamp,
+    )
+
+
+async def _ensure_tenant(cluster: Cluster, name: str, region: str) -> Tenant:
+    spec: JSONObject = {"region": region} if region else {}
+    wanted: JSONObject = {"metadata": {"name": name}, "spec": spec}
+    try:
+        return cast("Tenant", await cluster.create(TENANTS, wanted))
+    except AlreadyExists:
+        pass
+    except NotFound:
+        # A hub that never ran: the kind itself is missing.
+        problems = await install_crds(cluster, all_crds(), MANAGER_HUB)
+        if problems:
+            raise Terminal(" ".join(problems)) from None
+        return cast("Tenant", await cluster.create(TENANTS, wanted))
+    if region:
+        return cast("Tenant", await cluster.apply(TENANTS, wanted, manager=MANAGER_CLI))
+    return cast("Tenant", await cluster.get(TENANTS, "", name))
+
+
+async def _ensure_objects(cluster: Cluster, tenant: Tenant) -> None:
+    namespace = tenant.namespace
+    try:
+        there = await cluster.get(NAMESPACES, "", namespace)
+    except NotFound:
+        there = None
+    if there is not None and there.label(LABEL_TENANT) not in ("", tenant.metadata.name):
+        raise Invalid(
+            f"Namespace {namespace} at the hub belongs to Tenant {there.label(LABEL_TENANT)}; choose another name"
+        )
+    for resource, obj in tenant_objects(tenant):
+        # The hub's manager: what both write is the same, and must not look like a quarrel between two writers.
+        await cluster.apply(resource, obj, manager=MANAGER_HUB)
+
+
+async def _token(cluster: Cluster, namespace: str, valid_s: int) -> _TokenRequest.Status:
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{AGENT_SERVICE_ACCOUNT}/token"
+    body = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": valid_s, "audiences": []},
+    }
+    answer = await cluster.raw("POST", path, body=msgspec.json.encode(body))
+    status = msgspec.json.decode(answer, type=_TokenRequest).status
+    if not status.token:
+        raise Terminal(f"The hub issued no token for service account {namespace}/{AGENT_SERVICE_ACCOUNT}")
+    return status
+
+
+def _kubeconfig_yaml(tenant: str, namespace: str, server: str, trust: JSONObject, token: str) -> str:
+    document: JSONObject = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "hub", "cluster": {"server": server, **trust}}],
+        "users": [{"name": tenant, "user": {"token": token}}],
+        "contexts": [{"name": tenant, "context": {"cluster": "hub", "user": tenant, "namespace": namespace}}],
+        "current-context": tenant,
+    }
+    return yaml.safe_dump(document, sort_keys=False, width=10_000)

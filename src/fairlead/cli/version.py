@@ -1,0 +1,39 @@
+"""``fairlead version``: which version is this, and which one is the API server?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairlead import __version__
+from fairlead.cli.options import Output, OutputOption, Verbose
+from fairlead.cli.run import run_async
+
+
+def version(
+    kubeconfig: Annotated[
+        Path | None, typer.Option("--kubeconfig", metavar="FILE", help="Ask this API server for its version too.")
+    ] = None,
+    output: OutputOption = Output.TABLE,
+    verbose: Verbose = False,  # noqa: ARG001, FBT002 - its callback does the work
+) -> None:
+    """Print the version of this program and, with --kubeconfig, of the API server."""
+    versions = {"client": f"v{__version__}"}
+    if kubeconfig is not None:
+        run_async(lambda: _ask(kubeconfig, versions))
+    if output is Output.JSON:
+        import json
+
+        print(json.dumps(versions))
+        return
+    for name, value in versions.items():
+        print(f"{name}: {value}")
+
+
+async def _ask(kubeconfig: Path, versions: dict[str, str]) -> None:
+    from fairlead.cli.connect import connect
+
+    async with connect(kubeconfig, name="server") as cluster:
+        versions["server"] = await cluster.version()

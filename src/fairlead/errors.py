@@ -1,0 +1,100 @@
+"""What can go wrong, and what happens next: the class of an error is its retry class.
+
+    FairleadError
+    ├── Retry      may work the next time: back off (honouring ``after_s``) and try again
+    ├── Wait       nothing to retry: something else must happen first, and will wake us
+    ├── Terminal   will never work as it stands: tell the user, do not retry
+    └── Bug        our own mistake: loud in the log, retried slowly, never blamed on the user
+
+Every error carries two strings: ``sentence``, for the person whose object it is (names the object, the field
+and the next step), and ``detail``, for the operator who reads logs. Neither ever holds a secret.
+
+Adapters translate library errors at their door; the pure core returns reasons and raises only ``Bug``.
+"""
+
+from __future__ import annotations
+
+
+class FairleadError(Exception):
+    """The root of every error raised on purpose.
+
+    ``reason`` is a PascalCase word fit for a Kubernetes condition or Event.
+    """
+
+    def __init__(self, sentence: str, *, detail: str = "", reason: str = "") -> None:
+        super().__init__(sentence)
+        self.sentence = sentence
+        self.detail = detail
+        self.reason = reason or type(self).__name__
+
+    def __str__(self) -> str:
+        return f"{self.sentence} ({self.detail})" if self.detail else self.sentence
+
+
+class Retry(FairleadError):
+    """May work the next time; ``after_s`` is the least time to wait, in seconds, when the other side named one."""
+
+    def __init__(self, sentence: str, *, detail: str = "", reason: str = "", after_s: float | None = None) -> None:
+        super().__init__(sentence, detail=detail, reason=reason)
+        self.after_s = after_s
+
+
+class Wait(FairleadError):
+    """Not an error to retry: the object that is missing will wake us when it comes."""
+
+
+class Terminal(FairleadError):
+    """Will never work as it stands; only a change by the user or the operator helps."""
+
+
+class Bug(FairleadError):
+    """Our own mistake."""
+
+
+# --- Kubernetes API (raised by kube/ only) --------------------------------------------------------------------
+
+
+class Unreachable(Retry):
+    """The API server did not answer: connection refused, time out, broken stream, 5xx."""
+
+
+class Throttled(Retry):
+    """429: the API server asked us to wait ``after_s`` seconds."""
+
+
+class Conflict(Retry):
+    """409: somebody else wrote the object, or owns the field that we wanted to write."""
+
+
+class Expired(Retry):
+    """410: the resourceVersion (or continue token) is too old; list again."""
+
+
+class NotFound(Terminal):
+    """404: no such object, or no such kind (the message says which)."""
+
+
+class AlreadyExists(Terminal):
+    """409 AlreadyExists on create."""
+
+
+class Forbidden(Terminal):
+    """403: our identity may not do this; the sentence names verb, resource and namespace."""
+
+
+class Unauthorized(Terminal):
+    """401: the credentials are unknown or expired."""
+
+
+class Invalid(Terminal):
+    """422 or 400: the API server refused the content of the object; the sentence is its own."""
+
+
+class BadConfiguration(Terminal):
+    """A flag, a kubeconfig, an address pool or a file on disk is missing or wrong."""
+
+
+def first_of(errors: BaseExceptionGroup[FairleadError]) -> FairleadError:
+    """Return the first error of a (nested) group of tasks."""
+    first = errors.exceptions[0]
+    return first_of(first) if isinstance(first, BaseExceptionGroup) else first

@@ -1,0 +1,293 @@
+"""The hub as a process: caches, engines and loops wired together, started in order.
+
+    1 caches synced          nothing is decided on half a view
+    2 every key once         wishes are complete, from what is recorded
+    3 providers publish      the data plane hears of us only now, and of differences only
+    4 leading                addresses, finalizers, statuses: one writer
+
+In: a Cluster, providers, settings. Out: a running hub. Losing the lease stops step 4 and nothing else: proxies are
+served by every replica.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
+from contextlib import suppress
+from typing import Protocol, TypeVar
+
+import msgspec
+import structlog
+
+from fairlead.api.kinds import all_crds
+from fairlead.api.kubernetes import NAMESPACES
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.names import DEFAULT_CLASS, HUB_LEASE, MANAGER_HUB, SYSTEM_NAMESPACE
+from fairlead.api.tenant import Tenant
+from fairlead.build.allocate import AddressPool
+from fairlead.errors import AlreadyExists, BadConfiguration, FairleadError, first_of
+from fairlead.hub.allocations import AllocationBook, listeners_of
+from fairlead.hub.departures import Departures
+from fairlead.hub.engine import Engine
+from fairlead.hub.inventory import Inventory, tcp_key
+from fairlead.hub.members import Members
+from fairlead.hub.reconcile import Reconciler
+from fairlead.hub.record import Recorder
+from fairlead.hub.status import StatusWriter
+from fairlead.hub.tenants import Tenants
+from fairlead.hub.views import Views
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.events import EventRecorder
+from fairlead.kube.lease import LeaderElector
+from fairlead.kube.preflight import install_crds
+from fairlead.model.contract import Provider
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.runtime.clock import Clock, SystemClock
+from fairlead.runtime.loop import run_workers
+from fairlead.runtime.queue import KeyedQueue
+from fairlead.runtime.telemetry import Telemetry
+from fairlead.sync.worker import Report
+
+log = structlog.get_logger(__name__)
+
+K = TypeVar("K", bound=Hashable)
+
+
+class RunningProvider(Provider, Protocol):
+    """A provider with a life of its own: what the hub starts, opens and stops."""
+
+    async def start(self) -> None:
+        """Get ready; nothing is published yet."""
+        ...
+
+    def publish(self) -> None:
+        """Let the data plane see what has been put in so far, and everything from now on."""
+        ...
+
+    async def close(self) -> None:
+        """Stop talking to the data plane, which goes on without us."""
+        ...
+
+
+class HubConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How a hub runs. ``identity`` names this replica in the lease; the same after a restart on one machine."""
+
+    identity: str
+    address_pool: AddressPool | None = None
+    loopback_targets: bool = False
+    workers: int = 8
+    lease_s: float = 15.0
+
+
+class Hub:
+    """One hub replica."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        providers: Mapping[str, RunningProvider],
+        config: HubConfig,
+        clock: Clock | None = None,
+        telemetry: Telemetry | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._config = config
+        self._providers = providers
+        self._clock = clock or SystemClock()
+        self._telemetry = telemetry or Telemetry()
+        self._queue: KeyedQueue[LoadBalancerKey] = KeyedQueue(clock=self._clock)
+        self._tenant_queue: KeyedQueue[str] = KeyedQueue(clock=self._clock)
+        self._published = asyncio.Event()
+        self._first_pass: set[LoadBalancerKey] | None = None
+        self._first_pass_done = asyncio.Event()
+        self._lead = False
+        self.inventory = Inventory(cluster)
+        self.book = AllocationBook(config.address_pool)
+        self.members = Members(clock=self._clock, changed=self._member_changed)
+        self._events = EventRecorder(cluster, component="fairlead-hub")
+        self.engines = {
+            name: Engine(provider=provider, clock=self._clock, report=self._reported)
+            for name, provider in providers.items()
+        }
+        views = Views(
+            inventory=self.inventory,
+            book=self.book,
+            members=self.members,
+            providers={name: provider.capabilities for name, provider in providers.items()},
+            loopback_targets=config.loopback_targets,
+        )
+        self.status = StatusWriter(
+            cluster=cluster,
+            inventory=self.inventory,
+            engines=self.engines,
+            events=self._events,
+            clock=self._clock,
+            leading=lambda: self._lead,
+        )
+        self._reconciler = Reconciler(
+            views=views,
+            engines=self.engines,
+            recorder=Recorder(cluster),
+            status=self.status,
+            departures=Departures(
+                cluster=cluster,
+                inventory=self.inventory,
+                engines=self.engines,
+                book=self.book,
+                leading=lambda: self._lead,
+            ),
+            leading=lambda: self._lead,
+        )
+        self._tenants = Tenants(
+            cluster=cluster,
+            inventory=self.inventory,
+            members=self.members,
+            clock=self._clock,
+            leading=lambda: self._lead,
+        )
+        self.elector = LeaderElector(
+            cluster,
+            namespace=SYSTEM_NAMESPACE,
+            name=HUB_LEASE,
+            identity=config.identity,
+            lease_s=config.lease_s,
+            clock=self._clock,
+        )
+
+    @property
+    def leading(self) -> bool:
+        """Say whether this replica writes."""
+        return self._lead
+
+    def not_ready(self) -> list[str]:
+        """Return the reasons why this hub is not ready, one sentence each; none when it is."""
+        reasons = [
+            f"{name}: {cache.problem or 'not read yet'}"
+            for name, cache in self.inventory.caches.items()
+            if cache.problem or not cache.synced
+        ]
+        if not reasons and not self._published.is_set():
+            reasons.append("not every load balancer has been looked at once")
+        return reasons
+
+    async def wait_published(self) -> None:
+        """Return once the data plane has been told everything that was there at the start."""
+        await self._published.wait()
+
+    async def prepare(self) -> None:
+        """Install what the hub needs at its API: the kinds, its namespace, the default class."""
+        problems = await install_crds(self._cluster, all_crds(), MANAGER_HUB)
+        if problems:
+            raise BadConfiguration(problems[0], detail="; ".join(problems[1:]))
+        with suppress(AlreadyExists):
+            await self._cluster.create(NAMESPACES, {"metadata": {"name": SYSTEM_NAMESPACE}})
+        default_class = {"metadata": {"name": DEFAULT_CLASS}, "spec": {"provider": DEFAULT_CLASS}}
+        with suppress(AlreadyExists):
+            # Created, not applied: what an operator changes in it is theirs.
+            await self._cluster.create(LOAD_BALANCER_CLASSES, default_class)
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        await self.prepare()
+        self._wire()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for task in self._loops():
+                    group.create_task(task)
+        except* FairleadError as errors:
+            # Whoever started us wants the one reason, not the tree of tasks that it came up through.
+            raise first_of(errors) from errors
+        finally:
+            self._lead = False
+            for provider in self._providers.values():
+                await provider.close()
+
+    def _loops(self) -> Sequence[Coroutine[None, None, None]]:
+        caches = [cache.run() for cache in self.inventory.caches.values()]
+        return [*caches, self._events.run(), self.members.run(), self._start()]
+
+    def _wire(self) -> None:
+        self.inventory.on_wake(self._queue.add)
+        self.inventory.leases.on_change(self.members.lease_changed)
+        self.inventory.tenants.on_change(self._tenant_changed)
+        for provider in self._providers.values():
+            provider.on_change(self.status.queue.add)
+
+    async def _start(self) -> None:
+        """Begin in the order that the module's picture shows; then work until cancelled."""
+        for cache in self.inventory.caches.values():
+            await cache.wait_synced()
+        for load_balancer in self.inventory.load_balancers.values():
+            self.book.hold(tcp_key(load_balancer), load_balancer.status.allocation, listeners_of(load_balancer))
+        for provider in self._providers.values():
+            await provider.start()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.elector.run(self._while_leading))
+            for engine in self.engines.values():
+                group.create_task(engine.worker.run())
+            group.create_task(self._publish_once())
+            group.create_task(self._run_workers(self._queue, self._reconcile, "loadbalancer", self._config.workers))
+            group.create_task(self._run_workers(self.status.queue, self.status.write, "status", self._config.workers))
+            group.create_task(self._run_workers(self._tenant_queue, self._tenants.reconcile, "tenant", 1))
+
+    async def _run_workers(
+        self, queue: KeyedQueue[K], reconcile: Callable[[K], Awaitable[float | None]], name: str, workers: int
+    ) -> None:
+        await run_workers(queue, reconcile, workers=workers, name=name, telemetry=self._telemetry)
+
+    async def _publish_once(self) -> None:
+        """Publish when every key that was there at the start has been looked at, and its wish carried out."""
+        self._first_pass = set(self.inventory.all_keys())
+        self.inventory.wake(self._first_pass)
+        if self._first_pass:
+            await self._first_pass_done.wait()
+        for engine in self.engines.values():
+            engine.worker.trigger()
+            await engine.worker.settled()
+        for provider in self._providers.values():
+            provider.publish()
+        self._published.set()
+        log.info("hub publishes", load_balancers=len(self.inventory.load_balancers))
+
+    async def _reconcile(self, key: LoadBalancerKey) -> None:
+        try:
+            await self._reconciler.reconcile(key)
+        finally:
+            if self._first_pass is not None:
+                self._first_pass.discard(key)
+                if not self._first_pass:
+                    self._first_pass = None
+                    self._first_pass_done.set()
+
+    async def _while_leading(self, epoch: int) -> None:
+        log.info("leading", epoch=epoch, identity=self._config.identity)
+        self._lead = True
+        try:
+            for engine in self.engines.values():
+                engine.tracker.ensure_again(list(engine.tracker))
+                engine.worker.trigger()
+            self.inventory.wake(self.inventory.all_keys())
+            for tenant in self.inventory.tenants.values():
+                self._tenant_queue.add(tenant.metadata.name)
+            self.status.refresh()
+            await asyncio.Event().wait()
+        finally:
+            self._lead = False
+            log.warning("not leading any more", holder=self.elector.holder)
+
+    def _reported(self, report: Report) -> None:
+        self.status.report(report)
+        key = report.load_balancer
+        if not any(key in engine.tracker for engine in self.engines.values()):
+            self._queue.add(key)
+
+    def _tenant_changed(self, old: Tenant | None, new: Tenant | None) -> None:
+        if new is not None and (old is None or old.spec != new.spec or old.deleting != new.deleting):
+            self._tenant_queue.add(new.metadata.name)
+
+    def _member_changed(self, namespace: str) -> None:
+        tenant = self.inventory.tenant_of(namespace)
+        if tenant is not None:
+            self._tenant_queue.add(tenant.metadata.name)
+            self.inventory.wake(self.inventory.keys_of_namespace(namespace))

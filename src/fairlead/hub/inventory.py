@@ -1,0 +1,173 @@
+"""What the hub sees: one cache for each kind, and which load balancers a change concerns.
+
+In: a Cluster. Out: typed objects by key, and calls of ``wake`` with the keys of load balancers to look at again.
+Never decides anything, and never calls an object gone because it could not be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from fairlead.api.kubernetes import ENDPOINT_SLICES, LEASES, EndpointSlice, Lease
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerClass
+from fairlead.api.names import (
+    DEFAULT_CLASS,
+    LABEL_LOAD_BALANCER,
+    LABEL_MANAGED_BY,
+    LABEL_NODES,
+    LABEL_SLICE_MANAGED_BY,
+    MANAGED_BY,
+    SLICE_MANAGED_BY,
+)
+from fairlead.api.naming import label_value
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
+from fairlead.api.tenant import TENANTS, Tenant
+from fairlead.kube.cache import WatchCache
+from fairlead.kube.cluster import Cluster
+from fairlead.model.keys import LoadBalancerKey
+
+Wake = Callable[[LoadBalancerKey], None]
+
+
+def tcp_key(load_balancer: TCPLoadBalancer) -> LoadBalancerKey:
+    """Return the key of the load balancer that ``load_balancer`` asks for."""
+    return LoadBalancerKey(TCP_LOAD_BALANCERS.kind, load_balancer.metadata.namespace, load_balancer.metadata.name)
+
+
+class Inventory:
+    """The hub's caches, wired to the keys that depend on them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.tenants: WatchCache[Tenant] = WatchCache(
+            cluster, TENANTS, indexes={"namespace": lambda tenant: [tenant.namespace]}
+        )
+        self.classes: WatchCache[LoadBalancerClass] = WatchCache(cluster, LOAD_BALANCER_CLASSES)
+        self.load_balancers: WatchCache[TCPLoadBalancer] = WatchCache(
+            cluster,
+            TCP_LOAD_BALANCERS,
+            indexes={
+                "namespace": lambda lb: [lb.metadata.namespace],
+                "label": lambda lb: [(lb.metadata.namespace, label_value(lb.metadata.name))],
+                "class": lambda lb: [lb.spec.class_name or DEFAULT_CLASS],
+            },
+        )
+        self.slices: WatchCache[EndpointSlice] = WatchCache(
+            cluster,
+            ENDPOINT_SLICES,
+            label_selector=f"{LABEL_SLICE_MANAGED_BY}={SLICE_MANAGED_BY}",
+            indexes={"label": _slice_label, "nodes": _nodes_namespace},
+        )
+        self.leases: WatchCache[Lease] = WatchCache(cluster, LEASES, label_selector=f"{LABEL_MANAGED_BY}={MANAGED_BY}")
+        self._wakes: list[Wake] = []
+        self.load_balancers.on_change(self._load_balancer_changed)
+        self.slices.on_change(self._slice_changed)
+        self.tenants.on_change(self._tenant_changed)
+        self.classes.on_change(self._class_changed)
+
+    @property
+    def caches(self) -> dict[str, WatchCache[Any]]:
+        """Return every cache by the plural of its kind."""
+        return {
+            "tenants": self.tenants,
+            "loadbalancerclasses": self.classes,
+            "tcploadbalancers": self.load_balancers,
+            "endpointslices": self.slices,
+            "leases": self.leases,
+        }
+
+    @property
+    def synced(self) -> bool:
+        """Say whether everything has been read once."""
+        return all(cache.synced for cache in self.caches.values())
+
+    @property
+    def problem(self) -> str:
+        """Return why the view is incomplete right now, empty when it is whole."""
+        return "; ".join(f"{name}: {cache.problem}" for name, cache in self.caches.items() if cache.problem)
+
+    def on_wake(self, wake: Wake) -> None:
+        """Call ``wake`` with every load balancer that a change concerns."""
+        self._wakes.append(wake)
+
+    def tcp(self, key: LoadBalancerKey) -> TCPLoadBalancer | None:
+        """Return the object of ``key``, None when there is none."""
+        return self.load_balancers.get(key.namespace, key.name)
+
+    def tenant_of(self, namespace: str) -> Tenant | None:
+        """Return the member whose namespace this is; the first by name should two claim it."""
+        return next(iter(self.tenants.by_index("namespace", namespace)), None)
+
+    def slices_of(self, key: LoadBalancerKey) -> tuple[EndpointSlice, ...]:
+        """Return the slices that belong to one load balancer."""
+        return tuple(self.slices.by_index("label", (key.namespace, label_value(key.name))))
+
+    def node_slices_of(self, namespace: str) -> tuple[EndpointSlice, ...]:
+        """Return the slices that hold the nodes of a member."""
+        return tuple(self.slices.by_index("nodes", namespace))
+
+    def keys_of_namespace(self, namespace: str) -> list[LoadBalancerKey]:
+        """Return the load balancers of one member."""
+        return [tcp_key(lb) for lb in self.load_balancers.by_index("namespace", namespace)]
+
+    def all_keys(self) -> list[LoadBalancerKey]:
+        """Return every load balancer there is."""
+        return [tcp_key(lb) for lb in self.load_balancers.values()]
+
+    def wake(self, keys: Iterable[LoadBalancerKey]) -> None:
+        """Have ``keys`` looked at again."""
+        for key in keys:
+            for call in self._wakes:
+                call(key)
+
+    def _load_balancer_changed(self, old: TCPLoadBalancer | None, new: TCPLoadBalancer | None) -> None:
+        one = new or old
+        if one is not None and not _only_words_changed(old, new):
+            self.wake([tcp_key(one)])
+
+    def _slice_changed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
+        for one in (old, new):
+            if one is None:
+                continue
+            for namespace in _nodes_namespace(one):
+                self.wake(
+                    tcp_key(lb)
+                    for lb in self.load_balancers.by_index("namespace", namespace)
+                    if lb.spec.targets == "Node"
+                )
+            for label in _slice_label(one):
+                self.wake(tcp_key(lb) for lb in self.load_balancers.by_index("label", label))
+
+    def _tenant_changed(self, old: Tenant | None, new: Tenant | None) -> None:
+        for one in (old, new):
+            if one is not None and (old is None or new is None or old.spec != new.spec):
+                self.wake(self.keys_of_namespace(one.namespace))
+
+    def _class_changed(self, old: LoadBalancerClass | None, new: LoadBalancerClass | None) -> None:
+        one = new or old
+        if one is not None:
+            self.wake(tcp_key(lb) for lb in self.load_balancers.by_index("class", one.metadata.name))
+
+
+def _only_words_changed(old: TCPLoadBalancer | None, new: TCPLoadBalancer | None) -> bool:
+    """Say whether nothing changed but conditions, counts and addresses: our own words coming back to us."""
+    if old is None or new is None:
+        return False
+    return (
+        old.metadata.generation == new.metadata.generation
+        and old.spec == new.spec
+        and old.metadata.annotations == new.metadata.annotations
+        and old.metadata.finalizers == new.metadata.finalizers
+        and old.metadata.uid == new.metadata.uid
+        and old.deleting == new.deleting
+        and old.status.allocation == new.status.allocation
+    )
+
+
+def _slice_label(one: EndpointSlice) -> list[tuple[str, str]]:
+    label = one.label(LABEL_LOAD_BALANCER)
+    return [(one.metadata.namespace, label)] if label else []
+
+
+def _nodes_namespace(one: EndpointSlice) -> list[str]:
+    return [one.metadata.namespace] if one.label(LABEL_NODES) else []

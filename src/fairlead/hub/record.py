@@ -1,0 +1,64 @@
+"""What must be on record before it is used: the finalizer, the allocation, the accepted spec.
+
+Intent first: when the hub dies after this write and before the provider's answer, the next one finds the same
+address, the same ports and the same last good configuration.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead.api.meta import JSONObject
+from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer, TCPLoadBalancerStatus
+from fairlead.build.view import Built, TCPView
+from fairlead.kube.cluster import Cluster
+
+
+class Recorder:
+    """Writes the record of one load balancer when it is not what it has to be."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def record(self, view: TCPView, built: Built) -> None:
+        """Make the record whole; one write for each part that differs, none when nothing does."""
+        load_balancer = view.load_balancer
+        if built.desired is None:
+            return
+        if FINALIZER_CLEANUP not in (load_balancer.metadata.finalizers or ()):
+            await self._add_finalizer(load_balancer)
+        status = load_balancer.status
+        accepted = status.accepted if built.serving_last_accepted else load_balancer.spec
+        if status.allocation == view.allocation and status.accepted == accepted:
+            return
+        await write_status(
+            self._cluster,
+            load_balancer,
+            msgspec.structs.replace(status, allocation=view.allocation, accepted=accepted),
+        )
+
+    async def _add_finalizer(self, load_balancer: TCPLoadBalancer) -> None:
+        meta = load_balancer.metadata
+        patch: JSONObject = {
+            "metadata": {
+                "resourceVersion": meta.resource_version,
+                "finalizers": [*(meta.finalizers or ()), FINALIZER_CLEANUP],
+            }
+        }
+        await self._cluster.merge_patch(TCP_LOAD_BALANCERS, meta.namespace, meta.name, patch, manager=MANAGER_HUB)
+
+
+async def write_status(cluster: Cluster, load_balancer: TCPLoadBalancer, status: TCPLoadBalancerStatus) -> None:
+    """Apply the whole status; what it leaves out is gone, since this manager owns all of it."""
+    meta = load_balancer.metadata
+    await cluster.apply(
+        TCP_LOAD_BALANCERS,
+        {
+            # The uid keeps a status from landing on a successor of the same name.
+            "metadata": {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid},
+            "status": msgspec.to_builtins(status),
+        },
+        manager=MANAGER_HUB,
+        subresource="status",
+    )

@@ -1,0 +1,267 @@
+"""How users are told: status, conditions and Events of each load balancer, written only when they say something new.
+
+Three things flow together: what was built, what the worker reported, what the provider observes. A load balancer that
+was programmed is not called unprogrammed for the moment that a change takes to be acknowledged: bad news that may
+pass waits ``_PATIENCE_S``; counts are gathered for ``_GATHER_S``.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from fairlead.api.kubernetes import Ingress, LoadBalancerStatus, PortStatus
+from fairlead.api.meta import WireCondition
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer, TCPLoadBalancerStatus
+from fairlead.build.view import Built
+from fairlead.hub.engine import Engine
+from fairlead.hub.inventory import Inventory
+from fairlead.hub.record import write_status
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.events import EventRecorder
+from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.observed import Observed
+from fairlead.runtime.clock import Clock
+from fairlead.runtime.queue import KeyedQueue
+from fairlead.sync.worker import Report
+
+_PATIENCE_S = 5.0
+_GATHER_S = 1.0
+
+
+class _Told(msgspec.Struct):
+    """What is known of one load balancer since this process started."""
+
+    built: Built
+    report: Report | None = None
+    #: Since when (monotonic seconds) a worse status than the written one is being waited out.
+    worse_since_s: float | None = None
+    counted_at_s: float = 0.0
+
+
+class StatusWriter:
+    """Writes what is known of each load balancer into its object."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        inventory: Inventory,
+        engines: Mapping[str, Engine],
+        events: EventRecorder,
+        clock: Clock,
+        leading: Callable[[], bool],
+    ) -> None:
+        self._cluster = cluster
+        self._inventory = inventory
+        self._engines = engines
+        self._events = events
+        self._clock = clock
+        self._leading = leading
+        self._told: dict[LoadBalancerKey, _Told] = {}
+        self.queue: KeyedQueue[LoadBalancerKey] = KeyedQueue(clock=clock)
+
+    def publish(self, key: LoadBalancerKey, built: Built) -> None:
+        """Take note of what was built; its targets are not kept, only what is said about them."""
+        told = self._told.get(key)
+        words = msgspec.structs.replace(built, desired=None)
+        if told is None:
+            self._told[key] = _Told(words)
+        elif told.built == words:
+            return
+        else:
+            told.built = words
+        self.queue.add(key)
+
+    def report(self, report: Report) -> None:
+        """Take note of what the worker did."""
+        told = self._told.get(report.load_balancer)
+        if told is None:
+            return
+        before = told.report
+        told.report = report
+        if before is None or report.failure != before.failure or bool(report.held) != bool(before.held) or report.held:
+            self.queue.add(report.load_balancer)
+
+    def refresh(self) -> None:
+        """Look at every status again: this replica has just become the one that writes."""
+        for key in self._told:
+            self.queue.add(key)
+
+    def forget(self, key: LoadBalancerKey) -> None:
+        """Say nothing more about ``key``."""
+        self._told.pop(key, None)
+        self.queue.forget(key)
+
+    async def write(self, key: LoadBalancerKey) -> float | None:
+        """Write the status of ``key`` when it says something new; returns seconds to look again."""
+        told, load_balancer = self._told.get(key), self._inventory.tcp(key)
+        if told is None or load_balancer is None or load_balancer.deleting or not self._leading():
+            return None
+        engine = self._engines.get(told.built.provider)
+        observed = await engine.provider.observe(key) if engine else None
+        conditions = build_conditions(told.built, told.report, observed)
+        old = load_balancer.status
+        new = build_status(load_balancer, told.built, conditions, observed, now=self._timestamp())
+        if new == old:
+            told.worse_since_s = None
+            return None
+        wait_s = self._wait_s(told, old, new)
+        if wait_s > 0:
+            return wait_s
+        told.worse_since_s = None
+        told.counted_at_s = self._clock.monotonic()
+        await write_status(self._cluster, load_balancer, new)
+        self._emit(load_balancer, old, new)
+        return None
+
+    def _wait_s(self, told: _Told, old: TCPLoadBalancerStatus, new: TCPLoadBalancerStatus) -> float:
+        """Return how long to wait before ``new`` is worth a write, 0 for now."""
+        now_s = self._clock.monotonic()
+        if _is_passing(old, new):
+            if told.worse_since_s is None:
+                told.worse_since_s = now_s
+            return told.worse_since_s + _PATIENCE_S - now_s
+        told.worse_since_s = None
+        if msgspec.structs.replace(old, targets=new.targets) == new:
+            return max(0.0, told.counted_at_s + _GATHER_S - now_s)
+        return 0.0
+
+    def _emit(self, load_balancer: TCPLoadBalancer, old: TCPLoadBalancerStatus, new: TCPLoadBalancerStatus) -> None:
+        """Tell what is news as Events: refusals, held removals, and that it works."""
+        before = {condition.type: condition for condition in old.conditions or ()}
+        for condition in new.conditions or ():
+            known = before.get(condition.type)
+            if known is not None and (known.status, known.reason) == (condition.status, condition.reason):
+                continue
+            good = condition.type in _GOOD_WHEN_TRUE
+            if (condition.status == "True") == good:
+                if condition.type == ConditionType.PROGRAMMED:
+                    self._event(load_balancer, "Normal", condition.reason, f"serving at {new.address}")
+                continue
+            # A load balancer that is seconds old has no endpoints yet; that is news only when it had some.
+            unborn = known is None and condition.reason == ConditionReason.BACKEND_NOT_FOUND
+            if condition.reason != ConditionReason.PENDING and not unborn:
+                self._event(load_balancer, "Warning", condition.reason, condition.message)
+
+    def _event(self, load_balancer: TCPLoadBalancer, type_: str, reason: str, message: str) -> None:
+        meta = load_balancer.metadata
+        self._events.emit(
+            kind=TCP_LOAD_BALANCERS.kind,
+            api_version=TCP_LOAD_BALANCERS.api_version,
+            namespace=meta.namespace,
+            name=meta.name,
+            uid=meta.uid,
+            type="Normal" if type_ == "Normal" else "Warning",
+            reason=reason,
+            message=message,
+        )
+
+    def _timestamp(self) -> str:
+        return self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+_GOOD_WHEN_TRUE = frozenset({ConditionType.ACCEPTED, ConditionType.RESOLVED_REFS, ConditionType.PROGRAMMED})
+
+
+def build_conditions(built: Built, report: Report | None, observed: Observed | None) -> list[Condition]:
+    """Add to what was built what became of it: Programmed and Guarded."""
+    conditions = {condition.type: condition for condition in built.conditions}
+    if ConditionType.PROGRAMMED not in conditions:
+        conditions[ConditionType.PROGRAMMED] = _programmed(report, observed)
+    if report is not None and report.held and ConditionType.PAUSED not in conditions:
+        first = report.held[0]
+        count = len(report.held)
+        message = f"{count} removal{'s' if count > 1 else ''} held: {first.message}"
+        conditions[ConditionType.GUARDED] = Condition(
+            ConditionType.GUARDED, True, ConditionReason.REMOVALS_HELD, message
+        )
+    order = list(ConditionType)
+    return sorted(conditions.values(), key=lambda condition: order.index(condition.type))
+
+
+def _programmed(report: Report | None, observed: Observed | None) -> Condition:
+    def no(reason: ConditionReason, message: str) -> Condition:
+        return Condition(ConditionType.PROGRAMMED, False, reason, message)
+
+    if observed is not None and observed.rejected:
+        return no(ConditionReason.REJECTED_BY_PROXY, observed.rejected)
+    if report is not None and report.failure:
+        return no(ConditionReason.PROVIDER_FAILED, report.failure)
+    if observed is None:
+        return no(ConditionReason.PENDING, "waiting for the provider")
+    if not observed.proxies:
+        return no(ConditionReason.NO_PROXY_CONNECTED, observed.message or "no proxy is connected to the hub yet")
+    if not observed.programmed:
+        message = f"{observed.acknowledged} of {observed.proxies} proxies have it"
+        return no(ConditionReason.PENDING, observed.message or message)
+    if not observed.addresses:
+        return no(ConditionReason.ADDRESS_NOT_ASSIGNED, observed.message or "no address has been assigned yet")
+    return Condition(ConditionType.PROGRAMMED, True, ConditionReason.PROGRAMMED, "")
+
+
+def build_status(
+    load_balancer: TCPLoadBalancer,
+    built: Built,
+    conditions: list[Condition],
+    observed: Observed | None,
+    *,
+    now: str,
+) -> TCPLoadBalancerStatus:
+    """Compose the status; an address that users have been told stays until another one takes its place."""
+    old = load_balancer.status
+    generation = load_balancer.metadata.generation
+    programmed = any(one.type is ConditionType.PROGRAMMED and one.status for one in conditions)
+    ingress = old.load_balancer.ingress
+    if programmed and observed is not None:
+        spec = old.accepted or load_balancer.spec
+        ports = [PortStatus(port.port, port.protocol) for port in spec.ports]
+        ingress = [_ingress(address, ports) for address in observed.addresses]
+    known = {condition.type: condition for condition in old.conditions or ()}
+    return TCPLoadBalancerStatus(
+        address=ingress[0].address if ingress else "",
+        targets=built.targets,
+        load_balancer=LoadBalancerStatus(ingress=ingress),
+        allocation=old.allocation,
+        accepted=old.accepted,
+        observed_generation=generation,
+        conditions=[_wire(condition, known.get(condition.type), generation, now) for condition in conditions],
+    )
+
+
+def _ingress(address: str, ports: list[PortStatus]) -> Ingress:
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        return Ingress(hostname=address, ports=ports)
+    # Connections are proxied: targets see the proxy, so nobody may short-cut traffic to this address.
+    return Ingress(ip=address, ip_mode="Proxy", ports=ports)
+
+
+def _wire(condition: Condition, old: WireCondition | None, generation: int, now: str) -> WireCondition:
+    status = "True" if condition.status else "False"
+    since = old.last_transition_time if old is not None and old.status == status else now
+    return WireCondition(
+        type=condition.type.value,
+        status=status,
+        reason=condition.reason.value,
+        message=condition.message,
+        observed_generation=generation,
+        last_transition_time=since,
+    )
+
+
+def _is_passing(old: TCPLoadBalancerStatus, new: TCPLoadBalancerStatus) -> bool:
+    """Say whether ``new`` is only the moment between a change and its acknowledgement, or a proxy reconnecting."""
+    was = next((one for one in old.conditions or () if one.type == ConditionType.PROGRAMMED), None)
+    is_ = next((one for one in new.conditions or () if one.type == ConditionType.PROGRAMMED), None)
+    return (
+        was is not None
+        and was.status == "True"
+        and is_ is not None
+        and is_.status == "False"
+        and is_.reason in (ConditionReason.PENDING, ConditionReason.NO_PROXY_CONNECTED)
+    )

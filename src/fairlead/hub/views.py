@@ -1,0 +1,104 @@
+"""The view of one key: everything that the decision about it may depend on, gathered from the caches at one moment."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead.api.names import ANNOTATION_STALE, DEFAULT_CLASS
+from fairlead.api.tcploadbalancer import TCPLoadBalancer
+from fairlead.api.tenant import Tenant
+from fairlead.build.endpoints import nodes_from_slices
+from fairlead.build.view import NodeAddresses, TCPView
+from fairlead.hub.allocations import AllocationBook
+from fairlead.hub.inventory import Inventory
+from fairlead.hub.members import Members
+from fairlead.model.contract import Capabilities
+from fairlead.model.keys import LoadBalancerKey
+
+
+class Views:
+    """Gathers views; remembers only what many of them share, the nodes of a member."""
+
+    def __init__(
+        self,
+        *,
+        inventory: Inventory,
+        book: AllocationBook,
+        members: Members,
+        providers: dict[str, Capabilities],
+        loopback_targets: bool,
+    ) -> None:
+        self._inventory = inventory
+        self._book = book
+        self._members = members
+        self._providers = providers
+        self._loopback_targets = loopback_targets
+        self._nodes: dict[str, tuple[tuple[str, ...], NodeAddresses]] = {}
+
+    def tcp(self, key: LoadBalancerKey, *, allocate: bool) -> TCPView | None:
+        """Return the view of ``key``, None when it is not to exist (any more).
+
+        ``allocate``: give it an address or ports when it has none; only the leader may.
+        """
+        load_balancer = self._inventory.tcp(key)
+        if load_balancer is None or load_balancer.deleting:
+            return None
+        tenant = self._inventory.tenant_of(key.namespace)
+        load_balancer_class = self._inventory.classes.get("", load_balancer.spec.class_name or DEFAULT_CLASS)
+        over_quota = self._over_quota(load_balancer, tenant)
+        allocation, problem = load_balancer.status.allocation, None
+        capabilities = self._providers.get(load_balancer_class.spec.provider) if load_balancer_class else None
+        if allocate and capabilities is not None and not over_quota:
+            allocation, problem = self._book.allocate(key, load_balancer, capabilities.allocation)
+        return TCPView(
+            key=key,
+            load_balancer=load_balancer,
+            tenant=tenant,
+            load_balancer_class=load_balancer_class,
+            providers=self._providers,
+            slices=self._inventory.slices_of(key),
+            nodes=self._nodes_of(key.namespace),
+            allocation=allocation,
+            allocation_problem=problem,
+            member=self._members.view(tenant, key.namespace),
+            over_quota=over_quota,
+            stale=self._inventory.problem,
+            loopback_targets=self._loopback_targets,
+        )
+
+    def _nodes_of(self, namespace: str) -> NodeAddresses:
+        """Return a member's nodes, computed once for each version of its slices."""
+        slices = self._inventory.node_slices_of(namespace)
+        versions = tuple(one.metadata.resource_version for one in slices)
+        known = self._nodes.get(namespace)
+        if known is None or known[0] != versions:
+            stale = next((text for one in slices if (text := one.annotation(ANNOTATION_STALE))), "")
+            known = self._nodes[namespace] = (versions, NodeAddresses(nodes_from_slices(slices), stale))
+        return known[1]
+
+    def _over_quota(self, load_balancer: TCPLoadBalancer, tenant: Tenant | None) -> str:
+        """Say why this one is beyond its tenant's quota: those that are served already come first, then the oldest."""
+        limit = tenant.spec.max_load_balancers if tenant else 0
+        if not tenant or not limit or load_balancer.status.accepted is not None:
+            return ""
+        others = self._inventory.load_balancers.by_index("namespace", load_balancer.metadata.namespace)
+        if sum(1 for one in others if _rank(one) < _rank(load_balancer)) < limit:
+            return ""
+        return (
+            f"member {tenant.metadata.name} has {limit} load balancers already, which is all that its Tenant's "
+            "spec.maxLoadBalancers allows; delete one, or ask the operator for more"
+        )
+
+
+def _rank(one: TCPLoadBalancer) -> tuple[bool, str, str]:
+    return (one.status.accepted is None, one.metadata.creation_timestamp or "", one.metadata.name)
+
+
+def with_accepted_spec(view: TCPView) -> TCPView | None:
+    """Return the view as it was last accepted and recorded, None when it never was."""
+    accepted = view.load_balancer.status.accepted
+    if accepted is None:
+        return None
+    load_balancer = msgspec.structs.replace(view.load_balancer, spec=accepted)
+    allocation = view.load_balancer.status.allocation
+    return msgspec.structs.replace(view, load_balancer=load_balancer, allocation=allocation, allocation_problem=None)

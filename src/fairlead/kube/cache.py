@@ -1,0 +1,424 @@
+"""What is in the cluster now, as far as we know: a copy of one kind, kept current by a watch.
+
+    not synced ──WatchList, or pages──► synced ──watch──► ends, breaks ──► watch on from the last version
+                                           ▲                    └── 410 ──► whole state again: diff, not replace
+                                           └──────────────────────────────────────────┘
+
+In: a Cluster and a Resource. Out: objects by key and by index, a callback per change, and how far to trust it:
+``synced``, ``age_s``, ``problem``. Never: removes an object because of an error; only a DELETED event or a complete
+list without the object does, and a list that is suddenly *empty* has to be confirmed by a second one first.
+Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar, cast
+
+import msgspec
+import structlog
+
+from fairlead.api.meta import KubeObject, Resource
+from fairlead.errors import Expired, FairleadError, Forbidden, Invalid, Retry, Terminal, Unreachable
+from fairlead.kube.cluster import Cluster, selector_params
+from fairlead.kube.failures import Status, error_from_status
+from fairlead.kube.frames import Frame, LineSplitter
+from fairlead.kube.store import Store
+from fairlead.runtime.clock import Clock
+from fairlead.runtime.queue import backoff_s
+
+T = TypeVar("T", bound=KubeObject)
+Key = tuple[str, str]
+Change = Callable[[T | None, T | None], None]
+
+# A server sends a bookmark about once a minute, so this much silence is a dead link.
+IDLE_S = 90.0
+# Within the first state silence means that the server ignores sendInitialEvents.
+FIRST_IDLE_S = 15.0
+# What an administrator has to change (a right, a CRD) is looked at again this often.
+TERMINAL_RETRY_S = 30.0
+# A watch that lived this long was a good one: the next failure starts with a short wait again.
+HEALTHY_S = 10.0
+_INITIAL_END = "k8s.io/initial-events-end"
+_PRESENT = ("ADDED", "MODIFIED")
+_COUNTED = ("change", "relist", "reconnect", "undecodable", "unconfirmed_empty")
+
+
+class _Broken(Retry):
+    """The stream said something that is no event; what was lost with it is unknown, so list again."""
+
+
+class _Silent(Retry):
+    """A stream that should begin with the whole state never said that it had told it."""
+
+
+class WatchCache(Generic[T]):
+    """A copy of the objects of one kind.
+
+    ``transform`` makes objects smaller before they are stored; it must keep name, namespace and resourceVersion.
+    ``confirm_empty``: a list without objects, while we hold some, counts only when a second list, after
+    ``confirm_after_s``, has none either. It costs one more request, only then, and outlives an API server that
+    starts up with an empty view (B03).
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        resource: Resource,
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        transform: Callable[[T], T] | None = None,
+        indexes: Mapping[str, Callable[[T], Iterable[Hashable]]] | None = None,
+        confirm_empty: bool = True,
+        confirm_after_s: float = 3.0,
+        page_size: int = 500,
+        idle_s: float = IDLE_S,
+        first_idle_s: float = FIRST_IDLE_S,
+        terminal_retry_s: float = TERMINAL_RETRY_S,
+        clock: Clock | None = None,
+    ) -> None:
+        self.cluster = cluster
+        self.resource = resource
+        self.namespace = namespace
+        self.synced = False
+        self.problem = ""
+        self.broken: dict[Key, str] = {}  # objects that cannot be decoded, and why
+        self._label_selector = label_selector
+        self._field_selector = field_selector
+        self._transform = transform
+        self._confirm_empty = confirm_empty
+        self._confirm_after_s = confirm_after_s
+        self._page_size = page_size
+        self._idle_s = idle_s
+        self._first_idle_s = first_idle_s
+        self._terminal_retry_s = terminal_retry_s
+        self._clock: Clock = clock or cluster.clock
+        self._store: Store[T] = Store(indexes)
+        self._callbacks: list[Change[T]] = []
+        self._heard_s = -math.inf
+        self._version = ""  # compared for equality only, and handed back to the server as it came
+        self._offers_watch_list = True
+        self._synced_event = asyncio.Event()
+        self._frames = msgspec.json.Decoder(Frame)
+        self._typed: msgspec.json.Decoder[Any] = msgspec.json.Decoder(resource.type)
+        self._untyped = msgspec.json.Decoder(KubeObject)
+        self._counters = {
+            event: cluster.metrics.cache_events.labels(cluster.name, resource.full_name, event) for event in _COUNTED
+        }
+        self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.kube.cache").bind(
+            cluster=cluster.name, resource=resource.full_name
+        )
+
+    # --- reading ----------------------------------------------------------------------------------------------
+
+    @property
+    def age_s(self) -> float:
+        """Return how long ago the server was last heard here; infinite before the first time."""
+        return self._clock.monotonic() - self._heard_s
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    def get(self, namespace: str, name: str) -> T | None:
+        """Return one object; the namespace of a cluster-scoped one is empty."""
+        return self._store.get((namespace, name))
+
+    def values(self) -> Iterable[T]:
+        """Return all objects, in no order; a copy is needed to change anything while iterating."""
+        return self._store.values()
+
+    def by_index(self, name: str, value: Hashable) -> Sequence[T]:
+        """Return the objects with this value of an index, sorted by key."""
+        return self._store.by_index(name, value)
+
+    def on_change(self, callback: Change[T]) -> None:
+        """Call ``callback(old, new)`` after each change: None before the first, and after the last.
+
+        It is called in the event loop, must not block, and must not raise.
+        """
+        self._callbacks.append(callback)
+
+    async def wait_synced(self, timeout_s: float | None = None) -> None:
+        """Wait for the first complete state.
+
+        Raises:
+            Unreachable: not within ``timeout_s`` (machine time); the sentence says what is in the way.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._synced_event.wait()
+        except TimeoutError as error:
+            what = f"{self.resource.full_name} of {self.cluster.name}"
+            raise Unreachable(self.problem or f"The {what} have not arrived within {timeout_s:g} s.") from error
+
+    # --- keeping current --------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Keep the copy current until cancelled; every failure is handled here."""
+        failures = 0
+        while True:
+            started_s = self._clock.monotonic()
+            pause_s = 0.0
+            try:
+                await self._follow()
+            except Terminal as error:
+                self._report(error)
+                pause_s = self._terminal_retry_s * random.uniform(0.8, 1.2)  # noqa: S311
+                # Without a watch the next look is a new list: slow polling is better than standing still.
+                self._version = ""
+            except Retry as error:
+                if isinstance(error, Expired | _Broken):
+                    self._version = ""
+                    self._log.info("starting over", sentence=error.sentence, detail=error.detail)
+                else:
+                    self._report(error)
+                pause_s = error.after_s or 0.0
+                failures = 1 if self._clock.monotonic() - started_s >= HEALTHY_S else failures + 1
+                pause_s = max(pause_s, backoff_s(failures, base_s=0.25, limit_s=30.0))
+            else:
+                # The server ended the watch, as it does every few minutes. One that ends at once must not spin.
+                lived = self._clock.monotonic() - started_s >= HEALTHY_S
+                failures = 0 if lived else failures + 1
+                pause_s = 0.0 if lived else backoff_s(failures, base_s=0.05, limit_s=10.0)
+            self._count("reconnect")
+            await self._clock.sleep(pause_s)
+
+    async def _follow(self) -> None:
+        """Get the whole state if we have none, then apply events until the stream ends."""
+        if self._version:
+            await self._watch({"resourceVersion": self._version})
+            return
+        if self._offers_watch_list:
+            try:
+                await self._watch_list()
+            except (Invalid, Forbidden, _Silent) as error:
+                # The feature is off (422) or unknown (silence), or we may list but not watch (403): a list tells
+                # more than nothing.
+                self._offers_watch_list = isinstance(error, Forbidden)
+                self._log.debug("no WatchList", sentence=error.sentence, detail=error.detail)
+            else:
+                return
+        await self._list()
+        await self._watch({"resourceVersion": self._version})
+
+    async def _watch_list(self) -> None:
+        params = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "resourceVersion": ""}
+        await self._watch(params, _State[T]())
+
+    async def _list(self) -> None:
+        state = await self._listed()
+        if self._must_confirm(state.objects, state.broken):
+            state = await self._confirmed()
+        self._take(state.objects, state.broken, state.version)
+
+    async def _listed(self) -> _State[T]:
+        listing = await self.cluster.listing(
+            self.resource,
+            self.namespace,
+            label_selector=self._label_selector,
+            field_selector=self._field_selector,
+            page_size=self._page_size,
+        )
+        self._heard()
+        state = _State[T]()
+        state.objects = {obj.key: obj for obj in (self._transformed(item) for item in listing.items)}
+        state.broken, state.version = listing.broken, listing.resource_version
+        return state
+
+    def _must_confirm(self, objects: Mapping[Key, T], broken: Mapping[Key, str]) -> bool:
+        return self._confirm_empty and not objects and not broken and len(self._store) > 0
+
+    async def _confirmed(self) -> _State[T]:
+        """Ask a second time, after the first answer was empty while we hold objects."""
+        self._count("unconfirmed_empty")
+        self._log.warning("the server lists nothing; asking again before believing it", held=len(self._store))
+        await self._clock.sleep(self._confirm_after_s)
+        return await self._listed()
+
+    async def _watch(self, params: Mapping[str, str], first: _State[T] | None = None) -> None:
+        query = {
+            **selector_params(self._label_selector, self._field_selector),
+            **params,
+            "allowWatchBookmarks": "true",
+            # Jittered, so that watches opened together do not all come back together.
+            "timeoutSeconds": str(random.randint(240, 480)),  # noqa: S311
+        }
+        splitter = LineSplitter()
+        async with self.cluster.watch(self.resource, self.namespace, params=query, idle_s=self._idle_s) as chunks:
+            self._heard()
+            if first is not None and not await self._first_state(chunks, splitter, first):
+                return
+            self.problem = ""
+            async for chunk in chunks:
+                self._heard()
+                for line in splitter.feed(chunk):
+                    self._event(line)
+
+    async def _first_state(self, chunks: AsyncIterator[bytes], splitter: LineSplitter, first: _State[T]) -> bool:
+        """Take the whole state from the start of a stream; say whether the stream may go on."""
+        while True:
+            try:
+                async with asyncio.timeout(self._first_idle_s):
+                    chunk = await anext(chunks, b"")
+            except TimeoutError as error:
+                raise _Silent(f"{self._what} cannot be streamed; listing instead.") from error
+            if not chunk:
+                raise Unreachable(f"The stream of {self._what} ended before it had told everything. Retrying.")
+            self._heard()
+            lines = iter(splitter.feed(chunk))
+            for line in lines:
+                self._first_event(self._frame(line), first)
+                if first.version:
+                    break
+            else:
+                continue
+            if self._must_confirm(first.objects, first.broken):
+                # This stream belongs to the view that is in doubt; the next one starts from the list.
+                first = await self._confirmed()
+                self._take(first.objects, first.broken, first.version)
+                return False
+            self._take(first.objects, first.broken, first.version)
+            for line in lines:
+                self._event(line)
+            return True
+
+    def _first_event(self, frame: Frame, first: _State[T]) -> None:
+        """Collect the state; it counts only when the server has said that it is complete."""
+        if frame.type == "BOOKMARK":
+            meta = self._untyped.decode(frame.object)
+            if meta.annotation(_INITIAL_END) == "true":
+                first.version = meta.metadata.resource_version
+            return
+        key = self._key_of(frame)
+        first.objects.pop(key, None)
+        first.broken.pop(key, None)
+        if frame.type in _PRESENT:
+            obj = self._decoded(frame)
+            if isinstance(obj, str):
+                first.broken[key] = obj
+            else:
+                first.objects[key] = obj
+
+    def _event(self, line: bytes) -> None:
+        frame = self._frame(line)
+        if frame.type == "BOOKMARK":
+            self._version = self._untyped.decode(frame.object).metadata.resource_version or self._version
+            return
+        if frame.type not in _PRESENT and frame.type != "DELETED":
+            return  # a type of event that future servers may send
+        obj = self._decoded(frame)
+        if isinstance(obj, str):
+            self._undecodable(frame, obj)
+            return
+        self._version = obj.metadata.resource_version
+        self.broken.pop(obj.key, None)
+        if frame.type == "DELETED":
+            old = self._store.remove(obj.key)
+            if old is not None:
+                self._tell(old, None)
+            return
+        old = self._store.get(obj.key)
+        if old is None or old.metadata.resource_version != obj.metadata.resource_version:
+            self._store.put(obj)
+            self._tell(old, obj)
+
+    def _take(self, state: Mapping[Key, T], broken: Mapping[Key, str], version: str) -> None:
+        """Make ``state`` the truth, and tell the difference: what is new first, what is gone last."""
+        changes: list[tuple[T | None, T | None]] = []
+        gone = [key for key in self._store.keys() if key not in state and key not in broken]  # noqa: SIM118
+        for key, obj in state.items():
+            old = self._store.get(key)
+            if old is None or old.metadata.resource_version != obj.metadata.resource_version:
+                self._store.put(obj)
+                changes.append((old, obj))
+        changes.extend((self._store.remove(key), None) for key in gone)
+        self.broken = dict(broken)
+        for key, why in broken.items():
+            self._complain(key, why)
+        self._version = version
+        self.synced = True
+        self._count("relist")
+        for old, new in changes:
+            self._tell(old, new)
+        self._synced_event.set()
+
+    # --- small parts ------------------------------------------------------------------------------------------
+
+    @property
+    def _what(self) -> str:
+        return f"{self.resource.full_name} of {self.cluster.name}"
+
+    def _frame(self, line: bytes) -> Frame:
+        try:
+            frame = self._frames.decode(line)
+            if frame.type == "ERROR":
+                status = msgspec.json.decode(frame.object, type=Status)
+                call = self.cluster.call_for("watch", self.resource, self.namespace)
+                raise error_from_status(call, status.code or 500, status)
+        except msgspec.DecodeError as error:
+            raise _Broken(f"The watch of {self._what} broke off in the middle.", detail=str(error)) from error
+        return frame
+
+    def _decoded(self, frame: Frame) -> T | str:
+        """Return the object, or why it cannot be read."""
+        try:
+            return self._transformed(self._typed.decode(frame.object))
+        except msgspec.ValidationError as error:
+            return str(error)
+
+    def _transformed(self, obj: Any) -> T:
+        return self._transform(obj) if self._transform else cast("T", obj)
+
+    def _key_of(self, frame: Frame) -> Key:
+        try:
+            return self._untyped.decode(frame.object).key
+        except msgspec.DecodeError as error:
+            raise _Broken(f"The watch of {self._what} sent an object without a name.", detail=str(error)) from error
+
+    def _undecodable(self, frame: Frame, why: str) -> None:
+        """Keep the last readable state of this object, unless it is gone; all others go on (promise 7)."""
+        key = self._key_of(frame)
+        self._version = self._untyped.decode(frame.object).metadata.resource_version
+        if frame.type == "DELETED":
+            self.broken.pop(key, None)
+            old = self._store.remove(key)
+            if old is not None:
+                self._tell(old, None)
+            return
+        self.broken[key] = why
+        self._complain(key, why)
+
+    def _complain(self, key: Key, why: str) -> None:
+        self._count("undecodable")
+        self._log.error("an object cannot be read; its last readable state stays", key="/".join(key), why=why)
+
+    def _tell(self, old: T | None, new: T | None) -> None:
+        self._count("change")
+        for callback in self._callbacks:
+            callback(old, new)
+
+    def _heard(self) -> None:
+        self._heard_s = self._clock.monotonic()
+
+    def _report(self, error: FairleadError) -> None:
+        if self.problem != error.sentence:
+            self.problem = error.sentence
+            level = self._log.error if isinstance(error, Terminal) else self._log.warning
+            level("watch failed; the last state stays", sentence=error.sentence, detail=error.detail)
+
+    def _count(self, event: str) -> None:
+        self._counters[event].inc()
+
+
+class _State(Generic[T]):
+    """A whole state, and the version it is of; without a version it is not complete yet."""
+
+    def __init__(self) -> None:
+        self.objects: dict[Key, T] = {}
+        self.broken: dict[Key, str] = {}
+        self.version = ""

@@ -1,0 +1,418 @@
+"""What can be asked of a cluster: get, list, apply, create, replace, patch, delete, and "may I?".
+
+In: a Resource and plain JSON for writes. Out: objects of ``resource.type``, or a Fairlead error with a sentence.
+Never: a global; one Cluster per kubeconfig context, any number of them in one event loop.
+Source: https://kubernetes.io/docs/reference/using-api/api-concepts/
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from fairlead.api.meta import JSONObject, KubeObject, Resource
+from fairlead.errors import Bug, Expired, NotFound
+from fairlead.kube.config import ClusterConfig
+from fairlead.kube.failures import Call, undecodable
+from fairlead.kube.kubeconfig import load_config
+from fairlead.kube.listing import Listing, Page, decode_page
+from fairlead.kube.metrics import KubeMetrics
+from fairlead.kube.transport import Request, RetryPolicy, Transport
+from fairlead.runtime.clock import Clock, SystemClock
+from fairlead.runtime.limiter import TokenBucket
+
+PAGE_SIZE = 500
+
+
+class _Review(msgspec.Struct):
+    class Status(msgspec.Struct):
+        allowed: bool = False
+
+    status: Status = msgspec.field(default_factory=Status)
+
+
+class _Version(msgspec.Struct):
+    git_version: str = msgspec.field(default="", name="gitVersion")
+
+
+class Cluster:
+    """One cluster, as one user."""
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        *,
+        name: str,
+        qps: float = 200,
+        burst: int = 400,
+        clock: Clock | None = None,
+        metrics: KubeMetrics | None = None,
+        policy: RetryPolicy | None = None,
+    ) -> None:
+        self.name = name
+        self.config = config
+        self.server = config.server
+        self.namespace = config.namespace
+        self.clock: Clock = clock or SystemClock()
+        self.metrics = metrics or KubeMetrics()
+        self._transport = Transport(
+            config,
+            name=name,
+            limiter=TokenBucket(qps, burst, self.clock),
+            clock=self.clock,
+            metrics=self.metrics,
+            policy=policy or RetryPolicy(),
+        )
+        self._decoders: dict[type[Any], msgspec.json.Decoder[Any]] = {}
+
+    @classmethod
+    def from_kubeconfig(
+        cls,
+        path: str | Path | None = None,
+        *,
+        context: str | None = None,
+        name: str = "",
+        qps: float = 200,
+        burst: int = 400,
+        clock: Clock | None = None,
+        metrics: KubeMetrics | None = None,
+        policy: RetryPolicy | None = None,
+    ) -> Self:
+        """Read a kubeconfig; None means $KUBECONFIG, then ~/.kube/config, then the service account of this pod.
+
+        Nothing is asked of the server, and no sign-in plugin runs, before the first request.
+
+        Raises:
+            BadConfiguration: it is missing or broken; the sentence names file, context and field.
+        """
+        config = load_config(path, context=context)
+        return cls.connect(
+            config, name=name or "default", qps=qps, burst=burst, clock=clock, metrics=metrics, policy=policy
+        )
+
+    @classmethod
+    def connect(
+        cls,
+        config: ClusterConfig,
+        *,
+        name: str,
+        qps: float = 200,
+        burst: int = 400,
+        clock: Clock | None = None,
+        metrics: KubeMetrics | None = None,
+        policy: RetryPolicy | None = None,
+    ) -> Self:
+        """Use a configuration that the caller has made; connections open at the first request."""
+        return cls(config, name=name, qps=qps, burst=burst, clock=clock, metrics=metrics, policy=policy)
+
+    @property
+    def writes(self) -> int:
+        """Return how many changing requests the server has accepted."""
+        return self._transport.writes
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._transport.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    # --- reading ----------------------------------------------------------------------------------------------
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> Any:
+        """Return one object, an instance of ``resource.type``.
+
+        Raises:
+            NotFound: there is none.
+        """
+        call = self.call_for("get", resource, namespace, name)
+        request = Request(method="GET", path=resource.path(namespace, name))
+        return await self._object(call, request, resource)
+
+    async def list(
+        self, resource: Resource, namespace: str = "", *, label_selector: str = "", field_selector: str = ""
+    ) -> list[Any]:
+        """Return all objects; an empty namespace means all namespaces.
+
+        Raises:
+            Invalid: one of them does not have the expected shape.
+        """
+        listing = await self.listing(resource, namespace, label_selector=label_selector, field_selector=field_selector)
+        for key, problem in listing.broken.items():
+            raise undecodable(self.call_for("list", resource, *key), msgspec.ValidationError(problem), b"")
+        return listing.items
+
+    async def listing(
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        page_size: int = PAGE_SIZE,
+    ) -> Listing:
+        """Return all objects as of one resourceVersion, with those apart that cannot be decoded."""
+        try:
+            return await self._pages(resource, namespace, label_selector, field_selector, page_size)
+        except Expired:
+            # The continue token outlived its snapshot. One answer with everything cannot expire half-way.
+            return await self._pages(resource, namespace, label_selector, field_selector, 0)
+
+    async def _pages(
+        self, resource: Resource, namespace: str, label_selector: str, field_selector: str, page_size: int
+    ) -> Listing:
+        call = self.call_for("list", resource, namespace)
+        params = selector_params(label_selector, field_selector)
+        if page_size:
+            params["limit"] = str(page_size)
+        listing = Listing()
+        decoder = self._decoder(Page[resource.type])
+        while True:
+            request = Request(method="GET", path=resource.path(namespace), params=params)
+            body = await self._transport.call(call, request)
+            try:
+                page = decode_page(body, decoder, resource.type)
+            except msgspec.DecodeError as error:
+                raise undecodable(call, error, body) from error
+            listing.take(page)
+            if not page.next_page:
+                return listing
+            params["continue"] = page.next_page
+
+    def watch(
+        self, resource: Resource, namespace: str, *, params: Mapping[str, str], idle_s: float
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Open a watch, as a stream of chunks of JSON lines; for WatchCache, which knows what to make of it."""
+        call = self.call_for("watch", resource, namespace)
+        request = Request(method="GET", path=resource.path(namespace), params={**params, "watch": "true"})
+        return self._transport.stream(call, request, idle_s=idle_s)
+
+    # --- writing ----------------------------------------------------------------------------------------------
+
+    async def apply(
+        self, resource: Resource, obj: JSONObject, *, manager: str, force: bool = True, subresource: str = ""
+    ) -> Any:
+        """Own the fields of ``obj`` (server-side apply), creating the object when there is none.
+
+        Raises:
+            Conflict: without ``force``, another manager owns one of the fields.
+        """
+        obj = _typed(resource, obj)
+        namespace, name = self._key(resource, obj)
+        request = Request(
+            method="PATCH",
+            path=resource.path(namespace, name, subresource),
+            params={"fieldManager": manager, "force": "true" if force else "false"},
+            body=msgspec.json.encode(obj),
+            content_type="application/apply-patch+yaml",
+        )
+        return await self._object(self.call_for("apply", resource, namespace, name, subresource), request, resource)
+
+    async def create(self, resource: Resource, obj: JSONObject) -> Any:
+        """Create an object; ``metadata.generateName`` works too.
+
+        Raises:
+            AlreadyExists: there is one of that name.
+        """
+        obj = _typed(resource, obj)
+        namespace, name = self._key(resource, obj, generated=True)
+        request = Request(method="POST", path=resource.path(namespace), body=msgspec.json.encode(obj), idempotent=False)
+        return await self._object(self.call_for("create", resource, namespace, name), request, resource)
+
+    async def replace(self, resource: Resource, obj: JSONObject, *, subresource: str = "") -> Any:
+        """Replace an object as a whole.
+
+        Raises:
+            Conflict: ``metadata.resourceVersion`` is given and no longer the current one.
+        """
+        obj = _typed(resource, obj)
+        namespace, name = self._key(resource, obj)
+        path = resource.path(namespace, name, subresource)
+        request = Request(method="PUT", path=path, body=msgspec.json.encode(obj))
+        return await self._object(self.call_for("replace", resource, namespace, name, subresource), request, resource)
+
+    async def merge_patch(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        patch: JSONObject,
+        *,
+        subresource: str = "",
+        manager: str = "",
+    ) -> Any:
+        """Change some fields (RFC 7386: null removes, lists are replaced)."""
+        request = Request(
+            method="PATCH",
+            path=resource.path(namespace, name, subresource),
+            params={"fieldManager": manager} if manager else None,
+            body=msgspec.json.encode(patch),
+            content_type="application/merge-patch+json",
+        )
+        return await self._object(self.call_for("patch", resource, namespace, name, subresource), request, resource)
+
+    async def json_patch(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        ops: Sequence[JSONObject],
+        *,
+        subresource: str = "",
+        manager: str = "",
+    ) -> Any:
+        """Change some fields by operations (RFC 6902); never sent twice, as "add" to a list would add twice."""
+        request = Request(
+            method="PATCH",
+            path=resource.path(namespace, name, subresource),
+            params={"fieldManager": manager} if manager else None,
+            body=msgspec.json.encode(ops),
+            content_type="application/json-patch+json",
+            idempotent=False,
+        )
+        return await self._object(self.call_for("patch", resource, namespace, name, subresource), request, resource)
+
+    async def delete(
+        self, resource: Resource, namespace: str, name: str, *, uid: str = "", resource_version: str = ""
+    ) -> bool:
+        """Delete an object, only if it is still the one meant; return False when it was already gone.
+
+        Raises:
+            Conflict: ``uid`` or ``resource_version`` is no longer that of the object.
+        """
+        preconditions = {"uid": uid, "resourceVersion": resource_version}
+        options: JSONObject = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
+        if wanted := {key: value for key, value in preconditions.items() if value}:
+            options["preconditions"] = wanted
+        path = resource.path(namespace, name)
+        request = Request(method="DELETE", path=path, body=msgspec.json.encode(options))
+        try:
+            await self._transport.call(self.call_for("delete", resource, namespace, name), request)
+        except NotFound:
+            return False
+        return True
+
+    # --- anything else ----------------------------------------------------------------------------------------
+
+    async def raw(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+    ) -> bytes:
+        """Return the body of any request; only GET is retried."""
+        call = Call(config=self.config, cluster=self.name, verb=method.lower(), path=path)
+        request = Request(
+            method=method,
+            path=path,
+            params=params,
+            body=body,
+            content_type=content_type,
+            idempotent=method in {"GET", "HEAD"},
+        )
+        return await self._transport.call(call, request)
+
+    async def can_i(
+        self, verb: str, group: str, resource: str, namespace: str = "", name: str = "", subresource: str = ""
+    ) -> bool:
+        """Ask the server whether we have a right; an empty namespace means all of them."""
+        wanted = {
+            "verb": verb,
+            "group": group,
+            "resource": resource,
+            "namespace": namespace,
+            "name": name,
+            "subresource": subresource,
+        }
+        api_version = "authorization.k8s.io/v1"
+        body: JSONObject = {
+            "apiVersion": api_version,
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {key: value for key, value in wanted.items() if value}},
+        }
+        path = f"/apis/{api_version}/selfsubjectaccessreviews"
+        call = Call(config=self.config, cluster=self.name, verb="create", path=path)
+        request = Request(method="POST", path=path, body=msgspec.json.encode(body), review=True)
+        answer = await self._transport.call(call, request)
+        try:
+            return msgspec.json.decode(answer, type=_Review).status.allowed
+        except msgspec.DecodeError as error:
+            raise undecodable(call, error, answer) from error
+
+    async def version(self) -> str:
+        """Return the server's version, such as ``v1.36.2``."""
+        call = Call(config=self.config, cluster=self.name, verb="get", path="/version")
+        body = await self._transport.call(call, Request(method="GET", path="/version"))
+        try:
+            return msgspec.json.decode(body, type=_Version).git_version
+        except msgspec.DecodeError as error:
+            raise undecodable(call, error, body) from error
+
+    def call_for(
+        self, verb: str, resource: Resource, namespace: str = "", name: str = "", subresource: str = ""
+    ) -> Call:
+        """Describe a request in the words of error messages and metrics."""
+        return Call(
+            config=self.config,
+            cluster=self.name,
+            verb=verb,
+            resource=resource,
+            namespace=namespace if resource.namespaced else "",
+            name=name,
+            subresource=subresource,
+        )
+
+    async def _object(self, call: Call, request: Request, resource: Resource) -> Any:
+        body = await self._transport.call(call, request)
+        try:
+            return self._decoder(resource.type).decode(body)
+        except msgspec.DecodeError as error:
+            raise undecodable(call, error, body) from error
+
+    def _decoder(self, of: Any) -> msgspec.json.Decoder[Any]:
+        decoder = self._decoders.get(of)
+        if decoder is None:
+            decoder = self._decoders[of] = msgspec.json.Decoder(of)
+        return decoder
+
+    def _key(self, resource: Resource, obj: JSONObject, *, generated: bool = False) -> tuple[str, str]:
+        meta: JSONObject = obj.get("metadata") or {}
+        name = str(meta.get("name") or "")
+        if not name and not (generated and meta.get("generateName")):
+            raise Bug(f"A {resource.kind} without metadata.name was to be written to {self.name}.")
+        # As kubectl does: what names no namespace goes to the one of the context.
+        namespace = str(meta.get("namespace") or self.namespace) if resource.namespaced else ""
+        return namespace, name
+
+
+def selector_params(label_selector: str, field_selector: str) -> dict[str, str]:
+    """Return the query parameters of a selection."""
+    params: dict[str, str] = {}
+    if label_selector:
+        params["labelSelector"] = label_selector
+    if field_selector:
+        params["fieldSelector"] = field_selector
+    return params
+
+
+def _typed(resource: Resource, obj: JSONObject) -> JSONObject:
+    return {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
+
+
+def key_text(obj: KubeObject) -> str:
+    """Return ``namespace/name``, or the name alone."""
+    namespace, name = obj.key
+    return f"{namespace}/{name}" if namespace else name

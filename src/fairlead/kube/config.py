@@ -1,0 +1,50 @@
+"""Where a cluster is, and who we are there.
+
+In: what kubeconfig.py (or a caller with a plain URL) found out. Out: ``ClusterConfig``, which Transport connects with.
+Never: prints a credential; ``Access`` has no readable repr for that reason.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, eq=False)
+class Access:
+    """What goes with a request: headers, and the TLS context that holds authorities and client certificate."""
+
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    ssl: ssl.SSLContext | None = field(default=None, repr=False)
+
+
+SignIn = Callable[[Access | None], Awaitable[Access]]
+"""Return the current access. The argument is the one that the server has just refused (401), or None.
+
+Returning another Access object replaces the credentials for new requests; running streams keep their connection.
+"""
+
+
+_NOBODY = Access()
+
+
+async def anonymous(_refused: Access | None) -> Access:
+    """Sign in as nobody, over whatever TLS the system trusts."""
+    return _NOBODY
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterConfig:
+    """One cluster as one user sees it.
+
+    ``source`` says in words where this was configured (a file and a context), for error messages.
+    """
+
+    server: str
+    sign_in: SignIn = anonymous
+    namespace: str = "default"
+    user: str = ""
+    source: str = ""
+    tls_server_name: str = ""
+    proxy: str = ""

@@ -1,0 +1,371 @@
+"""How a kubeconfig user proves who it is, and how that stays true for months.
+
+    client certificate, token, tokenFile, username  read from the files, read again when a file changes
+    exec                                            the plugin runs again shortly before its answer expires
+    auth-provider oidc                              the id-token is refreshed shortly before it expires
+    401 from the server                             all of it again, at once
+
+In: the entries of one context. Out: ``Access``: headers and a TLS context; a new object only when something changed,
+so streams that run over the old one are left alone.
+Never: leaves a private key on disk, logs a credential, or gives up an old credential because a new one is delayed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import ssl
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from fairlead.errors import BadConfiguration, Unreachable
+from fairlead.kube.config import Access
+from fairlead.runtime.clock import Clock
+
+_LOOK_S = 60.0
+_SKEW = timedelta(minutes=1)
+_PLUGIN_S = 60.0
+
+Fields = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Material:
+    """The content of a cluster and a user entry, files read, ready to make an Access of."""
+
+    source: str
+    authority: bytes | None
+    certificate: bytes | None
+    key: bytes | None
+    token: str
+    basic: str
+    insecure: bool
+    impersonate: str
+    plugin: Fields | None
+    oidc: Fields | None
+    files: Sequence[Path]
+
+    @classmethod
+    def read(
+        cls,
+        *,
+        source: str,
+        cluster: Fields,
+        cluster_dir: Path,
+        user: Fields,
+        user_dir: Path,
+        user_name: str,
+        files: Sequence[Path],
+    ) -> Material:
+        """Read everything that the entries name.
+
+        Raises:
+            BadConfiguration: a file or a field is missing, wrong or not supported.
+        """
+        mine = _Reader(source=source, entry=user, what=f'user "{user_name}"', base=user_dir)
+        theirs = _Reader(source=source, entry=cluster, what="the cluster", base=cluster_dir)
+        authority, certificate, key = (
+            theirs.blob("certificate-authority"),
+            mine.blob("client-certificate"),
+            mine.blob("client-key"),
+        )
+        if bool(certificate) != bool(key):
+            raise mine.wrong("client-certificate", "and client-key belong together, and one of them is missing")
+        token = str(user.get("token") or "")
+        if user.get("tokenFile"):
+            token = mine.file("tokenFile").decode("utf-8", "replace").strip()
+        basic = ""
+        if user.get("username"):
+            basic = base64.b64encode(f"{user['username']}:{user.get('password') or ''}".encode()).decode()
+        for field in ("as-uid", "as-groups", "as-user-extra"):
+            if user.get(field):
+                raise mine.wrong(field, 'is not supported; "as" alone is')
+        insecure = bool(cluster.get("insecure-skip-tls-verify"))
+        if insecure and authority:
+            raise theirs.wrong("insecure-skip-tls-verify", "contradicts certificate-authority; remove one of them")
+        return cls(
+            source=f'{source}, user "{user_name}"' if user_name else source,
+            authority=authority,
+            certificate=certificate,
+            key=key,
+            token=token,
+            basic=basic,
+            insecure=insecure,
+            impersonate=str(user.get("as") or ""),
+            plugin=_plugin(mine),
+            oidc=_oidc(mine),
+            files=[*files, *mine.files, *theirs.files],
+        )
+
+
+class _Reader:
+    """Reads the fields of one entry; what is wrong is said with the entry's and the field's name."""
+
+    def __init__(self, *, source: str, entry: Fields, what: str, base: Path) -> None:
+        self.source = source
+        self.entry = entry
+        self.what = what
+        self.base = base
+        self.files: list[Path] = []
+
+    def wrong(self, field: str, why: str) -> BadConfiguration:
+        source = self.source[:1].upper() + self.source[1:]
+        return BadConfiguration(f"{source}: {field} of {self.what} {why}.")
+
+    def blob(self, field: str) -> bytes | None:
+        """Return ``<field>-data`` decoded, or the content of the file that ``<field>`` names; data wins."""
+        data = self.entry.get(f"{field}-data")
+        if data:
+            try:
+                return base64.b64decode(str(data), validate=False)
+            except (binascii.Error, ValueError) as error:
+                raise self.wrong(f"{field}-data", "is not base64") from error
+        return self.file(field) if self.entry.get(field) else None
+
+    def file(self, field: str) -> bytes:
+        path = self.base / Path(str(self.entry[field])).expanduser()
+        self.files.append(path)
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise self.wrong(field, f"names {path}, which cannot be read ({error.strerror})") from error
+
+
+def _plugin(user: _Reader) -> Fields | None:
+    plugin = cast("Fields | None", user.entry.get("exec"))
+    if not plugin:
+        return None
+    for field in ("command", "apiVersion"):
+        if not plugin.get(field):
+            raise user.wrong(f"exec.{field}", "is missing")
+    if plugin.get("provideClusterInfo"):
+        raise user.wrong("exec.provideClusterInfo", "is not supported; set it to false")
+    command = str(plugin["command"])
+    if "/" in command:  # a path is relative to the kubeconfig, a bare name is looked up in $PATH
+        command = str(user.base / Path(command).expanduser())
+    return {**plugin, "command": command}
+
+
+def _oidc(user: _Reader) -> Fields | None:
+    provider = cast("Fields | None", user.entry.get("auth-provider"))
+    if not provider:
+        return None
+    if provider.get("name") != "oidc":
+        raise user.wrong(
+            "auth-provider",
+            f'is "{provider.get("name")}", which Kubernetes has removed; use its exec plugin (such as'
+            " gke-gcloud-auth-plugin or kubelogin)",
+        )
+    config = cast("Fields", provider.get("config") or {})
+    if not (config.get("id-token") or config.get("refresh-token")):
+        raise user.wrong("auth-provider.config", "has neither id-token nor refresh-token; sign in again")
+    return config
+
+
+class KubeconfigSignIn:
+    """Keep one Access current; any number of requests may ask at the same time."""
+
+    def __init__(self, read: Callable[[], Material], *, clock: Clock) -> None:
+        self._read = read
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._access: Access | None = None
+        self._material: Material | None = None
+        self._looked_s = 0.0
+        self._stamp: tuple[object, ...] = ()
+        self._expires: datetime | None = None
+        self._oidc: dict[str, Any] = {}
+
+    async def __call__(self, refused: Access | None) -> Access:
+        """Return the current access, renewed when it has expired, its files have changed, or it was refused."""
+        if self._access and self._access is not refused and not self._due():
+            return self._access
+        async with self._lock:
+            if self._access and self._access is not refused and not self._due():
+                return self._access  # somebody else has renewed it while we waited
+            return await self._renew(refused)
+
+    def _due(self) -> bool:
+        if self._expires and self._clock.now() >= self._expires - _SKEW:
+            return True
+        return self._clock.monotonic() - self._looked_s >= _LOOK_S
+
+    async def _renew(self, refused: Access | None) -> Access:
+        now_s = self._clock.monotonic()
+        expired = self._expires is not None and self._clock.now() >= self._expires - _SKEW
+        wanted = self._access is None or self._access is refused or expired
+        self._looked_s = now_s
+        if not wanted and self._material and _stamp(self._material.files) == self._stamp:
+            return cast("Access", self._access)
+        try:
+            material = await asyncio.to_thread(self._read)
+            access, expires = await self._access_of(material)
+        except (BadConfiguration, Unreachable):
+            # A kubeconfig that is being rewritten, a plugin whose server is down: what we have may still be good.
+            still_good = self._expires is None or self._clock.now() < self._expires
+            if self._access and self._access is not refused and still_good:
+                return self._access
+            raise
+        self._material, self._access, self._expires = material, access, expires
+        self._stamp = _stamp(material.files)
+        return access
+
+    async def _access_of(self, material: Material) -> tuple[Access, datetime | None]:
+        headers: dict[str, str] = {}
+        certificate, key = material.certificate, material.key
+        token, expires = material.token, None
+        if material.oidc is not None:
+            token, expires = await self._oidc_token(material)
+        elif material.plugin is not None:
+            answer = await _run_plugin(material)
+            token = answer.token
+            expires = _time(answer.expiration_timestamp)
+            if answer.client_certificate_data:
+                certificate = answer.client_certificate_data.encode()
+                key = answer.client_key_data.encode()
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        elif material.basic:
+            headers["Authorization"] = f"Basic {material.basic}"
+        if material.impersonate:
+            headers["Impersonate-User"] = material.impersonate
+        context = await asyncio.to_thread(
+            tls_context,
+            authority=material.authority,
+            certificate=certificate,
+            key=key,
+            insecure=material.insecure,
+            source=material.source,
+        )
+        return Access(headers=headers, ssl=context), expires
+
+    async def _oidc_token(self, material: Material) -> tuple[str, datetime | None]:
+        from fairlead.kube.oidc import expiry_of, refresh
+
+        # A refreshed token lives here only: the kubeconfig is the user's file.
+        config = {**(material.oidc or {}), **self._oidc}
+        token = str(config.get("id-token") or "")
+        expires = expiry_of(token) if token else None
+        refused = self._access is not None and self._access.headers.get("Authorization") == f"Bearer {token}"
+        if not token or refused or (expires and self._clock.now() >= expires - _SKEW):
+            self._oidc = await refresh(config, source=material.source)
+            token = str(self._oidc["id-token"])
+            expires = expiry_of(token)
+        return token, expires
+
+
+class _PluginAnswer(msgspec.Struct, rename="camel"):
+    token: str = ""
+    client_certificate_data: str = ""
+    client_key_data: str = ""
+    expiration_timestamp: str = ""
+
+
+async def _run_plugin(material: Material) -> _PluginAnswer:
+    from kubernetes.aio.config import ConfigException
+    from kubernetes.aio.config.exec_provider import ExecProvider
+    from kubernetes.aio.config.kube_config import ConfigNode
+
+    plugin = dict(material.plugin or {})
+    command = str(plugin["command"])
+    try:
+        async with asyncio.timeout(_PLUGIN_S):
+            status = await ExecProvider(ConfigNode("exec", plugin)).run()
+        answer = msgspec.convert(status, _PluginAnswer)
+    except FileNotFoundError as error:
+        hint = str(plugin.get("installHint") or "Install it, or correct the kubeconfig.")
+        raise BadConfiguration(
+            f'{_cap(material.source)}: the sign-in plugin "{command}" (exec.command) is not installed. {hint}'
+        ) from error
+    except PermissionError as error:
+        raise BadConfiguration(
+            f'{_cap(material.source)}: the sign-in plugin "{command}" (exec.command) is not executable.'
+        ) from error
+    except TimeoutError as error:
+        raise Unreachable(
+            f'{_cap(material.source)}: the sign-in plugin "{command}" did not finish within {_PLUGIN_S:g} s.'
+            " Does it wait for somebody to log in? Run it once by hand."
+        ) from error
+    except (ConfigException, msgspec.ValidationError, OSError) as error:
+        # Its stderr is the operator's to see; the sentence may end up in an object that others can read.
+        raise Unreachable(
+            f'{_cap(material.source)}: the sign-in plugin "{command}" failed. Run it by hand to see why.',
+            detail=" ".join(str(error).split())[:500],
+        ) from error
+    if not answer.token and not (answer.client_certificate_data and answer.client_key_data):
+        raise Unreachable(
+            f'{_cap(material.source)}: the sign-in plugin "{command}" returned neither a token nor a certificate'
+            " with its key."
+        )
+    return answer
+
+
+def tls_context(
+    *,
+    authority: bytes | None = None,
+    certificate: bytes | None = None,
+    key: bytes | None = None,
+    insecure: bool = False,
+    source: str = "",
+) -> ssl.SSLContext:
+    """Build a TLS context from PEM bytes.
+
+    Raises:
+        BadConfiguration: they are no certificates, or certificate and key do not match.
+    """
+    # With an authority of its own the server needs exactly that one: a public one must not vouch for it.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if authority else ssl.create_default_context()
+    # Newer Python versions demand extensions that many clusters' own authorities lack; kubectl does not.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if authority:
+        try:
+            context.load_verify_locations(cadata=authority.decode("ascii"))
+        except (ssl.SSLError, UnicodeDecodeError) as error:
+            raise BadConfiguration(f"{_cap(source)}: certificate-authority is no PEM certificate.") from error
+    if insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if certificate and key:
+        # OpenSSL's door takes paths only; the files are gone again before anything else runs.
+        with tempfile.TemporaryDirectory(prefix="fairlead-") as directory:
+            paths = Path(directory) / "certificate", Path(directory) / "key"
+            paths[0].write_bytes(certificate)
+            paths[1].touch(mode=0o600)
+            paths[1].write_bytes(key)
+            try:
+                context.load_cert_chain(*paths)
+            except (ssl.SSLError, OSError) as error:
+                raise BadConfiguration(
+                    f"{_cap(source)}: client-certificate and client-key are no matching PEM pair."
+                ) from error
+    return context
+
+
+def _stamp(files: Sequence[Path]) -> tuple[object, ...]:
+    stamps: list[object] = []
+    for path in files:
+        try:
+            stat = path.stat()
+        except OSError:
+            stamps.append(None)
+        else:
+            stamps.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
+    return tuple(stamps)
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC) if text else None
+    except ValueError:
+        return None
+
+
+def _cap(text: str) -> str:
+    return text[:1].upper() + text[1:]

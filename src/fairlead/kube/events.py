@@ -1,0 +1,191 @@
+"""What users read with ``kubectl describe``: Events about their objects, few and never in the way.
+
+In: ``emit`` from anywhere in the event loop. Out: core/v1 Events, repeats counted up instead of written again.
+Never: blocks, raises, or grows without limit; when there is too much to say the newest is dropped and counted.
+Source: https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections import OrderedDict
+from datetime import datetime
+from typing import Literal, NamedTuple
+
+import structlog
+
+from fairlead.api.kubernetes import EVENTS
+from fairlead.api.meta import JSONObject
+from fairlead.errors import AlreadyExists, FairleadError, NotFound, Retry
+from fairlead.kube.cluster import Cluster
+from fairlead.runtime.clock import Clock
+from fairlead.runtime.limiter import TokenBucket
+from fairlead.runtime.queue import KeyedQueue, QueueClosed
+
+EventType = Literal["Normal", "Warning"]
+
+_MESSAGE_LIMIT = 1024  # the API server refuses more
+_ATTEMPTS = 5
+
+
+class _About(NamedTuple):
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    type: str
+    reason: str
+    message: str
+
+
+class _Entry:
+    def __init__(self, at: datetime) -> None:
+        self.first = at
+        self.last = at
+        self.count = 0
+        self.written = 0
+        self.written_s = 0.0
+        self.event_name = ""
+
+
+class EventRecorder:
+    """Writes Events in the name of one component; ``run`` does the writing."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        component: str,
+        qps: float = 5.0,
+        burst: int = 50,
+        repeat_s: float = 60.0,
+        limit: int = 2000,
+        clock: Clock | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._component = component
+        self._clock: Clock = clock or cluster.clock
+        self._limiter = TokenBucket(qps, burst, self._clock)
+        self._repeat_s = repeat_s
+        self._limit = limit
+        self._entries: OrderedDict[_About, _Entry] = OrderedDict()
+        self._queue: KeyedQueue[_About] = KeyedQueue(clock=self._clock)
+        self._told = ""
+        self.dropped = 0
+        self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.kube.events")
+
+    def emit(
+        self,
+        *,
+        kind: str,
+        api_version: str,
+        namespace: str,
+        name: str,
+        uid: str,
+        type: EventType,  # noqa: A002 - the word of the Event API
+        reason: str,
+        message: str,
+    ) -> None:
+        """Say something about an object; the same again within ``repeat_s`` only raises its count."""
+        about = _About(api_version, kind, namespace, name, uid, type, reason, message[:_MESSAGE_LIMIT])
+        now = self._clock.now()
+        entry = self._entries.get(about)
+        if entry is None:
+            if len(self._entries) >= self._limit and not self._make_room():
+                self.dropped += 1
+                return
+            entry = self._entries[about] = _Entry(now)
+        self._entries.move_to_end(about)
+        entry.count += 1
+        entry.last = now
+        if entry.written:
+            self._queue.add_after(about, entry.written_s + self._repeat_s - self._clock.monotonic())
+        else:
+            self._queue.add(about)
+
+    async def run(self) -> None:
+        """Write what was emitted, until cancelled."""
+        while True:
+            try:
+                about = await self._queue.get()
+            except QueueClosed:
+                return
+            try:
+                await self._limiter.acquire()
+                await self._write(about)
+            except Retry as error:
+                if self._queue.failures(about) < _ATTEMPTS:
+                    self._queue.retry(about, after_s=error.after_s)
+                else:
+                    self._give_up(about, error)
+            except FairleadError as error:
+                self._give_up(about, error)
+            else:
+                self._queue.forget(about)
+            finally:
+                self._queue.done(about)
+
+    def _make_room(self) -> bool:
+        """Forget the entry that has been quiet for longest, unless it is still to be written."""
+        about, entry = next(iter(self._entries.items()))
+        if entry.written < entry.count:
+            return False
+        del self._entries[about]
+        return True
+
+    def _give_up(self, about: _About, error: FairleadError) -> None:
+        self._queue.forget(about)
+        self._entries.pop(about, None)
+        self.dropped += 1
+        if self._told != error.sentence:
+            self._told = error.sentence
+            self._log.warning("event not written", sentence=error.sentence, detail=error.detail)
+
+    async def _write(self, about: _About) -> None:
+        entry = self._entries.get(about)
+        if entry is None or entry.written == entry.count:
+            return
+        count = entry.count
+        if entry.event_name:
+            patch: JSONObject = {"count": count, "lastTimestamp": _time(entry.last)}
+            try:
+                await self._cluster.merge_patch(EVENTS, about.namespace or "default", entry.event_name, patch)
+            except NotFound:
+                entry.event_name = ""  # the server forgets Events after an hour
+        if not entry.event_name:
+            body = self._body(about, entry)
+            with contextlib.suppress(AlreadyExists):  # our own create, whose answer was lost
+                await self._cluster.create(EVENTS, body)
+            entry.event_name = str(body["metadata"]["name"])
+        entry.written = count
+        entry.written_s = self._clock.monotonic()
+
+    def _body(self, about: _About, entry: _Entry) -> JSONObject:
+        # The name holds the time, so that a new series after a restart does not meet the old one.
+        seed = "\0".join((*about, self._component, entry.last.isoformat()))
+        suffix = hashlib.blake2b(seed.encode(), digest_size=8).hexdigest()
+        namespace = about.namespace or "default"  # where Events about cluster-scoped objects go
+        involved: JSONObject = {"apiVersion": about.api_version, "kind": about.kind, "name": about.name}
+        if about.namespace:
+            involved["namespace"] = about.namespace
+        if about.uid:
+            involved["uid"] = about.uid
+        return {
+            "metadata": {"namespace": namespace, "name": f"{about.name[:230]}.{suffix}"},
+            "involvedObject": involved,
+            "type": about.type,
+            "reason": about.reason,
+            "message": about.message,
+            "count": entry.count,
+            "firstTimestamp": _time(entry.first),
+            "lastTimestamp": _time(entry.last),
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
+            "reportingInstance": self._component,
+        }
+
+
+def _time(when: datetime) -> str:
+    return when.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,261 @@
+"""What does this failure mean: HTTP answers and socket errors become Fairlead errors with a sentence each.
+
+In: what was asked (``Call``), and the answer or exception. Out: an error whose class says whether to try again.
+Never: a credential in a sentence; only the kubeconfig's *name* of the user appears.
+Source: https://kubernetes.io/docs/reference/using-api/api-concepts/
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+
+from fairlead.api.meta import Resource
+from fairlead.errors import (
+    AlreadyExists,
+    BadConfiguration,
+    Conflict,
+    Expired,
+    FairleadError,
+    Forbidden,
+    Invalid,
+    NotFound,
+    Throttled,
+    Unauthorized,
+    Unreachable,
+)
+from fairlead.kube.config import ClusterConfig
+
+# What RBAC calls the verb behind our word for it.
+_RBAC_VERBS = {"apply": "patch", "replace": "update", "raw": "get"}
+
+
+class StatusDetails(msgspec.Struct, rename="camel", gc=False):
+    """The machine-readable part of a Status."""
+
+    name: str = ""
+    kind: str = ""
+    retry_after_seconds: int | None = None
+
+
+class Status(msgspec.Struct, gc=False):
+    """The body of an error answer, and the object of an ERROR watch event."""
+
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+    details: StatusDetails | None = None
+
+
+_STATUS = msgspec.json.Decoder(Status)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """What is being asked of whom, in the words of error messages and metrics."""
+
+    config: ClusterConfig
+    cluster: str
+    verb: str
+    resource: Resource | None = None
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    path: str = ""
+
+    @property
+    def kind(self) -> str:
+        """Return ``plural.group[/subresource]``, or the path of a raw request."""
+        if not self.resource:
+            return self.path
+        return self.resource.full_name + (f"/{self.subresource}" if self.subresource else "")
+
+    @property
+    def target(self) -> str:
+        """Return what the request is about, for a sentence."""
+        if self.name:
+            return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+        return f'{self.kind} in namespace "{self.namespace}"' if self.namespace else self.kind
+
+    @property
+    def place(self) -> str:
+        """Return the cluster's name and host."""
+        return f"{self.cluster} ({host_of(self.config.server)})"
+
+    @property
+    def action(self) -> str:
+        """Return verb, target and place."""
+        return f"{self.verb} {self.target} at {self.place}"
+
+    @property
+    def source(self) -> str:
+        """Return where the connection was configured."""
+        return self.config.source or "the configured server address"
+
+
+def host_of(server: str) -> str:
+    """Return host and port of a URL; what is no URL stays as it is."""
+    return urlsplit(server).netloc.rpartition("@")[2] or server
+
+
+def parse_status(body: bytes) -> Status:
+    """Return the Status in an error body; a body that is none becomes one with its first words as message."""
+    try:
+        return _STATUS.decode(body)
+    except msgspec.DecodeError:
+        return Status(message=body[:200].decode("utf-8", "replace").strip())
+
+
+def seconds_of(retry_after: str | None) -> float | None:
+    """Return the seconds of a Retry-After header; the date form, which Kubernetes never sends, counts as absent."""
+    try:
+        return max(0.0, float(retry_after)) if retry_after else None
+    except ValueError:
+        return None
+
+
+def error_from_answer(call: Call, code: int, body: bytes, *, retry_after: str | None = None) -> FairleadError:
+    """Translate an HTTP answer of 300 or more."""
+    status = parse_status(body)
+    after_s = seconds_of(retry_after)
+    if after_s is None and status.details and status.details.retry_after_seconds:
+        after_s = float(status.details.retry_after_seconds)
+    return error_from_status(call, code, status, after_s=after_s)
+
+
+def error_from_status(call: Call, code: int, status: Status, *, after_s: float | None = None) -> FairleadError:
+    """Translate a Status with its HTTP code."""
+    said = status.message.strip().rstrip(".")
+    detail = f"HTTP {code} {status.reason}: {status.message}".strip()
+    if code == 401:
+        user = f'user "{call.config.user}" of {call.source}' if call.config.user else call.source
+        return Unauthorized(
+            f"Cannot {call.action}: the server does not accept the credentials of {user}; they are unknown or"
+            " expired. Sign in again, or renew that user's token or certificate.",
+            detail=detail,
+        )
+    if code == 403:
+        return Forbidden(forbidden_sentence(call, said), detail=detail)
+    if code == 404:
+        return NotFound(_not_found_sentence(call, status, said), detail=detail)
+    if code == 409 and status.reason == "AlreadyExists":
+        return AlreadyExists(f"Cannot {call.action}: it exists already.", detail=detail)
+    if code == 409:
+        return Conflict(
+            f"Cannot {call.action}: somebody else changed it or owns one of its fields"
+            f" ({said or 'conflict'}). It is read again and retried.",
+            detail=detail,
+            after_s=after_s,
+        )
+    if code == 410 or status.reason in {"Expired", "Gone"}:
+        return Expired(
+            f"Cannot {call.action} from where we left off: the server has forgotten that version. Listing again.",
+            detail=detail,
+            after_s=after_s,
+        )
+    if code == 429:
+        return Throttled(
+            f"Cannot {call.action} now: the server asked us to slow down; retried"
+            + (f" in {after_s:g} s." if after_s else " shortly."),
+            detail=detail,
+            after_s=after_s,
+        )
+    if code >= 500 or code == 408:
+        return Unreachable(
+            f"Cannot {call.action}: the server answered {code} ({said or 'no reason given'}). Retrying.",
+            detail=detail,
+            after_s=after_s,
+        )
+    if code < 400:
+        return BadConfiguration(
+            f"Cannot {call.action}: the server answers with a redirect ({code}), so it is no Kubernetes API."
+            f" Check the server address in {call.source}.",
+            detail=detail,
+        )
+    return Invalid(f"Cannot {call.action}: {said or f'the server answered {code}'}.", detail=detail)
+
+
+def forbidden_sentence(call: Call, said: str = "") -> str:
+    """Say which right is missing, as an RBAC rule names it."""
+    if not call.resource:
+        return f'Cannot {call.action}: {_who(call)} lacks the right to "{call.verb}" {call.path}. {said}'.strip()
+    verb = _RBAC_VERBS.get(call.verb, call.verb)
+    where = f'in namespace "{call.namespace}"' if call.namespace else "in all namespaces (a ClusterRole)"
+    if not call.resource.namespaced:
+        where = "(a ClusterRole)"
+    plural = call.resource.plural + (f"/{call.subresource}" if call.subresource else "")
+    return (
+        f'Cannot {call.action}: {_who(call)} lacks the right to "{verb}" {call.kind} {where}. Grant the RBAC rule'
+        f' apiGroups: ["{call.resource.group}"], resources: ["{plural}"], verbs: ["{verb}"].'
+    )
+
+
+def _who(call: Call) -> str:
+    return f'user "{call.config.user}"' if call.config.user else "our identity"
+
+
+def _not_found_sentence(call: Call, status: Status, said: str) -> str:
+    # The answer about a missing object names it in details; the one about a kind that is not served is plain
+    # text ("404 page not found") or a Status with neither.
+    if status.details and status.details.name:
+        if status.details.kind in {"namespaces", "Namespace"} and call.name != status.details.name:
+            return f'Cannot {call.action}: namespace "{status.details.name}" does not exist. Create it first.'
+        return f"Cannot {call.action}: there is no such object."
+    if not call.resource or call.name:
+        return f"Cannot {call.action}: not found ({said or 'no such path'})."
+    return (
+        f"Cannot {call.action}: the server does not serve {call.resource.kind} in {call.resource.api_version}."
+        " Install its CustomResourceDefinition, or upgrade that cluster."
+    )
+
+
+def error_from_exception(call: Call, error: BaseException) -> FairleadError:
+    """Translate what aiohttp and the operating system raise when there was no usable answer."""
+    host = host_of(call.config.server)
+    detail = f"{type(error).__name__}: {error}"
+    if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
+        why = f"the certificate of {host} is not one that {call.source} trusts"
+        step = "Check certificate-authority and tls-server-name there."
+    elif isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
+        why = f"{host} and we cannot agree on TLS"
+        step = f"Check that {call.source} names an https address, and its client certificate."
+    elif isinstance(error, aiohttp.ClientConnectorDNSError):
+        why = f"the host name in {host} cannot be resolved"
+        step = f"Check the server address in {call.source}."
+    elif isinstance(error, aiohttp.ClientProxyConnectionError):
+        why = f"the proxy {host_of(call.config.proxy)} cannot be reached"
+        step = f"Check proxy-url in {call.source}."
+    elif isinstance(error, aiohttp.ClientConnectorError) and isinstance(error.os_error, ConnectionRefusedError):
+        why = f"{host} refuses connections"
+        step = f"Is the API server running, and is its address in {call.source} right?"
+    elif isinstance(error, aiohttp.ClientConnectorError):
+        why = f"no connection to {host}"
+        step = f"Check the network and the server address in {call.source}."
+    elif isinstance(error, asyncio.TimeoutError | TimeoutError):
+        why = f"{host} did not answer in time"
+        step = "It may be overloaded, or a firewall may drop our packets."
+    elif isinstance(error, aiohttp.InvalidURL):
+        return BadConfiguration(
+            f'Cannot {call.action}: "{call.config.server}" is no valid server address. Correct it in {call.source}.',
+            detail=detail,
+        )
+    else:
+        why = f"the connection to {host} broke"
+        step = "Retrying."
+    return Unreachable(f"Cannot {call.action}: {why}. {step}", detail=detail)
+
+
+def undecodable(call: Call, error: msgspec.DecodeError, body: bytes) -> FairleadError:
+    """Translate a 2xx answer whose body cannot be read."""
+    if isinstance(error, msgspec.ValidationError):
+        return Invalid(f"Cannot {call.action}: the answer does not have the expected shape ({error}).")
+    return Unreachable(
+        f"Cannot {call.action}: {host_of(call.config.server)} answered with something that is not JSON. Is there a"
+        f" proxy or a login page in between? Check the server address in {call.source}.",
+        detail=f"{error}; {len(body)} bytes",
+    )

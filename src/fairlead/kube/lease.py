@@ -1,0 +1,343 @@
+"""Who may act: leader election and signs of life, both by Lease objects.
+
+                 free or expired: take it, epoch + 1                 cannot prove it in time, or somebody else has it
+    candidate ─────────────────────────────────────────► leader ─────────────────────────────────────────► candidate
+                                                           │ clean stop: hand it back
+
+In: a Cluster, a name, an identity that is unique to this process. Out: ``while_leading(epoch)`` runs only while this
+process can prove that nobody else leads. Never: compares clocks of two machines; a lease has expired when *we* have
+watched it stand still for its whole duration, on our monotonic clock.
+Source: https://kubernetes.io/docs/concepts/architecture/leases/
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+
+import structlog
+
+from fairlead.api.kubernetes import LEASES, Lease
+from fairlead.api.meta import JSONObject
+from fairlead.errors import AlreadyExists, BadConfiguration, Conflict, FairleadError, NotFound
+from fairlead.kube.cluster import Cluster
+from fairlead.runtime.clock import Clock
+from fairlead.runtime.queue import backoff_s
+
+_RELEASE_S = 3.0
+
+
+class LeaderElector:
+    """One candidate for one lease.
+
+    ``lease_s``: how long others wait for a leader that went silent. ``renew_s``: how long a leader goes on without
+    being able to renew; the difference is the margin for clocks of different speed. ``retry_s``: between attempts.
+    The epoch (``leaseTransitions``) grows with every change of leader, and fences writes: it survives the deletion of
+    the lease as long as one candidate has seen it.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        lease_s: float = 15.0,
+        renew_s: float = 10.0,
+        retry_s: float = 2.0,
+        clock: Clock | None = None,
+    ) -> None:
+        if not lease_s > renew_s > retry_s > 0:
+            raise BadConfiguration(
+                f"Leader election needs lease ({lease_s:g} s) > renew ({renew_s:g} s) > retry ({retry_s:g} s) > 0."
+            )
+        self._cluster = cluster
+        self._namespace = namespace
+        self._name = name
+        self._identity = identity
+        self._lease_s = lease_s
+        self._renew_s = renew_s
+        self._retry_s = retry_s
+        self._clock: Clock = clock or cluster.clock
+        self._seen: Lease | None = None
+        self._seen_s = 0.0
+        self._mine: Lease | None = None
+        self._until_s = 0.0
+        self._highest = 0  # the highest epoch ever seen, ours or not
+        self.epoch = 0
+        self.problem = ""
+        self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.kube.lease").bind(
+            lease=f"{namespace}/{name}", identity=identity
+        )
+
+    @property
+    def is_leader(self) -> bool:
+        """Say whether leadership is proven at this very moment; ask again right before every write."""
+        return self._mine is not None and self._clock.monotonic() < self._until_s
+
+    @property
+    def holder(self) -> str:
+        """Return the identity that held the lease when it was last read; empty when nobody did."""
+        return (self._seen.spec.holder_identity or "") if self._seen else ""
+
+    async def run(self, while_leading: Callable[[int], Awaitable[None]]) -> None:
+        """Be a candidate until cancelled; run ``while_leading(epoch)`` during each term.
+
+        Leadership that is lost cancels it at once, and candidacy goes on. When it returns, so does this; what it
+        raises is raised. Either way, and when cancelled, the lease is handed back.
+        """
+        failures = 0
+        while True:
+            try:
+                led = await self._try_to_lead()
+                self.problem = ""
+                failures = 0
+            except Conflict:
+                led = False  # somebody was faster; look again
+            except FairleadError as error:
+                led = False
+                failures += 1
+                self._report(error)
+            if led and await self._lead(while_leading):
+                return
+            if not led:
+                pause_s = backoff_s(failures, base_s=self._retry_s, limit_s=30.0) if failures else 0.0
+                await self._clock.sleep(max(self._retry_s, pause_s))
+
+    # --- a term -----------------------------------------------------------------------------------------------
+
+    async def _lead(self, while_leading: Callable[[int], Awaitable[None]]) -> bool:
+        """Run one term; return True when the work has finished by itself."""
+        self._log.info("leading", epoch=self.epoch)
+        work = asyncio.create_task(_awaited(while_leading(self.epoch)), name=f"leading-{self._name}")
+        keep: asyncio.Task[None] = asyncio.create_task(self._keep(), name=f"lease-{self._name}")
+        watch: asyncio.Task[None] = asyncio.create_task(self._watchdog(), name=f"lease-watchdog-{self._name}")
+        try:
+            await asyncio.wait({work, keep, watch}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            # Whatever happened, the work is told first; only then is there time for anything else.
+            finished = work.done()
+            for task in (work, keep, watch):
+                task.cancel()
+            if not finished:
+                await asyncio.wait({work})
+            await asyncio.wait({keep, watch})
+            if not keep.cancelled() and keep.exception():
+                self._log.error("lease loop failed", exc_info=keep.exception())
+            await self._release()
+        if finished:
+            await work
+            return True
+        if not work.cancelled() and (error := work.exception()):
+            # It was told to stop because the term was over; how it stopped is news, but no reason to end.
+            self._log.warning("work ended with an error when leadership was lost", error=str(error))
+        self._log.warning("leadership lost", epoch=self.epoch, problem=self.problem)
+        return False
+
+    async def _watchdog(self) -> None:
+        """Return when leadership is no longer proven, whatever the renewing request is stuck in."""
+        while (left_s := self._until_s - self._clock.monotonic()) > 0:
+            await self._clock.sleep(left_s)
+        self.problem = self.problem or f"The lease could not be renewed for {self._renew_s:g} s."
+
+    async def _keep(self) -> None:
+        """Renew until that is impossible for good; return when somebody else holds the lease, or it is gone."""
+        while True:
+            await self._clock.sleep(self._retry_s)
+            started_s = self._clock.monotonic()
+            try:
+                # A request that hangs must leave time for another one, over another connection.
+                async with asyncio.timeout(self._renew_s / 3):
+                    renewed = await self._renew()
+            except TimeoutError:
+                self.problem = f"{self._cluster.name} does not answer."
+                continue
+            except NotFound as error:
+                # Deleted under us: somebody else may take it this moment, so this term ends (B15).
+                self._report(error)
+                return
+            except FairleadError as error:
+                self._report(error)
+                continue
+            if renewed is None:
+                return
+            self._mine = renewed
+            self._saw(renewed)
+            self._until_s = started_s + self._renew_s
+            self.problem = ""
+
+    async def _renew(self) -> Lease | None:
+        """Write a new renewTime; return None when the lease is no longer ours."""
+        assert self._mine is not None
+        try:
+            return await self._cluster.replace(LEASES, self._body(self._mine, transitions=self.epoch))
+        except Conflict:
+            # Perhaps our own last write, whose answer was lost. What the lease says decides.
+            lease: Lease = await self._cluster.get(LEASES, self._namespace, self._name)
+            self._saw(lease)
+            ours = lease.spec.holder_identity == self._identity and lease.spec.lease_transitions == self.epoch
+            if not ours:
+                self.problem = f'The lease is now held by "{lease.spec.holder_identity or "nobody"}".'
+                return None
+            self._mine = lease
+            return await self._cluster.replace(LEASES, self._body(lease, transitions=self.epoch))
+
+    async def _release(self) -> None:
+        """Hand the lease back, if it is still ours; a failure only makes the others wait."""
+        mine, self._mine, self._until_s = self._mine, None, 0.0
+        if mine is None:
+            return
+        body = self._body(mine, transitions=self.epoch)
+        body["spec"]["holderIdentity"] = ""
+        body["spec"]["leaseDurationSeconds"] = 1
+        try:
+            async with asyncio.timeout(_RELEASE_S):
+                self._saw(await self._cluster.replace(LEASES, body))
+        except (FairleadError, TimeoutError) as error:
+            self._log.info("lease not handed back", error=str(error))
+
+    # --- candidacy --------------------------------------------------------------------------------------------
+
+    async def _try_to_lead(self) -> bool:
+        """Look at the lease, and take it if it is free, or has stood still for its whole duration."""
+        started_s = self._clock.monotonic()
+        try:
+            lease: Lease = await self._cluster.get(LEASES, self._namespace, self._name)
+        except NotFound:
+            transitions = self._highest + 1
+            body = self._body(None, transitions=transitions)
+            try:
+                self._take(await self._cluster.create(LEASES, body), transitions, started_s)
+            except AlreadyExists:
+                return False
+            return True
+        self._saw(lease)
+        if not self._free(lease):
+            return False
+        transitions = self._highest + 1
+        started_s = self._clock.monotonic()
+        self._take(
+            await self._cluster.replace(LEASES, self._body(lease, transitions=transitions)), transitions, started_s
+        )
+        return True
+
+    def _free(self, lease: Lease) -> bool:
+        if not lease.spec.holder_identity:
+            return True
+        # Also when the name in it is ours: it may be a twin with the same name, so it is waited for like any other.
+        duration_s = float(lease.spec.lease_duration_seconds or self._lease_s)
+        return self._clock.monotonic() - self._seen_s >= duration_s
+
+    def _take(self, lease: Lease, transitions: int, started_s: float) -> None:
+        self._mine = lease
+        self._saw(lease)
+        self.epoch = self._highest = transitions
+        # Counted from before the request: the server may have stored it long before the answer came.
+        self._until_s = started_s + self._renew_s
+
+    def _saw(self, lease: Lease) -> None:
+        if self._seen is None or self._seen.metadata.resource_version != lease.metadata.resource_version:
+            self._seen, self._seen_s = lease, self._clock.monotonic()
+        self._highest = max(self._highest, lease.spec.lease_transitions or 0)
+
+    def _body(self, old: Lease | None, *, transitions: int) -> JSONObject:
+        now = micro_time(self._clock.now())
+        meta: JSONObject = {"namespace": self._namespace, "name": self._name}
+        acquired = now
+        if old is not None:
+            meta["resourceVersion"] = old.metadata.resource_version
+            meta["uid"] = old.metadata.uid
+            # A replace keeps only what it names, and these belong to whoever put them there.
+            if old.metadata.labels:
+                meta["labels"] = old.metadata.labels
+            if old.metadata.annotations:
+                meta["annotations"] = old.metadata.annotations
+            if self._mine is not None:
+                acquired = old.spec.acquire_time or now
+        spec: JSONObject = {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": max(1, round(self._lease_s)),
+            "acquireTime": acquired,
+            "renewTime": now,
+            "leaseTransitions": transitions,
+        }
+        return {"metadata": meta, "spec": spec}
+
+    def _report(self, error: FairleadError) -> None:
+        if self.problem != error.sentence:
+            self.problem = error.sentence
+            self._log.warning("lease", sentence=error.sentence, detail=error.detail)
+
+
+class Heartbeat:
+    """Renew a Lease forever, as a sign of life that others can read; made when it is missing."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        interval_s: float = 10.0,
+        annotations: Callable[[], Mapping[str, str]] | None = None,
+        labels: Mapping[str, str] | None = None,
+        manager: str = "fairlead-heartbeat",
+        clock: Clock | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._namespace = namespace
+        self._name = name
+        self._identity = identity
+        self._interval_s = interval_s
+        self._annotations = annotations
+        self._labels = dict(labels or {})
+        self._manager = manager
+        self._clock: Clock = clock or cluster.clock
+        self.beats = 0
+        self.problem = ""
+        self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.kube.heartbeat").bind(
+            lease=f"{namespace}/{name}"
+        )
+
+    async def run(self) -> None:
+        """Beat until cancelled; failures show in ``problem`` and are tried again at the next beat."""
+        while True:
+            try:
+                await self.beat()
+                self.problem = ""
+            except FairleadError as error:
+                if self.problem != error.sentence:
+                    self._log.warning("no heartbeat", sentence=error.sentence, detail=error.detail)
+                self.problem = error.sentence
+            await self._clock.sleep(self._interval_s)
+
+    async def beat(self) -> None:
+        """Renew the lease once.
+
+        Raises:
+            FairleadError: as its class says.
+        """
+        meta: JSONObject = {"namespace": self._namespace, "name": self._name}
+        if self._labels:
+            meta["labels"] = self._labels
+        if self._annotations:
+            meta["annotations"] = dict(self._annotations())
+        spec: JSONObject = {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": max(1, round(self._interval_s * 4)),
+            "renewTime": micro_time(self._clock.now()),
+        }
+        await self._cluster.apply(LEASES, {"metadata": meta, "spec": spec}, manager=self._manager)
+        self.beats += 1
+
+
+def micro_time(when: datetime) -> str:
+    """Return RFC 3339 with microseconds, as Kubernetes MicroTime wants it."""
+    return when.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+async def _awaited(work: Awaitable[None]) -> None:
+    await work

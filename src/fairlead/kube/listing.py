@@ -1,0 +1,87 @@
+"""What a list says: pages of typed objects, put together, with the unreadable ones kept apart.
+
+In: the bytes of list answers. Out: ``Listing``: objects, one resourceVersion, and what could not be decoded.
+Never: lets one bad object hide the others (promise 7), or forgets that the bad one exists.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from fairlead.api.meta import KubeObject
+
+T = TypeVar("T")
+Key = tuple[str, str]
+
+
+class ListMeta(msgspec.Struct, rename="camel", gc=False):
+    """The metadata of a list."""
+
+    resource_version: str = ""
+    next_page: str = msgspec.field(default="", name="continue")
+
+
+class Page(msgspec.Struct, Generic[T], gc=False):
+    """One answer to a list request; real servers send ``items: null`` too."""
+
+    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
+    items: list[T] | None = None
+
+
+@dataclass
+class DecodedPage:
+    """One page, after every object was tried."""
+
+    items: list[Any]
+    resource_version: str
+    next_page: str
+    broken: dict[Key, str]
+
+
+@dataclass
+class Listing:
+    """All objects as of one resourceVersion; ``broken`` maps the keys of unreadable ones to the reason."""
+
+    items: list[Any] = field(default_factory=list[Any])
+    resource_version: str = ""
+    broken: dict[Key, str] = field(default_factory=dict[Key, str])
+
+    def take(self, page: DecodedPage) -> None:
+        """Add one more page."""
+        self.items.extend(page.items)
+        self.broken.update(page.broken)
+        self.resource_version = page.resource_version
+
+
+_RAW_PAGE = msgspec.json.Decoder(Page[msgspec.Raw])
+_META = msgspec.json.Decoder(KubeObject)
+
+
+def decode_page(body: bytes, decoder: msgspec.json.Decoder[Any], of: type[KubeObject]) -> DecodedPage:
+    """Decode one page, whole if possible, else object by object.
+
+    Raises:
+        msgspec.DecodeError: this is no list.
+    """
+    try:
+        page = decoder.decode(body)
+    except msgspec.ValidationError:
+        return _one_by_one(body, of)
+    return DecodedPage(page.items or [], page.metadata.resource_version, page.metadata.next_page, {})
+
+
+def _one_by_one(body: bytes, of: type[KubeObject]) -> DecodedPage:
+    page = _RAW_PAGE.decode(body)
+    decoder = msgspec.json.Decoder(of)
+    items: list[Any] = []
+    broken: dict[Key, str] = {}
+    for raw in page.items or ():
+        try:
+            items.append(decoder.decode(raw))
+        except msgspec.ValidationError as error:
+            # Metadata that cannot be read either would leave no name to keep apart: then the list is no list.
+            broken[_META.decode(raw).key] = str(error)
+    return DecodedPage(items, page.metadata.resource_version, page.metadata.next_page, broken)

@@ -1,0 +1,131 @@
+"""Will it work here? Rights and CustomResourceDefinitions, looked at before anything is started.
+
+In: what will be needed. Out: sentences about what is missing; none means that all is well.
+Never: changes anything but our own CustomResourceDefinitions.
+Source: https://kubernetes.io/docs/reference/access-authn-authz/authorization/
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from fairlead.api.kubernetes import CRDS, CustomResourceDefinition
+from fairlead.api.meta import JSONObject, Resource
+from fairlead.errors import FairleadError, Forbidden, NotFound
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.failures import forbidden_sentence
+
+_ESTABLISHED_S = 30.0
+_LOOK_S = 0.25
+
+
+@dataclass(frozen=True)
+class AccessNeed:
+    """One right; an empty namespace means all of them."""
+
+    verb: str
+    resource: Resource
+    namespace: str = ""
+    subresource: str = ""
+
+
+class _ServedResource(msgspec.Struct):
+    name: str = ""
+
+
+class _Served(msgspec.Struct):
+    resources: list[_ServedResource] | None = None
+
+
+async def check_access(cluster: Cluster, needs: Sequence[AccessNeed]) -> list[str]:
+    """Return one sentence for each right that RBAC does not give us, in the order of ``needs``.
+
+    Raises:
+        FairleadError: the server cannot be asked.
+    """
+    allowed = await asyncio.gather(*(_allowed(cluster, need) for need in needs))
+    return [
+        forbidden_sentence(cluster.call_for(need.verb, need.resource, need.namespace, "", need.subresource))
+        for need, yes in zip(needs, allowed, strict=True)
+        if not yes
+    ]
+
+
+async def _allowed(cluster: Cluster, need: AccessNeed) -> bool:
+    return await cluster.can_i(
+        need.verb,
+        need.resource.group,
+        need.resource.plural,
+        need.namespace if need.resource.namespaced else "",
+        "",
+        need.subresource,
+    )
+
+
+async def install_crds(
+    cluster: Cluster, crds: Sequence[JSONObject], manager: str, *, timeout_s: float = _ESTABLISHED_S
+) -> list[str]:
+    """Apply the definitions and wait until they are served; return a sentence for each that is not.
+
+    Without the right to install them it is enough that they are there and serve the version.
+
+    Raises:
+        FairleadError: the server cannot be asked.
+    """
+    problems: list[str] = []
+    for crd in crds:
+        try:
+            await cluster.apply(CRDS, crd, manager=manager)
+        except Forbidden as error:
+            missing = await _missing(cluster, crd)
+            problems.extend(f"{sentence} {error.sentence}" for sentence in missing)
+            continue
+        except FairleadError as error:
+            problems.append(error.sentence)
+            continue
+        problem = await _wait_until_served(cluster, crd, timeout_s)
+        if problem:
+            problems.append(problem)
+    return problems
+
+
+async def _wait_until_served(cluster: Cluster, crd: JSONObject, timeout_s: float) -> str:
+    name = str(crd["metadata"]["name"])
+    end_s = cluster.clock.monotonic() + timeout_s
+    while True:
+        found: CustomResourceDefinition = await cluster.get(CRDS, "", name)
+        conditions = {condition.type: condition for condition in found.status.conditions or ()}
+        names = conditions.get("NamesAccepted")
+        if names and names.status == "False":
+            return f"The CustomResourceDefinition {name} clashes with another one at {cluster.name}: {names.message}."
+        established = conditions.get("Established")
+        # Established comes a moment before the API is really served, so discovery has the last word.
+        if established and established.status == "True" and not await _missing(cluster, crd):
+            return ""
+        if cluster.clock.monotonic() >= end_s:
+            why = established.message if established and established.message else "no reason given"
+            return f"The CustomResourceDefinition {name} is not served by {cluster.name} after {timeout_s:g} s: {why}."
+        await cluster.clock.sleep(_LOOK_S)
+
+
+async def _missing(cluster: Cluster, crd: JSONObject) -> list[str]:
+    """Return a sentence for each version that the server should serve and does not, by discovery."""
+    spec: JSONObject = crd["spec"]
+    plural, group = str(spec["names"]["plural"]), str(spec["group"])
+    sentences: list[str] = []
+    for version in [str(each["name"]) for each in spec["versions"] if each.get("served", True)]:
+        try:
+            served = msgspec.json.decode(await cluster.raw("GET", f"/apis/{group}/{version}"), type=_Served)
+            names = {resource.name for resource in served.resources or ()}
+        except (NotFound, msgspec.DecodeError):
+            names = set[str]()
+        if plural not in names:
+            sentences.append(
+                f"{cluster.name} does not serve {plural}.{group} in version {version}, and we may not install it:"
+                f" have an administrator apply the CustomResourceDefinitions (`fairlead crds | kubectl apply -f -`)."
+            )
+    return sentences

@@ -1,0 +1,266 @@
+"""How one request reaches a cluster: sign-in, rate limit, bounded retries, translated errors.
+
+In: a ``Call`` and what goes over the wire. Out: the bytes of a 2xx answer, or an open stream, or a Fairlead error.
+Never: decodes objects, or retries what might have been done and must not be done twice.
+
+Who is retried here, within one deadline:
+    429, and 5xx with Retry-After   every call: the server says that it has done nothing
+    connection never opened         every call
+    5xx, broken connection          idempotent calls only
+    401                             once, with fresh credentials
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import aiohttp
+import yarl
+
+from fairlead.errors import FairleadError, Retry, Throttled, Unauthorized, Unreachable
+from fairlead.kube.config import Access, ClusterConfig
+from fairlead.kube.failures import Call, error_from_answer, error_from_exception
+from fairlead.kube.metrics import KubeMetrics
+from fairlead.runtime.clock import Clock
+from fairlead.runtime.limiter import TokenBucket
+from fairlead.runtime.queue import backoff_s
+
+_MUTATING = {"POST", "PUT", "PATCH", "DELETE"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetryPolicy:
+    """How long one call may take; the deadline covers all attempts and the waits between them."""
+
+    attempts: int = 5
+    base_s: float = 0.1
+    limit_s: float = 5.0
+    deadline_s: float = 60.0
+    connect_s: float = 10.0
+    read_s: float = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What goes over the wire."""
+
+    method: str
+    path: str
+    params: Mapping[str, str] | None = None
+    body: bytes | None = None
+    content_type: str = "application/json"
+    idempotent: bool = True
+    review: bool = False  # a POST that asks something and changes nothing
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Failed:
+    error: FairleadError
+    certainly_not_done: bool
+
+
+class Transport:
+    """The connections to one cluster; opened at the first request."""
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        *,
+        name: str,
+        limiter: TokenBucket,
+        clock: Clock,
+        metrics: KubeMetrics,
+        policy: RetryPolicy,
+    ) -> None:
+        self.config = config
+        self.name = name
+        self.writes = 0
+        self._limiter = limiter
+        self._clock = clock
+        self._metrics = metrics
+        self._policy = policy
+        self._base = yarl.URL(config.server.rstrip("/"))
+        self._session: aiohttp.ClientSession | None = None
+        self._streams: aiohttp.ClientSession | None = None
+        self._closed = False
+
+    async def aclose(self) -> None:
+        """Close every connection; streams end at once."""
+        self._closed = True
+        for session in (self._session, self._streams):
+            if session:
+                await session.close()
+        self._session = self._streams = None
+
+    async def call(self, call: Call, request: Request) -> bytes:
+        """Return the body of the 2xx answer.
+
+        Raises:
+            FairleadError: as its class says.
+        """
+        deadline_s = self._clock.monotonic() + self._policy.deadline_s
+        access = await self._sign_in(call, None)
+        failures, renewed = 0, False
+        while True:
+            await self._limiter.acquire()
+            answer = await self._attempt(call, request, access)
+            if isinstance(answer, bytes):
+                if request.method in _MUTATING and not request.review:
+                    self.writes += 1
+                return answer
+            if isinstance(answer.error, Unauthorized) and not renewed:
+                renewed = True
+                fresh = await self._sign_in(call, access)
+                if fresh is not access:
+                    access = fresh
+                    continue
+            failures += 1
+            wait_s = self._wait_s(request, answer, failures)
+            if wait_s is None or self._clock.monotonic() + wait_s >= deadline_s:
+                raise answer.error
+            await self._clock.sleep(wait_s)
+            access = await self._sign_in(call, None)
+
+    def _wait_s(self, request: Request, failed: _Failed, failures: int) -> float | None:
+        """Return how long to wait before the next attempt, or None when there must not be one."""
+        if not isinstance(failed.error, Throttled | Unreachable) or failures >= self._policy.attempts:
+            return None
+        if not (request.idempotent or failed.certainly_not_done):
+            return None
+        pause_s = backoff_s(failures, base_s=self._policy.base_s, limit_s=self._policy.limit_s)
+        return max(pause_s, failed.error.after_s or 0.0)
+
+    async def _attempt(self, call: Call, request: Request, access: Access) -> bytes | _Failed:
+        headers = self._headers(access)
+        if request.body is not None:
+            headers["Content-Type"] = request.content_type
+        try:
+            async with self._calls().request(
+                request.method,
+                self._url(request.path),
+                params=request.params,
+                data=request.body,
+                headers=headers,
+                ssl=access.ssl if access.ssl is not None else True,
+                server_hostname=self.config.tls_server_name or None,
+                proxy=self.config.proxy or None,
+                allow_redirects=False,
+            ) as answer:
+                body = await answer.read()
+                self._count(call, str(answer.status))
+                if answer.status < 300:
+                    return body
+                retry_after = answer.headers.get("Retry-After")
+                error = error_from_answer(call, answer.status, body, retry_after=retry_after)
+                done_nothing = answer.status == 429 or (answer.status >= 500 and retry_after is not None)
+                return _Failed(error=error, certainly_not_done=done_nothing)
+        except (aiohttp.ClientError, OSError, TimeoutError, ssl.SSLError) as error:
+            self._count(call, "error")
+            never_sent = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+            return _Failed(error=error_from_exception(call, error), certainly_not_done=never_sent)
+
+    @asynccontextmanager
+    async def stream(self, call: Call, request: Request, *, idle_s: float) -> AsyncGenerator[AsyncIterator[bytes]]:
+        """Open a stream of chunks that breaks after ``idle_s`` of silence; it is never retried here.
+
+        Raises:
+            FairleadError: on opening, and from the iterator when the stream breaks.
+        """
+        access = await self._sign_in(call, None)
+        await self._limiter.acquire()
+        answer = await self._open(call, request, access, idle_s)
+        if answer.status == 401:
+            fresh = await self._sign_in(call, access)
+            if fresh is not access:
+                answer.close()
+                await self._limiter.acquire()
+                answer = await self._open(call, request, fresh, idle_s)
+        try:
+            if answer.status >= 300:
+                try:
+                    body = await answer.read()
+                except (aiohttp.ClientError, OSError, TimeoutError) as error:
+                    raise error_from_exception(call, error) from error
+                raise error_from_answer(call, answer.status, body, retry_after=answer.headers.get("Retry-After"))
+            yield self._chunks(call, answer)
+        finally:
+            # Not release(): that would wait for the rest of an endless body.
+            answer.close()
+
+    async def _open(self, call: Call, request: Request, access: Access, idle_s: float) -> aiohttp.ClientResponse:
+        session = self._stream_session()
+        try:
+            answer = await session.request(
+                request.method,
+                self._url(request.path),
+                params=request.params,
+                headers=self._headers(access),
+                ssl=access.ssl if access.ssl is not None else True,
+                server_hostname=self.config.tls_server_name or None,
+                proxy=self.config.proxy or None,
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._policy.connect_s, sock_read=idle_s),
+            )
+        except (aiohttp.ClientError, OSError, TimeoutError, ssl.SSLError) as error:
+            self._count(call, "error")
+            raise error_from_exception(call, error) from error
+        self._count(call, str(answer.status))
+        return answer
+
+    async def _chunks(self, call: Call, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        content = answer.content
+        while True:
+            try:
+                chunk = await content.readany()
+            except (aiohttp.ClientError, OSError, TimeoutError, ssl.SSLError) as error:
+                raise error_from_exception(call, error) from error
+            if not chunk:
+                return
+            yield chunk
+
+    async def _sign_in(self, call: Call, refused: Access | None) -> Access:
+        try:
+            return await self.config.sign_in(refused)
+        except Retry as error:
+            raise Unreachable(f"Cannot {call.action}: {error.sentence}", detail=error.detail) from error
+
+    def _headers(self, access: Access) -> dict[str, str]:
+        return {"Accept": "application/json", "User-Agent": "fairlead", **access.headers}
+
+    def _url(self, path: str) -> yarl.URL:
+        # The server address may have a path of its own, as behind Rancher or an API gateway.
+        return self._base.with_path(self._base.path.rstrip("/") + path)
+
+    def _count(self, call: Call, code: str) -> None:
+        resource = call.resource.full_name if call.resource else "raw"
+        self._metrics.requests.labels(self.name, call.verb, resource, code).inc()
+
+    def _calls(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._refuse_if_closed()
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=64, keepalive_timeout=60),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(
+                    total=self._policy.deadline_s, sock_connect=self._policy.connect_s, sock_read=self._policy.read_s
+                ),
+            )
+        return self._session
+
+    def _stream_session(self) -> aiohttp.ClientSession:
+        # Streams have their own pool: they live for minutes and must not use up the connections of the calls.
+        if self._streams is None:
+            self._refuse_if_closed()
+            self._streams = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, force_close=True),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                read_bufsize=2**18,
+            )
+        return self._streams
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise Unreachable(f"The connection to cluster {self.name} has been closed.")

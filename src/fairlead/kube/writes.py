@@ -1,0 +1,88 @@
+"""Must this be written at all? Server-side apply that stays silent when nothing changed.
+
+    same content as we applied last, and the object has not changed since   no request
+    anything else                                                           one apply; the server ignores a no-op
+
+In: objects as JSON; a cache of what is there, when there is one. Out: whether the object changed.
+Never: writes an object twice because the cache has not seen the first write yet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from fairlead.api.meta import JSONObject, KubeObject, Resource
+from fairlead.kube.cache import WatchCache
+from fairlead.kube.cluster import Cluster
+
+_ENCODER = msgspec.json.Encoder(order="deterministic")
+
+
+class _Applied(msgspec.Struct):
+    digest: bytes
+    version: str  # what the server answered to our apply
+    before: str  # what the cache showed when we applied: it may go on showing that for a moment
+
+
+class Applier:
+    """Applies objects as one field manager, and remembers what it has applied."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        manager: str,
+        caches: Mapping[Resource, WatchCache[Any]] | None = None,
+        subresource: str = "",
+    ) -> None:
+        self._cluster = cluster
+        self._manager = manager
+        self._caches = dict(caches or {})
+        self._subresource = subresource
+        self._applied: dict[tuple[str, str, str], _Applied] = {}
+
+    async def ensure(self, resource: Resource, obj: JSONObject) -> bool:
+        """Apply ``obj`` unless that would change nothing; return whether the object has changed.
+
+        Without a synced cache for the resource, what others did since our last apply goes unnoticed.
+        """
+        meta: JSONObject = obj["metadata"]
+        namespace = str(meta.get("namespace") or self._cluster.namespace) if resource.namespaced else ""
+        key = (resource.full_name, namespace, str(meta["name"]))
+        digest = hashlib.blake2b(_ENCODER.encode(obj), digest_size=16).digest()
+        cache = self._caches.get(resource)
+        seen = self._seen(cache, key)
+        last = self._applied.get(key)
+        if last is not None and last.digest == digest and self._stands(last, seen):
+            return False
+        done: KubeObject = await self._cluster.apply(
+            resource, obj, manager=self._manager, subresource=self._subresource
+        )
+        version = done.metadata.resource_version
+        known = seen if seen is not None else (last.version if last is not None else "")
+        self._applied[key] = _Applied(digest, version, seen or "")
+        return version != known
+
+    def forget(self, resource: Resource, namespace: str, name: str) -> None:
+        """Forget an object, as after deleting it: the next ``ensure`` writes."""
+        self._applied.pop((resource.full_name, namespace if resource.namespaced else "", name), None)
+
+    def _seen(self, cache: WatchCache[Any] | None, key: tuple[str, str, str]) -> str | None:
+        """Return the version that the cache shows: empty when the object is not there, None without a cache."""
+        if cache is None or not cache.synced:
+            return None
+        obj: KubeObject | None = cache.get(key[1], key[2])
+        return obj.metadata.resource_version if obj is not None else ""
+
+    def _stands(self, last: _Applied, seen: str | None) -> bool:
+        if seen is None:
+            return True
+        if seen == last.version:
+            # The cache has caught up: from now on the state before our write would be news.
+            last.before = last.version
+            return True
+        return seen == last.before

@@ -1,0 +1,1 @@
+"""The ledger: what was, or may have been, done at a provider. See ``model.contract.Ledger`` for the promise."""

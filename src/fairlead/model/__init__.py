@@ -1,0 +1,5 @@
+"""The vocabulary: frozen values, no input or output, no clock.
+
+In: nothing of the project but ``errors``. Out: the words that every other package speaks.
+Nothing here ever reads a cluster, logs, sleeps or knows Envoy.
+"""

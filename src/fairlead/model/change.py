@@ -1,0 +1,89 @@
+"""What is to be done, and why: the rows of a plan, and what came of each."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from fairlead.model.desired import LoadBalancerSpec, Target
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
+
+
+class Action(StrEnum):
+    """The six things that can be done to a load balancer, in the order in which they are done."""
+
+    ENSURE = "Ensure"
+    REGISTER = "Register"
+    UPDATE = "Update"
+    DRAIN = "Drain"
+    DEREGISTER = "Deregister"
+    DELETE = "Delete"
+
+
+class Reason(StrEnum):
+    """Why a row is in the plan; every removal of a target carries one of these, in Event, log and status."""
+
+    NEW = "New"
+    CHANGED = "Changed"
+    #: It was reported terminating or not ready before it went: positive knowledge.
+    TERMINATING = "Terminating"
+    #: It is no longer listed, and nobody ever said that it was going.
+    ABSENT = "Absent"
+    #: Its drain time is over.
+    DRAINED = "Drained"
+    LISTENER_REMOVED = "ListenerRemoved"
+    OWNER_DELETED = "OwnerDeleted"
+
+
+class TargetChange(msgspec.Struct, frozen=True, gc=False):
+    """One row about one target; ``generation`` tells a fold whether a newer wish has come meanwhile."""
+
+    load_balancer: LoadBalancerKey
+    listener: ListenerKey
+    target: Target
+    action: Action
+    reason: Reason
+    generation: int = 0
+
+    @property
+    def key(self) -> TargetKey:
+        """Return the identity of the target."""
+        return self.target.key
+
+
+class FrontendChange(msgspec.Struct, frozen=True):
+    """One row about the load balancer itself: ENSURE or DELETE."""
+
+    load_balancer: LoadBalancerKey
+    spec: LoadBalancerSpec | None
+    action: Action
+    reason: Reason
+    generation: int = 0
+
+
+class Held(msgspec.Struct, frozen=True, gc=False):
+    """A removal that a guard holds back: the row, and the guard's own words."""
+
+    change: TargetChange
+    reason: str
+    message: str
+
+
+class OutcomeStatus(StrEnum):
+    """What a provider says of one change."""
+
+    DONE = "Done"
+    RETRY = "Retry"
+    REJECTED = "Rejected"
+
+
+class Outcome(msgspec.Struct, frozen=True, gc=False):
+    """What came of one change; ``retry_after_s`` is a wish of the provider's, in seconds."""
+
+    status: OutcomeStatus
+    message: str = ""
+    retry_after_s: float = 0.0
+
+
+DONE = Outcome(OutcomeStatus.DONE)

@@ -1,0 +1,61 @@
+"""How we tell people: condition types and reasons, in Gateway API's words where it has them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class ConditionType(StrEnum):
+    """The condition types that our objects carry."""
+
+    ACCEPTED = "Accepted"
+    RESOLVED_REFS = "ResolvedRefs"
+    PROGRAMMED = "Programmed"
+    CONFLICTED = "Conflicted"
+    STALE = "Stale"
+    PAUSED = "Paused"
+    DRIFTED = "Drifted"
+    GUARDED = "Guarded"
+
+
+class ConditionReason(StrEnum):
+    """Every reason that we ever set: a stable, documented set."""
+
+    ACCEPTED = "Accepted"
+    RESOLVED_REFS = "ResolvedRefs"
+    PROGRAMMED = "Programmed"
+    PENDING = "Pending"
+    INVALID = "Invalid"
+    NO_SUCH_CLASS = "NoSuchClass"
+    UNSUPPORTED_PROTOCOL = "UnsupportedProtocol"
+    UNSUPPORTED_ADDRESS_FAMILY = "UnsupportedAddressFamily"
+    UNSUPPORTED_SERVICE = "UnsupportedService"
+    NODE_PORT_MISSING = "NodePortMissing"
+    PORT_CONFLICT = "PortConflict"
+    ADDRESS_NOT_ASSIGNED = "AddressNotAssigned"
+    ADDRESS_NOT_USABLE = "AddressNotUsable"
+    ADDRESS_POOL_EXHAUSTED = "AddressPoolExhausted"
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    REJECTED_BY_PROXY = "RejectedByProxy"
+    NO_PROXY_CONNECTED = "NoProxyConnected"
+    NO_TARGETS = "NoTargets"
+    BACKEND_NOT_FOUND = "BackendNotFound"
+    ALL_NODES_NOT_READY = "AllNodesNotReady"
+    MEMBER_LOST = "MemberLost"
+    UP_TO_DATE = "UpToDate"
+    REMOVALS_HELD = "RemovalsHeld"
+    NOTHING_HELD = "NothingHeld"
+    PAUSED_BY_USER = "PausedByUser"
+    PROVIDER_FAILED = "ProviderFailed"
+    DELETING = "Deleting"
+
+
+class Condition(msgspec.Struct, frozen=True, gc=False):
+    """One condition without its times, which belong to the writer of the status."""
+
+    type: ConditionType
+    status: bool
+    reason: ConditionReason
+    message: str = ""

@@ -1,0 +1,95 @@
+"""What a provider promises: the small door between the core and any load balancer.
+
+Everything is idempotent and safe to repeat; not-found on delete is success; ``apply`` answers per item and verifies
+effects, not return codes. A provider never decides what should be there, and never touches what it was not told to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+from fairlead.model.change import Outcome, TargetChange
+from fairlead.model.desired import LoadBalancerSpec
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.keys import Protocol as TransportProtocol
+from fairlead.model.observed import Ensured, Observed
+
+
+class AllocationKind(StrEnum):
+    """What the hub must allocate, and record, before this provider can be asked for a load balancer."""
+
+    NONE = "None"
+    #: One address from the hub's pool for each load balancer.
+    ADDRESS = "Address"
+    #: One port on the group's shared proxies for each listener.
+    PROXY_PORT = "ProxyPort"
+
+
+class Capabilities(msgspec.Struct, frozen=True):
+    """What a provider can do; the core asks these and never a provider's name."""
+
+    protocols: frozenset[TransportProtocol] = frozenset({TransportProtocol.TCP})
+    allocation: AllocationKind = AllocationKind.NONE
+    ipv6: bool = False
+    host_name_targets: bool = False
+    source_ranges: bool = False
+    affinity: bool = False
+    proxy_protocol: bool = False
+    weights: bool = False
+    #: The most target changes that one ``apply`` takes; 0 means no limit.
+    max_batch: int = 0
+    #: True when we serve the provider's whole state ourselves, so that a lost ledger costs nothing.
+    serves_whole_state: bool = False
+
+
+class Provider(Protocol):
+    """One kind of load balancer.
+
+    Errors: ``errors.Retry`` for what may pass, ``errors.Terminal`` for what needs a user. Both concern
+    the whole call; what concerns single items is in their ``Outcome``.
+    """
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Say what this provider can do; constant over its life."""
+        ...
+
+    def on_change(self, notify: Callable[[LoadBalancerKey], None]) -> None:
+        """Call ``notify`` whenever ``observe`` of a load balancer would answer differently."""
+        ...
+
+    async def ensure(self, spec: LoadBalancerSpec) -> Ensured:
+        """Make the frontend be as ``spec`` says; targets that are registered stay."""
+        ...
+
+    async def apply(self, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
+        """Apply target changes, all or some; the answers are in the order of the changes."""
+        ...
+
+    async def observe(self, key: LoadBalancerKey) -> Observed | None:
+        """Read back one load balancer; None when there is none."""
+        ...
+
+    async def delete(self, key: LoadBalancerKey) -> None:
+        """Remove the load balancer with all that is ours on it."""
+        ...
+
+
+class Ledger(Protocol):
+    """The durable memory of what was, or may have been, done at a provider.
+
+    ``record`` returns only once the intent is stored; the provider is called after that; ``settle`` stores what
+    came of it. A crash between any two of these loses nothing.
+    """
+
+    async def record(self, changes: Sequence[TargetChange]) -> None:
+        """Store that these changes are about to be made."""
+        ...
+
+    async def settle(self, changes: Sequence[TargetChange], outcomes: Sequence[Outcome]) -> None:
+        """Store what came of them, item by item."""
+        ...

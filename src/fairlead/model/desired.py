@@ -1,0 +1,132 @@
+"""What a load balancer should be: the output of ``build/`` and the left side of every plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
+
+
+class Affinity(StrEnum):
+    """Whether connections of one client go to one target."""
+
+    NONE = "None"
+    CLIENT_IP = "ClientIP"
+
+
+class ProxyProtocol(StrEnum):
+    """The PROXY protocol header sent to targets ahead of each connection, if any."""
+
+    NONE = ""
+    V1 = "v1"
+    V2 = "v2"
+
+
+class Target(msgspec.Struct, frozen=True, gc=False):
+    """One backend of one listener.
+
+    ``draining`` is positive knowledge that it is going away (terminating, or reported not ready): it gets no new
+    connections and keeps the ones it has.
+    """
+
+    key: TargetKey
+    weight: int = 1
+    draining: bool = False
+
+
+class Listener(msgspec.Struct, frozen=True, gc=False):
+    """One port on which the load balancer answers.
+
+    ``proxy_port`` is the port on which the proxy listens when that is not ``port`` itself: several load
+    balancers behind one proxy address are told apart by it. 0 means "the same as ``port``".
+    """
+
+    port: int
+    protocol: Protocol = Protocol.TCP
+    name: str = ""
+    proxy_port: int = 0
+
+    @property
+    def key(self) -> ListenerKey:
+        """Return the identity of this listener within its load balancer."""
+        return ListenerKey(self.protocol, self.port)
+
+    @property
+    def bind_port(self) -> int:
+        """Return the port that the proxy opens."""
+        return self.proxy_port or self.port
+
+
+class HealthCheck(msgspec.Struct, frozen=True, gc=False):
+    """Active TCP health checks; times in seconds. UDP listeners have none."""
+
+    interval_s: float = 2.0
+    timeout_s: float = 1.0
+    unhealthy_threshold: int = 2
+    healthy_threshold: int = 1
+
+
+class GuardPolicy(msgspec.Struct, frozen=True, gc=False):
+    """How much may be taken away in one run without positive knowledge that it is gone."""
+
+    max_removal_percent: int = 50
+    min_targets: int = 1
+
+
+class Owner(msgspec.Struct, frozen=True, gc=False):
+    """The user's object that all of this is for, so that everything external can be traced back to it."""
+
+    member: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+Targets = Mapping[TargetKey, Target]
+
+
+class LoadBalancerSpec(msgspec.Struct, frozen=True):
+    """The frontend of a load balancer: everything but its targets, which change far more often.
+
+    ``group`` is the set of load balancers that may share a proxy (a tenant). ``address`` is what was
+    allocated or asked for; empty when the provider finds one itself. ``listeners`` are ordered by (port, protocol).
+    ``source_ranges`` are canonical CIDRs, ordered; empty means everybody.
+    """
+
+    key: LoadBalancerKey
+    group: str
+    listeners: tuple[Listener, ...]
+    address: str = ""
+    source_ranges: tuple[str, ...] = ()
+    affinity: Affinity = Affinity.NONE
+    proxy_protocol: ProxyProtocol = ProxyProtocol.NONE
+    health_check: HealthCheck | None = HealthCheck()
+    parameters: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
+    owner: Owner = Owner()
+    #: Reaches the proxies' own frontend only, never the targets (externalTrafficPolicy of a generated Service).
+    local_traffic_only: bool = False
+
+
+class DesiredLoadBalancer(msgspec.Struct, frozen=True):
+    """One load balancer as it should be.
+
+    ``targets`` has exactly one entry for each of ``spec.listeners``. ``drain_s`` is how long a removed target keeps
+    its established connections. ``stale`` is non-empty when the view it was built from is known to be incomplete:
+    then nothing may be removed, and the text says why.
+    """
+
+    spec: LoadBalancerSpec
+    targets: Mapping[ListenerKey, Targets]
+    drain_s: float = 0.0
+    guard: GuardPolicy = GuardPolicy()
+    stale: str = ""
+    paused: bool = False
+
+    @property
+    def key(self) -> LoadBalancerKey:
+        """Return the identity of the load balancer."""
+        return self.spec.key

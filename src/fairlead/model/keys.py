@@ -1,0 +1,44 @@
+"""What a thing is called: the identities by which parts of Fairlead speak of the same object."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Protocol(StrEnum):
+    """A transport protocol, spelt as Kubernetes spells it."""
+
+    TCP = "TCP"
+    UDP = "UDP"
+
+
+class LoadBalancerKey(NamedTuple):
+    """One load balancer at the hub, named by the object that asks for it."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.namespace}/{self.name}"
+
+
+class ListenerKey(NamedTuple):
+    """One open port of a load balancer; renaming a Service port does not change it."""
+
+    protocol: Protocol
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.protocol}/{self.port}"
+
+
+class TargetKey(NamedTuple):
+    """Where traffic goes: an IP address (canonical text form) or DNS name, and a port (1..65535)."""
+
+    address: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"

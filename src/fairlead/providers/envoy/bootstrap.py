@@ -1,0 +1,175 @@
+"""What does an Envoy know before it has talked to the hub?
+
+In: who it is, where the hub is, its limits. Out: its bootstrap as JSON values (JSON, because YAML 1.1 takes ``n`` for
+false). Everything else comes over delta ADS. Source:
+https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/bootstrap/v3/bootstrap.proto
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+_XDS = "fairlead-xds"
+_ADMIN_PATHS = ("/ready", "/server_info", "/listeners", "/clusters")
+
+Json = Mapping[str, object]
+
+
+class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the proxy finds its own certificate and the hub's authority; watched, so that they can be rotated."""
+
+    certificate: str
+    key: str
+    ca: str
+    #: The name that the hub's certificate must carry.
+    server_name: str
+
+
+class Bootstrap(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a bootstrap depends on.
+
+    ``xds_port`` 0 means that ``xds_address`` is the path of a unix socket.
+    """
+
+    node_id: str
+    group: str
+    xds_address: str
+    admin_socket: str
+    xds_port: int = 0
+    max_connections: int = 50_000
+    tls: TlsFiles | None = None
+    #: A TCP port that answers /ready over HTTP to a kubelet; 0 for none.
+    readiness_port: int = 0
+
+
+def bootstrap_json(bootstrap: Bootstrap) -> Json:
+    """Build the bootstrap."""
+    ads = {"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s"}
+    static: dict[str, object] = {"clusters": [_xds_cluster(bootstrap)]}
+    if bootstrap.readiness_port:
+        static["listeners"] = [_readiness_listener(bootstrap.readiness_port)]
+        static["clusters"] = [_xds_cluster(bootstrap), _admin_cluster(bootstrap.admin_socket)]
+    return {
+        "node": {"id": bootstrap.node_id, "cluster": bootstrap.group},
+        "admin": {
+            "address": {"pipe": {"path": bootstrap.admin_socket, "mode": 0o600}},
+            # Read only: nobody turns this proxy off or reads its configuration through it.
+            "allow_paths": [*({"exact": path} for path in _ADMIN_PATHS), {"prefix": "/stats"}],
+        },
+        "dynamic_resources": {
+            "ads_config": {
+                "api_type": "DELTA_GRPC",
+                "transport_api_version": "V3",
+                "set_node_on_first_message_only": True,
+                "grpc_services": [{"envoy_grpc": {"cluster_name": _XDS, "retry_policy": _short_back_off()}}],
+            },
+            "cds_config": ads,
+            "lds_config": ads,
+        },
+        "static_resources": static,
+        # Four in five of a big proxy's counters are never used; made on first use they cost nothing.
+        "deferred_stat_options": {"enable_deferred_creation_stats": True},
+        "overload_manager": {
+            "resource_monitors": [
+                {
+                    "name": "envoy.resource_monitors.global_downstream_max_connections",
+                    "typed_config": {
+                        "@type": "type.googleapis.com/envoy.extensions.resource_monitors"
+                        ".downstream_connections.v3.DownstreamConnectionsConfig",
+                        "max_active_downstream_connections": bootstrap.max_connections,
+                    },
+                }
+            ]
+        },
+    }
+
+
+def _short_back_off() -> Json:
+    return {"retry_back_off": {"base_interval": "0.1s", "max_interval": "2s"}}
+
+
+def _endpoint(address: Json) -> Json:
+    return {"lb_endpoints": [{"endpoint": {"address": address}}]}
+
+
+def _xds_cluster(bootstrap: Bootstrap) -> Json:
+    if bootstrap.xds_port:
+        address: Json = {"socket_address": {"address": bootstrap.xds_address, "port_value": bootstrap.xds_port}}
+    else:
+        address = {"pipe": {"path": bootstrap.xds_address}}
+    cluster: dict[str, object] = {
+        "name": _XDS,
+        "type": "STRICT_DNS" if bootstrap.xds_port else "STATIC",
+        "connect_timeout": "2s",
+        "load_assignment": {"cluster_name": _XDS, "endpoints": [_endpoint(address)]},
+        "typed_extension_protocol_options": {
+            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+                "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+                "explicit_http_config": {
+                    # A hub that has vanished without closing its connections is noticed after 15 s.
+                    "http2_protocol_options": {"connection_keepalive": {"interval": "10s", "timeout": "5s"}}
+                },
+            }
+        },
+    }
+    if bootstrap.tls is not None:
+        cluster["transport_socket"] = _tls(bootstrap.tls)
+    return cluster
+
+
+def _tls(tls: TlsFiles) -> Json:
+    return {
+        "name": "envoy.transport_sockets.tls",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+            "sni": tls.server_name,
+            "common_tls_context": {
+                "tls_certificates": [
+                    {"certificate_chain": {"filename": tls.certificate}, "private_key": {"filename": tls.key}}
+                ],
+                "validation_context": {
+                    "trusted_ca": {"filename": tls.ca},
+                    "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": tls.server_name}}],
+                },
+            },
+        },
+    }
+
+
+def _admin_cluster(admin_socket: str) -> Json:
+    return {
+        "name": "fairlead-admin",
+        "type": "STATIC",
+        "connect_timeout": "1s",
+        "load_assignment": {
+            "cluster_name": "fairlead-admin",
+            "endpoints": [_endpoint({"pipe": {"path": admin_socket}})],
+        },
+    }
+
+
+def _readiness_listener(port: int) -> Json:
+    route = {"match": {"path": "/ready"}, "route": {"cluster": "fairlead-admin"}}
+    manager = {
+        "@type": "type.googleapis.com/envoy.extensions.filters.network"
+        ".http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": "readiness",
+        "route_config": {"virtual_hosts": [{"name": "readiness", "domains": ["*"], "routes": [route]}]},
+        "http_filters": [
+            {
+                "name": "envoy.filters.http.router",
+                "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"},
+            }
+        ],
+    }
+    return {
+        "name": "fairlead-readiness",
+        "address": {"socket_address": {"address": "0.0.0.0", "port_value": port}},
+        # A full proxy is still a living one.
+        "ignore_global_conn_limit": True,
+        "filter_chains": [
+            {"filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]}
+        ],
+    }

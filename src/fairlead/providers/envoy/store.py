@@ -1,0 +1,181 @@
+"""What should every Envoy of a node group have?
+
+In: entries from ``provider``; refusals and acknowledgements from sessions. Out: the entry to send for a name
+(``effective``), and marks on the sessions that are concerned: the cost of a change does not depend on what else exists.
+
+A version that Envoy refused is quarantined: the last acknowledged one is served in its place, to new proxies too, until
+the content changes or, since a port may become free, until ``retry_at``.
+Nothing is served at all before ``publish``: a hub that has just started does not know yet what is no longer wanted.
+No input or output, no clock: times are given by the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from fairlead.providers.envoy.resources import Entry, ResourceType
+
+_FIRST_RETRY_S = 15.0
+_LAST_RETRY_S = 600.0
+_MESSAGE_LENGTH = 400
+
+
+class Subscriber(Protocol):
+    """A stream that wants to know what has changed."""
+
+    def mark(self, kind: ResourceType, names: Iterable[str], *, alone: bool = False) -> None:
+        """Look at these names again; ``alone`` asks for a response of its own for each of them."""
+        ...
+
+
+class Change(msgspec.Struct, frozen=True, gc=False):
+    """A resource to put (``entry``) or to remove (None)."""
+
+    kind: ResourceType
+    name: str
+    entry: Entry | None
+
+
+class Refusal(msgspec.Struct, gc=False):
+    """A version that Envoy refused, in Envoy's own words. ``held`` is false while it is being tried again."""
+
+    version: str
+    message: str
+    retry_at: float
+    attempts: int = 1
+    held: bool = True
+
+
+class Group:
+    """The resources of one node group, and the streams that read them."""
+
+    def __init__(self, *, name: str, store: Store) -> None:
+        self.name = name
+        self.revision = 0
+        self.subscribers: list[Subscriber] = []
+        self._store = store
+        self._wanted: dict[ResourceType, dict[str, Entry]] = {kind: {} for kind in ResourceType}
+        self._good: dict[ResourceType, dict[str, Entry]] = {kind: {} for kind in ResourceType}
+        self._refused: dict[ResourceType, dict[str, Refusal]] = {kind: {} for kind in ResourceType}
+
+    @property
+    def published(self) -> bool:
+        """Say whether anything may be sent yet."""
+        return self._store.published
+
+    def names(self, kind: ResourceType) -> Iterable[str]:
+        """Return the names of all wanted resources of a kind, in no particular order."""
+        return self._wanted[kind].keys()
+
+    def wanted(self, kind: ResourceType, name: str) -> Entry | None:
+        """Return what should be served, refused or not."""
+        return self._wanted[kind].get(name)
+
+    def effective(self, kind: ResourceType, name: str) -> Entry | None:
+        """Return what is to be sent: the wanted entry, or the last good one while that is in quarantine."""
+        wanted = self._wanted[kind].get(name)
+        refusal = self._refused[kind].get(name)
+        if wanted is None or refusal is None or not refusal.held or refusal.version != wanted.version:
+            return wanted
+        return self._good[kind].get(name)
+
+    def refusal(self, kind: ResourceType, name: str) -> str:
+        """Return Envoy's complaint about the wanted version; empty when there is none."""
+        wanted = self._wanted[kind].get(name)
+        refusal = self._refused[kind].get(name)
+        return refusal.message if wanted and refusal and refusal.version == wanted.version else ""
+
+    def apply(self, changes: Sequence[Change]) -> int:
+        """Take over changes and mark the streams; return how many really changed something."""
+        touched: dict[ResourceType, list[str]] = {}
+        for change in changes:
+            known = self._wanted[change.kind].get(change.name)
+            if change.entry is None:
+                if known is None:
+                    continue
+                del self._wanted[change.kind][change.name]
+                self._good[change.kind].pop(change.name, None)
+                self._refused[change.kind].pop(change.name, None)
+            elif known is not None and known == change.entry:
+                continue
+            else:
+                self._wanted[change.kind][change.name] = change.entry
+            touched.setdefault(change.kind, []).append(change.name)
+        if not touched:
+            return 0
+        self.revision += 1
+        for kind, names in touched.items():
+            self._mark(kind, names)
+        return sum(map(len, touched.values()))
+
+    def accept(self, kind: ResourceType, name: str, version: str) -> None:
+        """Remember a version that Envoy acknowledged as the last good one."""
+        wanted = self._wanted[kind].get(name)
+        if wanted is None or wanted.version != version:
+            return
+        self._good[kind][name] = wanted
+        self._refused[kind].pop(name, None)
+
+    def refuse(self, kind: ResourceType, name: str, version: str, message: str, *, now: float) -> None:
+        """Put a version into quarantine; the next attempt comes later each time."""
+        wanted = self._wanted[kind].get(name)
+        if wanted is None or wanted.version != version:
+            return
+        known = self._refused[kind].get(name)
+        attempts = known.attempts + 1 if known is not None and known.version == version else 1
+        wait_s = min(_FIRST_RETRY_S * 2 ** (attempts - 1), _LAST_RETRY_S)
+        self._refused[kind][name] = Refusal(version, _tidy(message), now + wait_s, attempts)
+        self._mark(kind, (name,))
+
+    def retry_refused(self, *, now: float) -> None:
+        """Let versions be tried again whose time has come."""
+        for kind, refusals in self._refused.items():
+            due = [name for name, refusal in refusals.items() if refusal.held and refusal.retry_at <= now]
+            for name in due:
+                refusals[name].held = False
+            if due:
+                self._mark(kind, due, alone=True)
+
+    def next_retry(self) -> float | None:
+        """Return when ``retry_refused`` has something to do next."""
+        return min((one.retry_at for each in self._refused.values() for one in each.values() if one.held), default=None)
+
+    def _mark(self, kind: ResourceType, names: Sequence[str], *, alone: bool = False) -> None:
+        for subscriber in self.subscribers:
+            subscriber.mark(kind, names, alone=alone)
+
+
+def _tidy(message: str) -> str:
+    """Make one readable line of Envoy's complaint; the cause stands at its end."""
+    line = " ".join(message.split())
+    return line if len(line) <= _MESSAGE_LENGTH else f"… {line[-_MESSAGE_LENGTH:]}"
+
+
+class Store:
+    """The groups, and the gate that opens once at start-up."""
+
+    def __init__(self) -> None:
+        self.published = False
+        self._groups: dict[str, Group] = {}
+
+    def group(self, name: str) -> Group:
+        """Return a group, made on first use: a proxy may come before the first load balancer of its group."""
+        found = self._groups.get(name)
+        if found is None:
+            found = self._groups[name] = Group(name=name, store=self)
+        return found
+
+    def groups(self) -> Iterable[Group]:
+        """Return all groups."""
+        return self._groups.values()
+
+    def publish(self) -> None:
+        """Open the gate; streams that are waiting look at everything again."""
+        self.published = True
+        for group in self._groups.values():
+            for subscriber in group.subscribers:
+                for kind in ResourceType:
+                    subscriber.mark(kind, ())

@@ -1,0 +1,1 @@
+"""The domain-free engine: clock, keyed queue, reconcile loop, supervisor, rate limit, logs and metrics."""

@@ -1,0 +1,50 @@
+"""How fast may we ask: a token bucket, first come first served.
+
+In: a rate and a burst. Out: ``acquire`` returns when it is the caller's turn.
+Never: drops a request, or lets later callers overtake earlier ones.
+"""
+
+from __future__ import annotations
+
+from fairlead.runtime.clock import Clock, SystemClock
+
+
+class TokenBucket:
+    """At most ``burst`` at once and ``qps`` per second in the long run; ``qps`` of 0 means no limit."""
+
+    def __init__(self, qps: float, burst: int, clock: Clock | None = None) -> None:
+        self._qps = qps
+        self._burst = float(max(1, burst))
+        self._clock: Clock = clock or SystemClock()
+        self._tokens = self._burst
+        self._at_s = self._clock.monotonic()
+
+    async def acquire(self) -> None:
+        """Wait for one token."""
+        if self._qps <= 0:
+            return
+        self._refill()
+        self._tokens -= 1.0
+        if self._tokens >= 0.0:
+            return
+        # A negative balance is a reservation: whoever comes later goes deeper, and so waits longer.
+        try:
+            await self._clock.sleep(-self._tokens / self._qps)
+        except BaseException:
+            self._tokens += 1.0
+            raise
+
+    def try_acquire(self) -> bool:
+        """Take one token if there is one; never waits."""
+        if self._qps <= 0:
+            return True
+        self._refill()
+        if self._tokens < 1.0:
+            return False
+        self._tokens -= 1.0
+        return True
+
+    def _refill(self) -> None:
+        now_s = self._clock.monotonic()
+        self._tokens = min(self._burst, self._tokens + (now_s - self._at_s) * self._qps)
+        self._at_s = now_s

@@ -1,0 +1,82 @@
+"""How Fairlead logs: structured lines on stderr, for machines or for people, and never a secret.
+
+In: a level, and whether to write JSON. Out: structlog and the standard library's logging, both configured.
+Never: prints the value of a key that looks like a credential, at any depth.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Mapping
+from typing import cast
+
+import structlog
+from structlog.types import EventDict, Processor, WrappedLogger
+
+REDACTED = "[redacted]"
+_SECRET_KEY = re.compile(
+    r"token|authorization|password|passwd|secret|credential|private.?key|client.?key|api.?key|cookie", re.IGNORECASE
+)
+_SECRET_TEXT = re.compile(
+    r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*"
+)
+
+
+def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Replace what looks like a secret, by the name of its key or by its own look (structlog processor)."""
+    for key, value in event.items():
+        event[key] = _redacted(key, value)
+    return event
+
+
+def _redacted(key: object, value: object) -> object:
+    if isinstance(key, str) and _SECRET_KEY.search(key) and isinstance(value, str | bytes | Mapping | list | tuple):
+        return REDACTED
+    if isinstance(value, str):
+        return _SECRET_TEXT.sub(REDACTED, value)
+    if isinstance(value, Mapping):
+        return {k: _redacted(k, v) for k, v in cast("Mapping[object, object]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_redacted("", item) for item in cast("list[object]", value)]
+    return value
+
+
+def configure_logging(level: str = "info", json: bool | None = None) -> None:
+    """Set up logging for the whole process; ``json=None`` means JSON unless stderr is a terminal."""
+    as_json = not sys.stderr.isatty() if json is None else json
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    # Tracebacks become text before redaction, which then sees them too.
+    last: list[Processor] = [redact, structlog.processors.JSONRenderer()]
+    if as_json:
+        shared.append(structlog.processors.format_exc_info)
+    else:
+        shared.append(structlog.processors.format_exc_info)
+        last = [redact, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=shared,
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter)
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    for noisy in ("aiohttp.access", "asyncio", "kubernetes"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )

@@ -1,0 +1,192 @@
+"""Which key is worked on next: a queue of keys that never hands one key to two workers.
+
+    add ──────────► ready ──get──► processing ──done──► (gone, or back to ready when added meanwhile)
+    add_after, retry ─► delayed ──(time comes)──► add
+
+In: keys. Out: keys, each at most once at a time, however often it was added.
+Never: holds values or events; what to do about a key is read from the caches when its turn comes.
+The semantics are those of client-go's workqueue: https://pkg.go.dev/k8s.io/client-go/util/workqueue
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import random
+from collections import deque
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+from fairlead.runtime.clock import Clock, SystemClock
+
+K = TypeVar("K", bound=Hashable)
+
+BACKOFF_BASE_S = 0.1
+BACKOFF_LIMIT_S = 60.0
+
+
+class QueueClosed(Exception):
+    """The queue was closed: there is no more work."""
+
+
+def backoff_s(failures: int, *, base_s: float = BACKOFF_BASE_S, limit_s: float = BACKOFF_LIMIT_S) -> float:
+    """Return how long to wait after the n-th failure in a row (from 1): doubling, with half of it jittered."""
+    full_s = min(limit_s, base_s * 2 ** min(failures - 1, 32))
+    return full_s * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
+
+
+class KeyedQueue(Generic[K]):
+    """A queue of keys for any number of workers in one event loop."""
+
+    def __init__(self, *, clock: Clock | None = None) -> None:
+        self._clock: Clock = clock or SystemClock()
+        self._ready: deque[K] = deque()
+        self._waiting: set[K] = set()  # what is in _ready, or dirty while being processed
+        self._processing: set[K] = set()
+        self._due: dict[K, float] = {}
+        self._heap: list[tuple[float, int, K]] = []  # stale entries stay until their time and are skipped then
+        self._order = itertools.count()
+        self._failures: dict[K, int] = {}
+        self._getters: deque[asyncio.Future[None]] = deque()
+        self._pump: asyncio.Task[None] | None = None
+        self._pump_until_s = 0.0
+        self._closed = False
+
+    def __len__(self) -> int:
+        """Return how many keys could be handed out now."""
+        return len(self._ready)
+
+    @property
+    def delayed(self) -> int:
+        """Return how many keys wait for their time."""
+        return len(self._due)
+
+    @property
+    def processing(self) -> int:
+        """Return how many keys are being worked on."""
+        return len(self._processing)
+
+    def add(self, key: K) -> None:
+        """Ask for one more run of this key, as soon as possible. Many calls before it starts are one run."""
+        if self._closed or key in self._waiting:
+            return
+        self._waiting.add(key)
+        if key not in self._processing:
+            self._ready.append(key)
+            self._wake_one()
+
+    def add_after(self, key: K, delay_s: float) -> None:
+        """Ask for a run after ``delay_s``; of several such wishes for one key the earliest stands."""
+        if delay_s <= 0:
+            self.add(key)
+            return
+        if self._closed:
+            return
+        due_s = self._clock.monotonic() + delay_s
+        standing_s = self._due.get(key)
+        if standing_s is not None and standing_s <= due_s:
+            return
+        self._due[key] = due_s
+        heapq.heappush(self._heap, (due_s, next(self._order), key))
+        if self._getters:
+            self._start_pump()
+
+    def retry(self, key: K, *, after_s: float | None = None) -> None:
+        """Ask for a run after this key's own backoff, and not before ``after_s``."""
+        failures = self._failures.get(key, 0) + 1
+        self._failures[key] = failures
+        self.add_after(key, max(backoff_s(failures), after_s or 0.0))
+
+    def failures(self, key: K) -> int:
+        """Return how often this key was retried since it was last forgotten."""
+        return self._failures.get(key, 0)
+
+    def forget(self, key: K) -> None:
+        """Let the key's next backoff start from the beginning; what is scheduled stays scheduled."""
+        self._failures.pop(key, None)
+
+    async def get(self) -> K:
+        """Return the next key, which is the caller's alone until it calls ``done``.
+
+        Raises:
+            QueueClosed: there is no more work.
+        """
+        while True:
+            if self._closed:
+                raise QueueClosed
+            self._promote()
+            if self._ready:
+                key = self._ready.popleft()
+                self._waiting.discard(key)
+                self._processing.add(key)
+                return key
+            await self._wait()
+
+    def done(self, key: K) -> None:
+        """Give the key back; if it was added meanwhile it is ready again."""
+        self._processing.discard(key)
+        if key in self._waiting and not self._closed:
+            self._ready.append(key)
+            self._wake_one()
+
+    def close(self) -> None:
+        """Hand out nothing more; everybody who waits in ``get`` is told."""
+        self._closed = True
+        if self._pump:
+            self._pump.cancel()
+            self._pump = None
+        for getter in self._getters:
+            if not getter.done():
+                getter.set_result(None)
+
+    async def _wait(self) -> None:
+        getter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._getters.append(getter)
+        self._start_pump()
+        try:
+            await getter
+        except asyncio.CancelledError:
+            # The wake-up was meant for this worker; somebody else must take the key.
+            if getter.done() and not getter.cancelled() and self._ready:
+                self._wake_one()
+            raise
+        finally:
+            if getter in self._getters:
+                self._getters.remove(getter)
+            if not self._getters and self._pump:
+                # Nobody waits, so nobody needs waking: get() itself looks at what has come due.
+                self._pump.cancel()
+                self._pump = None
+
+    def _wake_one(self) -> None:
+        while self._getters:
+            getter = self._getters.popleft()
+            if not getter.done():
+                getter.set_result(None)
+                return
+
+    def _promote(self) -> None:
+        now_s = self._clock.monotonic()
+        while self._heap and self._heap[0][0] <= now_s:
+            due_s, _, key = heapq.heappop(self._heap)
+            if self._due.get(key) == due_s:
+                del self._due[key]
+                self.add(key)
+
+    def _start_pump(self) -> None:
+        if not self._heap:
+            return
+        due_s = self._heap[0][0]
+        if self._pump and not self._pump.done():
+            if self._pump_until_s <= due_s:
+                return
+            self._pump.cancel()
+        self._pump_until_s = due_s
+        self._pump = asyncio.create_task(self._run_pump(), name="queue-timer")
+
+    async def _run_pump(self) -> None:
+        while self._heap:
+            self._pump_until_s = self._heap[0][0]
+            await self._clock.sleep(self._pump_until_s - self._clock.monotonic())
+            self._promote()

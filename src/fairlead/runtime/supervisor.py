@@ -1,0 +1,129 @@
+"""What runs in this process, and how it ends: named tasks, started in order and stopped in reverse.
+
+In: coroutine functions. Out: ``run_until_stopped`` returns after a clean stop, or raises the error that ended us.
+Never: leaves a task behind, or waits longer than the deadline for one that will not stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from fairlead.errors import FairleadError
+from fairlead.runtime.clock import Clock, SystemClock
+from fairlead.runtime.queue import backoff_s
+
+CoroutineFunction = Callable[[], Awaitable[object]]
+
+_RESTART_BASE_S = 0.5
+_RESTART_LIMIT_S = 60.0
+_HEALTHY_AFTER_S = 60.0
+
+
+class Supervisor:
+    """The tasks of one process."""
+
+    def __init__(self, *, stop_deadline_s: float = 10.0, clock: Clock | None = None) -> None:
+        self._deadline_s = stop_deadline_s
+        self._clock: Clock = clock or SystemClock()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._planned: list[tuple[str, CoroutineFunction, bool]] = []
+        self._running = False
+        self._stop = asyncio.Event()
+        self._error: BaseException | None = None
+        self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.supervisor")
+
+    def spawn(self, name: str, coro_fn: CoroutineFunction, *, restart: bool = False) -> None:
+        """Run ``coro_fn()``, now or as soon as we run; one that returns is done, and is never started again.
+
+        With ``restart`` a failure is logged and it starts again after a pause; without, its error ends the process.
+        """
+        if self._running:
+            self._start(name, coro_fn, restart=restart)
+        else:
+            self._planned.append((name, coro_fn, restart))
+
+    def stop(self) -> None:
+        """Ask for a clean stop; safe to call more than once."""
+        self._stop.set()
+
+    async def run_until_stopped(self) -> None:
+        """Run everything until SIGTERM, SIGINT, ``stop()`` or the failure of a task without ``restart``.
+
+        Raises:
+            BaseException: what that task raised, after everything has been stopped.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, number)
+        self._running = True
+        try:
+            for name, coro_fn, restart in self._planned:
+                self._start(name, coro_fn, restart=restart)
+            self._planned.clear()
+            await self._stop.wait()
+        finally:
+            self._running = False
+            await self._stop_all()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+        if self._error:
+            raise self._error
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        self._log.info("stopping", signal=number.name)
+        self.stop()
+
+    def _start(self, name: str, coro_fn: CoroutineFunction, *, restart: bool) -> None:
+        task = asyncio.create_task(self._keep(name, coro_fn) if restart else _once(coro_fn), name=name)
+        task.add_done_callback(self._ended)
+        self._tasks.append(task)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._log.error("task failed", task=task.get_name(), error=str(error))
+            self._error = self._error or error
+            self.stop()
+
+    async def _keep(self, name: str, coro_fn: CoroutineFunction) -> None:
+        failures = 0
+        while True:
+            started_s = self._clock.monotonic()
+            attempt = asyncio.ensure_future(_once(coro_fn))
+            try:
+                # wait() reports a failure without raising it, so no broad except is needed here.
+                await asyncio.wait({attempt})
+            except asyncio.CancelledError:
+                attempt.cancel()
+                await asyncio.wait({attempt})
+                raise
+            error = None if attempt.cancelled() else attempt.exception()
+            if error is None:
+                return
+            if self._clock.monotonic() - started_s >= _HEALTHY_AFTER_S:
+                failures = 0
+            failures += 1
+            pause_s = backoff_s(failures, base_s=_RESTART_BASE_S, limit_s=_RESTART_LIMIT_S)
+            # A FairleadError says all there is to know in its sentence; anything else needs its traceback.
+            trace = None if isinstance(error, FairleadError) else error
+            self._log.error("task restarts", task=name, error=str(error), in_s=round(pause_s, 1), exc_info=trace)
+            await self._clock.sleep(pause_s)
+
+    async def _stop_all(self) -> None:
+        end_s = asyncio.get_running_loop().time() + self._deadline_s
+        for task in reversed(self._tasks):
+            if task.done():
+                continue
+            task.cancel()
+            left_s = max(0.0, end_s - asyncio.get_running_loop().time())
+            _, pending = await asyncio.wait({task}, timeout=left_s)
+            if pending:
+                self._log.error("task did not stop in time", task=task.get_name(), deadline_s=self._deadline_s)
+
+
+async def _once(coro_fn: CoroutineFunction) -> None:
+    await coro_fn()

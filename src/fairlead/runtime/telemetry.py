@@ -1,0 +1,131 @@
+"""How is it going: the metrics of the engine, and the small web page that says so.
+
+In: a prometheus registry, and a function that lists why we are not ready. Out: /readyz, /livez, /metrics.
+Never: listens on anything but loopback unless told to, or shows more than reasons and numbers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from fairlead.errors import BadConfiguration
+from fairlead.runtime.logs import configure_logging, redact
+
+__all__ = ["StatusServer", "Telemetry", "configure_logging", "redact"]
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+class Telemetry:
+    """The metrics of queues and reconcile loops, on one registry; make one per registry."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry or CollectorRegistry()
+        self.reconcile_total = Counter(
+            "fairlead_reconcile",
+            "Finished reconciles; result is ok, later, retry, wait, terminal or bug.",
+            ["controller", "result"],
+            registry=self.registry,
+        )
+        self.reconcile_seconds = Histogram(
+            "fairlead_reconcile_seconds",
+            "How long one reconcile took.",
+            ["controller"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.queue_depth = Gauge(
+            "fairlead_queue_depth", "Keys that are ready to be worked on.", ["controller"], registry=self.registry
+        )
+
+
+class StatusServer:
+    """Serve /readyz (503 and one reason per line while not ready), /livez and /metrics."""
+
+    def __init__(self, host: str, port: int, registry: CollectorRegistry, readiness: Callable[[], list[str]]) -> None:
+        self._host = host or "127.0.0.1"
+        self._port = port
+        self._registry = registry
+        self._readiness = readiness
+        self._runner: web.AppRunner | None = None
+
+    @property
+    def port(self) -> int:
+        """Return the port listened on: the one asked for, or with 0 the one the system gave."""
+        if self._runner and self._runner.addresses:
+            return int(self._runner.addresses[0][1])
+        return self._port
+
+    @property
+    def url(self) -> str:
+        """Return the address for a browser."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{self.port}"
+
+    async def start(self) -> None:
+        """Begin to listen.
+
+        Raises:
+            BadConfiguration: the port is taken, or the address is not ours.
+        """
+        app = web.Application()
+        app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/livez", self._livez)
+        app.router.add_get("/metrics", self._metrics)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, self._host, self._port).start()
+        except OSError as error:
+            await runner.cleanup()
+            raise BadConfiguration(_why_not(self._host, self._port, error), detail=str(error)) from error
+        self._runner = runner
+
+    async def aclose(self) -> None:
+        """Stop listening."""
+        if self._runner:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def run(self) -> None:
+        """Listen until cancelled."""
+        async with self:
+            await asyncio.get_running_loop().create_future()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def _readyz(self, _request: web.Request) -> web.Response:
+        reasons = self._readiness()
+        if reasons:
+            return web.Response(status=503, text="\n".join(reasons) + "\n")
+        return web.Response(text="ok\n")
+
+    async def _livez(self, _request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _metrics(self, _request: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+def _why_not(host: str, port: int, error: OSError) -> str:
+    place = f"{host}:{port}"
+    if error.errno == errno.EADDRINUSE:
+        return f"The status page cannot listen on {place}: the port is in use. Choose another, or stop what uses it."
+    if error.errno == errno.EACCES:
+        return f"The status page may not listen on {place}: ports below 1024 need privileges. Choose a higher one."
+    return f"The status page cannot listen on {place}: is this an address of this machine?"

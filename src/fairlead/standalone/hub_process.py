@@ -1,0 +1,166 @@
+"""How does a hub run as a process? Settings become a cluster, a provider, a Hub, and the pages and reports beside them.
+
+In: ``HubSettings``. Out: ``run_hub`` returns after a clean stop, or raises one error with a sentence.
+Never: ends a local Envoy unless told to (``stop_proxy``), and then only after a clean stop.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+import structlog
+from prometheus_client import CollectorRegistry
+
+from fairlead.api.names import DEFAULT_CLASS
+from fairlead.build.allocate import AddressPool
+from fairlead.errors import BadConfiguration
+from fairlead.hub.app import Hub, HubConfig
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.metrics import KubeMetrics
+from fairlead.kube.transport import RetryPolicy
+from fairlead.providers.envoy.fleet_local import LocalFleet
+from fairlead.providers.envoy.provider import EnvoyProvider
+from fairlead.runtime.clock import SystemClock
+from fairlead.runtime.supervisor import Supervisor
+from fairlead.runtime.telemetry import StatusServer, Telemetry
+from fairlead.standalone.hub_rights import check_hub
+from fairlead.standalone.identity import kept_identity, new_identity
+from fairlead.standalone.kept_envoy import KeptEnvoy
+from fairlead.standalone.proxy_report import ProxyReporter, ProxyRow
+
+log = structlog.get_logger(__name__)
+
+#: Whether the API is there is found out in seconds; only a hub that has begun is patient.
+FIRST_CALLS = RetryPolicy(attempts=4, base_s=0.3, limit_s=2.0, deadline_s=20.0, connect_s=4.0, read_s=15.0)
+_STOP_S = 4.0
+
+
+class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How ``fairlead hub`` was called. A kubeconfig of None is the default one; ``metrics`` None: no pages."""
+
+    data_dir: Path
+    kubeconfig: Path | None = None
+    deployment: bool = False
+    address_pool: str = ""
+    metrics: tuple[str, int] | None = None
+    stop_proxy: bool = False
+
+    def pool(self) -> AddressPool | None:
+        """Return the address pool; ``BadConfiguration`` says what is wrong with it."""
+        if not self.address_pool:
+            return None
+        pool = AddressPool.parse(self.address_pool)
+        if not self.deployment:
+            check_bindable(pool)
+        return pool
+
+
+def check_bindable(pool: AddressPool) -> None:
+    """Refuse a pool whose first address this machine does not have: its local Envoy could not listen there."""
+    import errno
+    import socket
+
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((pool[0], 0))
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:
+                return
+            raise BadConfiguration(
+                f"--address-pool: {pool} is not on this machine, so its Envoy cannot listen there; use a loopback "
+                f"range such as 127.200.0.0/16, or add the addresses first (ip address add {pool[0]}/32 dev ...)"
+            ) from None
+
+
+def is_loopback(server: str) -> bool:
+    """Say whether an API server's URL leads to this machine only."""
+    host = urlsplit(server).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+async def run_hub(
+    settings: HubSettings, *, supervisor: Supervisor | None = None, ready: Callable[[], None] | None = None
+) -> None:
+    """Run a hub until it is told to stop; ``ready`` is called once the data plane has been told everything."""
+    registry = CollectorRegistry()
+    metrics = KubeMetrics(registry)
+    async with Cluster.from_kubeconfig(settings.kubeconfig, name="hub", metrics=metrics) as cluster:
+        async with Cluster.connect(cluster.config, name="hub", policy=FIRST_CALLS) as first:
+            await check_hub(first, deployment=settings.deployment)
+        await _run(settings, cluster, registry, supervisor or Supervisor(stop_deadline_s=_STOP_S), ready)
+
+
+async def _run(
+    settings: HubSettings,
+    cluster: Cluster,
+    registry: CollectorRegistry,
+    supervisor: Supervisor,
+    ready: Callable[[], None] | None,
+) -> None:
+    provider, fleet = _provider(settings, cluster, registry)
+    identity = new_identity() if fleet is None else kept_identity(settings.data_dir)
+    clock = SystemClock()
+    hub = Hub(
+        cluster=cluster,
+        providers={DEFAULT_CLASS: KeptEnvoy(provider)},
+        config=HubConfig(
+            identity=identity,
+            address_pool=settings.pool(),
+            loopback_targets=is_loopback(cluster.server),
+            install_crds=False,
+        ),
+        clock=clock,
+        telemetry=Telemetry(registry),
+    )
+    reporter = ProxyReporter(cluster=cluster, identity=identity, proxies=lambda: _rows(provider), clock=clock)
+    if settings.metrics is not None:
+        pages = StatusServer(*settings.metrics, registry, hub.not_ready)
+        await pages.start()  # a port in use is told now, before anything is touched
+        supervisor.spawn("pages", pages.run_started)
+    supervisor.spawn("hub", hub.run)
+    supervisor.spawn("proxy report", lambda: _report(hub, reporter))
+    supervisor.spawn("ready", lambda: _tell_ready(hub, ready))
+    try:
+        await supervisor.run_until_stopped()
+        if settings.stop_proxy and fleet is not None:
+            log.info("ending the local envoy")
+            await fleet.stop()
+    finally:
+        await provider.close()
+
+
+def _provider(
+    settings: HubSettings, cluster: Cluster, registry: CollectorRegistry
+) -> tuple[EnvoyProvider, LocalFleet | None]:
+    if settings.deployment:
+        from fairlead.standalone.deployment import deployment_provider
+
+        return deployment_provider(settings.data_dir, cluster, registry), None
+    fleet = LocalFleet(data_dir=settings.data_dir)
+    # The lock comes first: a second hub must not take the socket, or the name, of the first one.
+    fleet.prepare()
+    return EnvoyProvider(fleet=fleet, xds_address=f"unix:{fleet.xds_socket}", registry=registry), fleet
+
+
+def _rows(provider: EnvoyProvider) -> list[ProxyRow]:
+    return [ProxyRow(one.node_id, one.group, one.state, one.nacks) for one in provider.proxies()]
+
+
+async def _report(hub: Hub, reporter: ProxyReporter) -> None:
+    # Before that every proxy would be called STALE, for no better reason than that we have not spoken yet.
+    await hub.wait_published()
+    await reporter.run()
+
+
+async def _tell_ready(hub: Hub, ready: Callable[[], None] | None) -> None:
+    await hub.wait_published()
+    log.info("ready")
+    if ready is not None:
+        ready()

@@ -1,0 +1,64 @@
+"""What must a hub be allowed to do at its API? Asked before it starts, so that a missing right is a sentence."""
+
+from __future__ import annotations
+
+from fairlead.api.kinds import all_crds
+from fairlead.api.kubernetes import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    ENDPOINT_SLICES,
+    EVENTS,
+    LEASES,
+    NAMESPACES,
+    ROLE_BINDINGS,
+    ROLES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+)
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.meta import Resource
+from fairlead.api.names import MANAGER_HUB, SYSTEM_NAMESPACE
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.api.tenant import TENANTS
+from fairlead.build.tenant import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
+from fairlead.errors import Forbidden
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.preflight import AccessNeed, check_access, install_crds
+
+_READ = ("get", "list", "watch")
+_APPLY = ("get", "create", "patch")
+
+
+def hub_needs(*, deployment: bool) -> list[AccessNeed]:
+    """List every right that a hub uses, the ones without which it sees nothing first."""
+    needs = [
+        AccessNeed(verb, resource)
+        for resource in (TENANTS, LOAD_BALANCER_CLASSES, TCP_LOAD_BALANCERS, ENDPOINT_SLICES, LEASES)
+        for verb in _READ
+    ]
+    needs += [AccessNeed("patch", TCP_LOAD_BALANCERS), AccessNeed("create", LOAD_BALANCER_CLASSES)]
+    needs += [AccessNeed("patch", resource, subresource="status") for resource in (TCP_LOAD_BALANCERS, TENANTS)]
+    needs += [AccessNeed(verb, LEASES, SYSTEM_NAMESPACE) for verb in ("create", "update")]
+    needs += [AccessNeed(verb, CONFIG_MAPS, SYSTEM_NAMESPACE) for verb in _APPLY]
+    applied: list[Resource] = [NAMESPACES, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS]
+    needs += [AccessNeed(verb, resource) for resource in applied for verb in _APPLY]
+    needs += [AccessNeed("create", EVENTS)]
+    if deployment:
+        needs += [AccessNeed(verb, each) for each in (DEPLOYMENTS, SERVICES) for verb in (*_READ, "create", "patch")]
+        needs += [AccessNeed(verb, SECRETS) for verb in _APPLY]
+    return needs
+
+
+async def check_hub(cluster: Cluster, *, deployment: bool) -> None:
+    """Install the kinds and ask for every right.
+
+    Raises:
+        Forbidden: the sentence lists all that is missing, one line each.
+        FairleadError: the server cannot be asked.
+    """
+    problems = await install_crds(cluster, all_crds(), MANAGER_HUB)
+    problems += await check_access(cluster, hub_needs(deployment=deployment))
+    if problems:
+        lines = "".join(f"\n  - {problem}" for problem in problems)
+        raise Forbidden(f"The hub cannot work at {cluster.server}:{lines}")

@@ -1,0 +1,127 @@
+"""Which proxies does a hub serve, and do they have its newest state? Told through the hub's API.
+
+    provider.proxies() ──looked at each second──► settled for 5 s ──► ConfigMap fairlead-system/fairlead-proxies
+
+One key for each hub replica, written only when a proxy comes, goes, or is SYNCED or STALE for good: an idle hub writes
+nothing. In: a function that lists proxies. Out: that ConfigMap; and, for ``fairlead status``, what it says.
+Never: tells of the moment between a push and its acknowledgement.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+import msgspec
+import structlog
+
+from fairlead.api.kubernetes import CONFIG_MAPS
+from fairlead.api.meta import JSONObject, KubeObject, Resource
+from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY, MANAGER_HUB, SYSTEM_NAMESPACE
+from fairlead.errors import FairleadError, NotFound
+from fairlead.kube.cluster import Cluster
+from fairlead.runtime.clock import Clock
+
+NAME = "fairlead-proxies"
+_LOOK_S = 1.0
+_SETTLE_S = 5.0
+
+log = structlog.get_logger(__name__)
+
+
+class ProxyRow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """One proxy: its name, the load balancers' group it serves, SYNCED or STALE, and how often it refused something."""
+
+    node: str
+    group: str
+    state: str
+    refused: int = 0
+
+
+class ReplicaReport(msgspec.Struct, frozen=True, gc=False):
+    """What one hub replica says, and since when (RFC 3339)."""
+
+    since: str
+    proxies: list[ProxyRow]
+
+
+class _ConfigMap(KubeObject, frozen=True, gc=False):
+    data: dict[str, str] | None = None
+
+
+_READABLE = Resource("", "v1", "ConfigMap", "configmaps", True, _ConfigMap)
+
+
+async def read_reports(cluster: Cluster) -> dict[str, ReplicaReport]:
+    """Return what each hub replica says of its proxies, by the replica's identity."""
+    try:
+        found: _ConfigMap = await cluster.get(_READABLE, SYSTEM_NAMESPACE, NAME)
+    except NotFound:
+        return {}
+    reports: dict[str, ReplicaReport] = {}
+    for identity, text in sorted((found.data or {}).items()):
+        try:
+            reports[identity] = msgspec.json.decode(text, type=ReplicaReport)
+        except msgspec.DecodeError:
+            continue  # written by a hub of another version: others can still be read
+    return reports
+
+
+class ProxyReporter:
+    """Keeps one replica's key up to date."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        identity: str,
+        proxies: Callable[[], Sequence[ProxyRow]],
+        clock: Clock,
+        settle_s: float = _SETTLE_S,
+    ) -> None:
+        self._cluster = cluster
+        self._key = re.sub(r"[^-._a-zA-Z0-9]", "_", identity)
+        self._proxies = proxies
+        self._clock = clock
+        self._settle_s = settle_s
+        self._written: list[ProxyRow] | None = None
+
+    async def run(self) -> None:
+        """Report until cancelled; what cannot be written now is tried again at the next look."""
+        await self._recall()
+        candidate: list[ProxyRow] = []
+        since_s = self._clock.monotonic()
+        while True:
+            rows = list(self._proxies())
+            now_s = self._clock.monotonic()
+            if rows != candidate:
+                candidate, since_s = rows, now_s
+            # The first word is not held back: until then there is nothing to compare with.
+            settled = now_s - since_s >= self._settle_s or (self._written is None and bool(rows))
+            if settled and rows != self._written:
+                await self._write(rows)
+            await self._clock.sleep(_LOOK_S)
+
+    async def _recall(self) -> None:
+        """Start from what an earlier process of the same identity wrote, so that a restart writes nothing."""
+        try:
+            report = (await read_reports(self._cluster)).get(self._key)
+        except FairleadError as error:
+            log.info("proxies were not read back", error=error.sentence)
+            return
+        self._written = report.proxies if report else None
+
+    async def _write(self, rows: list[ProxyRow]) -> None:
+        since = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        text = msgspec.json.encode(ReplicaReport(since, rows)).decode()
+        obj: JSONObject = {
+            "metadata": {"namespace": SYSTEM_NAMESPACE, "name": NAME, "labels": {LABEL_MANAGED_BY: MANAGED_BY}},
+            "data": {self._key: text},
+        }
+        try:
+            # A manager for each replica: one replica's key is never taken for another's omission.
+            await self._cluster.apply(CONFIG_MAPS, obj, manager=f"{MANAGER_HUB}-{self._key}"[:128])
+        except FairleadError as error:
+            log.warning("proxies were not reported", error=error.sentence)
+            return
+        self._written = rows

@@ -1,0 +1,164 @@
+"""Which removals are held back, and in whose words: named predicates over a plan.
+
+    stale view      nothing is removed because information is missing
+    paused          nothing changes while somebody has their hands in it
+    last targets    never fewer ready targets than the class's minimum, unless the owner is deleted
+    too many        never more than the class's share at once of targets that nobody ever said were going
+
+A guarded plan does its additions, holds its removals and says so. Removals with a reason that is positive knowledge
+(terminating, listener removed, owner deleted) pass the "too many" predicate; the owner's deletion passes all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from fairlead.model.change import Action, Held, Reason, TargetChange
+from fairlead.model.desired import DesiredLoadBalancer
+from fairlead.model.keys import ListenerKey
+from fairlead.sync.plan import Plan
+from fairlead.sync.tracker import Side
+
+#: Seconds between two runs of removals that the "too many" predicate lets through in portions.
+PACE_S = 5.0
+
+STALE_VIEW = "StaleView"
+PAUSED = "Paused"
+LAST_TARGETS = "LastTargets"
+TOO_MANY = "TooManyRemovals"
+
+_DELIBERATE = frozenset({Reason.OWNER_DELETED, Reason.LISTENER_REMOVED, Reason.DRAINED})
+Judgement = tuple[list[TargetChange], list[Held]]
+
+
+class _Case(msgspec.Struct, frozen=True):
+    """What a predicate may look at: both sides, and the rows that are not in question."""
+
+    side: Side
+    desired: DesiredLoadBalancer
+    allowed: list[TargetChange]
+
+
+def guard_plan(plan: Plan, side: Side, *, now_s: float) -> Plan:
+    """Move the rows that must not be done now from ``changes`` to ``held``."""
+    desired = side.desired
+    if desired is None:
+        return plan
+    if desired.paused:
+        return _pause(plan, side)
+    removals = [change for change in plan.changes if _takes_away(change)]
+    if not removals:
+        return plan
+    removing = {id(change) for change in removals}
+    allowed = [change for change in plan.changes if id(change) not in removing]
+    case = _Case(side, desired, allowed)
+    held: list[Held] = []
+    for predicate in _PREDICATES:
+        removals, more = predicate(removals, case)
+        held += more
+    wake_at_s = plan.wake_at_s
+    if any(row.reason == TOO_MANY for row in held):
+        wake_at_s = min(now_s + PACE_S, wake_at_s if wake_at_s is not None else now_s + PACE_S)
+    kept = allowed + removals
+    return msgspec.structs.replace(plan, changes=tuple(kept), held=tuple(held), wake_at_s=wake_at_s)
+
+
+def _takes_away(change: TargetChange) -> bool:
+    """Say whether the row makes a ready target stop getting new connections, for a reason that a guard may doubt."""
+    if change.reason in _DELIBERATE:
+        return False
+    return change.action in (Action.DRAIN, Action.DEREGISTER) or (
+        change.action is Action.UPDATE and change.target.draining
+    )
+
+
+def _stale_view(removals: list[TargetChange], case: _Case) -> Judgement:
+    if not case.desired.stale:
+        return removals, []
+    return [], [Held(change, STALE_VIEW, case.desired.stale) for change in removals]
+
+
+def _last_targets(removals: list[TargetChange], case: _Case) -> Judgement:
+    """Hold all removals of a listener that would be left with fewer ready targets than the minimum."""
+    minimum = case.desired.guard.min_targets
+    kept: list[TargetChange] = []
+    held: list[Held] = []
+    for listener, rows in _by_listener(removals).items():
+        ready = _ready(case.side, listener)
+        perhaps_ready = ready | _unsure(case.side, listener)
+        removed = {change.key for change in rows}
+        taken = removed & perhaps_ready
+        added = {
+            change.key
+            for change in case.allowed
+            if change.listener == listener and not change.target.draining and change.key not in ready
+        }
+        left = len(ready - removed) + len(added)
+        if taken and left < minimum:
+            message = (
+                f"listener {listener} would be left with {left} ready targets, fewer than guard.minBackends "
+                f"{minimum}; the last known ones stay until others are ready"
+            )
+            held += [Held(change, LAST_TARGETS, message) for change in rows]
+        else:
+            kept += rows
+    return kept, held
+
+
+def _too_many(removals: list[TargetChange], case: _Case) -> Judgement:
+    """Let through, in the order of their addresses, no more unexplained removals at once than the share allows."""
+    percent = case.desired.guard.max_removal_percent
+    kept: list[TargetChange] = []
+    held: list[Held] = []
+    for listener, rows in _by_listener(removals).items():
+        unexplained = sorted((row for row in rows if row.reason is Reason.ABSENT), key=lambda row: row.key)
+        limit = max(1, len(_ready(case.side, listener)) * percent // 100)
+        kept += [row for row in rows if row.reason is not Reason.ABSENT] + unexplained[:limit]
+        if len(unexplained) > limit:
+            message = (
+                f"{len(unexplained)} of {len(_ready(case.side, listener))} targets of listener {listener} "
+                f"vanished at once; guard.maxRemovalPercent {percent} lets {limit} go now and more every {PACE_S:g} s"
+            )
+            held += [Held(row, TOO_MANY, message) for row in unexplained[limit:]]
+    return kept, held
+
+
+Predicate = Callable[[list[TargetChange], _Case], Judgement]
+#: The order is the order in which a person would ask.
+_PREDICATES: tuple[Predicate, ...] = (_stale_view, _last_targets, _too_many)
+
+
+def _pause(plan: Plan, side: Side) -> Plan:
+    """Hold everything but the first programming of what is new."""
+    if side.done_spec is None:
+        return plan
+    message = "annotation fairlead.dev/paused is set; remove it to let the held changes through"
+    held = tuple(Held(change, PAUSED, message) for change in plan.changes)
+    return msgspec.structs.replace(plan, frontend=None, changes=(), held=held, wake_at_s=None)
+
+
+def _by_listener(changes: list[TargetChange]) -> dict[ListenerKey, list[TargetChange]]:
+    grouped: dict[ListenerKey, list[TargetChange]] = {}
+    for change in changes:
+        grouped.setdefault(change.listener, []).append(change)
+    return grouped
+
+
+def _ready(side: Side, listener: ListenerKey) -> set[object]:
+    """Return the keys of the targets that get new connections now, as far as anybody has answered."""
+    return {
+        key
+        for key, registered in side.done.get(listener, {}).items()
+        if not registered.target.draining and registered.leaving_since is None and not registered.unsure
+    }
+
+
+def _unsure(side: Side, listener: ListenerKey) -> set[object]:
+    """Return the keys of the targets that may get new connections now: an answer about them was lost."""
+    return {
+        key
+        for key, registered in side.done.get(listener, {}).items()
+        if registered.unsure and not registered.unheard and not registered.target.draining
+    }

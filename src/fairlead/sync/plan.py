@@ -1,0 +1,127 @@
+"""What is to be done about one load balancer, row by row, each with its reason.
+
+The table that ``_row`` implements (D = desired, L = ledger):
+
+    D ready      L nothing                 REGISTER    New
+    D ready      L the same                -
+    D ready      L another, or leaving     UPDATE      Changed
+    D ready      L unsure                  REGISTER    New         (whatever the lost answer was)
+    D draining   L nothing                 -           (nobody adds what is about to go)
+    D draining   L ready, or unsure        UPDATE      Terminating
+    D draining   L draining                -
+    D nothing    L ready                   DRAIN       Absent
+    D nothing    L draining                DRAIN       Terminating   (its drain time starts now)
+    D nothing    L leaving, time left      -           (wake when it is over)
+    D nothing    L leaving, time over      DEREGISTER  Drained
+    listener gone from D                   DEREGISTER  ListenerRemoved
+    load balancer gone from D              DEREGISTER  OwnerDeleted, then DELETE
+
+In: one ``Side`` and the time. Out: a ``Plan``. Never: what the provider says is there, and never a decision
+about *whether* a removal is safe, which is the guard's.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead.model.change import Action, FrontendChange, Held, Reason, TargetChange
+from fairlead.model.desired import DesiredLoadBalancer, Target
+from fairlead.model.keys import ListenerKey, LoadBalancerKey
+from fairlead.sync.tracker import Registered, Side
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What would be done to one load balancer now.
+
+    ``wake_at_s`` is the (monotonic) second at which a later plan will say more, None when only a change can.
+    """
+
+    load_balancer: LoadBalancerKey
+    frontend: FrontendChange | None = None
+    changes: tuple[TargetChange, ...] = ()
+    held: tuple[Held, ...] = ()
+    wake_at_s: float | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Say whether there is nothing to do now."""
+        return self.frontend is None and not self.changes
+
+
+def plan_load_balancer(key: LoadBalancerKey, side: Side, *, now_s: float) -> Plan:
+    """Compare both sides of ``key`` at ``now_s`` (monotonic seconds)."""
+    desired = side.desired
+    if desired is None:
+        return _plan_deletion(key, side)
+    changes: list[TargetChange] = []
+    wake_at_s: float | None = None
+    for listener, wanted in desired.targets.items():
+        done = side.done.get(listener, {})
+        # Registered targets that are exactly as wanted are the common case, and need no row.
+        for target_key, target in wanted.items():
+            registered = done.get(target_key)
+            row = _wanted_row(target, registered)
+            if row is not None:
+                changes.append(_change(key, listener, target, *row, side.generation))
+        for target_key, registered in done.items():
+            if target_key in wanted:
+                continue
+            ends_s = (registered.leaving_since or 0.0) + desired.drain_s
+            if registered.leaving_since is not None and ends_s > now_s:
+                wake_at_s = ends_s if wake_at_s is None else min(wake_at_s, ends_s)
+                continue
+            row = _unwanted_row(registered, drain=desired.drain_s > 0)
+            changes.append(_change(key, listener, registered.target, *row, side.generation))
+    for listener, done in side.done.items():
+        if listener not in desired.targets:
+            changes += [
+                _change(key, listener, registered.target, Action.DEREGISTER, Reason.LISTENER_REMOVED, side.generation)
+                for registered in done.values()
+            ]
+    return Plan(key, _frontend(desired, side), tuple(changes), wake_at_s=wake_at_s)
+
+
+def _plan_deletion(key: LoadBalancerKey, side: Side) -> Plan:
+    changes = tuple(
+        _change(key, listener, registered.target, Action.DEREGISTER, Reason.OWNER_DELETED, side.generation)
+        for listener, done in side.done.items()
+        for registered in done.values()
+    )
+    frontend = FrontendChange(key, side.done_spec, Action.DELETE, Reason.OWNER_DELETED, side.generation)
+    return Plan(key, frontend, changes)
+
+
+def _frontend(desired: DesiredLoadBalancer, side: Side) -> FrontendChange | None:
+    if side.done_spec is None:
+        return FrontendChange(desired.key, desired.spec, Action.ENSURE, Reason.NEW, side.generation)
+    if side.done_spec != desired.spec or side.ensure_again:
+        return FrontendChange(desired.key, desired.spec, Action.ENSURE, Reason.CHANGED, side.generation)
+    return None
+
+
+def _wanted_row(target: Target, registered: Registered | None) -> tuple[Action, Reason] | None:
+    if registered is None:
+        return None if target.draining else (Action.REGISTER, Reason.NEW)
+    if registered.unsure:
+        return (Action.UPDATE, Reason.TERMINATING) if target.draining else (Action.REGISTER, Reason.NEW)
+    if registered.target == target and registered.leaving_since is None:
+        return None
+    if target.draining:
+        # Already leaving, or already draining: it stays as it is until it is gone or ready again.
+        return None if registered.target.draining else (Action.UPDATE, Reason.TERMINATING)
+    return (Action.UPDATE, Reason.CHANGED)
+
+
+def _unwanted_row(registered: Registered, *, drain: bool) -> tuple[Action, Reason]:
+    if registered.leaving_since is not None:
+        return (Action.DEREGISTER, Reason.DRAINED)
+    reason = Reason.TERMINATING if registered.target.draining else Reason.ABSENT
+    return (Action.DRAIN if drain else Action.DEREGISTER, reason)
+
+
+def _change(
+    key: LoadBalancerKey, listener: ListenerKey, target: Target, action: Action, reason: Reason, generation: int
+) -> TargetChange:
+    if action is Action.DRAIN and not target.draining:
+        target = Target(target.key, target.weight, draining=True)
+    return TargetChange(key, listener, target, action, reason, generation)

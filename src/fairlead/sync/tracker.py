@@ -1,0 +1,209 @@
+"""DiffTracker: what is wished for, what was done, and which load balancers differ.
+
+In: ``put``/``remove`` from reconciles, ``fold`` from the worker. Out: dirty keys, each with its two sides.
+The done side holds *only what went through our ledger*, so nothing foreign can ever be in a plan. Nothing here
+awaits, locks, logs or reads a clock; the cost of a change depends on the size of its load balancer alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from fairlead.errors import Bug
+from fairlead.model.change import Action, FrontendChange, Outcome, OutcomeStatus, TargetChange
+from fairlead.model.desired import DesiredLoadBalancer, LoadBalancerSpec, Target
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
+
+
+class Registered(msgspec.Struct, frozen=True, gc=False):
+    """One target that is, or may be, on the load balancer.
+
+    ``leaving_since`` is the (monotonic) second at which its drain began, None while it is wanted. ``unsure`` while
+    a call about it is under way, and after one whose answer was lost: it may have been carried out or not.
+    ``unheard`` when no call about it was ever answered, so that it may not be there at all.
+    """
+
+    target: Target
+    leaving_since: float | None = None
+    unsure: bool = False
+    unheard: bool = False
+
+
+Done = dict[ListenerKey, dict[TargetKey, Registered]]
+
+
+class Side(msgspec.Struct):
+    """The two sides of one load balancer. ``desired`` None: it is to be deleted."""
+
+    desired: DesiredLoadBalancer | None = None
+    done_spec: LoadBalancerSpec | None = None
+    done: Done = msgspec.field(default_factory=dict[ListenerKey, dict[TargetKey, Registered]])
+    #: Counts the lives of this key; what was started for an earlier life is not folded into this one.
+    generation: int = 0
+    #: The frontend is ensured again although it did not change (new leader, provider restarted).
+    ensure_again: bool = False
+
+    @property
+    def gone(self) -> bool:
+        """Say whether nothing is left to do or to remember."""
+        return self.desired is None and self.done_spec is None and not any(self.done.values())
+
+
+class Tracker:
+    """All load balancers of one provider, keyed, with a set of those that may differ."""
+
+    def __init__(self) -> None:
+        self._sides: dict[LoadBalancerKey, Side] = {}
+        self._dirty: dict[LoadBalancerKey, None] = {}
+        self._generation = 0
+
+    def __len__(self) -> int:
+        return len(self._sides)
+
+    def __contains__(self, key: LoadBalancerKey) -> bool:
+        return key in self._sides
+
+    def __iter__(self) -> Iterator[LoadBalancerKey]:
+        return iter(self._sides)
+
+    @property
+    def dirty(self) -> int:
+        """Return how many load balancers wait for the worker."""
+        return len(self._dirty)
+
+    def side(self, key: LoadBalancerKey) -> Side | None:
+        """Return both sides of one load balancer, None when it is unknown; not to be changed by the caller."""
+        return self._sides.get(key)
+
+    def put(self, desired: DesiredLoadBalancer) -> bool:
+        """Wish for ``desired``; False when that was the wish already."""
+        side = self._sides.get(desired.key)
+        if side is None:
+            self._generation += 1
+            side = self._sides[desired.key] = Side(generation=self._generation)
+        elif side.desired == desired:
+            return False
+        side.desired = desired
+        self._dirty[desired.key] = None
+        return True
+
+    def remove(self, key: LoadBalancerKey, *, though_unknown: bool = False) -> bool:
+        """Wish for ``key`` to be gone; False when it is unknown or that was the wish already.
+
+        ``though_unknown``: an earlier process may have made it, so the provider is asked to delete it anyway.
+        """
+        side = self._sides.get(key)
+        if side is None and though_unknown:
+            self._generation += 1
+            self._sides[key] = Side(generation=self._generation)
+            self._dirty[key] = None
+            return True
+        if side is None or side.desired is None:
+            return False
+        side.desired = None
+        self._dirty[key] = None
+        return True
+
+    def touch(self, keys: Iterable[LoadBalancerKey]) -> None:
+        """Have the worker look at ``keys`` again: a wait is over, or a retry is due."""
+        self._dirty.update((key, None) for key in keys if key in self._sides)
+
+    def ensure_again(self, keys: Iterable[LoadBalancerKey]) -> None:
+        """Have the frontends of ``keys`` ensured again although nothing changed."""
+        for key in keys:
+            if (side := self._sides.get(key)) is not None:
+                side.ensure_again = True
+                self._dirty[key] = None
+
+    def restore(self, spec: LoadBalancerSpec, done: Mapping[ListenerKey, Mapping[TargetKey, Registered]]) -> None:
+        """Take over what a durable ledger says was done before this process started; nothing is wished for yet."""
+        if spec.key in self._sides:
+            raise Bug(f"{spec.key} is restored twice, or after it was put")
+        self._generation += 1
+        self._sides[spec.key] = Side(
+            done_spec=spec,
+            done={listener: dict(targets) for listener, targets in done.items()},
+            generation=self._generation,
+        )
+        self._dirty[spec.key] = None
+
+    def take(self) -> list[LoadBalancerKey]:
+        """Hand over the dirty keys, oldest first, and forget that they were dirty."""
+        keys = list(self._dirty)
+        self._dirty.clear()
+        return keys
+
+    def begin_frontend(self, change: FrontendChange) -> None:
+        """Note that ``change`` is about to be made: until it is folded, nobody knows how the frontend is."""
+        side = self._sides.get(change.load_balancer)
+        if side is not None and side.generation == change.generation:
+            side.ensure_again = True
+
+    def begin_targets(self, changes: Iterable[TargetChange]) -> None:
+        """Note that ``changes`` are about to be made: what is never answered may have happened all the same."""
+        for change in changes:
+            side = self._sides.get(change.load_balancer)
+            if side is None or side.generation != change.generation:
+                continue
+            targets = side.done.setdefault(change.listener, {})
+            known = targets.get(change.key)
+            targets[change.key] = (
+                Registered(change.target, unsure=True, unheard=True)
+                if known is None
+                else msgspec.structs.replace(known, unsure=True)
+            )
+
+    def fold_frontend(self, change: FrontendChange, outcome: Outcome) -> None:
+        """Remember what became of a load balancer itself."""
+        side = self._sides.get(change.load_balancer)
+        if side is None or side.generation != change.generation or outcome.status is not OutcomeStatus.DONE:
+            return
+        if change.action is Action.DELETE:
+            side.done_spec = None
+            side.done.clear()
+            side.ensure_again = False
+            if side.desired is None:
+                del self._sides[change.load_balancer]
+                self._dirty.pop(change.load_balancer, None)
+            return
+        side.done_spec = change.spec
+        side.ensure_again = False
+
+    def fold_targets(self, changes: Iterable[TargetChange], outcomes: Iterable[Outcome], *, now_s: float) -> None:
+        """Remember what became of targets, item by item; only what succeeded is remembered as done."""
+        for change, outcome in zip(changes, outcomes, strict=True):
+            side = self._sides.get(change.load_balancer)
+            if side is None or side.generation != change.generation:
+                continue
+            if outcome.status is OutcomeStatus.REJECTED:
+                _forget_attempt(side, change)
+            if outcome.status is not OutcomeStatus.DONE:
+                continue
+            targets = side.done.setdefault(change.listener, {})
+            match change.action:
+                case Action.REGISTER | Action.UPDATE:
+                    targets[change.key] = Registered(change.target)
+                case Action.DRAIN:
+                    targets[change.key] = Registered(change.target, leaving_since=now_s)
+                case Action.DEREGISTER:
+                    targets.pop(change.key, None)
+                    if not targets:
+                        del side.done[change.listener]
+                case Action.ENSURE | Action.DELETE:
+                    raise Bug(f"{change.action} is not a change of a target")
+
+
+def _forget_attempt(side: Side, change: TargetChange) -> None:
+    """Take back what ``begin_targets`` noted: a refusal is an answer, nothing has happened."""
+    targets = side.done.get(change.listener, {})
+    known = targets.get(change.key)
+    if known is None:
+        return
+    if not known.unheard:
+        targets[change.key] = msgspec.structs.replace(known, unsure=False)
+        return
+    del targets[change.key]
+    if not targets:
+        del side.done[change.listener]

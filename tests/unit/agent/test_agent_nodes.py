@@ -1,0 +1,164 @@
+"""Nodes and the nodes slices: who is listed, what is one write, and what is kept when information is missing."""
+
+from __future__ import annotations
+
+import pytest
+from agent_builders import HUB_NAMESPACE, TENANT, node, stored_slice
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlead.agent.nodes import MAX_ENDPOINTS_PER_SLICE, NodeEntry, build_nodes, entries_from_nodes
+from fairlead.agent.plan import plan_nodes
+from fairlead.api.names import ANNOTATION_STALE
+
+ENTRY = [
+    (node("a", internal="10.0.0.1"), "InternalIP", ("10.0.0.1", True, False)),
+    (node("a", internal="10.0.0.1", external="192.0.2.1"), "InternalIP", ("10.0.0.1", True, False)),
+    (node("a", internal="10.0.0.1", external="192.0.2.1"), "ExternalIP", ("192.0.2.1", True, False)),
+    (node("a", internal="10.0.0.1"), "ExternalIP", ("10.0.0.1", True, False)),
+    (node("a", internal="fd00::1"), "InternalIP", ("", True, False)),
+    (node("a"), "InternalIP", ("", True, False)),
+    (node("a", internal="10.0.0.1", ready="False"), "InternalIP", ("10.0.0.1", False, False)),
+    (node("a", internal="10.0.0.1", ready="Unknown"), "InternalIP", ("10.0.0.1", False, False)),
+    (node("a", internal="10.0.0.1", unschedulable=True), "InternalIP", ("10.0.0.1", True, False)),
+    (
+        node("a", internal="10.0.0.1", taints=["ToBeDeletedByClusterAutoscaler"]),
+        "InternalIP",
+        ("10.0.0.1", True, True),
+    ),
+    (
+        node("a", internal="10.0.0.1", labels={"node.kubernetes.io/exclude-from-external-load-balancers": ""}),
+        "InternalIP",
+        None,
+    ),
+]
+
+
+@pytest.mark.req("K-18")
+@pytest.mark.req("K-4")
+@pytest.mark.parametrize(("given_node", "prefer", "expected"), ENTRY)
+def test_a_node_becomes_an_entry(given_node, prefer, expected):
+    found = [(one.address, one.ready, one.going) for one in entries_from_nodes([given_node], prefer=prefer)]
+    assert found == ([] if expected is None else [expected])
+
+
+def build(entries, hub=()):
+    return build_nodes(tuple(entries), hub, namespace=HUB_NAMESPACE, tenant=TENANT)
+
+
+def apply(entries, hub=()):
+    """Return the hub's slices afterwards, and how many writes that took."""
+    export = build(entries, hub)
+    plan = plan_nodes(export, slices=hub, tenant=TENANT)
+    after = {one.metadata.name: one for one in hub}
+    for write in plan.writes:
+        if write.action == "apply":
+            after[write.wanted.metadata.name] = stored_slice(write.wanted)
+        else:
+            del after[write.wanted.metadata.name]
+    return list(after.values()), len(plan.writes), export.stale
+
+
+def ready_addresses(slices):
+    return sorted(e.addresses[0] for one in slices for e in one.endpoints if e.conditions.ready)
+
+
+def entries(*numbers, not_ready=()):
+    return [NodeEntry(f"n{i:05}", f"10.{i >> 16}.{i >> 8 & 255}.{i & 255}", i not in not_ready) for i in numbers]
+
+
+@pytest.mark.req("K-16")
+@pytest.mark.req("K-17")
+@pytest.mark.req("K-18")
+@pytest.mark.req("K-32")
+@pytest.mark.parametrize(
+    ("before", "after", "writes", "ready"),
+    [
+        (entries(1, 2), entries(1, 2), 0, 2),
+        (entries(1, 2), entries(1, 2, 3), 1, 3),
+        (entries(1, 2, 3), entries(1, 3), 1, 2),
+        (entries(1, 2, 3), entries(1, 2, 3, not_ready={2}), 1, 2),
+        (entries(1, 2, 3), entries(3, 2, 1), 0, 3),
+        (entries(*range(2500)), entries(*range(1, 2500)), 1, 2499),
+        (entries(*range(1, 2500)), entries(*range(2500)), 1, 2500),
+        (entries(*range(1001)), entries(*range(1000)), 1, 1000),
+    ],
+)
+def test_one_change_is_one_write(before, after, writes, ready):
+    hub, _, _ = apply(before)
+    hub, count, stale = apply(after, hub)
+    assert (count, len(ready_addresses(hub)), stale) == (writes, ready, "")
+    assert all(len(one.endpoints) <= MAX_ENDPOINTS_PER_SLICE for one in hub)
+
+
+MISSING = [
+    ([], "lists no node"),
+    (entries(1, 2, not_ready={1, 2}), "no node of the member is Ready"),
+    ([NodeEntry("other", "", True)], "no node of the member shows an IPv4 address"),
+    ([NodeEntry("n00001", "10.0.0.1", True, True)], "no node of the member is Ready"),
+]
+
+
+@pytest.mark.req("I-1")
+@pytest.mark.req("B01")
+@pytest.mark.req("B03")
+@pytest.mark.req("K-18")
+@pytest.mark.parametrize(("after", "sentence"), MISSING)
+def test_when_no_node_is_left_the_last_set_stays_and_says_so(after, sentence):
+    hub, _, _ = apply(entries(1, 2))
+    stale_hub, count, stale = apply(after, hub)
+    assert count == 1
+    assert sentence in stale
+    assert ready_addresses(stale_hub) == ready_addresses(hub)
+    assert stale_hub[0].endpoints == hub[0].endpoints
+    assert stale_hub[0].annotation(ANNOTATION_STALE) == stale
+    again, count, _ = apply(after, stale_hub)
+    assert count == 0
+    back, count, stale = apply(entries(1, 2), again)
+    assert (count, stale) == (1, "")
+    assert back[0].annotation(ANNOTATION_STALE) == ""
+
+
+@pytest.mark.req("I-1")
+def test_a_node_whose_address_is_missing_keeps_the_last_one():
+    hub, _, _ = apply(entries(1, 2))
+    hub, count, _ = apply([NodeEntry("n00001", "", True), *entries(2)], hub)
+    assert count == 0
+    assert ready_addresses(hub) == ["10.0.0.1", "10.0.0.2"]
+
+
+def test_without_any_node_ever_an_empty_slice_says_why():
+    hub, count, stale = apply([])
+    assert count == 1
+    assert hub[0].endpoints == []
+    assert hub[0].annotation(ANNOTATION_STALE) == stale != ""
+
+
+@given(
+    steps=st.lists(
+        st.lists(
+            st.builds(
+                lambda i, ready, going, known: NodeEntry(f"n{i}", f"10.0.0.{i}" if known else "", ready, going),
+                st.integers(1, 6),
+                st.booleans(),
+                st.booleans(),
+                st.booleans(),
+            ),
+            unique_by=lambda entry: entry.name,
+        ),
+        max_size=6,
+    ),
+    data=st.data(),
+)
+@settings(max_examples=80, deadline=None)
+@pytest.mark.req("I-1")
+def test_any_history_reaches_a_fixed_point_and_never_loses_the_last_node(steps, data):
+    hub = []
+    for step in steps:
+        before = ready_addresses(hub)
+        hub, _, stale = apply(data.draw(st.permutations(step)), hub)
+        assert apply(data.draw(st.permutations(step)), hub)[1] == 0
+        if stale:
+            assert ready_addresses(hub) == before
+        else:
+            assert ready_addresses(hub)

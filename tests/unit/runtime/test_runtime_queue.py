@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlead.runtime.clock import VirtualClock, settle
+from fairlead.runtime.queue import BACKOFF_LIMIT_S, KeyedQueue, QueueClosed, backoff_s
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def queue(clock: VirtualClock) -> KeyedQueue[str]:
+    return KeyedQueue(clock=clock)
+
+
+async def test_many_adds_before_the_start_are_one_run(queue: KeyedQueue[str]) -> None:
+    for _ in range(5):
+        queue.add("a")
+    assert len(queue) == 1
+    assert await queue.get() == "a"
+    queue.done("a")
+    assert len(queue) == 0
+
+
+async def test_a_key_added_while_processed_comes_once_more_after_done(queue: KeyedQueue[str]) -> None:
+    queue.add("a")
+    await queue.get()
+    queue.add("a")
+    queue.add("a")
+    assert len(queue) == 0
+    queue.done("a")
+    assert len(queue) == 1
+    assert await queue.get() == "a"
+    queue.done("a")
+    assert len(queue) == 0
+
+
+async def test_keys_come_in_the_order_of_adding(queue: KeyedQueue[str]) -> None:
+    for key in "cab":
+        queue.add(key)
+    assert [await queue.get() for _ in range(3)] == ["c", "a", "b"]
+
+
+async def test_a_waiting_worker_is_woken_by_add(queue: KeyedQueue[str]) -> None:
+    worker = asyncio.create_task(queue.get())
+    await settle()
+    assert not worker.done()
+    queue.add("a")
+    assert await worker == "a"
+
+
+async def test_the_earliest_of_several_times_stands(queue: KeyedQueue[str], clock: VirtualClock) -> None:
+    worker = asyncio.create_task(queue.get())
+    await settle()
+    queue.add_after("a", 30)
+    queue.add_after("a", 10)
+    queue.add_after("a", 20)
+    await clock.advance(9.9)
+    assert not worker.done()
+    await clock.advance(0.2)
+    assert await worker == "a"
+    queue.done("a")
+    await clock.advance(60)
+    assert len(queue) == 0
+    assert queue.delayed == 0
+
+
+async def test_a_time_that_comes_while_nobody_waits_is_seen_by_the_next_get(
+    queue: KeyedQueue[str], clock: VirtualClock
+) -> None:
+    queue.add_after("a", 5)
+    await clock.advance(6)
+    assert await asyncio.wait_for(queue.get(), 1) == "a"
+
+
+async def test_retry_doubles_up_to_a_limit_and_forget_starts_over(queue: KeyedQueue[str], clock: VirtualClock) -> None:
+    waits = []
+    for _ in range(15):
+        started = clock.monotonic()
+        queue.retry("a")
+        worker = asyncio.create_task(queue.get())
+        await clock.advance_until(worker.done, step_s=0.01 if len(waits) < 8 else 1)
+        waits.append(clock.monotonic() - started)
+        queue.done("a")
+    assert waits[0] <= 0.12
+    assert waits[5] > waits[1]
+    assert BACKOFF_LIMIT_S / 2 <= waits[-1] <= BACKOFF_LIMIT_S + 1
+    queue.forget("a")
+    assert queue.failures("a") == 0
+
+
+async def test_retry_honours_the_time_that_the_other_side_named(queue: KeyedQueue[str], clock: VirtualClock) -> None:
+    queue.retry("a", after_s=7)
+    worker = asyncio.create_task(queue.get())
+    await clock.advance(6.9)
+    assert not worker.done()
+    await clock.advance(0.2)
+    assert await worker == "a"
+
+
+def test_backoff_is_jittered() -> None:
+    assert len({backoff_s(5) for _ in range(20)}) > 10
+    assert all(0.8 <= backoff_s(5) <= 1.6 for _ in range(100))
+    assert backoff_s(10_000) <= BACKOFF_LIMIT_S
+
+
+async def test_a_cancelled_worker_does_not_swallow_the_wake_up(queue: KeyedQueue[str]) -> None:
+    first, second = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
+    await settle()
+    queue.add("a")
+    first.cancel()
+    assert await asyncio.wait_for(second, 1) == "a"
+    with pytest.raises(asyncio.CancelledError):
+        await first
+
+
+async def test_close_ends_every_worker(queue: KeyedQueue[str]) -> None:
+    workers = [asyncio.create_task(queue.get()) for _ in range(3)]
+    queue.add_after("a", 5)
+    await settle()
+    queue.close()
+    for worker in workers:
+        with pytest.raises(QueueClosed):
+            await worker
+    queue.add("b")
+    queue.add_after("b", 1)
+    with pytest.raises(QueueClosed):
+        await queue.get()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["add", "after", "retry"])), max_size=60), st.randoms())
+def test_no_two_workers_on_one_key_and_no_key_is_lost(wishes: list[tuple[int, str]], chance: random.Random) -> None:
+    async def scenario() -> None:
+        clock = VirtualClock()
+        queue: KeyedQueue[int] = KeyedQueue(clock=clock)
+        running: set[int] = set()
+        last_wish: dict[int, int] = {}
+        last_start: dict[int, int] = {}
+        step = 0
+
+        async def work() -> None:
+            nonlocal step
+            while True:
+                try:
+                    key = await queue.get()
+                except QueueClosed:
+                    return
+                assert key not in running
+                running.add(key)
+                step += 1
+                last_start[key] = step
+                await clock.sleep(chance.random())
+                running.discard(key)
+                queue.done(key)
+
+        workers = [asyncio.create_task(work()) for _ in range(3)]
+        for key, how in wishes:
+            step += 1
+            last_wish[key] = step
+            if how == "add":
+                queue.add(key)
+            elif how == "after":
+                queue.add_after(key, chance.random() * 3)
+            else:
+                queue.retry(key)
+            if chance.random() < 0.4:
+                await clock.advance(chance.random())
+        await clock.advance(200)
+        assert not running
+        assert len(queue) == queue.delayed == queue.processing == 0
+        # After the last wish for a key, a run of it has started.
+        assert all(last_start[key] > wished for key, wished in last_wish.items())
+        queue.close()
+        await asyncio.gather(*workers)
+
+    asyncio.run(scenario())

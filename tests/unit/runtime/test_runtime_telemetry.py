@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import json
+import logging
+import socket
+from collections.abc import Iterator
+
+import aiohttp
+import pytest
+import structlog
+from prometheus_client import CollectorRegistry, Counter
+
+from fairlead.errors import BadConfiguration
+from fairlead.runtime.telemetry import StatusServer, Telemetry, configure_logging, redact
+
+
+@pytest.fixture
+def restore_logging() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+@pytest.mark.parametrize(
+    ("event", "secret"),
+    [
+        ({"token": "s3cr3t"}, "s3cr3t"),
+        ({"Authorization": "whatever"}, "whatever"),
+        ({"db_password": "hunter2"}, "hunter2"),
+        ({"headers": {"authorization": "hunter2", "accept": "json"}}, "hunter2"),
+        ({"list": [{"clientSecret": "hunter2"}]}, "hunter2"),
+        ({"detail": "sent Bearer abcdefghijkl to host"}, "abcdefghijkl"),
+        ({"detail": "got eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln back"}, "eyJhbGci"),
+        ({"client-key": b"PEM"}, "PEM"),
+    ],
+)
+def test_secrets_are_redacted(event: dict[str, object], secret: str) -> None:
+    assert secret not in repr(redact(None, "info", dict(event)))
+
+
+def test_what_is_no_secret_stays() -> None:
+    event = {"event": "bearer of news", "token_count": 3, "key": "ns/name", "n": 1}
+    assert redact(None, "info", dict(event)) == event
+
+
+@pytest.mark.usefixtures("restore_logging")
+def test_json_lines_from_both_kinds_of_loggers(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", json=True)
+    structlog.get_logger("one").info("hello", token="s3cr3t", n=1)
+    logging.getLogger("two").warning("plain %s", "words")
+    structlog.get_logger("one").debug("quiet")
+    try:
+        raise ValueError("Bearer abcdefghijkl")
+    except ValueError:
+        structlog.get_logger("one").exception("failed")
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [line["event"] for line in lines] == ["hello", "plain words", "failed"]
+    assert lines[0]["token"] == "[redacted]"
+    assert lines[0]["level"] == "info"
+    assert lines[1]["logger"] == "two"
+    assert "Traceback" in lines[2]["exception"]
+    assert "abcdefghijkl" not in lines[2]["exception"]
+
+
+@pytest.mark.usefixtures("restore_logging")
+def test_people_get_a_console_line(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("debug", json=False)
+    structlog.get_logger("one").debug("hello", n=1)
+    text = capsys.readouterr().err
+    assert "hello" in text
+    assert "n=1" in text
+
+
+async def test_the_status_page() -> None:
+    registry = CollectorRegistry()
+    Counter("things", "Things.", registry=registry).inc()
+    reasons: list[str] = ["services of member a are not synced", "no leader"]
+    async with StatusServer("127.0.0.1", 0, registry, lambda: reasons) as server, aiohttp.ClientSession() as http:
+        async with http.get(f"{server.url}/readyz") as answer:
+            assert answer.status == 503
+            assert (await answer.text()).splitlines() == reasons
+        reasons.clear()
+        async with http.get(f"{server.url}/readyz") as answer:
+            assert answer.status == 200
+        async with http.get(f"{server.url}/livez") as answer:
+            assert answer.status == 200
+        async with http.get(f"{server.url}/metrics") as answer:
+            assert "things_total 1.0" in await answer.text()
+
+
+async def test_a_taken_port_is_a_sentence() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(BadConfiguration, match=rf"127\.0\.0\.1:{port}: the port is in use"):
+            await StatusServer("127.0.0.1", port, CollectorRegistry(), list).start()
+
+
+async def test_a_foreign_address_is_a_sentence() -> None:
+    with pytest.raises(BadConfiguration, match="address of this machine"):
+        await StatusServer("192.0.2.1", 0, CollectorRegistry(), list).start()
+
+
+def test_two_processes_parts_may_have_their_own_registries() -> None:
+    Telemetry()
+    Telemetry()
+    with pytest.raises(ValueError, match="Duplicated"):
+        Telemetry(Telemetry().registry)

@@ -1,0 +1,167 @@
+"""What goes over the wire: order, refusals, restarts, against the real Envoy."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from fairlead.errors import Retry, Terminal
+from fairlead.model.change import Action
+from fairlead.model.desired import HealthCheck, Listener
+from fairlead.providers.envoy.clusters import CLUSTER
+from fairlead.providers.envoy.names import resource_name
+from fairlead.providers.envoy.provider import create
+from fairlead.providers.envoy.resources import ResourceType, entry
+from fairlead.providers.envoy.schema import packaged_schema
+from fairlead.providers.envoy.store import Change
+from tests.xds.world import TIMEOUT_S, Addresses, World, ask, settled
+
+pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
+
+
+async def first_answer(address: str, port: int) -> str:
+    """Connect as soon as the port is open."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            try:
+                return await ask(address, port)
+            except ConnectionRefusedError:
+                await asyncio.sleep(0)  # let the server run: this is the prober, not a wait
+
+
+@pytest.mark.req("K-30")
+@pytest.mark.parametrize("check", [None, HealthCheck(interval_s=0.2, timeout_s=0.2)], ids=["plain", "checked"])
+async def test_no_first_connection_fails_while_load_balancers_are_added(
+    world: World, check: HealthCheck | None
+) -> None:
+    backend = await world.backend("up")
+    answers: list[str] = []
+    for _ in range(40 if check is None else 5):
+        spec = world.spec(health_check=check)
+        probe = asyncio.create_task(first_answer(spec.address, 8080))
+        await world.serve(spec, backend.target)
+        answers.append(await probe)
+    assert set(answers) == {"up"}
+
+
+async def test_port_of_somebody_else_is_refused_and_told_while_others_are_served(world: World) -> None:
+    backend, squatter = await world.backend("good"), await world.backend("squatter")
+    bad = world.spec(Listener(squatter.port), address=squatter.address)
+    good = [world.spec() for _ in range(3)]
+    told: list[object] = []
+    world.provider.on_change(told.append)
+    await asyncio.gather(*(world.serve(spec, backend.target) for spec in good), world.provider.ensure(bad))
+    with pytest.raises(Retry, match="refused by the proxy"):
+        await world.programmed(bad)
+    observed = await world.provider.observe(bad.key)
+    assert observed is not None
+    assert not observed.programmed
+    assert "address" in observed.rejected.lower()
+    assert bad.key in told
+    assert [await ask(spec.address, 8080) for spec in good] == ["good"] * 3
+
+
+async def test_bad_cluster_among_many_is_quarantined_and_the_last_good_one_serves(world: World) -> None:
+    backend = await world.backend("good")
+    specs = [await world.load_balancer(backend.target) for _ in range(20)]
+    group = world.provider.store.group("local")
+    poisoned = specs[7]
+    changes: list[Change] = []
+    for spec in specs:
+        name = resource_name(spec.key, spec.listeners[0].key)
+        fields: dict[str, object] = {"name": name, "type": "EDS", "connect_timeout": {"seconds": 3}}
+        fields["eds_cluster_config"] = {"eds_config": {"ads": {}, "resource_api_version": "V3"}}
+        if spec is poisoned:
+            fields["connect_timeout"] = {"seconds": -1}
+        content = packaged_schema().encode(CLUSTER, fields)
+        changes.append(Change(ResourceType.CLUSTER, name, entry(ResourceType.CLUSTER, name, content)))
+    group.apply(changes)
+    with pytest.raises(Retry, match="refused"):
+        await world.programmed(poisoned)
+    for spec in specs:
+        if spec is not poisoned:
+            await world.programmed(spec)
+    assert [await ask(spec.address, 8080) for spec in specs] == ["good"] * 20
+    # A new version lifts the quarantine.
+    await world.provider.ensure(poisoned)
+    await world.programmed(poisoned)
+
+
+async def test_two_load_balancers_cannot_have_one_address_and_port(world: World) -> None:
+    spec = await world.load_balancer()
+    twin = world.spec(address=spec.address)
+    with pytest.raises(Terminal, match="belongs to") as caught:
+        await world.provider.ensure(twin)
+    assert caught.value.reason == "PortConflict"
+
+
+async def test_address_moves_from_one_load_balancer_to_another_in_one_step(world: World) -> None:
+    one, two = await world.backend("one"), await world.backend("two")
+    first = await world.load_balancer(one.target)
+    await world.provider.delete(first.key)
+    second = world.spec(address=first.address)
+    await world.serve(second, two.target)
+    assert await ask(second.address, 8080) == "two"
+
+
+async def test_observers_are_told_once_and_not_about_targets(world: World) -> None:
+    one, two = await world.backend("one"), await world.backend("two")
+    told: list[object] = []
+    world.provider.on_change(told.append)
+    spec = await world.load_balancer(one.target)
+    await asyncio.sleep(0)  # the coalesced notice comes in the next round of the loop
+    assert told.count(spec.key) >= 1
+    del told[:]
+    for _ in range(5):
+        await world.change(spec, Action.REGISTER, two.target)
+        await world.change(spec, Action.DEREGISTER, two.target)
+    assert spec.key not in told
+
+
+async def test_proxies_are_listed(world: World) -> None:
+    await world.load_balancer()
+    await settled(world.provider)
+    (proxy,) = world.provider.proxies()
+    assert (proxy.group, proxy.state) == ("local", "SYNCED")
+    assert proxy.acked_revision == proxy.current_revision
+    assert proxy.last_ack_age_s is not None
+
+
+@pytest.mark.req("K-31")
+@pytest.mark.req("I-8")
+async def test_restarted_hub_pushes_nothing_that_has_not_changed(short_dir: Path, addresses: Addresses) -> None:
+    first = create(data_dir=short_dir, concurrency=1)
+    world = World(first, addresses)
+    backend = await world.backend("served")
+    await first.start()
+    first.publish()
+    specs = [await world.load_balancer(backend.target) for _ in range(10)]
+    await first.close()
+    assert [await ask(spec.address, 8080) for spec in specs] == ["served"] * 10, "no hub, no matter"
+
+    second = create(data_dir=short_dir, concurrency=1)
+    world.provider = second
+    await second.start()
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            while not second.proxies():
+                await second.wait_progress()
+        for spec in specs:
+            # The gate is closed: whatever is still missing is not taken for removed.
+            assert await ask(spec.address, 8080) == "served"
+            await second.ensure(spec)
+            await world.change(spec, Action.REGISTER, backend.target, wait=False)
+        second.publish()
+        for spec in specs:
+            await world.programmed(spec)
+        await settled(second)
+        assert sum(second.counters.changing_pushes.values()) == 0
+        assert sum(second.counters.resources.values()) == 0
+        other = await world.backend("other")
+        await world.change(specs[0], Action.REGISTER, other.target)
+        assert second.counters.changing_pushes[ResourceType.ENDPOINTS] == 1
+    finally:
+        await world.close()
+        await second.stop()

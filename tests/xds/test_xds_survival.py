@@ -1,0 +1,119 @@
+"""Who may die: the hub at any moment (Envoy serves on and is adopted), and Envoy too (it comes back)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairlead.errors import BadConfiguration, Terminal
+from fairlead.model.desired import Listener
+from fairlead.providers.envoy.envoy_process import find_running, stop_process
+from fairlead.providers.envoy.fleet_local import LocalFleet
+from fairlead.providers.envoy.provider import create
+from tests.xds import hub_process
+from tests.xds.world import Addresses, Backend, World, ask
+
+pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
+
+
+@pytest.mark.req("I-8")
+async def test_killed_hub_leaves_envoy_serving_and_the_next_one_adopts_it(
+    short_dir: Path, addresses: Addresses
+) -> None:
+    address = addresses.take()
+    fleet = LocalFleet(data_dir=short_dir)
+    backend = await Backend("alive").start(addresses.take())
+    hub = await asyncio.create_subprocess_exec(
+        sys.executable, hub_process.__file__, str(short_dir), address, backend.address, str(backend.port),
+        stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert hub.stdout is not None
+    async with asyncio.timeout(20):
+        while b"ready" not in (line := await hub.stdout.readline()):
+            assert line, "the hub has ended"
+    running = find_running(short_dir)
+    assert running is not None
+    with pytest.raises(BadConfiguration, match="another hub"):
+        fleet.prepare()
+    hub.send_signal(signal.SIGKILL)
+    await hub.wait()
+    assert await ask(address, 8080) == "alive"
+
+    heir = create(data_dir=short_dir, concurrency=1)
+    try:
+        await heir.start()
+        assert isinstance(heir.fleet, LocalFleet)
+        assert (heir.fleet.adopted, heir.fleet.running) == (True, running)
+        await heir.ensure(hub_process.spec(address))
+        await World(heir, addresses).change(
+            hub_process.spec(address), hub_process.Action.REGISTER, backend.target, wait=False
+        )
+        heir.publish()
+        await heir.wait_programmed(hub_process.KEY)
+        assert sum(heir.counters.changing_pushes.values()) == 0
+        assert await ask(address, 8080) == "alive"
+    finally:
+        await heir.stop()
+        await backend.stop()
+    assert not running.alive()
+
+
+async def test_dead_envoy_is_started_again_with_everything(short_dir: Path, addresses: Addresses) -> None:
+    provider = create(data_dir=short_dir, concurrency=1)
+    world = World(provider, addresses)
+    await provider.start()
+    provider.publish()
+    try:
+        backend = await world.backend("back")
+        spec = await world.load_balancer(backend.target)
+        assert isinstance(provider.fleet, LocalFleet)
+        assert provider.fleet.running is not None
+        os.kill(provider.fleet.running.pid, signal.SIGKILL)
+        async with asyncio.timeout(10):
+            while provider.proxies():
+                await provider.wait_progress()
+        observed = await provider.observe(spec.key)
+        assert observed is not None
+        assert (observed.programmed, observed.message) == (False, "no proxy is connected")
+        await world.programmed(spec)
+        assert await ask(spec.address, 8080) == "back"
+        assert provider.fleet.restarts == 1
+    finally:
+        await world.close()
+        await provider.stop()
+
+
+async def test_new_ports_beyond_the_file_limit_are_refused_and_the_others_stay(
+    short_dir: Path, addresses: Addresses
+) -> None:
+    fleet = LocalFleet(data_dir=short_dir, concurrency=2, max_files=40)
+    fleet.prepare()
+    from fairlead.providers.envoy.provider import EnvoyProvider
+
+    provider = EnvoyProvider(fleet=fleet, xds_address=f"unix:{fleet.xds_socket}")
+    world = World(provider, addresses)
+    try:
+        for _ in range(10):
+            await provider.ensure(world.spec())
+        with pytest.raises(Terminal, match="limit of open files") as caught:
+            await provider.ensure(world.spec(Listener(1), Listener(2)))
+        assert caught.value.reason == "QuotaExceeded"
+    finally:
+        await world.close()
+        await provider.close()
+
+
+async def test_stop_is_final(short_dir: Path) -> None:
+    provider = create(data_dir=short_dir, concurrency=1)
+    await provider.start()
+    running = find_running(short_dir)
+    assert running is not None
+    await provider.stop()
+    assert not running.alive()
+    await stop_process(running)
+    assert find_running(short_dir) is None

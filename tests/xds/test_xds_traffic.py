@@ -1,0 +1,216 @@
+"""What users see: traffic through the real Envoy."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from fairlead.model.change import Action
+from fairlead.model.desired import Affinity, HealthCheck, Listener, ProxyProtocol, Target
+from fairlead.model.keys import TargetKey
+from tests.xds.world import UDP, World, ask, ask_udp, connected, settled
+
+pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
+
+
+@pytest.mark.req("K-30")
+async def test_tcp_reaches_every_target(world: World) -> None:
+    one, two = await world.backend("one"), await world.backend("two")
+    spec = await world.load_balancer(one.target, two.target)
+    answers = Counter([await ask(spec.address, 8080) for _ in range(10)])
+    assert answers == {"one": 5, "two": 5}
+
+
+@pytest.mark.req("E-8")
+async def test_udp_reaches_its_target(world: World) -> None:
+    backend = await world.udp_backend("udp")
+    spec = world.spec(Listener(9999, UDP))
+    await world.serve(spec, backend.target)
+    assert await ask_udp(spec.address, 9999) == "udp"
+
+
+async def test_one_port_number_for_both_protocols(world: World) -> None:
+    tcp, udp = await world.backend("tcp"), await world.udp_backend("udp")
+    spec = world.spec(Listener(5353), Listener(5353, UDP))
+    await world.provider.ensure(spec)
+    await world.change(spec, Action.REGISTER, tcp.target, listener=spec.listeners[0].key)
+    await world.change(spec, Action.REGISTER, udp.target, listener=spec.listeners[1].key)
+    assert (await ask(spec.address, 5353), await ask_udp(spec.address, 5353)) == ("tcp", "udp")
+
+
+@pytest.mark.req("E-9")
+async def test_udp_only_refuses_tcp(world: World) -> None:
+    backend = await world.udp_backend("udp")
+    spec = world.spec(Listener(9999, UDP))
+    await world.serve(spec, backend.target)
+    for _ in range(5):
+        with pytest.raises(ConnectionRefusedError):
+            await ask(spec.address, 9999)
+
+
+@pytest.mark.req("K-31")
+async def test_changed_targets_need_no_restart_and_cut_nothing(world: World) -> None:
+    old, new = await world.backend("old", stay=True), await world.backend("new")
+    spec = await world.load_balancer(old.target)
+    pid = world.provider.fleet.running  # type: ignore[attr-defined]
+    async with connected(spec.address, 8080) as (name, reader, writer):
+        await world.change(spec, Action.REGISTER, new.target)
+        await world.change(spec, Action.DEREGISTER, old.target)
+        assert [await ask(spec.address, 8080) for _ in range(4)] == ["new"] * 4
+        writer.write(b"still there?\n")
+        assert (name, await reader.readline()) == ("old", b"still there?\n")
+    assert world.provider.fleet.running == pid  # type: ignore[attr-defined]
+
+
+async def test_draining_target_keeps_its_connections_and_gets_no_new_ones(world: World) -> None:
+    going, staying = await world.backend("going", stay=True), await world.backend("staying")
+    spec = await world.load_balancer(going.target)
+    async with connected(spec.address, 8080) as (_, reader, writer):
+        await world.change(spec, Action.REGISTER, staying.target)
+        await world.change(spec, Action.DRAIN, going.target)
+        assert [await ask(spec.address, 8080) for _ in range(6)] == ["staying"] * 6
+        writer.write(b"mine\n")
+        assert await reader.readline() == b"mine\n"
+
+
+async def test_all_draining_means_no_traffic_rather_than_wrong_traffic(world: World) -> None:
+    going = await world.backend("going")
+    spec = await world.load_balancer(going.target)
+    await world.change(spec, Action.DRAIN, going.target)
+    assert await ask(spec.address, 8080) == ""
+
+
+@pytest.mark.req("K-33")
+async def test_removed_target_that_still_answers_health_checks_gets_nothing(world: World) -> None:
+    check = HealthCheck(interval_s=0.2, timeout_s=0.2)
+    one, two = await world.backend("one"), await world.backend("two")
+    spec = await world.load_balancer(one.target, two.target, health_check=check)
+    await world.change(spec, Action.DEREGISTER, one.target)
+    assert [await ask(spec.address, 8080) for _ in range(6)] == ["two"] * 6
+
+
+async def test_health_checked_target_serves_the_first_connection(world: World) -> None:
+    backend = await world.backend("checked")
+    spec = await world.load_balancer(backend.target, health_check=HealthCheck(interval_s=0.2, timeout_s=0.2))
+    assert await ask(spec.address, 8080) == "checked"
+
+
+async def test_a_dead_target_costs_no_connection(world: World) -> None:
+    alive, dead = await world.backend("alive"), await world.backend("dead")
+    await dead.stop()
+    spec = await world.load_balancer(alive.target, dead.target)
+    assert [await ask(spec.address, 8080) for _ in range(20)] == ["alive"] * 20
+
+
+async def test_weights(world: World) -> None:
+    heavy, light = await world.backend("heavy"), await world.backend("light")
+    spec = await world.load_balancer(Target(heavy.target.key, weight=3), light.target)
+    assert Counter([await ask(spec.address, 8080) for _ in range(40)]) == {"heavy": 30, "light": 10}
+
+
+@pytest.mark.req("E-11")
+async def test_affinity_by_client_address(world: World) -> None:
+    targets = [(await world.backend(f"backend-{number}")).target for number in range(4)]
+    spec = await world.load_balancer(*targets, affinity=Affinity.CLIENT_IP)
+    chosen: set[str] = set()
+    for _ in range(6):
+        client = world.addresses.take()
+        answers = {await ask(spec.address, 8080, source=client) for _ in range(20)}
+        assert len(answers) == 1
+        chosen |= answers
+    assert len(chosen) > 1, "different clients may go to different targets"
+
+
+async def test_affinity_over_udp(world: World) -> None:
+    targets = [(await world.udp_backend(f"backend-{number}")).target for number in range(4)]
+    spec = world.spec(Listener(9999, UDP), affinity=Affinity.CLIENT_IP)
+    await world.serve(spec, *targets)
+    client = world.addresses.take()
+    assert len({await ask_udp(spec.address, 9999, source=client) for _ in range(20)}) == 1
+
+
+async def test_source_ranges_over_tcp(world: World) -> None:
+    friend, stranger = world.addresses.take(), world.addresses.take()
+    backend = await world.backend("secret")
+    spec = await world.load_balancer(backend.target, source_ranges=(f"{friend}/32",))
+    assert await ask(spec.address, 8080, source=friend) == "secret"
+    assert await ask(spec.address, 8080, source=stranger) == ""
+    assert len(backend.seen) == 1, "a stranger never reaches a target"
+
+
+async def test_source_ranges_over_udp(world: World) -> None:
+    friend, stranger = world.addresses.take(), world.addresses.take()
+    backend = await world.udp_backend("secret")
+    spec = world.spec(Listener(9999, UDP), source_ranges=(f"{friend}/32",))
+    await world.serve(spec, backend.target)
+    assert await ask_udp(spec.address, 9999, source=friend) == "secret"
+    with pytest.raises(TimeoutError):
+        await ask_udp(spec.address, 9999, source=stranger, timeout_s=0.3)
+
+
+@pytest.mark.req("E-10")
+@pytest.mark.req("K-34")
+async def test_proxy_protocol_v2_tells_the_client(world: World) -> None:
+    client = world.addresses.take()
+    backend = await world.backend("v2", header=28)
+    spec = await world.load_balancer(backend.target, proxy_protocol=ProxyProtocol.V2)
+    assert await ask(spec.address, 8080, source=client) == "v2"
+    (seen,) = backend.seen
+    assert seen.header[:13] == b"\r\n\r\n\0\r\nQUIT\n\x21"
+    assert ".".join(map(str, seen.header[16:20])) == client != seen.peer[0]
+
+
+async def test_proxy_protocol_v1_tells_the_client(world: World) -> None:
+    client = world.addresses.take()
+    backend = await world.backend("v1", header=20)
+    spec = await world.load_balancer(backend.target, proxy_protocol=ProxyProtocol.V1)
+    assert await ask(spec.address, 8080, source=client) == "v1"
+    assert backend.seen[0].header.startswith(f"PROXY TCP4 {client}".encode()[:20])
+
+
+@pytest.mark.req("E-12")
+async def test_target_by_host_name(world: World) -> None:
+    from tests.xds.world import Backend
+
+    backend = await Backend("by-name").start("127.0.0.1")
+    try:
+        by_name = Target(TargetKey("localhost", backend.port))
+        spec = await world.load_balancer(by_name)
+        assert await ask(spec.address, 8080) == "by-name"
+        other = await world.backend("by-address")
+        await world.change(spec, Action.REGISTER, other.target)
+        assert {await ask(spec.address, 8080) for _ in range(4)} == {"by-name", "by-address"}
+        await world.change(spec, Action.DEREGISTER, by_name)
+        assert {await ask(spec.address, 8080) for _ in range(4)} == {"by-address"}
+    finally:
+        await backend.stop()
+
+
+@pytest.mark.req("K-32")
+async def test_one_changed_target_of_many_load_balancers_pushes_that_one_only(world: World) -> None:
+    backend, other = await world.backend("one"), await world.backend("two")
+    specs = [await world.load_balancer(backend.target) for _ in range(5)]
+    await settled(world.provider)
+    counters = world.provider.counters
+    before = (dict(counters.resources), counters.bytes_sent)
+    await world.change(specs[2], Action.REGISTER, other.target)
+    sent = {kind.short: counters.resources[kind] - before[0][kind] for kind in counters.resources}
+    assert sent == {"cluster": 0, "endpoints": 1, "listener": 0}
+    assert counters.bytes_sent - before[1] < 500
+
+
+async def test_deleted_load_balancer_closes_its_port(world: World) -> None:
+    backend = await world.backend("gone")
+    spec = await world.load_balancer(backend.target)
+    await world.provider.delete(spec.key)
+    witness = await world.load_balancer(backend.target)
+    assert await ask(witness.address, 8080) == "gone"
+    assert await world.provider.observe(spec.key) is None
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                await ask(spec.address, 8080)
+            except ConnectionRefusedError:
+                break

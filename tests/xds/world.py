@@ -1,0 +1,253 @@
+"""One provider with a real Envoy, backends to talk to, and addresses that nobody else uses."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+from fairlead.model.change import Action, OutcomeStatus, Reason, TargetChange
+from fairlead.model.desired import Listener, LoadBalancerSpec, Target
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
+from fairlead.providers.envoy.provider import EnvoyProvider
+
+TIMEOUT_S = 10.0
+
+
+class Addresses:
+    """Loopback addresses of one test worker."""
+
+    def __init__(self, worker: int) -> None:
+        self._free = (f"127.{100 + worker}.{third}.{fourth}" for third in range(1, 255) for fourth in range(1, 255))
+
+    def take(self) -> str:
+        return next(self._free)
+
+
+async def close(writer: asyncio.StreamWriter) -> None:
+    """Close a connection, whatever the other side has done."""
+    writer.close()
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()
+
+
+class Seen(NamedTuple):
+    """What a backend saw of a connection."""
+
+    peer: tuple[str, int]
+    header: bytes
+
+
+class Backend:
+    """A TCP server that says its name, or echoes lines when asked to stay."""
+
+    def __init__(self, name: str, *, header: int = 0, stay: bool = False) -> None:
+        self.name = name
+        self.seen: list[Seen] = []
+        self.address = ""
+        self.port = 0
+        self._header = header
+        self._stay = stay
+        self._server: asyncio.Server | None = None
+        self._serving: set[asyncio.Task[None]] = set()
+
+    async def start(self, address: str) -> Backend:
+        self._server = await asyncio.start_server(self._serve, address, self.port)
+        self.address, self.port = self._server.sockets[0].getsockname()[:2]
+        return self
+
+    @property
+    def target(self) -> Target:
+        return Target(TargetKey(self.address, self.port))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+        try:
+            header = await reader.readexactly(self._header) if self._header else b""
+            self.seen.append(Seen(writer.get_extra_info("peername")[:2], header))
+            writer.write(self.name.encode() + b"\n")
+            while self._stay and (line := await reader.readline()):
+                writer.write(line)
+            await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            await close(writer)
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            await asyncio.gather(*self._serving, return_exceptions=True)
+
+
+class Datagrams(asyncio.DatagramProtocol):
+    """A UDP socket that can be closed and seen to be."""
+
+    def __init__(self) -> None:
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed.set_result(None)
+
+
+class UdpBackend(Datagrams):
+    """A UDP server that answers its name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.address = ""
+        self.port = 0
+        self._transport: asyncio.DatagramTransport | None = None
+
+    async def start(self, address: str) -> UdpBackend:
+        loop = asyncio.get_running_loop()
+        self._transport, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=(address, 0))
+        self.address, self.port = self._transport.get_extra_info("sockname")[:2]
+        return self
+
+    @property
+    def target(self) -> Target:
+        return Target(TargetKey(self.address, self.port))
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        assert self._transport is not None
+        self._transport.sendto(self.name.encode(), addr)
+
+    async def stop(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+            await self.closed
+
+
+class _Answer(Datagrams):
+    def __init__(self) -> None:
+        super().__init__()
+        self.got: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        if not self.got.done():
+            self.got.set_result(data)
+
+    def error_received(self, exc: Exception) -> None:
+        if not self.got.done():
+            self.got.set_exception(exc)
+
+
+async def ask(address: str, port: int, *, source: str = "") -> str:
+    """Connect and read a backend's name; empty when the connection is accepted and closed without a word."""
+    async with asyncio.timeout(TIMEOUT_S):
+        local = (source, 0) if source else None
+        reader, writer = await asyncio.open_connection(address, port, local_addr=local)
+        try:
+            return (await reader.readline()).decode().strip()
+        except ConnectionError:
+            return ""
+        finally:
+            await close(writer)
+
+
+async def ask_udp(address: str, port: int, *, source: str = "", timeout_s: float = TIMEOUT_S) -> str:
+    """Send one datagram and read the answer; TimeoutError when there is none."""
+    loop = asyncio.get_running_loop()
+    local = (source, 0) if source else None
+    transport, answer = await loop.create_datagram_endpoint(_Answer, remote_addr=(address, port), local_addr=local)
+    try:
+        transport.sendto(b"who?")
+        async with asyncio.timeout(timeout_s):
+            return (await answer.got).decode()
+    finally:
+        transport.close()
+        await answer.closed
+
+
+@asynccontextmanager
+async def connected(address: str, port: int) -> AsyncIterator[tuple[str, asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Hold a connection to a backend that stays; gives its name too."""
+    async with asyncio.timeout(TIMEOUT_S):
+        reader, writer = await asyncio.open_connection(address, port)
+        name = (await reader.readline()).decode().strip()
+    try:
+        yield name, reader, writer
+    finally:
+        await close(writer)
+
+
+async def settled(provider: EnvoyProvider) -> None:
+    """Wait until the connected proxy has nothing left to acknowledge."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while not (provider.proxies() and all(one.synced for one in provider.proxies())):
+            await provider.wait_progress()
+
+
+class World:
+    """What a test works with."""
+
+    def __init__(self, provider: EnvoyProvider, addresses: Addresses) -> None:
+        self.provider = provider
+        self.addresses = addresses
+        self._stop: list[Backend | UdpBackend] = []
+        self._keys: list[LoadBalancerKey] = []
+        self._numbers = itertools.count(1)
+
+    async def backend(self, name: str, *, header: int = 0, stay: bool = False) -> Backend:
+        backend = await Backend(name, header=header, stay=stay).start(self.addresses.take())
+        self._stop.append(backend)
+        return backend
+
+    async def udp_backend(self, name: str) -> UdpBackend:
+        backend = await UdpBackend(name).start(self.addresses.take())
+        self._stop.append(backend)
+        return backend
+
+    def spec(self, *listeners: Listener, **fields: object) -> LoadBalancerSpec:
+        key = LoadBalancerKey("TCPLoadBalancer", "test", f"lb-{id(self)}-{next(self._numbers)}")
+        self._keys.append(key)
+        found = {"key": key, "group": "test", "address": self.addresses.take(), "health_check": None, **fields}
+        return LoadBalancerSpec(listeners=listeners or (Listener(8080),), **found)  # pyright: ignore[reportArgumentType]
+
+    async def load_balancer(self, *targets: Target, **fields: object) -> LoadBalancerSpec:
+        """Serve targets on TCP 8080 and wait until that is acknowledged."""
+        spec = self.spec(**fields)
+        await self.serve(spec, *targets)
+        return spec
+
+    async def serve(self, spec: LoadBalancerSpec, *targets: Target) -> None:
+        await self.provider.ensure(spec)
+        for listener in spec.listeners:
+            await self.change(spec, Action.REGISTER, *targets, listener=listener.key, wait=False)
+        await self.programmed(spec)
+
+    async def change(
+        self,
+        spec: LoadBalancerSpec,
+        action: Action,
+        *targets: Target,
+        listener: ListenerKey | None = None,
+        wait: bool = True,
+    ) -> None:
+        listener = listener or spec.listeners[0].key
+        rows = [TargetChange(spec.key, listener, target, action, Reason.CHANGED) for target in targets]
+        outcomes = await self.provider.apply(rows)
+        assert {outcome.status for outcome in outcomes} <= {OutcomeStatus.DONE}, outcomes
+        if wait:
+            await self.programmed(spec)
+
+    async def programmed(self, spec: LoadBalancerSpec) -> None:
+        await self.provider.wait_programmed(spec.key, timeout_s=TIMEOUT_S)
+
+    async def close(self) -> None:
+        for backend in self._stop:
+            await backend.stop()
+        for key in self._keys:
+            await self.provider.delete(key)
+
+
+TCP = Protocol.TCP
+UDP = Protocol.UDP
