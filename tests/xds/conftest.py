@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from tests.xds.world import Addresses, World
 
 from fairlead.providers.envoy.provider import EnvoyProvider, create
-from tests.xds.world import Addresses, World
 
 
 def worker_number(worker_id: str) -> int:

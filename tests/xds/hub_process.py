@@ -25,9 +25,7 @@ async def main(data_dir: str, address: str, target: str, port: str) -> None:
     provider = create(data_dir=Path(data_dir), concurrency=1)
     await provider.start()
     await provider.ensure(spec(address))
-    row = TargetChange(
-        KEY, Listener(8080).key, Target(TargetKey(target, int(port))), Action.REGISTER, Reason.NEW
-    )
+    row = TargetChange(KEY, Listener(8080).key, Target(TargetKey(target, int(port))), Action.REGISTER, Reason.NEW)
     await provider.apply([row])
     provider.publish()
     await provider.wait_programmed(KEY)

@@ -66,6 +66,8 @@ class Agent:
         self.sources = Sources(member=member, hub=hub, hub_namespace=self.hub_namespace)
         self.problems: list[str] = ["the first look at both clusters is not done yet"]
         self._telemetry = Telemetry(self.registry)
+        self.working = False
+        self._not_exporting = ""
         self._elector: LeaderElector | None = None
         self._heartbeat: MemberHeartbeat | None = None
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.agent").bind(tenant=config.tenant)
@@ -120,7 +122,7 @@ class Agent:
 
     def readiness(self) -> list[str]:
         """Return one sentence for each thing that is in the way; a copy that waits for its turn is ready."""
-        reasons = list(self.problems)
+        reasons = [*self.problems, *([self._not_exporting] if self._not_exporting else [])]
         for cache in (*self.sources.of_member, *self.sources.of_hub):
             if cache.problem:
                 reasons.append(cache.problem)
@@ -172,7 +174,7 @@ class Agent:
         self._feedback.recent.clear()
         self._node_exporter.learn()
         self._wakes.wake_all()
-        self._heartbeat = MemberHeartbeat(
+        heartbeat = self._heartbeat = MemberHeartbeat(
             hub=self.hub,
             namespace=self.hub_namespace,
             tenant=self.config.tenant,
@@ -183,9 +185,17 @@ class Agent:
             is_fresh=lambda: self.sources.member_is_fresh(fresh_s=self.config.fresh_s),
             clock=self.hub.clock,
         )
+        self.working = True
+        try:
+            await self._work(heartbeat)
+        finally:
+            self.working = False
+            self._heartbeat = None
+
+    async def _work(self, heartbeat: MemberHeartbeat) -> None:
         workers, telemetry = self.config.workers, self._telemetry
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._heartbeat.run(), name="heartbeat")
+            group.create_task(heartbeat.run(), name="heartbeat")
             group.create_task(self._resync(), name="resync")
             group.create_task(
                 run_workers(self.nodes, self._node_exporter.reconcile, workers=1, name="nodes", telemetry=telemetry)
@@ -211,14 +221,12 @@ class Agent:
                 )
             except FairleadError as error:
                 uid, why = "", error.sentence
-            if told:
-                self.problems = [one for one in self.problems if one != told]
+            self._not_exporting = why
             if not why:
                 return uid
-            self.problems = [*self.problems, why]
             if why != told:
+                told = why
                 self._log.error("not exporting", sentence=why)
-            told = why
             failures += 1
             await self.hub.clock.sleep(backoff_s(failures, base_s=0.5, limit_s=self.config.preflight_retry_s))
 

@@ -22,7 +22,7 @@ _LEASE = ("get", "create", "update")
 def member_needs(*, system_namespace: str) -> list[AccessNeed]:
     """Return the rights that the agent needs in the member."""
     return [
-        *_needs(SERVICES, "", *_READ, "patch"),
+        *_needs(SERVICES, "", "get", *_READ, "patch"),
         AccessNeed("patch", SERVICES, "", "status"),
         *_needs(ENDPOINT_SLICES, "", *_READ),
         *_needs(NODES, "", *_READ),
@@ -48,7 +48,11 @@ async def find_problems(
     *, member: Cluster, hub: Cluster, hub_namespace: str, system_namespace: str, tenant: str
 ) -> list[str]:
     """Look at both sides; one that cannot be asked is a problem with the sentence of its error."""
-    problems = await _access(member, member_needs(system_namespace=system_namespace))
+    try:
+        meeting_place = await find_system_namespace(member, preferred=system_namespace)
+        problems = await _access(member, member_needs(system_namespace=meeting_place))
+    except FairleadError as error:
+        problems = [error.sentence]
     found, served = await _served(hub)
     problems += found
     problems += await _namespace(hub, hub_namespace, tenant)

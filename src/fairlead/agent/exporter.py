@@ -76,6 +76,7 @@ class Exporter:
         service = self._sources.services.get(*key)
         if service is None:
             self._teller.forget(key)
+            self._count(key)
             return await self._remove(key, "the Service is gone")
         decision = decide(service, cloud=self._cloud)
         notes = list(advise(service, decision))
@@ -146,7 +147,6 @@ class Exporter:
         )
 
     async def _remove(self, key: ServiceKey, why: str) -> float | None:
-        self._count(key)
         plan = plan_removal(
             key,
             why=why,
@@ -190,7 +190,7 @@ class Exporter:
 
     def _hub_slices(self, key: ServiceKey) -> tuple[EndpointSlice, ...]:
         names = {one.metadata.name for one in self._sources.hub_slices_of(key)}
-        names |= set(self._writer.recent.names(ENDPOINT_SLICES.kind, f"{hub_name(*key)}."))
+        names |= self._writer.recent.names(ENDPOINT_SLICES.kind, hub_name(*key))
         found = (self._hub_slice(name) for name in sorted(names))
         return tuple(one for one in found if one is not None)
 

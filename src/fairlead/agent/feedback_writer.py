@@ -68,6 +68,9 @@ class FeedbackWriter:
         except NotFound:
             return None
         except Conflict as error:
+            if await self._made_anew(service):
+                # The cache will show the new one, and the key comes again.
+                return None
             notes.append(
                 warn(
                     STATUS_CONFLICT,
@@ -108,6 +111,13 @@ class FeedbackWriter:
             self._note(service, answer, "annotation")
         if feedback.ensured is not None:
             self._teller.tell_once(service, feedback.ensured)
+
+    async def _made_anew(self, service: MemberService) -> bool:
+        try:
+            there: MemberService = await self._member.get(MEMBER_SERVICES, *service.key)
+        except NotFound:
+            return True
+        return there.metadata.uid != service.metadata.uid
 
     def _note(self, service: MemberService, answer: MemberService, what: str) -> None:
         cached = self._sources.services.get(*service.key)

@@ -38,6 +38,7 @@ class Recent:
 
     def __init__(self) -> None:
         self._answers: dict[tuple[str, str], tuple[str, Any]] = {}
+        self._groups: dict[tuple[str, str], set[str]] = {}
 
     def __len__(self) -> int:
         return len(self._answers)
@@ -47,6 +48,7 @@ class Recent:
         standing = self._answers.get((kind, name))
         version = standing[0] if standing else _version(before)
         self._answers[kind, name] = (version, answer)
+        self._groups.setdefault((kind, group_of(name)), set()).add(name)
 
     def see(self, kind: str, name: str, cached: T | None) -> T | None:
         """Return the newer of the cache's object and our last answer."""
@@ -55,20 +57,31 @@ class Recent:
             return cached
         if _version(cached) == standing[0]:
             return standing[1]
-        del self._answers[kind, name]
+        self.drop(kind, name)
         return cached
 
     def drop(self, kind: str, name: str) -> None:
         """Forget an answer."""
         self._answers.pop((kind, name), None)
+        group = self._groups.get((kind, group_of(name)), set())
+        group.discard(name)
+        if not group:
+            self._groups.pop((kind, group_of(name)), None)
 
     def clear(self) -> None:
         """Forget everything."""
         self._answers.clear()
+        self._groups.clear()
 
-    def names(self, kind: str, prefix: str) -> list[str]:
-        """Return the names of remembered objects that start with ``prefix``."""
-        return [name for of_kind, name in self._answers if of_kind == kind and name.startswith(prefix)]
+    def names(self, kind: str, group: str) -> frozenset[str]:
+        """Return the names of remembered objects of one group (see ``group_of``)."""
+        return frozenset(self._groups.get((kind, group), ()))
+
+
+def group_of(name: str) -> str:
+    """Return what the names of all slices of one Service (or of all nodes slices) have in common."""
+    parts = name.split(".", 2)
+    return ".".join(parts[:2]) if len(parts) > 1 else name.rstrip("0123456789")
 
 
 class HubWriter:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from fairlead.agent.export import Settings
-from fairlead.agent.hub_writer import HubWriter
+from fairlead.agent.hub_writer import HubWriter, group_of
 from fairlead.agent.identity import nodes_slice_name
 from fairlead.agent.metrics import AgentMetrics
 from fairlead.agent.nodes import NodeAddressType, NodeEntry, build_nodes, entries_from_nodes
@@ -79,7 +79,7 @@ class NodeExporter:
 
     def _slices(self) -> list[EndpointSlice]:
         names = {one.metadata.name for one in self._sources.nodes_slices()}
-        names |= set(self._writer.recent.names(ENDPOINT_SLICES.kind, nodes_slice_name(0)[:-1]))
+        names |= self._writer.recent.names(ENDPOINT_SLICES.kind, group_of(nodes_slice_name(0)))
         found: list[EndpointSlice] = []
         for name in sorted(names):
             cached = self._sources.hub_slices.get(self._settings.namespace, name)

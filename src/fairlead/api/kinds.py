@@ -5,6 +5,8 @@ from __future__ import annotations
 from fairlead.api.crd import Column, Rule, build_crd
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import JSONObject
+from fairlead.api.nodepool import NODE_POOLS
+from fairlead.api.poolservice import POOL_SERVICES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
 
@@ -54,6 +56,25 @@ def all_crds() -> list[JSONObject]:
                 Column("Reason", f"{_PROGRAMMED}.reason"),
                 Column("Targets", ".status.targets"),
                 Column("Origin", ".metadata.annotations.fairlead\\.dev/origin", priority=1),
+                _AGE,
+            ],
+        ),
+        build_crd(
+            NODE_POOLS,
+            short_names=["np"],
+            columns=[Column("Region", ".spec.region"), _AGE],
+        ),
+        build_crd(
+            POOL_SERVICES,
+            short_names=["ps"],
+            columns=[
+                Column("Service", ".metadata.labels.openyurt\\.io/service-name"),
+                Column("Pool", ".spec.nodepoolName"),
+                Column("Class", ".spec.loadBalancerClass"),
+                Column("Address", ".status.address"),
+                Column("Programmed", f"{_PROGRAMMED}.status"),
+                Column("Ready/Total", ".status.targets"),
+                Column("Renewed", ".spec.renewTime", "date", priority=1),
                 _AGE,
             ],
         ),

@@ -31,7 +31,7 @@ class ClassHealthCheck(Wire, frozen=True, gc=False):
     """Active TCP health checks of the targets; disabled turns them off."""
 
     disabled: bool = False
-    interval: Duration = "2s"
+    interval: Duration = "5s"
     timeout: Duration = "1s"
     unhealthy_threshold: Annotated[int, Meta(ge=1, le=10)] = 2
     healthy_threshold: Annotated[int, Meta(ge=1, le=10)] = 1

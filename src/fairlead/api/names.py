@@ -16,12 +16,21 @@ ANNOTATION_PROXY_PROTOCOL = "fairlead.dev/proxy-protocol"
 ANNOTATION_TARGET = "fairlead.dev/target"
 #: An address that the user would like to have; ``spec.loadBalancerIP`` does the same.
 ANNOTATION_REQUESTED_ADDRESS = "fairlead.dev/address-request"
+#: On a LoadBalancer Service with a class: which NodePools it is to have an access point in, as a label selector.
+ANNOTATION_NODEPOOL_SELECTOR = "fairlead.dev/nodepool-selector"
 #: A Service's ``loadBalancerClass`` is ours when it starts with this; the rest is the LoadBalancerClass's name.
 LOAD_BALANCER_CLASS_PREFIX = "fairlead.dev/"
 
 # --- what we write on a user's Service -------------------------------------------------------------------------
 #: The address, where ``status.loadBalancer`` is not ours to write (NodePort, or a cloud's own load balancer).
 ANNOTATION_ADDRESS = "fairlead.dev/address"
+
+#: On a Service with access points in several regions: which region has which address, as JSON.
+ANNOTATION_ACCESS_POINTS = "fairlead.dev/access-points"
+#: Before the key of a label or annotation that regions ask to have shown on their Service.
+AGGREGATED_PREFIX = "aggregated."
+#: On a Service: its PoolServices must be gone before it may go.
+FINALIZER_POOL_SERVICES = "fairlead.dev/pool-services"
 
 # --- what we write on our own objects --------------------------------------------------------------------------
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
@@ -44,15 +53,30 @@ ANNOTATION_STALE = "fairlead.dev/stale"
 ANNOTATION_PAUSED = "fairlead.dev/paused"
 
 FINALIZER_CLEANUP = "fairlead.dev/cleanup"
+#: On a BackendRecord: its backend may still be registered.
+FINALIZER_DEREGISTER = "fairlead.dev/deregister"
+
+# --- what layer 1 writes on a PoolService -----------------------------------------------------------------------
+#: The Service that it belongs to, as canonical JSON without status and without what has no meaning outside.
+ANNOTATION_SERVICE = "fairlead.dev/service"
+#: The backends of this pool, as canonical JSON.
+ANNOTATION_BACKENDS = "fairlead.dev/backends"
+#: The finalizer of our own layer 2, on PoolServices of our classes.
+FINALIZER_LOAD_BALANCER = "fairlead.dev/load-balancer"
 
 # --- who writes -----------------------------------------------------------------------------------------------
 MANAGER_AGENT = "fairlead-agent"
 MANAGER_HUB = "fairlead-hub"
+#: Owns ``status.allocation`` and ``status.accepted`` alone.
+MANAGER_RECORD = "fairlead-hub-record"
 MANAGER_CLI = "fairlead-cli"
+MANAGER_REGIONS = "fairlead-regions"
+MANAGER_BALANCER = "fairlead-balancer"
 
 # --- where things are -----------------------------------------------------------------------------------------
 SYSTEM_NAMESPACE = "fairlead-system"
 HUB_LEASE = "fairlead-hub"
+REGIONS_LEASE = "fairlead-regions"
 #: In the tenant's namespace at the hub; renewed by the agent as long as it is alive and its caches are synced.
 AGENT_LEASE = "fairlead-agent"
 #: In the member; so that two agents of one member never write at the same time.
@@ -66,3 +90,13 @@ DEFAULT_CLASS = "envoy"
 LABEL_SERVICE_NAME = "kubernetes.io/service-name"
 LABEL_EXCLUDE_NODE = "node.kubernetes.io/exclude-from-external-load-balancers"
 TAINT_TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
+
+# --- OpenYurt's -------------------------------------------------------------------------------------------------
+#: The pool that a node is in; https://openyurt.io/docs/core-concepts/yurt-manager
+LABEL_OPENYURT_NODEPOOL = "apps.openyurt.io/nodepool"
+#: Its own spelling of our annotation; read when ours is absent.
+ANNOTATION_OPENYURT_SELECTOR = "service.openyurt.io/nodepool-labelselector"
+LABEL_POOL_SERVICE_SERVICE = "openyurt.io/service-name"
+LABEL_POOL_SERVICE_POOL = "openyurt.io/pool-name"
+LABEL_POOL_SERVICE_MANAGED_BY = "poolservice.openyurt.io/managed-by"
+POOL_SERVICE_MANAGED_BY = "load-balancer-set-controller"

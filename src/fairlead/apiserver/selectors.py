@@ -85,7 +85,9 @@ def parse_fields(text: str, allowed: frozenset[str]) -> tuple[FieldTerm, ...]:
         if match is None:
             raise bad_request(f"invalid field selector {part!r}: expected <field>=<value> or <field>!=<value>")
         if match.group(1) not in allowed:
-            raise bad_request(f'Unable to find field label "{match.group(1)}": field label not supported: {match.group(1)}')
+            raise bad_request(
+                f'Unable to find field label "{match.group(1)}": field label not supported: {match.group(1)}'
+            )
         terms.append(FieldTerm(tuple(match.group(1).split(".")), match.group(3), match.group(2) != "!="))
     return tuple(terms)
 

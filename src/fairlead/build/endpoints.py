@@ -12,6 +12,7 @@ Source: https://kubernetes.io/docs/concepts/services-networking/endpoint-slices/
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
@@ -98,7 +99,9 @@ def admit(raw: str, policy: TargetPolicy) -> str | None:
     """Return the canonical form of an address that may be a target, None when it may not."""
     address = _parse(raw)
     if address is None:
-        return raw.lower() if policy.host_names and not policy.ranges else None
+        return _host_name(raw) if policy.host_names and not policy.ranges else None
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
     if address.version == 6 and not policy.ipv6:
         return None
     if policy.ranges:
@@ -108,6 +111,16 @@ def admit(raw: str, policy: TargetPolicy) -> str | None:
     if address.is_loopback and not policy.loopback:
         return None
     return str(address)
+
+
+#: RFC 1123 names whose last label is no number: resolvers take "127.1" and "0x7f.1" for addresses.
+_HOST_NAME = re.compile(r"^(?=.{1,253}$)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z]([a-z0-9-]{0,61}[a-z0-9])?$")
+
+
+def _host_name(raw: str) -> str | None:
+    name = raw.lower().removesuffix(".")
+    local = name == "localhost" or name.endswith(".localhost")
+    return name if _HOST_NAME.match(name) and not local else None
 
 
 @lru_cache(maxsize=200_000)

@@ -1,12 +1,15 @@
 """A TCPLoadBalancer and all that belongs to it become one desired load balancer.
 
-In: a ``TCPView``. Out: ``Built``. A refused object is served as it was last accepted; an object that was never
-accepted gets nothing. Deletion is not decided here: a view exists only for what is to exist.
+In: a ``TCPView``. Out: ``Built``. A refused object, and one that cannot get what it asks for, is served as it was
+last accepted, by the class of that version and with what is on record for it; one that was never accepted gets
+nothing. Deletion is not decided here: a view exists only for what is to exist.
 """
 
 from __future__ import annotations
 
 import ipaddress
+
+import msgspec
 
 from fairlead.api.durations import seconds_from_duration
 from fairlead.api.loadbalancerclass import LoadBalancerClassSpec
@@ -41,18 +44,25 @@ def build_tcp(view: TCPView) -> Built:
     """Decide what ``view`` should be."""
     spec = view.load_balancer.spec
     refusal = validate_tcp(view, spec)
-    accepted = spec if refusal is None else view.load_balancer.status.accepted
-    provider = view.load_balancer_class.spec.provider if view.load_balancer_class else ""
-    if refusal is not None and (accepted is None or not provider):
-        return Built(None, (refusal, _unprogrammed(refusal)), provider=provider)
-    if view.allocation_problem is not None:
-        problem = view.allocation_problem
-        return Built(None, (_accepted(refusal), problem), provider=provider)
-    assert accepted is not None
+    problem = view.allocation_problem if refusal is None else None
+    accepted = spec
+    if refusal is not None or problem is not None:
+        before = view.load_balancer.status.accepted
+        if before is None or view.accepted_class is None:
+            provider = view.load_balancer_class.spec.provider if view.load_balancer_class else ""
+            unprogrammed = problem if refusal is None else _unprogrammed(refusal)
+            return Built(None, tuple(filter(None, (refusal or _accepted(None), unprogrammed))), provider=provider)
+        accepted = before
+        view = msgspec.structs.replace(
+            view, load_balancer_class=view.accepted_class, allocation=view.load_balancer.status.allocation
+        )
+    provider = _class_spec(view).provider
     refused: set[str] = set()
     targets = _targets(view, accepted, refused)
     desired = _desired(view, accepted, targets)
     conditions = [_accepted(refusal), _resolved(accepted, targets, refused)]
+    if problem is not None:
+        conditions.append(problem)
     stale = view.nodes.stale if accepted.targets == "Node" else ""
     if stale:
         conditions.append(Condition(ConditionType.STALE, True, ConditionReason.ALL_NODES_NOT_READY, stale))
@@ -66,7 +76,7 @@ def build_tcp(view: TCPView) -> Built:
         tuple(conditions),
         targets=_count(accepted, targets),
         provider=provider,
-        serving_last_accepted=refusal is not None,
+        serving_last_accepted=accepted is not spec,
     )
 
 

@@ -35,7 +35,8 @@ class TCPView(msgspec.Struct, frozen=True):
     """The view of one TCPLoadBalancer.
 
     ``providers`` maps the provider names that this hub runs to what they can do; ``slices`` are those labelled
-    with the load balancer, in any order. ``over_quota`` and ``port_conflict`` are sentences about its
+    with the load balancer, in any order. ``accepted_class`` is the class of the version that was last accepted, which
+    is served on while the present one is refused. ``over_quota`` and ``port_conflict`` are sentences about its
     standing among others, empty when all is well. ``loopback_targets`` allows 127.0.0.0/8 where everything is
     one machine.
     """
@@ -49,6 +50,7 @@ class TCPView(msgspec.Struct, frozen=True):
     nodes: NodeAddresses
     allocation: Allocation
     allocation_problem: Condition | None = None
+    accepted_class: LoadBalancerClass | None = None
     member: MemberState = MemberState()
     over_quota: str = ""
     stale: str = ""

@@ -54,6 +54,10 @@ def agent(
         Target, typer.Option("--target", help="Node: each node's nodePort. Pod: pods directly.")
     ] = Target.NODE,
     region: Annotated[str, typer.Option("--region", help="Region that the member is in.")] = "",
+    identity: Annotated[
+        str,
+        typer.Option("--identity", metavar="NAME", help="Name of this copy in the lease; unique; default: made up."),
+    ] = "",
     metrics: Metrics = "",
     log_level: Level = LogLevel.INFO,
     log_format: Format = LogFormat.AUTO,
@@ -70,6 +74,7 @@ def agent(
         region=region,
         cloud_load_balancer=cloud_load_balancer.value,
         target=target.value,
+        identity=identity,
         status_listen=metrics,
     )
     config.check()

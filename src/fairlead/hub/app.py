@@ -31,6 +31,7 @@ from fairlead.hub.departures import Departures
 from fairlead.hub.engine import Engine
 from fairlead.hub.inventory import Inventory, tcp_key
 from fairlead.hub.members import Members
+from fairlead.hub.metrics import HubCollector
 from fairlead.hub.reconcile import Reconciler
 from fairlead.hub.record import Recorder
 from fairlead.hub.status import StatusWriter
@@ -70,13 +71,17 @@ class RunningProvider(Provider, Protocol):
 
 
 class HubConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How a hub runs. ``identity`` names this replica in the lease; the same after a restart on one machine."""
+    """How a hub runs. ``identity`` names this replica in the lease; the same after a restart on one machine.
+
+    ``reclaim_lease``: a lock keeps everybody else from that name, so a restarted hub leads again at once.
+    """
 
     identity: str
     address_pool: AddressPool | None = None
     loopback_targets: bool = False
     workers: int = 8
     lease_s: float = 15.0
+    reclaim_lease: bool = False
 
 
 class Hub:
@@ -146,12 +151,22 @@ class Hub:
             clock=self._clock,
             leading=lambda: self._lead,
         )
+        self._telemetry.registry.register(
+            HubCollector(
+                inventory=self.inventory,
+                engines=self.engines,
+                members=self.members,
+                book=self.book,
+                leading=lambda: self._lead,
+            )
+        )
         self.elector = LeaderElector(
             cluster,
             namespace=SYSTEM_NAMESPACE,
             name=HUB_LEASE,
             identity=config.identity,
             lease_s=config.lease_s,
+            reclaim=config.reclaim_lease,
             clock=self._clock,
         )
 

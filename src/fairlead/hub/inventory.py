@@ -161,6 +161,7 @@ def _only_words_changed(old: TCPLoadBalancer | None, new: TCPLoadBalancer | None
         and old.metadata.uid == new.metadata.uid
         and old.deleting == new.deleting
         and old.status.allocation == new.status.allocation
+        and old.status.accepted == new.status.accepted
     )
 
 

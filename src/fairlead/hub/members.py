@@ -103,6 +103,7 @@ class Members:
 
 def _time(text: str, fallback: datetime) -> datetime:
     try:
-        return datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
         return fallback
+    return time if time.tzinfo is not None else fallback

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from fairlead.build.tcp import build_tcp
-from fairlead.build.view import Built
+from fairlead.build.view import Built, TCPView
 from fairlead.errors import FairleadError
 from fairlead.hub.departures import Departures
 from fairlead.hub.engine import Engine
@@ -54,16 +54,22 @@ class Reconciler:
             return
         self._departures.came_back(key)
         built = build_tcp(view)
-        if self._leading():
-            try:
-                await self._recorder.record(view, built)
-            except FairleadError:
-                # The hub's API refuses the record; what was recorded before is safe to serve meanwhile.
-                if (before := with_accepted_spec(view)) is not None:
-                    self._wish(key, build_tcp(before))
-                raise
-        self._wish(key, built)
         self._status.publish(key, built)
+        if not self._leading():
+            # Who may not record serves what is on record: the leader's word comes through the cache.
+            self._wish_recorded(key, view)
+            return
+        try:
+            await self._recorder.record(view, built)
+        except FairleadError:
+            # The hub's API refuses the record; what was recorded before is safe to serve meanwhile.
+            self._wish_recorded(key, view)
+            raise
+        self._wish(key, built)
+
+    def _wish_recorded(self, key: LoadBalancerKey, view: TCPView) -> None:
+        if (before := with_accepted_spec(view)) is not None:
+            self._wish(key, build_tcp(before))
 
     def _wish(self, key: LoadBalancerKey, built: Built) -> None:
         if built.desired is None:

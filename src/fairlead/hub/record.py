@@ -1,7 +1,8 @@
 """What must be on record before it is used: the finalizer, the allocation, the accepted spec.
 
 Intent first: when the hub dies after this write and before the provider's answer, the next one finds the same
-address, the same ports and the same last good configuration.
+address, the same ports and the same last good configuration. It is applied by a manager of its own, so that nobody
+who writes conditions from an older view of the object can take it away.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 import msgspec
 
 from fairlead.api.meta import JSONObject
-from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB
-from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer, TCPLoadBalancerStatus
+from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB, MANAGER_RECORD
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, Allocation, TCPLoadBalancer, TCPLoadBalancerStatus
 from fairlead.build.view import Built, TCPView
 from fairlead.kube.cluster import Cluster
 
@@ -29,14 +30,12 @@ class Recorder:
         if FINALIZER_CLEANUP not in (load_balancer.metadata.finalizers or ()):
             await self._add_finalizer(load_balancer)
         status = load_balancer.status
-        accepted = status.accepted if built.serving_last_accepted else load_balancer.spec
-        if status.allocation == view.allocation and status.accepted == accepted:
+        if built.serving_last_accepted or (
+            status.allocation == view.allocation and status.accepted == load_balancer.spec
+        ):
             return
-        await write_status(
-            self._cluster,
-            load_balancer,
-            msgspec.structs.replace(status, allocation=view.allocation, accepted=accepted),
-        )
+        record = TCPLoadBalancerStatus(allocation=view.allocation, accepted=load_balancer.spec)
+        await _apply_status(self._cluster, load_balancer, msgspec.to_builtins(record), MANAGER_RECORD)
 
     async def _add_finalizer(self, load_balancer: TCPLoadBalancer) -> None:
         meta = load_balancer.metadata
@@ -50,15 +49,20 @@ class Recorder:
 
 
 async def write_status(cluster: Cluster, load_balancer: TCPLoadBalancer, status: TCPLoadBalancerStatus) -> None:
-    """Apply the whole status; what it leaves out is gone, since this manager owns all of it."""
+    """Apply the words of the status; what is left out is gone, but never the record, which has its own manager."""
+    words = msgspec.structs.replace(status, allocation=Allocation(), accepted=None)
+    await _apply_status(cluster, load_balancer, msgspec.to_builtins(words), MANAGER_HUB)
+
+
+async def _apply_status(cluster: Cluster, load_balancer: TCPLoadBalancer, status: JSONObject, manager: str) -> None:
     meta = load_balancer.metadata
     await cluster.apply(
         TCP_LOAD_BALANCERS,
         {
             # The uid keeps a status from landing on a successor of the same name.
             "metadata": {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid},
-            "status": msgspec.to_builtins(status),
+            "status": status,
         },
-        manager=MANAGER_HUB,
+        manager=manager,
         subresource="status",
     )

@@ -55,25 +55,29 @@ class Tenants:
     async def _ensure(self, tenant: Tenant) -> str:
         """Apply what is missing or different; returns a sentence when the namespace belongs to somebody else."""
         objects = tenant_objects(tenant)
-        version = short_hash(*(msgspec.json.encode(obj, order="deterministic").decode() for _, obj in objects))
+        version = short_hash(*(_version(obj) for _, obj in objects))
         if self._applied.get(tenant.metadata.name) == version:
             return ""
         try:
             namespace = await self._cluster.get(NAMESPACES, "", tenant.namespace)
         except NotFound:
             namespace = None
-        if namespace is not None and namespace.label(LABEL_TENANT) not in ("", tenant.metadata.name):
+        if namespace is not None and (holder := namespace.label(LABEL_TENANT)) != tenant.metadata.name:
+            if holder:
+                return f"spec.namespace: {tenant.namespace} belongs to Tenant {holder}; choose another one"
             return (
-                f"spec.namespace: {tenant.namespace} belongs to Tenant {namespace.label(LABEL_TENANT)}; "
-                "choose another one"
+                f"spec.namespace: {tenant.namespace} was there before this Tenant, and would be deleted with it; "
+                f"choose another one, or hand it over with: kubectl label namespace {tenant.namespace} "
+                f"{LABEL_TENANT}={tenant.metadata.name}"
             )
         for resource, obj in objects:
-            await self._apply(resource, _stamped(obj, version), version)
+            await self._apply(resource, obj)
         self._applied[tenant.metadata.name] = version
         return ""
 
-    async def _apply(self, resource: Resource, obj: JSONObject, version: str) -> None:
-        """Apply ``obj`` unless this very version is there already."""
+    async def _apply(self, resource: Resource, obj: JSONObject) -> None:
+        """Apply ``obj`` unless this very version is there already; some are shared by all Tenants."""
+        version = _version(obj)
         meta = obj["metadata"]
         try:
             there = await self._cluster.get(resource, meta.get("namespace", ""), meta["name"])
@@ -81,7 +85,7 @@ class Tenants:
                 return
         except NotFound:
             pass
-        await self._cluster.apply(resource, obj, manager=MANAGER_HUB)
+        await self._cluster.apply(resource, _stamped(obj, version), manager=MANAGER_HUB)
 
     async def _tell(self, tenant: Tenant, problem: str) -> None:
         old = tenant.status
@@ -114,6 +118,10 @@ class Tenants:
             )
         if problem:
             raise Terminal(problem, reason="Invalid")
+
+
+def _version(obj: JSONObject) -> str:
+    return short_hash(msgspec.json.encode(obj, order="deterministic").decode())
 
 
 def _stamped(obj: JSONObject, version: str) -> JSONObject:

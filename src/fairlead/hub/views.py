@@ -8,8 +8,9 @@ from fairlead.api.names import ANNOTATION_STALE, DEFAULT_CLASS
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.tenant import Tenant
 from fairlead.build.endpoints import nodes_from_slices
+from fairlead.build.validate import validate_tcp
 from fairlead.build.view import NodeAddresses, TCPView
-from fairlead.hub.allocations import AllocationBook
+from fairlead.hub.allocations import AllocationBook, listeners_of
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.members import Members
 from fairlead.model.contract import Capabilities
@@ -46,11 +47,8 @@ class Views:
         tenant = self._inventory.tenant_of(key.namespace)
         load_balancer_class = self._inventory.classes.get("", load_balancer.spec.class_name or DEFAULT_CLASS)
         over_quota = self._over_quota(load_balancer, tenant)
-        allocation, problem = load_balancer.status.allocation, None
-        capabilities = self._providers.get(load_balancer_class.spec.provider) if load_balancer_class else None
-        if allocate and capabilities is not None and not over_quota:
-            allocation, problem = self._book.allocate(key, load_balancer, capabilities.allocation)
-        return TCPView(
+        accepted = load_balancer.status.accepted
+        view = TCPView(
             key=key,
             load_balancer=load_balancer,
             tenant=tenant,
@@ -58,13 +56,22 @@ class Views:
             providers=self._providers,
             slices=self._inventory.slices_of(key),
             nodes=self._nodes_of(key.namespace),
-            allocation=allocation,
-            allocation_problem=problem,
+            allocation=load_balancer.status.allocation,
+            accepted_class=self._inventory.classes.get("", accepted.class_name or DEFAULT_CLASS) if accepted else None,
             member=self._members.view(tenant, key.namespace),
             over_quota=over_quota,
             stale=self._inventory.problem,
             loopback_targets=self._loopback_targets,
         )
+        if not allocate:
+            # Others give; what they have given is noted, so that it is known on the day that we are to give.
+            self._book.hold(key, view.allocation, listeners_of(load_balancer))
+            return view
+        if load_balancer_class is None or validate_tcp(view, load_balancer.spec) is not None:
+            return view
+        kind = self._providers[load_balancer_class.spec.provider].allocation
+        allocation, problem = self._book.allocate(key, load_balancer, kind)
+        return msgspec.structs.replace(view, allocation=allocation, allocation_problem=problem)
 
     def _nodes_of(self, namespace: str) -> NodeAddresses:
         """Return a member's nodes, computed once for each version of its slices."""
@@ -99,6 +106,11 @@ def with_accepted_spec(view: TCPView) -> TCPView | None:
     accepted = view.load_balancer.status.accepted
     if accepted is None:
         return None
-    load_balancer = msgspec.structs.replace(view.load_balancer, spec=accepted)
-    allocation = view.load_balancer.status.allocation
-    return msgspec.structs.replace(view, load_balancer=load_balancer, allocation=allocation, allocation_problem=None)
+    return msgspec.structs.replace(
+        view,
+        load_balancer=msgspec.structs.replace(view.load_balancer, spec=accepted),
+        load_balancer_class=view.accepted_class,
+        allocation=view.load_balancer.status.allocation,
+        allocation_problem=None,
+        over_quota="",
+    )

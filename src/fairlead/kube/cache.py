@@ -25,7 +25,7 @@ from fairlead.api.meta import KubeObject, Resource
 from fairlead.errors import Expired, FairleadError, Forbidden, Invalid, Retry, Terminal, Unreachable
 from fairlead.kube.cluster import Cluster, selector_params
 from fairlead.kube.failures import Status, error_from_status
-from fairlead.kube.frames import Frame, LineSplitter
+from fairlead.kube.frames import Frame, LineSplitter, LineTooLong
 from fairlead.kube.store import Store
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import backoff_s
@@ -256,7 +256,7 @@ class WatchCache(Generic[T]):
             self.problem = ""
             async for chunk in chunks:
                 self._heard()
-                for line in splitter.feed(chunk):
+                for line in self._lines(splitter, chunk):
                     self._event(line)
 
     async def _first_state(self, chunks: AsyncIterator[bytes], splitter: LineSplitter, first: _State[T]) -> bool:
@@ -270,7 +270,7 @@ class WatchCache(Generic[T]):
             if not chunk:
                 raise Unreachable(f"The stream of {self._what} ended before it had told everything. Retrying.")
             self._heard()
-            lines = iter(splitter.feed(chunk))
+            lines = iter(self._lines(splitter, chunk))
             for line in lines:
                 self._first_event(self._frame(line), first)
                 if first.version:
@@ -290,11 +290,11 @@ class WatchCache(Generic[T]):
     def _first_event(self, frame: Frame, first: _State[T]) -> None:
         """Collect the state; it counts only when the server has said that it is complete."""
         if frame.type == "BOOKMARK":
-            meta = self._untyped.decode(frame.object)
+            meta = self._meta(frame)
             if meta.annotation(_INITIAL_END) == "true":
                 first.version = meta.metadata.resource_version
             return
-        key = self._key_of(frame)
+        key = self._meta(frame).key
         first.objects.pop(key, None)
         first.broken.pop(key, None)
         if frame.type in _PRESENT:
@@ -307,7 +307,7 @@ class WatchCache(Generic[T]):
     def _event(self, line: bytes) -> None:
         frame = self._frame(line)
         if frame.type == "BOOKMARK":
-            self._version = self._untyped.decode(frame.object).metadata.resource_version or self._version
+            self._version = self._meta(frame).metadata.resource_version or self._version
             return
         if frame.type not in _PRESENT and frame.type != "DELETED":
             return  # a type of event that future servers may send
@@ -315,6 +315,8 @@ class WatchCache(Generic[T]):
         if isinstance(obj, str):
             self._undecodable(frame, obj)
             return
+        if not obj.metadata.name:
+            raise _Broken(f"The watch of {self._what} sent an object without a name.")
         self._version = obj.metadata.resource_version
         self.broken.pop(obj.key, None)
         if frame.type == "DELETED":
@@ -368,22 +370,32 @@ class WatchCache(Generic[T]):
         """Return the object, or why it cannot be read."""
         try:
             return self._transformed(self._typed.decode(frame.object))
-        except msgspec.ValidationError as error:
+        except msgspec.DecodeError as error:
             return str(error)
 
     def _transformed(self, obj: Any) -> T:
         return self._transform(obj) if self._transform else cast("T", obj)
 
-    def _key_of(self, frame: Frame) -> Key:
+    def _lines(self, splitter: LineSplitter, chunk: bytes) -> list[bytes]:
         try:
-            return self._untyped.decode(frame.object).key
+            return splitter.feed(chunk)
+        except LineTooLong as error:
+            raise _Broken(f"The watch of {self._what} sends something that is no watch.") from error
+
+    def _meta(self, frame: Frame) -> KubeObject:
+        """Return what can be read of any object."""
+        try:
+            meta = self._untyped.decode(frame.object)
         except msgspec.DecodeError as error:
             raise _Broken(f"The watch of {self._what} sent an object without a name.", detail=str(error)) from error
+        if not meta.metadata.name and frame.type != "BOOKMARK":
+            raise _Broken(f"The watch of {self._what} sent an object without a name.")
+        return meta
 
     def _undecodable(self, frame: Frame, why: str) -> None:
         """Keep the last readable state of this object, unless it is gone; all others go on (promise 7)."""
-        key = self._key_of(frame)
-        self._version = self._untyped.decode(frame.object).metadata.resource_version
+        meta = self._meta(frame)
+        key, self._version = meta.key, meta.metadata.resource_version
         if frame.type == "DELETED":
             self.broken.pop(key, None)
             old = self._store.remove(key)

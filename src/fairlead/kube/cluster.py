@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import msgspec
 
-from fairlead.api.meta import JSONObject, KubeObject, Resource
+from fairlead.api.meta import JSONObject, Resource
 from fairlead.errors import Bug, Expired, NotFound
 from fairlead.kube.config import ClusterConfig
 from fairlead.kube.failures import Call, undecodable
@@ -410,9 +410,3 @@ def selector_params(label_selector: str, field_selector: str) -> dict[str, str]:
 
 def _typed(resource: Resource, obj: JSONObject) -> JSONObject:
     return {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
-
-
-def key_text(obj: KubeObject) -> str:
-    """Return ``namespace/name``, or the name alone."""
-    namespace, name = obj.key
-    return f"{namespace}/{name}" if namespace else name

@@ -34,6 +34,16 @@ async def anonymous(_refused: Access | None) -> Access:
     return _NOBODY
 
 
+def bearer(token: str, *, tls: ssl.SSLContext | None = None) -> SignIn:
+    """Sign in with a token that never changes."""
+    access = Access(headers={"Authorization": f"Bearer {token}"}, ssl=tls)
+
+    async def sign_in(_refused: Access | None) -> Access:
+        return access
+
+    return sign_in
+
+
 @dataclass(frozen=True, kw_only=True)
 class ClusterConfig:
     """One cluster as one user sees it.

@@ -27,6 +27,7 @@ import msgspec
 
 from fairlead.errors import BadConfiguration, Unreachable
 from fairlead.kube.config import Access
+from fairlead.kube.oidc import expiry_of, refresh
 from fairlead.runtime.clock import Clock
 
 _LOOK_S = 60.0
@@ -124,7 +125,7 @@ class _Reader:
         data = self.entry.get(f"{field}-data")
         if data:
             try:
-                return base64.b64decode(str(data), validate=False)
+                return base64.b64decode("".join(str(data).split()), validate=True)
             except (binascii.Error, ValueError) as error:
                 raise self.wrong(f"{field}-data", "is not base64") from error
         return self.file(field) if self.entry.get(field) else None
@@ -247,15 +248,15 @@ class KubeconfigSignIn:
         return Access(headers=headers, ssl=context), expires
 
     async def _oidc_token(self, material: Material) -> tuple[str, datetime | None]:
-        from fairlead.kube.oidc import expiry_of, refresh
-
         # A refreshed token lives here only: the kubeconfig is the user's file.
         config = {**(material.oidc or {}), **self._oidc}
         token = str(config.get("id-token") or "")
         expires = expiry_of(token) if token else None
         refused = self._access is not None and self._access.headers.get("Authorization") == f"Bearer {token}"
         if not token or refused or (expires and self._clock.now() >= expires - _SKEW):
-            self._oidc = await refresh(config, source=material.source)
+            authority = str(config.get("idp-certificate-authority-data") or "")
+            tls = tls_context(authority=base64.b64decode(authority), source=material.source)
+            self._oidc = await refresh(config, tls=tls, source=material.source)
             token = str(self._oidc["id-token"])
             expires = expiry_of(token)
         return token, expires

@@ -3,8 +3,8 @@
 In: a path (or None), a context name, the environment. Out: ``ClusterConfig``, whose ``sign_in`` keeps credentials
 fresh. Never: writes a kubeconfig, runs a plugin before the first request, or guesses around a broken field.
 
-Merging several files, exec plugins and OIDC refresh come from the official ``kubernetes`` package, imported only
-when a kubeconfig is read. What it does badly for a long-running process stays here: see ``credentials.py``.
+Merging several files and running exec plugins come from the official ``kubernetes`` package, imported only when a
+kubeconfig is read. What a process that runs for months needs beyond that is in ``credentials.py``.
 Source: https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/
 """
 

@@ -33,6 +33,8 @@ class LeaderElector:
 
     ``lease_s``: how long others wait for a leader that went silent. ``renew_s``: how long a leader goes on without
     being able to renew; the difference is the margin for clocks of different speed. ``retry_s``: between attempts.
+    ``reclaim``: the caller guarantees (by a lock) that no other living process has this identity, so a lease that
+    carries it is that of our own previous life, and is taken back at once.
     The epoch (``leaseTransitions``) grows with every change of leader, and fences writes: it survives the deletion of
     the lease as long as one candidate has seen it.
     """
@@ -47,6 +49,7 @@ class LeaderElector:
         lease_s: float = 15.0,
         renew_s: float = 10.0,
         retry_s: float = 2.0,
+        reclaim: bool = False,
         clock: Clock | None = None,
     ) -> None:
         if not lease_s > renew_s > retry_s > 0:
@@ -60,6 +63,7 @@ class LeaderElector:
         self._lease_s = lease_s
         self._renew_s = renew_s
         self._retry_s = retry_s
+        self._reclaim = reclaim
         self._clock: Clock = clock or cluster.clock
         self._seen: Lease | None = None
         self._seen_s = 0.0
@@ -139,7 +143,8 @@ class LeaderElector:
     async def _watchdog(self) -> None:
         """Return when leadership is no longer proven, whatever the renewing request is stuck in."""
         while (left_s := self._until_s - self._clock.monotonic()) > 0:
-            await self._clock.sleep(left_s)
+            # Looked at often: after a suspension of the machine a timer still has its old time to go.
+            await self._clock.sleep(min(left_s, 1.0))
         self.problem = self.problem or f"The lease could not be renewed for {self._renew_s:g} s."
 
     async def _keep(self) -> None:
@@ -225,6 +230,8 @@ class LeaderElector:
 
     def _free(self, lease: Lease) -> bool:
         if not lease.spec.holder_identity:
+            return True
+        if self._reclaim and lease.spec.holder_identity == self._identity:
             return True
         # Also when the name in it is ours: it may be a twin with the same name, so it is waited for like any other.
         duration_s = float(lease.spec.lease_duration_seconds or self._lease_s)

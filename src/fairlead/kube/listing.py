@@ -68,7 +68,7 @@ def decode_page(body: bytes, decoder: msgspec.json.Decoder[Any], of: type[KubeOb
     """
     try:
         page = decoder.decode(body)
-    except msgspec.ValidationError:
+    except msgspec.DecodeError:
         return _one_by_one(body, of)
     return DecodedPage(page.items or [], page.metadata.resource_version, page.metadata.next_page, {})
 
@@ -81,7 +81,7 @@ def _one_by_one(body: bytes, of: type[KubeObject]) -> DecodedPage:
     for raw in page.items or ():
         try:
             items.append(decoder.decode(raw))
-        except msgspec.ValidationError as error:
+        except msgspec.DecodeError as error:
             # Metadata that cannot be read either would leave no name to keep apart: then the list is no list.
             broken[_META.decode(raw).key] = str(error)
     return DecodedPage(items, page.metadata.resource_version, page.metadata.next_page, broken)

@@ -1,46 +1,39 @@
 """How an OIDC id-token is renewed (kubeconfig ``auth-provider: oidc``).
 
 In: the provider's config from the kubeconfig. Out: a fresh id-token and refresh-token.
-Never: talks to the identity provider without checking its certificate.
-
-The token request is the official library's; its TLS is not used, because without idp-certificate-authority-data it
-turns verification off, and with it it fails (kubernetes 37, ``aio/config/openid.py``).
-Source: https://kubernetes.io/docs/reference/access-authn-authz/authentication/#openid-connect-tokens
+Never: talks to the identity provider without checking its certificate, which is why this is not left to the library:
+without idp-certificate-authority-data it turns the check off (kubernetes 37, ``aio/config/openid.py``).
+Source: https://openid.net/specs/openid-connect-core-1_0.html#RefreshTokens
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import ssl
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import aiohttp
 import msgspec
-from kubernetes.aio.config import ConfigException
-from kubernetes.aio.config.openid import OpenIDRequestor
 
 from fairlead.errors import BadConfiguration, Unreachable
-from fairlead.kube.credentials import tls_context
+
+_ANSWER_S = 30.0
 
 
 class _Claims(msgspec.Struct):
     exp: float | None = None
 
 
+class _Discovery(msgspec.Struct):
+    token_endpoint: str
+
+
 class _Tokens(msgspec.Struct):
     id_token: str
     refresh_token: str = ""
-
-
-class _Requestor(OpenIDRequestor):
-    """The library's requestor, over TLS that is checked."""
-
-    authority: bytes | None = None
-
-    def _get_connector(self) -> aiohttp.TCPConnector:
-        return aiohttp.TCPConnector(ssl=tls_context(authority=self.authority, source="the identity provider"))
 
 
 def expiry_of(token: str) -> datetime | None:
@@ -55,7 +48,7 @@ def expiry_of(token: str) -> datetime | None:
         return None
 
 
-async def refresh(config: Mapping[str, Any], *, source: str) -> dict[str, str]:
+async def refresh(config: Mapping[str, Any], *, tls: ssl.SSLContext, source: str) -> dict[str, str]:
     """Return a fresh ``id-token`` and ``refresh-token``.
 
     Raises:
@@ -68,15 +61,28 @@ async def refresh(config: Mapping[str, Any], *, source: str) -> dict[str, str]:
                 f"{source[:1].upper()}{source[1:]}: auth-provider.config.{field} is missing and the id-token has"
                 " expired. Sign in again."
             )
-    requestor = _Requestor(config["client-id"], config.get("client-secret") or "", config["idp-issuer-url"])
-    if config.get("idp-certificate-authority-data"):
-        requestor.authority = base64.b64decode(str(config["idp-certificate-authority-data"]))
+    issuer = str(config["idp-issuer-url"]).rstrip("/")
     try:
-        tokens = msgspec.convert(await requestor.refresh_token(config["refresh-token"]), _Tokens)
-    except (ConfigException, aiohttp.ClientError, OSError, TimeoutError, msgspec.ValidationError, KeyError) as error:
+        tokens = await _ask(issuer, config, tls)
+    except (aiohttp.ClientError, OSError, TimeoutError, msgspec.DecodeError) as error:
         raise Unreachable(
-            f"{source[:1].upper()}{source[1:]}: the identity provider {config['idp-issuer-url']} did not renew the"
-            " id-token. If this goes on, sign in again.",
-            detail=f"{type(error).__name__}",
+            f"{source[:1].upper()}{source[1:]}: the identity provider {issuer} did not renew the id-token."
+            " If this goes on, sign in again.",
+            detail=f"{type(error).__name__}: {error}",
         ) from error
     return {"id-token": tokens.id_token, "refresh-token": tokens.refresh_token or str(config["refresh-token"])}
+
+
+async def _ask(issuer: str, config: Mapping[str, Any], tls: ssl.SSLContext) -> _Tokens:
+    basic = f"{config['client-id']}:{config.get('client-secret') or ''}".encode()
+    form = {"grant_type": "refresh_token", "refresh_token": str(config["refresh-token"])}
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(ssl=tls),
+        raise_for_status=True,
+        timeout=aiohttp.ClientTimeout(total=_ANSWER_S),
+    ) as session:
+        async with session.get(f"{issuer}/.well-known/openid-configuration") as answer:
+            endpoint = msgspec.json.decode(await answer.read(), type=_Discovery).token_endpoint
+        headers = {"Authorization": f"Basic {base64.b64encode(basic).decode()}"}
+        async with session.post(endpoint, data=form, headers=headers) as answer:
+            return msgspec.json.decode(await answer.read(), type=_Tokens)

@@ -175,7 +175,7 @@ class Transport:
         if answer.status == 401:
             fresh = await self._sign_in(call, access)
             if fresh is not access:
-                answer.close()
+                _abandon(answer)
                 await self._limiter.acquire()
                 answer = await self._open(call, request, fresh, idle_s)
         try:
@@ -187,8 +187,7 @@ class Transport:
                 raise error_from_answer(call, answer.status, body, retry_after=answer.headers.get("Retry-After"))
             yield self._chunks(call, answer)
         finally:
-            # Not release(): that would wait for the rest of an endless body.
-            answer.close()
+            _abandon(answer)
 
     async def _open(self, call: Call, request: Request, access: Access, idle_s: float) -> aiohttp.ClientResponse:
         session = self._stream_session()
@@ -264,3 +263,11 @@ class Transport:
     def _refuse_if_closed(self) -> None:
         if self._closed:
             raise Unreachable(f"The connection to cluster {self.name} has been closed.")
+
+
+def _abandon(answer: aiohttp.ClientResponse) -> None:
+    """Drop a stream at once: its body has no end to wait for, and a TLS goodbye may wait for a dead peer."""
+    connection = answer.connection
+    if connection and connection.transport:
+        connection.transport.abort()
+    answer.close()

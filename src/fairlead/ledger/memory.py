@@ -8,13 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairlead.model.change import Outcome, TargetChange
+from fairlead.model.desired import LoadBalancerSpec
 
 
 class MemoryLedger:
     """Remembers nothing beyond the tracker."""
 
-    async def record(self, changes: Sequence[TargetChange]) -> None:
+    async def record(self, _spec: LoadBalancerSpec, changes: Sequence[TargetChange]) -> Sequence[TargetChange]:
         """Store nothing."""
+        return changes
 
-    async def settle(self, changes: Sequence[TargetChange], outcomes: Sequence[Outcome]) -> None:
+    async def settle(
+        self, _spec: LoadBalancerSpec, changes: Sequence[TargetChange], outcomes: Sequence[Outcome]
+    ) -> None:
         """Store nothing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
@@ -26,6 +27,10 @@ class Reason(StrEnum):
 
     NEW = "New"
     CHANGED = "Changed"
+    #: Only who wants it changed: the ledger notes that, and the provider is not called.
+    OWNERS_CHANGED = "OwnersChanged"
+    #: It was being deregistered when it was wanted again, or somebody deleted its record: first it goes.
+    DEREGISTERING = "Deregistering"
     #: It was reported terminating or not ready before it went: positive knowledge.
     TERMINATING = "Terminating"
     #: It is no longer listed, and nobody ever said that it was going.
@@ -34,6 +39,21 @@ class Reason(StrEnum):
     DRAINED = "Drained"
     LISTENER_REMOVED = "ListenerRemoved"
     OWNER_DELETED = "OwnerDeleted"
+
+
+class BackendFacts(msgspec.Struct, frozen=True):
+    """What a ledger keeps of one backend for a provider that keeps nothing itself (a webhook driver).
+
+    ``record_id`` is the same for all calls about one record, across restarts. ``generated_address`` and
+    ``injected_info`` are what an earlier ``Outcome`` said. ``origin`` is what an address is generated from, in the
+    words of the driver protocol (``podBackend`` or ``serviceBackend``); empty when the address is given.
+    """
+
+    record_id: str = ""
+    generated_address: str = ""
+    injected_info: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
+    parameters: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
+    origin: Mapping[str, object] = msgspec.field(default_factory=dict[str, object])
 
 
 class TargetChange(msgspec.Struct, frozen=True, gc=False):
@@ -45,6 +65,7 @@ class TargetChange(msgspec.Struct, frozen=True, gc=False):
     action: Action
     reason: Reason
     generation: int = 0
+    facts: BackendFacts | None = None
 
     @property
     def key(self) -> TargetKey:
@@ -74,16 +95,24 @@ class OutcomeStatus(StrEnum):
     """What a provider says of one change."""
 
     DONE = "Done"
+    #: Under way and no failure: ask again after ``retry_after_s``, without a longer wait each time.
+    RUNNING = "Running"
     RETRY = "Retry"
     REJECTED = "Rejected"
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
-    """What came of one change; ``retry_after_s`` is a wish of the provider's, in seconds."""
+    """What came of one change; ``retry_after_s`` is a wish of the provider's, in seconds.
+
+    ``generated_address`` and ``injected_info`` (None: keep what there was) are to be stored by the ledger whatever the
+    status, and come back in the ``BackendFacts`` of later changes.
+    """
 
     status: OutcomeStatus
     message: str = ""
     retry_after_s: float = 0.0
+    generated_address: str = ""
+    injected_info: Mapping[str, str] | None = None
 
 
 DONE = Outcome(OutcomeStatus.DONE)

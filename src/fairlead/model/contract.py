@@ -6,9 +6,9 @@ effects, not return codes. A provider never decides what should be there, and ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -79,6 +79,59 @@ class Provider(Protocol):
         ...
 
 
+@runtime_checkable
+class Recalls(Protocol):
+    """A provider that must be told, after a restart, what an earlier process had ensured."""
+
+    def recall(self, spec: LoadBalancerSpec, info: Mapping[str, str]) -> None:
+        """Take back a load balancer and the ``Ensured.info`` that was stored for it; calls nobody."""
+        ...
+
+
+@runtime_checkable
+class Runs(Protocol):
+    """A provider with a life of its own: connections, or a watch on the load balancer."""
+
+    async def start(self) -> None:
+        """Begin to watch; called once, before everything else."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections and tasks; what is registered stays."""
+        ...
+
+
+@runtime_checkable
+class Validates(Protocol):
+    """A provider with its own opinion on a user's object before anything is made of it."""
+
+    async def validate(self, spec: LoadBalancerSpec, *, old: LoadBalancerSpec | None = None) -> None:
+        """Raise ``Terminal`` with the provider's own words when it refuses."""
+        ...
+
+    async def validate_backends(
+        self,
+        spec: LoadBalancerSpec,
+        *,
+        backend_type: str,
+        parameters: Mapping[str, str],
+        old_parameters: Mapping[str, str] | None = None,
+    ) -> None:
+        """Raise ``Terminal`` when it refuses backends (Pod, Service or Static) with these parameters."""
+        ...
+
+
+@runtime_checkable
+class JudgesPods(Protocol):
+    """A provider that may be asked which pods that are not ready keep their place."""
+
+    async def judge_pods(
+        self, parameters: Mapping[str, str], pods: Sequence[Mapping[str, object]]
+    ) -> frozenset[tuple[str, str]]:
+        """Return (namespace, name) of those to keep; an error is the caller's ``failurePolicy``."""
+        ...
+
+
 class Ledger(Protocol):
     """The durable memory of what was, or may have been, done at a provider.
 
@@ -86,10 +139,12 @@ class Ledger(Protocol):
     came of it. A crash between any two of these loses nothing.
     """
 
-    async def record(self, changes: Sequence[TargetChange]) -> None:
-        """Store that these changes are about to be made."""
+    async def record(self, spec: LoadBalancerSpec, changes: Sequence[TargetChange]) -> Sequence[TargetChange]:
+        """Store that these changes are about to be made; the answer is the same with what is known of each added."""
         ...
 
-    async def settle(self, changes: Sequence[TargetChange], outcomes: Sequence[Outcome]) -> None:
+    async def settle(
+        self, spec: LoadBalancerSpec, changes: Sequence[TargetChange], outcomes: Sequence[Outcome]
+    ) -> None:
         """Store what came of them, item by item."""
         ...

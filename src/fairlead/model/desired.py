@@ -35,6 +35,12 @@ class Target(msgspec.Struct, frozen=True, gc=False):
     key: TargetKey
     weight: int = 1
     draining: bool = False
+    #: Who wants it, ordered: it goes with the last of them. Empty where a load balancer has one owner only.
+    owners: tuple[str, ...] = ()
+    #: What the provider is told with it, ordered by key.
+    parameters: tuple[tuple[str, str], ...] = ()
+    #: The object behind it as kind/namespace/name/uid; a successor with the same address is another backend.
+    source: str = ""
 
 
 class Listener(msgspec.Struct, frozen=True, gc=False):
@@ -105,7 +111,10 @@ class LoadBalancerSpec(msgspec.Struct, frozen=True):
     affinity: Affinity = Affinity.NONE
     proxy_protocol: ProxyProtocol = ProxyProtocol.NONE
     health_check: HealthCheck | None = HealthCheck()
+    #: Connection and identity; fixed for the life of the load balancer.
     parameters: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
+    #: What may be changed while it lives.
+    attributes: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     owner: Owner = Owner()
     #: Reaches the proxies' own frontend only, never the targets (externalTrafficPolicy of a generated Service).
     local_traffic_only: bool = False

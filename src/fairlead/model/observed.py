@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
+
+from fairlead.model.keys import ListenerKey, TargetKey
 
 
 class Ensured(msgspec.Struct, frozen=True, gc=False):
-    """The answer to ``ensure``: addresses (IP or host names, ordered) when there are any yet."""
+    """The answer to ``ensure``: addresses (IP or host names, ordered) when there are any yet.
+
+    ``info`` is the provider's own identity of the load balancer; what is not None is to be stored, and given back to
+    ``recall`` by the next process.
+    """
 
     addresses: tuple[str, ...] = ()
     message: str = ""
+    info: Mapping[str, str] | None = None
+
+
+class ObservedTarget(msgspec.Struct, frozen=True, gc=False):
+    """One target of ours as it was read back; ``healthy`` None means that nobody checks."""
+
+    listener: ListenerKey
+    key: TargetKey
+    weight: int = 1
+    draining: bool = False
+    healthy: bool | None = None
 
 
 class Observed(msgspec.Struct, frozen=True, gc=False):
@@ -25,3 +44,9 @@ class Observed(msgspec.Struct, frozen=True, gc=False):
     acknowledged: int = 0
     rejected: str = ""
     message: str = ""
+    #: Ours only, ordered by (listener, key); None when this provider cannot list them.
+    targets: tuple[ObservedTarget, ...] | None = None
+    #: Names of members that are not ours, ordered; reported, never touched.
+    foreign: tuple[str, ...] = ()
+    #: Another value than before: the provider restarted and may have lost our targets; register them again.
+    epoch: str = ""

@@ -29,7 +29,6 @@ from fairlead.runtime.supervisor import Supervisor
 from fairlead.runtime.telemetry import StatusServer, Telemetry
 from fairlead.standalone.hub_rights import check_hub
 from fairlead.standalone.identity import kept_identity, new_identity
-from fairlead.standalone.kept_envoy import KeptEnvoy
 from fairlead.standalone.proxy_report import ProxyReporter, ProxyRow
 
 log = structlog.get_logger(__name__)
@@ -109,12 +108,12 @@ async def _run(
     clock = SystemClock()
     hub = Hub(
         cluster=cluster,
-        providers={DEFAULT_CLASS: KeptEnvoy(provider)},
+        providers={DEFAULT_CLASS: provider},
         config=HubConfig(
             identity=identity,
             address_pool=settings.pool(),
             loopback_targets=is_loopback(cluster.server),
-            install_crds=False,
+            reclaim_lease=fleet is not None,
         ),
         clock=clock,
         telemetry=Telemetry(registry),
@@ -122,8 +121,7 @@ async def _run(
     reporter = ProxyReporter(cluster=cluster, identity=identity, proxies=lambda: _rows(provider), clock=clock)
     if settings.metrics is not None:
         pages = StatusServer(*settings.metrics, registry, hub.not_ready)
-        await pages.start()  # a port in use is told now, before anything is touched
-        supervisor.spawn("pages", pages.run_started)
+        supervisor.spawn("pages", pages.run)
     supervisor.spawn("hub", hub.run)
     supervisor.spawn("proxy report", lambda: _report(hub, reporter))
     supervisor.spawn("ready", lambda: _tell_ready(hub, ready))
@@ -133,7 +131,7 @@ async def _run(
             log.info("ending the local envoy")
             await fleet.stop()
     finally:
-        await provider.close()
+        await provider.close()  # when the hub was never reached; else it has been
 
 
 def _provider(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import (
     CONFIG_MAPS,
     DEPLOYMENTS,
@@ -18,13 +17,13 @@ from fairlead.api.kubernetes import (
 )
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import Resource
-from fairlead.api.names import MANAGER_HUB, SYSTEM_NAMESPACE
+from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
 from fairlead.build.tenant import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
 from fairlead.errors import Forbidden
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.preflight import AccessNeed, check_access, install_crds
+from fairlead.kube.preflight import AccessNeed, check_access
 
 _READ = ("get", "list", "watch")
 _APPLY = ("get", "create", "patch")
@@ -51,14 +50,13 @@ def hub_needs(*, deployment: bool) -> list[AccessNeed]:
 
 
 async def check_hub(cluster: Cluster, *, deployment: bool) -> None:
-    """Install the kinds and ask for every right.
+    """Ask for every right; the kinds themselves the hub installs, or finds there, when it starts.
 
     Raises:
         Forbidden: the sentence lists all that is missing, one line each.
         FairleadError: the server cannot be asked.
     """
-    problems = await install_crds(cluster, all_crds(), MANAGER_HUB)
-    problems += await check_access(cluster, hub_needs(deployment=deployment))
+    problems = await check_access(cluster, hub_needs(deployment=deployment))
     if problems:
         lines = "".join(f"\n  - {problem}" for problem in problems)
         raise Forbidden(f"The hub cannot work at {cluster.server}:{lines}")

@@ -160,5 +160,5 @@ def _unsure(side: Side, listener: ListenerKey) -> set[object]:
     return {
         key
         for key, registered in side.done.get(listener, {}).items()
-        if registered.unsure and not registered.unheard and not registered.target.draining
+        if registered.unsure and not registered.target.draining
     }

@@ -126,6 +126,8 @@ class Tracker:
             done_spec=spec,
             done={listener: dict(targets) for listener, targets in done.items()},
             generation=self._generation,
+            # The frontend may have been changed after the last record of it.
+            ensure_again=True,
         )
         self._dirty[spec.key] = None
 

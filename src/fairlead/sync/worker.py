@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import structlog
 
-from fairlead.errors import FairleadError, Retry
+from fairlead.errors import Bug, FairleadError, Retry
 from fairlead.model.change import (
     DONE,
     Action,
@@ -25,6 +25,7 @@ from fairlead.model.change import (
     TargetChange,
 )
 from fairlead.model.contract import Ledger, Provider
+from fairlead.model.desired import LoadBalancerSpec
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.loop import BUG_RETRY_S
@@ -32,7 +33,7 @@ from fairlead.runtime.queue import backoff_s
 from fairlead.sync.guard import guard_plan
 from fairlead.sync.order import order_changes
 from fairlead.sync.plan import Plan, plan_load_balancer
-from fairlead.sync.tracker import Tracker
+from fairlead.sync.tracker import Side, Tracker
 
 log = structlog.get_logger(__name__)
 
@@ -166,7 +167,7 @@ class Worker:
         try:
             plan = guard_plan(plan_load_balancer(key, side, now_s=now_s), side, now_s=now_s)
             self._wake(key, plan.wake_at_s)
-            rejected = await self._execute(plan, done)
+            rejected = await self._execute(plan, side, done)
             if rejected is not None:
                 failure, failure_reason = rejected.message, rejected.status.value
                 self._retry(key, rejected.retry_after_s)
@@ -175,23 +176,30 @@ class Worker:
         except FairleadError as error:
             failure, failure_reason = error.sentence, error.reason
             self._retry(key, error.after_s or 0.0 if isinstance(error, Retry) else 0.0)
-        except Exception as error:  # noqa: BLE001 - promise 7: a bug in one load balancer must not stop the others
+        except Exception as error:
+            # Promise 7: a bug in one load balancer must not stop the others.
             failure, failure_reason = "an internal error of the hub; its log says more", "InternalError"
             log.exception("bug", load_balancer=str(key), error=str(error))
             self._retry(key, BUG_RETRY_S)
+        if side.desired is not None and any(change.action is Action.DRAIN for change in done):
+            # The plan was made before these began to leave, so it does not know when they will have left.
+            self._wake(key, self._clock.monotonic() + side.desired.drain_s)
         report = Report(key, tuple(done), plan.held, plan.frontend, failure, failure_reason)
         log.debug("load balancer synced", load_balancer=str(key), did=report.sentence)
         self._report(report)
 
-    async def _execute(self, plan: Plan, done: list[TargetChange]) -> Outcome | None:
+    async def _execute(self, plan: Plan, side: Side, done: list[TargetChange]) -> Outcome | None:
         """Do the rows of ``plan`` in order; returns the first outcome that was not a success, if any."""
         frontend = plan.frontend
         if frontend is not None and frontend.action is Action.ENSURE and frontend.spec is not None:
             self._tracker.begin_frontend(frontend)
             await self._provider.ensure(frontend.spec)
             self._tracker.fold_frontend(frontend, DONE)
+        spec = side.done_spec or (side.desired.spec if side.desired is not None else None)
+        if spec is None and plan.changes:
+            raise Bug(f"{plan.load_balancer} has targets on record, and nothing that says where")
         for phase in order_changes(plan.changes):
-            failed = await self._apply(phase, done)
+            failed = await self._apply(spec, phase, done) if spec is not None else None
             if failed is not None:
                 return failed
         if frontend is not None and frontend.action is Action.DELETE:
@@ -200,16 +208,17 @@ class Worker:
             self._tracker.fold_frontend(frontend, DONE)
         return None
 
-    async def _apply(self, changes: Sequence[TargetChange], done: list[TargetChange]) -> Outcome | None:
+    async def _apply(
+        self, spec: LoadBalancerSpec, changes: Sequence[TargetChange], done: list[TargetChange]
+    ) -> Outcome | None:
         """Apply one phase in batches of the provider's size: record, call, settle, fold."""
         size = self._provider.capabilities.max_batch or len(changes)
         failed: Outcome | None = None
         for start in range(0, len(changes), max(1, size)):
-            batch = changes[start : start + size]
-            await self._ledger.record(batch)
+            batch = await self._ledger.record(spec, changes[start : start + size])
             self._tracker.begin_targets(batch)
             outcomes = await self._provider.apply(batch)
-            await self._ledger.settle(batch, outcomes)
+            await self._ledger.settle(spec, batch, outcomes)
             self._tracker.fold_targets(batch, outcomes, now_s=self._clock.monotonic())
             for change, outcome in zip(batch, outcomes, strict=True):
                 if outcome.status is OutcomeStatus.DONE:

@@ -129,9 +129,9 @@ class ScriptedApi:
         return [s for s in self.seen if s.method == method and (watch is None or s.is_watch == watch)]
 
     async def until(self, done: Callable[[], bool], limit_s: float = 5.0) -> None:
-        """Wait until ``done()``, looking whenever the server has seen something, and every few milliseconds."""
+        """Wait until ``done()``: what is waited for comes over a socket, so there is nothing else to wait on."""
         async with asyncio.timeout(limit_s):
-            while not done():
+            while not done():  # noqa: ASYNC110
                 await asyncio.sleep(0.002)
 
     # --- the server -------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ class ScriptedApi:
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=64 * 2**20)
         app.router.add_route("*", "/{tail:.*}", self._handle)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.05)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.05, handler_cancellation=True)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self._port)
         await site.start()
@@ -207,6 +207,8 @@ class ScriptedApi:
             if wanted and wanted != old["metadata"]["resourceVersion"]:
                 return status(409, "Conflict", "the object has been modified", name=name)
             return web.json_response(self.put(plural, obj))
+        if seen.method == "PATCH" and "json-patch" in seen.headers["Content-Type"]:
+            return web.json_response(old)
         if seen.method == "PATCH":
             return web.json_response(self.put(plural, {**old, **seen.json, "metadata": dict(old["metadata"])}))
         uid = (json.loads(seen.body or b"{}").get("preconditions") or {}).get("uid")

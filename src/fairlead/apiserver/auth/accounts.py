@@ -1,7 +1,7 @@
 """Which token belongs to which service account? Issues tokens and finds the account behind one.
 
-In: tokens and stored ServiceAccounts and Secrets. Out: users. The account's UID is checked at every use, so that a token
-dies with its account, and a Secret's token with its Secret.
+In: tokens and stored ServiceAccounts and Secrets. Out: users. The account's UID is checked at every use, so that a
+token dies with its account, and a Secret's token with its Secret.
 """
 
 from __future__ import annotations

@@ -8,8 +8,29 @@ from fairlead.apiserver.objects import Obj
 
 _READ = ["get", "list", "watch"]
 _WRITE = ["create", "delete", "deletecollection", "patch", "update"]
-_WORKLOADS = ["configmaps", "endpoints", "events", "pods", "pods/status", "serviceaccounts", "services", "services/status"]
-_PATHS = ["/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", "/version", "/version/", "/healthz", "/livez", "/readyz"]
+_WORKLOADS = [
+    "configmaps",
+    "endpoints",
+    "events",
+    "pods",
+    "pods/status",
+    "serviceaccounts",
+    "services",
+    "services/status",
+]
+_PATHS = [
+    "/api",
+    "/api/*",
+    "/apis",
+    "/apis/*",
+    "/openapi",
+    "/openapi/*",
+    "/version",
+    "/version/",
+    "/healthz",
+    "/livez",
+    "/readyz",
+]
 
 
 def _role(name: str, *rules: Obj) -> Obj:

@@ -1,7 +1,8 @@
 """May this identity write this role or binding? Nobody can give away what they do not hold.
 
-In: a role or binding about to be stored, and its writer. Raises 403. Exempt are ``system:masters`` and who holds the verbs
-``escalate`` (roles) or ``bind`` (bindings). Source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/
+In: a role or binding about to be stored, and its writer. Raises 403. Exempt are ``system:masters`` and who holds
+the verbs ``escalate`` (roles) or ``bind`` (bindings). Source: https://kubernetes.io/docs/reference/access-authn-
+authz/rbac/
 """
 
 from __future__ import annotations
@@ -40,5 +41,6 @@ def check_escalation(authorizer: Authorizer, user: User, kind: Kind, obj: Obj, o
         return
     if lacking := authorizer.covers(user, rules, namespace):
         listed = "\n".join(encode(rule.to_obj()).decode() for rule in lacking)
-        why = f"user {user.name!r} (groups={list(user.groups)}) is attempting to grant RBAC permissions not currently held:\n"
+        why = f'user "{user.name}" (groups={encode(user.groups).decode()}) is attempting to grant RBAC permissions '
+        why += "not currently held:\n"
         raise forbidden(kind.plural, kind.group, name, why + listed)

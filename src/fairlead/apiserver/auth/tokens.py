@@ -1,7 +1,7 @@
-"""How is a service account token made and checked? A JWT with HMAC-SHA256 and a key that never leaves the data directory.
+"""How is a service account token made and checked? A JWT with HMAC-SHA256.
 
-In: claims. Out: a compact JWT, and back. Only this algorithm is accepted, whatever a token's header says. Tokens are never
-logged and never stand in an error.
+The key never leaves the data directory. In: claims. Out: a compact JWT, and back. Only this algorithm is accepted,
+whatever a token's header says. Tokens are never logged and never stand in an error.
 """
 
 from __future__ import annotations

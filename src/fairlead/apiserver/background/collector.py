@@ -1,7 +1,8 @@
 """What must go because something else is gone? Owner references, terminating namespaces, deleted CRDs.
 
 Level-triggered: a change only says what to look at again; what happens depends on what is in the store then. At start
-everything is looked at once, so nothing is missed while the server was down. Works in small steps, so that requests never wait long.
+everything is looked at once, so nothing is missed while the server was down. Works in small steps, so that requests
+never wait long.
 """
 
 from __future__ import annotations
@@ -63,9 +64,9 @@ class Collector:
         for uid in gone.owners:
             if (found := self._owners.find(uid)) is not None and found[1].deleting:
                 self._note((found[0], found[1].key))
-        if gone.namespace and (space := self._store.bucket("namespaces").get("", gone.namespace)) is not None:
-            if space.deleting:
-                self._note(("namespaces", space.key))
+        space = self._store.bucket("namespaces").get("", gone.namespace) if gone.namespace else None
+        if space is not None and space.deleting:
+            self._note(("namespaces", space.key))
         crd = self._store.bucket(CRDS).get("", bucket)
         if crd is not None and crd.deleting:
             self._note((CRDS, crd.key))
@@ -129,9 +130,8 @@ class Collector:
         elif len(left) < len(references):
             meta(obj)["ownerReferences"] = left
             self._store.put(kind.bucket, obj)
-        elif any(self._foreground(ref) for ref in left) and all(self._foreground(ref) for ref in left):
-            if not entry.deleting:
-                self._deletion.delete(kind, entry, self._context, DeleteOptions(propagation="Foreground"))
+        elif not entry.deleting and all(self._foreground(ref) for ref in left):
+            self._deletion.delete(kind, entry, self._context, DeleteOptions(propagation="Foreground"))
 
     def _exists(self, reference: Obj, entry: Entry) -> bool:
         if self._catalog.by_kind(str(reference.get("apiVersion")), str(reference.get("kind"))) is None:

@@ -1,7 +1,8 @@
 """What does a protobuf body say? Some kubectl commands send nothing else.
 
-In: the Kubernetes envelope (``k8s\\0`` and a ``runtime.Unknown``). Out: the object as JSON would have it. The field numbers
-stand beside the schemas (``x-protobuf``), so one small reader knows every built-in kind. Answers are always JSON.
+In: the Kubernetes envelope (four bytes of prefix and a ``runtime.Unknown``). Out: the object as JSON would have it.
+The field numbers stand beside the schemas (``x-protobuf``), so one small reader knows every built-in kind. Answers
+are always JSON.
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding
 """
 
@@ -19,6 +20,8 @@ from fairlead.apiserver.objects import Obj, decode
 MAGIC = b"k8s\x00"
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 _REF = "#/definitions/"
+# Go writes empty texts always, and these numbers also when they are not set.
+_ABSENT = dict.fromkeys(("nodePort", "healthCheckNodePort", "generation", "hostPort"), (None, 0))
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
@@ -114,11 +117,8 @@ class ProtobufReader:
             elif isinstance(schema.get("additionalProperties"), dict):
                 key, item = self._pair(cast("bytes", value), cast("Obj", schema["additionalProperties"]))
                 found.setdefault(entry, {})[key] = item
-            elif (read := self._value(value, schema)) is not None:
+            elif (read := self._value(value, schema)) not in _ABSENT.get(entry, (None, "")):
                 found[entry] = read
-        for key in ("creationTimestamp",):
-            if found.get(key) is None:
-                found.pop(key, None)
 
     def _pair(self, data: bytes, schema: Obj) -> tuple[str, Any]:
         key, item = "", self._value(b"", schema)

@@ -1,7 +1,7 @@
 """In which form does the client want objects? Plain, as a table, or metadata only.
 
-In: the Accept header, objects of a kind. Out: the JSON of one object, of a list and of a watch line. The plain form of a
-stored object is its stored bytes: nothing is decoded.
+In: the Accept header, objects of a kind. Out: the JSON of one object, of a list and of a watch line. The plain form
+of a stored object is its stored bytes: nothing is decoded.
 """
 
 from __future__ import annotations
@@ -116,7 +116,6 @@ class TableShape(Shape):
         self.changes = True
         self._include = include or "Metadata"
         self._now = now
-        self._headed = False
 
     def one(self, entry: Entry) -> bytes:
         """Return a table of one row."""
@@ -132,7 +131,7 @@ class TableShape(Shape):
 
     def _table(self, entries: list[Entry], listmeta: Obj) -> Obj:
         now = self._now()
-        columns = [] if self._headed else [_definition(column) for column in self.kind.columns]
+        columns = [_definition(column) for column in self.kind.columns]
         head: Obj = {"kind": "Table", "apiVersion": _MEMBER, "metadata": listmeta, "columnDefinitions": columns}
         return head | {"rows": [self._row(entry, now) for entry in entries]}
 

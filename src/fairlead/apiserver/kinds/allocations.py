@@ -1,7 +1,7 @@
 """Which cluster IPs and node ports are taken? Derived from the stored Services, never stored itself.
 
-In: every change of a Service (the store calls ``observe``). Out: free addresses and ports. A port that was just freed is
-given out last, so that a late client of the old owner does not meet the new one.
+In: every change of a Service (the store calls ``observe``). Out: free addresses and ports. A port that was just
+freed is given out last, so that a late client of the old owner does not meet the new one.
 """
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ class Allocations:
     def check_port(self, port: int, protocol: str, owner: Key, field: str) -> Cause | None:
         """Return why ``owner`` may not have ``port``."""
         if port not in NODE_PORTS:
-            message = f"provided port is not in the valid range. The range of valid ports is {NODE_PORTS[0]}-{NODE_PORTS[-1]}"
+            message = (
+                f"provided port is not in the valid range. The range of valid ports is {NODE_PORTS[0]}-{NODE_PORTS[-1]}"
+            )
             return wrong(field, port, message)
         if self._ports.get(port, {}).get(protocol, owner) != owner:
             return wrong(field, port, "provided port is already allocated")

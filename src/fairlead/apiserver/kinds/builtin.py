@@ -29,11 +29,15 @@ from fairlead.apiserver.schema.rules import Rules
 
 RBAC = "rbac.authorization.k8s.io"
 _API = "io.k8s.api."
-_EVENT_FIELDS = "involvedObject.kind involvedObject.namespace involvedObject.name involvedObject.uid "
-_EVENT_FIELDS += "involvedObject.apiVersion involvedObject.resourceVersion involvedObject.fieldPath reason type source "
-_EVENT_FIELDS += "reportingComponent"
-_POD_FIELDS = "spec.nodeName spec.restartPolicy spec.schedulerName spec.serviceAccountName spec.hostNetwork "
-_POD_FIELDS += "status.phase status.podIP status.nominatedNodeName"
+_EVENT_FIELDS = (
+    "involvedObject.kind involvedObject.namespace involvedObject.name involvedObject.uid "
+    "involvedObject.apiVersion involvedObject.resourceVersion involvedObject.fieldPath reason type source "
+    "reportingComponent"
+)
+_POD_FIELDS = (
+    "spec.nodeName spec.restartPolicy spec.schedulerName spec.serviceAccountName spec.hostNetwork "
+    "status.phase status.podIP status.nominatedNodeName"
+)
 
 
 class Builtins:
@@ -106,7 +110,14 @@ class Builtins:
             self._kind("", "endpoints", "Endpoints", short="ep"),
             self._kind("", "events", "Event", EventBehaviour(), short="ev", fields=_EVENT_FIELDS),
             self._kind(
-                "", "namespaces", "Namespace", NamespaceBehaviour(), short="ns", namespaced=False, status=True, fields=phase
+                "",
+                "namespaces",
+                "Namespace",
+                NamespaceBehaviour(),
+                short="ns",
+                namespaced=False,
+                status=True,
+                fields=phase,
             ),
             self._kind(
                 "",
@@ -118,7 +129,9 @@ class Builtins:
                 status=True,
                 fields="spec.unschedulable",
             ),
-            self._kind("", "pods", "Pod", PodBehaviour(), short="po", status=True, fields=_POD_FIELDS, categories="all"),
+            self._kind(
+                "", "pods", "Pod", PodBehaviour(), short="po", status=True, fields=_POD_FIELDS, categories="all"
+            ),
             self._kind("", "secrets", "Secret", secrets, fields="type"),
             accounts,
             self._kind(
@@ -152,7 +165,9 @@ class Builtins:
             self._kind(group, "ingresses", "Ingress", IngressBehaviour(), short="ing", status=True, generation=True),
             self._kind(group, "ingressclasses", "IngressClass", namespaced=False, generation=True),
             self._kind(group, "networkpolicies", "NetworkPolicy", short="netpol", generation=True),
-            self._kind("discovery.k8s.io", "endpointslices", "EndpointSlice", EndpointSliceBehaviour(), generation=True),
+            self._kind(
+                "discovery.k8s.io", "endpointslices", "EndpointSlice", EndpointSliceBehaviour(), generation=True
+            ),
         ]
 
     def _rbac(self) -> list[Kind]:
@@ -173,7 +188,15 @@ class Builtins:
         return [
             events,
             self._kind("coordination.k8s.io", "leases", "Lease", LeaseBehaviour()),
-            self._kind("policy", disruption, "PodDisruptionBudget", StatusBehaviour(), short="pdb", status=True, generation=True),
+            self._kind(
+                "policy",
+                disruption,
+                "PodDisruptionBudget",
+                StatusBehaviour(),
+                short="pdb",
+                status=True,
+                generation=True,
+            ),
             self._kind(
                 "apiextensions.k8s.io",
                 "customresourcedefinitions",

@@ -103,7 +103,9 @@ def _node_status(obj: Obj, _now: float) -> str:
 
 def _node_roles(obj: Obj, _now: float) -> str:
     prefix = "node-role.kubernetes.io/"
-    return _joined(sorted(key.removeprefix(prefix) for key in look(obj, "metadata", "labels") or {} if key.startswith(prefix)))
+    return _joined(
+        sorted(key.removeprefix(prefix) for key in look(obj, "metadata", "labels") or {} if key.startswith(prefix))
+    )
 
 
 def _node_address(kind: str) -> Callable[[Obj, float], Any]:
@@ -204,7 +206,9 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("External-IP", _node_address("ExternalIP"), wide=True),
         Column("OS-Image", at("status", "nodeInfo", "osImage", default="<unknown>"), wide=True),
         Column("Kernel-Version", at("status", "nodeInfo", "kernelVersion", default="<unknown>"), wide=True),
-        Column("Container-Runtime", at("status", "nodeInfo", "containerRuntimeVersion", default="<unknown>"), wide=True),
+        Column(
+            "Container-Runtime", at("status", "nodeInfo", "containerRuntimeVersion", default="<unknown>"), wide=True
+        ),
     ),
     "pods": (
         NAME,
@@ -271,7 +275,11 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         AGE,
     ),
     "ingressclasses.networking.k8s.io": (NAME, Column("Controller", at("spec", "controller")), AGE),
-    "networkpolicies.networking.k8s.io": (NAME, Column("Pod-Selector", _selector("spec", "podSelector", "matchLabels")), AGE),
+    "networkpolicies.networking.k8s.io": (
+        NAME,
+        Column("Pod-Selector", _selector("spec", "podSelector", "matchLabels")),
+        AGE,
+    ),
     "poddisruptionbudgets.policy": (
         NAME,
         Column("Min Available", at("spec", "minAvailable", default="N/A")),

@@ -1,7 +1,7 @@
-"""What do the small built-in kinds do beyond their schema? Namespaces, nodes, pods, secrets, slices, workloads and roles.
+"""What do the small built-in kinds do beyond their schema?
 
-In: an object before and after a write. Out: the object as a Kubernetes API server would store it. Services have their own
-file.
+In: an object before and after a write. Out: the object as a Kubernetes API server would store it. Services have
+their own file.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from fairlead.apiserver.failure import Cause, denied, immutable, missing, unsupported, wrong
-from fairlead.apiserver.kinds.kind import Behaviour
+from fairlead.apiserver.kinds.kind import Behaviour, Change
 from fairlead.apiserver.kinds.names import DNS_LABEL, LABEL_WORDS
 from fairlead.apiserver.objects import Obj, child, items, look, meta
 
@@ -37,9 +37,10 @@ class NamespaceBehaviour(Behaviour):
         obj["spec"] = {"finalizers": ["kubernetes"]}
         obj["status"] = {"phase": "Active"}
 
-    def on_update(self, new: Obj, old: Obj, *, status: bool) -> None:
+    def on_update(self, change: Change) -> None:
         """Keep the finalizers: only the server itself takes them out."""
-        new["spec"] = old.get("spec", {})
+        new, old = change.new, change.old
+        new["spec"] = (old or {}).get("spec", {})
 
 
 class NodeBehaviour(Behaviour):
@@ -50,11 +51,16 @@ class NodeBehaviour(Behaviour):
         child(obj, "spec")
         child(obj, "status")
 
-    def validate(self, new: Obj, old: Obj | None, *, status: bool) -> list[Cause]:
+    def validate(self, change: Change) -> list[Cause]:
         """Check the provider ID, which is written once."""
+        new, old = change.new, change.old
         before = look(old, "spec", "providerID")
         now = look(new, "spec", "providerID")
-        return [denied("spec.providerID", "node updates may only change labels, taints, or capacity")] if before and now != before else []
+        return (
+            [denied("spec.providerID", "node updates may only change labels, taints, or capacity")]
+            if before and now != before
+            else []
+        )
 
 
 class PodBehaviour(Behaviour):
@@ -85,11 +91,12 @@ class PodBehaviour(Behaviour):
         """Start as Pending."""
         obj["status"] = {"phase": "Pending", "qosClass": "BestEffort"}
 
-    def validate(self, new: Obj, old: Obj | None, *, status: bool) -> list[Cause]:
+    def validate(self, change: Change) -> list[Cause]:
         """Check that there is something to run and that it stays where it is."""
+        new, old = change.new, change.old
         causes = [] if items(new, "spec", "containers") else [missing("spec.containers")]
         before = look(old, "spec", "nodeName")
-        if before and look(new, "spec", "nodeName") != before and not status:
+        if before and look(new, "spec", "nodeName") != before and not change.status:
             causes.append(denied("spec", "pod updates may not change fields other than `spec.containers[*].image`"))
         return causes
 
@@ -108,8 +115,9 @@ class EndpointSliceBehaviour(Behaviour):
             port.setdefault("name", "")
             port.setdefault("protocol", "TCP")
 
-    def validate(self, new: Obj, old: Obj | None, *, status: bool) -> list[Cause]:
+    def validate(self, change: Change) -> list[Cause]:
         """Check sizes, addresses and ports."""
+        new, old = change.new, change.old
         causes: list[Cause] = []
         kind = new.get("addressType") or ""
         if not kind:
@@ -180,8 +188,9 @@ class DataBehaviour(Behaviour):
         for key, value in cast("Obj", obj.pop("stringData", None) or {}).items():
             child(obj, "data")[key] = base64.b64encode(str(value).encode()).decode()
 
-    def validate(self, new: Obj, old: Obj | None, *, status: bool) -> list[Cause]:
+    def validate(self, change: Change) -> list[Cause]:
         """Check immutability and, for Secrets, the encoding."""
+        new, old = change.new, change.old
         causes: list[Cause] = []
         if old is not None and old.get("immutable"):
             causes += [
@@ -207,7 +216,7 @@ class DataBehaviour(Behaviour):
             causes.append(missing(f"metadata.annotations[{SA_NAME}]"))
         return causes
 
-    def allocate(self, new: Obj, old: Obj | None) -> None:
+    def allocate(self, new: Obj) -> None:
         """Fill in the token of a service account token Secret."""
         if self._fill_token is not None and new.get("type") == SA_TOKEN_TYPE:
             self._fill_token(new)
@@ -227,8 +236,9 @@ class WorkloadBehaviour(Behaviour):
         spec.setdefault("revisionHistoryLimit", 10)
         child(obj, "status")
 
-    def validate(self, new: Obj, old: Obj | None, *, status: bool) -> list[Cause]:
+    def validate(self, change: Change) -> list[Cause]:
         """Check that the selector selects the template and stays."""
+        new, old = change.new, change.old
         chosen = cast("Obj", look(new, "spec", "selector", "matchLabels") or {})
         labels = cast("Obj", look(new, "spec", "template", "metadata", "labels") or {})
         causes: list[Cause] = []
@@ -251,8 +261,9 @@ class BindingBehaviour(Behaviour):
             if subject.get("kind") in {"User", "Group"}:
                 subject.setdefault("apiGroup", "rbac.authorization.k8s.io")
 
-    def validate(self, new: Obj, old: Obj | None, *, status: bool) -> list[Cause]:
+    def validate(self, change: Change) -> list[Cause]:
         """Check the reference and the subjects."""
+        new, old = change.new, change.old
         causes: list[Cause] = []
         ref = child(new, "roleRef")
         if ref.get("kind") not in {"Role", "ClusterRole"}:
@@ -285,8 +296,9 @@ class IngressBehaviour(Behaviour):
         """Have a status."""
         child(child(obj, "status"), "loadBalancer")
 
-    def validate(self, new: Obj, old: Obj | None, *, status: bool) -> list[Cause]:
+    def validate(self, change: Change) -> list[Cause]:
         """Check that there is something to route."""
+        new = change.new
         if not items(new, "spec", "rules") and not look(new, "spec", "defaultBackend"):
             return [wrong("spec", new.get("spec"), "either `defaultBackend` or `rules` must be specified")]
         return []
@@ -295,8 +307,9 @@ class IngressBehaviour(Behaviour):
 class LeaseBehaviour(Behaviour):
     """Leases."""
 
-    def validate(self, new: Obj, old: Obj | None, *, status: bool) -> list[Cause]:
+    def validate(self, change: Change) -> list[Cause]:
         """Check the numbers."""
+        new = change.new
         causes: list[Cause] = []
         for field, least in (("leaseDurationSeconds", 1), ("leaseTransitions", 0)):
             value = look(new, "spec", field)

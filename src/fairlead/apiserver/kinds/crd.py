@@ -12,7 +12,7 @@ from typing import Any, cast
 from fairlead.apiserver.failure import Cause, immutable, missing, unsupported, wrong
 from fairlead.apiserver.kinds.columns import custom_columns
 from fairlead.apiserver.kinds.jsonpath import parse
-from fairlead.apiserver.kinds.kind import Behaviour, Conversion, Kind
+from fairlead.apiserver.kinds.kind import Behaviour, Change, Conversion, Kind
 from fairlead.apiserver.kinds.names import DNS_1035, DNS_1035_WORDS, DNS_SUBDOMAIN, SUBDOMAIN_WORDS
 from fairlead.apiserver.objects import Obj, child, clone, items, look, meta, rfc3339
 from fairlead.apiserver.schema.builtin import BuiltinSchemas
@@ -109,7 +109,7 @@ class CrdBehaviour(Behaviour):
             finalizers.append(CLEANUP)
         obj.pop("status", None)
 
-    def allocate(self, new: Obj, old: Obj | None) -> None:
+    def allocate(self, new: Obj) -> None:
         """Accept the names and establish the definition."""
         spec, status = child(new, "spec"), child(new, "status")
         status["acceptedNames"] = clone(spec["names"])
@@ -125,8 +125,9 @@ class CrdBehaviour(Behaviour):
                 condition = {"type": kind, "status": "True", "lastTransitionTime": rfc3339(self._now())}
                 status.setdefault("conditions", []).append(condition | {"reason": reason, "message": message})
 
-    def validate(self, new: Obj, old: Obj | None, *, status: bool) -> list[Cause]:
+    def validate(self, change: Change) -> list[Cause]:
         """Return what keeps the definition from being served."""
+        new, old = change.new, change.old
         spec = child(new, "spec")
         causes = _check_names(new, spec)
         versions = cast("list[Obj]", spec.get("versions") or [])
@@ -157,6 +158,10 @@ class CrdBehaviour(Behaviour):
                 causes.append(wrong(field, column.get("jsonPath"), str(error)))
         return causes
 
+    def _check_rule(self, rule: Obj, here: str) -> list[Cause]:
+        written = [(f"{here}.{field}", rule[field]) for field in ("rule", "messageExpression") if rule.get(field)]
+        return [wrong(field, text, why) for field, text in written if (why := self._rules.check(text))]
+
     def _check_schema(self, schema: Obj, here: str, *, root: bool = False) -> list[Cause]:
         causes: list[Cause] = []
         open_type = schema.get("x-kubernetes-int-or-string") or schema.get("x-kubernetes-preserve-unknown-fields")
@@ -173,11 +178,11 @@ class CrdBehaviour(Behaviour):
             try:
                 re.compile(schema["pattern"])
             except re.error as error:
-                causes.append(wrong(f"{here}.pattern", schema["pattern"], f"must be a valid regular expression: {error}"))
+                causes.append(
+                    wrong(f"{here}.pattern", schema["pattern"], f"must be a valid regular expression: {error}")
+                )
         for index, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
-            for field in ("rule", "messageExpression"):
-                if rule.get(field) and (why := self._rules.check(rule[field])):
-                    causes.append(wrong(f"{here}.x-kubernetes-validations[{index}].{field}", rule[field], why))
+            causes += self._check_rule(rule, f"{here}.x-kubernetes-validations[{index}]")
         for name, sub in cast("Obj", schema.get("properties") or {}).items():
             if not (root and name in {"metadata", "apiVersion", "kind"}):
                 causes += self._check_schema(sub, f"{here}.properties[{name}]")

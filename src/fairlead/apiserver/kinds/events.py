@@ -1,9 +1,9 @@
-"""How do the two faces of an Event, core/v1 and events.k8s.io/v1, hang together? Stored as core/v1, renamed for the other."""
+"""How do the two faces of an Event hang together? Stored as core/v1, renamed for events.k8s.io/v1."""
 
 from __future__ import annotations
 
 from fairlead.apiserver.failure import Cause, missing, wrong
-from fairlead.apiserver.kinds.kind import Behaviour, Conversion
+from fairlead.apiserver.kinds.kind import Behaviour, Change, Conversion
 from fairlead.apiserver.objects import Obj, child, look
 
 _CORE_TO_EVENTS = {
@@ -41,8 +41,9 @@ class EventBehaviour(Behaviour):
         obj.setdefault("reportingComponent", "")
         obj.setdefault("reportingInstance", "")
 
-    def validate(self, new: Obj, old: Obj | None, *, status: bool) -> list[Cause]:
+    def validate(self, change: Change) -> list[Cause]:
         """Check that the event is beside what it is about."""
+        new = change.new
         about, here = look(new, "involvedObject", "namespace") or "", look(new, "metadata", "namespace")
         if about and about != here:
             return [wrong("involvedObject.namespace", about, "does not match event.namespace")]

@@ -24,6 +24,14 @@ class Column(NamedTuple):
     description: str = ""
 
 
+class Change(NamedTuple):
+    """A write about to happen; ``old`` is None for a new object, ``status`` says that only the status is written."""
+
+    new: Obj
+    old: Obj | None
+    status: bool
+
+
 class Behaviour:
     """What a kind does beyond its schema; this one does nothing."""
 
@@ -33,14 +41,15 @@ class Behaviour:
     def on_create(self, obj: Obj) -> None:
         """Set what every new object starts with, in place."""
 
-    def on_update(self, new: Obj, old: Obj, *, status: bool) -> None:
+    def on_update(self, change: Change) -> None:
         """Carry over or clear what a write may not change, in place."""
 
-    def validate(self, new: Obj, old: Obj | None, *, status: bool) -> list[Cause]:
-        """Return what is wrong with ``new``."""
+    def validate(self, change: Change) -> list[Cause]:
+        """Return what is wrong with the new object."""
+        _ = change
         return []
 
-    def allocate(self, new: Obj, old: Obj | None) -> None:
+    def allocate(self, new: Obj) -> None:
         """Give out addresses and the like, just before the object is stored; may raise ``ApiFailure``."""
 
 

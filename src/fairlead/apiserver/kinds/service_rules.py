@@ -7,7 +7,14 @@ import re
 from typing import Any, cast
 
 from fairlead.apiserver.failure import Cause, denied, duplicate, immutable, missing, unsupported, wrong
-from fairlead.apiserver.kinds.names import DNS_LABEL, DNS_SUBDOMAIN, LABEL_WORDS, SUBDOMAIN_WORDS, check_key, check_labels
+from fairlead.apiserver.kinds.names import (
+    DNS_LABEL,
+    DNS_SUBDOMAIN,
+    LABEL_WORDS,
+    SUBDOMAIN_WORDS,
+    check_key,
+    check_labels,
+)
 from fairlead.apiserver.objects import Obj, child, look
 
 PORT_WORDS = "must be between 1 and 65535, inclusive"
@@ -79,7 +86,9 @@ def _check_port(port: Obj, here: str, *, alone: bool, kind: str) -> list[Cause]:
     if isinstance(target, int):
         causes += check_port_number(target, f"{here}.targetPort")
     elif isinstance(target, str) and not _IANA.match(target):
-        causes.append(wrong(f"{here}.targetPort", target, "must be no more than 15 lower case characters, digits or '-'"))
+        causes.append(
+            wrong(f"{here}.targetPort", target, "must be no more than 15 lower case characters, digits or '-'")
+        )
     if port.get("appProtocol"):
         causes += check_key(port["appProtocol"], f"{here}.appProtocol")
     if port.get("nodePort") and kind in {"ClusterIP", "ExternalName"}:
@@ -98,9 +107,8 @@ def _check_type_fields(spec: Obj) -> list[Cause]:
             causes.append(wrong("spec.externalName", name, SUBDOMAIN_WORDS))
     if kind != "LoadBalancer":
         why = "may only be used when `type` is 'LoadBalancer'"
-        for field in ("loadBalancerClass", "allocateLoadBalancerNodePorts"):
-            if spec.get(field) is not None:
-                causes.append(denied(f"spec.{field}", why))
+        fields = ("loadBalancerClass", "allocateLoadBalancerNodePorts")
+        causes += [denied(f"spec.{field}", why) for field in fields if spec.get(field) is not None]
     elif spec.get("loadBalancerClass") is not None:
         causes += check_key(spec["loadBalancerClass"], "spec.loadBalancerClass")
     if kind not in {"NodePort", "LoadBalancer"} and spec.get("externalTrafficPolicy") and not spec.get("externalIPs"):
@@ -124,10 +132,10 @@ def _check_changes(spec: Obj, before: Obj) -> list[Cause]:
     held, external = before.get("clusterIP"), "ExternalName"
     if held and spec.get("type") != external and before.get("type") != external and spec.get("clusterIP") != held:
         causes.append(wrong("spec.clusterIPs[0]", [spec.get("clusterIP")], "may not change once set"))
-    if spec.get("type") == before.get("type") == "LoadBalancer":
-        if spec.get("loadBalancerClass") != before.get("loadBalancerClass"):
-            causes.append(wrong("spec.loadBalancerClass", spec.get("loadBalancerClass"), "may not change once set"))
-    if before.get("healthCheckNodePort") and "healthCheckNodePort" in spec:
-        if spec["healthCheckNodePort"] != before["healthCheckNodePort"]:
-            causes.append(immutable("spec.healthCheckNodePort", spec["healthCheckNodePort"]))
+    balanced = spec.get("type") == before.get("type") == "LoadBalancer"
+    if balanced and spec.get("loadBalancerClass") != before.get("loadBalancerClass"):
+        causes.append(wrong("spec.loadBalancerClass", spec.get("loadBalancerClass"), "may not change once set"))
+    checked, wanted = before.get("healthCheckNodePort"), spec.get("healthCheckNodePort")
+    if checked and wanted and wanted != checked:
+        causes.append(immutable("spec.healthCheckNodePort", wanted))
     return causes

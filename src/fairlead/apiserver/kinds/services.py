@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from fairlead.apiserver.failure import ApiFailure, Cause, denied, invalid
 from fairlead.apiserver.kinds.allocations import Allocations
-from fairlead.apiserver.kinds.kind import Behaviour
+from fairlead.apiserver.kinds.kind import Behaviour, Change
 from fairlead.apiserver.kinds.service_rules import validate_service
 from fairlead.apiserver.objects import Obj, child, items, look, meta
 
@@ -41,7 +41,9 @@ class ServiceBehaviour(Behaviour):
         spec = child(obj, "spec")
         spec.setdefault("type", "ClusterIP")
         spec.setdefault("sessionAffinity", "None")
-        if spec["sessionAffinity"] == "ClientIP" and not look(spec, "sessionAffinityConfig", "clientIP", "timeoutSeconds"):
+        if spec["sessionAffinity"] == "ClientIP" and not look(
+            spec, "sessionAffinityConfig", "clientIP", "timeoutSeconds"
+        ):
             spec["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": 10800}}
         for port in _ports(spec):
             port.setdefault("protocol", "TCP")
@@ -59,22 +61,23 @@ class ServiceBehaviour(Behaviour):
         """Start with an empty status."""
         obj["status"] = {"loadBalancer": {}}
 
-    def on_update(self, new: Obj, old: Obj, *, status: bool) -> None:
+    def on_update(self, change: Change) -> None:
         """Keep what was given out, and drop what the new type does not have."""
-        spec, before = child(new, "spec"), child(old, "spec")
-        if not status:
+        new, old = change.new, change.old
+        spec, before = child(new, "spec"), child(old or {}, "spec")
+        if not change.status:
             self._keep(spec, before)
             self._drop(spec, before)
-        if spec.get("type") != "LoadBalancer" and not status:
+        if spec.get("type") != "LoadBalancer" and not change.status:
             new["status"] = child(new, "status") | {"loadBalancer": {}}
 
     @staticmethod
     def _keep(spec: Obj, before: Obj) -> None:
         if spec.get("type") == "ExternalName":
             return
-        if before.get("type") != "ExternalName" and not spec.get("clusterIP"):
-            if not spec.get("clusterIPs") or spec["clusterIPs"] == before.get("clusterIPs"):
-                spec |= {key: before[key] for key in ("clusterIP", "clusterIPs") if key in before}
+        same_ips = not spec.get("clusterIPs") or spec["clusterIPs"] == before.get("clusterIPs")
+        if before.get("type") != "ExternalName" and not spec.get("clusterIP") and same_ips:
+            spec |= {key: before[key] for key in ("clusterIP", "clusterIPs") if key in before}
         for key in ("ipFamilies", "ipFamilyPolicy"):
             if key in before:
                 spec.setdefault(key, before[key])
@@ -111,16 +114,17 @@ class ServiceBehaviour(Behaviour):
         if spec.get("sessionAffinity") != "ClientIP":
             spec.pop("sessionAffinityConfig", None)
 
-    def validate(self, new: Obj, old: Obj | None, *, status: bool) -> list[Cause]:
+    def validate(self, change: Change) -> list[Cause]:
         """Return what is wrong with ``new``."""
-        if status:
+        new, old = change.new, change.old
+        if change.status:
             if items(new, "status", "loadBalancer", "ingress") and look(new, "spec", "type") != "LoadBalancer":
                 why = 'may only be used when `spec.type` is "LoadBalancer"'
                 return [denied("status.loadBalancer.ingress", why)]
             return []
         return validate_service(new, old)
 
-    def allocate(self, new: Obj, old: Obj | None) -> None:
+    def allocate(self, new: Obj) -> None:
         """Give out cluster IP and node ports; raises 422 when one that was asked for is not to be had."""
         spec = child(new, "spec")
         owner = (str(meta(new).get("namespace", "")), str(meta(new).get("name", "")))

@@ -2,9 +2,11 @@
 
     live object ──┐
                   ├─ merge by schema ─► drop fields only I owned and state no more ─► compare with live
-    my config ────┘                                                     └─ changed and owned by others? conflict, or force
+    my config ────┘                                                     └─ changed and owned by others? conflict, or
+    force
 
-In: the live object (or None), the configuration, the schema. Out: the new object with its managers. Raises 409 with causes.
+In: the live object (or None), the configuration, the schema. Out: the new object with its managers. Raises 409 with
+causes.
 """
 
 from __future__ import annotations
@@ -114,9 +116,11 @@ def _give_up(merged: Obj, node: Node, dropped: set[Path], stated: set[Path], man
             held |= owned.fields
     held |= stated
     kept_prefixes = {path[:length] for path in held for length in range(1, len(path) + 1)}
-    for path in sorted(dropped, key=len, reverse=True):
-        if path not in kept_prefixes:
+    gone: set[Path] = set()
+    for path in sorted(dropped, key=len):  # an item before its fields: without its key fields it could not be found
+        if path not in kept_prefixes and not any(path[:length] in gone for length in range(1, len(path))):
             _remove(merged, path, node)
+            gone.add(path)
 
 
 def _remove(value: Any, path: Path, node: Node) -> None:

@@ -1,7 +1,9 @@
-"""Which fields does an object have, and which differ between two objects? Sets of paths, as ``managedFields`` names them.
+"""Which fields does an object have, and which differ between two objects?
 
-A path is a tuple of steps: ``f:<field>``, ``k:<json of the list keys>`` or ``v:<json of the value>``. Lists follow the schema:
-atomic ones are one field, maps and sets have one step per item. Pure functions; the schema decides, no kind is special.
+Fields are sets of paths, as ``managedFields`` names them.
+A path is a tuple of steps: ``f:<field>``, ``k:<json of the list keys>`` or ``v:<json of the value>``. Lists follow
+the schema: atomic ones are one field, maps and sets have one step per item. Pure functions; the schema decides, no
+kind is special.
 Source: https://kubernetes.io/docs/reference/using-api/server-side-apply/
 """
 

@@ -1,7 +1,8 @@
 """Who owns which field of an object? Reads and writes ``metadata.managedFields``.
 
-In: an object before and after a write, and who wrote it. Out: the object with its managers brought up to date. A manager
-that writes a field takes it from everybody else (an Update), or must ask for it (an Apply: see ``apply.py``).
+In: an object before and after a write, and who wrote it. Out: the object with its managers brought up to date. A
+manager that writes a field takes it from everybody else (an Update), or must ask for it (an Apply: see
+``apply.py``).
 """
 
 from __future__ import annotations

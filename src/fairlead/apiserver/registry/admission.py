@@ -8,7 +8,7 @@ In: an object as the user sent it, in the version of the request. Out: the objec
 from __future__ import annotations
 
 from fairlead.apiserver.failure import Cause, bad_request, invalid
-from fairlead.apiserver.kinds.kind import Kind
+from fairlead.apiserver.kinds.kind import Change, Kind
 from fairlead.apiserver.kinds.names import check_metadata
 from fairlead.apiserver.objects import Obj, meta
 from fairlead.apiserver.registry.context import Context
@@ -62,7 +62,9 @@ def strip_unknown(obj: Obj, kind: Kind, context: Context) -> None:
     texts = [f'unknown field "{path}"' for path in unknown]
     if context.field_validation == "Strict":
         listed = ", ".join(texts)
-        message = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: ' if kind.built_in else ""
+        message = (
+            f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: ' if kind.built_in else ""
+        )
         raise bad_request(f"{message}strict decoding error: {listed}")
     context.warnings += texts
 
@@ -105,7 +107,7 @@ def check_valid(new: Obj, old: Obj | None, kind: Kind, context: Context, rules: 
             listed = ", ".join(f'"{finalizer}"' for finalizer in added)
             why = "no new finalizers can be added if the object is being deleted, found new finalizers []string{"
             causes.append(Cause("FieldValueForbidden", f"Forbidden: {why}{listed}}}", "metadata.finalizers"))
-    causes += kind.behaviour.validate(new, old, status=context.status)
+    causes += kind.behaviour.validate(Change(new, old, context.status))
     if causes:
         raise invalid(kind.kind, kind.group, str(about.get("name") or ""), causes)
 
@@ -128,4 +130,3 @@ def _only_status(node: Node) -> Node:
     if status is None:
         return Node()
     return Node(type="object", properties={"status": status}, has_rules=status.has_rules)
-

@@ -3,8 +3,8 @@
     delete ─► finalizers left? ─ yes ─► deletionTimestamp is set; the last finalizer's removal deletes
                                └ no ──► gone; the collector follows the owner references
 
-In: a kind, where, and ``DeleteOptions``. Out: the last state, and whether the object is gone. Dependents are the collector's
-work (``background/``), except for ``Orphan``, which is done first and here.
+In: a kind, where, and ``DeleteOptions``. Out: the last state, and whether the object is gone. Dependents are the
+collector's work (``background/``), except for ``Orphan``, which is done first and here.
 """
 
 from __future__ import annotations

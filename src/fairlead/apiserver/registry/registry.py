@@ -1,7 +1,8 @@
 """How does an object come into being and change? Create, replace, patch and apply, with the semantics of Kubernetes.
 
-In: a kind, where, a body and a ``Context``. Out: what is stored now. Every operation is synchronous from reading the current
-object to storing its successor, so nothing can come between. Never speaks HTTP; deletion has its own file.
+In: a kind, where, a body and a ``Context``. Out: what is stored now. Every operation is synchronous from reading
+the current object to storing its successor, so nothing can come between. Never speaks HTTP; deletion has its own
+file.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from fairlead.apiserver.failure import (
     not_found,
 )
 from fairlead.apiserver.kinds.catalog import Catalog
-from fairlead.apiserver.kinds.kind import Kind
+from fairlead.apiserver.kinds.kind import Change, Kind
 from fairlead.apiserver.objects import Obj, clone, meta, rfc3339
 from fairlead.apiserver.patch.apply import server_side_apply
 from fairlead.apiserver.patch.json_patch import json_patch
@@ -97,7 +98,7 @@ class Registry:
         check_escalation(self._authorizer, context.user, stored, obj, None)
         if self.store.bucket(kind.bucket).get(about.get("namespace", ""), about["name"]) is not None:
             raise already_exists(kind.plural, kind.group, about["name"])
-        stored.behaviour.allocate(obj, None)
+        stored.behaviour.allocate(obj)
         if track:
             track_update(None, obj, stored.node, self._write(stored, context))
         return self._store(stored, obj, context, created=True)
@@ -173,7 +174,7 @@ class Registry:
         stored, old = self.stored_kind(kind), entry.obj()
         new = self._reset(stored, new, old, context)
         stored.behaviour.default(new)
-        stored.behaviour.on_update(new, old, status=context.status)
+        stored.behaviour.on_update(Change(new, old, context.status))
         if new == old:
             return Stored(old, entry)
         if stored.generation and not context.status and _spec_changed(new, old):
@@ -181,7 +182,7 @@ class Registry:
         check_valid(new, old, stored, context, self._rules)
         check_escalation(self._authorizer, context.user, stored, new, old)
         if not context.status:
-            stored.behaviour.allocate(new, old)
+            stored.behaviour.allocate(new)
         if track:
             track_update(old, new, stored.node, self._write(stored, context))
         if new == old:

@@ -10,13 +10,15 @@ import ipaddress
 import re
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
+from itertools import pairwise
 from typing import Any
 from urllib.parse import urlsplit
 
 from fairlead.apiserver.schema.formats import fits
 
-_SUFFIX = {"": 1, "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "k": 10**3, "M": 10**6, "G": 10**9}
-_SUFFIX |= {"T": 10**12, "P": 10**15, "E": 10**18, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
+_DECIMAL = {"": 1, "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "k": 10**3, "M": 10**6, "G": 10**9}
+_BINARY = {"T": 10**12, "P": 10**15, "E": 10**18, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
+_SUFFIX: dict[str, Any] = {**_DECIMAL, **_BINARY}
 _QUANTITY = re.compile(r"^([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)([numkMGTPE]?|[KMGTP]i)$")
 
 
@@ -64,7 +66,7 @@ def _url(text: str) -> str:
 
 
 def _ordered(values: list[Any]) -> bool:
-    return all(a <= b for a, b in zip(values, values[1:], strict=False))
+    return all(a <= b for a, b in pairwise(values))
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {

@@ -1,9 +1,9 @@
 """Where does ``kubernetes.json`` come from, and how is it renewed for a newer Kubernetes release?
 
-In: the published OpenAPI v2 document of Kubernetes (``api/openapi-spec/swagger.json``) and a checkout of ``k8s.io/api`` and
-``k8s.io/apimachinery`` (for the protobuf field numbers in their ``generated.proto`` files).
-Out: ``kubernetes.json`` beside this file: the definitions reachable from the kinds we serve, one per line.
-Run as ``python -m fairlead.apiserver.schema.refresh SWAGGER PROTO_ROOT...``. Never imported by the server.
+In: the published OpenAPI v2 document of Kubernetes (``api/openapi-spec/swagger.json``) and a checkout of
+``k8s.io/api`` and ``k8s.io/apimachinery`` (for the protobuf field numbers in their ``generated.proto`` files). Out:
+``kubernetes.json`` beside this file: the definitions reachable from the kinds we serve, one per line. Run as
+``python -m fairlead.apiserver.schema.refresh SWAGGER PROTO_ROOT...``. Never imported by the server.
 
 Source: https://github.com/kubernetes/kubernetes/tree/master/api/openapi-spec (Apache-2.0).
 """
@@ -26,7 +26,18 @@ ROOTS = (
     *(
         CORE + kind
         for kind in (
-            "Namespace Service Node Pod Endpoints Event Secret ConfigMap ServiceAccount PersistentVolumeClaim".split()
+            [
+                "Namespace",
+                "Service",
+                "Node",
+                "Pod",
+                "Endpoints",
+                "Event",
+                "Secret",
+                "ConfigMap",
+                "ServiceAccount",
+                "PersistentVolumeClaim",
+            ]
         )
     ),
     *(f"io.k8s.api.apps.v1.{kind}" for kind in ("Deployment", "ReplicaSet", "DaemonSet", "StatefulSet")),
@@ -59,7 +70,10 @@ NOT_REQUIRED = {
     "io.k8s.api.core.v1.PodResourceClaimStatus": {"name"},
 }
 # The OpenAPI v2 document has no defaults; these two are keys of associative lists and so matter to merging.
-DEFAULTS = {("io.k8s.api.core.v1.ServicePort", "protocol"): "TCP", ("io.k8s.api.core.v1.ContainerPort", "protocol"): "TCP"}
+DEFAULTS = {
+    ("io.k8s.api.core.v1.ServicePort", "protocol"): "TCP",
+    ("io.k8s.api.core.v1.ContainerPort", "protocol"): "TCP",
+}
 FIRST_SENTENCE = re.compile(r"^.{1,240}?(?:\.(?=\s|$)|$)", re.DOTALL)
 FIELD = re.compile(r"^\s+(?:optional |repeated )?(map<[^>]+>|[\w.]+)\s+(\w+) = (\d+);")
 REF = "#/definitions/"
@@ -147,7 +161,9 @@ def main() -> None:
     """Rewrite ``kubernetes.json``."""
     swagger = json.loads(Path(sys.argv[1]).read_text())
     definitions = build(swagger, field_numbers([Path(root) for root in sys.argv[2:]]))
-    lines = [f"{json.dumps(name)}:{json.dumps(definitions[name], separators=(',', ':'))}" for name in sorted(definitions)]
+    lines = [
+        f"{json.dumps(name)}:{json.dumps(definitions[name], separators=(',', ':'))}" for name in sorted(definitions)
+    ]
     OUT.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 

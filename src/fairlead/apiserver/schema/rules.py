@@ -1,7 +1,7 @@
 """Does an object keep its CRD's ``x-kubernetes-validations``? CEL rules, with ``oldSelf`` for transitions.
 
-In: the new value, the old one (or None) and the node. Out: causes. CEL comes with the extra ``standalone``; without it a
-CRD that has rules is refused when it is created, so that no rule is ever silently skipped.
+In: the new value, the old one (or None) and the node. Out: causes. CEL comes with the extra ``standalone``; without
+it a CRD that has rules is refused when it is created, so that no rule is ever silently skipped.
 """
 
 from __future__ import annotations

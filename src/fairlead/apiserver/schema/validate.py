@@ -66,9 +66,7 @@ def _type_cause(path: str, got: str, node: Node) -> Cause:
 
 
 def _validate_map(value: Obj, node: Node, path: str, causes: list[Cause]) -> None:
-    for key in node.required:
-        if key not in value:
-            causes.append(missing(f"{path}.{key}" if path else key))
+    causes += [missing(f"{path}.{key}" if path else key) for key in node.required if key not in value]
     known, extra = node.properties, node.additional
     for key, item in value.items():
         sub = known.get(key)
@@ -138,12 +136,10 @@ def _validate_number(value: float, node: Node, path: str, causes: list[Cause]) -
 def _validate_branches(value: Any, node: Node, path: str, causes: list[Cause]) -> None:
     for sub in node.branches.get("allOf", ()):
         validate(value, sub, path, causes)
-    if options := node.branches.get("anyOf"):
-        if not any(_accepts(value, sub) for sub in options):
-            causes.append(wrong(path, value, f"{path} in body must validate at least one schema (anyOf)"))
-    if options := node.branches.get("oneOf"):
-        if sum(_accepts(value, sub) for sub in options) != 1:
-            causes.append(wrong(path, value, f"{path} in body must validate one and only one schema (oneOf)"))
+    if (options := node.branches.get("anyOf")) and not any(_accepts(value, sub) for sub in options):
+        causes.append(wrong(path, value, f"{path} in body must validate at least one schema (anyOf)"))
+    if (options := node.branches.get("oneOf")) and sum(_accepts(value, sub) for sub in options) != 1:
+        causes.append(wrong(path, value, f"{path} in body must validate one and only one schema (oneOf)"))
     if any(_accepts(value, sub) for sub in node.branches.get("not", ())):
         causes.append(wrong(path, value, f"{path} in body must not validate the schema (not)"))
 

@@ -16,7 +16,7 @@ class Journal(Protocol):
         ...
 
     def put(self, bucket: str, entry: Entry) -> None:
-        """Store an object; on return it survives the death of the process. Raises ``ApiFailure`` 507 and changes nothing."""
+        """Store an object; on return it survives the death of the process. Or raise 507, and change nothing."""
         ...
 
     def delete(self, bucket: str, entry: Entry) -> None:

@@ -1,8 +1,9 @@
 """How does the state survive the process? One SQLite file in WAL mode, one row per object.
 
-Every write is one transaction, committed before the request is answered. ``synchronous=NORMAL`` in WAL mode: a committed
-transaction survives ``kill -9`` of the process at any moment (it is in the page cache of the system); only a power cut may
-lose the last ones, and never corrupts the file. Checkpoints run in a thread, so that no write waits for an fsync.
+Every write is one transaction, committed before the request is answered. ``synchronous=NORMAL`` in WAL mode: a
+committed transaction survives ``kill -9`` of the process at any moment (it is in the page cache of the system);
+only a power cut may lose the last ones, and never corrupts the file. Checkpoints run in a thread, so that no write
+waits for an fsync.
 
 A failed write (disk full) is rolled back and raised; the caller changes its memory only afterwards, so the two never
 disagree. Never decides anything about objects.

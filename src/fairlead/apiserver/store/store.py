@@ -3,7 +3,8 @@
     put / delete ─► journal (durable, may refuse) ─► memory ─► history ─► watchers
 
 Everything between reading an object and storing its successor happens without an ``await``, so writes are serial and
-compare-and-swap needs no lock. resourceVersions are one counter for all kinds; it is stored with every change and only grows.
+compare-and-swap needs no lock. resourceVersions are one counter for all kinds; it is stored with every change and
+only grows.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 In: hints that something may have changed for a load balancer. Out: one call of ``notify`` for each that really answers
 differently than the last time, coalesced: a hundred acknowledgements of one load balancer are one comparison.
-A push alone is no news, since its acknowledgement comes within milliseconds; when that does not come, it is (``watch``).
+A push alone is no news, since its acknowledgement comes within milliseconds; when that does not come, it is
+(``watch``).
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ LATE_S = 5.0
 class Answers:
     """The last answers, and who is to be told of new ones."""
 
-    def __init__(self, *, observe: Callable[[LoadBalancerKey], Observed | None]) -> None:
+    def __init__(self, *, observe: Callable[[LoadBalancerKey], Observed | None], late_s: float = LATE_S) -> None:
         self._observe = observe
+        self._late_s = late_s
         self._notify: list[Callable[[LoadBalancerKey], None]] = []
         self._last: dict[LoadBalancerKey, Observed | None] = {}
         self._hints: set[LoadBalancerKey] = set()
@@ -44,7 +46,7 @@ class Answers:
         """Compare this one later, in case nothing is heard of it."""
         self._watched.add(key)
         if self._late_handle is None:
-            self._late_handle = asyncio.get_running_loop().call_later(LATE_S, self._late)
+            self._late_handle = asyncio.get_running_loop().call_later(self._late_s, self._late)
 
     def close(self) -> None:
         """Tell nobody any more."""

@@ -25,6 +25,8 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
     ca: str
     #: The name that the hub's certificate must carry.
     server_name: str
+    #: The directory that is replaced as a whole when they are rotated (a mounted Secret).
+    watched_directory: str
 
 
 class Bootstrap(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +54,7 @@ def bootstrap_json(bootstrap: Bootstrap) -> Json:
         static["listeners"] = [_readiness_listener(bootstrap.readiness_port)]
         static["clusters"] = [_xds_cluster(bootstrap), _admin_cluster(bootstrap.admin_socket)]
     return {
-        "node": {"id": bootstrap.node_id, "cluster": bootstrap.group},
+        "node": {"cluster": bootstrap.group} | ({"id": bootstrap.node_id} if bootstrap.node_id else {}),
         "admin": {
             "address": {"pipe": {"path": bootstrap.admin_socket, "mode": 0o600}},
             # Read only: nobody turns this proxy off or reads its configuration through it.
@@ -127,10 +129,15 @@ def _tls(tls: TlsFiles) -> Json:
             "sni": tls.server_name,
             "common_tls_context": {
                 "tls_certificates": [
-                    {"certificate_chain": {"filename": tls.certificate}, "private_key": {"filename": tls.key}}
+                    {
+                        "certificate_chain": {"filename": tls.certificate},
+                        "private_key": {"filename": tls.key},
+                        "watched_directory": {"path": tls.watched_directory},
+                    }
                 ],
                 "validation_context": {
                     "trusted_ca": {"filename": tls.ca},
+                    "watched_directory": {"path": tls.watched_directory},
                     "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": tls.server_name}}],
                 },
             },

@@ -9,6 +9,7 @@ Source: https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/cluster/v3/clu
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from ipaddress import ip_address
 
 from fairlead.model.desired import Affinity, HealthCheck, Listener, LoadBalancerSpec, ProxyProtocol, Target
@@ -25,8 +26,9 @@ _NO_SURPRISE_LIMIT = 1_000_000
 _MAGLEV_TABLE_SIZE = 16_381
 
 
+@lru_cache(maxsize=65_536)
 def is_dns_name(address: str) -> bool:
-    """Tell a DNS name from an IP address."""
+    """Tell a DNS name from an IP address; remembered, for the same nodes are the targets of many load balancers."""
     try:
         ip_address(address)
     except ValueError:
@@ -43,8 +45,12 @@ def cluster_bytes(schema: Schema, spec: LoadBalancerSpec, listener: Listener, ta
         "connect_timeout": duration(2.0),
         # Round robin spreads as people expect when they count answers; Maglev keeps a client on its target.
         "lb_policy": "MAGLEV" if spec.affinity is Affinity.CLIENT_IP else "ROUND_ROBIN",
-        # The default (50 %) sends traffic to targets that are known to be bad or draining.
-        "common_lb_config": {"healthy_panic_threshold": {"value": 0.0}},
+        "common_lb_config": {
+            # The default (50 %) sends traffic to targets that are known to be bad or draining.
+            "healthy_panic_threshold": {"value": 0.0},
+            # The default (1 s) keeps a new target out for that long although it has passed its first health check.
+            "update_merge_window": duration(0.0),
+        },
         # Without it a removed target gets traffic for as long as it passes its health checks.
         "ignore_health_on_host_removal": True,
         "circuit_breakers": {"thresholds": [_limits()]},

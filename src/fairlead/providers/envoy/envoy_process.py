@@ -77,7 +77,9 @@ def find_running(data_dir: Path) -> Running | None:
         with contextlib.suppress(OSError):
             command = Path("/proc", pid, "cmdline").read_bytes().split(b"\0")
             start_time = _start_time(int(pid))
-            if marker in command and not command[0].endswith(b"sh") and start_time is not None:
+            # The noted process is ours even while it is still the shell that is about to become Envoy; another shell
+            # with these words is the one that starts it.
+            if marker in command and (pid == noted or not command[0].endswith(b"sh")) and start_time is not None:
                 return Running(int(pid), start_time)
     return None
 

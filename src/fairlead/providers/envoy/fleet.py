@@ -36,6 +36,10 @@ class Fleet(Protocol):
         """Return the address that the proxy binds; empty when it is not known yet."""
         ...
 
+    def sees_clients(self, spec: LoadBalancerSpec) -> bool:
+        """Say whether connections reach the proxy from the client's own address: else it cannot tell clients apart."""
+        ...
+
     def refuse(self, *, group: str, listeners: int) -> str:
         """Say why a group cannot have so many listeners; empty when it can."""
         ...
@@ -58,6 +62,10 @@ class Fleet(Protocol):
 
     async def delete(self, key: LoadBalancerKey) -> None:
         """Undo ``ensure``; not found is success."""
+        ...
+
+    async def sweep(self) -> None:
+        """Take away what was left behind by load balancers that are gone: only when all that is wanted is known."""
         ...
 
     async def close(self) -> None:

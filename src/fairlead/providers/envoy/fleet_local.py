@@ -95,6 +95,10 @@ class LocalFleet:
         """Return the load balancer's own address."""
         return spec.address
 
+    def sees_clients(self, spec: LoadBalancerSpec) -> bool:  # noqa: ARG002 - always
+        """Say yes: nothing stands between."""
+        return True
+
     def refuse(self, *, group: str, listeners: int) -> str:  # noqa: ARG002 - there is but one
         """Refuse what would take Envoy to its limit of open files, where it aborts."""
         if listeners <= self.max_listeners:
@@ -147,6 +151,9 @@ class LocalFleet:
             ) from error
         self._lock = lock
 
+    async def sweep(self) -> None:
+        """Do nothing: what is gone is not served."""
+
     async def close(self) -> None:
         """Let go: Envoy goes on serving, and the directory is free for the next hub."""
         task, self._supervisor = self._supervisor, None
@@ -177,7 +184,7 @@ class LocalFleet:
         found = find_running(self.data_dir)
         if found is not None and await self._answers(found):
             self.running, self.adopted = found, True
-            if path.read_bytes() != content:
+            if not path.exists() or path.read_bytes() != content:
                 # Restarting it would cut every connection: that is the operator's decision.
                 _log.warning("envoy runs with an older bootstrap; stop it to renew that", pid=found.pid)
             else:
@@ -230,5 +237,5 @@ class LocalFleet:
         )
 
     def _command(self) -> list[str]:
-        flags = ("--use-dynamic-base-id", "--concurrency", str(self.concurrency), "--drain-time-s", str(self._drain_s))
+        flags = ("--disable-hot-restart", "--concurrency", str(self.concurrency), "--drain-time-s", str(self._drain_s))
         return [str(self._binary), "-c", str(self.data_dir / "bootstrap.json"), *flags, "--log-level", "warning"]

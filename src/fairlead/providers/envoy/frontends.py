@@ -130,10 +130,12 @@ class Frontends:
         return {old.group: [change for name in old.names() for change in removal(name)]}
 
     def _port_changes(self, spec: LoadBalancerSpec, port: Port, address: str) -> list[Change]:
+        # Where clients hide behind a node's address, their ranges are checked in front of the proxy, not here.
+        seen = spec if self._fleet.sees_clients(spec) else msgspec.structs.replace(spec, source_ranges=())
         return [
             cluster_change(self._schema, spec, port.listener, port.targets, inline=port.inline),
             endpoints_change(port.name, port.targets, inline=port.inline),
-            listener_change(self._schema, spec, port.listener, bind_address=address, reuse_port=self._fleet.reuse_port),
+            listener_change(self._schema, seen, port.listener, bind_address=address, reuse_port=self._fleet.reuse_port),
         ]
 
     def _check(self, spec: LoadBalancerSpec, group: str, address: str, old: Frontend | None) -> None:

@@ -105,6 +105,11 @@ class EnvoyProvider:
         if not self.store.published:
             self.store.publish()
 
+    async def sweep(self) -> None:
+        """Take away what load balancers left behind that were deleted while no hub was running; after ``publish``."""
+        if self.store.published:
+            await self.fleet.sweep()
+
     async def close(self) -> None:
         """Stop talking; the proxies go on serving."""
         self._answers.close()

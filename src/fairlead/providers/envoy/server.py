@@ -107,7 +107,10 @@ class XdsServer:
         first = cast("object", await context.read())
         if not isinstance(first, bytes):
             return
-        request = self._schema.read_request(first)
+        try:
+            request = self._schema.read_request(first)
+        except ValueError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         group_name = request.node_cluster
         if self._certificate is not None:
             group_name = group_from_certificate(cast("Any", context.auth_context()))
@@ -126,6 +129,8 @@ class XdsServer:
         self.counters.streams += 1
         _log.info("proxy connected", proxy=session.node_id, group=group_name)
         reader = asyncio.create_task(self._read(session, context, wake))
+        # A stream that breaks while it is read is an ordinary end.
+        reader.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
             session.on_request(request, now=self._clock())
             self._on_proxies(group_name)
@@ -141,7 +146,11 @@ class XdsServer:
     async def _read(self, session: Session, context: aio.ServicerContext[bytes, bytes], wake: asyncio.Event) -> None:
         try:
             while isinstance(message := cast("object", await context.read()), bytes):
-                request = self._schema.read_request(message)
+                try:
+                    request = self._schema.read_request(message)
+                except ValueError as error:
+                    _log.warning("proxy does not speak xDS; closing its stream", error=str(error))
+                    return
                 if request.error is not None:
                     kind = request.type_url.rpartition(".")[2]
                     _log.warning("proxy refused", proxy=session.node_id, type=kind, error=request.error)

@@ -20,12 +20,12 @@ Source: https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable
 
 from fairlead.providers.envoy.counters import Counters
 from fairlead.providers.envoy.resources import Entry, ResourceType, response
 from fairlead.providers.envoy.schema import DeltaRequest
+from fairlead.providers.envoy.side import Side
 from fairlead.providers.envoy.store import Group
 from fairlead.providers.envoy.suspects import split_refused
 
@@ -33,50 +33,6 @@ GATE_S = 5.0
 
 _CLUSTER, _ENDPOINTS, _LISTENER = ResourceType.CLUSTER, ResourceType.ENDPOINTS, ResourceType.LISTENER
 _KINDS = {kind.value: kind for kind in ResourceType}
-
-
-class _Side:
-    """One resource type of one stream."""
-
-    __slots__ = (
-        "acked",
-        "answer_due",
-        "dirty",
-        "forced",
-        "in_flight",
-        "known",
-        "names",
-        "refused",
-        "retry",
-        "subscribed",
-        "wildcard",
-    )
-
-    def __init__(self) -> None:
-        self.subscribed = False
-        self.wildcard = False
-        #: An empty answer is owed: Envoy starts only after a first one.
-        self.answer_due = False
-        self.names: set[str] = set()
-        #: The version that was sent last, or "" when a refusal leaves that in doubt.
-        self.known: dict[str, str] = {}
-        self.acked: dict[str, str] = {}
-        self.dirty: set[str] = set()
-        #: To be sent even if the version has not changed.
-        self.forced: set[str] = set()
-        #: Names to send in responses of their own, while looking for a culprit.
-        self.retry: deque[tuple[str, ...]] = deque()
-        #: The version that this very proxy refused: not sent again unless a new attempt is due.
-        self.refused: dict[str, str] = {}
-        #: nonce -> name -> version ("" for a removal), oldest first.
-        self.in_flight: dict[str, dict[str, str]] = {}
-
-    def wants(self, name: str) -> bool:
-        return self.wildcard or name in self.names
-
-    @property
-    def idle(self) -> bool:
-        return not (self.dirty or self.in_flight or self.retry)
 
 
 class Session:
@@ -101,8 +57,9 @@ class Session:
         self._counters = counters or Counters()
         self._on_progress = on_progress or (lambda _session, _names: None)
         self._wake = wake or (lambda: None)
-        self._sides = {kind: _Side() for kind in ResourceType}
+        self._sides = {kind: Side() for kind in ResourceType}
         self._last_nonce = 0
+        self._now = now
         self._was_synced = False
         #: Clusters that were sent on this stream and are not known to be ready.
         self._warming: set[str] = set()
@@ -186,11 +143,10 @@ class Session:
             if side.wants(name):
                 side.acked[name] = version
             self.group.accept(kind, name, version)
-            if kind is _CLUSTER and side.known.get(name) == version:
-                self._warming.discard(name)
-            elif kind is _ENDPOINTS and name in self._warming and name not in side.forced:
+            if name in self._warming and kind is not _LISTENER and name not in side.forced:
                 cluster = self.group.effective(_CLUSTER, name)
-                if cluster is not None and not cluster.warms_by_ack:
+                proof = _CLUSTER if cluster is not None and cluster.warms_by_ack else _ENDPOINTS
+                if kind is proof and side.known.get(name) == version:
                     self._warming.discard(name)
         self._note_revision()
         self._on_progress(self, frame)
@@ -206,7 +162,7 @@ class Session:
             if version:
                 if name in side.acked:
                     side.known[name] = side.acked[name]
-                side.refused[name] = version
+                side.refused[name] = version, message
                 side.dirty.add(name)
                 self.group.refuse(kind, name, version, message, now=now)
         else:
@@ -221,6 +177,7 @@ class Session:
         """Return the responses that may be sent now, in order."""
         if not self.group.published:
             return []
+        self._now = now
         out: list[bytes] = []
         self.group.retry_refused(now=now)
         self._push_clusters(out)
@@ -297,7 +254,8 @@ class Session:
         for need in found.needs:
             cluster = self.group.effective(_CLUSTER, need)
             if cluster is not None:
-                ready = ready and clusters.known.get(need) == cluster.version and need not in self._warming
+                warm = clusters.known.get(need) == cluster.version and need not in self._warming
+                ready = ready and warm and (cluster.warms_by_ack or need in self._sides[_ENDPOINTS].acked)
             elif need not in clusters.acked:
                 # Its cluster was refused and there is no good one: the listener could only fail every connection.
                 self._waiting.pop((_LISTENER, name), None)
@@ -348,7 +306,10 @@ class Session:
             elif known == found.version and not forced:
                 if side.acked.get(name) == found.version:
                     self.group.accept(kind, name, found.version)
-            elif side.refused.get(name) != found.version:
+            elif (refused := side.refused.get(name)) is not None and refused[0] == found.version:
+                # Removed and wanted again: the group has forgotten, this proxy has not changed its mind.
+                self.group.refuse(kind, name, *refused, now=self._now)
+            else:
                 entries.append(found)
                 frame[name] = found.version
                 changing = changing or known != found.version

@@ -8,9 +8,10 @@ anything.
 from __future__ import annotations
 
 import re
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_network
 
 from fairlead.model.desired import HealthCheck, LoadBalancerSpec, Target
+from fairlead.providers.envoy.clusters import is_dns_name
 from fairlead.providers.envoy.names import NAME_PART
 
 _DNS_NAME = re.compile(
@@ -59,7 +60,10 @@ def invalid_target(target: Target) -> str:
     address, port = target.key
     if not 1 <= port <= 65_535:
         return f"target {target.key}: port {port} is not in 1..65535"
-    if not _is_ip(address) and (_LOOKS_NUMERIC.fullmatch(address) or not _DNS_NAME.fullmatch(address)):
+    # A zone ("fe80::1%eth0") means something on one machine only.
+    if "%" in address or (
+        is_dns_name(address) and (_LOOKS_NUMERIC.fullmatch(address) or not _DNS_NAME.fullmatch(address))
+    ):
         return f"target {target.key}: {address!r} is neither an IP address nor a DNS name"
     if not 0 <= target.weight <= _MAX_WEIGHT:
         return f"target {target.key}: weight {target.weight} is not in 0..{_MAX_WEIGHT}"
@@ -76,10 +80,7 @@ def _invalid_health_check(check: HealthCheck) -> list[str]:
 
 
 def _is_ip(address: str) -> bool:
-    try:
-        return "%" not in str(ip_address(address))
-    except ValueError:
-        return False
+    return "%" not in address and not is_dns_name(address)
 
 
 def _is_cidr(text: str) -> bool:

@@ -1,0 +1,36 @@
+"""``python -m bench [CASE ...]``: run the cases and print each figure beside its limit; exit 1 when one is over."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable
+
+from bench import traffic
+from bench.figures import Figure, heading
+
+CASES: dict[str, Callable[[], AsyncIterator[Figure]]] = {
+    "first-sync": traffic.first_sync,
+    "change": traffic.change_to_effect,
+    "idle": traffic.idle_and_restart,
+    "node": traffic.node_added,
+    "memory": traffic.memory,
+}
+
+
+async def main(names: list[str]) -> int:
+    unknown = [name for name in names if name not in CASES]
+    if unknown:
+        print(f"no such case: {', '.join(unknown)}; there are: {', '.join(CASES)}", file=sys.stderr)
+        return 2
+    print(heading(), flush=True)
+    over = 0
+    for name in names or CASES:
+        async for figure in CASES[name]():
+            print(figure.row(), flush=True)
+            over += figure.verdict == "OVER"
+    return 1 if over else 0
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main(sys.argv[1:])))

@@ -1,0 +1,98 @@
+"""BackendGroup: which backends go onto which LoadBalancers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from fairlead.api.loadbalancerclass import EnsurePolicy
+from fairlead.api.meta import KubeObject, Resource, Wire, WireCondition
+from fairlead.api.names import GROUP, VERSION
+from fairlead.api.tcploadbalancer import Port, ProtocolName
+
+Name = Annotated[str, Meta(min_length=1, max_length=253)]
+_SET = {"x-kubernetes-list-type": "set"}
+
+
+class BackendPort(Wire, frozen=True, gc=False):
+    """A port of the backends; listener names the load balancer's listener, where it has more than one."""
+
+    port: Port
+    protocol: ProtocolName = "TCP"
+    listener: Annotated[str, Meta(max_length=63)] = ""
+
+
+class PodLabels(Wire, frozen=True, gc=False):
+    """Pods by label, but not those whose names are in except."""
+
+    selector: Annotated[dict[str, str], Meta(min_length=1)]
+    except_: Annotated[list[Name], Meta(max_length=1000, extra_json_schema=_SET)] = msgspec.field(
+        default_factory=list[str], name="except"
+    )
+
+
+class PodBackends(Wire, frozen=True, gc=False):
+    """Pods, by label or by name."""
+
+    ports: Annotated[
+        list[BackendPort], Meta(min_length=1, max_length=64, extra_json_schema={"x-kubernetes-list-type": "atomic"})
+    ]
+    by_label: PodLabels | None = None
+    by_name: Annotated[list[Name], Meta(max_length=1000, extra_json_schema=_SET)] | None = None
+
+
+class ServiceBackends(Wire, frozen=True, gc=False):
+    """The nodes at a NodePort Service's node port; nodeSelector picks some of them."""
+
+    name: Name
+    port: BackendPort
+    node_selector: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+
+
+class DeregisterWebhook(Wire, frozen=True, gc=False):
+    """The class whose driver is asked which pods stay, and what holds while it does not answer."""
+
+    class_name: Name
+    failure_policy: Literal["DoNothing", "IfNotReady", "IfNotRunning"] = "DoNothing"
+
+
+class BackendGroupSpec(Wire, frozen=True, gc=False):
+    """Exactly one of pods, service and static; its kind never changes.
+
+    loadBalancers are names in the same namespace, or namespace/name of those whose scope admits this one.
+    static backends are address:port. parameters go to the provider with each backend, such as weight.
+    """
+
+    load_balancers: Annotated[list[Name], Meta(min_length=1, max_length=64, extra_json_schema=_SET)]
+    pods: PodBackends | None = None
+    service: ServiceBackends | None = None
+    static: Annotated[list[Name], Meta(max_length=1000, extra_json_schema=_SET)] | None = None
+    listener: Annotated[str, Meta(max_length=63)] = ""
+    parameters: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    deregister_policy: Literal["IfNotReady", "IfNotRunning", "Webhook"] = "IfNotReady"
+    deregister_webhook: DeregisterWebhook | None = None
+    ensure_policy: EnsurePolicy | None = None
+
+
+class BackendGroupStatus(Wire, frozen=True, gc=False):
+    """How far it has come: backends expected, and registered."""
+
+    backends: int = 0
+    registered_backends: int = 0
+    observed_generation: int = 0
+    conditions: Annotated[
+        list[WireCondition] | None,
+        Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
+    ] = None
+
+
+class BackendGroup(KubeObject, frozen=True, gc=False):
+    """Backends that go onto load balancers."""
+
+    spec: BackendGroupSpec = BackendGroupSpec(load_balancers=[])
+    status: BackendGroupStatus = BackendGroupStatus()
+
+
+BACKEND_GROUPS = Resource(GROUP, VERSION, "BackendGroup", "backendgroups", True, BackendGroup)

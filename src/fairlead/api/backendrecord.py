@@ -1,0 +1,92 @@
+"""BackendRecord: one backend that is, or may be, registered somewhere, with all that is needed to deregister it.
+
+The ledger's entry. It is stored, with its finalizer, before the first call that could register the backend, and it
+goes only when the provider has let go. Key: load balancer, listener, address.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from fairlead.api.meta import KubeObject, Resource, Wire
+from fairlead.api.names import GROUP, VERSION
+from fairlead.api.tcploadbalancer import Port, ProtocolName
+
+RecordState = Literal["", "Pending", "Registered", "Draining", "Deregistering", "Failed"]
+
+
+class RecordLoadBalancer(Wire, frozen=True, gc=False):
+    """The load balancer: the object that asked for it, and everything that a provider needs to find it again."""
+
+    kind: str
+    namespace: str
+    name: str
+    provider: str
+    class_name: str = ""
+    parameters: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+
+
+class RecordListener(Wire, frozen=True, gc=False):
+    """The listener."""
+
+    port: Port
+    protocol: ProtocolName
+    name: str = ""
+
+
+class RecordTarget(Wire, frozen=True, gc=False):
+    """The backend: its address, and the object behind it, if any, as kind/namespace/name/uid."""
+
+    address: Annotated[str, Meta(min_length=1, max_length=253)]
+    port: Port
+    weight: int = 1
+    source: str = ""
+
+
+class BackendRecordSpec(Wire, frozen=True, gc=False):
+    """Enough to register and to deregister, when pod, group and node are long gone.
+
+    owners are the groups (or Services) that want it; it goes with the last one. epoch is the term of the leader that
+    wrote it.
+    """
+
+    load_balancer: RecordLoadBalancer
+    listener: RecordListener
+    target: RecordTarget
+    owners: Annotated[list[str], Meta(extra_json_schema={"x-kubernetes-list-type": "set"})] = msgspec.field(
+        default_factory=list[str]
+    )
+    parameters: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    epoch: int = 0
+
+
+class BackendRecordStatus(Wire, frozen=True, gc=False):
+    """Where it stands.
+
+    injectedInfo is the provider's own memory, given back to it with every later call; generatedAddress is its own
+    word for the backend.
+    """
+
+    state: RecordState = ""
+    reason: str = ""
+    message: str = ""
+    since: str | None = None
+    generated_address: str = ""
+    injected_info: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+
+
+class BackendRecord(KubeObject, frozen=True, gc=False):
+    """One backend that is, or may be, registered."""
+
+    spec: BackendRecordSpec = BackendRecordSpec(
+        load_balancer=RecordLoadBalancer(kind="", namespace="", name="", provider=""),
+        listener=RecordListener(port=0, protocol="TCP"),
+        target=RecordTarget(address="", port=0),
+    )
+    status: BackendRecordStatus = BackendRecordStatus()
+
+
+BACKEND_RECORDS = Resource(GROUP, VERSION, "BackendRecord", "backendrecords", True, BackendRecord)

@@ -1,0 +1,79 @@
+"""LoadBalancer: a load balancer as an object of its own, made from parameters or existing already.
+
+What it is (class, existing, parameters) never changes; what is asked of it (listeners, attributes, scope) may.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from fairlead.api.kubernetes import LoadBalancerStatus
+from fairlead.api.loadbalancerclass import EnsurePolicy
+from fairlead.api.meta import KubeObject, Resource, Wire, WireCondition
+from fairlead.api.names import GROUP, VERSION
+from fairlead.api.tcploadbalancer import Allocation, Port, ProtocolName
+
+Name = Annotated[str, Meta(max_length=253)]
+LIST_OF_PORTS = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["port", "protocol"]}
+
+
+class LoadBalancerListener(Wire, frozen=True, gc=False):
+    """One open port; BackendGroups name it when a load balancer has several."""
+
+    port: Port
+    name: Annotated[str, Meta(max_length=63)] = ""
+    protocol: ProtocolName = "TCP"
+
+
+class LoadBalancerObjectSpec(Wire, frozen=True, gc=False):
+    """Which load balancer, and what is asked of it.
+
+    existing identifies one that somebody else has made: it is used, and never deleted. Without it, one is made from
+    parameters. scope names the other namespaces whose BackendGroups may use it; * is all of them.
+    """
+
+    class_name: Annotated[str, Meta(min_length=1, max_length=253)]
+    existing: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    parameters: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    listeners: Annotated[
+        list[LoadBalancerListener], Meta(min_length=1, max_length=256, extra_json_schema=LIST_OF_PORTS)
+    ] = msgspec.field(default_factory=list[LoadBalancerListener])
+    attributes: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    scope: Annotated[
+        list[Annotated[str, Meta(max_length=63)]],
+        Meta(max_length=256, extra_json_schema={"x-kubernetes-list-type": "set"}),
+    ] = msgspec.field(default_factory=list[str])
+    ensure_policy: EnsurePolicy | None = None
+
+
+class LoadBalancerObjectStatus(Wire, frozen=True, gc=False):
+    """What became of it.
+
+    info is the identity that the provider answered. ensured is a digest of what the provider last made of it.
+    backends is registered/expected.
+    """
+
+    address: str = ""
+    backends: str = ""
+    load_balancer: LoadBalancerStatus = LoadBalancerStatus()
+    allocation: Allocation = Allocation()
+    info: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    ensured: str = ""
+    observed_generation: int = 0
+    conditions: Annotated[
+        list[WireCondition] | None,
+        Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
+    ] = None
+
+
+class LoadBalancer(KubeObject, frozen=True, gc=False):
+    """A load balancer that BackendGroups share."""
+
+    spec: LoadBalancerObjectSpec = LoadBalancerObjectSpec(class_name="")
+    status: LoadBalancerObjectStatus = LoadBalancerObjectStatus()
+
+
+LOAD_BALANCERS = Resource(GROUP, VERSION, "LoadBalancer", "loadbalancers", True, LoadBalancer)

@@ -1,0 +1,157 @@
+"""Where does a request go? Gate, then discovery, reviews, reads, watches or writes.
+
+Every failure becomes a ``Status``; a mistake of ours is logged and becomes a 500.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import traceback
+
+import structlog
+from aiohttp import web
+
+from fairlead.apiserver.auth.identity import User
+from fairlead.apiserver.failure import ApiFailure, no_such_path
+from fairlead.apiserver.http.answers import answer, refusal
+from fairlead.apiserver.http.body import parse_object, read_bytes
+from fairlead.apiserver.http.discovery import VERSION, discover
+from fairlead.apiserver.http.gate import OPEN_PATHS, Gate
+from fairlead.apiserver.http.info import RequestInfo, parse
+from fairlead.apiserver.http.openapi import OpenApi
+from fairlead.apiserver.http.openapi_v2 import ANSWER_TYPE, MEDIA_TYPE, v2_protobuf
+from fairlead.apiserver.http.protobuf import ProtobufReader
+from fairlead.apiserver.http.reads import Reads
+from fairlead.apiserver.http.reviews import Reviews
+from fairlead.apiserver.http.watches import Watches
+from fairlead.apiserver.http.writes import Writes
+from fairlead.apiserver.kinds.catalog import Catalog
+from fairlead.apiserver.kinds.kind import Kind
+from fairlead.apiserver.metrics import Metrics
+from fairlead.apiserver.objects import encode
+
+_log = structlog.get_logger(__name__)
+_READS, _WRITES = {"get", "list", "watch"}, {"create", "update", "patch", "delete", "deletecollection"}
+
+
+class Handler:
+    """The one request handler of a server."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        *,
+        gate: Gate,
+        reads: Reads,
+        watches: Watches,
+        writes: Writes,
+        reviews: Reviews,
+        openapi: OpenApi,
+        protobuf: ProtobufReader,
+        metrics: Metrics,
+    ) -> None:
+        self._catalog = catalog
+        self._gate = gate
+        self._reads = reads
+        self._watches = watches
+        self._writes = writes
+        self._reviews = reviews
+        self._openapi = openapi
+        self._protobuf = protobuf
+        self._metrics = metrics
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request."""
+        start = time.perf_counter()
+        info = parse(request.method, request.path, request.query)
+        try:
+            response = await self._answer(request, info)
+        except ApiFailure as failure:
+            response = refusal(failure)
+        except (asyncio.CancelledError, ConnectionError):
+            raise
+        except Exception:  # noqa: BLE001 - the door of the server: a mistake of ours is a 500, never a torn connection
+            # As text, because a rich traceback shows local variables, and a token may be among them.
+            _log.error("request failed", method=request.method, path=request.path, trace=traceback.format_exc())  # noqa: TRY400
+            response = refusal(ApiFailure(500, "InternalError", "Internal error occurred: see the server's log"))
+        resource = f"{info.resource}/{info.subresource}" if info.subresource else info.resource
+        agent = request.headers.get("User-Agent", "")
+        self._metrics.note(info.verb, resource, response.status, agent, time.perf_counter() - start)
+        return response
+
+    async def _answer(self, request: web.BaseRequest, info: RequestInfo) -> web.StreamResponse:
+        path = info.path.rstrip("/") or "/"
+        if path in OPEN_PATHS or path.startswith(("/readyz/", "/livez/")):
+            return answer(encode(VERSION)) if path == "/version" else web.Response(text="ok")
+        user = self._gate.enter(request, info)
+        if not info.resource:
+            return self._answer_path(request, path)
+        kind = self._catalog.find(info.group, info.version, info.resource)
+        if kind is None or (info.verb == "create" and kind.subresources.get(info.subresource)):
+            return await self._answer_review(request, info, user)
+        self._check(kind, info)
+        if info.verb == "list":
+            return self._reads.list(request, kind, info)
+        if info.verb == "get":
+            return self._reads.get(request, kind, info)
+        if info.verb == "watch":
+            return await self._watches.serve(request, kind, info)
+        return await self._writes.serve(request, kind, info, user)
+
+    @staticmethod
+    def _check(kind: Kind, info: RequestInfo) -> None:
+        """Raise 404 or 405 when the kind does not have what the URL asks for."""
+        status = info.subresource == "status" and kind.has_status
+        if info.subresource and not status and not (info.subresource == "finalize" and kind.bucket == "namespaces"):
+            raise no_such_path()
+        if not kind.namespaced and info.namespace:
+            raise no_such_path()
+        needs_namespace = info.verb not in {"list", "watch"} or bool(info.name)
+        if kind.namespaced and not info.namespace and needs_namespace:
+            if info.verb in {"create", "deletecollection"}:
+                raise ApiFailure(
+                    405, "MethodNotAllowed", "the server does not allow this method on the requested resource"
+                )
+            raise no_such_path()
+        if (
+            info.verb not in _READS | _WRITES
+            or (info.verb == "create" and info.name)
+            or (status and info.verb == "delete")
+        ):
+            raise ApiFailure(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+
+    def _answer_path(self, request: web.BaseRequest, path: str) -> web.Response:
+        if request.method not in {"GET", "HEAD"}:
+            raise no_such_path()
+        if path == "/metrics":
+            return web.Response(body=self._metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4"})
+        if path == "/openapi/v3":
+            return answer(encode(self._openapi.index()))
+        if path.startswith("/openapi/v3/"):
+            document = self._openapi.v3(path.removeprefix("/openapi/v3/"))
+            if document is not None:
+                return answer(document)
+        if path == "/openapi/v2":
+            if MEDIA_TYPE in request.headers.get("Accept", ""):
+                headers = {"Content-Type": ANSWER_TYPE}
+                return web.Response(body=v2_protobuf(self._catalog.all()), headers=headers)
+            return answer(self._openapi.v2())
+        if path == "/":
+            groups = [f"/apis/{group}" for group in self._catalog.groups()]
+            return answer(encode({"paths": ["/api", "/api/v1", "/apis", *groups, "/readyz", "/version"]}))
+        found = discover(self._catalog, path)
+        if found is None:
+            raise no_such_path()
+        return answer(encode(found))
+
+    async def _answer_review(self, request: web.BaseRequest, info: RequestInfo, user: User) -> web.Response:
+        if info.verb != "create" or info.version != "v1":
+            raise no_such_path()
+        body = parse_object(await read_bytes(request), request.content_type, self._protobuf)
+        if info.resource == "serviceaccounts" and info.subresource == "token":
+            return answer(encode(self._reviews.token_request(info.namespace, info.name, body)), 201)
+        found = self._reviews.answer(info.group, info.resource, info.namespace, body, user)
+        if found is None:
+            raise no_such_path()
+        return answer(encode(found), 201)

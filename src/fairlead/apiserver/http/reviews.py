@@ -1,0 +1,125 @@
+"""May I, who am I, and whose token is this? Objects that are answered and never stored.
+
+Answers SubjectAccessReviews, rules reviews, TokenReviews and TokenRequests. Never puts a token into an error or a log.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from fairlead.apiserver.auth.accounts import DEFAULT_TTL_S, MIN_TTL_S, Accounts
+from fairlead.apiserver.auth.identity import User
+from fairlead.apiserver.auth.rbac import Ask, Authorizer
+from fairlead.apiserver.auth.tokens import ISSUER
+from fairlead.apiserver.failure import bad_request, invalid, wrong
+from fairlead.apiserver.objects import Obj, child, items, look, rfc3339
+from fairlead.apiserver.registry.registry import Registry
+
+AUTHN, AUTHZ = "authentication.k8s.io", "authorization.k8s.io"
+
+
+def user_info(user: User) -> Obj:
+    """Return an identity as a review prints it."""
+    info: Obj = {"username": user.name, "groups": list(user.groups)}
+    return info | ({"uid": user.uid} if user.uid else {}) | ({"extra": user.extra} if user.extra else {})
+
+
+class Reviews:
+    """The reviews of one server."""
+
+    def __init__(self, registry: Registry, authorizer: Authorizer, accounts: Accounts) -> None:
+        self._registry = registry
+        self._authorizer = authorizer
+        self._accounts = accounts
+
+    def answer(self, group: str, resource: str, namespace: str, body: Obj, user: User) -> Obj | None:
+        """Return the completed review, or None when there is no such kind of review."""
+        match group, resource:
+            case "authorization.k8s.io", "selfsubjectaccessreviews":
+                return self._access("SelfSubjectAccessReview", body, user)
+            case "authorization.k8s.io", "subjectaccessreviews":
+                return self._access("SubjectAccessReview", body, _subject(body))
+            case "authorization.k8s.io", "localsubjectaccessreviews":
+                if look(body, "spec", "resourceAttributes", "namespace") not in {None, "", namespace}:
+                    raise bad_request("spec.resourceAttributes.namespace must match metadata.namespace")
+                return self._access("LocalSubjectAccessReview", body, _subject(body))
+            case "authorization.k8s.io", "selfsubjectrulesreviews":
+                return self._rules(body, user)
+            case "authentication.k8s.io", "tokenreviews":
+                return self._token_review(body)
+            case "authentication.k8s.io", "selfsubjectreviews":
+                done: Obj = {"kind": "SelfSubjectReview", "apiVersion": f"{AUTHN}/v1"}
+                return done | {"metadata": {"creationTimestamp": None}, "status": {"userInfo": user_info(user)}}
+            case _:
+                return None
+
+    def _access(self, kind: str, body: Obj, user: User) -> Obj:
+        spec = child(body, "spec")
+        resource, path = look(spec, "resourceAttributes"), look(spec, "nonResourceAttributes")
+        if (resource is None) == (path is None):
+            why = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+            raise invalid(kind, AUTHZ, "", [wrong("spec.resourceAttributes", resource, why)])
+        if resource is not None:
+            ask = Ask(
+                str(resource.get("verb") or ""),
+                str(resource.get("group") or ""),
+                str(resource.get("resource") or ""),
+                str(resource.get("subresource") or ""),
+                str(resource.get("namespace") or ""),
+                str(resource.get("name") or ""),
+            )
+        else:
+            ask = Ask(str(look(path, "verb") or ""), path=str(look(path, "path") or ""))
+        allowed = self._authorizer.allows(user, ask)
+        done: Obj = {"kind": kind, "apiVersion": f"{AUTHZ}/v1", "metadata": body.get("metadata") or {}, "spec": spec}
+        return done | {"status": {"allowed": allowed} | ({} if allowed else {"reason": "no RBAC policy matched"})}
+
+    def _rules(self, body: Obj, user: User) -> Obj:
+        namespace = str(look(body, "spec", "namespace") or "")
+        if not namespace:
+            raise bad_request("no namespace on request")
+        held = self._authorizer.rules(user, "") + self._authorizer.rules(user, namespace)
+        status: Obj = {"incomplete": False}
+        status["resourceRules"] = [rule.to_obj() for rule in held if not rule.urls]
+        status["nonResourceRules"] = [rule.to_obj() for rule in held if rule.urls]
+        done: Obj = {"kind": "SelfSubjectRulesReview", "apiVersion": f"{AUTHZ}/v1"}
+        return done | {"metadata": body.get("metadata") or {}, "spec": body.get("spec") or {}, "status": status}
+
+    def _token_review(self, body: Obj) -> Obj:
+        audiences = tuple(str(audience) for audience in items(body, "spec", "audiences")) or (ISSUER,)
+        found = self._accounts.user_of(str(look(body, "spec", "token") or ""), audiences)
+        status: Obj = {"authenticated": False, "user": {}, "error": "invalid bearer token"}
+        if found is not None:
+            status = {"authenticated": True, "user": user_info(found), "audiences": list(audiences)}
+        done: Obj = {"kind": "TokenReview", "apiVersion": f"{AUTHN}/v1", "metadata": body.get("metadata") or {}}
+        return done | {"spec": body.get("spec") or {}, "status": status}
+
+    def token_request(self, namespace: str, name: str, body: Obj) -> Obj:
+        """Issue a token for a service account; raises 404 and 422."""
+        kind = self._registry.catalog.find("", "v1", "serviceaccounts")
+        if kind is None:  # pragma: no cover - a built-in kind
+            raise bad_request("service accounts are not served")
+        account = self._registry.entry(kind, namespace, name)
+        spec = child(body, "spec")
+        ttl_s = spec.get("expirationSeconds")
+        ttl_s = DEFAULT_TTL_S if ttl_s is None else ttl_s
+        if not isinstance(ttl_s, int) or ttl_s < MIN_TTL_S:
+            cause = wrong("spec.expirationSeconds", ttl_s, "may not specify a duration less than 10 minutes")
+            raise invalid("TokenRequest", AUTHN, name, [cause])
+        audiences = [str(audience) for audience in cast("list[object]", spec.get("audiences") or [ISSUER])]
+        token, expires = self._accounts.issue(namespace, name, account.uid, audiences, ttl_s)
+        spec |= {"audiences": audiences, "expirationSeconds": ttl_s}
+        done: Obj = {"kind": "TokenRequest", "apiVersion": f"{AUTHN}/v1"}
+        done["metadata"] = {
+            "name": name,
+            "namespace": namespace,
+            "creationTimestamp": account.obj()["metadata"]["creationTimestamp"],
+        }
+        return done | {"spec": spec, "status": {"token": token, "expirationTimestamp": rfc3339(expires)}}
+
+
+def _subject(body: Obj) -> User:
+    spec = child(body, "spec")
+    return User(
+        str(spec.get("user") or ""), str(spec.get("uid") or ""), tuple(str(group) for group in items(spec, "groups"))
+    )

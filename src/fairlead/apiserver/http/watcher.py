@@ -1,0 +1,87 @@
+"""Which events of a bucket does one watch get? Filters, renames and queues them, within bounds.
+
+An object that enters the selection is ADDED, one that leaves it is DELETED. The queue is bounded in events and
+bytes: a client that reads too slowly is cut off and lists again, rather than the server growing. Never blocks,
+never raises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from fairlead.apiserver.selectors import Selection
+from fairlead.apiserver.store.entry import Entry, Event, entry_of
+
+MAX_EVENTS, MAX_BYTES = 16_384, 64 * 1024 * 1024
+
+
+class Watcher:
+    """One open watch; ``cut_off`` ends a connection whose client is too slow."""
+
+    def __init__(self, selection: Selection, cut_off: Callable[[], None]) -> None:
+        self._selection = selection
+        self._namespace_only = selection.everything
+        self._cut_off = cut_off
+        self._pending: deque[tuple[str, Event]] = deque()
+        self._bytes = 0
+        self._wake = asyncio.Event()
+        self.closed = False
+
+    @property
+    def pending(self) -> int:
+        """Return how many events are queued."""
+        return len(self._pending)
+
+    def selects(self, entry: Entry) -> bool:
+        """Say whether the watch is about ``entry``."""
+        return self._selection.matches(entry)
+
+    def offer(self, event: Event) -> None:
+        """Queue an event if it concerns this watch."""
+        if self.closed:
+            return
+        if self._namespace_only:
+            if self._selection.namespace and event.entry.namespace != self._selection.namespace:
+                return
+            self._queue(event.type, event)
+            return
+        now = event.type != "DELETED" and self._selection.matches(event.entry)
+        before = event.previous is not None and self._selection.matches(event.previous)
+        if now:
+            self._queue("MODIFIED" if before else "ADDED", event)
+        elif before and event.type == "DELETED":
+            self._queue("DELETED", event)
+        elif before and event.previous is not None:
+            # It left the selection: show its last selected state, under the resourceVersion of the change.
+            left = entry_of(event.previous.obj(), event.rv)
+            self._queue("DELETED", Event(event.rv, "DELETED", left, event.previous))
+
+    def _queue(self, type_: str, event: Event) -> None:
+        self._pending.append((type_, event))
+        self._bytes += len(event.entry.raw)
+        if len(self._pending) > MAX_EVENTS or self._bytes > MAX_BYTES:
+            self.close()
+            self._cut_off()
+        self._wake.set()
+
+    def close(self) -> None:
+        """End the watch; what is queued is dropped."""
+        self.closed = True
+        self._pending.clear()
+        self._wake.set()
+
+    async def next(self, timeout_s: float) -> list[tuple[str, Event]]:
+        """Wait for events and return all that are queued, oldest first; empty after ``timeout_s``."""
+        if not self._pending and not self.closed:
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                return []
+        found = list(self._pending)
+        self._pending.clear()
+        self._bytes = 0
+        return found

@@ -1,0 +1,139 @@
+"""How do writes over HTTP become operations of the registry, and their outcome answers?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aiohttp import web
+
+from fairlead.apiserver.auth.identity import User
+from fairlead.apiserver.auth.rbac import Ask, Authorizer
+from fairlead.apiserver.failure import forbidden, no_such_path, unsupported_media_type
+from fairlead.apiserver.http.answers import answer
+from fairlead.apiserver.http.body import parse_any, parse_object, read_bytes
+from fairlead.apiserver.http.info import RequestInfo
+from fairlead.apiserver.http.options import delete_options, selection, write_context
+from fairlead.apiserver.http.protobuf import ProtobufReader
+from fairlead.apiserver.http.shape import shape_of
+from fairlead.apiserver.kinds.kind import Kind
+from fairlead.apiserver.objects import Obj, encode, look
+from fairlead.apiserver.registry.context import Context, Stored
+from fairlead.apiserver.registry.deletion import Deleted, Deletion
+from fairlead.apiserver.registry.registry import (
+    APPLY_PATCH,
+    JSON_PATCH,
+    MERGE_PATCH,
+    STRATEGIC_PATCH,
+    Registry,
+)
+
+_PATCHES = frozenset({JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH})
+
+
+class Writes:
+    """Creates, updates, patches and deletes of one server."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        deletion: Deletion,
+        *,
+        protobuf: ProtobufReader,
+        authorizer: Authorizer,
+        now: Callable[[], float],
+    ) -> None:
+        self._registry = registry
+        self._deletion = deletion
+        self._protobuf = protobuf
+        self._authorizer = authorizer
+        self._now = now
+
+    async def serve(self, request: web.BaseRequest, kind: Kind, info: RequestInfo, user: User) -> web.StreamResponse:
+        """Answer one write."""
+        raw = await read_bytes(request)
+        media = request.headers.get("Content-Type", "").partition(";")[0].strip()
+        context = write_context(request, user, info)
+        match info.verb:
+            case "create":
+                body = parse_object(raw, media, self._protobuf)
+                return self._stored(request, kind, self._registry.create(kind, info.namespace, body, context), context)
+            case "update":
+                return self._stored(request, kind, self._update(kind, info, raw, media, context), context)
+            case "patch":
+                return self._stored(request, kind, self._patch(kind, info, raw, media, context), context)
+            case "delete":
+                return self._delete(request, kind, info, raw, media, context)
+            case "deletecollection":
+                return self._delete_collection(request, kind, info, raw, media, context)
+            case _:
+                raise no_such_path()
+
+    def _stored(self, request: web.BaseRequest, kind: Kind, stored: Stored, context: Context) -> web.Response:
+        shape = shape_of(request, kind, self._now)
+        body = shape.one(stored.entry) if stored.entry is not None else shape.unstored(stored.obj)
+        return answer(body, 201 if stored.created else 200, context.warnings)
+
+    def _update(self, kind: Kind, info: RequestInfo, raw: bytes, media: str, context: Context) -> Stored:
+        body = parse_object(raw, media, self._protobuf)
+        missing = self._registry.store.bucket(kind.bucket).get(info.namespace, info.name) is None
+        if missing and not info.subresource and kind.bucket in {"leases.coordination.k8s.io", "events"}:
+            # These kinds may be created by PUT, as on a real server.
+            self._may_create(context.user, kind, info)
+            return self._registry.create(kind, info.namespace, body, context)
+        return self._registry.replace(kind, info.namespace, info.name, body, context)
+
+    def _patch(self, kind: Kind, info: RequestInfo, raw: bytes, media: str, context: Context) -> Stored:
+        if media not in _PATCHES:
+            raise unsupported_media_type(media)
+        missing = self._registry.store.bucket(kind.bucket).get(info.namespace, info.name) is None
+        if media == APPLY_PATCH and missing:
+            self._may_create(context.user, kind, info)
+        patch = parse_any(raw, media)
+        return self._registry.patch(kind, info.namespace, info.name, patch, media, context)
+
+    def _may_create(self, user: User, kind: Kind, info: RequestInfo) -> None:
+        if not self._authorizer.allows(user, Ask("create", kind.group, kind.plural, namespace=info.namespace)):
+            raise forbidden(
+                kind.plural, kind.group, info.name, f'User "{user.name}" cannot create resource "{kind.plural}"'
+            )
+
+    def _options(self, raw: bytes, media: str) -> Obj:
+        return parse_object(raw, media, self._protobuf) if raw else {}
+
+    def _delete(
+        self, request: web.BaseRequest, kind: Kind, info: RequestInfo, raw: bytes, media: str, context: Context
+    ) -> web.Response:
+        body = self._options(raw, media)
+        context.dry_run = context.dry_run or bool(body.get("dryRun"))
+        entry = self._registry.entry(kind, info.namespace, info.name)
+        deleted = self._deletion.delete(self._registry.stored_kind(kind), entry, context, delete_options(request, body))
+        return answer(self._outcome(kind, deleted))
+
+    @staticmethod
+    def _outcome(kind: Kind, deleted: Deleted) -> bytes:
+        if not deleted.gone:
+            obj = deleted.obj
+            return encode(kind.conversion.from_storage(obj) if kind.conversion is not None else obj)
+        details: Obj = {"name": look(deleted.obj, "metadata", "name")} | ({"group": kind.group} if kind.group else {})
+        details |= {"kind": kind.plural, "uid": look(deleted.obj, "metadata", "uid")}
+        status: Obj = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+        return encode(status)
+
+    def _delete_collection(
+        self, request: web.BaseRequest, kind: Kind, info: RequestInfo, raw: bytes, media: str, context: Context
+    ) -> web.Response:
+        options = delete_options(request, self._options(raw, media))
+        chosen = selection(request, kind, info)
+        stored = self._registry.stored_kind(kind)
+        bucket = self._registry.store.bucket(kind.bucket)
+        entries = [entry for entry in bucket.in_order(info.namespace) if chosen.matches(entry)]
+        for entry in entries:
+            self._deletion.delete(stored, entry, context, options)
+        return answer(
+            shape_of(request, kind, self._now).list(entries, {"resourceVersion": str(bucket_rv(self._registry))})
+        )
+
+
+def bucket_rv(registry: Registry) -> int:
+    """Return the current resourceVersion."""
+    return registry.store.rv

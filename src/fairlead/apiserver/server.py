@@ -1,0 +1,183 @@
+"""How is an API server started and stopped inside a program? The one class that others use.
+
+    server = ApiServer(data_dir=Path("/var/lib/fairlead"), port=6443)
+    url = await server.start()
+    ...
+    await server.stop()
+
+Plain HTTP is for programs on this machine; kubectl sends its token over TLS only, so the kubeconfig names a second
+port that speaks TLS. Both listen on the loopback address unless told otherwise. Several servers may run in one
+loop; nothing is shared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import os
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import yaml
+from aiohttp import web
+
+from fairlead.apiserver.assembly import Assembly
+from fairlead.apiserver.credentials import TlsIdentity, load_credentials, load_tls
+from fairlead.apiserver.objects import Obj
+from fairlead.apiserver.store.journal import Journal, MemoryJournal
+from fairlead.apiserver.store.sqlite import SqliteJournal
+from fairlead.errors import BadConfiguration
+
+TIDY_EVERY_S = 2.0
+
+
+class ApiServer:
+    """A Kubernetes-compatible API server; without ``data_dir`` it keeps its state in memory only."""
+
+    def __init__(
+        self,
+        data_dir: Path | None = None,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        tls_port: int = 0,
+        admin_token: str | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._data_dir = data_dir
+        self._host = host
+        self._port = port
+        self._tls_port = tls_port
+        self._wanted_token = admin_token
+        self._now = now
+        self._admin_token = ""
+        self._url = self._tls_url = self._certificate = ""
+        self._parts: Assembly | None = None
+        self._runner: web.ServerRunner | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def url(self) -> str:
+        """The base URL, once started."""
+        return self._url
+
+    @property
+    def tls_url(self) -> str:
+        """The base URL of the TLS port, once started; its certificate stands in ``kubeconfig()``."""
+        return self._tls_url
+
+    @property
+    def admin_token(self) -> str:
+        """The bearer token of the administrator, once started; never log it."""
+        return self._admin_token
+
+    async def start(self) -> str:
+        """Open the state and the port; returns the URL. Raises ``BadConfiguration``."""
+        if self._parts is not None:
+            return self._url
+        journal = self._open_journal()
+        try:
+            credentials = load_credentials(self._data_dir, self._wanted_token)
+            parts = Assembly(journal, credentials, self._now)
+            parts.load()
+            identity = load_tls(self._data_dir, [self._host, "localhost"], self._now())
+            self._runner = await self._listen(parts, identity)
+            self._certificate = identity.pem
+        except BaseException:
+            journal.close()
+            raise
+        self._admin_token = credentials.admin_token
+        self._parts = parts
+        self._tasks = [asyncio.create_task(parts.collector.run()), asyncio.create_task(self._tidy(parts))]
+        return self._url
+
+    def _open_journal(self) -> Journal:
+        if self._data_dir is None:
+            return MemoryJournal()
+        try:
+            self._data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            sentence = f"The data directory {self._data_dir} cannot be made: check its parent, or name another one"
+            raise BadConfiguration(sentence, detail=str(error)) from error
+        return SqliteJournal(self._data_dir)
+
+    async def _listen(self, parts: Assembly, identity: TlsIdentity) -> web.ServerRunner:
+        server = web.Server(parts.handler, handler_cancellation=True, access_log=None)
+        runner = web.ServerRunner(server, shutdown_timeout=1.0)
+        await runner.setup()
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        port = self._port
+        try:
+            await web.TCPSite(runner, self._host, port).start()
+            self._url = f"http://{host}:{runner.addresses[0][1]}"
+            port = self._tls_port
+            await web.TCPSite(runner, self._host, port, ssl_context=identity.context).start()
+            self._tls_url = f"https://{host}:{runner.addresses[1][1]}"
+        except OSError as error:
+            await runner.cleanup()
+            sentence = f"The address {host}:{port} cannot be listened on: stop what uses it, or take another port"
+            raise BadConfiguration(sentence, detail=str(error)) from error
+        return runner
+
+    @staticmethod
+    async def _tidy(parts: Assembly) -> None:
+        while True:
+            await asyncio.sleep(TIDY_EVERY_S)
+            await parts.store.tidy()
+
+    async def stop(self) -> None:
+        """End watches, answer what is under way, and close the state."""
+        if self._parts is None:
+            return
+        parts, self._parts = self._parts, None
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        parts.watches.close_all()
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+        parts.store.close()
+
+    def kubeconfig(self) -> Obj:
+        """Return a kubeconfig for the administrator, with the TLS port."""
+        authority = base64.b64encode(self._certificate.encode()).decode()
+        cluster = {"server": self._tls_url, "certificate-authority-data": authority}
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "fairlead", "cluster": cluster}],
+            "users": [{"name": "admin", "user": {"token": self._admin_token}}],
+            "contexts": [{"name": "fairlead", "context": {"cluster": "fairlead", "user": "admin"}}],
+            "current-context": "fairlead",
+        }
+
+    def write_kubeconfig(self, path: Path) -> None:
+        """Write the kubeconfig for the administrator, readable by its owner only."""
+        handle = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "w") as file:
+            os.fchmod(handle, 0o600)
+            yaml.safe_dump(self.kubeconfig(), file, sort_keys=False)
+
+    def compact(self) -> None:
+        """Forget all history: older resourceVersions and continue tokens get 410."""
+        parts = self._running()
+        parts.store.compact()
+        parts.reads.forget()
+
+    def requests(self, user_agent: str = "") -> dict[tuple[str, str], int]:
+        """Return (verb, resource) -> requests, of clients whose User-Agent starts with ``user_agent``."""
+        return self._running().metrics.requests(user_agent)
+
+    def writes(self, exclude: Collection[str] = (), user_agent: str = "") -> int:
+        """Return how many writes were requested, except to the resources in ``exclude``."""
+        return self._running().metrics.writes(exclude, user_agent)
+
+    def _running(self) -> Assembly:
+        if self._parts is None:
+            raise BadConfiguration("The API server is not running: start it first")
+        return self._parts

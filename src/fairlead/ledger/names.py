@@ -1,0 +1,14 @@
+"""What a BackendRecord is called: the same for the same load balancer, listener and address, on every replica."""
+
+from __future__ import annotations
+
+from fairlead.api.naming import short_hash
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
+
+_HEAD = 40
+
+
+def record_name(load_balancer: LoadBalancerKey, listener: ListenerKey, target: TargetKey) -> str:
+    """Name the record; readable at its head, unambiguous by its tail."""
+    identity = short_hash(*load_balancer, *map(str, listener), target.address, str(target.port), size_bytes=10)
+    return f"{load_balancer.name[:_HEAD].rstrip('-.')}-{identity}"

@@ -1,0 +1,231 @@
+"""Which Kubernetes objects run the proxies of one group?
+
+In: the group's name and ``DeploymentSettings``. Out: manifests (plain JSON values), the same for the same input: a
+ServiceAccount, a ConfigMap with the bootstrap, a Deployment, a PodDisruptionBudget and a NetworkPolicy.
+It never talks to Kubernetes; ``fleet_deployment`` does, and ``service_objects`` makes the Services in front.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from hashlib import blake2b
+
+import msgspec
+
+from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY
+from fairlead.providers.envoy.bootstrap import Bootstrap, TlsFiles, bootstrap_json
+
+Manifest = Mapping[str, object]
+
+GROUP_LABEL = "fairlead.dev/envoy-group"
+HASH_ANNOTATION = "fairlead.dev/applied-hash"
+
+_TLS_DIR = "/etc/fairlead-tls"
+_RUN_DIR = "/run/envoy"
+_NOT_A_LABEL_CHARACTER = re.compile(r"[^a-z0-9-]+")
+
+
+class DeploymentSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How proxies are run, for all groups alike.
+
+    ``tls_secret`` may hold ``{group}``: each group's proxies have their own client certificate (``tls.crt``,
+    ``tls.key``, ``ca.crt``), whose SPIFFE URI ends in ``/group/<group>``. ``proxy_ports`` is the range the hub
+    allocates from.
+    """
+
+    namespace: str = "fairlead-system"
+    image: str = "envoyproxy/envoy:v1.40.0"
+    replicas: int = 2
+    concurrency: int = 2
+    cpu_request: str = "100m"
+    memory_request: str = "128Mi"
+    memory_limit: str = "1Gi"
+    max_connections: int = 50_000
+    xds_host: str = "fairlead-hub.fairlead-system.svc"
+    xds_port: int = 18_000
+    tls_secret: str = "fairlead-envoy-{group}"  # noqa: S105 - the name of a Secret, not its content
+    readiness_port: int = 8002
+    proxy_ports: tuple[int, int] = (10_000, 60_000)
+    drain_s: int = 15
+
+
+def dns_label(prefix: str, words: str, *, unique: str) -> str:
+    """Make a DNS-1035 label of at most 63 characters, readable by ``words`` and unique by a hash of ``unique``."""
+    tail = blake2b(unique.encode(), digest_size=5).hexdigest()
+    readable = _NOT_A_LABEL_CHARACTER.sub("-", words.lower()).strip("-")
+    return f"{prefix}-{readable[: 63 - len(prefix) - len(tail) - 2].strip('-')}-{tail}".replace("--", "-")
+
+
+def group_name(group: str) -> str:
+    """Name the objects of a group."""
+    return dns_label("envoy", group, unique=group)
+
+
+def group_labels(group: str) -> dict[str, str]:
+    """Return the labels of everything that belongs to a group; the second one selects its pods."""
+    return {
+        LABEL_MANAGED_BY: MANAGED_BY,
+        "app.kubernetes.io/name": "fairlead-envoy",
+        GROUP_LABEL: group_name(group),
+    }
+
+
+def hashed(manifest: Manifest) -> Manifest:
+    """Add an annotation with the hash of the rest, so that a writer sees without a diff that nothing has changed."""
+    digest = blake2b(msgspec.json.encode(manifest, order="deterministic"), digest_size=8).hexdigest()
+    metadata = dict(_mapping(manifest["metadata"]))
+    metadata["annotations"] = {**_mapping(metadata.get("annotations", {})), HASH_ANNOTATION: digest}
+    return {**manifest, "metadata": metadata}
+
+
+def group_manifests(group: str, settings: DeploymentSettings) -> list[Manifest]:
+    """Build everything that runs a group's proxies, in the order in which it is to be applied."""
+    bootstrap = msgspec.json.encode(_bootstrap(group, settings), order="deterministic").decode()
+    return [
+        hashed(each)
+        for each in (
+            {**_head("v1", "ServiceAccount", group, settings), "automountServiceAccountToken": False},
+            {**_head("v1", "ConfigMap", group, settings), "data": {"bootstrap.json": bootstrap}},
+            {**_head("apps/v1", "Deployment", group, settings), "spec": _deployment(group, settings, bootstrap)},
+            {**_head("policy/v1", "PodDisruptionBudget", group, settings), "spec": _disruption_budget(group)},
+            {
+                **_head("networking.k8s.io/v1", "NetworkPolicy", group, settings),
+                "spec": _network_policy(group, settings),
+            },
+        )
+    ]
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _head(api_version: str, kind: str, group: str, settings: DeploymentSettings) -> dict[str, object]:
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {
+            "name": group_name(group),
+            "namespace": settings.namespace,
+            "labels": group_labels(group),
+            "annotations": {"fairlead.dev/group": group},
+        },
+    }
+
+
+def _bootstrap(group: str, settings: DeploymentSettings) -> Mapping[str, object]:
+    return bootstrap_json(
+        Bootstrap(
+            node_id="",  # the pod's name, by a flag
+            group=group,
+            xds_address=settings.xds_host,
+            xds_port=settings.xds_port,
+            admin_socket=f"{_RUN_DIR}/admin.sock",
+            max_connections=settings.max_connections,
+            tls=TlsFiles(
+                certificate=f"{_TLS_DIR}/tls.crt",
+                key=f"{_TLS_DIR}/tls.key",
+                ca=f"{_TLS_DIR}/ca.crt",
+                server_name=settings.xds_host,
+                watched_directory=_TLS_DIR,
+            ),
+            readiness_port=settings.readiness_port,
+        )
+    )
+
+
+def _selector(group: str) -> Manifest:
+    return {"matchLabels": {GROUP_LABEL: group_name(group)}}
+
+
+def _deployment(group: str, settings: DeploymentSettings, bootstrap: str) -> Manifest:
+    # Pods are replaced when their bootstrap changes: Envoy reads it once.
+    checksum = blake2b(bootstrap.encode(), digest_size=8).hexdigest()
+    return {
+        "replicas": settings.replicas,
+        "selector": _selector(group),
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
+        "template": {
+            "metadata": {"labels": group_labels(group), "annotations": {"fairlead.dev/bootstrap-hash": checksum}},
+            "spec": _pod(group, settings),
+        },
+    }
+
+
+def _pod(group: str, settings: DeploymentSettings) -> Manifest:
+    spread = {"maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": _selector(group)}
+    apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": _selector(group)}
+    return {
+        "serviceAccountName": group_name(group),
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": settings.drain_s + 45,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 65_532,
+            "runAsGroup": 65_532,
+            "fsGroup": 65_532,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "affinity": {
+            "podAntiAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": apart}]
+            }
+        },
+        "topologySpreadConstraints": [{**spread, "topologyKey": "topology.kubernetes.io/zone"}],
+        "containers": [_container(settings)],
+        "volumes": [
+            {"name": "bootstrap", "configMap": {"name": group_name(group)}},
+            {
+                "name": "tls",
+                "secret": {"secretName": settings.tls_secret.format(group=group), "defaultMode": 0o440},
+            },
+            {"name": "run", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
+        ],
+    }
+
+
+def _container(settings: DeploymentSettings) -> Manifest:
+    flags = ["--service-node", "$(POD_NAME)", "--concurrency", str(settings.concurrency), "--disable-hot-restart"]
+    return {
+        "name": "envoy",
+        "image": settings.image,
+        "command": ["envoy"],
+        "args": ["-c", "/etc/envoy/bootstrap.json", *flags, "--log-level", "warning"],
+        "env": [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+        "ports": [{"name": "readiness", "containerPort": settings.readiness_port, "protocol": "TCP"}],
+        # No liveness probe: a proxy that waits for its first configuration is not broken, and a broken one exits.
+        "readinessProbe": {
+            "httpGet": {"path": "/ready", "port": "readiness"},
+            "periodSeconds": 2,
+            "failureThreshold": 2,
+        },
+        # Traffic is led away before the process ends.
+        "lifecycle": {"preStop": {"sleep": {"seconds": settings.drain_s}}},
+        "resources": {
+            "requests": {"cpu": settings.cpu_request, "memory": settings.memory_request},
+            "limits": {"memory": settings.memory_limit},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "bootstrap", "mountPath": "/etc/envoy", "readOnly": True},
+            {"name": "tls", "mountPath": _TLS_DIR, "readOnly": True},
+            {"name": "run", "mountPath": _RUN_DIR},
+        ],
+    }
+
+
+def _disruption_budget(group: str) -> Manifest:
+    return {"maxUnavailable": 1, "selector": _selector(group)}
+
+
+def _network_policy(group: str, settings: DeploymentSettings) -> Manifest:
+    first, last = settings.proxy_ports
+    listeners = [{"protocol": protocol, "port": first, "endPort": last} for protocol in ("TCP", "UDP")]
+    probe = {"protocol": "TCP", "port": settings.readiness_port}
+    return {"podSelector": _selector(group), "policyTypes": ["Ingress"], "ingress": [{"ports": [*listeners, probe]}]}

@@ -1,0 +1,35 @@
+"""Which servers of a HAProxy backend are ours?
+
+In: a load balancer, a listener and a target. Out: a server name that only we would give, and that says what it is for:
+``fl-<10 hex digits of installation, load balancer and listener>-<address>_<port>``. Whatever has another name belongs
+to somebody else, also when it has the address of one of ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
+
+_DIGITS = 10
+
+
+def prefix(installation: str, key: LoadBalancerKey, listener: ListenerKey) -> str:
+    """Return how all names of one listener's servers begin."""
+    # The length of each part goes in, so that no two different lists of parts read alike.
+    parts = (installation, *key, listener.protocol.value, str(listener.port))
+    text = "".join(f"{len(part)}:{part}" for part in parts)
+    return f"fl-{hashlib.blake2s(text.encode()).hexdigest()[:_DIGITS]}-"
+
+
+def server_name(installation: str, key: LoadBalancerKey, listener: ListenerKey, target: TargetKey) -> str:
+    """Return the name of the server for one target."""
+    return f"{prefix(installation, key, listener)}{target.address}_{target.port}"
+
+
+def target_of(name: str, prefix: str) -> TargetKey | None:
+    """Return the target that a name of ours speaks of; None when it is not ours."""
+    address, separator, port = name.removeprefix(prefix).rpartition("_")
+    if not name.startswith(prefix) or not separator or not port.isdigit():
+        return None
+    return TargetKey(address, int(port))

@@ -1,0 +1,94 @@
+"""How is HAProxy spoken to?
+
+In: commands. Out: the text of all answers, or one ``Retry`` that says what to do about it. Several commands share one
+line and one connection (``;``), up to a size that any HAProxy takes. One conversation at a time for each socket.
+Never: interprets an answer; whether a command had an effect is read back, since its answer may be empty either way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Sequence
+
+from fairlead.errors import Bug, Retry
+
+#: HAProxy reads a line into one buffer, of 16 kB unless configured otherwise.
+_LONGEST_LINE = 12_000
+_LONGEST_ANSWER = 64 << 20
+_CHUNK = 1 << 16
+
+
+class RuntimeApi:
+    """One unix socket; ``exchanges`` counts connections."""
+
+    def __init__(self, path: str, *, timeout_s: float = 5.0) -> None:
+        self.path = path
+        self.exchanges = 0
+        self.turn = asyncio.Lock()
+        self._timeout_s = timeout_s
+
+    async def run(self, commands: Sequence[str]) -> str:
+        """Send ``commands`` in as few lines as fit; returns all answers, in order, not told apart."""
+        answers = [await self._exchange(line) for line in _lines(commands)]
+        return "".join(answers)
+
+    async def _exchange(self, line: str) -> str:
+        self.exchanges += 1
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                reader, writer = await asyncio.open_unix_connection(self.path)
+                try:
+                    writer.write(line.encode() + b"\n")
+                    await writer.drain()
+                    return await _read(reader, self.path)
+                finally:
+                    writer.close()
+                    with contextlib.suppress(ConnectionError, BrokenPipeError):
+                        await writer.wait_closed()
+        except TimeoutError as error:
+            raise Retry(
+                f"HAProxy at {self.path} did not answer within {self._timeout_s:g} s; check that it is not overloaded",
+                reason="HAProxyTimeout",
+            ) from error
+        except FileNotFoundError as error:
+            raise Retry(
+                f"there is no socket {self.path}; start HAProxy, or correct parameters.socket of the class",
+                reason="HAProxyUnreachable",
+            ) from error
+        except PermissionError as error:
+            raise Retry(
+                f"we may not open {self.path}; change its mode or group where HAProxy's stats socket is configured",
+                reason="HAProxyUnreachable",
+            ) from error
+        except OSError as error:
+            raise Retry(
+                f"nobody answers on {self.path}; check that HAProxy runs (a reload takes a moment)",
+                detail=type(error).__name__,
+                reason="HAProxyUnreachable",
+            ) from error
+
+
+async def _read(reader: asyncio.StreamReader, path: str) -> str:
+    answer = bytearray()
+    while chunk := await reader.read(_CHUNK):
+        answer += chunk
+        if len(answer) > _LONGEST_ANSWER:
+            raise Retry(f"HAProxy at {path} answered with more than {_LONGEST_ANSWER} bytes; is this HAProxy?")
+    return answer.decode(errors="replace")
+
+
+def _lines(commands: Iterable[str]) -> Iterable[str]:
+    """Join commands into lines of a size that HAProxy takes."""
+    line: list[str] = []
+    size = 0
+    for command in commands:
+        if ";" in command or "\n" in command or "\\" in command or "<<" in command:
+            raise Bug(f"not one command: {command!r}")
+        if line and size + len(command) + 1 > _LONGEST_LINE:
+            yield ";".join(line)
+            line, size = [], 0
+        line.append(command)
+        size += len(command) + 1
+    if line:
+        yield ";".join(line)

@@ -1,0 +1,139 @@
+"""What does HAProxy say is there?
+
+In: the text of ``show info``, ``show servers state <backend>`` and ``show stat <backend> 4 -1``, in one piece. Out: a
+``Snapshot``. Fields are found by their names in the header lines, since their number differs between versions.
+Never: talks to anybody.
+Source: https://docs.haproxy.org/2.6/management.html#9.1
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from ipaddress import ip_address
+
+import msgspec
+
+from fairlead.errors import Retry
+
+_MAINTENANCE = 0x01 | 0x02 | 0x04 | 0x20 | 0x40
+_DRAIN = 0x08 | 0x10
+_CHECK_CONFIGURED = 0x02
+_CHECK_ENABLED = 0x04
+_STOPPED = 0
+
+
+class Server(msgspec.Struct, frozen=True):
+    """One server of a backend. ``sessions`` counts those that are open or queued; -1 when that was not asked."""
+
+    name: str
+    address: str
+    port: int
+    weight: int
+    maintenance: bool
+    draining: bool
+    checked: bool
+    check_idle: bool
+    running: bool
+    sessions: int = -1
+
+    @property
+    def ready(self) -> bool:
+        """Say whether nobody has told it to take no new connections."""
+        return not self.maintenance and not self.draining
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """One backend at one moment. ``epoch`` is another one after each reload; ``servers`` None: no such backend."""
+
+    epoch: str
+    version: str
+    stopping: bool
+    servers: Mapping[str, Server] | None
+    #: The lines that belong to none of the lists: what HAProxy says of commands.
+    words: tuple[str, ...] = ()
+
+
+def show(backend: str, *, sessions: bool = False) -> list[str]:
+    """Return the commands whose answers ``snapshot_from_text`` reads."""
+    return ["show info", f"show servers state {backend}", *([f"show stat {backend} 4 -1"] if sessions else [])]
+
+
+def snapshot_from_text(text: str, backend: str, *, socket: str) -> Snapshot:
+    """Read the answers to ``show``; what other commands answered before them is in ``words``."""
+    info: dict[str, str] = {}
+    words: list[str] = []
+    state: list[dict[str, str]] = []
+    stat: list[dict[str, str]] = []
+    header: list[str] = []
+    into = state
+    for line in text.splitlines():
+        if line.startswith("# be_id "):
+            header, into = line.removeprefix("# ").split(" "), state
+        elif line.startswith("# pxname,"):
+            header, into = line.removeprefix("# ").split(","), stat
+        elif not line.strip():
+            header = []
+        elif header:
+            fields = line.split(" ") if into is state else next(csv.reader([line]))
+            into.append(dict(zip(header, fields, strict=False)))
+        elif ": " in line and (line[0].isalpha() and line.split(": ", 1)[0] not in info) and not words_of(line):
+            key, _, value = line.partition(": ")
+            info[key] = value
+        elif line != "1":
+            words.append(line.strip())
+    if "Permission denied" in words:
+        raise Retry(
+            f"HAProxy at {socket} lets us only read; its stats socket needs 'level admin'", reason="HAProxyPermission"
+        )
+    if "Pid" not in info:
+        raise Retry(f"what answers on {socket} does not speak HAProxy's Runtime API; check parameters.socket")
+    sessions = {row["svname"]: _count(row, "scur") + _count(row, "qcur") for row in stat}
+    missing = "Can't find backend." in words
+    return Snapshot(
+        epoch=f"{info['Pid']}@{info.get('Start_time_sec', info.get('Uptime_sec', ''))}",
+        version=info.get("Version", ""),
+        stopping=info.get("Stopping", "0") != "0",
+        servers=None
+        if missing
+        else {
+            row["srv_name"]: _server(row, sessions.get(row["srv_name"], -1))
+            for row in state
+            if row.get("be_name") == backend
+        },
+        words=tuple(words),
+    )
+
+
+def words_of(line: str) -> bool:
+    """Say whether a line with a colon is a complaint and not a line of ``show info``."""
+    return line.startswith(("'", "[")) or "unknown keyword" in line.lower()
+
+
+def _server(row: Mapping[str, str], sessions: int) -> Server:
+    admin = int(row["srv_admin_state"])
+    check = int(row["srv_check_state"])
+    return Server(
+        name=row["srv_name"],
+        address=_canonical(row["srv_addr"]),
+        port=int(row["srv_port"]),
+        weight=int(row["srv_uweight"]),
+        maintenance=bool(admin & _MAINTENANCE),
+        draining=bool(admin & _DRAIN),
+        checked=bool(check & _CHECK_CONFIGURED),
+        check_idle=bool(check & _CHECK_CONFIGURED) and not check & _CHECK_ENABLED,
+        running=int(row["srv_op_state"]) != _STOPPED,
+        sessions=sessions,
+    )
+
+
+def _count(row: Mapping[str, str], field: str) -> int:
+    value = row.get(field, "")
+    return int(value) if value.isdigit() else 0
+
+
+def _canonical(address: str) -> str:
+    try:
+        return str(ip_address(address))
+    except ValueError:
+        return address

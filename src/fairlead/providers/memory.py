@@ -1,0 +1,285 @@
+"""What does a provider do when everything works, and when as much as possible fails?
+
+The reference provider: load balancers that live in a ``MemoryCloud``, which outlives the provider as a real one does
+its process. ``Faults`` says what goes wrong: latency, errors, answers lost after success, half-done batches, 429,
+late visibility, rejected items. In: the ``Provider`` protocol, a seed. Out: the same run for the same seed and calls.
+It never touches members that were put there by somebody else, and never reads a clock other than the one it is given.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from fairlead.errors import Retry, Terminal, Throttled
+from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, TargetChange
+from fairlead.model.contract import Capabilities
+from fairlead.model.desired import LoadBalancerSpec, Target
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
+from fairlead.model.observed import Ensured, Observed, ObservedTarget
+from fairlead.runtime.clock import Clock, SystemClock
+
+Notify = Callable[[LoadBalancerKey], None]
+Members = dict[ListenerKey, dict[TargetKey, Target]]
+
+
+class Faults(msgspec.Struct, kw_only=True):
+    """What goes wrong; change it at any time. Rates are probabilities from 0 to 1, one draw for each call."""
+
+    seed: int = 0
+    latency_s: tuple[float, float] = (0.0, 0.0)
+    #: Nothing was done, and the call says so.
+    error_rate: float = 0.0
+    #: Everything was done, and the answer is lost.
+    lost_answer_rate: float = 0.0
+    #: The first items of a batch were done, and then the call failed.
+    half_done_rate: float = 0.0
+    #: One item of a batch fails on its own; one draw for each item.
+    item_error_rate: float = 0.0
+    #: More calls than this in one second are answered with 429; 0 means no limit.
+    calls_per_s: int = 0
+    #: What was done shows in ``observe`` only after this long.
+    visible_after_s: float = 0.0
+    #: These addresses are refused for good.
+    rejected: frozenset[TargetKey] = frozenset()
+    #: Why no further load balancer is made (a quota); empty when there is room.
+    refuse_new: str = ""
+    #: Every call fails with this sentence until it is empty again.
+    down: str = ""
+
+
+class _LoadBalancer(msgspec.Struct):
+    spec: LoadBalancerSpec
+    members: Members = msgspec.field(default_factory=dict[ListenerKey, dict[TargetKey, Target]])
+
+
+class MemoryCloud:
+    """The load balancers themselves, and what other people did to them; survives any number of providers."""
+
+    def __init__(self, *, clock: Clock | None = None) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self.epoch = 1
+        self.load_balancers: dict[LoadBalancerKey, _LoadBalancer] = {}
+        self._foreign: dict[LoadBalancerKey, dict[str, Target]] = {}
+        self._history: dict[LoadBalancerKey, list[tuple[float, Observed | None]]] = {}
+        self._notify: list[Notify] = []
+
+    def members(self, key: LoadBalancerKey) -> dict[tuple[ListenerKey, TargetKey], Target]:
+        """Return our members as they really are, whatever ``observe`` shows yet."""
+        found = self.load_balancers.get(key)
+        if found is None:
+            return {}
+        return {(port, at): target for port, members in found.members.items() for at, target in members.items()}
+
+    def foreign(self, key: LoadBalancerKey) -> dict[str, Target]:
+        """Return a copy of the members that are not ours, by name."""
+        return dict(self._foreign.get(key, {}))
+
+    def add_foreign(self, key: LoadBalancerKey, name: str, target: Target) -> None:
+        """Let somebody else register a member of their own."""
+        self._foreign.setdefault(key, {})[name] = target
+        self.changed((key,))
+
+    def drift(self, key: LoadBalancerKey, listener: ListenerKey, at: TargetKey, target: Target | None) -> None:
+        """Let somebody change (or with None remove) a member of ours behind our back."""
+        members = self.load_balancers[key].members.setdefault(listener, {})
+        if target is None:
+            members.pop(at, None)
+        else:
+            members[at] = target
+        self.changed((key,))
+
+    def delete(self, key: LoadBalancerKey) -> None:
+        """Let somebody delete a whole load balancer behind our back."""
+        self.load_balancers.pop(key, None)
+        self.changed((key,))
+
+    def restart(self) -> None:
+        """Lose all members of ours, as a proxy that is reloaded loses what was added at run time."""
+        self.epoch += 1
+        for found in self.load_balancers.values():
+            found.members.clear()
+        self.changed(self.load_balancers)
+
+    def changed(self, keys: Iterable[LoadBalancerKey]) -> None:
+        """Remember what there is now, and tell whoever wants to know."""
+        for key in list(keys):
+            history = self._history.setdefault(key, [])
+            history.append((self.clock.monotonic(), self._read(key)))
+            del history[:-64]
+            for notify in self._notify:
+                notify(key)
+
+    def subscribe(self, notify: Notify) -> None:
+        """Add somebody to be told of changes."""
+        self._notify.append(notify)
+
+    def seen(self, key: LoadBalancerKey, *, delay_s: float) -> Observed | None:
+        """Return what could be seen of it ``delay_s`` ago."""
+        if delay_s <= 0:
+            return self._read(key)
+        until_s = self.clock.monotonic() - delay_s
+        seen: Observed | None = None
+        for at_s, observed in self._history.get(key, ()):
+            if at_s <= until_s:
+                seen = observed
+        return seen
+
+    def _read(self, key: LoadBalancerKey) -> Observed | None:
+        found = self.load_balancers.get(key)
+        if found is None:
+            return None
+        targets = tuple(
+            ObservedTarget(listener, at, target.weight, target.draining)
+            for (listener, at), target in sorted(self.members(key).items())
+        )
+        return Observed(
+            addresses=_addresses(found.spec),
+            programmed=True,
+            proxies=1,
+            acknowledged=1,
+            targets=targets,
+            foreign=tuple(sorted(self._foreign.get(key, {}))),
+            epoch=str(self.epoch),
+        )
+
+
+class MemoryProvider:
+    """A provider of load balancers in a ``MemoryCloud``; counts its ``calls`` by method."""
+
+    def __init__(self, *, cloud: MemoryCloud | None = None, faults: Faults | None = None, max_batch: int = 0) -> None:
+        self.cloud = cloud or MemoryCloud()
+        self.faults = faults or Faults()
+        self.calls: Counter[str] = Counter()
+        #: Calls that began while another one about the same load balancer was under way: the core must make none.
+        self.overlaps = 0
+        self._clock = self.cloud.clock
+        self._random = random.Random(self.faults.seed)  # noqa: S311 - a test double, on purpose repeatable
+        self._busy: Counter[LoadBalancerKey] = Counter()
+        self._recent: list[float] = []
+        self._max_batch = max_batch
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Say that it can do everything that only has to be remembered."""
+        return Capabilities(
+            protocols=frozenset(Protocol),
+            ipv6=True,
+            host_name_targets=True,
+            source_ranges=True,
+            affinity=True,
+            proxy_protocol=True,
+            weights=True,
+            max_batch=self._max_batch,
+        )
+
+    def on_change(self, notify: Notify) -> None:
+        """Tell ``notify`` of changes, ours and other people's."""
+        self.cloud.subscribe(notify)
+
+    async def ensure(self, spec: LoadBalancerSpec) -> Ensured:
+        """Make or change the frontend; ``Terminal`` when ``refuse_new`` says why there is no room."""
+        async with self._call("ensure", (spec.key,)):
+            found = self.cloud.load_balancers.get(spec.key)
+            if found is None and self.faults.refuse_new:
+                raise Terminal(f"{spec.key}: {self.faults.refuse_new}", reason="QuotaExceeded")
+            if found is None:
+                self.cloud.load_balancers[spec.key] = _LoadBalancer(spec)
+            else:
+                found.spec = spec
+            self.cloud.changed((spec.key,))
+        return Ensured(_addresses(spec), info={"name": str(spec.key)})
+
+    async def apply(self, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
+        """Change members, item by item."""
+        async with self._call("apply", {change.load_balancer for change in changes}):
+            half = bool(changes) and self._draw(self.faults.half_done_rate)
+            stop = self._random.randrange(len(changes)) if half else len(changes)
+            outcomes = [self._apply_one(change) for change in changes[:stop]]
+            self.cloud.changed({change.load_balancer for change in changes})
+            if half:
+                raise Retry(
+                    f"memory provider: injected failure after {stop} of {len(changes)} items", reason="Injected"
+                )
+        return outcomes
+
+    async def observe(self, key: LoadBalancerKey) -> Observed | None:
+        """Read back, as late as ``visible_after_s`` says."""
+        async with self._call("observe", ()):
+            return self.cloud.seen(key, delay_s=self.faults.visible_after_s)
+
+    async def delete(self, key: LoadBalancerKey) -> None:
+        """Remove it with our members; what somebody else put there is none of our business."""
+        async with self._call("delete", (key,)):
+            if self.cloud.load_balancers.pop(key, None) is not None:
+                self.cloud.changed((key,))
+
+    # --- inside -----------------------------------------------------------------------------------------------
+
+    def _apply_one(self, change: TargetChange) -> Outcome:
+        where = f"{change.key} on listener {change.listener} of {change.load_balancer}"
+        if self._draw(self.faults.item_error_rate):
+            return Outcome(OutcomeStatus.RETRY, f"{where}: injected failure of one item; it is tried again")
+        found = self.cloud.load_balancers.get(change.load_balancer)
+        if change.action in (Action.DEREGISTER, Action.DRAIN):
+            members = found.members.get(change.listener, {}) if found else {}
+            if change.action is Action.DEREGISTER:
+                members.pop(change.key, None)
+            elif change.key in members:
+                members[change.key] = msgspec.structs.replace(change.target, draining=True)
+            return DONE
+        if change.key in self.faults.rejected:
+            return Outcome(OutcomeStatus.REJECTED, f"{where}: this provider refuses the address; use another")
+        if found is None:
+            return Outcome(OutcomeStatus.RETRY, f"{where}: there is no such load balancer; it must be ensured again")
+        found.members.setdefault(change.listener, {})[change.key] = change.target
+        return DONE
+
+    def _draw(self, rate: float) -> bool:
+        # Without a rate nothing is drawn, so that one fault more does not change where the others strike.
+        return rate > 0 and self._random.random() < rate
+
+    @asynccontextmanager
+    async def _call(self, method: str, keys: Iterable[LoadBalancerKey]) -> AsyncGenerator[None]:
+        """Surround one call with its faults, and notice whether it overlaps with another one."""
+        keys = tuple(keys)
+        self.overlaps += any(self._busy[key] for key in keys)
+        self._busy.update(keys)
+        try:
+            await self._before(method)
+            yield
+            if self._draw(self.faults.lost_answer_rate):
+                raise Retry(f"memory provider: no answer to {method} in time; it may have been done", reason="Timeout")
+        finally:
+            self._busy.subtract(keys)
+
+    async def _before(self, method: str) -> None:
+        """Count, wait, throttle and fail, in this order."""
+        self.calls[method] += 1
+        low_s, high_s = self.faults.latency_s
+        if high_s > 0:
+            await self._clock.sleep(self._random.uniform(low_s, high_s))
+        if self.faults.down:
+            raise Retry(self.faults.down, reason="Unreachable")
+        if self.faults.calls_per_s:
+            now_s = self._clock.monotonic()
+            self._recent = [at_s for at_s in self._recent if at_s > now_s - 1.0]
+            if len(self._recent) >= self.faults.calls_per_s:
+                after_s = self._recent[0] + 1.0 - now_s
+                raise Throttled(f"memory provider: more than {self.faults.calls_per_s} calls/s", after_s=after_s)
+            self._recent.append(now_s)
+        if self._draw(self.faults.error_rate):
+            raise Retry(f"memory provider: injected failure of {method}; nothing was done", reason="Injected")
+
+
+def _addresses(spec: LoadBalancerSpec) -> tuple[str, ...]:
+    return (spec.address,) if spec.address else ()
+
+
+def create(*, clock: Clock | None = None) -> MemoryProvider:
+    """Make one with a cloud of its own and no faults (entry point ``memory``)."""
+    return MemoryProvider(cloud=MemoryCloud(clock=clock))

@@ -1,0 +1,183 @@
+"""How is a driver called?
+
+In: a hook and a body. Out: the decoded answer, or one ``Retry`` whose sentence names the driver, the hook and the next
+step. One connection pool for each driver, never more calls at once than its class allows; time spent waiting for a
+turn does not count against the time of the call. Never: follows a redirect, reads more than ``LONGEST_ANSWER`` bytes,
+uses a proxy from the environment, or repeats anything that a driver sent in an error page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+import aiohttp
+import msgspec
+import structlog
+
+from fairlead.errors import Retry
+from fairlead.providers.webhook.credentials import Credentials, Stamp
+from fairlead.providers.webhook.metrics import WebhookMetrics
+from fairlead.providers.webhook.protocol import Body, Hook, Malformed, decode
+from fairlead.providers.webhook.settings import DriverSettings
+from fairlead.runtime.clock import Clock
+
+LONGEST_ANSWER = 1 << 20
+_CHUNK = 1 << 16
+_LONGEST_RETRY_AFTER_S = 3600.0
+
+log = structlog.get_logger(__name__)
+
+
+class DriverDown(Retry):
+    """Nobody answers at all: further calls of the same batch would fare no better."""
+
+
+class Driver:
+    """One driver, reached over one pool of connections."""
+
+    def __init__(self, *, settings: DriverSettings, directory: Path, metrics: WebhookMetrics, clock: Clock) -> None:
+        self.settings = settings
+        self._credentials = Credentials(settings=settings, directory=directory)
+        self._metrics = metrics
+        self._clock = clock
+        self._turn = asyncio.Semaphore(settings.parallel)
+        self._session: aiohttp.ClientSession | None = None
+        self._stamp: Stamp = ()
+
+    async def call(self, hook: Hook, body: Body, *, about: str) -> Mapping[str, object]:
+        """POST ``body`` and return the answer with lower-case keys."""
+        async with self._turn:
+            started_s = self._clock.monotonic()
+            labels = (self.settings.url, hook.value)
+            self._metrics.calls.labels(*labels).inc()
+            try:
+                return await self._post(hook, body, about)
+            except Retry as error:
+                self._metrics.errors.labels(*labels).inc()
+                log.info("driver call failed", driver=self.settings.url, hook=hook.value, why=str(error))
+                raise
+            finally:
+                self._metrics.seconds.labels(*labels).observe(self._clock.monotonic() - started_s)
+
+    def failed(self, hook: Hook) -> None:
+        """Count an answer Fail."""
+        self._metrics.fails.labels(self.settings.url, hook.value).inc()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    # --- inside -----------------------------------------------------------------------------------------------
+
+    async def _post(self, hook: Hook, body: Body, about: str) -> Mapping[str, object]:
+        settings = self.settings
+        timeout_s = settings.timeout_of(hook)
+        where = f"{settings.name}: {hook} for {about}"
+        try:
+            async with asyncio.timeout(timeout_s):
+                session = await self._connected()
+                async with session.post(
+                    f"{settings.url}/{hook}",
+                    data=msgspec.json.encode(body),
+                    headers=self._credentials.headers(),
+                    allow_redirects=False,
+                ) as response:
+                    if response.status != 200:
+                        raise _bad_status(where, response)
+                    raw = await _read(where, response)
+        except TimeoutError:
+            raise Retry(
+                f"{where} gave no answer within its timeout of {timeout_s:g} s; it may still be at it and is asked "
+                f"again. If it needs longer, raise timeout.{hook} or let it answer Running",
+                reason="DriverTimeout",
+            ) from None
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise DriverDown(
+                f"{where}: its certificate is not trusted; put the right ca.crt into the credentials folder",
+                detail=type(error).__name__,
+                reason="DriverNotTrusted",
+            ) from error
+        except (aiohttp.ClientConnectorError, OSError) as error:
+            raise DriverDown(
+                f"{where}: nobody answers; check that the driver runs and that parameters.url is right",
+                detail=_kind(error),
+                reason="DriverUnreachable",
+            ) from error
+        except aiohttp.ClientError as error:
+            raise Retry(
+                f"{where}: the connection broke before the answer was complete; it is asked again",
+                detail=_kind(error),
+                reason="DriverUnreachable",
+            ) from error
+        try:
+            return decode(raw)
+        except Malformed as error:
+            raise invalid(where, error) from error
+
+    async def _connected(self) -> aiohttp.ClientSession:
+        """Return the pool; a new one when certificates have changed."""
+        stamp = self._credentials.stamp()
+        if self._session is None or stamp != self._stamp:
+            await self.close()
+            tls = self._credentials.ssl_context() if self.settings.url.startswith("https:") else True
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(ssl=tls, limit=self.settings.parallel),
+                timeout=aiohttp.ClientTimeout(total=None),
+                headers={"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "fairlead"},
+                # Otherwise a small compressed answer may become a big one.
+                skip_auto_headers=("Accept-Encoding",),
+                auto_decompress=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+            self._stamp = stamp
+        return self._session
+
+
+def invalid(where: str, error: Malformed) -> Retry:
+    """Say that an answer is not what the protocol allows."""
+    return Retry(
+        f"{where} was answered with {error}; it counts as not done and is asked again. Mend the driver",
+        reason="DriverInvalidAnswer",
+    )
+
+
+async def _read(where: str, response: aiohttp.ClientResponse) -> bytes:
+    raw = bytearray()
+    async for chunk in response.content.iter_chunked(_CHUNK):
+        raw += chunk
+        if len(raw) > LONGEST_ANSWER:
+            raise invalid(where, Malformed(f"more than {LONGEST_ANSWER} bytes"))
+    return bytes(raw)
+
+
+def _bad_status(where: str, response: aiohttp.ClientResponse) -> Retry:
+    status = response.status
+    if 300 <= status < 400:
+        step = "redirects are not followed: put the final address into parameters.url"
+    elif status in (401, 403):
+        step = "the driver does not accept our credentials: check token or tls.crt in the credentials folder"
+    elif status in (404, 405):
+        step = "the driver has no such hook there: check the path in parameters.url, and that it answers POST"
+    elif status == 429:
+        step = "the driver is asked again later; lower parameters.parallel if this happens often"
+    else:
+        step = "the driver's own log says why; it is asked again"
+    return Retry(
+        f"{where} was answered with HTTP {status}; {step}", reason="DriverHTTPError", after_s=_after_s(response)
+    )
+
+
+def _after_s(response: aiohttp.ClientResponse) -> float | None:
+    value = response.headers.get("Retry-After", "")
+    if not value.isascii() or not value.isdigit() or len(value) > 9:
+        return None
+    return min(float(value), _LONGEST_RETRY_AFTER_S)
+
+
+def _kind(error: BaseException) -> str:
+    # The text of these errors may quote what the other side sent.
+    return f"{type(error).__name__} {getattr(error, 'errno', None) or ''}".strip()

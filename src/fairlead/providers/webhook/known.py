@@ -1,0 +1,99 @@
+"""What does this process know of load balancers and backends at drivers?
+
+In: what drivers answered, and what the ledger gives back. Out: what the next call must say. The ledger is the durable
+memory; this one serves only until the ledger has stored what an ``Outcome`` told it.
+Never: decides anything.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+
+import msgspec
+
+from fairlead.model.change import BackendFacts, TargetChange
+from fairlead.model.desired import LoadBalancerSpec
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
+from fairlead.providers.webhook.settings import DriverSettings
+
+Place = tuple[LoadBalancerKey, ListenerKey, TargetKey]
+_NOTHING: Mapping[str, str] = {}
+#: Names of our recordIDs for backends that no ledger has given one to.
+_NAMESPACE = uuid.UUID("6c7b1d3a-1f43-5a5e-9a53-6f2a55f6a3f1")
+
+
+class KnownLoadBalancer(msgspec.Struct):
+    """One load balancer that a driver has made."""
+
+    spec: LoadBalancerSpec
+    settings: DriverSettings
+    info: Mapping[str, str]
+
+
+class Backend(msgspec.Struct, frozen=True):
+    """One backend as the next call speaks of it; ``address`` is empty until the driver has generated it."""
+
+    record_id: str
+    address: str
+    injected_info: Mapping[str, str]
+    parameters: Mapping[str, str]
+    origin: Mapping[str, object]
+
+
+class _Remembered(msgspec.Struct):
+    address: str = ""
+    injected_info: Mapping[str, str] = _NOTHING
+
+
+class Memory:
+    """What drivers said of backends, until it is in the ledger."""
+
+    def __init__(self) -> None:
+        self._remembered: dict[Place, _Remembered] = {}
+
+    def backend(self, change: TargetChange) -> Backend:
+        """Put together what the ledger and this process know; the ledger's word comes first."""
+        place = place_of(change)
+        facts = change.facts or BackendFacts()
+        remembered = self._remembered.get(place, _Remembered())
+        given = "" if facts.origin else str(change.key)
+        parameters = dict(facts.parameters)
+        if change.target.weight != 1:
+            parameters.setdefault("weight", str(change.target.weight))
+        return Backend(
+            record_id=facts.record_id or str(uuid.uuid5(_NAMESPACE, repr(place))),
+            address=facts.generated_address or remembered.address or given,
+            injected_info=facts.injected_info or remembered.injected_info,
+            parameters=parameters,
+            origin=facts.origin,
+        )
+
+    def remember(self, change: TargetChange, *, address: str, injected_info: Mapping[str, str] | None = None) -> None:
+        """Keep what a driver said."""
+        remembered = self._remembered.setdefault(place_of(change), _Remembered())
+        remembered.address = address
+        if injected_info:
+            remembered.injected_info = injected_info
+
+    def forget(self, change: TargetChange) -> None:
+        """Drop a backend that is gone."""
+        self._remembered.pop(place_of(change), None)
+
+    def forget_all(self, key: LoadBalancerKey) -> None:
+        """Drop the backends of a load balancer that is gone."""
+        for place in [place for place in self._remembered if place[0] == key]:
+            del self._remembered[place]
+
+    def addresses(self, key: LoadBalancerKey) -> dict[str, tuple[ListenerKey, TargetKey]]:
+        """Return what is registered on one load balancer as far as this process knows, by the driver's address."""
+        return {
+            remembered.address: (listener, target)
+            for (load_balancer, listener, target), remembered in self._remembered.items()
+            if load_balancer == key
+        }
+
+
+def place_of(change: TargetChange) -> Place:
+    """Return the identity of the backend that a row is about."""
+    return (change.load_balancer, change.listener, change.key)

@@ -1,0 +1,138 @@
+"""Which driver is this, and how may it be called?
+
+In: the parameters of a class (merged with those of the load balancer). Out: ``DriverSettings``, and what is left:
+the ``lbSpec`` that the driver gets. Every mistake is a ``BadConfiguration`` that names the parameter.
+
+    url                  https://driver.example:8443/prefix   (http only to loopback when a token is sent)
+    credentials          folder of the credentials directory: ca.crt, tls.crt + tls.key, token; each as needed
+    timeout              for every hook; default 10s, at most 60s          timeout.<hook>    for one hook
+    parallel             calls at once to this driver, 1 to 64; default 8
+    acceptDryRunCall     "true": the driver wants to be called, with dryRun, when we only look
+    draining             "true": takes no new load balancers or groups of backends
+    verify               "true": the driver has the hook listBackends, and effects are read back
+Never: opens a file or a connection.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+import msgspec
+
+from fairlead.api.durations import seconds_from_duration
+from fairlead.errors import BadConfiguration
+from fairlead.providers.webhook.protocol import Hook
+
+DEFAULT_TIMEOUT_S = 10.0
+LONGEST_TIMEOUT_S = 60.0
+_MOST_PARALLEL = 64
+_FOLDER = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9_-]|\.(?!\.)){0,62}$")
+_OURS = frozenset({"url", "credentials", "timeout", "parallel", "acceptDryRunCall", "draining", "verify"})
+
+
+class DriverSettings(msgspec.Struct, frozen=True):
+    """One driver, as a class describes it."""
+
+    url: str
+    credentials: str = ""
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    hook_timeouts_s: tuple[tuple[str, float], ...] = ()
+    parallel: int = 8
+    accept_dry_run: bool = False
+    draining: bool = False
+    verify: bool = False
+
+    @property
+    def name(self) -> str:
+        """Return how the driver is called in sentences."""
+        return f"driver {self.url}"
+
+    def timeout_of(self, hook: Hook) -> float:
+        """Return the time for one call of ``hook``, in seconds."""
+        return dict(self.hook_timeouts_s).get(hook, self.timeout_s)
+
+
+def settings_from_parameters(parameters: Mapping[str, str]) -> DriverSettings:
+    """Read and check what concerns the driver itself."""
+    url = _checked_url(parameters.get("url", ""))
+    credentials = parameters.get("credentials", "")
+    if credentials and not _FOLDER.match(credentials):
+        raise BadConfiguration(
+            f"parameters.credentials {credentials!r} is not the name of a folder in the credentials directory"
+        )
+    hook_timeouts: list[tuple[str, float]] = []
+    for key, value in sorted(parameters.items()):
+        if key.startswith("timeout."):
+            hook = key.removeprefix("timeout.")
+            if hook not in tuple(Hook):
+                raise BadConfiguration(f"parameters.{key} names no hook; the hooks are {', '.join(Hook)}")
+            hook_timeouts.append((hook, _timeout(key, value)))
+    return DriverSettings(
+        url=url,
+        credentials=credentials,
+        timeout_s=_timeout("timeout", parameters.get("timeout", "10s")),
+        hook_timeouts_s=tuple(hook_timeouts),
+        parallel=_parallel(parameters.get("parallel", "8")),
+        accept_dry_run=_flag(parameters, "acceptDryRunCall"),
+        draining=_flag(parameters, "draining"),
+        verify=_flag(parameters, "verify"),
+    )
+
+
+def lb_spec(parameters: Mapping[str, str]) -> dict[str, str]:
+    """Return the parameters that are the driver's business."""
+    return {key: value for key, value in parameters.items() if key not in _OURS and not key.startswith("timeout.")}
+
+
+def is_loopback(url: str) -> bool:
+    """Say whether nobody else can listen on the way to ``url``."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _checked_url(url: str) -> str:
+    if not url:
+        raise BadConfiguration("parameters.url is missing: a webhook class needs the base URL of its driver")
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+        parts = urlsplit("")
+    if not usable or any(char.isspace() for char in url):
+        raise BadConfiguration("parameters.url is not an http or https URL with a host")
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        # Not repeated in the sentence: this is where people put secrets.
+        raise BadConfiguration(
+            "parameters.url may hold no user, password, query or fragment; put secrets into parameters.credentials"
+        )
+    return url.rstrip("/")
+
+
+def _timeout(key: str, value: str) -> float:
+    try:
+        seconds = seconds_from_duration(value)
+    except ValueError as error:
+        raise BadConfiguration(f"parameters.{key}: {error}") from error
+    if not 0 < seconds <= LONGEST_TIMEOUT_S:
+        raise BadConfiguration(f"parameters.{key} {value} must be more than 0 and at most {LONGEST_TIMEOUT_S:g}s")
+    return seconds
+
+
+def _parallel(value: str) -> int:
+    if not value.isascii() or not value.isdigit() or not 1 <= int(value[:4]) <= _MOST_PARALLEL:
+        raise BadConfiguration(f"parameters.parallel {value[:20]!r} is not a number from 1 to {_MOST_PARALLEL}")
+    return int(value)
+
+
+def _flag(parameters: Mapping[str, str], key: str) -> bool:
+    value = parameters.get(key, "false").lower()
+    if value not in ("true", "false"):
+        raise BadConfiguration(f'parameters.{key} must be "true" or "false"')
+    return value == "true"

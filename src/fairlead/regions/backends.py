@@ -1,0 +1,154 @@
+"""Which backends does one region's share of a Service have? Exactly the pool's, never another region's.
+
+    endpoint on a node of the pool           is listed, with ready or not
+    endpoint on a node of another pool       is not
+    endpoint without a node                  is not: nobody knows where it is (counted in ``unplaced``)
+    endpoint on a node that is not known     stays where it was last, until its slice drops it
+
+In: the Service's EndpointSlices, the nodes of the pool, what was listed before. Out: ``Backends``, and its canonical
+JSON, which every PoolService carries in an annotation so that layer 2 needs nothing else.
+Never: a backend dropped because a Node is missing: that is no word about the pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from fairlead.api.kubernetes import Endpoint, EndpointSlice, Node
+from fairlead.api.names import LABEL_EXCLUDE_NODE
+from fairlead.regions.pools import Membership
+from fairlead.regions.source import digest
+
+#: A PoolService may carry 256 KiB of annotations.
+BACKENDS_LIMIT_BYTES = 96 * 1024
+_ENCODER = msgspec.json.Encoder(order="deterministic")
+
+
+class BackendPort(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """A port on which these endpoints answer, by the name of the Service's port."""
+
+    port: int
+    name: str = ""
+    protocol: str = "TCP"
+
+
+class Backend(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """One pod. Not ready ones are listed: that they are known not to be ready is worth knowing."""
+
+    address: str
+    ready: bool
+    node: str = ""
+
+
+class BackendGroup(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """Backends with the same ports (one EndpointSlice's share), by its name."""
+
+    slice: str
+    address_type: str
+    ports: tuple[BackendPort, ...]
+    endpoints: tuple[Backend, ...]
+
+
+class PoolNode(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """One node of the pool that may take traffic at node ports."""
+
+    name: str
+    address: str
+    ready: bool
+
+
+class Backends(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """The backends of one (Service, pool). ``nodes`` is None where node ports are of no use."""
+
+    groups: tuple[BackendGroup, ...] = ()
+    nodes: tuple[PoolNode, ...] | None = None
+    truncated: str = ""
+
+    @property
+    def ready(self) -> int:
+        """Return how many distinct addresses are ready."""
+        return len({one.address for group in self.groups for one in group.endpoints if one.ready})
+
+    def encode(self) -> str:
+        """Write as canonical JSON; what is too long for an annotation is reduced to a hash that moves with it."""
+        text = _ENCODER.encode(self)
+        if len(text) > BACKENDS_LIMIT_BYTES:
+            note = f"{self.ready} ready, {len(text)} bytes, {digest(text)}: read the EndpointSlices of the Service"
+            text = _ENCODER.encode(Backends(truncated=note))
+        return text.decode()
+
+
+def decode_backends(text: str) -> Backends | None:
+    """Read an annotation back; None when there is nothing that can be read."""
+    try:
+        return msgspec.json.decode(text, type=Backends)
+    except msgspec.DecodeError:
+        return None
+
+
+def build_backends(
+    pool: str,
+    slices: Iterable[EndpointSlice],
+    membership: Membership,
+    *,
+    before: Backends | None = None,
+    nodes: Iterable[PoolNode] | None = None,
+) -> Backends:
+    """Collect the backends of ``pool``, sorted so that equal content is equal text."""
+    # A group for every slice with an endpoint here; one without is left out, so that it costs the other pools nothing.
+    placed = {(one.address, one.node) for group in (before.groups if before else ()) for one in group.endpoints}
+    groups: list[BackendGroup] = []
+    for one in sorted(slices, key=lambda one: one.metadata.name):
+        if one.deleting or one.address_type == "FQDN":
+            continue
+        found = endpoints_in_pool(pool, one, membership, placed)
+        if found:
+            ports = sorted(
+                (
+                    BackendPort(port.port, port.name or "", port.protocol or "TCP")
+                    for port in one.ports or ()
+                    if port.port
+                ),
+                key=lambda port: (port.name, port.protocol, port.port),
+            )
+            groups.append(BackendGroup(one.metadata.name, one.address_type, tuple(ports), found))
+    known = None if nodes is None else tuple(sorted(nodes, key=lambda node: node.name))
+    return Backends(tuple(groups), known)
+
+
+def endpoints_in_pool(
+    pool: str, one: EndpointSlice, membership: Membership, placed: Iterable[tuple[str, str]] = ()
+) -> tuple[Backend, ...]:
+    """Return one slice's endpoints in ``pool``; ``placed`` are those of nodes that are not known any more."""
+    found: dict[str, Backend] = {}
+    for endpoint in one.endpoints or ():
+        if not endpoint.addresses or not endpoint.node_name:
+            continue
+        address, node = endpoint.addresses[0], endpoint.node_name
+        here = membership.pool_of(node) == pool if membership.knows(node) else (address, node) in placed
+        if here and (address not in found or not found[address].ready):
+            found[address] = Backend(address, is_ready(endpoint), node)
+    return tuple(found[address] for address in sorted(found))
+
+
+def is_ready(endpoint: Endpoint) -> bool:
+    """Say whether an endpoint takes new connections; unset means yes."""
+    return endpoint.conditions is None or endpoint.conditions.ready is not False
+
+
+def pool_node(node: Node) -> PoolNode | None:
+    """Reduce a node; None when it may not take traffic or shows no address."""
+    if LABEL_EXCLUDE_NODE in (node.metadata.labels or {}):
+        return None
+    by_type: Mapping[str, str] = {one.type: one.address for one in reversed(node.status.addresses or [])}
+    address = by_type.get("InternalIP") or by_type.get("ExternalIP") or ""
+    ready = any(one.type == "Ready" and one.status == "True" for one in node.status.conditions or ())
+    return PoolNode(node.metadata.name, address, ready and not node.deleting) if address else None
+
+
+def pools_of_slice(one: EndpointSlice, membership: Membership) -> frozenset[str]:
+    """Return the pools in which a slice has endpoints."""
+    nodes = {endpoint.node_name for endpoint in one.endpoints or () if endpoint.node_name}
+    return frozenset(pool for node in nodes if (pool := membership.pool_of(node)))

@@ -1,0 +1,108 @@
+"""Whom does a change concern? What says "nobody" here costs nothing, whatever the size of the cluster.
+
+In: an object before and after. Out: yes or no, or keys. Pure; what to do about a key is never decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fairlead.api.kubernetes import EndpointSlice
+from fairlead.api.names import AGGREGATED_PREFIX, ANNOTATION_ACCESS_POINTS
+from fairlead.api.poolservice import PoolService
+from fairlead.regions.backends import endpoints_in_pool, pools_of_slice
+from fairlead.regions.identity import is_ours, services_named
+from fairlead.regions.pools import Membership, Pool
+from fairlead.regions.selector import BadSelector, parse_selector
+from fairlead.regions.source import ServiceKey, SourceService
+
+
+def service_matters(old: SourceService | None, new: SourceService | None) -> bool:
+    """Say whether a change of a Service is work for layer 1."""
+    if old is None or new is None:
+        one = new or old
+        return one is not None and one.concerns_us
+    if not (old.concerns_us or new.concerns_us):
+        return False
+    return _about(old) != _about(new) or _shown(old) != _shown(new)
+
+
+def _about(service: SourceService) -> tuple[object, ...]:
+    meta = service.metadata
+    return (
+        service.managed,
+        service.deleting,
+        service.selector,
+        service.spec.type,
+        service.spec.load_balancer_class,
+        sorted(meta.finalizers or ()),
+        service.document,
+        meta.uid,
+    )
+
+
+def _shown(service: SourceService) -> tuple[object, ...]:
+    """Return what layer 1 itself shows on a Service, so that it is repaired when somebody changes it."""
+    meta = service.metadata
+    mine = {
+        (kind, key): value
+        for kind, values in (("label", meta.labels), ("annotation", meta.annotations))
+        for key, value in (values or {}).items()
+        if key.startswith(AGGREGATED_PREFIX) or key == ANNOTATION_ACCESS_POINTS
+    }
+    return (mine, service.status)
+
+
+def pool_service_matters(old: PoolService | None, new: PoolService | None) -> bool:
+    """Say whether a change of a PoolService is work for layer 1: only if it is, or was, ours."""
+    return any(one is not None and is_ours(one) and bool(services_named(one)) for one in (old, new))
+
+
+def services_of_pool_service(old: PoolService | None, new: PoolService | None) -> set[ServiceKey]:
+    """Return the Services to look at: those that it names now, and those that it named before."""
+    return services_named(old) | services_named(new)
+
+
+def only_status_changed(old: PoolService | None, new: PoolService | None) -> bool:
+    """Say whether only layer 2 has written, which concerns access points and nobody else of layer 1."""
+    if old is None or new is None:
+        return False
+    before, after = old.metadata, new.metadata
+    return (
+        old.spec == new.spec
+        and before.uid == after.uid
+        and before.labels == after.labels
+        and before.annotations == after.annotations
+        and before.owner_references == after.owner_references
+        and before.deletion_timestamp == after.deletion_timestamp
+    )
+
+
+def selectors_that_flip(old: Pool | None, new: Pool | None, selectors: Iterable[str]) -> list[str]:
+    """Return the selectors that match one of two versions of a pool and not the other.
+
+    A pool that is gone, or going, is matched by none.
+    """
+    return [text for text in selectors if selected(text, old) != selected(text, new)]
+
+
+def selected(text: str, pool: Pool | None) -> bool:
+    """Say whether a selector takes this pool; one that cannot be read takes none."""
+    if pool is None or pool.deleting:
+        return False
+    try:
+        return parse_selector(text).matches(pool.labels)
+    except BadSelector:
+        return False
+
+
+def pools_of_slice_change(
+    old: EndpointSlice | None, new: EndpointSlice | None, membership: Membership
+) -> frozenset[str]:
+    """Return the pools whose backends differ between two versions of a slice."""
+    touched = frozenset[str]().union(*(pools_of_slice(one, membership) for one in (old, new) if one is not None))
+    if old is None or new is None or old.ports != new.ports or old.deleting != new.deleting:
+        return touched
+    return frozenset(
+        pool for pool in touched if endpoints_in_pool(pool, old, membership) != endpoints_in_pool(pool, new, membership)
+    )

@@ -1,0 +1,119 @@
+"""The PoolService controller: a Service changed, so all of its PoolServices are looked at.
+
+    managed       finalizer, then every matching pool has its PoolService and no other pool has one
+    not any more  its PoolServices go, and with the last one the finalizer
+
+In: keys of Services. Out: the finalizer on the Service; PoolServices, through the keeper.
+Never: calls a load balancer, or waits for one in a worker: what has to come first wakes the key again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fairlead.api.kubernetes import SERVICES
+from fairlead.api.meta import JSONObject
+from fairlead.api.names import AGGREGATED_PREFIX, ANNOTATION_ACCESS_POINTS, FINALIZER_POOL_SERVICES, MANAGER_REGIONS
+from fairlead.api.poolservice import POOL_SERVICES
+from fairlead.errors import NotFound
+from fairlead.kube.cluster import Cluster
+from fairlead.regions.inventory import Inventory
+from fairlead.regions.keeper import Keeper
+from fairlead.regions.pools import Pool
+from fairlead.regions.service_plan import FinalizerChange, plan_service
+from fairlead.regions.source import ServiceKey, SourceService
+from fairlead.runtime.queue import KeyedQueue
+
+#: A Service that stops being ours may be on its way through ClusterIP and back: its regions outlive that.
+FLIP_GRACE_S = 1.5
+#: What keeps something from going is looked at again this often, should nothing wake us before.
+LOOK_AGAIN_S = 5.0
+
+
+class PoolServiceController:
+    """Brings the PoolServices of one Service to where they should be."""
+
+    def __init__(self, *, cluster: Cluster, inventory: Inventory, keeper: Keeper, leading: Callable[[], bool]) -> None:
+        self._cluster = cluster
+        self._inventory = inventory
+        self._keeper = keeper
+        self._leading = leading
+        self._unmanaged_since_s: dict[ServiceKey, float] = {}
+        self.queue: KeyedQueue[ServiceKey] = KeyedQueue(clock=cluster.clock)
+        inventory.on_service.append(self.queue.add)
+
+    async def reconcile(self, key: ServiceKey) -> float | None:
+        """Take one Service one step further; returns seconds to look again."""
+        if not self._leading():
+            return None
+        async with self._keeper.alone_with(key):
+            service = self._inventory.service(key)
+            if service is None:
+                self._unmanaged_since_s.pop(key, None)
+                await self._sweep(key)
+                return None
+            if not service.concerns_us and not self._inventory.written.of_service(key):
+                self._unmanaged_since_s.pop(key, None)
+                return None
+            return await self._reconcile(service)
+
+    async def _reconcile(self, service: SourceService) -> float | None:
+        there = self._inventory.written.of_service(service.key)
+        present = {region.pool for region, _ in there}
+        plan = plan_service(service, self._inventory.pools, present, left=len(there))
+        if plan.gone:
+            wait_s = self._grace_s(service)
+            if wait_s > 0:
+                return wait_s
+        else:
+            self._unmanaged_since_s.pop(service.key, None)
+        if plan.finalizer == "add":
+            # Before the first PoolService: nothing may exist that the end of the Service would not wait for.
+            await self._change_finalizer(service, "add")
+        regions: dict[str, Pool | None] = dict.fromkeys(present)
+        regions.update(plan.wanted.pools)
+        waits = await self._keeper.keep_all(service, regions)
+        # What access points have written on a Service that lives on goes before the mark that it is ours does.
+        if plan.finalizer == "remove" and (service.deleting or not _marked(service)):
+            await self._change_finalizer(service, "remove")
+        return LOOK_AGAIN_S if waits else None
+
+    def _grace_s(self, service: SourceService) -> float:
+        """Return how long a Service that is no longer managed, but not being deleted, is still given."""
+        if service.deleting:
+            return 0.0
+        now_s = self._cluster.clock.monotonic()
+        since_s = self._unmanaged_since_s.setdefault(service.key, now_s)
+        return since_s + FLIP_GRACE_S - now_s
+
+    async def _change_finalizer(self, service: SourceService, change: FinalizerChange) -> None:
+        if not self._leading():
+            return
+        meta = service.metadata
+        others = [one for one in meta.finalizers or () if one != FINALIZER_POOL_SERVICES]
+        finalizers = [*others, FINALIZER_POOL_SERVICES] if change == "add" else others
+        # The version makes this a compare-and-swap: a list is replaced as a whole.
+        patch: JSONObject = {"metadata": {"resourceVersion": meta.resource_version, "finalizers": finalizers}}
+        try:
+            await self._cluster.merge_patch(SERVICES, meta.namespace, meta.name, patch, manager=MANAGER_REGIONS)
+        except NotFound:
+            return
+
+    async def _sweep(self, key: ServiceKey) -> None:
+        """Delete the PoolServices of a Service that was removed by force, once the server itself says that it is."""
+        left = [one for _, one in self._inventory.written.of_service(key) if not one.deleting]
+        if not left or self._inventory.problem:
+            return
+        try:
+            await self._cluster.get(SERVICES, *key)
+        except NotFound:
+            for one in left:
+                if self._leading():
+                    await self._cluster.delete(POOL_SERVICES, key[0], one.metadata.name, uid=one.metadata.uid)
+
+
+def _marked(service: SourceService) -> bool:
+    """Say whether access points have left something on the Service that they have still to take away."""
+    meta = service.metadata
+    keys = [*(meta.labels or ()), *(meta.annotations or ())]
+    return any(key.startswith(AGGREGATED_PREFIX) or key == ANNOTATION_ACCESS_POINTS for key in keys)

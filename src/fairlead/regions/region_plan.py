@@ -1,0 +1,222 @@
+"""What should one PoolService be, and what has to be written to make it so?
+
+    nothing there under any of its names     create
+    there, of this class                     update what differs; renewTime moves only when content does
+    there, of the class that was before      kept current until the new one has an access point, then deleted
+    there, not ours                          left alone, ManagedConflict told
+    its pool no longer wanted                leaves the Service's status first, then deleted
+
+In: ``RegionView``: one Service, one pool, what is there. Out: writes with reasons. Pure: the time comes in as text.
+Never: touches what is not ours, or deletes while something that would say otherwise cannot be seen (``frozen``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from fairlead.api.kubernetes import SERVICES
+from fairlead.api.meta import JSONObject, OwnerReference
+from fairlead.api.names import ANNOTATION_BACKENDS, ANNOTATION_SERVICE
+from fairlead.api.poolservice import PoolService
+from fairlead.regions.backends import Backends
+from fairlead.regions.identity import RegionKey, is_ours, pool_service_labels, pool_service_names
+from fairlead.regions.pools import Pool
+from fairlead.regions.source import SourceService, class_in_document
+
+NODE_POOL_KIND = "NodePool"
+
+
+class RegionView(msgspec.Struct, frozen=True):
+    """All that one decision depends on.
+
+    ``present`` are the PoolServices of this pair, ours, by any name. ``squatters`` are the objects that hold one of its
+    names and are not of this pair. ``pool`` is None when it is not wanted (any more). ``frozen`` says why nothing may
+    be deleted now.
+    """
+
+    key: RegionKey
+    service: SourceService
+    pool: Pool | None
+    backends: Backends
+    present: tuple[PoolService, ...] = ()
+    squatters: tuple[PoolService, ...] = ()
+    frozen: str = ""
+
+
+class Write(msgspec.Struct, frozen=True):
+    """One write. ``body`` is the object to create or the merge patch; ``target`` is what is there, for the others.
+
+    ``modified``: somebody had changed what is ours, and it is put back.
+    """
+
+    action: Literal["create", "update", "delete"]
+    reason: str
+    name: str
+    body: JSONObject = {}
+    target: PoolService | None = None
+    modified: str = ""
+
+
+class RegionPlan(msgspec.Struct, frozen=True):
+    """Writes in order; ``conflict`` is an object of somebody else's in the way; ``waits`` says what must come first."""
+
+    writes: tuple[Write, ...] = ()
+    conflict: PoolService | None = None
+    waits: str = ""
+
+
+def plan_region(view: RegionView, *, now: str) -> RegionPlan:
+    """Plan one region of a Service."""
+    if view.pool is None:
+        return _plan_removals(view, view.present, "its pool is no longer one of the Service's")
+    wanted_class = view.service.spec.load_balancer_class or ""
+    primaries, retiring = split_by_class(view.present, wanted_class)
+    writes: list[Write] = []
+    primary = primaries[0] if primaries else None
+    if primary is None:
+        taken = {one.metadata.name for one in (*view.present, *view.squatters)}
+        foreign = {one.metadata.name: one for one in view.squatters if not is_ours(one)}
+        names = pool_service_names(view.key.service, view.key.pool, wanted_class)
+        if names[0] in foreign:
+            return RegionPlan(tuple(writes), conflict=foreign[names[0]])
+        free = next((name for name in names if name not in taken), "")
+        if not free:
+            return RegionPlan(waits=f"PoolService {names[0]} is still being deleted")
+        if not retiring and any(one.deleting for one in view.present):
+            # Its successor takes the same name, and with it the same place in users' heads.
+            return RegionPlan(waits=f"PoolService {names[0]} is still being deleted")
+        writes.append(Write("create", f"the Service wants {view.pool.name}", free, _new(view, free, wanted_class, now)))
+    else:
+        writes += _update(view, primary, wanted_class, view.service.document, now)
+    has_taken_over = primary is not None and bool(primary.status.load_balancer.ingress)
+    for one in retiring:
+        if not has_taken_over:
+            # Make before break: users are on this one, so its backends stay current.
+            # It goes on being what it was, also for a provider that looks into the document.
+            writes += _update(view, one, one.spec.load_balancer_class, one.annotation(ANNOTATION_SERVICE), now)
+    done = [*primaries[1:], *(retiring if has_taken_over else ())]
+    removals = _plan_removals(view, done, "another PoolService has taken over")
+    return RegionPlan((*writes, *removals.writes), waits=removals.waits)
+
+
+def split_by_class(present: Iterable[PoolService], wanted_class: str) -> tuple[list[PoolService], list[PoolService]]:
+    """Tell those of the wanted class from those of a class that the Service had before.
+
+    A class that was edited in the PoolService itself is tampering, and counts as the wanted one: it is put back.
+    """
+    primaries: list[PoolService] = []
+    retiring: list[PoolService] = []
+    for one in sorted(present, key=lambda one: (one.metadata.creation_timestamp or "", one.metadata.name)):
+        if one.deleting:
+            continue
+        written = class_in_document(one.annotation(ANNOTATION_SERVICE)) or one.spec.load_balancer_class
+        (primaries if wanted_class in {one.spec.load_balancer_class, written} else retiring).append(one)
+    return primaries, retiring
+
+
+def _plan_removals(view: RegionView, present: tuple[PoolService, ...] | list[PoolService], why: str) -> RegionPlan:
+    writes: list[Write] = []
+    waits = ""
+    shown = {one.address for one in view.service.status.load_balancer.ingress or ()}
+    leaving = [one for one in present if not one.deleting]
+    staying = {
+        ingress.address
+        for one in view.present
+        if one not in leaving
+        for ingress in one.status.load_balancer.ingress or ()
+    }
+    for one in leaving:
+        mine = {ingress.address for ingress in one.status.load_balancer.ingress or ()} - staying
+        staying_ours = view.service.managed and not view.service.deleting
+        if view.frozen and staying_ours:
+            waits = view.frozen
+        elif staying_ours and mine & shown:
+            waits = f"{', '.join(sorted(mine & shown))} is still in the status of the Service"
+        else:
+            writes.append(Write("delete", why, one.metadata.name, target=one))
+    return RegionPlan(tuple(writes), waits=waits)
+
+
+def _new(view: RegionView, name: str, class_name: str, now: str) -> JSONObject:
+    assert view.pool is not None
+    return {
+        "metadata": {
+            "namespace": view.key.namespace,
+            "name": name,
+            "labels": pool_service_labels(view.key.service, view.key.pool),
+            "annotations": {ANNOTATION_SERVICE: view.service.document, ANNOTATION_BACKENDS: view.backends.encode()},
+            "ownerReferences": [_json_owner(one) for one in owners(view.service, view.pool)],
+        },
+        "spec": {"nodepoolName": view.pool.name, "renewTime": now, "loadBalancerClass": class_name},
+    }
+
+
+def _update(view: RegionView, present: PoolService, class_name: str, document: str, now: str) -> list[Write]:
+    """Plan the merge patch that makes ``present`` whole; none when it is."""
+    assert view.pool is not None
+    metadata: JSONObject = {}
+    spec: JSONObject = {}
+    repaired: list[str] = []
+    changed: list[str] = []
+    labels = pool_service_labels(view.key.service, view.key.pool)
+    wrong = {key: value for key, value in labels.items() if present.label(key) != value}
+    if wrong:
+        metadata["labels"] = wrong
+        repaired.append("labels")
+    references = _merged_owners(present, owners(view.service, view.pool))
+    if references is not None:
+        metadata["ownerReferences"] = [_json_owner(one) for one in references]
+        repaired.append("ownerReferences")
+    annotations = {ANNOTATION_SERVICE: document, ANNOTATION_BACKENDS: view.backends.encode()}
+    stale = {key: value for key, value in annotations.items() if present.annotation(key) != value}
+    if stale:
+        metadata["annotations"] = stale
+        changed += [{ANNOTATION_SERVICE: "Service", ANNOTATION_BACKENDS: "backends"}[key] for key in stale]
+    if present.spec.nodepool_name != view.pool.name:
+        spec["nodepoolName"] = view.pool.name
+        repaired.append("spec.nodepoolName")
+    if present.spec.load_balancer_class != class_name:
+        spec["loadBalancerClass"] = class_name
+        repaired.append("spec.loadBalancerClass")
+    if changed or spec or present.spec.renew_time is None:
+        spec["renewTime"] = now
+    body: JSONObject = ({"metadata": metadata} if metadata else {}) | ({"spec": spec} if spec else {})
+    if not body:
+        return []
+    reason = f"changed: {', '.join(changed)}" if changed else f"put back: {', '.join(repaired)}"
+    return [Write("update", reason, present.metadata.name, body, present, ", ".join(repaired))]
+
+
+def owners(service: SourceService, pool: Pool) -> tuple[OwnerReference, OwnerReference]:
+    """Return whose dependent a PoolService is: the Service controls it, the NodePool holds it too."""
+    meta = service.metadata
+    return (
+        OwnerReference(SERVICES.api_version, SERVICES.kind, meta.name, meta.uid, True, True),
+        OwnerReference(pool.api_version, NODE_POOL_KIND, pool.name, pool.uid, None, True),
+    )
+
+
+def _merged_owners(present: PoolService, ours: tuple[OwnerReference, ...]) -> list[OwnerReference] | None:
+    """Return the references as they should be, None when they are; those that somebody else added stay.
+
+    Only one of all may be the controller, and that is the Service.
+    """
+    there = present.metadata.owner_references or []
+    theirs = [one for one in there if one.kind not in {SERVICES.kind, NODE_POOL_KIND} and not one.controller]
+    if list(ours) == [one for one in there if one not in theirs]:
+        return None
+    return [*ours, *theirs]
+
+
+def _json_owner(one: OwnerReference) -> JSONObject:
+    body: JSONObject = {
+        "apiVersion": one.api_version,
+        "kind": one.kind,
+        "name": one.name,
+        "uid": one.uid,
+        "blockOwnerDeletion": True,
+    }
+    return body | ({"controller": True} if one.controller else {})

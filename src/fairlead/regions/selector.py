@@ -1,0 +1,152 @@
+"""Which NodePools does a Service want? The label selector in its annotation, in Kubernetes' full grammar.
+
+    a=b  a==b  a!=b  a in (x, y)  a notin (x, y)  a  !a  a>1  a<1       joined by commas, all must hold
+
+In: text. Out: a ``Selector``, or ``BadSelector`` with a sentence that names the place. As in Kubernetes ``!=`` and
+``notin`` hold for objects without the label.
+Source: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Literal
+
+import msgspec
+
+Operator = Literal["in", "notin", "exists", "absent", ">", "<"]
+
+_TOKEN = re.compile(r"\s*(?:(?P<word>[^\s!=,()<>]+)|(?P<sign>==|!=|[!=,()<>])|(?P<bad>\S))")
+_KEY_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+
+
+class BadSelector(ValueError):
+    """The text is no label selector; the message says what is wrong with it, for the author of the Service."""
+
+
+class Requirement(msgspec.Struct, frozen=True):
+    """One term."""
+
+    key: str
+    operator: Operator
+    values: frozenset[str] = frozenset()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Say whether ``labels`` satisfy this term."""
+        value = labels.get(self.key)
+        match self.operator:
+            case "in":
+                return value is not None and value in self.values
+            case "notin":
+                return value is None or value not in self.values
+            case "exists":
+                return value is not None
+            case "absent":
+                return value is None
+            case ">" | "<":
+                return self._compares(value)
+
+    def _compares(self, value: str | None) -> bool:
+        try:
+            number, bound = int(value or ""), int(next(iter(self.values)))
+        except ValueError:
+            return False
+        return number > bound if self.operator == ">" else number < bound
+
+
+class Selector(msgspec.Struct, frozen=True):
+    """A conjunction of terms."""
+
+    requirements: tuple[Requirement, ...]
+
+    def matches(self, labels: Mapping[str, str] | None) -> bool:
+        """Say whether an object with ``labels`` is selected."""
+        return all(one.matches(labels or {}) for one in self.requirements)
+
+
+@lru_cache(maxsize=16_384)
+def parse_selector(text: str) -> Selector:
+    """Parse a selector that is not empty.
+
+    Raises:
+        BadSelector: says where.
+    """
+    tokens = _tokens(text)
+    found: list[Requirement] = []
+    while tokens:
+        found.append(_requirement(tokens, text))
+        if tokens:
+            _expect(tokens, ",", text)
+            if not tokens:
+                raise BadSelector(f"{text!r} ends with a comma")
+    return Selector(tuple(found))
+
+
+def _tokens(text: str) -> list[str]:
+    """Split into words and signs, last one first, so that the next one is popped from the end."""
+    tokens = [match["word"] or match["sign"] or match["bad"] for match in _TOKEN.finditer(text)]
+    if not tokens:
+        raise BadSelector("it is empty")
+    return tokens[::-1]
+
+
+def _requirement(tokens: list[str], text: str) -> Requirement:
+    if tokens[-1] == "!":
+        tokens.pop()
+        return Requirement(_key(tokens, text), "absent")
+    key = _key(tokens, text)
+    if not tokens or tokens[-1] == ",":
+        return Requirement(key, "exists")
+    operator = tokens.pop()
+    match operator:
+        case "=" | "==":
+            return Requirement(key, "in", frozenset({_value(tokens, text)}))
+        case "!=":
+            return Requirement(key, "notin", frozenset({_value(tokens, text)}))
+        case ">" | "<":
+            value = _value(tokens, text)
+            if not re.fullmatch(r"-?[0-9]+", value):
+                raise BadSelector(f"{value!r} after {key}{operator} is not a whole number")
+            return Requirement(key, operator, frozenset({value}))
+        case "in" | "notin":
+            return Requirement(key, operator, _values(tokens, text))
+        case _:
+            raise BadSelector(f"{operator!r} after {key!r} is no operator: use =, !=, in, notin, > or <")
+
+
+def _key(tokens: list[str], text: str) -> str:
+    key = tokens.pop() if tokens else ""
+    prefix, slash, name = key.rpartition("/")
+    legal = len(name) <= 63 and _NAME.fullmatch(name)
+    if not legal or (slash and (len(prefix) > 253 or not _KEY_PREFIX.fullmatch(prefix))):
+        raise BadSelector(f"{key!r} in {text!r} is not the key of a label" if key else f"{text!r} lacks a label key")
+    return key
+
+
+def _value(tokens: list[str], text: str) -> str:
+    """Take one value; nothing at all is the empty value."""
+    if not tokens or tokens[-1] in {",", ")"}:
+        return ""
+    value = tokens.pop()
+    if len(value) > 63 or not _NAME.fullmatch(value):
+        raise BadSelector(f"{value!r} in {text!r} is not the value of a label")
+    return value
+
+
+def _values(tokens: list[str], text: str) -> frozenset[str]:
+    _expect(tokens, "(", text)
+    values = {_value(tokens, text)}
+    while tokens and tokens[-1] == ",":
+        tokens.pop()
+        values.add(_value(tokens, text))
+    _expect(tokens, ")", text)
+    return frozenset(values)
+
+
+def _expect(tokens: list[str], sign: str, text: str) -> None:
+    found = tokens.pop() if tokens else "the end"
+    if found != sign:
+        raise BadSelector(f"{text!r} has {found!r} where {sign!r} should be")

@@ -1,0 +1,64 @@
+"""What does a Service as a whole need: its finalizer, and which pools?
+
+    managed                          finalizer on; one region for each matching pool that is not being deleted
+    managed, selector unreadable     finalizer on; the pools stay as they are until it can be read
+    deleting, or not managed         every region goes; the finalizer goes when the last PoolService is gone
+
+In: a Service, the pools, the pools that it has now. Out: ``ServicePlan``. Never: a finalizer taken away while a
+PoolService is still there, or put on a Service that is not managed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import msgspec
+
+from fairlead.regions.pools import Pool
+from fairlead.regions.selector import BadSelector, parse_selector
+from fairlead.regions.source import SourceService
+
+FinalizerChange = Literal["", "add", "remove"]
+
+NO_MATCH = "NoMatchNodePool"
+BAD_SELECTOR = "InvalidSelector"
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """Which pools a Service wants, by name. ``problem`` and ``sentence`` say what is wrong, for its author."""
+
+    pools: Mapping[str, Pool]
+    problem: str = ""
+    sentence: str = ""
+
+
+def wanted_pools(service: SourceService, pools: Iterable[Pool], present: Iterable[str]) -> Wanted:
+    """Match a managed Service; ``present`` are the pools that it has now."""
+    alive = {pool.name: pool for pool in pools if not pool.deleting}
+    try:
+        selector = parse_selector(service.selector)
+    except BadSelector as error:
+        kept = {name: alive[name] for name in present if name in alive}
+        sentence = f"the NodePool selector cannot be read: {error}; the regions stay as they were until it can"
+        return Wanted(kept, BAD_SELECTOR, sentence)
+    found = {name: pool for name, pool in alive.items() if selector.matches(pool.labels)}
+    if not found:
+        sentence = f"no NodePool matches {service.selector!r}: `kubectl get nodepools --show-labels` shows their labels"
+        return Wanted({}, NO_MATCH, sentence)
+    return Wanted(found)
+
+
+class ServicePlan(msgspec.Struct, frozen=True):
+    """What to do for one Service; ``gone`` says that all of its PoolServices have to go."""
+
+    finalizer: FinalizerChange = ""
+    gone: bool = False
+    wanted: Wanted = Wanted({})
+
+
+def plan_service(service: SourceService, pools: Iterable[Pool], present: Iterable[str], *, left: int) -> ServicePlan:
+    """Plan a Service; ``left`` counts the PoolServices of it that exist, those being deleted included."""
+    if service.deleting or not service.managed:
+        return ServicePlan("remove" if service.held and not left else "", gone=True)
+    return ServicePlan("" if service.held else "add", wanted=wanted_pools(service, pools, present))

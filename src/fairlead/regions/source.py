@@ -1,0 +1,137 @@
+"""What of a Service concerns its regions, and is it ours to spread over them at all?
+
+In: a Service as the API server sends it, whole. Out: a ``SourceService``: typed, plus ``document``, the canonical JSON
+that every PoolService of it carries. In the document is what a load balancer may want to know; what Kubernetes or we
+ourselves write is not, so that our own writes never come back as news.
+Never: keeps more than metadata of a Service that is not managed.
+
+    in the document            left out
+    -------------------------  ------------------------------------------------------------------------------
+    spec                       clusterIP, clusterIPs (they have no meaning outside the cluster)
+    labels                     aggregated.*
+    annotations with a domain  aggregated.*, our own markers, kubectl's; without one they are private to the user
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from fairlead.api.kubernetes import SERVICES, ServiceSpec, ServiceStatus
+from fairlead.api.meta import JSONObject, KubeObject, Resource
+from fairlead.api.names import (
+    AGGREGATED_PREFIX,
+    ANNOTATION_ACCESS_POINTS,
+    ANNOTATION_ADDRESS,
+    ANNOTATION_NODEPOOL_SELECTOR,
+    ANNOTATION_OPENYURT_SELECTOR,
+    FINALIZER_POOL_SERVICES,
+)
+
+#: (namespace, name) of a Service.
+ServiceKey = tuple[str, str]
+
+#: A PoolService may carry 256 KiB of annotations, and the backends want their share.
+DOCUMENT_LIMIT_BYTES = 96 * 1024
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_OUR_ANNOTATIONS = frozenset({_LAST_APPLIED, ANNOTATION_ACCESS_POINTS, ANNOTATION_ADDRESS})
+_INSIDE_ONLY = ("clusterIP", "clusterIPs")
+_ENCODER = msgspec.json.Encoder(order="deterministic")
+
+
+class _WholeService(KubeObject, frozen=True, gc=False):
+    """A Service with its spec as it was sent, unknown fields included."""
+
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+    status: ServiceStatus = ServiceStatus()
+
+
+class SourceService(KubeObject, frozen=True, gc=False):
+    """A Service as regions see it; ``document`` is empty when it is not managed."""
+
+    spec: ServiceSpec = ServiceSpec()
+    status: ServiceStatus = ServiceStatus()
+    document: str = ""
+
+    @property
+    def selector(self) -> str:
+        """Return the text of the NodePool selector; empty when there is none."""
+        annotations = self.metadata.annotations or {}
+        return annotations.get(ANNOTATION_NODEPOOL_SELECTOR, annotations.get(ANNOTATION_OPENYURT_SELECTOR, "")).strip()
+
+    @property
+    def managed(self) -> bool:
+        """Say whether layer 1 spreads it over regions: LoadBalancer, a class, a selector."""
+        return self.spec.type == "LoadBalancer" and bool(self.spec.load_balancer_class) and bool(self.selector)
+
+    @property
+    def held(self) -> bool:
+        """Say whether our finalizer is on it."""
+        return FINALIZER_POOL_SERVICES in (self.metadata.finalizers or ())
+
+    @property
+    def concerns_us(self) -> bool:
+        """Say whether there is, or may be, something of ours about it."""
+        return self.managed or self.held or bool(self.annotation(ANNOTATION_ACCESS_POINTS))
+
+
+#: Services with their whole spec; a cache of these takes ``source_from_whole`` as its transform.
+SOURCE_SERVICES = Resource(SERVICES.group, SERVICES.version, SERVICES.kind, SERVICES.plural, True, _WholeService)
+
+
+def source_from_whole(whole: Any) -> SourceService:
+    """Reduce a Service as it was decoded."""
+    spec = msgspec.json.decode(whole.spec, type=ServiceSpec)
+    source = SourceService(metadata=whole.metadata, spec=spec, status=whole.status)
+    if not source.managed:
+        return source
+    document = document_of(source, msgspec.json.decode(whole.spec))
+    return msgspec.structs.replace(source, document=document)
+
+
+def document_of(source: SourceService, spec: JSONObject) -> str:
+    """Serialize a Service for its PoolServices; the same content is the same text."""
+    meta = source.metadata
+    metadata: JSONObject = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
+    labels = {key: value for key, value in (meta.labels or {}).items() if not key.startswith(AGGREGATED_PREFIX)}
+    annotations = {
+        key: value
+        for key, value in (meta.annotations or {}).items()
+        if "/" in key and not key.startswith(AGGREGATED_PREFIX) and key not in _OUR_ANNOTATIONS
+    }
+    outside = {key: value for key, value in spec.items() if key not in _INSIDE_ONLY}
+    whole: JSONObject = {"apiVersion": "v1", "kind": "Service", "spec": outside}
+    whole["metadata"] = {**metadata, "labels": labels, "annotations": annotations}
+    text = _ENCODER.encode(whole)
+    if len(text) > DOCUMENT_LIMIT_BYTES:
+        # Annotations are what can be that long. Who needs them reads the Service; that it did change is still told.
+        whole["metadata"] = {**metadata, "labels": labels, "annotations": {}}
+        text = _ENCODER.encode({**whole, "truncated": f"{len(text)} bytes, {digest(text)}"})
+    return text.decode()
+
+
+def class_in_document(document: str) -> str:
+    """Return the load balancer class that a document asks for; empty when it cannot be read."""
+    try:
+        return msgspec.json.decode(document, type=_Document).spec.load_balancer_class or ""
+    except msgspec.DecodeError:
+        return ""
+
+
+def name_in_document(document: str) -> str:
+    """Return the name of the Service in a document; empty when it cannot be read."""
+    try:
+        return msgspec.json.decode(document, type=_Document).metadata.name
+    except msgspec.DecodeError:
+        return ""
+
+
+class _Document(KubeObject, frozen=True, gc=False):
+    spec: ServiceSpec = ServiceSpec()
+
+
+def digest(text: bytes) -> str:
+    """Return a short hash of ``text``."""
+    return blake2b(text, digest_size=8).hexdigest()

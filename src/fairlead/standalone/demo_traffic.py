@@ -1,0 +1,177 @@
+"""Does every request get its answer? A load generator that counts honestly.
+
+    sent = answered + failed + lost with a pod + under way
+
+Failed: anything but 200, a reset, an answer cut short, or none within 2 s. A request counts as *lost with a pod* only
+if it was under way when a pod was killed with SIGKILL and broke: nothing in the world can answer it. Every request
+sent on a connection opened after that moment must be answered. Most open a NEW connection each; some keep theirs, and
+open another one when they are asked to (``Connection: close``). A kept connection that is closed without being asked is
+*cut*: pods may do that by dying, and nothing else may.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+
+import msgspec
+
+TIMEOUT_S = 2.0
+#: How long after a kill the end of a connection may still be on its way to us.
+_NEWS_OF_DEATH_S = 1.0
+_FAILURES_KEPT = 5
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+_BROKEN = (OSError, EOFError, ValueError, LookupError)  # TimeoutError is an OSError; LookupError: a header is missing
+
+
+class Count(msgspec.Struct):
+    """The counters of one address. ``lost``: under way on a pod that was killed. ``cut``: kept connections."""
+
+    sent: int = 0
+    answered: int = 0
+    failed: int = 0
+    lost: int = 0
+    cut: int = 0
+    by_pod: Counter[str] = msgspec.field(default_factory=Counter[str])
+    failures: list[str] = msgspec.field(default_factory=list[str])
+
+    @property
+    def under_way(self) -> int:
+        """Return how many requests wait for their answer."""
+        return self.sent - self.answered - self.failed - self.lost
+
+
+class Traffic:
+    """Requests to one address, from ``start`` to ``stop``.
+
+    ``new_per_s``: requests per second that open a connection each. ``kept``: connections that are kept, with
+    ``kept_per_s`` requests per second each.
+    """
+
+    def __init__(
+        self, *, host: str, port: int = 80, new_per_s: float = 20.0, kept: int = 4, kept_per_s: float = 5.0
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.count = Count()
+        self._new_per_s = new_per_s
+        self._kept = kept
+        self._kept_per_s = kept_per_s
+        self._started_s = 0.0
+        self._killed_at_s = float("-inf")
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping = asyncio.Event()
+
+    def start(self) -> None:
+        """Begin."""
+        self._started_s = asyncio.get_running_loop().time()
+        self._spawn(self._new_connections())
+        for _ in range(self._kept):
+            self._spawn(self._kept_connection())
+
+    async def stop(self) -> None:
+        """Send nothing more, and wait for what is under way."""
+        self._stopping.set()
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+    def pod_killed(self) -> None:
+        """Take note that a pod is being killed at this very moment: what is under way on it is lost."""
+        self._killed_at_s = asyncio.get_running_loop().time()
+
+    def _spawn(self, coroutine: object) -> None:
+        task: asyncio.Task[None] = asyncio.ensure_future(coroutine)  # pyright: ignore[reportArgumentType]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _new_connections(self) -> None:
+        while not self._stopping.is_set():
+            self._spawn(self._one_new())
+            await self._pause(1 / self._new_per_s)
+
+    async def _one_new(self) -> None:
+        started_s = self._sent()
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                connection = await asyncio.open_connection(self.host, self.port)
+                try:
+                    pod, _ = await self._ask(connection, keep=False)
+                finally:
+                    connection[1].close()
+        except _BROKEN as error:
+            self._broke(error, opened_s=started_s, kept=False)
+            return
+        self._answered(pod)
+
+    async def _kept_connection(self) -> None:
+        connection: Connection | None = None
+        opened_s = 0.0
+        while not self._stopping.is_set():
+            await self._pause(1 / self._kept_per_s)
+            if connection is not None and (connection[0].at_eof() or connection[0].exception()):
+                self.count.cut += 1
+                connection = _closed(connection)
+            now_s = self._sent()
+            keep = False
+            try:
+                async with asyncio.timeout(TIMEOUT_S):
+                    if connection is None:
+                        opened_s = now_s
+                        connection = await asyncio.open_connection(self.host, self.port)
+                    pod, keep = await self._ask(connection, keep=True)
+                self._answered(pod)
+            except _BROKEN as error:
+                self._broke(error, opened_s=opened_s, kept=True)
+            if not keep:
+                connection = _closed(connection)
+        _closed(connection)
+
+    async def _ask(self, connection: Connection, *, keep: bool) -> tuple[str, bool]:
+        """Send one request; return the name of the pod that answered, and whether the connection stays open."""
+        reader, writer = connection
+        ending = "keep-alive" if keep else "close"
+        writer.write(f"GET / HTTP/1.1\r\nHost: {self.host}\r\nConnection: {ending}\r\n\r\n".encode())
+        await writer.drain()
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        status, *lines = head.split("\r\n")
+        if " 200 " not in f"{status} ":
+            raise ValueError(status)
+        headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        body = await reader.readexactly(int(headers["content-length"]))
+        return body.decode().strip(), keep and headers.get("connection") != "close"
+
+    def _sent(self) -> float:
+        self.count.sent += 1
+        return asyncio.get_running_loop().time()
+
+    def _answered(self, pod: str) -> None:
+        self.count.answered += 1
+        self.count.by_pod[pod] += 1
+
+    def _broke(self, error: Exception, *, opened_s: float, kept: bool) -> None:
+        since_kill_s = asyncio.get_running_loop().time() - self._killed_at_s
+        news = _NEWS_OF_DEATH_S if kept else TIMEOUT_S
+        if opened_s <= self._killed_at_s and since_kill_s <= news and not isinstance(error, TimeoutError):
+            self.count.lost += 1
+            return
+        self.count.failed += 1
+        if len(self.count.failures) < _FAILURES_KEPT:
+            first_s = asyncio.get_running_loop().time() - self._started_s
+            self.count.failures.append(f"after {first_s:.1f} s: {_words(error)}")
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+
+
+def _closed(connection: Connection | None) -> None:
+    if connection is not None:
+        connection[1].close()
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, asyncio.IncompleteReadError):
+        return f"closed after {len(error.partial)} bytes of the answer"
+    return "no answer in time" if isinstance(error, TimeoutError) else f"{type(error).__name__} {error}".strip()

@@ -1,0 +1,50 @@
+"""How does one machine become a hub? API, hub and local Envoy in one process, with one directory for everything.
+
+    DIR/kubeconfig   for people and tools        DIR/api   the API's state        DIR/hub   Envoy and the hub's name
+
+In: ``StandaloneSettings``. Out: ``run_standalone`` returns after a clean stop. Envoy goes on serving when it ends,
+unless it is told to end that too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from fairlead.runtime.supervisor import Supervisor
+from fairlead.standalone.api import running_api
+from fairlead.standalone.hub_process import HubSettings, run_hub
+
+
+class StandaloneSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How ``fairlead standalone`` was called."""
+
+    data_dir: Path
+    host: str
+    port: int
+    address_pool: str
+    metrics: tuple[str, int] | None = None
+    stop_proxy: bool = False
+
+    def check(self) -> None:
+        """Refuse what cannot work, before anything is started; ``BadConfiguration`` says what."""
+        self.hub(self.data_dir / "kubeconfig").pool()
+
+    def hub(self, kubeconfig: Path) -> HubSettings:
+        """Return the settings of the hub in it."""
+        return HubSettings(
+            kubeconfig=kubeconfig,
+            data_dir=self.data_dir / "hub",
+            address_pool=self.address_pool,
+            metrics=self.metrics,
+            stop_proxy=self.stop_proxy,
+        )
+
+
+async def run_standalone(settings: StandaloneSettings, *, ready: Callable[[Path], None]) -> None:
+    """Run everything until told to stop; ``ready`` gets the kubeconfig once load balancers are served."""
+    async with running_api(settings.data_dir, settings.host, settings.port) as kubeconfig:
+        supervisor = Supervisor(stop_deadline_s=4.0)
+        await run_hub(settings.hub(kubeconfig), supervisor=supervisor, ready=lambda: ready(kubeconfig))

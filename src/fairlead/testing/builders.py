@@ -1,0 +1,231 @@
+"""Objects as an API server would send them, and desired load balancers, in the fewest words.
+
+In: what matters to a test. Out: valid objects with everything else filled in, the same on every call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from fairlead.api.kubernetes import EndpointSlice, Lease
+from fairlead.api.loadbalancerclass import LoadBalancerClass
+from fairlead.api.meta import JSONObject, KubeObject
+from fairlead.api.names import (
+    AGENT_LEASE,
+    DEFAULT_CLASS,
+    LABEL_LOAD_BALANCER,
+    LABEL_MANAGED_BY,
+    LABEL_NODES,
+    LABEL_SLICE_MANAGED_BY,
+    MANAGED_BY,
+    SLICE_MANAGED_BY,
+)
+from fairlead.api.naming import label_value
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, Allocation, TCPLoadBalancer
+from fairlead.api.tenant import Tenant
+from fairlead.build.view import NodeAddresses, TCPView
+from fairlead.model.condition import Condition
+from fairlead.model.contract import Capabilities
+from fairlead.model.desired import DesiredLoadBalancer, GuardPolicy, Listener, LoadBalancerSpec, Target
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
+
+NAMESPACE = "tenant-east"
+
+#: A provider that can do everything.
+ABLE = Capabilities(
+    protocols=frozenset(Protocol),
+    ipv6=True,
+    host_name_targets=True,
+    source_ranges=True,
+    affinity=True,
+    proxy_protocol=True,
+    weights=True,
+)
+#: A provider that can do nothing beyond the least.
+PLAIN = Capabilities()
+
+
+def decoded(body: JSONObject, wire_type: type[KubeObject]) -> Any:
+    """Return ``body`` as it comes out of a cache."""
+    return msgspec.json.decode(msgspec.json.encode(body), type=wire_type)
+
+
+def tcp_body(
+    name: str = "web",
+    *,
+    namespace: str = NAMESPACE,
+    ports: Sequence[Mapping[str, Any]] = ({"port": 80, "nodePort": 30080},),
+    spec: Mapping[str, Any] | None = None,
+    annotations: Mapping[str, str] | None = None,
+) -> JSONObject:
+    """Return a TCPLoadBalancer to be created; ``spec`` holds what else it asks for."""
+    meta: JSONObject = {"name": name, "namespace": namespace}
+    if annotations:
+        meta["annotations"] = dict(annotations)
+    return {"metadata": meta, "spec": {"ports": [dict(port) for port in ports], **(spec or {})}}
+
+
+def tcp(
+    name: str = "web",
+    *,
+    namespace: str = NAMESPACE,
+    ports: Sequence[Mapping[str, Any]] = ({"port": 80, "nodePort": 30080},),
+    spec: Mapping[str, Any] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    status: Mapping[str, Any] | None = None,
+    generation: int = 1,
+) -> TCPLoadBalancer:
+    """Return a TCPLoadBalancer as a cache holds it."""
+    body = tcp_body(name, namespace=namespace, ports=ports, spec=spec, annotations=annotations)
+    body["metadata"] |= {"uid": f"uid-{name}", "resourceVersion": "1", "generation": generation}
+    return decoded({**body, "status": dict(status or {})}, TCPLoadBalancer)
+
+
+def tenant(name: str = "east", *, spec: Mapping[str, Any] | None = None) -> Tenant:
+    """Return a Tenant as a cache holds it."""
+    return decoded({"metadata": {"name": name, "uid": f"uid-{name}", "generation": 1}, "spec": spec or {}}, Tenant)
+
+
+def lb_class(
+    name: str = DEFAULT_CLASS, *, provider: str = "memory", spec: Mapping[str, Any] | None = None
+) -> LoadBalancerClass:
+    """Return a LoadBalancerClass as a cache holds it."""
+    return decoded({"metadata": {"name": name}, "spec": {"provider": provider, **(spec or {})}}, LoadBalancerClass)
+
+
+def slice_body(
+    name: str,
+    endpoints: Iterable[str | Mapping[str, Any]],
+    *,
+    namespace: str = NAMESPACE,
+    load_balancer: str = "",
+    nodes: bool = False,
+    ports: Sequence[Mapping[str, Any]] | None = ({"port": 8080, "protocol": "TCP", "name": ""},),
+    annotations: Mapping[str, str] | None = None,
+) -> JSONObject:
+    """Return an EndpointSlice: of one load balancer, or with ``nodes`` of a member's nodes.
+
+    An endpoint is an address, which is then ready, or a whole endpoint.
+    """
+    labels = {LABEL_SLICE_MANAGED_BY: SLICE_MANAGED_BY}
+    if load_balancer:
+        labels[LABEL_LOAD_BALANCER] = label_value(load_balancer)
+    if nodes:
+        labels[LABEL_NODES] = "true"
+    meta: JSONObject = {"name": name, "namespace": namespace, "labels": labels}
+    if annotations:
+        meta["annotations"] = dict(annotations)
+    return {
+        "metadata": meta,
+        "addressType": "IPv4",
+        "endpoints": [
+            {"addresses": [one], "conditions": {"ready": True}} if isinstance(one, str) else dict(one)
+            for one in endpoints
+        ],
+        "ports": [] if nodes else (None if ports is None else [dict(port) for port in ports]),
+    }
+
+
+def endpoint(address: str, *, ready: bool | None = None, **conditions: bool) -> JSONObject:
+    """Return one endpoint with conditions; ``ready`` None leaves the word out."""
+    words = dict(conditions) if ready is None else {"ready": ready, **conditions}
+    return {"addresses": [address], "conditions": words}
+
+
+def endpoint_slice(name: str, endpoints: Iterable[str | Mapping[str, Any]], **others: Any) -> EndpointSlice:
+    """Return an EndpointSlice as a cache holds it; the words are those of ``slice_body``."""
+    body = slice_body(name, endpoints, **others)
+    body["metadata"]["resourceVersion"] = "1"
+    return decoded(body, EndpointSlice)
+
+
+def agent_lease(namespace: str = NAMESPACE, *, renewed: str, name: str = AGENT_LEASE) -> Lease:
+    """Return the sign of life of an agent."""
+    return decoded(
+        {
+            "metadata": {"name": name, "namespace": namespace, "labels": {LABEL_MANAGED_BY: MANAGED_BY}},
+            "spec": {"renewTime": renewed},
+        },
+        Lease,
+    )
+
+
+def tcp_view(
+    load_balancer: TCPLoadBalancer | None = None,
+    *,
+    slices: Iterable[EndpointSlice] = (),
+    nodes: Iterable[str] = ("10.0.0.1", "10.0.0.2"),
+    nodes_stale: str = "",
+    capabilities: Capabilities = ABLE,
+    allocation: Allocation | None = None,
+    allocation_problem: Condition | None = None,
+    **others: Any,
+) -> TCPView:
+    """Return the view of a load balancer for which all is well; ``others`` are fields of ``TCPView``."""
+    one = load_balancer if load_balancer is not None else tcp()
+    known: dict[str, Any] = {
+        "tenant": tenant(),
+        "load_balancer_class": lb_class(),
+        "accepted_class": lb_class() if one.status.accepted is not None else None,
+        **others,
+    }
+    return TCPView(
+        key=LoadBalancerKey(TCP_LOAD_BALANCERS.kind, one.metadata.namespace, one.metadata.name),
+        load_balancer=one,
+        providers={"memory": capabilities},
+        slices=tuple(slices),
+        nodes=NodeAddresses(frozenset(nodes), nodes_stale),
+        allocation=allocation if allocation is not None else one.status.allocation,
+        allocation_problem=allocation_problem,
+        **known,
+    )
+
+
+# --- the model -------------------------------------------------------------------------------------------------
+
+
+def lb_key(name: str = "web", *, namespace: str = NAMESPACE) -> LoadBalancerKey:
+    """Return the key of a TCPLoadBalancer."""
+    return LoadBalancerKey(TCP_LOAD_BALANCERS.kind, namespace, name)
+
+
+def target(address: str, port: int = 8080, *, draining: bool = False, weight: int = 1) -> Target:
+    """Return a target; a bare number is the last part of a 10.0.0.0/24 address."""
+    return Target(TargetKey(f"10.0.0.{address}" if address.isdecimal() else address, port), weight, draining)
+
+
+def desired(
+    targets: Iterable[Target] | Mapping[ListenerKey, Iterable[Target]] = (),
+    *,
+    key: LoadBalancerKey | None = None,
+    ports: Sequence[int] = (80,),
+    drain_s: float = 0.0,
+    guard: GuardPolicy | None = None,
+    stale: str = "",
+    paused: bool = False,
+    address: str = "192.0.2.1",
+) -> DesiredLoadBalancer:
+    """Return a desired load balancer; targets without a listener are those of every one of ``ports``."""
+    listeners = tuple(Listener(port) for port in sorted(ports))
+    own_targets: Mapping[ListenerKey, Iterable[Target]]
+    if isinstance(targets, Mapping):
+        own_targets = cast("Mapping[ListenerKey, Iterable[Target]]", targets)
+    else:
+        own_targets = dict.fromkeys((listener.key for listener in listeners), tuple(targets))
+    by_listener = {listener.key: tuple(own_targets.get(listener.key, ())) for listener in listeners}
+    own = key or lb_key()
+    return DesiredLoadBalancer(
+        spec=LoadBalancerSpec(key=own, group=own.namespace, listeners=listeners, address=address),
+        targets={listener: {one.key: one for one in found} for listener, found in by_listener.items()},
+        drain_s=drain_s,
+        guard=guard or GuardPolicy(),
+        stale=stale,
+        paused=paused,
+    )
+
+
+#: The listener of ``desired`` unless told otherwise.
+HTTP = ListenerKey(Protocol.TCP, 80)

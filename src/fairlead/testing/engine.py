@@ -1,0 +1,86 @@
+"""One process that brings one provider to where it should be, in virtual time: started, driven, killed at any call.
+
+In: a provider and a ledger that outlive it, and wishes. Out: what it did. ``die`` is the crash: whatever is under way
+is abandoned where it stands, and nothing of the tracker is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from fairlead.model.contract import Ledger, Provider
+from fairlead.model.desired import DesiredLoadBalancer
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.runtime.clock import VirtualClock, settle
+from fairlead.sync.tracker import Tracker
+from fairlead.sync.worker import Report, Worker
+
+
+class EngineProcess:
+    """Tracker and worker of one process; an async context that ends with the process."""
+
+    def __init__(self, *, provider: Provider, ledger: Ledger, clock: VirtualClock, parallel: int = 8) -> None:
+        self.reports: list[Report] = []
+        self.tracker = Tracker()
+        self.worker = Worker(
+            tracker=self.tracker,
+            provider=provider,
+            ledger=ledger,
+            clock=clock,
+            report=self.reports.append,
+            parallel=parallel,
+        )
+        self._clock = clock
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self.start()
+        return self
+
+    async def __aexit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        await self.die()
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._task = asyncio.create_task(self.worker.run(), name="engine")
+
+    async def die(self) -> None:
+        """Crash: nothing that was under way gets another word."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+            if not self._task.cancelled() and (error := self._task.exception()) is not None:
+                raise error
+            self._task = None
+
+    def put(self, *wishes: DesiredLoadBalancer) -> None:
+        """Wish for load balancers."""
+        for wish in wishes:
+            if self.tracker.put(wish):
+                self.worker.trigger()
+
+    def remove(self, *keys: LoadBalancerKey, though_unknown: bool = False) -> None:
+        """Wish for load balancers to be gone."""
+        for key in keys:
+            if self.tracker.remove(key, though_unknown=though_unknown):
+                self.worker.trigger()
+
+    async def advance(self, seconds: float = 0.0) -> None:
+        """Let virtual time pass; zero lets everything run that needs no time."""
+        if seconds:
+            await self._clock.advance(seconds)
+        await settle()
+
+    def last_report(self, key: LoadBalancerKey) -> Report:
+        """Return what was said last about ``key``."""
+        return next(report for report in reversed(self.reports) if report.load_balancer == key)
+
+    def sentences(self, keys: Iterable[LoadBalancerKey] = ()) -> list[str]:
+        """Return every sentence, or those about ``keys``, oldest first."""
+        wanted = set(keys)
+        return [report.sentence for report in self.reports if not wanted or report.load_balancer in wanted]

@@ -1,0 +1,51 @@
+"""The promise of a durable ledger, kept in memory: what is recorded outlives the process that recorded it.
+
+In: intents and outcomes. Out: ``recall``, what the next process must believe was, or may have been, done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fairlead.model.change import Action, Outcome, OutcomeStatus, TargetChange
+from fairlead.model.desired import LoadBalancerSpec
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
+from fairlead.sync.tracker import Done, Registered
+
+_Key = tuple[LoadBalancerKey, ListenerKey, TargetKey]
+
+
+class SurvivingLedger:
+    """Remembers one entry for each target that is, or may be, on a load balancer."""
+
+    def __init__(self) -> None:
+        self.entries: dict[_Key, TargetChange] = {}
+        self.specs: dict[LoadBalancerKey, LoadBalancerSpec] = {}
+
+    async def record(self, spec: LoadBalancerSpec, changes: Sequence[TargetChange]) -> Sequence[TargetChange]:
+        """Store that these changes are about to be made."""
+        self.specs[spec.key] = spec
+        for change in changes:
+            if change.action is not Action.DEREGISTER:
+                self.entries[self._key(change)] = change
+        return changes
+
+    async def settle(
+        self, _spec: LoadBalancerSpec, changes: Sequence[TargetChange], outcomes: Sequence[Outcome]
+    ) -> None:
+        """Forget what is gone for certain."""
+        for change, outcome in zip(changes, outcomes, strict=True):
+            if change.action is Action.DEREGISTER and outcome.status is OutcomeStatus.DONE:
+                self.entries.pop(self._key(change), None)
+
+    def recall(self, key: LoadBalancerKey) -> Done:
+        """Return what may be on ``key``, in the form that ``Tracker.restore`` takes; nothing of it is certain."""
+        done: Done = {}
+        for (load_balancer, listener, target), change in self.entries.items():
+            if load_balancer == key:
+                done.setdefault(listener, {})[target] = Registered(change.target, unsure=True)
+        return done
+
+    @staticmethod
+    def _key(change: TargetChange) -> _Key:
+        return (change.load_balancer, change.listener, change.key)

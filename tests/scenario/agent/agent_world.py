@@ -1,0 +1,348 @@
+"""A member and a hub in one process, over real HTTP, and everything a scenario does to them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import msgspec
+
+from fairlead.agent.app import Agent
+from fairlead.agent.config import AgentConfig
+from fairlead.api.kinds import all_crds
+from fairlead.api.kubernetes import ENDPOINT_SLICES, EVENTS, NAMESPACES, NODES, SERVICES, EndpointSlice
+from fairlead.api.meta import KubeObject, Resource
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
+from fairlead.apiserver import ApiServer
+from fairlead.errors import FairleadError, NotFound
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.config import Access, ClusterConfig
+from fairlead.kube.preflight import install_crds
+
+HUB_NAMESPACE = "tenant-east"
+USER = "kubectl"
+TOKEN = "for-these-tests-only"
+_ADMIN = Access(headers={"Authorization": f"Bearer {TOKEN}"})
+
+
+class Event(KubeObject, frozen=True, gc=False):
+    """A core/v1 Event."""
+
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    involved_object: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+EVENT = Resource("", "v1", "Event", "events", True, Event)
+
+
+async def until(check: Callable[[], Any], *, what: str = "", timeout_s: float = 15.0) -> Any:
+    """Poll until ``check`` (plain or async) returns something true, and return that."""
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + timeout_s
+    last: Any = None
+    while loop.time() < end_s:
+        last = check()
+        if asyncio.iscoroutine(last):
+            last = await last
+        if last:
+            return last
+        await asyncio.sleep(0.005)
+    raise AssertionError(f"not within {timeout_s} s: {what or check}; last: {last!r}")
+
+
+class World:
+    """Two API servers, an administrator at each, and the agents."""
+
+    def __init__(self, member: Cluster, hub: Cluster, member_url: str, hub_url: str) -> None:
+        self.member = member
+        self.hub = hub
+        self.member_url = member_url
+        self.hub_url = hub_url
+        self.agents: list[tuple[Agent, asyncio.Task[None]]] = []
+
+    # --- agents -----------------------------------------------------------------------------------------------
+
+    async def start(self, *, exporting: bool = True, **options: Any) -> Agent:
+        member_url = options.pop("member_url", self.member_url)
+        hub_url = options.pop("hub_url", self.hub_url)
+        defaults: dict[str, Any] = {
+            "tenant": "east",
+            "hub_namespace": HUB_NAMESPACE,
+            "region": "eu-1",
+            "heartbeat_s": 3600.0,
+            "lease_s": 3.0,
+            "preflight_retry_s": 0.2,
+        }
+        config = AgentConfig(**{**defaults, **options})
+        agent = Agent(
+            member=cluster(member_url, "the member"), hub=cluster(hub_url, "the hub", HUB_NAMESPACE), config=config
+        )
+        self.agents.append((agent, asyncio.create_task(agent.run(), name="agent")))
+        if exporting:
+            await until(agent.may_write, what="leading")
+            await self.settled(agent)
+        return agent
+
+    async def stop(self, agent: Agent) -> None:
+        for one, task in list(self.agents):
+            if one is agent:
+                self.agents.remove((one, task))
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+                await one.member.aclose()
+                await one.hub.aclose()
+
+    async def settled(self, agent: Agent) -> None:
+        """Wait until the agent has seen all there is, and has nothing left to do about it."""
+        quiet = 0
+
+        async def check() -> bool:
+            nonlocal quiet
+            queues = (agent.exports, agent.feedbacks, agent.nodes)
+            idle = agent.working and not any(len(queue) or queue.processing for queue in queues)
+            quiet = quiet + 1 if idle and await self._current(agent) else 0
+            return quiet >= 2
+
+        await until(check, what="settled")
+
+    async def _current(self, agent: Agent) -> bool:
+        sources = agent.sources
+        for cache, user in (
+            *((cache, self.member) for cache in sources.of_member),
+            *((cache, self.hub) for cache in sources.of_hub),
+        ):
+            there = await user.list(
+                Resource(
+                    cache.resource.group,
+                    "v1alpha1" if "fairlead" in cache.resource.group else "v1",
+                    cache.resource.kind,
+                    cache.resource.plural,
+                    cache.resource.namespaced,
+                    KubeObject,
+                ),
+                cache.namespace,
+                label_selector=cache._label_selector,
+            )
+            held = {one.key: one.metadata.resource_version for one in cache.values()}
+            if held != {one.key: one.metadata.resource_version for one in there}:
+                return False
+        return True
+
+    # --- the member -------------------------------------------------------------------------------------------
+
+    async def service(
+        self, name: str = "web", *, namespace: str = "shop", kind: str = "LoadBalancer", **more: Any
+    ) -> None:
+        """Create or change a Service as a user would."""
+        ports = more.pop("ports", [{"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080}])
+        meta = {
+            "name": name,
+            "namespace": namespace,
+            "annotations": more.pop("annotations", {}),
+            "labels": more.pop("labels", {}),
+        }
+        spec = {"type": kind, "ports": ports, "selector": {"app": name}, **more}
+        await self.member.apply(SERVICES, {"metadata": meta, "spec": spec}, manager=USER)
+
+    async def delete_service(self, name: str = "web", namespace: str = "shop") -> None:
+        await self.member.delete(SERVICES, namespace, name)
+
+    async def get_service(self, name: str = "web", namespace: str = "shop") -> Any:
+        return await self.member.get(SERVICES, namespace, name)
+
+    async def slice(
+        self,
+        *pods: str,
+        name: str = "web-1",
+        service: str = "web",
+        namespace: str = "shop",
+        ready: bool = True,
+        node: str = "n1",
+        family: str = "IPv4",
+    ) -> None:
+        """Create or change an EndpointSlice as the member's own controller would."""
+        body = {
+            "metadata": {"name": name, "namespace": namespace, "labels": {"kubernetes.io/service-name": service}},
+            "addressType": family,
+            "endpoints": [{"addresses": [pod], "conditions": {"ready": ready}, "nodeName": node} for pod in pods],
+            "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+        }
+        await self.member.apply(ENDPOINT_SLICES, body, manager="endpointslice-controller")
+
+    async def node(self, name: str, address: str, *, ready: str = "True", **spec: Any) -> None:
+        body = {"metadata": {"name": name}, "spec": spec}
+        status = {
+            "addresses": [{"type": "InternalIP", "address": address}],
+            "conditions": [{"type": "Ready", "status": ready}],
+        }
+        await self.member.apply(NODES, body, manager="kubelet")
+        await self.member.apply(
+            NODES, {"metadata": {"name": name}, "status": status}, manager="kubelet", subresource="status"
+        )
+
+    async def cloud_status(self, *ingress: dict[str, str], name: str = "web", namespace: str = "shop") -> None:
+        """Write a Service's status as the member's cloud would."""
+        patch = {"status": {"loadBalancer": {"ingress": list(ingress)}}}
+        await self.member.merge_patch(
+            SERVICES, namespace, name, patch, subresource="status", manager="cloud-controller-manager"
+        )
+
+    async def events(self, name: str = "web", namespace: str = "shop") -> list[tuple[str, str, str]]:
+        found = await self.member.list(EVENT, namespace)
+        return [(e.type, e.reason, e.message) for e in found if e.involved_object.get("name") == name]
+
+    async def event(self, reason: str, name: str = "web", namespace: str = "shop") -> str:
+        """Wait for an Event and return its message."""
+
+        async def check() -> list[str]:
+            return [message for _, found, message in await self.events(name, namespace) if found == reason]
+
+        return (await until(check, what=f"event {reason}"))[0]
+
+    # --- the hub ----------------------------------------------------------------------------------------------
+
+    async def load_balancers(self) -> dict[str, TCPLoadBalancer]:
+        return {one.metadata.name: one for one in await self.hub.list(TCP_LOAD_BALANCERS, HUB_NAMESPACE)}
+
+    async def load_balancer(self, name: str = "shop.web") -> TCPLoadBalancer:
+        """Wait for a TCPLoadBalancer that is not being deleted."""
+
+        async def check() -> Any:
+            found = await self.find(name)
+            return found if found is not None and not found.deleting else None
+
+        return await until(check, what=name)
+
+    async def find(self, name: str = "shop.web") -> TCPLoadBalancer | None:
+        try:
+            return await self.hub.get(TCP_LOAD_BALANCERS, HUB_NAMESPACE, name)
+        except NotFound:
+            return None
+
+    async def gone(self, name: str = "shop.web") -> None:
+        """Wait until a TCPLoadBalancer is being deleted, let it go as the hub does, then for its slices to be gone."""
+
+        async def deleting() -> bool:
+            found = await self.find(name)
+            return found is None or found.deleting
+
+        await until(deleting, what=f"{name} deleted")
+        await self.release(name)
+
+        async def no_slices() -> bool:
+            return not await self.slices(name)
+
+        await until(no_slices, what=f"slices of {name} deleted")
+
+    async def release(self, name: str = "shop.web") -> None:
+        """Take the finalizer away, as the hub does when everything is torn down."""
+        with contextlib.suppress(NotFound):
+            await self.hub.merge_patch(TCP_LOAD_BALANCERS, HUB_NAMESPACE, name, {"metadata": {"finalizers": None}})
+
+    async def slices(self, load_balancer: str = "shop.web") -> dict[str, EndpointSlice]:
+        found = await self.hub.list(
+            ENDPOINT_SLICES, HUB_NAMESPACE, label_selector=f"fairlead.dev/load-balancer={load_balancer}"
+        )
+        return {one.metadata.name: one for one in found}
+
+    async def addresses(self, load_balancer: str = "shop.web") -> list[str]:
+        slices = await self.slices(load_balancer)
+        return sorted(e.addresses[0] for one in slices.values() for e in one.endpoints or ())
+
+    async def nodes(self) -> tuple[list[str], str]:
+        """Return the ready node addresses at the hub, and why they are stale."""
+        found = await self.hub.list(ENDPOINT_SLICES, HUB_NAMESPACE, label_selector="fairlead.dev/nodes=true")
+        ready = sorted(e.addresses[0] for one in found for e in one.endpoints or () if e.conditions.ready)
+        return ready, next((one.annotation("fairlead.dev/stale") for one in found), "")
+
+    async def answer(self, address: str = "192.0.2.1", name: str = "shop.web", **condition: Any) -> None:
+        """Write the status of a TCPLoadBalancer as the hub would."""
+        found = await self.load_balancer(name)
+        body = {
+            "address": address,
+            "observedGeneration": found.metadata.generation,
+            "loadBalancer": {"ingress": [{"ip": address}] if address else []},
+            "conditions": [
+                {
+                    "type": "Programmed",
+                    "status": "True",
+                    "reason": "Programmed",
+                    "message": "",
+                    "observedGeneration": found.metadata.generation,
+                    "lastTransitionTime": "2030-01-01T00:00:00Z",
+                    **condition,
+                }
+            ],
+        }
+        await self.hub.merge_patch(
+            TCP_LOAD_BALANCERS, HUB_NAMESPACE, name, {"status": body}, subresource="status", manager="fairlead-hub"
+        )
+
+    async def shown(self, name: str = "web", namespace: str = "shop") -> list[str]:
+        """Return the addresses in a Service's status."""
+        service = await self.get_service(name, namespace)
+        return [one.address for one in service.status.load_balancer.ingress or ()]
+
+    async def until_shown(self, *addresses: str, name: str = "web", namespace: str = "shop") -> None:
+        async def check() -> bool:
+            return await self.shown(name, namespace) == list(addresses)
+
+        await until(check, what=f"status {addresses}")
+
+
+def cluster(url: str, name: str, namespace: str = "default") -> Cluster:
+    config = ClusterConfig(server=url, namespace=namespace, sign_in=_sign_in)
+    return Cluster.connect(config, name=name, qps=10_000, burst=20_000)
+
+
+async def _sign_in(_refused: Access | None) -> Access:
+    return _ADMIN
+
+
+def writes(agent: Agent, side: str = "hub") -> int:
+    """Return how many writes of load balancers, slices and Services an agent has made; leases do not count."""
+    wanted = f"fairlead_agent_{side}_writes_total"
+    return int(
+        sum(sample.value for metric in agent.registry.collect() for sample in metric.samples if sample.name == wanted)
+    )
+
+
+def metric(agent: Agent, name: str, **labels: str) -> float:
+    return agent.registry.get_sample_value(f"fairlead_agent_{name}", labels) or 0.0
+
+
+async def ensure_namespaces(user: Cluster, *names: str) -> None:
+    for name in names:
+        try:
+            await user.get(NAMESPACES, "", name)
+        except NotFound:
+            await user.create(NAMESPACES, {"metadata": {"name": name}})
+
+
+@contextlib.asynccontextmanager
+async def new_world(*, same_cluster: bool = False) -> AsyncIterator[World]:
+    async with contextlib.AsyncExitStack() as stack:
+        servers = [ApiServer(admin_token=TOKEN), ApiServer(admin_token=TOKEN)][: 1 if same_cluster else 2]
+        urls: list[str] = []
+        for server in servers:
+            urls.append(await server.start())
+            stack.push_async_callback(server.stop)
+        member = await stack.enter_async_context(cluster(urls[0], "member"))
+        hub = await stack.enter_async_context(cluster(urls[-1], "hub"))
+        await ensure_namespaces(member, "kube-system", "shop")
+        await ensure_namespaces(hub, "kube-system", HUB_NAMESPACE)
+        assert await install_crds(hub, all_crds(), "test") == []
+        world = World(member, hub, urls[0], urls[-1])
+        try:
+            yield world
+        finally:
+            for agent, _ in list(world.agents):
+                await world.stop(agent)
+
+
+__all__ = ["EVENTS", "FairleadError", "World", "metric", "new_world", "until", "writes"]

@@ -1,0 +1,142 @@
+"""Endpoints and nodes: what changes at the hub, and in how many writes."""
+
+from __future__ import annotations
+
+import pytest
+from agent_world import World, until, writes
+
+from fairlead.api.kubernetes import ENDPOINT_SLICES, NODES
+
+POD = {"fairlead.dev/target": "Pod"}
+
+
+@pytest.mark.req("E-3")
+@pytest.mark.req("KI-11")
+async def test_pod_targets_follow_the_member(world: World):
+    await world.service(annotations=POD)
+    await world.slice("10.1.0.1", "10.1.0.2")
+    agent = await world.start()
+    assert await world.addresses() == ["10.1.0.1", "10.1.0.2"]
+    before = writes(agent)
+    await world.slice("10.1.0.1", "10.1.0.3")
+    await until(lambda: has(world, ["10.1.0.1", "10.1.0.3"]))
+    await world.slice("10.1.0.9", name="web-2")
+    await until(lambda: has(world, ["10.1.0.1", "10.1.0.3", "10.1.0.9"]))
+    await world.slice("fd00::1", name="web-6", family="IPv6")
+    await world.member.delete(ENDPOINT_SLICES, "shop", "web-2")
+    await until(lambda: has(world, ["10.1.0.1", "10.1.0.3"]))
+    await world.settled(agent)
+    assert writes(agent) - before == 3
+
+
+async def has(world: World, addresses: list[str]) -> bool:
+    return await world.addresses() == addresses
+
+
+@pytest.mark.req("K-33")
+@pytest.mark.req("E-10")
+@pytest.mark.req("W-19")
+async def test_local_lists_only_nodes_with_endpoints(world: World):
+    await world.service(externalTrafficPolicy="Local")
+    await world.slice("10.1.0.1", node="n1")
+    agent = await world.start()
+    assert (await world.load_balancer()).spec.external_traffic_policy == "Local"
+    assert await world.addresses() == ["10.0.0.1"]
+    await world.slice("10.1.0.2", node="n2")
+    await until(lambda: has(world, ["10.0.0.2"]))
+    await world.slice("10.1.0.2", node="n2", ready=False)
+    await world.settled(agent)
+    (slice_,) = (await world.slices()).values()
+    assert [e.conditions.ready for e in slice_.endpoints] == [False]
+    before = writes(agent)
+    await world.member.delete(NODES, "", "n2")
+    await until(lambda: nodes_are(world, ["10.0.0.1"]))
+    await world.settled(agent)
+    assert writes(agent) - before == 1
+
+
+async def nodes_are(world: World, ready: list[str]) -> bool:
+    return (await world.nodes())[0] == ready
+
+
+@pytest.mark.req("K-16")
+@pytest.mark.req("K-17")
+@pytest.mark.req("K-18")
+@pytest.mark.req("K-32")
+@pytest.mark.req("I-1")
+@pytest.mark.req("B01")
+async def test_one_node_change_is_one_write_however_many_services(world: World):
+    for number in range(20):
+        await world.service(f"web-{number}")
+    agent = await world.start()
+
+    async def cost(ready: list[str]) -> int:
+        before = writes(agent)
+        await until(lambda: nodes_are(world, ready), what=f"nodes {ready}")
+        await world.settled(agent)
+        return writes(agent) - before
+
+    assert await cost(["10.0.0.1", "10.0.0.2"]) == 0
+    await world.node("n3", "10.0.0.3")
+    assert await cost(["10.0.0.1", "10.0.0.2", "10.0.0.3"]) in (0, 1)
+    await world.settled(agent)
+    total = writes(agent)
+    await world.node("n3", "10.0.0.3", ready="Unknown")
+    assert await cost(["10.0.0.1", "10.0.0.2"]) <= 1
+    await world.node("n2", "10.0.0.2", unschedulable=True)
+    await world.member.delete(NODES, "", "n2")
+    assert await cost(["10.0.0.1"]) <= 1
+    assert writes(agent) - total == 2
+    await world.node("n1", "10.0.0.1", ready="Unknown")
+
+    async def stale() -> bool:
+        return "no node of the member is Ready" in (await world.nodes())[1]
+
+    await until(stale)
+    await world.settled(agent)
+    assert (await world.nodes())[0] == ["10.0.0.1"]
+    assert writes(agent) - total == 3
+    await world.node("n1", "10.0.0.1")
+
+    async def current() -> bool:
+        return (await world.nodes())[1] == ""
+
+    await until(current)
+    await world.settled(agent)
+    assert writes(agent) - total == 4
+
+
+@pytest.mark.req("I-1")
+async def test_an_empty_list_of_endpoints_is_passed_on_as_it_is(world: World):
+    await world.service(annotations=POD)
+    await world.slice("10.1.0.1")
+    await world.start()
+    await world.slice()
+    await until(lambda: has(world, []))
+    assert set(await world.slices()) == {"shop.web.pod.web-1"}
+
+
+@pytest.mark.req("B26")
+@pytest.mark.req("I-10")
+async def test_what_is_deleted_by_hand_at_the_hub_is_healed_at_once(world: World):
+    await world.service(annotations=POD)
+    await world.slice("10.1.0.1")
+    await world.start()
+    (name,) = await world.slices()
+    await world.hub.delete(ENDPOINT_SLICES, "tenant-east", name)
+    await until(lambda: has(world, ["10.1.0.1"]))
+    await world.hub.delete(ENDPOINT_SLICES, "tenant-east", "fairlead-nodes-0")
+    await until(lambda: nodes_are(world, ["10.0.0.1", "10.0.0.2"]))
+
+
+async def test_the_class_at_the_hub_decides_on_targets(world: World):
+    from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+
+    await world.service()
+    await world.slice("10.1.0.1")
+    await world.start()
+    assert (await world.load_balancer()).spec.targets == "Node"
+    body = {"metadata": {"name": "envoy"}, "spec": {"provider": "envoy", "targets": "Pod"}}
+    await world.hub.apply(LOAD_BALANCER_CLASSES, body, manager="admin")
+    await until(lambda: has(world, ["10.1.0.1"]))
+    assert (await world.load_balancer()).spec.targets == "Pod"

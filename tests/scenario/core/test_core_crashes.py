@@ -1,0 +1,108 @@
+"""Whoever dies at whatever moment: the same ends at the cloud, and nothing of anybody else's is touched."""
+
+from __future__ import annotations
+
+import pytest
+from engine_world import KEYS, World, story
+
+from fairlead.testing.faults import Fault
+
+#: Stories told once without a crash, and then once for every call and both of its moments.
+CRASH_STORIES = 40
+#: Stories told with random faults, latency and batches, and one crash somewhere.
+STORM_STORIES = 400
+
+
+async def told(seed, *, crash_at=None, **words):
+    world = World(**words)
+    world.crash_at = crash_at
+    one = story(seed)
+    await world.tell(one)
+    return world, one
+
+
+def expected(one):
+    """Return what each load balancer of a story must be in the end."""
+    return {
+        str(key): (wish.spec, {(listener, at): t for listener, found in wish.targets.items() for at, t in found.items()})
+        for key, wish in sorted(one.ends.items())
+        if wish is not None
+    }
+
+
+def as_wished(world, one):
+    assert world.violations == []
+    found = world.snapshot()
+    wanted = expected(one)
+    assert found == {key: (spec, dict(sorted(members.items()))) for key, (spec, members) in wanted.items()}
+    # The ledger holds exactly what is there, and so knows the owner of each of it (I-2).
+    held = {(str(key), listener, at) for key, listener, at in world.ledger.entries}
+    assert held == {(key, *place) for key, (_, members) in wanted.items() for place in members}
+
+
+@pytest.mark.req("I-2", "I-3", "I-4", "I-9", "KI-6")
+@pytest.mark.slow
+async def test_a_crash_before_or_after_any_call_changes_nothing_in_the_end(record_property, capsys):
+    schedules = 0
+    for seed in range(CRASH_STORIES):
+        calm, one = await told(seed)
+        as_wished(calm, one)
+        for number in range(1, len(calm.provider.calls) + 1):
+            for moment in (Fault.STALL, Fault.VANISH):
+                world, _ = await told(seed, crash_at=(number, moment))
+                assert world.crashes == 1, (seed, number, moment)
+                as_wished(world, one)
+                assert world.snapshot() == calm.snapshot()
+                schedules += 1
+    record_property("schedules", schedules)
+    with capsys.disabled():
+        print(f"\n  crash schedules: {schedules}")
+    assert schedules > 500
+
+
+@pytest.mark.req("I-2", "I-4", "I-9")
+@pytest.mark.slow
+async def test_errors_lost_answers_and_latency_in_any_mixture_converge(record_property, capsys):
+    crashes = 0
+    for seed in range(STORM_STORIES):
+        world = World(max_batch=seed % 3, latency_s=0.4 if seed % 2 else 0.0)
+        world.faults.seed(seed)
+        world.fault_rate = 0.3
+        world.crash_at = (1 + seed % 11, Fault.VANISH if seed % 5 else Fault.STALL) if seed % 4 == 0 else None
+        one = story(10_000 + seed)
+        await world.tell(one)
+        crashes += world.crashes
+        as_wished(world, one)
+    record_property("schedules", STORM_STORIES)
+    with capsys.disabled():
+        print(f"\n  storm schedules: {STORM_STORIES}, {crashes} of them with a crash")
+    assert crashes > 20
+
+
+@pytest.mark.req("KI-6", "I-4")
+async def test_a_restart_with_nothing_changed_removes_nothing():
+    world, one = await told(3)
+    before = world.snapshot()
+    removals = world.removals
+    await world.restart()
+    await world.advance(100)
+    await world.engine.die()
+    assert world.snapshot() == before
+    assert world.removals == removals
+    as_wished(world, one)
+
+
+@pytest.mark.req("I-3")
+async def test_deleted_while_nobody_ran_is_deleted_when_somebody_does():
+    world, one = await told(3)
+    assert world.snapshot()
+    for key in KEYS:
+        if key in world.objects:
+            world.objects[key] = None
+    await world.restart()
+    await world.advance(100)
+    await world.engine.die()
+    assert world.snapshot() == {}
+    assert world.objects == {}
+    assert world.ledger.entries == {}
+    assert world.violations == []

@@ -1,0 +1,338 @@
+"""What the hub should have for one Service: targets, ports, slices, names, refusals."""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+import pytest
+from agent_builders import HUB_NAMESPACE, TENANT, endpoint, service, slice_of, stored_load_balancer, stored_slice
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlead.agent.decision import Ours, Refused, Scenario
+from fairlead.agent.export import Export, NotYet, ServiceView, Settings, build_export
+from fairlead.agent.identity import origin_of, slice_name
+from fairlead.agent.wire import object_from_load_balancer, object_from_slice
+from fairlead.api.names import LABEL_LOAD_BALANCER, LABEL_SERVICE_NAME
+from fairlead.api.naming import hub_name, label_value
+from fairlead.api.tcploadbalancer import TCPLoadBalancer
+
+SETTINGS = Settings(tenant=TENANT, namespace=HUB_NAMESPACE)
+POD = {"fairlead.dev/target": "Pod"}
+THREE = Ours(Scenario.IMPLEMENTED)
+
+
+def export(one, *slices, ours=THREE, config=SETTINGS, **view):
+    result = build_export(ServiceView(service=one, slices=slices, **view), ours, config)
+    assert isinstance(result, Export), result
+    return result
+
+
+def addresses(one: Export):
+    return [(e.addresses[0], e.conditions.ready) for s in one.slices for e in s.endpoints]
+
+
+@pytest.mark.req("K-8")
+@pytest.mark.req("K-15")
+@pytest.mark.req("E-1")
+def test_one_service_is_one_load_balancer_that_knows_its_origin():
+    one = export(service(), ours=Ours(Scenario.IMPLEMENTED, "edge")).load_balancer
+    assert one.metadata.name == "shop.web"
+    assert one.metadata.namespace == HUB_NAMESPACE
+    assert one.metadata.finalizers == ["fairlead.dev/cleanup"]
+    assert one.metadata.annotations == {"fairlead.dev/origin": "east/shop/web"}
+    assert one.spec.class_name == "edge"
+    assert (one.spec.origin.kind, one.spec.origin.namespace, one.spec.origin.name) == ("Service", "shop", "web")
+    assert one.spec.origin.uid == "uid-1"
+    assert origin_of(one, tenant=TENANT) == ("shop", "web")
+
+
+@pytest.mark.req("K-14")
+@pytest.mark.req("K-35")
+@pytest.mark.req("K-32")
+def test_node_targets_have_node_ports_and_no_slices():
+    result = export(service(), slice_of(endpoint("10.1.0.1", node="a")))
+    assert result.load_balancer.spec.targets == "Node"
+    assert result.load_balancer.spec.ports[0].node_port == 30080
+    assert result.slices == ()
+
+
+@pytest.mark.req("K-14")
+def test_without_a_node_port_it_is_refused_and_told_what_to_do():
+    ports = [{"name": "a", "port": 80, "nodePort": 30080}, {"name": "b", "port": 81}]
+    refused = build_export(ServiceView(service=service(ports=ports)), THREE, SETTINGS)
+    assert isinstance(refused, Refused)
+    assert refused.reason == "NodePortMissing"
+    assert refused.keep
+    assert "port 81" in refused.sentence
+    assert "fairlead.dev/target: Pod" in refused.sentence
+    assert export(service(ports=ports, annotations=POD)).load_balancer.spec.ports[1].node_port == 0
+
+
+@pytest.mark.req("KI-3")
+@pytest.mark.req("KI-4")
+@pytest.mark.req("E-2")
+@pytest.mark.req("E-8")
+def test_many_ports_and_both_protocols_on_one_number():
+    ports = [
+        {"name": "dns-udp", "port": 53, "protocol": "UDP", "nodePort": 30053},
+        {"name": "dns", "port": 53, "protocol": "TCP", "nodePort": 30054},
+        {"name": "http", "port": 8, "protocol": "TCP", "nodePort": 30055},
+    ]
+    for order in itertools.permutations(ports):
+        spec = export(service(ports=list(order))).load_balancer.spec
+        assert [(p.port, p.protocol, p.name) for p in spec.ports] == [
+            (8, "TCP", "http"),
+            (53, "TCP", "dns"),
+            (53, "UDP", "dns-udp"),
+        ]
+
+
+@pytest.mark.req("KI-10")
+def test_sctp_and_no_ports_are_refused():
+    sctp = service(ports=[{"port": 80, "protocol": "SCTP", "nodePort": 30080}])
+    for one, reason in ((sctp, "UnsupportedProtocol"), (service(ports=[]), "Invalid")):
+        refused = build_export(ServiceView(service=one), THREE, SETTINGS)
+        assert isinstance(refused, Refused)
+        assert refused.reason == reason
+
+
+def test_what_is_asked_for_is_handed_on():
+    one = service(
+        annotations={"fairlead.dev/proxy-protocol": "v2"},
+        loadBalancerIP="192.0.2.10",
+        loadBalancerSourceRanges=["10.0.0.0/8"],
+        sessionAffinity="ClientIP",
+        externalTrafficPolicy="Local",
+    )
+    spec = export(one).load_balancer.spec
+    assert (spec.proxy_protocol, spec.address, spec.session_affinity) == ("v2", "192.0.2.10", "ClientIP")
+    assert (spec.load_balancer_source_ranges, spec.external_traffic_policy) == (["10.0.0.0/8"], "Local")
+
+
+TARGETS = [
+    # annotation, class, what classes say, agent's own, expected
+    ("", "", {}, "Node", "Node"),
+    ("", "", {}, "Pod", "Pod"),
+    ("", "", {"envoy": "Pod"}, "Node", "Pod"),
+    ("", "edge", {"envoy": "Pod"}, "Node", "Node"),
+    ("", "edge", {"edge": "Pod"}, "Node", "Pod"),
+    ("Node", "edge", {"edge": "Pod"}, "Pod", "Node"),
+    ("Pod", "edge", {"edge": "Node"}, "Node", "Pod"),
+]
+
+
+@pytest.mark.parametrize(("annotation", "class_name", "classes", "own", "expected"), TARGETS)
+def test_who_decides_on_targets(annotation, class_name, classes, own, expected):
+    one = service(annotations={"fairlead.dev/target": annotation} if annotation else {})
+    config = msgspec.structs.replace(SETTINGS, target=own)
+    result = export(one, ours=Ours(Scenario.IMPLEMENTED, class_name), config=config, class_targets=classes)
+    assert result.load_balancer.spec.targets == expected
+
+
+@pytest.mark.req("KI-11")
+@pytest.mark.req("E-3")
+def test_pod_targets_mirror_the_member_s_slices():
+    endpoints = [
+        endpoint("10.1.0.2", node="b", ready=False, serving=True, terminating=True),
+        endpoint("10.1.0.1", node="a", ready=None),
+        endpoint("10.1.0.3", node="c", ready=False),
+    ]
+    one = service(annotations=POD, selector=None)
+    result = export(one, slice_of(*endpoints, name="web-a"), slice_of(endpoint("10.1.0.9"), name="web-b"))
+    assert [s.metadata.name for s in result.slices] == ["shop.web.pod.web-a", "shop.web.pod.web-b"]
+    first = result.slices[0]
+    assert [
+        (e.addresses[0], e.conditions.ready, e.conditions.serving, e.conditions.terminating) for e in first.endpoints
+    ] == [
+        ("10.1.0.1", True, True, False),
+        ("10.1.0.2", False, True, True),
+        ("10.1.0.3", False, False, False),
+    ]
+    assert [(p.name, p.port, p.protocol) for p in first.ports] == [("http", 8080, "TCP")]
+    assert first.label(LABEL_LOAD_BALANCER) == "shop.web"
+    assert first.label(LABEL_SERVICE_NAME) == ""
+    assert first.label("endpointslice.kubernetes.io/managed-by") == "fairlead.dev"
+
+
+@pytest.mark.req("K-4")
+def test_ipv6_and_host_name_slices_are_left_out_with_a_note():
+    slices = (
+        slice_of(endpoint("fd00::1"), name="v6", address_type="IPv6"),
+        slice_of(endpoint("db.example.com"), name="names", address_type="FQDN"),
+        slice_of(endpoint("10.1.0.1"), name="v4"),
+    )
+    result = export(service(annotations=POD), *slices)
+    assert [s.metadata.name for s in result.slices] == ["shop.web.pod.v4"]
+    assert "names" in result.notes[0]
+
+
+@pytest.mark.req("I-1")
+def test_an_empty_slice_is_exported_as_it_is():
+    result = export(service(annotations=POD), slice_of(ports=[]))
+    assert [(s.endpoints, s.ports) for s in result.slices] == [([], [])]
+
+
+NODES = {"a": "10.0.0.1", "b": "10.0.0.2", "c": "10.0.0.3", "d": "10.0.0.4"}
+
+
+@pytest.mark.req("K-33")
+@pytest.mark.req("E-10")
+def test_local_lists_the_nodes_that_have_endpoints():
+    slices = (
+        slice_of(endpoint("10.1.0.1", node="a"), endpoint("10.1.0.2", node="a", ready=False), name="1"),
+        slice_of(endpoint("10.1.0.3", node="b", ready=False, serving=True, terminating=True), name="2"),
+        slice_of(endpoint("10.1.0.4", node="c", ready=False), endpoint("10.1.0.5"), name="3"),
+    )
+    result = export(service(externalTrafficPolicy="Local"), *slices, node_addresses=NODES)
+    assert addresses(result) == [("10.0.0.1", True), ("10.0.0.2", False), ("10.0.0.3", False)]
+    assert [s.ports for s in result.slices] == [[]]
+    assert [e.conditions.terminating for e in result.slices[0].endpoints] == [False, True, False]
+
+
+@pytest.mark.req("K-33")
+@pytest.mark.req("K-17")
+def test_a_node_that_goes_is_no_write_for_local_services():
+    one = service(externalTrafficPolicy="Local")
+    slices = (slice_of(endpoint("10.1.0.1", node="a"), endpoint("10.1.0.2", node="b")),)
+    before = export(one, *slices, node_addresses=NODES)
+    hub = tuple(stored_slice(s) for s in before.slices)
+    fewer = {"a": NODES["a"]}
+    assert export(one, *slices, node_addresses=fewer, before=hub).slices == before.slices
+
+
+def test_more_than_a_thousand_local_nodes_are_several_slices():
+    nodes = {f"n{i}": f"10.{i // 250}.0.{i % 250}" for i in range(1001)}
+    slices = (slice_of(*[endpoint("10.9.9.9", node=name) for name in nodes]),)
+    result = export(service(externalTrafficPolicy="Local"), *slices, node_addresses=nodes)
+    assert [len(s.endpoints) for s in result.slices] == [1000, 1]
+
+
+CLOUD = Ours(Scenario.CLOUD)
+
+
+@pytest.mark.req("K-21")
+def test_the_cloud_s_address_and_the_service_port_are_the_endpoint():
+    ingress = [{"ip": "203.0.113.7"}, {"hostname": "lb.cloud.example"}, {"ip": "2001:db8::1"}]
+    result = export(service(ingress=ingress), slice_of(endpoint("10.1.0.1")), ours=CLOUD)
+    assert result.load_balancer.spec.targets == "Address"
+    assert result.load_balancer.spec.ports[0].node_port == 0
+    assert [(s.metadata.name, s.address_type, s.endpoints[0].addresses) for s in result.slices] == [
+        ("shop.web.address.fqdn", "FQDN", ["lb.cloud.example"]),
+        ("shop.web.address.ipv4", "IPv4", ["203.0.113.7"]),
+    ]
+    assert [(p.name, p.port) for p in result.slices[0].ports] == [("http", 80)]
+
+
+@pytest.mark.req("B04")
+@pytest.mark.req("I-1")
+def test_when_the_cloud_s_address_disappears_the_last_one_stays():
+    before = export(service(ingress=[{"ip": "203.0.113.7"}]), ours=CLOUD)
+    hub = tuple(stored_slice(s) for s in before.slices)
+    result = export(service(), ours=CLOUD, before=hub)
+    assert result.slices is None
+    assert "stays in use" in result.notes[0]
+
+
+@pytest.mark.req("K-21")
+def test_before_the_cloud_has_answered_nothing_is_exported():
+    assert isinstance(build_export(ServiceView(service=service()), CLOUD, SETTINGS), NotYet)
+
+
+# --- names ---------------------------------------------------------------------------------------------------
+
+label = st.from_regex(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?", fullmatch=True)
+subdomain = st.from_regex(r"[a-z0-9]([a-z0-9.-]{0,240}[a-z0-9])?", fullmatch=True)
+
+
+@pytest.mark.req("KI-5")
+@pytest.mark.req("B32")
+@pytest.mark.req("B29")
+@pytest.mark.req("E-6")
+@given(first=st.tuples(label, label), second=st.tuples(label, label))
+def test_two_services_never_share_a_name(first, second):
+    if first != second:
+        assert hub_name(*first) != hub_name(*second)
+        assert label_value(hub_name(*first)) != label_value(hub_name(*second))
+
+
+@pytest.mark.req("KI-5")
+@pytest.mark.req("B32")
+def test_adversarial_names():
+    assert hub_name("a", "b-c") != hub_name("a-b", "c")
+    long = ("n" * 63, "s" * 63)
+    other = ("n" * 63, "s" * 62 + "t")
+    for key in (long, other):
+        result = export(
+            service(key[1], namespace=key[0], annotations=POD),
+            slice_of(endpoint("10.1.0.1"), name="x" * 253, service_name=key[1], namespace=key[0]),
+        )
+        assert len(result.load_balancer.metadata.name) <= 253
+        for one in (result.load_balancer, *result.slices):
+            assert len(one.metadata.name) <= 253
+            assert all(len(value) <= 63 for value in one.metadata.labels.values())
+            assert origin_of(one, tenant=TENANT) == key
+    assert slice_name(long, "pod", "x" * 253) != slice_name(other, "pod", "x" * 253)
+    assert slice_name(long, "pod", "x" * 253) != slice_name(long, "pod", "x" * 252 + "y")
+
+
+@pytest.mark.req("KI-5")
+@given(key=st.tuples(label, label), names=st.lists(subdomain, min_size=2, max_size=5, unique=True))
+def test_slices_never_share_a_name(key, names):
+    made = [slice_name(key, role, name) for role in ("pod", "local", "address") for name in names]
+    assert len(set(made)) == len(made)
+    assert all(len(name) <= 253 for name in made)
+
+
+@pytest.mark.req("B25")
+@pytest.mark.req("I-4")
+def test_what_only_looks_like_ours_is_not():
+    one = export(service()).load_balancer
+    meta = one.metadata
+    other_name = msgspec.structs.replace(meta, name="by-hand")
+    other_tenant = msgspec.structs.replace(meta, labels={**meta.labels, "fairlead.dev/tenant": "west"})
+    other_manager = msgspec.structs.replace(meta, labels={**meta.labels, "app.kubernetes.io/managed-by": "helm"})
+    for changed in (other_name, other_tenant, other_manager):
+        assert origin_of(msgspec.structs.replace(one, metadata=changed), tenant=TENANT) is None
+
+
+# --- properties ----------------------------------------------------------------------------------------------
+
+endpoints_strategy = st.lists(
+    st.builds(
+        endpoint,
+        st.integers(1, 40).map(lambda i: f"10.1.0.{i}"),
+        node=st.sampled_from(["", "a", "b", "c", "gone"]),
+        ready=st.sampled_from([True, False, None]),
+        serving=st.sampled_from([True, False, None]),
+        terminating=st.sampled_from([True, False, None]),
+    ),
+    max_size=6,
+)
+
+
+@given(
+    slices=st.lists(endpoints_strategy, max_size=3),
+    annotations=st.sampled_from([{}, POD]),
+    policy=st.sampled_from(["Cluster", "Local"]),
+    data=st.data(),
+)
+@settings(max_examples=80, deadline=None)
+@pytest.mark.req("I-10")
+def test_an_export_does_not_depend_on_order_and_survives_the_wire(slices, annotations, policy, data):
+    def build(shuffle):
+        made = [slice_of(*shuffle(one), name=f"s{i}") for i, one in enumerate(slices)]
+        nodes = dict(shuffle(list(NODES.items())))
+        one = service(annotations=annotations, externalTrafficPolicy=policy)
+        return export(one, *shuffle(made), node_addresses=nodes)
+
+    first = build(list)
+    second = build(lambda items: data.draw(st.permutations(items)))
+    assert first == second
+    assert stored_load_balancer(first.load_balancer).spec == first.load_balancer.spec
+    for one in first.slices:
+        stored = stored_slice(one)
+        assert (stored.endpoints, stored.ports, stored.address_type) == (one.endpoints, one.ports, one.address_type)
+        assert object_from_slice(one)["addressType"] == one.address_type
+    assert msgspec.convert(object_from_load_balancer(first.load_balancer), type=TCPLoadBalancer).spec.ports

@@ -1,0 +1,186 @@
+"""What the Service shows: whose status is written, what is taken away, what the author is told."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from agent_builders import HUB_NAMESPACE, TENANT, service, stored_load_balancer
+
+from fairlead.agent.decision import NotOurs, Ours, Refused, Scenario
+from fairlead.agent.export import ServiceView, Settings, build_export
+from fairlead.agent.feedback import build_feedback, same_ingress, wanted_ingress
+from fairlead.agent.wire import object_from_ingress
+from fairlead.api.kubernetes import Ingress
+from fairlead.model.condition import ConditionReason
+
+THREE = Ours(Scenario.IMPLEMENTED)
+OURS_BY_ANNOTATION = [Ours(Scenario.NODE_PORT), Ours(Scenario.CLOUD)]
+SETTINGS = Settings(tenant=TENANT, namespace=HUB_NAMESPACE)
+PORTS = [{"port": 80, "protocol": "TCP"}]
+
+
+def hub_load_balancer(address="192.0.2.1", *, answered=True, conditions=None, generation=1, **status):
+    export = build_export(ServiceView(service=service()), THREE, SETTINGS)
+    if answered:
+        status["observedGeneration"] = generation
+        status["conditions"] = conditions or [{"type": "Programmed", "status": "True", "reason": "Programmed"}]
+    if address:
+        key = "ip" if address[0].isdigit() else "hostname"
+        status["address"] = address
+        status["loadBalancer"] = {"ingress": [{key: address}]}
+    return stored_load_balancer(export.load_balancer, **status)
+
+
+def shown(address="192.0.2.1", **extra):
+    return [{"ip": address, "ipMode": "Proxy", "ports": PORTS, **extra}]
+
+
+STATUS = [
+    # service's ingress, hub's address, written by us, expected addresses (None: left as it is)
+    (None, "192.0.2.1", False, ["192.0.2.1"]),
+    (shown(), "192.0.2.1", True, None),
+    (shown(), "192.0.2.2", True, ["192.0.2.2"]),
+    ([{"ip": "192.0.2.1", "ports": PORTS}], "192.0.2.1", True, None),  # an old API server drops ipMode
+    (shown(), "", True, []),
+    (shown(), "", False, None),
+    (None, "", False, None),
+    (None, "lb.example.com", False, ["lb.example.com"]),
+    ([{"hostname": "lb.example.com", "ports": PORTS}], "lb.example.com", True, None),
+]
+
+
+@pytest.mark.req("K-24")
+@pytest.mark.req("K-25")
+@pytest.mark.req("K-26")
+@pytest.mark.req("K-11")
+@pytest.mark.req("E-1")
+@pytest.mark.parametrize(("ingress", "address", "by_us", "expected"), STATUS)
+def test_scenario_3_shows_the_address_in_the_status(ingress, address, by_us, expected):
+    feedback = build_feedback(service(ingress=ingress), THREE, hub_load_balancer(address), status_is_ours=by_us)
+    assert feedback.annotation is None
+    if expected is None:
+        assert feedback.ingress is None
+        assert feedback.ensured is None
+    else:
+        assert [one.address for one in feedback.ingress] == expected
+        assert bool(feedback.ensured) == bool(expected)
+
+
+@pytest.mark.req("K-24")
+def test_traffic_comes_from_a_proxy_and_that_is_said():
+    (one,) = wanted_ingress(hub_load_balancer())
+    assert object_from_ingress(one) == {"ip": "192.0.2.1", "ipMode": "Proxy", "ports": PORTS}
+    (name,) = wanted_ingress(hub_load_balancer("lb.example.com"))
+    assert "ipMode" not in object_from_ingress(name)
+    (same,) = wanted_ingress(msgspec.structs.replace(hub_load_balancer(), status=hub_status_with_address_only()))
+    assert same == one
+
+
+def hub_status_with_address_only():
+    status = hub_load_balancer().status
+    return msgspec.structs.replace(status, load_balancer=msgspec.structs.replace(status.load_balancer, ingress=None))
+
+
+@pytest.mark.req("K-19")
+@pytest.mark.req("K-21")
+@pytest.mark.req("K-22")
+@pytest.mark.parametrize("ours", OURS_BY_ANNOTATION)
+def test_scenarios_1_and_2_show_it_in_an_annotation_only(ours):
+    foreign = [{"ip": "203.0.113.7"}]
+    feedback = build_feedback(service(ingress=foreign), ours, hub_load_balancer(), status_is_ours=False)
+    assert (feedback.ingress, feedback.annotation) == (None, "192.0.2.1")
+    noted = service(ingress=foreign, annotations={"fairlead.dev/address": "192.0.2.1"})
+    again = build_feedback(noted, ours, hub_load_balancer(), status_is_ours=False)
+    assert (again.ingress, again.annotation, again.ensured) == (None, None, None)
+    lost = build_feedback(noted, ours, hub_load_balancer(""), status_is_ours=False)
+    assert (lost.ingress, lost.annotation, lost.ensured) == (None, "", None)
+
+
+SILENT = [None, hub_load_balancer("", answered=False), hub_load_balancer(answered=False)]
+
+
+@pytest.mark.req("I-6")
+@pytest.mark.req("I-1")
+@pytest.mark.req("KI-7")
+@pytest.mark.parametrize("hub", SILENT)
+@pytest.mark.parametrize("ours", [THREE, *OURS_BY_ANNOTATION])
+def test_a_hub_that_has_not_spoken_takes_nothing_away(hub, ours):
+    one = service(ingress=shown(), annotations={"fairlead.dev/address": "192.0.2.1"})
+    feedback = build_feedback(one, ours, hub, status_is_ours=True)
+    assert (feedback.ingress, feedback.annotation) == (None, None)
+
+
+@pytest.mark.req("I-1")
+def test_a_load_balancer_that_is_going_takes_nothing_away():
+    hub = hub_load_balancer("")
+    going = msgspec.structs.replace(hub.metadata, deletion_timestamp="2030-01-01T00:00:00Z")
+    hub = msgspec.structs.replace(hub, metadata=going)
+    assert build_feedback(service(ingress=shown()), THREE, hub, status_is_ours=True).ingress is None
+
+
+NOT_OURS = NotOurs("x")
+REFUSED = Refused(ConditionReason.UNSUPPORTED_SERVICE, "x", keep=False)
+KEPT = Refused(ConditionReason.INVALID, "x", keep=True)
+WITHDRAW = [
+    # decision, written by us, address annotation, (ingress taken, annotation)
+    (NOT_OURS, True, False, ((), None)),
+    (NOT_OURS, False, False, (None, None)),
+    (NOT_OURS, False, True, (None, "")),
+    (REFUSED, True, True, ((), "")),
+    (KEPT, True, True, (None, None)),
+]
+
+
+@pytest.mark.req("K-20")
+@pytest.mark.req("K-22")
+@pytest.mark.req("K-27")
+@pytest.mark.req("KI-2")
+@pytest.mark.req("I-4")
+@pytest.mark.parametrize("hub", [None, hub_load_balancer()])
+@pytest.mark.parametrize(("decision", "by_us", "annotated", "expected"), WITHDRAW)
+def test_only_what_we_wrote_is_taken_away(decision, by_us, annotated, expected, hub):
+    annotations = {"fairlead.dev/address": "192.0.2.1"} if annotated else None
+    one = service(ingress=[{"ip": "203.0.113.7"}], annotations=annotations)
+    feedback = build_feedback(one, decision, hub, status_is_ours=by_us)
+    assert (feedback.ingress, feedback.annotation) == expected
+
+
+@pytest.mark.req("B20")
+def test_a_service_that_is_going_is_not_written_to():
+    one = service(ingress=shown(), deleting=True)
+    assert build_feedback(one, NOT_OURS, None, status_is_ours=True) == build_feedback(
+        one, THREE, hub_load_balancer(), status_is_ours=True
+    )
+
+
+CONDITIONS = [
+    ([{"type": "Accepted", "status": "False", "reason": "Invalid", "message": "m"}], [("Invalid", "m")]),
+    ([{"type": "Programmed", "status": "False", "reason": "PortConflict", "message": "m"}], [("PortConflict", "m")]),
+    ([{"type": "Programmed", "status": "False", "reason": "Pending", "message": "m"}], []),
+    ([{"type": "Programmed", "status": "True", "reason": "Programmed"}], []),
+    ([{"type": "ResolvedRefs", "status": "False", "reason": "BackendNotFound", "message": "m"}], []),
+    (
+        [
+            {"type": "Accepted", "status": "False", "reason": "QuotaExceeded", "message": "m"},
+            {"type": "Programmed", "status": "False", "reason": "QuotaExceeded", "message": "m"},
+        ],
+        [("QuotaExceeded", "m")],
+    ),
+]
+
+
+@pytest.mark.req("KI-10")
+@pytest.mark.parametrize(("conditions", "expected"), CONDITIONS)
+def test_what_the_hub_refuses_the_author_is_told(conditions, expected):
+    feedback = build_feedback(service(), THREE, hub_load_balancer("", conditions=conditions), status_is_ours=False)
+    assert [(note.reason, note.message) for note in feedback.problems] == expected
+    assert all(note.warning for note in feedback.problems)
+
+
+def test_ingress_is_compared_by_what_it_means():
+    mine = (Ingress(ip="192.0.2.1", ip_mode="Proxy"),)
+    assert same_ingress(mine, [Ingress(ip="192.0.2.1")])
+    assert same_ingress((), None)
+    assert not same_ingress(mine, [Ingress(ip="192.0.2.1", ip_mode="VIP")])
+    assert not same_ingress(mine, [Ingress(ip="192.0.2.2")])
+    assert not same_ingress(mine, [])

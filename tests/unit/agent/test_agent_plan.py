@@ -1,0 +1,197 @@
+"""What has to be written: order, reasons, fixed points, and what is never touched."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from agent_builders import HUB_NAMESPACE, TENANT, endpoint, service, slice_of, stored_load_balancer, stored_slice
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlead.agent.decision import Ours, Scenario
+from fairlead.agent.export import Export, ServiceView, Settings, build_export
+from fairlead.agent.plan import plan_removal, plan_service
+
+SETTINGS = Settings(tenant=TENANT, namespace=HUB_NAMESPACE)
+KEY = ("shop", "web")
+
+
+def export(target="Pod", *slices, **spec) -> Export:
+    one = service(annotations={"fairlead.dev/target": target}, **spec)
+    view = ServiceView(service=one, slices=slices, node_addresses={"a": "10.0.0.1", "b": "10.0.0.2"})
+    made = build_export(view, Ours(Scenario.IMPLEMENTED), SETTINGS)
+    assert isinstance(made, Export)
+    return made
+
+
+class Hub:
+    """The hub's side, as a cache would show it."""
+
+    def __init__(self):
+        self.load_balancer = None
+        self.slices = {}
+
+    def plan(self, wanted: Export):
+        return plan_service(KEY, wanted, load_balancer=self.load_balancer, slices=self.slices.values(), tenant=TENANT)
+
+    def apply(self, plan):
+        for write in plan.writes:
+            name = write.wanted.metadata.name
+            if hasattr(write.wanted, "spec"):
+                self.load_balancer = stored_load_balancer(write.wanted) if write.action == "apply" else None
+            elif write.action == "apply":
+                self.slices[name] = stored_slice(write.wanted)
+            else:
+                del self.slices[name]
+        return [(write.action, write.wanted.metadata.name) for write in plan.writes]
+
+
+POD_SLICES = (
+    slice_of(endpoint("10.1.0.1", node="a"), name="one"),
+    slice_of(endpoint("10.1.0.2", node="b"), name="two"),
+)
+
+
+@pytest.mark.req("I-9")
+@pytest.mark.req("K-8")
+def test_the_load_balancer_comes_first_and_deletes_come_last():
+    hub = Hub()
+    assert hub.apply(hub.plan(export("Pod", *POD_SLICES))) == [
+        ("apply", "shop.web"),
+        ("apply", "shop.web.pod.one"),
+        ("apply", "shop.web.pod.two"),
+    ]
+    assert hub.apply(hub.plan(export("Node", *POD_SLICES, externalTrafficPolicy="Local"))) == [
+        ("apply", "shop.web"),
+        ("apply", "shop.web.local.0"),
+        ("delete", "shop.web.pod.one"),
+        ("delete", "shop.web.pod.two"),
+    ]
+    plan = plan_removal(KEY, why="gone", load_balancer=hub.load_balancer, slices=hub.slices.values(), tenant=TENANT)
+    assert hub.apply(plan) == [("delete", "shop.web"), ("delete", "shop.web.local.0")]
+
+
+@pytest.mark.req("KI-6")
+@pytest.mark.req("I-10")
+def test_every_write_has_a_reason_and_nothing_changed_is_no_write():
+    hub = Hub()
+    first = hub.plan(export("Pod", *POD_SLICES))
+    assert [write.reason for write in first.writes] == ["new", "new", "new"]
+    hub.apply(first)
+    assert hub.plan(export("Pod", *POD_SLICES)).writes == ()
+    more = slice_of(endpoint("10.1.0.3"), endpoint("10.1.0.4"), name="two")
+    assert [w.reason for w in hub.plan(export("Pod", POD_SLICES[0], more)).writes] == [
+        "endpoints changed: 2 added, 1 removed"
+    ]
+    assert [w.reason for w in hub.plan(export("Pod", *POD_SLICES, sessionAffinity="ClientIP")).writes] == [
+        "changed: session_affinity"
+    ]
+
+
+@pytest.mark.req("I-6")
+@pytest.mark.req("KI-6")
+def test_a_service_made_anew_takes_over_the_same_object():
+    hub = Hub()
+    hub.apply(hub.plan(export("Pod", *POD_SLICES)))
+    plan = hub.plan(export("Pod", *POD_SLICES, uid="uid-2"))
+    assert [(w.action, w.reason) for w in plan.writes] == [("apply", "changed: origin")]
+
+
+@pytest.mark.req("B24")
+@pytest.mark.req("KI-2")
+def test_nothing_is_applied_to_an_object_that_is_being_deleted():
+    hub = Hub()
+    hub.apply(hub.plan(export("Pod", *POD_SLICES)))
+    going = msgspec.structs.replace(hub.load_balancer.metadata, deletion_timestamp="2030-01-01T00:00:00Z")
+    hub.load_balancer = msgspec.structs.replace(hub.load_balancer, metadata=going)
+    plan = hub.plan(export("Pod", sessionAffinity="ClientIP"))
+    assert plan.writes == ()
+    assert "still being deleted" in plan.waits
+    removal = plan_removal(KEY, why="gone", load_balancer=hub.load_balancer, slices=(), tenant=TENANT)
+    assert removal.writes == ()
+
+
+@pytest.mark.req("I-4")
+@pytest.mark.req("B25")
+@pytest.mark.req("B29")
+def test_a_foreign_object_of_our_name_is_left_alone():
+    hub = Hub()
+    hub.apply(hub.plan(export("Pod", *POD_SLICES)))
+    bare = msgspec.structs.replace(hub.load_balancer.metadata, labels={})
+    hub.load_balancer = msgspec.structs.replace(hub.load_balancer, metadata=bare)
+    plan = hub.plan(export("Pod"))
+    assert plan.writes == ()
+    assert "shop.web" in plan.conflict
+    removal = plan_removal(KEY, why="gone", load_balancer=hub.load_balancer, slices=(), tenant=TENANT)
+    assert removal.writes == ()
+
+
+@pytest.mark.req("I-4")
+def test_a_foreign_slice_of_our_name_is_left_alone():
+    hub = Hub()
+    wanted = export("Pod", *POD_SLICES)
+    foreign = stored_slice(wanted.slices[0])
+    bare = msgspec.structs.replace(foreign.metadata, labels={})
+    hub.slices[foreign.metadata.name] = msgspec.structs.replace(foreign, metadata=bare)
+    plan = hub.plan(wanted)
+    assert [write.wanted.metadata.name for write in plan.writes] == ["shop.web"]
+    assert foreign.metadata.name in plan.conflict
+
+
+@pytest.mark.req("B04")
+@pytest.mark.req("I-1")
+def test_slices_that_are_to_be_kept_are_kept():
+    hub = Hub()
+    hub.apply(hub.plan(export("Pod", *POD_SLICES)))
+    wanted = msgspec.structs.replace(export("Pod"), slices=None)
+    assert hub.plan(wanted).writes == ()
+
+
+@pytest.mark.req("B34")
+@pytest.mark.parametrize("what", ["labels", "finalizers", "annotations"])
+def test_what_was_changed_by_hand_is_put_back_once(what):
+    hub = Hub()
+    hub.apply(hub.plan(export("Pod", *POD_SLICES)))
+    meta = hub.load_balancer.metadata
+    kept = {"labels": {**meta.labels, "fairlead.dev/origin-kind": "Service"}, "finalizers": [], "annotations": {}}
+    changed = msgspec.structs.replace(meta, **{what: kept[what]})
+    if what == "labels":
+        one = hub.slices["shop.web.pod.one"]
+        fewer = {key: value for key, value in one.metadata.labels.items() if "managed-by" not in key or "app." in key}
+        hub.slices["shop.web.pod.one"] = msgspec.structs.replace(
+            one, metadata=msgspec.structs.replace(one.metadata, labels=fewer)
+        )
+    hub.load_balancer = msgspec.structs.replace(hub.load_balancer, metadata=changed)
+    plan = hub.plan(export("Pod", *POD_SLICES))
+    assert len(plan.writes) == 1
+    hub.apply(plan)
+    assert hub.plan(export("Pod", *POD_SLICES)).writes == ()
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["Node", "Pod"]),
+        st.sampled_from(["Cluster", "Local"]),
+        st.lists(st.tuples(st.integers(1, 5), st.sampled_from(["a", "b", "gone", ""]), st.booleans()), max_size=4),
+    ),
+    max_size=5,
+)
+
+
+@pytest.mark.req("B34")
+@pytest.mark.req("K-8")
+@given(steps=steps, data=st.data())
+@settings(max_examples=100, deadline=None)
+def test_any_history_reaches_a_fixed_point_after_any_crash(steps, data):
+    hub = Hub()
+    for target, policy, found in steps:
+        endpoints = [endpoint(f"10.1.0.{i}", node=node, ready=ready) for i, node, ready in found]
+        half = data.draw(st.integers(0, len(endpoints)))
+        slices = (slice_of(*endpoints[:half], name="x"), slice_of(*endpoints[half:], name="y"))
+        wanted = export(target, *slices, externalTrafficPolicy=policy)
+        plan = hub.plan(wanted)
+        # A crash after any number of writes: the next agent plans from what is there.
+        hub.apply(msgspec.structs.replace(plan, writes=plan.writes[: data.draw(st.integers(0, len(plan.writes)))]))
+        hub.apply(hub.plan(wanted))
+        assert hub.plan(wanted).writes == ()
+        assert set(hub.slices) == {one.metadata.name for one in wanted.slices}

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from kube_scripted import ScriptedApi, method
+
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.events import EventRecorder
+from fairlead.kube.transport import RetryPolicy
+from fairlead.runtime.clock import VirtualClock, settle
+
+WEB: dict[str, Any] = {
+    "kind": "Service", "api_version": "v1", "namespace": "a", "name": "web", "uid": "u1",
+    "type": "Warning", "reason": "NoAddress", "message": "The pool is empty.",
+}  # fmt: skip
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+async def cluster(api: ScriptedApi, clock: VirtualClock) -> AsyncIterator[Cluster]:
+    async with api.cluster(clock=clock, policy=RetryPolicy(attempts=1)) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def recorder(cluster: Cluster) -> AsyncIterator[EventRecorder]:
+    recorder = EventRecorder(cluster, component="fairlead-hub", limit=10)
+    task = asyncio.create_task(recorder.run())
+    yield recorder
+    assert not task.done()
+    task.cancel()
+
+
+def stored(api: ScriptedApi) -> list[dict[str, Any]]:
+    return list(api.objects.get("events", {}).values())
+
+
+async def test_an_event_as_kubectl_describe_reads_it(
+    api: ScriptedApi, recorder: EventRecorder, clock: VirtualClock
+) -> None:
+    recorder.emit(**WEB)
+    await clock.advance_until(lambda: len(stored(api)) == 1)
+    (event,) = stored(api)
+    assert event["involvedObject"] == {"apiVersion": "v1", "kind": "Service", "namespace": "a", "name": "web",
+                                       "uid": "u1"}  # fmt: skip
+    assert (event["type"], event["reason"], event["message"]) == ("Warning", "NoAddress", "The pool is empty.")
+    assert event["count"] == 1
+    assert event["source"] == {"component": "fairlead-hub"}
+    assert event["metadata"]["namespace"] == "a"
+    assert event["lastTimestamp"].startswith("2030-01-01T00:00:")
+
+
+async def test_repeats_are_counted_and_written_once_a_minute(
+    api: ScriptedApi, recorder: EventRecorder, clock: VirtualClock
+) -> None:
+    recorder.emit(**WEB)
+    await clock.advance_until(lambda: len(stored(api)) == 1)
+    for _ in range(100):
+        recorder.emit(**WEB)
+        await clock.advance(0.1)
+    assert len(api.seen) == 1
+    await clock.advance_until(lambda: stored(api)[0]["count"] == 101)
+    assert len(api.seen) == 2
+    assert len(stored(api)) == 1
+
+
+async def test_the_same_before_the_first_write_is_one_event(
+    api: ScriptedApi, recorder: EventRecorder, clock: VirtualClock
+) -> None:
+    for _ in range(3):
+        recorder.emit(**WEB)
+    await clock.advance_until(lambda: len(stored(api)) == 1)
+    assert stored(api)[0]["count"] == 3
+
+
+async def test_an_event_that_the_server_forgot_is_made_anew(
+    api: ScriptedApi, recorder: EventRecorder, clock: VirtualClock
+) -> None:
+    recorder.emit(**WEB)
+    await clock.advance_until(lambda: len(stored(api)) == 1)
+    api.objects["events"].clear()
+    await clock.advance(4000)
+    recorder.emit(**WEB)
+    await clock.advance_until(lambda: len(stored(api)) == 1)
+    assert stored(api)[0]["count"] == 2
+
+
+async def test_a_cluster_scoped_object_has_its_events_in_default(
+    api: ScriptedApi, recorder: EventRecorder, clock: VirtualClock
+) -> None:
+    recorder.emit(**{**WEB, "kind": "Node", "namespace": "", "name": "n" * 253, "message": "x" * 5000})
+    await clock.advance_until(lambda: len(stored(api)) == 1)
+    (event,) = stored(api)
+    assert event["metadata"]["namespace"] == "default"
+    assert len(event["metadata"]["name"]) <= 253
+    assert len(event["message"]) == 1024
+
+
+async def test_failures_are_retried_a_few_times_and_never_raised(
+    api: ScriptedApi, recorder: EventRecorder, clock: VirtualClock
+) -> None:
+    api.answer(method("POST"), 503, times=3)
+    recorder.emit(**WEB)
+    await clock.advance_until(lambda: len(stored(api)) == 1)
+    api.answer(method("POST"), 503, times=9999)
+    recorder.emit(**{**WEB, "reason": "Other"})
+    await clock.advance_until(lambda: recorder.dropped == 1)
+    api.faults.clear()
+    api.answer(method("POST"), 403, "Forbidden")
+    recorder.emit(**{**WEB, "reason": "Third"})
+    await clock.advance_until(lambda: recorder.dropped == 2)
+    recorder.emit(**{**WEB, "reason": "Fourth"})
+    await clock.advance_until(lambda: len(stored(api)) == 2)
+
+
+async def test_memory_is_bounded(api: ScriptedApi, cluster: Cluster, clock: VirtualClock) -> None:
+    recorder = EventRecorder(cluster, component="x", limit=10)
+    for number in range(25):
+        recorder.emit(**{**WEB, "name": f"s{number}"})
+    assert recorder.dropped == 15
+    task = asyncio.create_task(recorder.run())
+    await clock.advance_until(lambda: len(stored(api)) == 10)
+    await settle()
+    recorder.emit(**{**WEB, "name": "new"})  # what has been written makes room
+    await clock.advance_until(lambda: len(stored(api)) == 11)
+    assert recorder.dropped == 15
+    task.cancel()
+
+
+async def test_events_are_rate_limited(api: ScriptedApi, cluster: Cluster, clock: VirtualClock) -> None:
+    recorder = EventRecorder(cluster, component="x", qps=1, burst=2)
+    for number in range(6):
+        recorder.emit(**{**WEB, "name": f"s{number}"})
+    task = asyncio.create_task(recorder.run())
+    started = clock.monotonic()
+    await clock.advance_until(lambda: len(stored(api)) == 6)
+    assert clock.monotonic() - started >= 4
+    task.cancel()

@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import datetime
+
+import pytest
+from kube_scripted import ScriptedApi, Seen, method
+
+from fairlead.errors import BadConfiguration
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.lease import Heartbeat, LeaderElector
+from fairlead.kube.transport import RetryPolicy
+from fairlead.runtime.clock import VirtualClock
+
+ONCE = RetryPolicy(attempts=1)
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+async def cluster(api: ScriptedApi, clock: VirtualClock) -> AsyncIterator[Cluster]:
+    async with api.cluster(clock=clock, policy=ONCE, qps=0) as cluster:
+        yield cluster
+
+
+class Candidate:
+    """One process that wants to lead."""
+
+    def __init__(self, cluster: Cluster, identity: str) -> None:
+        self.elector = LeaderElector(cluster, namespace="fairlead", name="hub", identity=identity)
+        self.terms: list[int] = []
+        self.working = False
+        self.finish = asyncio.Event()
+        self.task = asyncio.create_task(self.elector.run(self.work))
+
+    async def work(self, epoch: int) -> None:
+        self.terms.append(epoch)
+        self.working = True
+        try:
+            await self.finish.wait()
+        finally:
+            self.working = False
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        await asyncio.wait({self.task})
+
+
+def lease(api: ScriptedApi) -> dict[str, object]:
+    return api.objects["leases"]["fairlead", "hub"]["spec"]
+
+
+async def test_one_leads_and_the_other_waits(api: ScriptedApi, cluster: Cluster, clock: VirtualClock) -> None:
+    one = Candidate(cluster, "one")
+    await clock.advance_until(lambda: one.working)
+    two = Candidate(cluster, "two")
+    await clock.advance_until(lambda: clock.monotonic() > 120, step_s=1)
+    assert (one.terms, two.terms) == ([1], [])
+    assert one.elector.is_leader
+    assert not two.elector.is_leader
+    assert two.elector.holder == "one"
+    assert lease(api)["holderIdentity"] == "one"
+    assert lease(api)["leaseTransitions"] == 1
+    await one.stop()
+    await two.stop()
+
+
+async def test_a_clean_stop_hands_the_lease_over_at_once(
+    api: ScriptedApi, cluster: Cluster, clock: VirtualClock
+) -> None:
+    one = Candidate(cluster, "one")
+    await clock.advance_until(lambda: one.working)
+    two = Candidate(cluster, "two")
+    await clock.advance_until(lambda: two.elector.holder == "one")
+    await one.stop()
+    assert lease(api)["holderIdentity"] == ""
+    before = clock.monotonic()
+    await clock.advance_until(lambda: two.working)
+    assert clock.monotonic() - before < 5
+    assert two.terms == [2]
+    await two.stop()
+
+
+async def test_work_that_finishes_ends_the_candidacy(api: ScriptedApi, cluster: Cluster, clock: VirtualClock) -> None:
+    one = Candidate(cluster, "one")
+    await clock.advance_until(lambda: one.working)
+    one.finish.set()
+    await asyncio.wait_for(one.task, 5)
+    assert lease(api)["holderIdentity"] == ""
+    assert not one.elector.is_leader
+
+
+async def test_work_that_fails_fails_the_elector(api: ScriptedApi, cluster: Cluster, clock: VirtualClock) -> None:
+    elector = LeaderElector(cluster, namespace="fairlead", name="hub", identity="one")
+
+    async def fail(_epoch: int) -> None:
+        raise ValueError("bug")
+
+    task = asyncio.create_task(elector.run(fail))
+    await clock.advance_until(task.done)
+    with pytest.raises(ValueError, match="bug"):
+        await task
+    assert lease(api)["holderIdentity"] == ""
+
+
+@pytest.mark.req("I-5")
+@pytest.mark.req("B14")
+async def test_a_leader_that_cannot_renew_stops_before_another_may_start(
+    api: ScriptedApi, cluster: Cluster, clock: VirtualClock
+) -> None:
+    one = Candidate(cluster, "one")
+    await clock.advance_until(lambda: one.working)
+    async with api.cluster(name="other", clock=clock, policy=ONCE, qps=0) as healthy:
+        two = Candidate(healthy, "two")
+        await clock.advance_until(lambda: two.elector.holder == "one")
+        cut = clock.monotonic()
+        silent = ("one", "")  # neither its renewals nor its hand-over arrive
+        api.answer(lambda s: s.method == "PUT" and s.json["spec"]["holderIdentity"] in silent, 503, times=9999)
+        stopped: list[float] = []
+
+        def both_never() -> bool:
+            assert not (one.working and two.working)
+            if not one.working and not stopped:
+                stopped.append(clock.monotonic())
+            return two.working
+
+        await clock.advance_until(both_never, step_s=0.25)
+        assert stopped[0] - cut <= 10.5
+        assert clock.monotonic() - cut >= 12
+        assert two.terms == [2]
+        await one.stop()
+        await two.stop()
+
+
+@pytest.mark.req("I-5")
+@pytest.mark.req("B14")
+async def test_a_leader_frozen_past_its_lease_knows_at_once(
+    api: ScriptedApi, cluster: Cluster, clock: VirtualClock
+) -> None:
+    one = Candidate(cluster, "one")
+    await clock.advance_until(lambda: one.working)
+    assert one.elector.is_leader
+    clock.jump(60)
+    assert not one.elector.is_leader  # without having run, or asked anybody
+    api.objects["leases"]["fairlead", "hub"]["spec"]["holderIdentity"] = "two"
+    api.put("leases", api.objects["leases"]["fairlead", "hub"])
+    await clock.advance_until(lambda: not one.working)
+    assert one.elector.epoch == 1
+    await clock.advance_until(lambda: one.elector.holder == "two")
+    await one.stop()
+
+
+async def test_a_request_that_hangs_does_not_hide_the_deadline(
+    api: ScriptedApi, cluster: Cluster, clock: VirtualClock
+) -> None:
+    one = Candidate(cluster, "one")
+    await clock.advance_until(lambda: one.working)
+    hanging = asyncio.Event()
+    release = asyncio.Event()
+
+    async def hang(_seen: Seen) -> None:
+        hanging.set()
+        await release.wait()
+
+    started = clock.monotonic()
+    api.fault(method("PUT"), hang, times=99)
+    await clock.advance_until(hanging.is_set)
+    await clock.advance_until(lambda: not one.working)
+    assert clock.monotonic() - started <= 10.5
+    assert not one.elector.is_leader
+    release.set()
+    await one.stop()
+
+
+@pytest.mark.req("B15")
+async def test_a_stolen_lease_ends_the_term(api: ScriptedApi, cluster: Cluster, clock: VirtualClock) -> None:
+    one = Candidate(cluster, "one")
+    await clock.advance_until(lambda: one.working)
+    stolen = api.objects["leases"]["fairlead", "hub"]
+    stolen["spec"].update(holderIdentity="thief", leaseTransitions=7)
+    api.put("leases", stolen)
+    await clock.advance_until(lambda: not one.working, limit_s=5)
+    assert one.elector.holder == "thief"
+    before = clock.monotonic()
+    await clock.advance_until(lambda: one.working)  # the thief never renews
+    assert clock.monotonic() - before >= 12
+    assert one.terms == [1, 8]
+    await one.stop()
+
+
+@pytest.mark.req("B15")
+async def test_a_deleted_lease_means_a_new_election_with_a_higher_epoch(
+    api: ScriptedApi, cluster: Cluster, clock: VirtualClock
+) -> None:
+    one = Candidate(cluster, "one")
+    await clock.advance_until(lambda: one.working)
+    two = Candidate(cluster, "two")
+    await clock.advance_until(lambda: two.elector.holder == "one")
+    api.drop("leases", "fairlead", "hub")
+    await clock.advance_until(lambda: len(one.terms) + len(two.terms) == 2)
+    assert not (one.working and two.working)
+    assert sorted(one.terms + two.terms) == [1, 2]
+    await one.stop()
+    await two.stop()
+
+
+async def test_an_answer_that_was_lost_is_not_a_lost_lease(
+    api: ScriptedApi, cluster: Cluster, clock: VirtualClock
+) -> None:
+    one = Candidate(cluster, "one")
+    await clock.advance_until(lambda: one.working)
+    mine = api.objects["leases"]["fairlead", "hub"]
+    api.put("leases", dict(mine, metadata=dict(mine["metadata"])))  # as stored by a PUT that we believe failed
+    await clock.advance_until(lambda: len(api.requests("PUT")) >= 4)
+    assert one.terms == [1]
+    assert one.working
+    await one.stop()
+
+
+async def test_a_twin_with_our_name_is_waited_for(api: ScriptedApi, cluster: Cluster, clock: VirtualClock) -> None:
+    spec = {"holderIdentity": "one", "leaseDurationSeconds": 15, "leaseTransitions": 3}
+    api.put("leases", {"metadata": {"namespace": "fairlead", "name": "hub"}, "spec": spec})
+    one = Candidate(cluster, "one")
+    await clock.advance_until(lambda: one.working)
+    assert clock.monotonic() >= 15
+    assert one.terms == [4]
+    await one.stop()
+
+
+@pytest.mark.req("B19")
+async def test_without_writes_nobody_leads_and_the_reason_is_known(
+    api: ScriptedApi, cluster: Cluster, clock: VirtualClock
+) -> None:
+    api.answer(lambda s: s.method != "GET", 503, "ServiceUnavailable", "read only", times=3)
+    one = Candidate(cluster, "one")
+    await clock.advance_until(lambda: "read only" in one.elector.problem)
+    assert not one.terms
+    await clock.advance_until(lambda: one.working)
+    assert one.elector.problem == ""
+    await one.stop()
+
+
+async def test_what_others_wrote_into_the_lease_stays(api: ScriptedApi, cluster: Cluster, clock: VirtualClock) -> None:
+    meta = {"namespace": "fairlead", "name": "hub", "labels": {"team": "a"}, "annotations": {"note": "b"}}
+    api.put("leases", {"metadata": meta, "spec": {}})
+    one = Candidate(cluster, "one")
+    await clock.advance_until(lambda: one.working)
+    stored = api.objects["leases"]["fairlead", "hub"]["metadata"]
+    assert (stored["labels"], stored["annotations"]) == ({"team": "a"}, {"note": "b"})
+    await one.stop()
+
+
+async def test_times_that_make_no_sense_are_refused(cluster: Cluster) -> None:
+    with pytest.raises(BadConfiguration, match="lease"):
+        LeaderElector(cluster, namespace="a", name="b", identity="c", lease_s=5, renew_s=10)
+
+
+async def test_a_heartbeat_makes_and_renews_its_lease(api: ScriptedApi, cluster: Cluster, clock: VirtualClock) -> None:
+    notes = {"fairlead.dev/version": "1"}
+    beat = Heartbeat(
+        cluster,
+        namespace="tenant-a",
+        name="agent",
+        identity="pod-1",
+        interval_s=10,
+        annotations=lambda: notes,
+        labels={"x": "y"},
+    )
+    task = asyncio.create_task(beat.run())
+    await clock.advance_until(lambda: beat.beats == 1)
+    stored = api.objects["leases"]["tenant-a", "agent"]
+    assert stored["spec"]["holderIdentity"] == "pod-1"
+    assert stored["metadata"]["annotations"] == notes
+    assert stored["metadata"]["labels"] == {"x": "y"}
+    assert datetime.fromisoformat(stored["spec"]["renewTime"]) <= clock.now()
+    api.answer(method("PATCH"), 403, "Forbidden")
+    await clock.advance_until(lambda: "patch" in beat.problem)
+    api.drop("leases", "tenant-a", "agent")
+    notes["fairlead.dev/version"] = "2"
+    await clock.advance_until(lambda: beat.beats == 2)
+    assert beat.problem == ""
+    assert api.objects["leases"]["tenant-a", "agent"]["metadata"]["annotations"]["fairlead.dev/version"] == "2"
+    task.cancel()

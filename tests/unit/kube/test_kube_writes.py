@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from kube_scripted import ScriptedApi, service
+
+from fairlead.api.kubernetes import NODES, SERVICES, Service
+from fairlead.kube.cache import WatchCache
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.frames import LineSplitter, LineTooLong
+from fairlead.kube.store import Store
+from fairlead.kube.writes import Applier
+
+
+async def test_the_same_content_is_written_once(cluster: Cluster) -> None:
+    applier = Applier(cluster, manager="m")
+    assert await applier.ensure(SERVICES, service("web"))
+    for _ in range(5):
+        assert not await applier.ensure(SERVICES, service("web"))
+    assert cluster.writes == 1
+    assert await applier.ensure(SERVICES, service("web", type="ClusterIP"))
+    assert cluster.writes == 2
+
+
+async def test_order_of_keys_is_no_change(cluster: Cluster) -> None:
+    applier = Applier(cluster, manager="m")
+    await applier.ensure(SERVICES, {"metadata": {"name": "w", "namespace": "a"}, "spec": {"x": 1, "y": 2}})
+    assert not await applier.ensure(SERVICES, {"spec": {"y": 2, "x": 1}, "metadata": {"namespace": "a", "name": "w"}})
+
+
+async def test_a_forgotten_object_is_written_again(cluster: Cluster) -> None:
+    applier = Applier(cluster, manager="m")
+    await applier.ensure(SERVICES, service("web"))
+    applier.forget(SERVICES, "a", "web")
+    await applier.ensure(SERVICES, service("web"))
+    assert cluster.writes == 2
+
+
+async def test_cluster_scoped_objects_have_no_namespace(cluster: Cluster) -> None:
+    applier = Applier(cluster, manager="m")
+    await applier.ensure(NODES, {"metadata": {"name": "n1"}})
+    assert not await applier.ensure(NODES, {"metadata": {"name": "n1"}})
+
+
+@pytest.mark.req("I-10")
+async def test_with_a_cache_what_others_did_is_repaired_once(api: ScriptedApi, cluster: Cluster) -> None:
+    cache: WatchCache[Service] = WatchCache(cluster, SERVICES)
+    task = asyncio.create_task(cache.run())
+    await cache.wait_synced(5)
+    applier = Applier(cluster, manager="m", caches={SERVICES: cache})
+
+    async def seen() -> None:
+        stored = api.objects["services"].get(("a", "web"))
+        version = stored["metadata"]["resourceVersion"] if stored else ""
+
+        def shown() -> str:
+            obj = cache.get("a", "web")
+            return obj.metadata.resource_version if obj else ""
+
+        await api.until(lambda: shown() == version)
+
+    assert await applier.ensure(SERVICES, service("web"))
+    assert not await applier.ensure(SERVICES, service("web"))  # the cache has perhaps not seen it yet
+    await seen()
+    assert not await applier.ensure(SERVICES, service("web"))
+
+    api.put("services", service("web", type="ExternalName"))
+    await seen()
+    assert await applier.ensure(SERVICES, service("web"))
+    await seen()
+    assert not await applier.ensure(SERVICES, service("web"))
+
+    api.put(
+        "services", {**service("web"), "apiVersion": "v1", "kind": "Service", "status": {"x": 1}}
+    )  # not ours: one request, which changes nothing
+    await seen()
+    assert not await applier.ensure(SERVICES, service("web"))
+    writes = cluster.writes
+    assert not await applier.ensure(SERVICES, service("web"))
+    assert cluster.writes == writes
+
+    api.drop("services", "a", "web")
+    await seen()
+    assert await applier.ensure(SERVICES, service("web"))
+    task.cancel()
+
+
+def test_lines_are_the_same_however_they_are_cut() -> None:
+    data = b'{"a":1}\n\n{"b":2}\r\n{"c":3}\n{"unfinished"'
+    for size in range(1, len(data) + 1):
+        splitter = LineSplitter()
+        lines = [line for at in range(0, len(data), size) for line in splitter.feed(data[at : at + size])]
+        assert [line.strip() for line in lines] == [b'{"a":1}', b'{"b":2}', b'{"c":3}']
+        assert splitter.feed(b"}\n") == [b'{"unfinished"}']
+
+
+def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlead.kube.frames.LINE_LIMIT_BYTES", 100)
+    splitter = LineSplitter()
+    assert splitter.feed(b"x" * 90 + b"\n") == [b"x" * 90]
+    splitter.feed(b"x" * 90)
+    with pytest.raises(LineTooLong):
+        splitter.feed(b"x" * 90)
+
+
+def test_a_failing_index_leaves_the_store_as_it_was() -> None:
+    def explode(obj: Service) -> list[str]:
+        if obj.spec.type == "bad":
+            raise ValueError(obj.spec.type)
+        return [obj.spec.type]
+
+    import msgspec
+
+    store: Store[Service] = Store({"type": explode})
+    good = msgspec.convert({"metadata": {"name": "x", "namespace": "a"}, "spec": {"type": "one"}}, Service)
+    bad = msgspec.convert({"metadata": {"name": "x", "namespace": "a"}, "spec": {"type": "bad"}}, Service)
+    store.put(good)
+    with pytest.raises(ValueError, match="bad"):
+        store.put(bad)
+    assert store.by_index("type", "one") == [good]
+    assert store.get(("a", "x")) is good

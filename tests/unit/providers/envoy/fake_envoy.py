@@ -1,0 +1,122 @@
+"""A proxy as small as can be, that notices when it is told things in the wrong order."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from fairlead.providers.envoy.resources import ResourceType
+from fairlead.providers.envoy.schema import DeltaRequest, packaged_schema
+from fairlead.providers.envoy.session import Session
+from fairlead.providers.envoy.store import Group
+
+CLUSTER, ENDPOINTS, LISTENER = ResourceType.CLUSTER, ResourceType.ENDPOINTS, ResourceType.LISTENER
+RESPONSE = "envoy.service.discovery.v3.DeltaDiscoveryResponse"
+
+
+class FakeEnvoy:
+    """Takes responses one by one; refuses every response with a resource whose content starts with ``bad``."""
+
+    def __init__(self, group: Group, *, strict: bool = True) -> None:
+        self.group = group
+        self.now = 0.0
+        self.has: dict[ResourceType, dict[str, tuple[str, bytes]]] = {kind: {} for kind in ResourceType}
+        #: Clusters whose endpoints have come since they were changed last.
+        self.warm: set[str] = set()
+        self.strict = strict
+        self.received = 0
+        self.told = 0
+        self.session: Session
+        self.inbox: deque[bytes] = deque()
+        self.outbox: deque[DeltaRequest] = deque()
+        self.connect()
+
+    def connect(self) -> None:
+        self.inbox.clear()
+        self.outbox.clear()
+        self.unacked = dict.fromkeys(ResourceType, 0)
+        self.session = Session(group=self.group, node_id="fake", now=self.now)
+        for kind in ResourceType:
+            versions = {name: version for name, (version, _) in self.has[kind].items()}
+            names = tuple(self.has[CLUSTER]) if kind is ENDPOINTS else ()
+            if kind is not ENDPOINTS or names:
+                self.outbox.append(DeltaRequest(type_url=kind.value, subscribe=names, initial_versions=versions))
+
+    def reconnect(self) -> None:
+        self.session.close()
+        self.connect()
+
+    def pump(self) -> None:
+        self.inbox.extend(self.session.pump(now=self.now))
+
+    def say(self) -> bool:
+        """Send one thing that we have to say; the order within a type is kept."""
+        if not self.outbox:
+            return False
+        request = self.outbox.popleft()
+        if request.nonce:
+            self.unacked[ResourceType(request.type_url)] -= 1
+        self.session.on_request(request, now=self.now)
+        self.pump()
+        return True
+
+    def hear(self) -> bool:
+        """Take one response."""
+        if not self.inbox:
+            return False
+        message = packaged_schema()._class(RESPONSE).FromString(self.inbox.popleft())
+        kind = ResourceType(message.type_url)
+        self.received += 1
+        self.told += len(message.resources) + len(message.removed_resources)
+        self.unacked[kind] += 1
+        if kind is not CLUSTER:
+            assert self.unacked[kind] == 1, "one response in flight"
+        resources = {one.name: (one.version, one.resource.value) for one in message.resources}
+        assert len(resources) == len(message.resources)
+        assert not set(resources) & set(message.removed_resources)
+        error = next(
+            (f"{name}: no good" for name, (_, content) in resources.items() if content.startswith(b"bad")), None
+        )
+        subscriptions = [] if error else self._apply(kind, resources, list(message.removed_resources))
+        self.outbox.append(DeltaRequest(type_url=kind.value, nonce=message.nonce, error=error))
+        self.outbox.extend(subscriptions)
+        return True
+
+    def _apply(
+        self, kind: ResourceType, resources: dict[str, tuple[str, bytes]], removed: list[str]
+    ) -> list[DeltaRequest]:
+        has = self.has[kind]
+        new = tuple(sorted(set(resources) - set(has)))
+        gone = tuple(sorted(set(removed) & set(has)))
+        for name in removed:
+            has.pop(name, None)
+            if kind is CLUSTER:
+                assert name not in self.has[LISTENER] or not self.strict, "its listener goes first"
+                self.has[ENDPOINTS].pop(name, None)
+                self.warm.discard(name)
+        for name, resource in resources.items():
+            if kind is LISTENER and has.get(name) != resource and self.strict:
+                assert name in self.has[CLUSTER], "a listener comes after its cluster"
+                assert name in self.warm, "a listener comes after the endpoints"
+            if kind is CLUSTER:
+                self.warm.discard(name)
+            if kind is ENDPOINTS:
+                if name not in self.has[CLUSTER]:
+                    continue  # sent before the hub heard that we no longer want them
+                self.warm.add(name)
+            has[name] = resource
+        if kind is not CLUSTER:
+            return []
+        return [DeltaRequest(type_url=ENDPOINTS.value, subscribe=new, unsubscribe=gone)] if new or gone else []
+
+    def settle(self) -> None:
+        """Talk until nobody has anything to say, letting time pass where something waits for it."""
+        for _ in range(2000):
+            self.pump()
+            if self.hear() or self.say():
+                continue
+            deadline = self.session.deadline()
+            if deadline is None or deadline > self.now + 10:
+                return
+            assert deadline > self.now
+            self.now = deadline
+        raise AssertionError("it never ends")

@@ -1,0 +1,221 @@
+"""What a guard holds back, in whose words, and that it lets go in the end."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.model.change import DONE, Action, FrontendChange, Reason
+from fairlead.model.desired import GuardPolicy
+from fairlead.sync.guard import LAST_TARGETS, PACE_S, PAUSED, STALE_VIEW, TOO_MANY, guard_plan
+from fairlead.sync.plan import plan_load_balancer
+from fairlead.sync.tracker import Registered, Side, Tracker
+from fairlead.testing.builders import HTTP, desired, target
+
+NOW_S = 50.0
+
+
+def side_of(wish, ready, **words):
+    done = {HTTP: {one.key: Registered(one, **words) for one in ready}} if ready else {}
+    return Side(desired=wish, done_spec=wish.spec, done=done)
+
+
+def guarded(wish, ready, **words):
+    side = side_of(wish, ready, **words)
+    return guard_plan(plan_load_balancer(wish.key, side, now_s=NOW_S), side, now_s=NOW_S)
+
+
+def numbers(count, *, start=1, **words):
+    return [target(str(start + number), **words) for number in range(count)]
+
+
+def held_reasons(plan):
+    return {row.reason for row in plan.held}
+
+
+@pytest.mark.req("I-1")
+class TestLastTargets:
+    def test_b01_all_nodes_gone_at_once_keeps_them_all(self):
+        plan = guarded(desired([]), numbers(10))
+        assert plan.changes == ()
+        assert len(plan.held) == 10
+        assert held_reasons(plan) == {LAST_TARGETS}
+        assert "guard.minBackends 1" in plan.held[0].message
+
+    def test_b03_one_empty_cycle_changes_nothing(self):
+        ready = numbers(4)
+        assert guarded(desired([]), ready).changes == ()
+        assert guarded(desired(ready), ready).changes == ()
+
+    def test_a_scale_to_nothing_that_was_reported_keeps_the_last_ones_too(self):
+        plan = guarded(desired(numbers(3, draining=True)), numbers(3))
+        assert plan.changes == ()
+        assert held_reasons(plan) == {LAST_TARGETS}
+
+    def test_a_replacement_lets_the_old_one_go(self):
+        plan = guarded(desired([target("9")]), numbers(1))
+        assert [change.action for change in plan.changes] == [Action.REGISTER, Action.DEREGISTER]
+        assert plan.held == ()
+
+    def test_a_draining_replacement_is_no_replacement(self):
+        plan = guarded(desired([target("9", draining=True)]), numbers(1))
+        assert held_reasons(plan) == {LAST_TARGETS}
+
+    def test_the_minimum_of_the_class_counts(self):
+        wish = desired(numbers(2), guard=GuardPolicy(max_removal_percent=100, min_targets=3))
+        plan = guarded(wish, numbers(4))
+        assert held_reasons(plan) == {LAST_TARGETS}
+        assert "left with 2 ready targets" in plan.held[0].message
+
+    def test_a_minimum_of_zero_lets_everything_go(self):
+        plan = guarded(desired([], guard=GuardPolicy(100, 0)), numbers(3))
+        assert len(plan.changes) == 3
+        assert plan.held == ()
+
+    def test_targets_whose_answer_was_lost_do_not_count_as_left(self):
+        wish = desired([target("2", draining=True)])
+        side = side_of(wish, [target("1")])
+        side.done[HTTP][target("2").key] = Registered(target("2"), unsure=True)
+        plan = guard_plan(plan_load_balancer(wish.key, side, now_s=NOW_S), side, now_s=NOW_S)
+        assert {change.key for change in plan.changes} == set()
+        assert held_reasons(plan) == {LAST_TARGETS}
+
+    def test_each_listener_is_judged_by_itself(self):
+        wish = desired({HTTP: [target("1")]}, ports=[80, 81])
+        other = wish.spec.listeners[1].key
+        one, two = target("1"), target("2")
+        side = Side(
+            desired=wish,
+            done_spec=wish.spec,
+            done={HTTP: {one.key: Registered(one), two.key: Registered(two)}, other: {one.key: Registered(one)}},
+        )
+        plan = guard_plan(plan_load_balancer(wish.key, side, now_s=NOW_S), side, now_s=NOW_S)
+        assert [(change.listener, change.key) for change in plan.changes] == [(HTTP, two.key)]
+        assert [row.change.listener for row in plan.held] == [other]
+
+
+class TestTooMany:
+    @pytest.mark.req("I-1")
+    def test_half_of_what_vanished_unexplained_goes_now(self):
+        plan = guarded(desired(numbers(1)), numbers(10))
+        assert len(plan.changes) == 5
+        assert held_reasons(plan) == {TOO_MANY}
+        assert "9 of 10 targets" in plan.held[0].message
+        assert plan.wake_at_s == NOW_S + PACE_S
+
+    def test_the_portion_is_the_same_whatever_the_order(self):
+        first = guarded(desired(numbers(1)), numbers(10))
+        second = guarded(desired(numbers(1)), list(reversed(numbers(10))))
+        assert sorted(change.key for change in first.changes) == sorted(change.key for change in second.changes)
+
+    def test_one_always_goes(self):
+        plan = guarded(desired(numbers(1), guard=GuardPolicy(max_removal_percent=1)), numbers(3))
+        assert len(plan.changes) == 1
+
+    def test_what_was_reported_terminating_goes_at_once(self):
+        wish = desired([*numbers(9, draining=True), target("10")])
+        plan = guarded(wish, numbers(10))
+        assert [change.reason for change in plan.changes] == [Reason.TERMINATING] * 9
+        assert plan.held == ()
+
+    def test_an_earlier_wake_up_stands(self):
+        wish = desired(numbers(1), drain_s=30.0)
+        side = side_of(wish, numbers(10))
+        leaving = target("99", draining=True)
+        side.done[HTTP][leaving.key] = Registered(leaving, leaving_since=NOW_S - 29)
+        plan = guard_plan(plan_load_balancer(wish.key, side, now_s=NOW_S), side, now_s=NOW_S)
+        assert plan.wake_at_s == NOW_S + 1
+
+    @pytest.mark.req("I-1")
+    def test_pacing_converges(self):
+        tracker, now_s = Tracker(), NOW_S
+        fold(tracker, desired(numbers(64)), now_s)
+        wish = desired(numbers(1))
+        tracker.put(wish)
+        left: list[int] = []
+        for _ in range(12):
+            side = tracker.side(wish.key)
+            plan = guard_plan(plan_load_balancer(wish.key, side, now_s=now_s), side, now_s=now_s)
+            tracker.fold_targets(plan.changes, [DONE] * len(plan.changes), now_s=now_s)
+            left.append(len(tracker.side(wish.key).done[HTTP]))
+            if plan.wake_at_s is None:
+                break
+            now_s = plan.wake_at_s
+        assert left[0] == 32
+        assert left == sorted(left, reverse=True)
+        assert left[-1] == 1
+        assert now_s - NOW_S <= 8 * PACE_S
+
+
+def fold(tracker, wish, now_s):
+    tracker.put(wish)
+    side = tracker.side(wish.key)
+    plan = plan_load_balancer(wish.key, side, now_s=now_s)
+    tracker.fold_frontend(plan.frontend, DONE)
+    tracker.fold_targets(plan.changes, [DONE] * len(plan.changes), now_s=now_s)
+
+
+class TestStaleView:
+    @pytest.mark.req("I-1")
+    def test_nothing_is_removed_and_additions_go_on(self):
+        plan = guarded(desired([*numbers(9), target("99")], stale="endpointslices: unreachable"), numbers(10))
+        assert [change.action for change in plan.changes] == [Action.REGISTER]
+        assert held_reasons(plan) == {STALE_VIEW}
+        assert plan.held[0].message == "endpointslices: unreachable"
+
+    @pytest.mark.req("I-1")
+    def test_a_target_is_not_even_drained(self):
+        plan = guarded(desired([target("1", draining=True), target("2")], stale="x"), numbers(2))
+        assert plan.changes == ()
+
+    def test_a_port_that_the_user_took_away_goes(self):
+        wish = desired(numbers(1), ports=[80], stale="x")
+        side = side_of(wish, numbers(1))
+        gone = desired([], ports=[443]).spec.listeners[0].key
+        side.done[gone] = {target("1").key: Registered(target("1"))}
+        plan = guard_plan(plan_load_balancer(wish.key, side, now_s=NOW_S), side, now_s=NOW_S)
+        assert [change.reason for change in plan.changes] == [Reason.LISTENER_REMOVED]
+
+
+class TestOwnerDeletion:
+    @pytest.mark.req("I-3")
+    def test_passes_every_guard(self):
+        wish = desired(numbers(5))
+        side = side_of(wish, numbers(5))
+        side.desired = None
+        plan = guard_plan(plan_load_balancer(wish.key, side, now_s=NOW_S), side, now_s=NOW_S)
+        assert len(plan.changes) == 5
+        assert plan.held == ()
+        assert isinstance(plan.frontend, FrontendChange)
+
+    def test_what_has_been_drained_goes_even_as_the_last_one(self):
+        leaving = target("1", draining=True)
+        wish = desired([], drain_s=5)
+        side = Side(desired=wish, done_spec=wish.spec, done={HTTP: {leaving.key: Registered(leaving, 0.0)}})
+        plan = guard_plan(plan_load_balancer(wish.key, side, now_s=NOW_S), side, now_s=NOW_S)
+        assert [change.reason for change in plan.changes] == [Reason.DRAINED]
+
+
+@pytest.mark.req("I-10")
+class TestPaused:
+    def test_nothing_changes_not_even_additions(self):
+        plan = guarded(desired([*numbers(2), target("9")], paused=True, address="192.0.2.9"), numbers(3))
+        assert plan.empty
+        assert held_reasons(plan) == {PAUSED}
+        assert "fairlead.dev/paused" in plan.held[0].message
+
+    def test_what_is_new_is_programmed_once(self):
+        wish = desired(numbers(2), paused=True)
+        side = Side(desired=wish)
+        plan = guard_plan(plan_load_balancer(wish.key, side, now_s=NOW_S), side, now_s=NOW_S)
+        assert len(plan.changes) == 2
+
+    def test_the_owner_may_still_delete_it(self):
+        wish = desired(numbers(2), paused=True)
+        side = side_of(wish, numbers(2))
+        side.desired = None
+        assert len(guard_plan(plan_load_balancer(wish.key, side, now_s=NOW_S), side, now_s=NOW_S).changes) == 2
+
+
+def test_every_held_row_says_what_it_would_have_done():
+    plan = guarded(desired([]), numbers(2))
+    assert {(row.change.action, row.change.reason) for row in plan.held} == {(Action.DEREGISTER, Reason.ABSENT)}

@@ -1,0 +1,268 @@
+"""Two models and what differs: only what succeeded is remembered as done, and nothing old overwrites a newer wish."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.errors import Bug
+from fairlead.model.change import DONE, Action, FrontendChange, Outcome, OutcomeStatus, Reason, TargetChange
+from fairlead.sync.plan import plan_load_balancer
+from fairlead.sync.tracker import Registered, Tracker
+from fairlead.testing.builders import HTTP, desired, lb_key, target
+
+RETRY = Outcome(OutcomeStatus.RETRY, "busy")
+REJECTED = Outcome(OutcomeStatus.REJECTED, "no")
+KEY = lb_key()
+
+
+def plan_of(tracker, *, now_s=0.0):
+    return plan_load_balancer(KEY, tracker.side(KEY), now_s=now_s)
+
+
+def carry_out(tracker, outcome=DONE, *, now_s=0.0):
+    plan = plan_of(tracker, now_s=now_s)
+    tracker.begin_targets(plan.changes)
+    if plan.frontend is not None:
+        tracker.begin_frontend(plan.frontend)
+        tracker.fold_frontend(plan.frontend, outcome)
+    tracker.fold_targets(plan.changes, [outcome] * len(plan.changes), now_s=now_s)
+    return plan
+
+
+def engaged(*targets):
+    tracker = Tracker()
+    tracker.put(desired(targets))
+    carry_out(tracker)
+    tracker.take()
+    return tracker
+
+
+class TestPut:
+    def test_a_new_wish_is_dirty_once(self):
+        tracker = Tracker()
+        assert tracker.put(desired([target("1")]))
+        assert not tracker.put(desired([target("1")]))
+        assert tracker.take() == [KEY]
+        assert tracker.dirty == 0
+
+    def test_double_create_does_not_reset_state(self):
+        tracker = engaged(target("1"))
+        tracker.put(desired([target("1")]))
+        assert tracker.dirty == 0
+        assert target("1").key in tracker.side(KEY).done[HTTP]
+
+    def test_dirty_keys_come_oldest_first(self):
+        tracker = Tracker()
+        for name in ("c", "a", "b"):
+            tracker.put(desired([], key=lb_key(name)))
+        assert [key.name for key in tracker.take()] == ["c", "a", "b"]
+
+    def test_a_wish_that_is_taken_back_before_the_run_leaves_no_rows(self):
+        tracker = engaged(target("1"))
+        tracker.put(desired([target("1"), target("2")]))
+        tracker.put(desired([target("1")]))
+        assert plan_of(tracker).empty
+
+
+class TestFold:
+    def test_only_what_succeeded_is_done(self):
+        tracker = Tracker()
+        tracker.put(desired([target("1"), target("2"), target("3")]))
+        plan = plan_of(tracker)
+        tracker.begin_targets(plan.changes)
+        tracker.fold_targets(plan.changes, [DONE, RETRY, REJECTED], now_s=0)
+        done = tracker.side(KEY).done[HTTP]
+        assert done[plan.changes[0].key] == Registered(plan.changes[0].target)
+        assert done[plan.changes[1].key].unsure
+        assert plan.changes[2].key not in done
+
+    def test_what_was_never_answered_may_be_there_and_is_taken_away(self):
+        tracker = engaged(target("1"))
+        tracker.put(desired([target("1"), target("2")]))
+        tracker.begin_targets(plan_of(tracker).changes)
+        tracker.put(desired([target("1")]))
+        (change,) = plan_of(tracker).changes
+        assert (change.key, change.action) == (target("2").key, Action.DEREGISTER)
+
+    def test_a_change_that_was_never_answered_is_made_good_when_the_wish_turns_back(self):
+        tracker = engaged(target("1"), target("2"))
+        tracker.put(desired([target("1"), target("2", draining=True)]))
+        tracker.begin_targets(plan_of(tracker).changes)
+        tracker.put(desired([target("1"), target("2")]))
+        (change,) = plan_of(tracker).changes
+        assert (change.key, change.action, change.target.draining) == (target("2").key, Action.REGISTER, False)
+
+    def test_a_refusal_is_an_answer(self):
+        tracker = engaged(target("1"))
+        tracker.put(desired([target("1", weight=3)]))
+        plan = plan_of(tracker)
+        tracker.begin_targets(plan.changes)
+        tracker.fold_targets(plan.changes, [REJECTED], now_s=0)
+        assert tracker.side(KEY).done[HTTP] == {target("1").key: Registered(target("1"))}
+
+    def test_the_refusal_of_the_only_target_leaves_no_empty_listener(self):
+        tracker = Tracker()
+        tracker.put(desired([target("1")]))
+        carry_out(tracker, REJECTED)
+        assert tracker.side(KEY).done == {}
+
+    def test_a_drain_begins_when_it_was_answered(self):
+        tracker = engaged(target("1"), target("2"))
+        tracker.put(desired([target("1")], drain_s=30))
+        carry_out(tracker, now_s=12.0)
+        assert tracker.side(KEY).done[HTTP][target("2").key].leaving_since == 12.0
+        assert plan_of(tracker, now_s=12.0).wake_at_s == 42.0
+
+    def test_a_target_that_comes_back_while_leaving_is_ready_again(self):
+        tracker = engaged(target("1"), target("2"))
+        tracker.put(desired([target("1")], drain_s=30))
+        carry_out(tracker, now_s=12.0)
+        tracker.put(desired([target("1"), target("2")], drain_s=30))
+        carry_out(tracker, now_s=13.0)
+        assert tracker.side(KEY).done[HTTP][target("2").key] == Registered(target("2"))
+
+    def test_a_stale_delete_of_a_target_is_no_op(self):
+        tracker = engaged(target("1"))
+        change = TargetChange(KEY, HTTP, target("9"), Action.DEREGISTER, Reason.ABSENT, tracker.side(KEY).generation)
+        tracker.fold_targets([change], [DONE], now_s=0)
+        assert set(tracker.side(KEY).done[HTTP]) == {target("1").key}
+
+    def test_what_was_started_for_an_earlier_life_is_not_folded_into_this_one(self):
+        tracker = Tracker()
+        tracker.put(desired([target("1")]))
+        before = plan_of(tracker)
+        tracker.remove(KEY)
+        gone = plan_of(tracker)
+        tracker.fold_frontend(gone.frontend, DONE)
+        tracker.put(desired([]))
+        tracker.begin_targets(before.changes)
+        tracker.fold_frontend(before.frontend, DONE)
+        tracker.fold_targets(before.changes, [DONE], now_s=0)
+        assert tracker.side(KEY).done == {}
+        assert tracker.side(KEY).done_spec is None
+
+    def test_a_fold_for_somebody_unknown_is_ignored(self):
+        tracker = Tracker()
+        tracker.fold_frontend(FrontendChange(KEY, None, Action.DELETE, Reason.OWNER_DELETED), DONE)
+        tracker.fold_targets([TargetChange(KEY, HTTP, target("1"), Action.REGISTER, Reason.NEW)], [DONE], now_s=0)
+        assert KEY not in tracker
+
+    def test_a_row_about_a_load_balancer_is_no_row_about_a_target(self):
+        tracker = engaged(target("1"))
+        change = TargetChange(KEY, HTTP, target("1"), Action.ENSURE, Reason.NEW, tracker.side(KEY).generation)
+        with pytest.raises(Bug):
+            tracker.fold_targets([change], [DONE], now_s=0)
+
+    def test_outcomes_that_do_not_match_are_a_mistake(self):
+        tracker = engaged(target("1"))
+        with pytest.raises(ValueError, match="zip"):
+            tracker.fold_targets([], [DONE], now_s=0)
+
+
+class TestRemove:
+    def test_delete_during_create_routes_to_deletion(self):
+        tracker = Tracker()
+        tracker.put(desired([target("1")]))
+        tracker.take()
+        creating = plan_of(tracker)
+        tracker.begin_frontend(creating.frontend)
+        assert tracker.remove(KEY)
+        tracker.fold_frontend(creating.frontend, DONE)
+        assert tracker.take() == [KEY]
+        deleting = plan_of(tracker)
+        assert deleting.frontend.action is Action.DELETE
+        tracker.fold_frontend(deleting.frontend, DONE)
+        assert KEY not in tracker
+
+    @pytest.mark.req("I-3")
+    def test_an_unknown_one_is_deleted_when_an_earlier_process_may_have_made_it(self):
+        tracker = Tracker()
+        assert not tracker.remove(KEY)
+        assert KEY not in tracker
+        assert tracker.remove(KEY, though_unknown=True)
+        assert plan_of(tracker).frontend.action is Action.DELETE
+
+    def test_twice_is_once(self):
+        tracker = engaged(target("1"))
+        assert tracker.remove(KEY)
+        assert not tracker.remove(KEY)
+        assert not tracker.remove(KEY, though_unknown=True)
+
+    def test_recreate_while_deleting_is_made_anew(self):
+        tracker = engaged(target("1"))
+        tracker.remove(KEY)
+        tracker.take()
+        deleting = plan_of(tracker)
+        tracker.begin_targets(deleting.changes)
+        assert tracker.put(desired([target("1")]))
+        tracker.fold_targets(deleting.changes, [DONE], now_s=0)
+        tracker.fold_frontend(deleting.frontend, DONE)
+        assert tracker.take() == [KEY]
+        plan = plan_of(tracker)
+        assert (plan.frontend.action, plan.frontend.reason) == (Action.ENSURE, Reason.NEW)
+        assert [change.action for change in plan.changes] == [Action.REGISTER]
+
+    def test_recreate_after_a_deletion_whose_answer_was_lost_is_ensured(self):
+        tracker = engaged(target("1"))
+        tracker.remove(KEY)
+        deleting = plan_of(tracker)
+        tracker.fold_targets(deleting.changes, [DONE], now_s=0)
+        tracker.begin_frontend(deleting.frontend)
+        tracker.put(desired([target("1")]))
+        assert plan_of(tracker).frontend.action is Action.ENSURE
+
+    def test_revived_before_the_deletion_began_nothing_happens(self):
+        tracker = engaged(target("1"))
+        tracker.remove(KEY)
+        tracker.put(desired([target("1")]))
+        assert plan_of(tracker).empty
+
+
+class TestRestore:
+    @pytest.mark.req("I-4")
+    def test_what_the_ledger_does_not_hold_is_in_no_plan(self):
+        tracker = Tracker()
+        wish = desired([target("1")])
+        tracker.restore(wish.spec, {HTTP: {target("1").key: Registered(target("1"))}})
+        tracker.put(wish)
+        assert plan_of(tracker).changes == ()
+
+    def test_the_frontend_is_ensured_again_since_the_record_may_be_older_than_it(self):
+        tracker = Tracker()
+        wish = desired([target("1")])
+        tracker.restore(wish.spec, {HTTP: {target("1").key: Registered(target("1"))}})
+        tracker.put(wish)
+        assert carry_out(tracker).frontend.action is Action.ENSURE
+        assert plan_of(tracker).empty
+
+    def test_what_the_ledger_holds_and_nobody_wants_is_deleted(self):
+        tracker = Tracker()
+        tracker.restore(desired([]).spec, {HTTP: {target("1").key: Registered(target("1"))}})
+        assert tracker.take() == [KEY]
+        plan = plan_of(tracker)
+        assert [change.action for change in plan.changes] == [Action.DEREGISTER]
+
+    def test_twice_is_a_mistake(self):
+        tracker = engaged(target("1"))
+        with pytest.raises(Bug):
+            tracker.restore(desired([]).spec, {})
+
+
+class TestTouch:
+    def test_only_what_is_known_becomes_dirty(self):
+        tracker = engaged(target("1"))
+        tracker.touch([KEY, lb_key("other")])
+        assert tracker.take() == [KEY]
+
+    def test_ensure_again_makes_the_frontend_due(self):
+        tracker = engaged(target("1"))
+        tracker.ensure_again([KEY, lb_key("other")])
+        assert tracker.take() == [KEY]
+        assert plan_of(tracker).frontend.action is Action.ENSURE
+        carry_out(tracker)
+        assert plan_of(tracker).empty
+
+    def test_it_counts_and_lists(self):
+        tracker = engaged(target("1"))
+        assert (len(tracker), list(tracker), KEY in tracker) == (1, [KEY], True)
+        assert not tracker.side(KEY).gone
