@@ -85,7 +85,7 @@ class Fleet:
         )
         self.hub = Process(
             "hub", "hub", "--kubeconfig", str(self.hub_config), "--address-pool", POOL,
-            "--data-dir", str(directory / "h"), "--metrics", f"127.0.0.1:{self.metrics_port}", "--stop-proxy",
+            "--data-dir", str(directory / "h"), "--metrics", f"127.0.0.1:{self.metrics_port}", "--stop-proxy", "--envoy-threads", "1",
             directory=directory,
         )  # fmt: skip
         self.agent = Process(
@@ -114,6 +114,8 @@ class Fleet:
     ) -> None:
         for process in (self.agent, self.hub, self.member_api, self.hub_api):
             await process.stop()
+            if _error is not None and process.log.exists():
+                print(f"--- end of the log of {process.name} ---\n{process.log.read_text()[-3000:]}", file=sys.stderr)
         for pid_file in self.directory.rglob("envoy.pid"):
             try:
                 os.kill(int(pid_file.read_text().split()[0]), signal.SIGKILL)

@@ -138,7 +138,7 @@ def _load_balancer(
     ]
     spec = TCPLoadBalancerSpec(
         ports=ports,
-        class_name=ours.class_name,
+        class_name=ours.class_name or DEFAULT_CLASS,
         targets=target,
         external_traffic_policy="Local" if service.spec.external_traffic_policy == "Local" else "Cluster",
         session_affinity="ClientIP" if service.spec.session_affinity == "ClientIP" else "None",

@@ -38,7 +38,7 @@ class TCPLoadBalancerSpec(Wire, frozen=True, gc=False):
     """What the member asks for.
 
     Targets are EndpointSlices in the same namespace labelled fairlead.dev/load-balancer (Pod, Address), or the
-    member's nodes at each port's nodePort (Node).
+    member's nodes at each port's nodePort (Node). A hub that was started with --region serves those of its region.
     """
 
     ports: Annotated[
@@ -59,6 +59,7 @@ class TCPLoadBalancerSpec(Wire, frozen=True, gc=False):
     ] = msgspec.field(default_factory=list[str])
     proxy_protocol: Literal["", "v1", "v2"] = ""
     address: Annotated[str, Meta(max_length=253)] = ""
+    region: Annotated[str, Meta(max_length=63)] = ""
     origin: Origin = Origin()
 
 

@@ -114,13 +114,13 @@ def admit(raw: str, policy: TargetPolicy) -> str | None:
 
 
 #: RFC 1123 names whose last label is no number: resolvers take "127.1" and "0x7f.1" for addresses.
-_HOST_NAME = re.compile(r"^(?=.{1,253}$)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z]([a-z0-9-]{0,61}[a-z0-9])?$")
+_HOST_NAME = re.compile(r"(?=.{1,253}\Z)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def _host_name(raw: str) -> str | None:
     name = raw.lower().removesuffix(".")
     local = name == "localhost" or name.endswith(".localhost")
-    return name if _HOST_NAME.match(name) and not local else None
+    return name if _HOST_NAME.fullmatch(name) and not local else None
 
 
 @lru_cache(maxsize=200_000)

@@ -1,7 +1,6 @@
 """What a member needs at the hub: a namespace of its own, an identity, and no right beyond both.
 
-The agent may write load balancers and their endpoints in its namespace, renew its own lease and token, and read
-the classes. It may not write any status, read secrets, or see another member.
+The agent may write load balancers and their endpoints in its namespace, renew its own lease, and read the classes. It may not write any status, read secrets, or see another member.
 """
 
 from __future__ import annotations
@@ -79,20 +78,9 @@ def tenant_objects(tenant: Tenant) -> list[tuple[Resource, JSONObject]]:
 
 def agent_rules() -> list[JSONObject]:
     """Return what an agent may do in its namespace at the hub."""
-    everything = ["get", "list", "watch", "create", "update", "patch", "delete"]
+    objects = ["get", "list", "watch", "create", "patch", "delete"]
     return [
-        {"apiGroups": [GROUP], "resources": ["tcploadbalancers"], "verbs": everything},
-        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": everything},
-        {
-            "apiGroups": ["coordination.k8s.io"],
-            "resources": ["leases"],
-            "verbs": ["get", "list", "watch", "create", "update", "patch"],
-        },
-        {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
-        {
-            "apiGroups": [""],
-            "resources": ["serviceaccounts/token"],
-            "resourceNames": [AGENT_SERVICE_ACCOUNT],
-            "verbs": ["create"],
-        },
+        {"apiGroups": [GROUP], "resources": ["tcploadbalancers"], "verbs": objects},
+        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": objects},
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "patch"]},
     ]

@@ -61,7 +61,7 @@ def agent(
     metrics: Metrics = "",
     log_level: Level = LogLevel.INFO,
     log_format: Format = LogFormat.AUTO,
-    verbose: Verbose = False,  # noqa: ARG001, FBT002 - its callback does the work
+    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
     """Run the agent of one member: its Services get their addresses from the hub."""
     from fairlead.agent.config import AgentConfig

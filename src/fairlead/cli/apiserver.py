@@ -10,10 +10,10 @@ import typer
 from fairlead.cli.options import (
     DataDir,
     Format,
+    Level,
     Listen,
     LogFormat,
     LogLevel,
-    Level,
     Verbose,
     host_and_port,
     start_logging,
@@ -24,15 +24,15 @@ from fairlead.cli.run import run_async
 def apiserver(
     data_dir: DataDir,
     listen: Listen = "127.0.0.1:0",
-    memory: Annotated[bool, typer.Option("--memory", help="Forget everything at the end: no SQLite file.")] = False,  # noqa: FBT002
+    memory: Annotated[bool, typer.Option("--memory", help="Forget everything at the end: no SQLite file.")] = False,
     log_level: Level = LogLevel.WARNING,
     log_format: Format = LogFormat.AUTO,
-    verbose: Verbose = False,  # noqa: ARG001, FBT002 - its callback does the work
+    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
     """Serve a Kubernetes-compatible API; its kubeconfig is [cyan]DIR/kubeconfig[/cyan], printed when it is ready."""
     host, port = host_and_port(listen, "--listen")
     start_logging(log_level, log_format)
-    run_async(lambda: _serve(data_dir, host, port, memory=memory))
+    run_async(lambda: _serve(data_dir.expanduser().absolute(), host, port, memory=memory))
 
 
 async def _serve(data_dir: Path, host: str, port: int, *, memory: bool) -> None:

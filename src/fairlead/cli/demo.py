@@ -12,12 +12,13 @@ from fairlead.cli.run import FAILED, run_async
 
 
 def demo(
-    keep: Annotated[bool, typer.Option("--keep", help="Leave everything running and say how to play with it.")] = False,  # noqa: FBT002
+    keep: Annotated[bool, typer.Option("--keep", help="Leave everything running and say how to play with it.")] = False,
     data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", metavar="DIR", help="Where to work; default: a new temporary directory.")
+        Path | None,
+        typer.Option("--data-dir", metavar="DIR", help="Where to work; default: a new temporary directory."),
     ] = None,
-    plain: Annotated[bool, typer.Option("--plain", help="Print lines instead of a live table.")] = False,  # noqa: FBT002
-    verbose: Verbose = False,  # noqa: ARG001, FBT002 - its callback does the work
+    plain: Annotated[bool, typer.Option("--plain", help="Print lines instead of a live table.")] = False,
+    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
     """Show Fairlead at work on this machine; takes about a minute, and needs no cluster.
 

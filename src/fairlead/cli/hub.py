@@ -41,14 +41,20 @@ def hub(
         EnvoyMode, typer.Option("--envoy", help="local: one Envoy on this machine. deployment: Envoys in the cluster.")
     ] = EnvoyMode.LOCAL,
     address_pool: AddressPool = "",
+    region: Annotated[
+        str, typer.Option("--region", metavar="NAME", help="Serve only load balancers of this region; empty: all.")
+    ] = "",
     metrics: Metrics = "",
     data_dir: Annotated[
         Path, typer.Option("--data-dir", metavar="DIR", help="Envoy's files and this hub's identity.")
     ] = DEFAULT_DATA_DIR,
-    stop_proxy: StopProxy = False,  # noqa: FBT002
+    envoy_threads: Annotated[
+        int, typer.Option("--envoy-threads", min=0, help="Worker threads of the local Envoy; 0: one a core, at most 2.")
+    ] = 0,
+    stop_proxy: StopProxy = False,
     log_level: Level = LogLevel.INFO,
     log_format: Format = LogFormat.AUTO,
-    verbose: Verbose = False,  # noqa: ARG001, FBT002 - its callback does the work
+    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
     """Run the hub. With a local Envoy the address pool is 127.200.0.0/16 unless given.
 
@@ -61,9 +67,11 @@ def hub(
         kubeconfig=kubeconfig,
         deployment=envoy is EnvoyMode.DEPLOYMENT,
         address_pool=address_pool or ("" if envoy is EnvoyMode.DEPLOYMENT else DEFAULT_POOL),
+        region=region,
         metrics=host_and_port(metrics, "--metrics") if metrics else None,
         data_dir=data_dir.expanduser(),
         stop_proxy=stop_proxy,
+        envoy_concurrency=envoy_threads,
     )
     settings.pool()  # a bad pool is told before anything is started
     start_logging(log_level, log_format)

@@ -35,7 +35,7 @@ class Output(StrEnum):
     JSON = "json"
 
 
-def _verbose(value: bool) -> bool:  # noqa: FBT001 - Typer calls it so
+def _verbose(value: bool) -> bool:
     set_verbose(on=value)
     return value
 

@@ -28,10 +28,10 @@ def standalone(
     listen: Listen = "127.0.0.1:6443",
     address_pool: AddressPool = DEFAULT_POOL,
     metrics: Metrics = "",
-    stop_proxy: StopProxy = False,  # noqa: FBT002
+    stop_proxy: StopProxy = False,
     log_level: Level = LogLevel.WARNING,
     log_format: Format = LogFormat.AUTO,
-    verbose: Verbose = False,  # noqa: ARG001, FBT002 - its callback does the work
+    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
     """Run a hub with everything it needs on this machine; its kubeconfig is [cyan]DIR/kubeconfig[/cyan]."""
     from fairlead.standalone.standalone import StandaloneSettings, run_standalone

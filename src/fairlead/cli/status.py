@@ -19,11 +19,11 @@ def status(
         Path | None, typer.Option("--kubeconfig", metavar="FILE", help=kubeconfig_help("The hub's API"))
     ] = None,
     output: OutputOption = Output.TABLE,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until everything is healthy.")] = False,  # noqa: FBT002
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until everything is healthy.")] = False,
     timeout: Annotated[
         str, typer.Option("--timeout", metavar="DURATION", help="How long --wait waits, such as 90s or 2m.")
     ] = "60s",
-    verbose: Verbose = False,  # noqa: ARG001, FBT002 - its callback does the work
+    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
     """Show members, load balancers and proxies on one screen; exit code 1 when something is not healthy."""
     healthy = True

@@ -1,6 +1,6 @@
 """How is everything, as the hub's API tells it?
 
-In: a connection to the hub. Out: ``Status``: the hub, members, load balancers, proxies, and every problem as a sentence.
+In: a connection to the hub. Out: ``Status``: hub, members, load balancers, proxies, and every problem as a sentence.
 Ages are counted to now from what was written last, never taken from a boolean that somebody wrote once.
 """
 
@@ -134,9 +134,7 @@ def _hub(lease: Lease | None, now: datetime) -> HubRow:
     return HubRow(lease.spec.holder_identity, age_s, age_s is not None and age_s <= allowed_s)
 
 
-def _member(
-    tenant: Tenant, leases: Mapping[str, Lease], rows: list[LoadBalancerRow], now: datetime
-) -> MemberRow:
+def _member(tenant: Tenant, leases: Mapping[str, Lease], rows: list[LoadBalancerRow], now: datetime) -> MemberRow:
     lease = leases.get(tenant.namespace)
     age_s = _age_s(lease.spec.renew_time, now) if lease is not None else None
     if age_s is None:

@@ -34,7 +34,7 @@ def add(
         str,
         typer.Option("--server", metavar="URL", help="Address of the hub as the member sees it; default: as we do."),
     ] = "",
-    verbose: Verbose = False,  # noqa: ARG001, FBT002 - its callback does the work
+    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
     """Create a Tenant and print a kubeconfig for its agent, which can reach that tenant's namespace only.
 
@@ -56,7 +56,8 @@ async def _add(name: str, kubeconfig: Path | None, region: str, valid_days: int,
     sys.stdout.flush()
     file = f"{name}-at-hub.kubeconfig"
     sys.stderr.write(
-        f"Tenant {name} has namespace {access.namespace} at {cluster.server}; the token is valid until {access.expires}.\n"
+        f"Tenant {name} has namespace {access.namespace} at {cluster.server}; "
+        f"the token is valid until {access.expires}.\n"
         f"Next: save the kubeconfig ({file}, readable by you only), then run the agent of that member:\n"
         f"  fairlead agent --kubeconfig MEMBER.kubeconfig --hub-kubeconfig {file} --tenant {name}\n"
     )

@@ -17,7 +17,7 @@ def version(
         Path | None, typer.Option("--kubeconfig", metavar="FILE", help="Ask this API server for its version too.")
     ] = None,
     output: OutputOption = Output.TABLE,
-    verbose: Verbose = False,  # noqa: ARG001, FBT002 - its callback does the work
+    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
     """Print the version of this program and, with --kubeconfig, of the API server."""
     versions = {"client": f"v{__version__}"}

@@ -23,6 +23,8 @@ from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.names import DEFAULT_CLASS, HUB_LEASE, MANAGER_HUB, SYSTEM_NAMESPACE
+from fairlead.api.naming import fit
+from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.tenant import Tenant
 from fairlead.build.allocate import AddressPool
 from fairlead.errors import AlreadyExists, BadConfiguration, FairleadError, first_of
@@ -73,12 +75,14 @@ class RunningProvider(Provider, Protocol):
 class HubConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How a hub runs. ``identity`` names this replica in the lease; the same after a restart on one machine.
 
-    ``reclaim_lease``: a lock keeps everybody else from that name, so a restarted hub leads again at once.
+    ``region`` empty: load balancers of all regions. ``reclaim_lease``: a lock keeps everybody else from that name, so
+    a restarted hub leads again at once.
     """
 
     identity: str
     address_pool: AddressPool | None = None
     loopback_targets: bool = False
+    region: str = ""
     workers: int = 8
     lease_s: float = 15.0
     reclaim_lease: bool = False
@@ -107,7 +111,7 @@ class Hub:
         self._first_pass: set[LoadBalancerKey] | None = None
         self._first_pass_done = asyncio.Event()
         self._lead = False
-        self.inventory = Inventory(cluster)
+        self.inventory = Inventory(cluster, region=config.region)
         self.book = AllocationBook(config.address_pool)
         self.members = Members(clock=self._clock, changed=self._member_changed)
         self._events = EventRecorder(cluster, component="fairlead-hub")
@@ -163,7 +167,7 @@ class Hub:
         self.elector = LeaderElector(
             cluster,
             namespace=SYSTEM_NAMESPACE,
-            name=HUB_LEASE,
+            name=fit(f"{HUB_LEASE}-{config.region.lower()}") if config.region else HUB_LEASE,
             identity=config.identity,
             lease_s=config.lease_s,
             reclaim=config.reclaim_lease,
@@ -226,6 +230,7 @@ class Hub:
         self.inventory.on_wake(self._queue.add)
         self.inventory.leases.on_change(self.members.lease_changed)
         self.inventory.tenants.on_change(self._tenant_changed)
+        self.inventory.load_balancers.on_change(self._words_changed)
         for provider in self._providers.values():
             provider.on_change(self.status.queue.add)
 
@@ -233,7 +238,7 @@ class Hub:
         """Begin in the order that the module's picture shows; then work until cancelled."""
         for cache in self.inventory.caches.values():
             await cache.wait_synced()
-        for load_balancer in self.inventory.load_balancers.values():
+        for load_balancer in self.inventory.served():
             self.book.hold(tcp_key(load_balancer), load_balancer.status.allocation, listeners_of(load_balancer))
         for provider in self._providers.values():
             await provider.start()
@@ -263,7 +268,7 @@ class Hub:
         for provider in self._providers.values():
             provider.publish()
         self._published.set()
-        log.info("hub publishes", load_balancers=len(self.inventory.load_balancers))
+        log.info("hub publishes", load_balancers=len(self.inventory.served()))
 
     async def _reconcile(self, key: LoadBalancerKey) -> None:
         try:
@@ -296,6 +301,10 @@ class Hub:
         key = report.load_balancer
         if not any(key in engine.tracker for engine in self.engines.values()):
             self._queue.add(key)
+
+    def _words_changed(self, _old: TCPLoadBalancer | None, new: TCPLoadBalancer | None) -> None:
+        if new is not None:
+            self.status.seen(tcp_key(new), new)
 
     def _tenant_changed(self, old: Tenant | None, new: Tenant | None) -> None:
         if new is not None and (old is None or old.spec != new.spec or old.deleting != new.deleting):

@@ -38,7 +38,8 @@ def tcp_key(load_balancer: TCPLoadBalancer) -> LoadBalancerKey:
 class Inventory:
     """The hub's caches, wired to the keys that depend on them."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, *, region: str = "") -> None:
+        self._region = region
         self.tenants: WatchCache[Tenant] = WatchCache(
             cluster, TENANTS, indexes={"namespace": lambda tenant: [tenant.namespace]}
         )
@@ -92,7 +93,16 @@ class Inventory:
 
     def tcp(self, key: LoadBalancerKey) -> TCPLoadBalancer | None:
         """Return the object of ``key``, None when there is none."""
-        return self.load_balancers.get(key.namespace, key.name)
+        load_balancer = self.load_balancers.get(key.namespace, key.name)
+        return load_balancer if load_balancer is not None and self.serves(load_balancer) else None
+
+    def serves(self, load_balancer: TCPLoadBalancer) -> bool:
+        """Say whether this hub is the one for it: each region has its own, unless one serves all."""
+        return self._region in {"", load_balancer.spec.region}
+
+    def served(self) -> list[TCPLoadBalancer]:
+        """Return the load balancers that are this hub's."""
+        return [lb for lb in self.load_balancers.values() if self.serves(lb)]
 
     def tenant_of(self, namespace: str) -> Tenant | None:
         """Return the member whose namespace this is; the first by name should two claim it."""
@@ -108,11 +118,11 @@ class Inventory:
 
     def keys_of_namespace(self, namespace: str) -> list[LoadBalancerKey]:
         """Return the load balancers of one member."""
-        return [tcp_key(lb) for lb in self.load_balancers.by_index("namespace", namespace)]
+        return [tcp_key(lb) for lb in self.load_balancers.by_index("namespace", namespace) if self.serves(lb)]
 
     def all_keys(self) -> list[LoadBalancerKey]:
         """Return every load balancer there is."""
-        return [tcp_key(lb) for lb in self.load_balancers.values()]
+        return [tcp_key(lb) for lb in self.served()]
 
     def wake(self, keys: Iterable[LoadBalancerKey]) -> None:
         """Have ``keys`` looked at again."""
@@ -121,9 +131,9 @@ class Inventory:
                 call(key)
 
     def _load_balancer_changed(self, old: TCPLoadBalancer | None, new: TCPLoadBalancer | None) -> None:
-        one = new or old
-        if one is not None and not _only_words_changed(old, new):
-            self.wake([tcp_key(one)])
+        ours = [one for one in (new, old) if one is not None and self.serves(one)]
+        if ours and not _only_words_changed(old, new):
+            self.wake([tcp_key(ours[0])])
 
     def _slice_changed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
         for one in (old, new):
@@ -133,10 +143,10 @@ class Inventory:
                 self.wake(
                     tcp_key(lb)
                     for lb in self.load_balancers.by_index("namespace", namespace)
-                    if lb.spec.targets == "Node"
+                    if lb.spec.targets == "Node" and self.serves(lb)
                 )
             for label in _slice_label(one):
-                self.wake(tcp_key(lb) for lb in self.load_balancers.by_index("label", label))
+                self.wake(tcp_key(lb) for lb in self.load_balancers.by_index("label", label) if self.serves(lb))
 
     def _tenant_changed(self, old: Tenant | None, new: Tenant | None) -> None:
         for one in (old, new):
@@ -146,7 +156,8 @@ class Inventory:
     def _class_changed(self, old: LoadBalancerClass | None, new: LoadBalancerClass | None) -> None:
         one = new or old
         if one is not None:
-            self.wake(tcp_key(lb) for lb in self.load_balancers.by_index("class", one.metadata.name))
+            found = self.load_balancers.by_index("class", one.metadata.name)
+            self.wake(tcp_key(lb) for lb in found if self.serves(lb))
 
 
 def _only_words_changed(old: TCPLoadBalancer | None, new: TCPLoadBalancer | None) -> bool:

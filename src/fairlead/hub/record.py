@@ -48,15 +48,19 @@ class Recorder:
         await self._cluster.merge_patch(TCP_LOAD_BALANCERS, meta.namespace, meta.name, patch, manager=MANAGER_HUB)
 
 
-async def write_status(cluster: Cluster, load_balancer: TCPLoadBalancer, status: TCPLoadBalancerStatus) -> None:
+async def write_status(
+    cluster: Cluster, load_balancer: TCPLoadBalancer, status: TCPLoadBalancerStatus
+) -> TCPLoadBalancer:
     """Apply the words of the status; what is left out is gone, but never the record, which has its own manager."""
     words = msgspec.structs.replace(status, allocation=Allocation(), accepted=None)
-    await _apply_status(cluster, load_balancer, msgspec.to_builtins(words), MANAGER_HUB)
+    return await _apply_status(cluster, load_balancer, msgspec.to_builtins(words), MANAGER_HUB)
 
 
-async def _apply_status(cluster: Cluster, load_balancer: TCPLoadBalancer, status: JSONObject, manager: str) -> None:
+async def _apply_status(
+    cluster: Cluster, load_balancer: TCPLoadBalancer, status: JSONObject, manager: str
+) -> TCPLoadBalancer:
     meta = load_balancer.metadata
-    await cluster.apply(
+    written: TCPLoadBalancer = await cluster.apply(
         TCP_LOAD_BALANCERS,
         {
             # The uid keeps a status from landing on a successor of the same name.
@@ -66,3 +70,4 @@ async def _apply_status(cluster: Cluster, load_balancer: TCPLoadBalancer, status
         manager=manager,
         subresource="status",
     )
+    return written

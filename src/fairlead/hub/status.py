@@ -30,6 +30,8 @@ from fairlead.sync.worker import Report
 
 _PATIENCE_S = 5.0
 _GATHER_S = 1.0
+#: After that long the cache is right, even if it never showed our very write (a relist skips versions).
+_CACHE_LAG_S = 5.0
 
 
 class _Told(msgspec.Struct):
@@ -40,6 +42,8 @@ class _Told(msgspec.Struct):
     #: Since when (monotonic seconds) a worse status than the written one is being waited out.
     worse_since_s: float | None = None
     counted_at_s: float = 0.0
+    #: What we wrote last, until our own cache shows it: else the next status is made from one that is older.
+    said: TCPLoadBalancer | None = None
 
 
 class StatusWriter:
@@ -91,6 +95,15 @@ class StatusWriter:
         for key in self._told:
             self.queue.add(key)
 
+    def seen(self, key: LoadBalancerKey, load_balancer: TCPLoadBalancer) -> None:
+        """Take note that the cache shows this version: what it says is compared with what should be said."""
+        told = self._told.get(key)
+        if told is None:
+            return
+        if told.said is not None and told.said.metadata.resource_version == load_balancer.metadata.resource_version:
+            told.said = None
+        self.queue.add(key)
+
     def forget(self, key: LoadBalancerKey) -> None:
         """Say nothing more about ``key``."""
         self._told.pop(key, None)
@@ -104,6 +117,12 @@ class StatusWriter:
         engine = self._engines.get(told.built.provider)
         observed = await engine.provider.observe(key) if engine else None
         conditions = build_conditions(told.built, told.report, observed)
+        same = told.said is not None and told.said.metadata.uid == load_balancer.metadata.uid
+        if told.said is not None and same and self._clock.monotonic() - told.counted_at_s < _CACHE_LAG_S:
+            # The record (allocation, accepted) has another writer, so that part is the cache's in any case.
+            words = told.said.status
+            record = {"allocation": load_balancer.status.allocation, "accepted": load_balancer.status.accepted}
+            load_balancer = msgspec.structs.replace(load_balancer, status=msgspec.structs.replace(words, **record))
         old = load_balancer.status
         new = build_status(load_balancer, told.built, conditions, observed, now=self._timestamp())
         if new == old:
@@ -114,7 +133,7 @@ class StatusWriter:
             return wait_s
         told.worse_since_s = None
         told.counted_at_s = self._clock.monotonic()
-        await write_status(self._cluster, load_balancer, new)
+        told.said = await write_status(self._cluster, load_balancer, new)
         self._emit(load_balancer, old, new)
         return None
 

@@ -31,15 +31,23 @@ class AccessPointsController:
         self._keeper = keeper
         self._leading = leading
         self.queue: KeyedQueue[ServiceKey] = KeyedQueue(clock=cluster.clock)
+        self._decided_on: dict[ServiceKey, str] = {}
         inventory.on_access.append(self.queue.add)
 
     async def reconcile(self, key: ServiceKey) -> float | None:
         """Write what one Service should show; returns seconds to look again."""
         service = self._inventory.service(key)
         if service is None or not service.concerns_us or not self._leading():
+            self._decided_on.pop(key, None)
             return None
+        if service.managed and not service.held and not service.deleting:
+            return None  # the finalizer comes first, and wakes us
+        if self._decided_on.get(key) == service.metadata.resource_version:
+            return None  # the cache has yet to show what was written on this version, and will wake us
         plan = plan_access(self.view(service), now=self._cluster.clock.now())
         await self._write(service, plan)
+        if plan.steps:
+            self._decided_on[key] = service.metadata.resource_version
         if plan.news is not None:
             reason, sentence = plan.news
             self._keeper.tell(SERVICES, service, "Warning", reason, sentence)

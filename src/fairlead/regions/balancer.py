@@ -55,17 +55,13 @@ _GOOD_WHEN_TRUE = frozenset({ConditionType.ACCEPTED, ConditionType.RESOLVED_REFS
 class Balancer:
     """Brings one PoolService's load balancer to where it should be."""
 
-    def __init__(
-        self, *, cluster: Cluster, inventory: Inventory, keeper: Keeper, leading: Callable[[], bool]
-    ) -> None:
+    def __init__(self, *, cluster: Cluster, inventory: Inventory, keeper: Keeper, leading: Callable[[], bool]) -> None:
         self._cluster = cluster
         self._inventory = inventory
         self._keeper = keeper
         self._leading = leading
         made = f"{LABEL_ORIGIN_KIND}={POOL_SERVICES.kind}"
-        self.load_balancers: WatchCache[TCPLoadBalancer] = WatchCache(
-            cluster, TCP_LOAD_BALANCERS, label_selector=made
-        )
+        self.load_balancers: WatchCache[TCPLoadBalancer] = WatchCache(cluster, TCP_LOAD_BALANCERS, label_selector=made)
         self.slices: WatchCache[EndpointSlice] = WatchCache(
             cluster,
             ENDPOINT_SLICES,
@@ -101,7 +97,9 @@ class Balancer:
         self._asked_s.pop(key, None)
         if FINALIZER_LOAD_BALANCER not in (pool_service.metadata.finalizers or ()):
             # Recorded first: from here on nothing of it can be forgotten.
-            await self._set_finalizers(pool_service, [*(pool_service.metadata.finalizers or ()), FINALIZER_LOAD_BALANCER])
+            await self._set_finalizers(
+                pool_service, [*(pool_service.metadata.finalizers or ()), FINALIZER_LOAD_BALANCER]
+            )
             return None  # the change wakes us
         refusal = await self._make(pool_service)
         await self._tell(pool_service, refusal)
@@ -152,7 +150,9 @@ class Balancer:
     # --- telling ----------------------------------------------------------------------------------------------
 
     async def _tell(self, pool_service: PoolService, refusal: Refusal | None) -> None:
-        present = self.load_balancers.get(pool_service.metadata.namespace, load_balancer_name(pool_service.metadata.name))
+        present = self.load_balancers.get(
+            pool_service.metadata.namespace, load_balancer_name(pool_service.metadata.name)
+        )
         if present is not None and not made_for(present, pool_service.metadata.name):
             present = None
         now = self._cluster.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -232,9 +232,7 @@ class Balancer:
         meta = pool_service.metadata
         patch: JSONObject = {"metadata": {"resourceVersion": meta.resource_version, "finalizers": finalizers}}
         try:
-            await self._cluster.merge_patch(
-                POOL_SERVICES, meta.namespace, meta.name, patch, manager=MANAGER_BALANCER
-            )
+            await self._cluster.merge_patch(POOL_SERVICES, meta.namespace, meta.name, patch, manager=MANAGER_BALANCER)
         except NotFound:
             return
 
@@ -247,8 +245,7 @@ class Balancer:
     def _pool_service_changed(self, old: PoolService | None, new: PoolService | None) -> None:
         one = new or old
         if one is not None and any(
-            each is not None
-            and (is_our_class(each) or FINALIZER_LOAD_BALANCER in (each.metadata.finalizers or ()))
+            each is not None and (is_our_class(each) or FINALIZER_LOAD_BALANCER in (each.metadata.finalizers or ()))
             for each in (old, new)
         ):
             self.queue.add(one.key)

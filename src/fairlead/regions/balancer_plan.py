@@ -166,7 +166,7 @@ def _refused(service: Service, ports: list[ServicePort], backends: Backends) -> 
 
 
 def requested_address(service: Service, pool: str) -> str:
-    """Return the address that a Service asks for in one pool: ``hangzhou=10.1.0.9, beijing=10.2.0.9``, or one for all."""
+    """Return the address asked for in one pool: ``hangzhou=10.1.0.9, beijing=10.2.0.9``, or one for all."""
     text = service.annotation(ANNOTATION_REQUESTED_ADDRESS) or service.spec.load_balancer_ip
     plain = ""
     for part in text.split(","):
@@ -227,7 +227,10 @@ def slice_differs(wanted: JSONObject, present: EndpointSlice | None) -> bool:
     if present is None:
         return True
     endpoints = [
-        {"addresses": one.addresses, "conditions": {"ready": one.conditions is None or one.conditions.ready is not False}}
+        {
+            "addresses": one.addresses,
+            "conditions": {"ready": one.conditions is None or one.conditions.ready is not False},
+        }
         | ({"nodeName": one.node_name} if one.node_name else {})
         for one in present.endpoints or ()
     ]

@@ -103,12 +103,13 @@ class Keeper:
         )
 
     def backends(self, service: SourceService, pool: str, present: list[PoolService]) -> Backends:
+        """Collect the backends of one region; ``present`` tells where endpoints of lost nodes were."""
         inventory = self._inventory
         slices = inventory.slices_of(service.key)
         nodes = {endpoint.node_name for one in slices for endpoint in one.endpoints or () if endpoint.node_name}
         unknown = any(not inventory.membership.knows(node) for node in nodes)
-        before = decodebackends(present[0].annotation(ANNOTATION_BACKENDS)) if unknown and present else None
-        return buildbackends(
+        before = decode_backends(present[0].annotation(ANNOTATION_BACKENDS)) if unknown and present else None
+        return build_backends(
             pool,
             slices,
             inventory.membership,

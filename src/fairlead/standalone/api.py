@@ -6,7 +6,7 @@ In: a data directory and where to listen. Out: a served API and ``DIR/kubeconfig
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,7 +17,7 @@ KUBECONFIG = "kubeconfig"
 
 
 @asynccontextmanager
-async def running_api(data_dir: Path, host: str, port: int, *, memory: bool = False) -> AsyncIterator[Path]:
+async def running_api(data_dir: Path, host: str, port: int, *, memory: bool = False) -> AsyncGenerator[Path]:
     """Serve the API inside the block; the value is the path of its kubeconfig.
 
     Raises:
@@ -25,7 +25,7 @@ async def running_api(data_dir: Path, host: str, port: int, *, memory: bool = Fa
     """
     path = data_dir / KUBECONFIG
     try:
-        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _make(data_dir)
         server = ApiServer(data_dir=None if memory else data_dir, host=host, port=port)
         await server.start()
         server.write_kubeconfig(path)
@@ -41,6 +41,10 @@ async def running_api(data_dir: Path, host: str, port: int, *, memory: bool = Fa
 
 async def serve_api(data_dir: Path, host: str, port: int, *, memory: bool, ready: Callable[[Path], None]) -> None:
     """Serve the API until cancelled; ``ready`` gets the path of its kubeconfig."""
-    async with running_api(data_dir.expanduser().absolute(), host, port, memory=memory) as path:
+    async with running_api(data_dir, host, port, memory=memory) as path:
         ready(path)
         await asyncio.get_running_loop().create_future()
+
+
+def _make(data_dir: Path) -> None:
+    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -129,6 +129,3 @@ def _directory(settings: DemoSettings) -> Path:
     directory = settings.data_dir.expanduser().absolute()
     directory.mkdir(parents=True, exist_ok=True)
     return directory
-
-
-

@@ -1,6 +1,6 @@
 """What does the demo show, one step after the other? Each acts, waits for what is promised, and checks that it is so.
 
-In: a running ``World`` and its traffic. Out: lines of the show; ``StepFailed`` with one sentence when a promise is broken.
+In: a running ``World`` and its traffic. Out: lines of the show; ``StepFailed`` with one sentence for a broken promise.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
+from collections.abc import Coroutine
 
 import msgspec
 
@@ -81,8 +82,8 @@ class Traffic:
         """Take note that a pod is being killed at this very moment: what is under way on it is lost."""
         self._killed_at_s = asyncio.get_running_loop().time()
 
-    def _spawn(self, coroutine: object) -> None:
-        task: asyncio.Task[None] = asyncio.ensure_future(coroutine)  # pyright: ignore[reportArgumentType]
+    def _spawn(self, coroutine: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

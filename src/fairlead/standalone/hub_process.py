@@ -36,6 +36,8 @@ log = structlog.get_logger(__name__)
 #: Whether the API is there is found out in seconds; only a hub that has begun is patient.
 FIRST_CALLS = RetryPolicy(attempts=4, base_s=0.3, limit_s=2.0, deadline_s=20.0, connect_s=4.0, read_s=15.0)
 _STOP_S = 4.0
+#: A thousand Services that appear at once are two thousand writes; the API server's own fairness does the rest.
+_QPS, _BURST = 1000.0, 2000
 
 
 class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,8 +47,11 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
     kubeconfig: Path | None = None
     deployment: bool = False
     address_pool: str = ""
+    region: str = ""
     metrics: tuple[str, int] | None = None
     stop_proxy: bool = False
+    #: Worker threads of the local Envoy; 0 means one for each core, two at the most.
+    envoy_concurrency: int = 0
 
     def pool(self) -> AddressPool | None:
         """Return the address pool; ``BadConfiguration`` says what is wrong with it."""
@@ -90,7 +95,9 @@ async def run_hub(
     """Run a hub until it is told to stop; ``ready`` is called once the data plane has been told everything."""
     registry = CollectorRegistry()
     metrics = KubeMetrics(registry)
-    async with Cluster.from_kubeconfig(settings.kubeconfig, name="hub", metrics=metrics) as cluster:
+    async with Cluster.from_kubeconfig(
+        settings.kubeconfig, name="hub", qps=_QPS, burst=_BURST, metrics=metrics
+    ) as cluster:
         async with Cluster.connect(cluster.config, name="hub", policy=FIRST_CALLS) as first:
             await check_hub(first, deployment=settings.deployment)
         await _run(settings, cluster, registry, supervisor or Supervisor(stop_deadline_s=_STOP_S), ready)
@@ -112,6 +119,7 @@ async def _run(
         config=HubConfig(
             identity=identity,
             address_pool=settings.pool(),
+            region=settings.region,
             loopback_targets=is_loopback(cluster.server),
             reclaim_lease=fleet is not None,
         ),
@@ -141,7 +149,7 @@ def _provider(
         from fairlead.standalone.deployment import deployment_provider
 
         return deployment_provider(settings.data_dir, cluster, registry), None
-    fleet = LocalFleet(data_dir=settings.data_dir)
+    fleet = LocalFleet(data_dir=settings.data_dir, concurrency=settings.envoy_concurrency)
     # The lock comes first: a second hub must not take the socket, or the name, of the first one.
     fleet.prepare()
     return EnvoyProvider(fleet=fleet, xds_address=f"unix:{fleet.xds_socket}", registry=registry), fleet

@@ -193,6 +193,4 @@ class World:
     @property
     def removals(self) -> int:
         """Return how many removals of targets were asked for."""
-        return sum(
-            change.action is Action.DEREGISTER for call in self.provider.calls for change in call.changes
-        )
+        return sum(change.action is Action.DEREGISTER for call in self.provider.calls for change in call.changes)

@@ -8,7 +8,7 @@ from engine_world import KEYS, World, story
 from fairlead.testing.faults import Fault
 
 #: Stories told once without a crash, and then once for every call and both of its moments.
-CRASH_STORIES = 40
+CRASH_STORIES = 60
 #: Stories told with random faults, latency and batches, and one crash somewhere.
 STORM_STORIES = 400
 
@@ -24,7 +24,10 @@ async def told(seed, *, crash_at=None, **words):
 def expected(one):
     """Return what each load balancer of a story must be in the end."""
     return {
-        str(key): (wish.spec, {(listener, at): t for listener, found in wish.targets.items() for at, t in found.items()})
+        str(key): (
+            wish.spec,
+            {(listener, at): t for listener, found in wish.targets.items() for at, t in found.items()},
+        )
         for key, wish in sorted(one.ends.items())
         if wish is not None
     }
@@ -94,7 +97,7 @@ async def test_a_restart_with_nothing_changed_removes_nothing():
 
 @pytest.mark.req("I-3")
 async def test_deleted_while_nobody_ran_is_deleted_when_somebody_does():
-    world, one = await told(3)
+    world, _ = await told(3)
     assert world.snapshot()
     for key in KEYS:
         if key in world.objects:

@@ -65,7 +65,9 @@ def test_row(wanted, registered, row):
 
 
 @pytest.mark.parametrize(
-    ("registered", "reason"), [(L_READY, Reason.ABSENT), (L_DRAINING, Reason.TERMINATING)], ids=["absent", "terminating"]
+    ("registered", "reason"),
+    [(L_READY, Reason.ABSENT), (L_DRAINING, Reason.TERMINATING)],
+    ids=["absent", "terminating"],
 )
 def test_without_drain_time_targets_go_at_once(registered, reason):
     (change,) = plan_of(None, registered, drain_s=0).changes

@@ -126,6 +126,7 @@ class SqliteJournal:
     def _open(self) -> sqlite3.Connection:
         db: sqlite3.Connection | None = None
         try:
+            self._path.touch(mode=0o600)  # the log files beside it take their permissions from it
             db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
             db.execute("PRAGMA journal_mode=WAL")
             db.execute("PRAGMA synchronous=NORMAL")
@@ -135,7 +136,7 @@ class SqliteJournal:
             if verdict != "ok":
                 raise sqlite3.DatabaseError(verdict)
             db.executescript(_SCHEMA)
-        except sqlite3.OperationalError as error:
+        except (OSError, sqlite3.OperationalError) as error:
             if db is not None:
                 db.close()
             raise BadConfiguration(
@@ -146,7 +147,6 @@ class SqliteJournal:
             if db is not None:
                 db.close()
             raise self._corrupt(error) from error
-        self._path.chmod(0o600)
         return db
 
     def _corrupt(self, error: Exception) -> BadConfiguration:

@@ -8,6 +8,7 @@ registers again what its ledger holds; nothing is repaired here, since only the 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec

@@ -3,12 +3,13 @@
 In: a hook and a body. Out: the decoded answer, or one ``Retry`` whose sentence names the driver, the hook and the next
 step. One connection pool for each driver, never more calls at once than its class allows; time spent waiting for a
 turn does not count against the time of the call. Never: follows a redirect, reads more than ``LONGEST_ANSWER`` bytes,
-uses a proxy from the environment, or repeats anything that a driver sent in an error page.
+uses a proxy from the environment, or quotes what a driver sent in an error page.
 """
 
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -79,16 +80,14 @@ class Driver:
         where = f"{settings.name}: {hook} for {about}"
         try:
             async with asyncio.timeout(timeout_s):
-                session = await self._connected()
-                async with session.post(
-                    f"{settings.url}/{hook}",
-                    data=msgspec.json.encode(body),
-                    headers=self._credentials.headers(),
-                    allow_redirects=False,
-                ) as response:
-                    if response.status != 200:
-                        raise _bad_status(where, response)
-                    raw = await _read(where, response)
+                try:
+                    raw = await self._once(hook, body, where)
+                except aiohttp.ClientConnectorError:
+                    raise
+                except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+                    # Most often a kept connection that a restarted driver knows nothing of. Hooks are idempotent.
+                    again = body | {"retryID": str(uuid.uuid4())} if "retryID" in body else body
+                    raw = await self._once(hook, again, where)
         except TimeoutError:
             raise Retry(
                 f"{where} gave no answer within its timeout of {timeout_s:g} s; it may still be at it and is asked "
@@ -101,13 +100,20 @@ class Driver:
                 detail=type(error).__name__,
                 reason="DriverNotTrusted",
             ) from error
-        except (aiohttp.ClientConnectorError, OSError) as error:
+        except aiohttp.ClientSSLError as error:
+            raise DriverDown(
+                f"{where}: no TLS connection comes about; check that the driver speaks TLS, and if it wants a client "
+                "certificate (tls.crt and tls.key in the credentials folder)",
+                detail=_kind(error),
+                reason="DriverNotTrusted",
+            ) from error
+        except aiohttp.ClientConnectorError as error:
             raise DriverDown(
                 f"{where}: nobody answers; check that the driver runs and that parameters.url is right",
                 detail=_kind(error),
                 reason="DriverUnreachable",
             ) from error
-        except aiohttp.ClientError as error:
+        except (aiohttp.ClientError, OSError) as error:
             raise Retry(
                 f"{where}: the connection broke before the answer was complete; it is asked again",
                 detail=_kind(error),
@@ -117,6 +123,18 @@ class Driver:
             return decode(raw)
         except Malformed as error:
             raise invalid(where, error) from error
+
+    async def _once(self, hook: Hook, body: Body, where: str) -> bytes:
+        session = await self._connected()
+        async with session.post(
+            f"{self.settings.url}/{hook}",
+            data=msgspec.json.encode(body),
+            headers=self._credentials.headers(),
+            allow_redirects=False,
+        ) as response:
+            if response.status != 200:
+                raise _bad_status(where, response)
+            return await _read(where, response)
 
     async def _connected(self) -> aiohttp.ClientSession:
         """Return the pool; a new one when certificates have changed."""

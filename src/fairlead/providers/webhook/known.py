@@ -58,7 +58,7 @@ class Memory:
         facts = change.facts or BackendFacts()
         remembered = self._remembered.get(place, _Remembered())
         given = "" if facts.origin else str(change.key)
-        parameters = dict(facts.parameters)
+        parameters = dict(change.target.parameters) | dict(facts.parameters)
         if change.target.weight != 1:
             parameters.setdefault("weight", str(change.target.weight))
         return Backend(

@@ -1,0 +1,82 @@
+"""Does what depends on a deleted object go with it, and nothing else?"""
+
+from typing import Any
+
+from apiserver_client import Api, config_map
+
+
+def owned_by(*owners: dict[str, Any], block: bool = False) -> list[dict[str, Any]]:
+    found = []
+    for owner in owners:
+        meta = owner["metadata"]
+        ref = {"apiVersion": "v1", "kind": "ConfigMap", "name": meta["name"], "uid": meta["uid"]}
+        found.append(ref | ({"blockOwnerDeletion": True} if block else {}))
+    return found
+
+
+async def test_background(api: Api) -> None:
+    owner = (await api.post(api.cms, config_map("own"))).ok(201)
+    await api.post(api.cms, config_map("dep", ownerReferences=owned_by(owner)))
+    await api.post(api.cms, config_map("free"))
+    await api.delete(api.cms + "/own")
+    await api.gone(api.cms + "/dep")
+    (await api.get(api.cms + "/free")).ok()
+
+
+async def test_one_of_two_owners(api: Api) -> None:
+    owners = [(await api.post(api.cms, config_map(name))).ok(201) for name in ("one", "two")]
+    made = (await api.post(api.cms, config_map("dep", ownerReferences=owned_by(*owners)))).ok(201)
+    await api.delete(api.cms + "/one")
+    rv = made["metadata"]["resourceVersion"]
+    events = await api.watch(api.cms, until=1, resourceVersion=rv, fieldSelector="metadata.name=dep")
+    assert [ref["name"] for ref in events[0]["object"]["metadata"]["ownerReferences"]] == ["two"]
+
+
+async def test_an_owner_that_never_was(api: Api) -> None:
+    ghost = {"metadata": {"name": "ghost", "uid": "0000"}}
+    await api.post(api.cms, config_map("dep", ownerReferences=owned_by(ghost)))
+    await api.gone(api.cms + "/dep")
+    unknown = [{"apiVersion": "example.com/v9", "kind": "Unknown", "name": "x", "uid": "1"}]
+    await api.post(api.cms, config_map("kept", ownerReferences=unknown))
+    await api.post(api.cms, config_map("dep", ownerReferences=owned_by(ghost)))
+    await api.gone(api.cms + "/dep")
+    (await api.get(api.cms + "/kept")).ok()
+
+
+async def test_orphan(api: Api) -> None:
+    owner = (await api.post(api.cms, config_map("own"))).ok(201)
+    await api.post(api.cms, config_map("dep", ownerReferences=owned_by(owner)))
+    (await api.delete(api.cms + "/own", {"propagationPolicy": "Orphan"})).ok()
+    left = (await api.get(api.cms + "/dep")).ok()
+    assert "ownerReferences" not in left["metadata"]
+
+
+async def test_foreground_waits_for_blocking_dependents(api: Api) -> None:
+    owner = (await api.post(api.cms, config_map("own"))).ok(201)
+    refs = owned_by(owner, block=True)
+    made = (await api.post(api.cms, config_map("dep", ownerReferences=refs, finalizers=["example.com/x"]))).ok(201)
+    marked = (await api.delete(api.cms + "/own", {"propagationPolicy": "Foreground"})).ok()
+    assert marked["metadata"]["finalizers"] == ["foregroundDeletion"]
+    rv = made["metadata"]["resourceVersion"]
+    events = await api.watch(api.cms, until=1, resourceVersion=rv, fieldSelector="metadata.name=dep")
+    assert events[0]["object"]["metadata"]["deletionTimestamp"]
+    (await api.get(api.cms + "/own")).ok()
+    (await api.patch(api.cms + "/dep", {"metadata": {"finalizers": None}})).ok()
+    await api.gone(api.cms + "/own")
+
+
+async def test_a_namespace_goes_with_its_content(api: Api) -> None:
+    name = f"{api.ns}-x"
+    (await api.post("/api/v1/namespaces", {"metadata": {"name": name}})).ok(201)
+    inside = f"/api/v1/namespaces/{name}/configmaps"
+    await api.post(inside, config_map("a"))
+    await api.post(inside, config_map("held", finalizers=["example.com/x"]))
+    marked = (await api.delete(f"/api/v1/namespaces/{name}")).ok()
+    assert marked["status"]["phase"] == "Terminating"
+    refused = (await api.post(inside, config_map("b"))).refused(403, "Forbidden", "because it is being terminated")
+    assert refused["details"]["causes"][0]["reason"] == "NamespaceTerminating"
+    await api.gone(inside + "/a")
+    (await api.get(f"/api/v1/namespaces/{name}")).ok()
+    (await api.patch(inside + "/held", {"metadata": {"finalizers": None}})).ok()
+    await api.gone(f"/api/v1/namespaces/{name}")
+    (await api.delete("/api/v1/namespaces/default")).refused(403, "Forbidden", "this namespace may not be deleted")

@@ -1,0 +1,70 @@
+"""Does the server do what a program that embeds it counts on?"""
+
+import base64
+import ssl
+
+import aiohttp
+from apiserver_client import Api, config_map
+
+from fairlead.apiserver import ApiServer
+
+
+async def test_several_in_one_loop_share_nothing() -> None:
+    one, two = ApiServer(), ApiServer(admin_token="known")
+    urls = [await one.start(), await two.start()]
+    assert len({*urls, one.tls_url, two.tls_url}) == 4
+    assert two.admin_token == "known" != one.admin_token
+    async with aiohttp.ClientSession() as session:
+        api = Api(session, one.url, one.admin_token)
+        (await api.post("/api/v1/namespaces/default/configmaps", config_map("a"))).ok(201)
+        other = Api(session, two.url, two.admin_token)
+        (await other.get("/api/v1/namespaces/default/configmaps/a")).refused(404, "NotFound")
+        (await other.get("/api", token=one.admin_token)).refused(401, "Unauthorized")
+    assert two.requests() == {("get", "configmaps"): 1, ("get", ""): 1}
+    await one.stop()
+    await one.stop()
+    await two.stop()
+
+
+async def test_starting_twice_is_starting_once() -> None:
+    server = ApiServer()
+    assert await server.start() == await server.start() == server.url
+    await server.stop()
+
+
+async def test_counters(own: tuple[ApiServer, Api]) -> None:
+    server, api = own
+    before = server.writes()
+    await api.get(api.cms)
+    assert server.writes() == before
+    await api.post(api.cms, config_map("a"), headers={"User-Agent": "fairlead-hub/1"})
+    await api.patch(api.svcs + "/x/status", {})
+    assert server.writes() == before + 2
+    assert server.writes(exclude={"configmaps"}) == before + 1
+    assert server.writes(user_agent="fairlead-hub") == 1
+    assert server.requests("fairlead-hub") == {("create", "configmaps"): 1}
+    assert server.requests()["patch", "services/status"] == 1
+
+
+async def test_metrics(own: tuple[ApiServer, Api]) -> None:
+    _, api = own
+    await api.post(api.cms, config_map("a"))
+    text = (await api.get("/metrics")).raw.decode()
+    assert 'fairlead_apiserver_requests_total{code="201",resource="configmaps",verb="create"} 1.0' in text
+    assert 'fairlead_apiserver_objects{resource="configmaps"} 1.0' in text
+    assert "fairlead_apiserver_watchers 0.0" in text
+    assert "fairlead_apiserver_write_seconds_bucket" in text
+
+
+async def test_the_kubeconfig_opens_the_tls_port(own: tuple[ApiServer, Api]) -> None:
+    server, _ = own
+    config = server.kubeconfig()
+    cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+    authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
+    trust = ssl.create_default_context(cadata=authority)
+    heads = {"Authorization": f"Bearer {user['token']}"}
+    async with aiohttp.ClientSession(headers=heads) as session:
+        async with session.get(cluster["server"] + "/api/v1/namespaces/default", ssl=trust) as answer:
+            assert answer.status == 200
+        async with session.get(cluster["server"].replace("127.0.0.1", "localhost") + "/readyz", ssl=trust) as answer:
+            assert await answer.text() == "ok"

@@ -1,0 +1,72 @@
+"""The HAProxy provider keeps the contract, on a real HAProxy with servers that are not ours in every backend."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+from tests.contract.providers.provider_processes import HAProxy
+
+from fairlead.model.desired import Listener, LoadBalancerSpec
+from fairlead.model.keys import LoadBalancerKey, TargetKey
+from fairlead.providers.haproxy.names import prefix, target_of
+from fairlead.providers.haproxy.provider import HAProxyProvider
+from fairlead.testing.contract import Place, ProviderContract, Subject
+
+
+class HAProxySubject(Subject):
+    def __init__(self, haproxy: HAProxy) -> None:
+        self.haproxy = haproxy
+        self.backend = next(haproxy.backends)
+        self.provider = HAProxyProvider(installation="tests")
+
+    def spec(self, name: str) -> LoadBalancerSpec:
+        key = LoadBalancerKey("LoadBalancer", "shop", name)
+        parameters = {"socket": str(self.haproxy.socket), "backend": self.backend}
+        return LoadBalancerSpec(key, "group", (Listener(80),), parameters=parameters)
+
+    def targets(self, count: int) -> Sequence[TargetKey]:
+        return [TargetKey("127.0.0.1", 1), TargetKey("2001:db8::7", 8080), *self._more()][:count]
+
+    @staticmethod
+    def _more() -> list[TargetKey]:
+        return [TargetKey(f"127.0.0.{number}", 8080) for number in range(2, 9)]
+
+    async def present(self, spec: LoadBalancerSpec) -> dict[Place, bool]:
+        listener = spec.listeners[0].key
+        begins = prefix("tests", spec.key, listener)
+        found: dict[Place, bool] = {}
+        for name, fields in self.haproxy.servers(self.backend).items():
+            if (target := target_of(name, begins)) is not None:
+                assert fields[0] == target.address
+                found[listener, target] = fields[2] == "0"
+        return found
+
+    def refused(self) -> TargetKey | None:
+        return TargetKey("not-an-address.example", 80)
+
+    async def add_foreign(self, spec: LoadBalancerSpec) -> None:
+        at = self.targets(1)[0]
+        self.haproxy.ask(f"add server {self.backend}/byhand {at.address}:{at.port} weight 3")
+
+    async def foreign(self, spec: LoadBalancerSpec) -> object:
+        servers = self.haproxy.servers(self.backend)
+        return {name: fields for name, fields in servers.items() if not name.startswith("fl-")}
+
+    async def break_it(self) -> None:
+        self.haproxy.hide()
+
+    async def mend_it(self) -> None:
+        self.haproxy.show()
+
+    async def restart(self) -> None:
+        await self.provider.close()
+        self.provider = HAProxyProvider(installation="tests")
+
+
+class TestHAProxy(ProviderContract):
+    @pytest.fixture
+    async def subject(self, haproxy: HAProxy) -> AsyncIterator[HAProxySubject]:
+        subject = HAProxySubject(haproxy)
+        yield subject
+        await subject.provider.close()

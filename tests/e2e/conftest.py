@@ -1,0 +1,64 @@
+"""Real processes, real Envoy, real traffic: against the embedded API, and against a real one where there is one."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tests.e2e.e2e_apis import Apis, EmbeddedApis, RealApis, assets_directory, why_not_real
+from tests.e2e.e2e_fleet import MEMBERS, Fleet
+from tests.e2e.e2e_netns import own_network
+
+_NAMES = ("hub", *MEMBERS)
+
+
+@pytest.fixture(
+    scope="session", params=["embedded", pytest.param("real", marks=[pytest.mark.real_api, pytest.mark.slow])]
+)
+def clusters(request: pytest.FixtureRequest) -> Iterator[Apis]:
+    """API servers for a hub and two members, not started yet."""
+    # Short: the path of a unix socket has room for 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="fl-e2e-") as name, ExitStack() as stack:
+        if request.param == "embedded":
+            yield EmbeddedApis(Path(name) / "api", _NAMES)
+            return
+        if why := why_not_real():
+            pytest.skip(why)
+        stack.enter_context(own_network())
+        assets = assets_directory()
+        assert assets is not None
+        yield RealApis(Path(name) / "api", _NAMES, assets=assets)
+
+
+@contextmanager
+def working_directory() -> Iterator[Path]:
+    """Make a directory for logs and sockets; FAIRLEAD_E2E_LOGS names one that is kept, for looking into failures."""
+    if kept := os.environ.get("FAIRLEAD_E2E_LOGS"):
+        Path(kept).mkdir(parents=True, exist_ok=True)
+        yield Path(tempfile.mkdtemp(prefix="run-", dir=kept))
+        return
+    with tempfile.TemporaryDirectory(prefix="fl-e2e-") as name:
+        yield Path(name)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def fleet(clusters: Apis) -> AsyncIterator[Fleet]:
+    """A hub and two members, running. Tests may kill parts of it, and leave it running."""
+    with working_directory() as directory:
+        one: Fleet | None = None
+        try:
+            await clusters.start()
+            one = Fleet(apis=clusters, directory=directory)
+            await one.start()
+            yield one
+        finally:
+            if one is None:
+                await clusters.close()
+            else:
+                await one.close()

@@ -1,0 +1,206 @@
+"""Which API servers do the tests run against? The embedded one, and a real kube-apiserver where there is one.
+
+Each has the same face: ``start``, ``kill`` and ``restart`` of single servers, and a kubeconfig for each name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import yaml
+
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.transport import RetryPolicy
+from fairlead.errors import FairleadError
+from fairlead.standalone.demo_net import free_port
+from fairlead.standalone.demo_process import Child, fairlead, wait_until
+
+
+class Apis(Protocol):
+    """API servers by name, one for each cluster."""
+
+    kind: str
+
+    async def start(self) -> None: ...
+
+    def kubeconfig(self, name: str) -> Path: ...
+
+    async def kill(self, name: str) -> None: ...
+
+    async def restart(self, name: str) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class EmbeddedApis:
+    """``fairlead apiserver`` with SQLite, one process for each cluster, each on a port of its own."""
+
+    kind = "embedded"
+
+    def __init__(self, directory: Path, names: Sequence[str]) -> None:
+        self._directory = directory
+        self._children: dict[str, Child] = {}
+        for name in names:
+            home = directory / name
+            home.mkdir(parents=True)
+            command = fairlead("apiserver", "--data-dir", str(home), "--listen", f"127.0.0.1:{free_port()}")
+            self._children[name] = Child(f"{name} API", command, log=home / "apiserver.log")
+
+    async def start(self) -> None:
+        await asyncio.gather(*(self.restart(name) for name in self._children))
+
+    def kubeconfig(self, name: str) -> Path:
+        return self._directory / name / "kubeconfig"
+
+    async def kill(self, name: str) -> None:
+        await self._children[name].kill()
+
+    async def restart(self, name: str) -> None:
+        await self._children[name].start(first_line_s=30)
+
+    async def close(self) -> None:
+        await asyncio.gather(*(child.kill() for child in self._children.values()))
+
+
+class RealApis:
+    """One etcd, and a kube-apiserver with RBAC for each cluster; a controller manager for the hub where there is one."""
+
+    kind = "real"
+
+    def __init__(self, directory: Path, names: Sequence[str], *, assets: Path) -> None:
+        self._directory = directory
+        self._assets = assets
+        self._names = list(names)
+        self._token = secrets.token_hex(16)
+        self._ports = {name: free_port() for name in names}
+        directory.mkdir(parents=True, exist_ok=True)
+        self._make_keys()
+        etcd_port, peer_port = free_port(), free_port()
+        self._etcd_url = f"http://127.0.0.1:{etcd_port}"
+        peer = f"http://127.0.0.1:{peer_port}"
+        etcd = (
+            str(assets / "etcd"), "--name=default", f"--data-dir={directory / 'etcd'}", "--unsafe-no-fsync",
+            f"--listen-client-urls={self._etcd_url}", f"--advertise-client-urls={self._etcd_url}",
+            f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=default={peer}", "--log-level=warn",
+        )  # fmt: skip
+        self._etcd = Child("etcd", etcd, log=directory / "etcd.log")
+        self._children = {name: self._apiserver(name) for name in names}
+        self._managers: list[Child] = []
+
+    async def start(self) -> None:
+        await self._etcd.start()
+        await asyncio.gather(*(self.restart(name) for name in self._names))
+        binary = self._assets / "kube-controller-manager"
+        if binary.exists():
+            config = self.kubeconfig("hub")
+            command = (
+                str(binary), f"--kubeconfig={config}", f"--authentication-kubeconfig={config}",
+                f"--authorization-kubeconfig={config}", "--bind-address=127.0.0.1", f"--secure-port={free_port()}",
+                f"--cert-dir={self._directory / 'kcm'}", "--leader-elect=false",
+                f"--service-account-private-key-file={self._directory / 'sa.key'}",
+                f"--root-ca-file={self._directory / 'ca.crt'}",
+            )  # fmt: skip
+            manager = Child("controller manager", command, log=self._directory / "kcm.log")
+            self._managers.append(manager)
+            await manager.start()
+
+    def kubeconfig(self, name: str) -> Path:
+        return self._directory / f"{name}.kubeconfig"
+
+    async def kill(self, name: str) -> None:
+        await self._children[name].kill()
+
+    async def restart(self, name: str) -> None:
+        await self._children[name].start()
+
+        async def ready() -> bool:
+            policy = RetryPolicy(attempts=1, deadline_s=5)
+            async with Cluster.from_kubeconfig(self.kubeconfig(name), name=name, policy=policy) as cluster:
+                try:
+                    return await cluster.raw("GET", "/readyz") == b"ok"
+                except FairleadError:
+                    return False
+
+        await wait_until(ready, f"the kube-apiserver of {name} is ready", timeout_s=90)
+
+    async def close(self) -> None:
+        await asyncio.gather(*(child.kill() for child in (*self._managers, *self._children.values())))
+        await self._etcd.kill()
+
+    def _make_keys(self) -> None:
+        home = self._directory
+
+        def openssl(*arguments: str) -> None:
+            subprocess.run(("openssl", *arguments), cwd=home, check=True, capture_output=True)
+
+        openssl(
+            "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=test-ca",
+            "-keyout", "ca.key", "-out", "ca.crt", "-addext", "keyUsage=critical,digitalSignature,keyCertSign,cRLSign",
+        )  # fmt: skip
+        openssl("genrsa", "-out", "sa.key", "2048")
+        openssl("rsa", "-in", "sa.key", "-pubout", "-out", "sa.pub")
+        openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=api", "-keyout", "api.key", "-out", "api.csr")
+        (home / "api.ext").write_text(
+            "keyUsage=critical,digitalSignature,keyEncipherment\nextendedKeyUsage=serverAuth\n"
+            "subjectAltName=DNS:localhost,IP:127.0.0.1,IP:10.0.0.1\n"
+        )
+        openssl(
+            "x509", "-req", "-days", "2", "-in", "api.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial",
+            "-extfile", "api.ext", "-out", "api.crt",
+        )  # fmt: skip
+        (home / "tokens.csv").write_text(f'{self._token},admin,admin-uid,"system:masters"\n')
+        for name, port in self._ports.items():
+            content = {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [
+                    {
+                        "name": name,
+                        "cluster": {"server": f"https://127.0.0.1:{port}", "certificate-authority": "ca.crt"},
+                    }
+                ],
+                "users": [{"name": "admin", "user": {"token": self._token}}],
+                "contexts": [{"name": name, "context": {"cluster": name, "user": "admin"}}],
+                "current-context": name,
+            }
+            self.kubeconfig(name).write_text(yaml.safe_dump(content))
+
+    def _apiserver(self, name: str) -> Child:
+        home = self._directory
+        command = (
+            str(self._assets / "kube-apiserver"), "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
+            f"--secure-port={self._ports[name]}", f"--etcd-servers={self._etcd_url}", f"--etcd-prefix=/{name}",
+            f"--tls-cert-file={home / 'api.crt'}", f"--tls-private-key-file={home / 'api.key'}",
+            f"--client-ca-file={home / 'ca.crt'}", f"--token-auth-file={home / 'tokens.csv'}",
+            "--authorization-mode=Node,RBAC", "--service-cluster-ip-range=10.0.0.0/16",
+            "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+            f"--service-account-key-file={home / 'sa.pub'}", f"--service-account-signing-key-file={home / 'sa.key'}",
+            "--endpoint-reconciler-type=none", "--disable-admission-plugins=ServiceAccount",
+        )  # fmt: skip
+        return Child(f"{name} API", command, log=home / f"{name}-apiserver.log")
+
+
+def assets_directory() -> Path | None:
+    """Return where the real binaries are; None when nobody has said so, or they are not there."""
+    named = os.environ.get("KUBEBUILDER_ASSETS")
+    if not named:
+        return None
+    directory = Path(named)
+    return directory if all((directory / one).exists() for one in ("etcd", "kube-apiserver")) else None
+
+
+def why_not_real() -> str:
+    """Return why the real API server cannot be used here; empty when it can."""
+    if assets_directory() is None:
+        return "set KUBEBUILDER_ASSETS to a directory with kube-apiserver and etcd"
+    if os.geteuid() != 0 or shutil.which("ip") is None or shutil.which("openssl") is None:
+        return "a real API server refuses loopback endpoints: needs root, iproute2 and openssl for a network namespace"
+    return ""

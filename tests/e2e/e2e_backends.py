@@ -1,0 +1,99 @@
+"""What answers, and who asks: small servers in this very process, and clients that open a new connection each time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Self
+
+
+class Echo:
+    """A TCP server that answers each HTTP request with its own name, and remembers how connections began."""
+
+    def __init__(self, host: str, port: int, name: str) -> None:
+        self.host, self.port, self.name = host, port, name
+        self.first_bytes: list[bytes] = []
+        self.peers: list[str] = []
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> Self:
+        self._server = await asyncio.start_server(self._connected, self.host, self.port)
+        return self
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            # A PROXY v2 header holds these four bytes itself: then the request is what comes after it.
+            while b"HTTP/1.1" not in head:
+                head += await reader.readuntil(b"\r\n\r\n")
+            self.first_bytes.append(head)
+            self.peers.append(writer.get_extra_info("peername")[0])
+            body = self.name.encode()
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b" % (len(body), body))
+            await writer.drain()
+        except (ConnectionError, EOFError):
+            pass  # a health check: it connects and goes away
+        finally:
+            writer.close()
+
+
+class UdpEcho(asyncio.DatagramProtocol):
+    """A UDP server that answers with its name and what it got."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.transport: asyncio.DatagramTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # pyright: ignore[reportAttributeAccessIssue]
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        assert self.transport is not None
+        self.transport.sendto(self.name.encode() + b":" + data, addr)
+
+
+async def ask(host: str, port: int, *, source: str | None = None, timeout_s: float = 3.0) -> str:
+    """Return the body of one GET over a new connection."""
+    async with asyncio.timeout(timeout_s):
+        local = (source, 0) if source else None
+        reader, writer = await asyncio.open_connection(host, port, local_addr=local)
+        try:
+            writer.write(f"GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+            answer = await reader.read()
+        finally:
+            writer.close()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b" 200 " in head, answer
+    return body.decode()
+
+
+async def refused(host: str, port: int) -> bool:
+    """Say whether nobody accepts connections there."""
+    try:
+        _, writer = await asyncio.open_connection(host, port)
+    except OSError:
+        return True
+    writer.close()
+    return False
+
+
+async def ask_udp(host: str, port: int, data: bytes, *, timeout_s: float = 1.0) -> bytes:
+    """Return the answer to one datagram; TimeoutError when there is none."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[bytes] = loop.create_future()
+
+    class Client(asyncio.DatagramProtocol):
+        def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+            if not answer.done():
+                answer.set_result(data)
+
+    transport, _ = await loop.create_datagram_endpoint(Client, remote_addr=(host, port))
+    try:
+        transport.sendto(data)
+        return await asyncio.wait_for(answer, timeout_s)
+    finally:
+        transport.close()

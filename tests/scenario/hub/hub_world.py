@@ -1,0 +1,260 @@
+"""A hub in one process with the embedded API server and a cloud in memory; virtual time, real HTTP.
+
+In: what users, agents and operators do. Out: what is at the API and at the cloud. The server and the cloud outlive
+every hub.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from fairlead.api.kubernetes import ENDPOINT_SLICES, LEASES, NAMESPACES
+from fairlead.api.meta import KubeObject, Resource
+from fairlead.api.names import AGENT_LEASE, LABEL_MANAGED_BY, MANAGED_BY, SYSTEM_NAMESPACE
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
+from fairlead.api.tenant import TENANTS, Tenant
+from fairlead.apiserver import ApiServer
+from fairlead.build.allocate import AddressPool
+from fairlead.errors import NotFound, Unreachable
+from fairlead.hub.app import Hub, HubConfig
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.config import ClusterConfig, bearer
+from fairlead.model.contract import AllocationKind
+from fairlead.providers.memory import MemoryCloud, MemoryProvider
+from fairlead.runtime.clock import VirtualClock
+from fairlead.testing.builders import ABLE, NAMESPACE, lb_key, slice_body, tcp_body
+from fairlead.testing.faults import FaultyProvider
+
+TOKEN = "for-these-tests-only"
+POOL = "192.0.2.0/29"
+
+
+class Event(KubeObject, frozen=True, gc=False):
+    """A core/v1 Event."""
+
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    involved_object: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+EVENT = Resource("", "v1", "Event", "events", True, Event)
+
+
+class WatchedCluster(Cluster):
+    """A cluster that notes what is written through it, and can be told to refuse all of that."""
+
+    refuse_writes = False
+
+    def __init__(self, *args: Any, **words: Any) -> None:
+        super().__init__(*args, **words)
+        self.written: list[str] = []
+
+    def _note(self, verb: str, resource: Resource, name: str) -> None:
+        if self.refuse_writes:
+            raise Unreachable("The hub's API answers 503 to every write.")
+        if resource.kind not in {"Lease", "Event"}:
+            self.written.append(f"{verb} {resource.kind} {name}")
+
+    async def apply(self, resource: Resource, obj: dict[str, Any], **words: Any) -> Any:
+        self._note(f"apply{'/' + words['subresource'] if words.get('subresource') else ''}", resource, _name(obj))
+        return await super().apply(resource, obj, **words)
+
+    async def create(self, resource: Resource, obj: dict[str, Any]) -> Any:
+        if resource.kind not in {"Namespace", "LoadBalancerClass"}:  # only at the start, and refused when there
+            self._note("create", resource, _name(obj))
+        elif self.refuse_writes:
+            raise Unreachable("The hub's API answers 503 to every write.")
+        return await super().create(resource, obj)
+
+    async def replace(self, resource: Resource, obj: dict[str, Any], **words: Any) -> Any:
+        self._note("replace", resource, _name(obj))
+        return await super().replace(resource, obj, **words)
+
+    async def merge_patch(self, resource: Resource, namespace: str, name: str, patch: Any, **words: Any) -> Any:
+        self._note("patch", resource, name)
+        return await super().merge_patch(resource, namespace, name, patch, **words)
+
+
+def _name(obj: dict[str, Any]) -> str:
+    return str(obj["metadata"].get("name", ""))
+
+
+class RunningHub:
+    """One hub replica, its connection, and its provider."""
+
+    def __init__(self, world: HubWorld, *, identity: str, pool: str, refuse_writes: bool) -> None:
+        self.cluster = world.connect("hub")
+        self.cluster.refuse_writes = refuse_writes
+        self.provider = FaultyProvider(
+            MemoryProvider(cloud=world.cloud),
+            clock=world.clock,
+            capabilities=msgspec.structs.replace(ABLE, allocation=AllocationKind.ADDRESS, ipv6=False),
+        )
+        config = HubConfig(identity=identity, address_pool=AddressPool.parse(pool), workers=2)
+        self.hub = Hub(cluster=self.cluster, providers={"envoy": self.provider}, config=config, clock=world.clock)
+        self.task = asyncio.create_task(self.hub.run(), name=f"hub-{identity}")
+
+    @property
+    def written(self) -> list[str]:
+        """Return what it wrote about load balancers and tenants, without the definitions of kinds."""
+        return [one for one in self.cluster.written if "CustomResourceDefinition" not in one]
+
+
+class HubWorld:
+    """Everything around the hubs."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self.server = server
+        self.clock = VirtualClock()
+        self.cloud = MemoryCloud(clock=self.clock)
+        self.hubs: list[RunningHub] = []
+        self.user = self.connect("user")
+
+    def connect(self, name: str) -> WatchedCluster:
+        config = ClusterConfig(server=self.server.url, sign_in=bearer(TOKEN))
+        return WatchedCluster(config, name=name, clock=self.clock, qps=0)
+
+    # --- hubs ---
+
+    async def start(
+        self, *, identity: str = "hub-0", pool: str = POOL, lead: bool = True, refuse_writes: bool = False
+    ) -> RunningHub:
+        one = RunningHub(self, identity=identity, pool=pool, refuse_writes=refuse_writes)
+        self.hubs.append(one)
+        await self.until(lambda: one.task.done() or (one.provider.published and (not lead or one.hub.leading)))
+        if one.task.done():
+            one.task.result()
+        await self.quiet()
+        return one
+
+    async def stop(self, one: RunningHub) -> None:
+        self.hubs.remove(one)
+        one.task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await one.task
+        await one.cluster.aclose()
+
+    # --- time ---
+
+    async def until(self, check: Callable[[], Any], *, what: str = "", limit_s: float = 120.0) -> Any:
+        end_s = self.clock.monotonic() + limit_s
+        while True:
+            last = check()
+            if isinstance(last, Awaitable):
+                last = await last
+            if last:
+                return last
+            if self.clock.monotonic() >= end_s:
+                raise AssertionError(f"not within {limit_s} virtual seconds: {what or check}; last: {last!r}")
+            await self._breathe()
+            await self.clock.advance(0.25)
+
+    async def _breathe(self) -> None:
+        # Answers of the server need real time, however short; virtual time must not run away from them.
+        for _ in range(4):
+            await asyncio.sleep(0.001)
+
+    async def quiet(self, seconds: float = 8.0) -> None:
+        """Let virtual time pass, long enough for everything that waits for better news."""
+        for _ in range(int(seconds / 0.5)):
+            await self._breathe()
+            await self.clock.advance(0.5)
+
+    # --- users, agents, operators ---
+
+    async def tenant(self, name: str = "east", **spec: Any) -> Tenant:
+        await self.user.apply(TENANTS, {"metadata": {"name": name}, "spec": spec}, manager="kubectl")
+        if any(one.hub.leading for one in self.hubs):
+            await self.until(lambda: self.find(NAMESPACES, "", f"tenant-{name}"), what="the namespace of the tenant")
+        return await self.user.get(TENANTS, "", name)
+
+    async def lb(self, name: str = "web", **words: Any) -> None:
+        words.setdefault("ports", [{"port": 80}])
+        words["spec"] = {"targets": "Pod", **(words.get("spec") or {})}
+        await self.user.apply(TCP_LOAD_BALANCERS, tcp_body(name, **words), manager="kubectl")
+
+    async def slice(self, load_balancer: str, *addresses: Any, namespace: str = NAMESPACE) -> None:
+        body = slice_body(f"{load_balancer}-1", addresses, load_balancer=load_balancer, namespace=namespace)
+        await self.user.apply(ENDPOINT_SLICES, body, manager="kubectl")
+
+    async def nodes(self, *addresses: Any, namespace: str = NAMESPACE) -> None:
+        await self.user.apply(
+            ENDPOINT_SLICES, slice_body("nodes-1", addresses, nodes=True, namespace=namespace), manager="agent"
+        )
+
+    async def heartbeat(self, namespace: str = NAMESPACE) -> None:
+        body = {
+            "metadata": {"name": AGENT_LEASE, "namespace": namespace, "labels": {LABEL_MANAGED_BY: MANAGED_BY}},
+            "spec": {"renewTime": self.clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ"), "holderIdentity": "agent"},
+        }
+        await self.user.apply(LEASES, body, manager="agent")
+
+    async def delete_lb(self, name: str = "web", namespace: str = NAMESPACE) -> None:
+        await self.user.delete(TCP_LOAD_BALANCERS, namespace, name)
+
+    # --- what is there ---
+
+    async def find(self, resource: Resource, namespace: str, name: str) -> Any:
+        try:
+            return await self.user.get(resource, namespace, name)
+        except NotFound:
+            return None
+
+    async def get(self, name: str = "web", namespace: str = NAMESPACE) -> TCPLoadBalancer | None:
+        return await self.find(TCP_LOAD_BALANCERS, namespace, name)
+
+    async def condition(self, kind: str, name: str = "web", namespace: str = NAMESPACE) -> Any:
+        found = await self.get(name, namespace)
+        return next((one for one in (found.status.conditions or ()) if one.type == kind), None) if found else None
+
+    async def said(self, kind: str, status: str, *, name: str = "web", namespace: str = NAMESPACE) -> Any:
+        """Wait until a condition has this status, and return it."""
+
+        async def check() -> Any:
+            found = await self.condition(kind, name, namespace)
+            return found if found is not None and found.status == status else None
+
+        return await self.until(check, what=f"{kind}={status} of {name}")
+
+    async def programmed(self, name: str = "web", namespace: str = NAMESPACE) -> str:
+        """Wait until a load balancer works, and return its address."""
+        await self.said("Programmed", "True", name=name, namespace=namespace)
+        found = await self.get(name, namespace)
+        assert found is not None
+        return found.status.address
+
+    def at_cloud(self, name: str = "web", namespace: str = NAMESPACE) -> set[str]:
+        return {str(at) for _, at in self.cloud.members(lb_key(name, namespace=namespace))}
+
+    def address_at_cloud(self, name: str = "web", namespace: str = NAMESPACE) -> str:
+        return self.cloud.load_balancers[lb_key(name, namespace=namespace)].spec.address
+
+    async def events(self, name: str = "web", namespace: str = NAMESPACE) -> list[tuple[str, str]]:
+        found: list[Event] = await self.user.list(EVENT, namespace)
+        return [(one.type, one.reason) for one in found if one.involved_object.get("name") == name]
+
+    async def lease_holder(self) -> str:
+        lease = await self.find(LEASES, SYSTEM_NAMESPACE, "fairlead-hub")
+        return (lease.spec.holder_identity or "") if lease else ""
+
+
+@contextlib.asynccontextmanager
+async def new_world() -> AsyncIterator[HubWorld]:
+    server = ApiServer(admin_token=TOKEN)
+    await server.start()
+    try:
+        world = HubWorld(server)
+        try:
+            yield world
+        finally:
+            for one in list(world.hubs):
+                await world.stop(one)
+            await world.user.aclose()
+    finally:
+        await server.stop()

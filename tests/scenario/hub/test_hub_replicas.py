@@ -1,0 +1,73 @@
+"""Two hubs, a hub that may not write, and the moments in between."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.testing.builders import lb_key
+
+
+async def served(world, name):
+    await world.lb(name)
+    await world.slice(name, "10.1.0.1")
+    return await world.programmed(name)
+
+
+@pytest.mark.req("I-5")
+async def test_only_the_leader_writes_and_the_other_takes_over(world, hub):
+    second = await world.start(identity="hub-1", lead=False)
+    await served(world, "a")
+    assert hub.written
+    assert second.written == []
+    assert await world.lease_holder() == "hub-0"
+    await world.stop(hub)
+    await world.until(lambda: second.hub.leading, what="the second to lead")
+    await served(world, "b")
+    assert second.written
+
+
+@pytest.mark.req("I-6", "I-5")
+async def test_b11_a_new_leader_gives_nobody_an_address_that_somebody_has(world, hub):
+    """The second hub was there before any address was given: its book is what it has learnt since."""
+    second = await world.start(identity="hub-1", lead=False)
+    had = {name: await served(world, name) for name in ("a", "b", "c")}
+    await world.stop(hub)
+    for number in range(3):
+        await world.lb(f"new-{number}")
+        await world.slice(f"new-{number}", "10.1.0.9")
+    await world.until(lambda: second.hub.leading)
+    given = {await world.programmed(f"new-{number}") for number in range(3)}
+    await world.quiet()
+    assert {name: await world.programmed(name) for name in had} == had
+    assert given.isdisjoint(had.values())
+    assert len(given) == 3
+
+
+@pytest.mark.req("I-6", "I-7", "I-8")
+async def test_b19_a_restart_while_the_api_refuses_writes_serves_what_is_on_record(world, hub):
+    had = {name: await served(world, name) for name in ("a", "b")}
+    await world.stop(hub)
+    await world.lb("late")
+    await world.slice("late", "10.1.0.2")
+    await world.slice("a", "10.1.0.1", "10.1.0.3")
+    again = await world.start(lead=False, refuse_writes=True)
+    await world.until(lambda: "10.1.0.3:8080" in world.at_cloud("a"), what="targets go on being followed")
+    await world.quiet()
+    assert {name: world.address_at_cloud(name) for name in had} == had
+    assert lb_key("late") not in world.cloud.load_balancers
+    again.cluster.refuse_writes = False
+    address = await world.programmed("late")
+    assert address not in had.values()
+    assert {name: await world.programmed(name) for name in had} == had
+
+
+@pytest.mark.req("I-2", "I-6")
+async def test_what_is_programmed_is_on_record_first(world, hub):
+    hub.cluster.refuse_writes = True
+    await world.lb()
+    await world.slice("web", "10.1.0.1")
+    await world.quiet()
+    assert world.cloud.load_balancers == {}
+    hub.cluster.refuse_writes = False
+    address = await world.programmed()
+    assert (await world.get()).status.allocation.address == address

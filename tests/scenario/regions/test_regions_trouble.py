@@ -1,0 +1,204 @@
+"""Bad input, crashes and races: the others go on, the object says why, nothing is leaked or removed by mistake."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from regions_world import FINALIZER, NAMESPACE, SELECTOR, Running, World, until
+
+from fairlead.api.kinds import all_crds
+from fairlead.api.kubernetes import CRDS, SERVICES
+from fairlead.errors import BadConfiguration, FairleadError, NotFound
+from fairlead.kube.preflight import install_crds
+
+
+@pytest.mark.req("W-O-9", "O-8")
+async def test_a_selector_that_cannot_be_read_keeps_what_is_there_and_is_told_once(world: World) -> None:
+    await world.pool("np1", app="deploy")
+    await world.service()
+    await world.service("other")
+    running = await world.start()
+    await world.until_names("other-np1", "test-np1")
+    await world.annotate(**{SELECTOR: "app in (deploy"})
+    event = await world.event("test", "InvalidSelector")
+    assert "app in (deploy" in event.message
+    await world.settled()
+    assert await world.names() == ["other-np1", "test-np1"]
+    condition = next(iter((await world.get_service()).status.conditions or ()))
+    assert (condition.status, condition.reason) == ("False", "InvalidSelector")
+    assert running.regions.queues["pool-service"].failures((NAMESPACE, "test")) == 0
+    assert [one.count for one in await world.events("test", "InvalidSelector")] == [1]
+    await world.pool("np2", app="deploy")
+    await world.until_names("other-np1", "other-np2", "test-np1")
+    await world.annotate(**{SELECTOR: "app=deploy"})
+    await world.until_names("other-np1", "other-np2", "test-np1", "test-np2")
+
+
+@pytest.mark.req("W-O-1", "O-28")
+async def test_two_pairs_with_one_name_both_get_their_pool_service(world: World) -> None:
+    await world.pool("b-c", set="one")
+    await world.pool("c", set="two")
+    await world.service("a", selector="set=one")
+    await world.service("a-b", selector="set=two")
+    running = await world.start()
+    names = await world.names()
+    assert len(names) == 2
+    assert "a-b-c" in names
+    pairs = {
+        ((await world.get(name)).label("openyurt.io/service-name"), (await world.get(name)).spec.nodepool_name)
+        for name in names
+    }
+    assert pairs == {("a", "b-c"), ("a-b", "c")}
+    # They are at peace: nobody writes any more.
+    writes = running.requests()
+    for key in ("a", "a-b"):
+        running.regions.queues["pool-service"].add((NAMESPACE, key))
+    await world.settled()
+    assert running.requests() == writes
+    await world.stop(running)
+    again = await world.start()
+    assert (again.requests(), await world.names()) == (0, names)
+    await world.delete_service("a")
+    await world.until_names(*[name for name in names if (await world.find(name)) and await _is_for(world, name, "a-b")])
+
+
+async def _is_for(world: World, name: str, service: str) -> bool:
+    found = await world.find(name)
+    return found is not None and found.label("openyurt.io/service-name") == service
+
+
+@pytest.mark.req("W-O-12", "O-28")
+async def test_pool_names_longer_than_a_label_may_be(world: World) -> None:
+    pool = "p" * 60 + "." + "q" * 60
+    await world.pool(pool, nodes={"region": "far"}, app="deploy")
+    await world.service()
+    running = await world.start()
+    (name,) = await world.names()
+    one = await world.get(name)
+    assert (name, one.spec.nodepool_name) == (f"test-{pool}", pool)
+    assert len(one.label("openyurt.io/pool-name")) <= 63
+    await world.delete_pool(pool)
+    await world.until_names()
+    assert running.regions.leading
+
+
+@pytest.mark.req("W-O-2", "O-3", "O-33")
+async def test_a_service_that_changes_class_keeps_its_old_access_point_until_the_new_one_answers(world: World) -> None:
+    await world.pool("np1", app="deploy")
+    await world.service()
+    await world.start()
+    await world.answer("test-np1", "1.1.1.1")
+    await world.until_shown("1.1.1.1")
+    # The class of a Service can only change while it is no LoadBalancer.
+    await world.change_service({"spec": {"type": "ClusterIP", "loadBalancerClass": None}})
+    await world.change_service({"spec": {"type": "LoadBalancer", "loadBalancerClass": "other"}})
+
+    async def both() -> list[str]:
+        names = await world.names()
+        return names if len(names) == 2 else []
+
+    names = await until(both)
+    new = next(name for name in names if name != "test-np1")
+    assert (await world.get(new)).spec.load_balancer_class == "other"
+    assert (await world.get("test-np1")).spec.load_balancer_class == "elb"
+    await world.until_shown("1.1.1.1")
+    await world.answer(new, "2.2.2.2")
+    await world.until_shown("2.2.2.2")
+    await world.until_names(new)
+
+
+@pytest.mark.req("O-47", "O-33")
+async def test_a_service_that_flips_to_cluster_ip_and_back_keeps_its_regions(world: World) -> None:
+    await world.pool("np1", app="deploy")
+    await world.service()
+    await world.start()
+    await world.answer("test-np1", "1.1.1.1")
+    await world.until_shown("1.1.1.1")
+    uid = (await world.get("test-np1")).metadata.uid
+    await world.change_service({"spec": {"type": "ClusterIP", "loadBalancerClass": None}})
+    await world.settled()
+    await world.change_service({"spec": {"type": "LoadBalancer", "loadBalancerClass": "elb"}})
+    await world.until_shown("1.1.1.1")
+    await world.settled()
+    assert (await world.get("test-np1")).metadata.uid == uid
+    assert (await world.get_service()).metadata.finalizers == [FINALIZER]
+
+
+@pytest.mark.req("O-7", "O-9")
+async def test_a_service_deleted_while_nobody_ran_is_cleaned_up_by_the_next_one(world: World) -> None:
+    await world.pool("np1", app="deploy")
+    await world.service()
+    await world.stop(await world.start())
+    await world.delete_service()
+    assert (await world.get_service()).deleting
+    await world.start()
+    await world.until_names()
+
+    async def gone() -> bool:
+        return not await world.user.list(SERVICES, NAMESPACE)
+
+    await until(gone)
+
+
+@pytest.mark.req("O-7", "W-O-8")
+async def test_a_service_whose_finalizer_was_taken_by_force_leaves_nothing_behind(world: World) -> None:
+    await world.pool("np1", app="deploy")
+    await world.service()
+    await world.stop(await world.start())
+    await world.change_service({"metadata": {"finalizers": None}})
+    await world.delete_service()
+    await world.change("test-np1", {"metadata": {"ownerReferences": None}})
+    await world.start()
+    await world.until_names()
+
+
+@pytest.mark.req("O-39")
+async def test_a_restart_and_a_second_replica_write_nothing(world: World) -> None:
+    for pool in ("np1", "np2"):
+        await world.pool(pool, app="deploy")
+    await world.service()
+    await world.service("ours", class_name="fairlead.dev/envoy")
+    first = await world.start()
+    await world.answer("test-np1", "1.1.1.1")
+    await world.until_shown("1.1.1.1")
+    await world.settled()
+    await world.stop(first)
+    second = await world.start(identity="two")
+    assert second.requests() == 0
+
+
+@pytest.mark.req("O-51")
+async def test_crashes_at_any_moment_converge_to_the_same(world: World) -> None:
+    for pool in ("np1", "np2", "np3"):
+        await world.pool(pool, app="deploy")
+    for number in range(4):
+        await world.service(f"s{number}")
+    wanted = [f"s{number}-np{pool}" for number in range(4) for pool in (1, 2, 3)]
+    for writes in (1, 2, 3, 4):
+        one = Running(world.api, identity=f"crash-{writes}", lease_s=0.8)
+        await until(lambda one=one, writes=writes: one.requests() >= writes, what=f"{writes} writes")
+        await one.stop()
+    await world.start(identity="last")
+    await world.until_names(*wanted)
+
+
+@pytest.mark.req("O-50")
+async def test_without_the_kinds_it_says_which_are_missing(world: World) -> None:
+    await world.user.delete(CRDS, "", "poolservices.fairlead.dev")
+
+    async def not_served() -> bool:
+        try:
+            await world.user.raw("GET", "/apis/fairlead.dev/v1alpha1/poolservices")
+        except NotFound:
+            return True
+        return False
+
+    await until(not_served)
+    one = Running(world.api, install_crds=False)
+    with pytest.raises(FairleadError) as caught:
+        await asyncio.wait_for(one.task, 10)
+    assert isinstance(caught.value, BadConfiguration)
+    assert "poolservices" in caught.value.sentence
+    await one.cluster.aclose()
+    assert await install_crds(world.user, all_crds(), "user") == []

@@ -1,0 +1,131 @@
+"""Which load balancers a change concerns: all of them, and no others."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.api.kubernetes import EndpointSlice
+from fairlead.hub.inventory import Inventory, tcp_key
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.config import ClusterConfig
+from fairlead.testing.builders import (
+    decoded,
+    endpoint_slice,
+    lb_class,
+    lb_key,
+    slice_body,
+    tcp,
+    tenant,
+)
+
+
+class Told:
+    """An inventory that is told of changes as its caches would tell it, without a server."""
+
+    def __init__(self):
+        self.inventory = Inventory(Cluster(ClusterConfig(server="http://127.0.0.1:1"), name="hub"))
+        self.woken: list[str] = []
+        self.inventory.on_wake(lambda key: self.woken.append(key.name))
+
+    def change(self, cache, new, old=None):
+        """Store what is new as the cache would, then tell."""
+        self.woken.clear()
+        if new is not None:
+            cache._store.put(new)
+        elif old is not None:
+            cache._store.remove(old.key)
+        cache._tell(old, new)
+        return sorted(set(self.woken))
+
+
+@pytest.fixture
+async def told():
+    one = Told()
+    inventory = one.inventory
+    one.change(inventory.tenants, tenant())
+    one.change(inventory.classes, lb_class())
+    one.change(inventory.load_balancers, tcp("a"))
+    one.change(inventory.load_balancers, tcp("b", spec={"targets": "Pod", "className": "gold"}))
+    one.change(inventory.load_balancers, tcp("c", namespace="tenant-west"))
+    return one
+
+
+async def test_a_slice_concerns_the_load_balancer_it_is_labelled_with(told):
+    cache = told.inventory.slices
+    mine = endpoint_slice("s", ["10.0.0.1"], load_balancer="b")
+    assert told.change(cache, mine) == ["b"]
+    assert told.inventory.slices_of(lb_key("b")) == (mine,)
+    moved = endpoint_slice("s", ["10.0.0.1"], load_balancer="a")
+    assert told.change(cache, moved, mine) == ["a", "b"]
+    assert told.change(cache, None, moved) == ["a"]
+    assert told.inventory.slices_of(lb_key("a")) == ()
+
+
+@pytest.mark.req("K-16", "K-17", "K-32")
+async def test_nodes_concern_all_load_balancers_of_nodes_of_that_member(told):
+    nodes = endpoint_slice("n", ["10.0.0.1"], nodes=True)
+    assert told.change(told.inventory.slices, nodes) == ["a"]
+    assert told.inventory.node_slices_of("tenant-east") == (nodes,)
+    assert told.inventory.node_slices_of("tenant-west") == ()
+
+
+async def test_a_class_concerns_its_load_balancers_also_when_it_comes_late(told):
+    assert told.change(told.inventory.classes, lb_class("gold")) == ["b"]
+    assert told.change(told.inventory.classes, None, lb_class("gold")) == ["b"]
+    assert told.change(told.inventory.classes, lb_class(), lb_class()) == ["a", "c"]
+
+
+async def test_a_tenant_concerns_its_load_balancers_when_its_spec_changes(told):
+    east = tenant()
+    limited = tenant(spec={"maxLoadBalancers": 1})
+    assert told.change(told.inventory.tenants, limited, east) == ["a", "b"]
+    assert told.change(told.inventory.tenants, limited, limited) == []
+    assert told.change(told.inventory.tenants, None, limited) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("words", "woken"),
+    [
+        pytest.param({"status": {"address": "192.0.2.1"}}, [], id="address"),
+        pytest.param({"status": {"targets": "1/2", "conditions": [{"type": "Accepted"}]}}, [], id="conditions"),
+        pytest.param({"status": {"allocation": {"address": "192.0.2.1"}}}, ["a"], id="allocation"),
+        pytest.param({"status": {"accepted": {"ports": [{"port": 1}]}}}, ["a"], id="accepted"),
+        pytest.param({"annotations": {"fairlead.dev/paused": "true"}}, ["a"], id="annotation"),
+        pytest.param({"spec": {"sessionAffinity": "ClientIP"}, "generation": 2}, ["a"], id="spec"),
+    ],
+)
+@pytest.mark.req("KI-6")
+async def test_our_own_words_wake_nobody(told, words, woken):
+    assert told.change(told.inventory.load_balancers, tcp("a", **words), tcp("a")) == woken
+
+
+async def test_coming_and_going_wakes(told):
+    assert told.change(told.inventory.load_balancers, tcp("d")) == ["d"]
+    assert told.change(told.inventory.load_balancers, None, tcp("d")) == ["d"]
+
+
+async def test_a_long_name_is_found_by_its_label(told):
+    name = "x" * 253
+    told.change(told.inventory.load_balancers, tcp(name))
+    assert told.change(told.inventory.slices, endpoint_slice("s", [], load_balancer=name)) == [name]
+
+
+async def test_slices_without_our_labels_are_nobodys(told):
+    body = slice_body("s", ["10.0.0.1"])
+    assert told.change(told.inventory.slices, decoded(body, EndpointSlice)) == []
+
+
+async def test_a_broken_cache_is_a_problem_of_the_whole_view(told):
+    assert told.inventory.problem == ""
+    told.inventory.slices.problem = "unreachable"
+    assert told.inventory.problem == "endpointslices: unreachable"
+    assert not told.inventory.synced
+
+
+async def test_keys(told):
+    assert sorted(key.name for key in told.inventory.all_keys()) == ["a", "b", "c"]
+    assert [key.name for key in told.inventory.keys_of_namespace("tenant-west")] == ["c"]
+    assert told.inventory.tcp(lb_key("a")).metadata.name == "a"
+    assert tcp_key(tcp("a")) == lb_key("a")
+    assert told.inventory.tenant_of("tenant-east").metadata.name == "east"
+    assert told.inventory.tenant_of("nobodys") is None

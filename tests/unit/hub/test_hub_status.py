@@ -1,0 +1,171 @@
+"""What users read: conditions from three sources, an address that stays, and no bad news that may pass."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from fairlead.build.tcp import build_tcp
+from fairlead.hub.status import _is_passing, build_conditions, build_status
+from fairlead.model.change import Action, Held, Reason, TargetChange
+from fairlead.model.condition import ConditionReason, ConditionType
+from fairlead.model.observed import Observed
+from fairlead.sync.worker import Report
+from fairlead.testing.builders import HTTP, lb_key, target, tcp, tcp_view
+
+NOW = "2030-01-01T00:00:10Z"
+GOOD = Observed(addresses=("192.0.2.7",), programmed=True, proxies=2, acknowledged=2)
+R = ConditionReason
+
+
+def removal():
+    return TargetChange(lb_key(), HTTP, target("1"), Action.DEREGISTER, Reason.ABSENT)
+
+
+def held(*messages):
+    return Report(lb_key(), held=tuple(Held(removal(), "LastTargets", message) for message in messages))
+
+
+def conditions_of(view, report=None, observed=GOOD):
+    return {one.type: one for one in build_conditions(build_tcp(view), report, observed)}
+
+
+def status_of(load_balancer, *, report=None, observed=GOOD, now=NOW, **view):
+    built = build_tcp(tcp_view(load_balancer, **view))
+    return build_status(load_balancer, built, build_conditions(built, report, observed), observed, now=now)
+
+
+def wire(status, kind):
+    return next((one for one in status.conditions or () if one.type == kind), None)
+
+
+@pytest.mark.parametrize(
+    ("report", "observed", "programmed"),
+    [
+        pytest.param(None, GOOD, (True, R.PROGRAMMED, ""), id="good"),
+        pytest.param(None, None, (False, R.PENDING, "waiting for the provider"), id="unknown"),
+        pytest.param(None, Observed(), (False, R.NO_PROXY_CONNECTED, "no proxy is connected"), id="no-proxy"),
+        pytest.param(
+            None,
+            msgspec.structs.replace(GOOD, programmed=False, acknowledged=1),
+            (False, R.PENDING, "1 of 2 proxies have it"),
+            id="half",
+        ),
+        pytest.param(
+            None,
+            msgspec.structs.replace(GOOD, addresses=()),
+            (False, R.ADDRESS_NOT_ASSIGNED, "no address"),
+            id="no-address",
+        ),
+        pytest.param(
+            None,
+            msgspec.structs.replace(GOOD, rejected="listener 80: bad socket option"),
+            (False, R.REJECTED_BY_PROXY, "bad socket option"),
+            id="rejected",
+        ),
+        pytest.param(
+            Report(lb_key(), failure="quota is used up"),
+            GOOD,
+            (False, R.PROVIDER_FAILED, "quota is used up"),
+            id="failed",
+        ),
+    ],
+)
+def test_programmed(report, observed, programmed):
+    status, reason, words = programmed
+    condition = conditions_of(tcp_view(), report, observed)[ConditionType.PROGRAMMED]
+    assert (condition.status, condition.reason) == (status, reason)
+    assert words in condition.message
+
+
+@pytest.mark.req("I-10")
+def test_held_removals_are_told_with_the_guards_own_words():
+    condition = conditions_of(tcp_view(), held("no other is ready", "no other is ready"))[ConditionType.GUARDED]
+    assert condition.status
+    assert condition.message == "2 removals held: no other is ready"
+    assert conditions_of(tcp_view(), held("x"))[ConditionType.GUARDED].message == "1 removal held: x"
+    assert ConditionType.GUARDED not in conditions_of(tcp_view(), Report(lb_key()))
+
+
+def test_what_is_paused_is_not_called_guarded_too():
+    view = tcp_view(tcp(annotations={"fairlead.dev/paused": "true"}))
+    found = conditions_of(view, held("x"))
+    assert ConditionType.PAUSED in found
+    assert ConditionType.GUARDED not in found
+
+
+def test_conditions_come_in_one_order():
+    order = [one.type for one in build_conditions(build_tcp(tcp_view(nodes_stale="x")), held("y"), GOOD)]
+    assert order == [
+        ConditionType.ACCEPTED,
+        ConditionType.RESOLVED_REFS,
+        ConditionType.PROGRAMMED,
+        ConditionType.STALE,
+        ConditionType.GUARDED,
+    ]
+
+
+@pytest.mark.req("K-24")
+def test_the_status_of_a_good_one():
+    status = status_of(tcp(generation=3))
+    assert status.address == "192.0.2.7"
+    (ingress,) = status.load_balancer.ingress
+    assert (ingress.ip, ingress.ip_mode, [(port.port, port.protocol) for port in ingress.ports]) == (
+        "192.0.2.7",
+        "Proxy",
+        [(80, "TCP")],
+    )
+    assert status.observed_generation == 3
+    assert {one.observed_generation for one in status.conditions} == {3}
+    assert {one.last_transition_time for one in status.conditions} == {NOW}
+
+
+@pytest.mark.req("K-11")
+def test_a_host_name_is_an_address_too():
+    status = status_of(tcp(), observed=msgspec.structs.replace(GOOD, addresses=("lb.example.com",)))
+    assert (status.load_balancer.ingress[0].hostname, status.address) == ("lb.example.com", "lb.example.com")
+
+
+@pytest.mark.req("I-6")
+def test_an_address_stays_until_another_takes_its_place():
+    one = tcp(status=msgspec.to_builtins(status_of(tcp())))
+    assert status_of(one, observed=None).address == "192.0.2.7"
+    assert status_of(one, observed=Observed()).load_balancer == one.status.load_balancer
+    moved = msgspec.structs.replace(GOOD, addresses=("192.0.2.8",))
+    assert status_of(one, observed=moved).address == "192.0.2.8"
+
+
+def test_a_transition_time_changes_with_the_status_only():
+    one = tcp(status=msgspec.to_builtins(status_of(tcp())))
+    later = "2030-01-01T01:00:00Z"
+    assert status_of(one, now=later) == one.status
+    broken = status_of(one, observed=None, now=later)
+    assert wire(broken, "Programmed").last_transition_time == later
+    assert wire(broken, "Accepted").last_transition_time == NOW
+
+
+def test_what_is_on_record_is_kept():
+    one = tcp(status={"accepted": {"ports": [{"port": 80, "nodePort": 1}]}, "allocation": {"address": "192.0.2.7"}})
+    status = status_of(one)
+    assert (status.accepted, status.allocation) == (one.status.accepted, one.status.allocation)
+
+
+@pytest.mark.parametrize(
+    ("observed", "report", "passing"),
+    [
+        pytest.param(None, None, True, id="provider-asked"),
+        pytest.param(Observed(), None, True, id="proxy-reconnects"),
+        pytest.param(msgspec.structs.replace(GOOD, programmed=False), None, True, id="not-acknowledged-yet"),
+        pytest.param(msgspec.structs.replace(GOOD, rejected="no"), None, False, id="rejected"),
+        pytest.param(GOOD, Report(lb_key(), failure="x"), False, id="failed"),
+        pytest.param(GOOD, None, False, id="good"),
+    ],
+)
+def test_bad_news_that_may_pass(observed, report, passing):
+    was = status_of(tcp())
+    one = tcp(status=msgspec.to_builtins(was))
+    assert _is_passing(was, status_of(one, observed=observed, report=report)) is passing
+
+
+def test_a_first_status_is_never_waited_for():
+    assert not _is_passing(tcp().status, status_of(tcp(), observed=None))

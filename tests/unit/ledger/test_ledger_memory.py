@@ -1,0 +1,14 @@
+"""The ledger that remembers nothing, for providers whose whole state dies with us."""
+
+from __future__ import annotations
+
+from fairlead.ledger.memory import MemoryLedger
+from fairlead.model.change import DONE, Action, Reason, TargetChange
+from fairlead.testing.builders import HTTP, desired, lb_key, target
+
+
+async def test_it_hands_the_changes_back_as_they_were():
+    ledger, spec = MemoryLedger(), desired([]).spec
+    changes = [TargetChange(lb_key(), HTTP, target("1"), Action.REGISTER, Reason.NEW)]
+    assert list(await ledger.record(spec, changes)) == changes
+    assert await ledger.settle(spec, changes, [DONE]) is None

@@ -1,0 +1,99 @@
+"""A driver and Fairlead know each other: its CA, our client certificate, a bearer token; and nobody reads any of it."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.unit.providers.webhook.scripted_driver import ScriptedDriver, spec
+
+from fairlead.errors import BadConfiguration, Retry
+from fairlead.providers.webhook.provider import WebhookProvider
+
+TOKEN = "eyJ-very-secret"
+KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
+
+
+def openssl(*arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A credentials directory: ``mutual`` with everything, ``ca-only``, ``wrong-ca`` and ``token``."""
+    root = tmp_path_factory.mktemp("credentials")
+    for name in ("mutual", "ca-only", "wrong-ca", "token", "broken"):
+        (root / name).mkdir()
+    ca, stranger = root / "mutual" / "ca.crt", root / "wrong-ca" / "ca.crt"
+    openssl("req", "-x509", *KEY, "-keyout", str(root / "ca.key"), "-out", str(ca), "-subj", "/CN=ca")
+    openssl("req", "-x509", *KEY, "-keyout", str(root / "other.key"), "-out", str(stranger), "-subj", "/CN=other")
+    extensions = root / "extensions"
+    extensions.write_text("subjectAltName=IP:127.0.0.1")
+    for key, certificate in (("mutual/tls.key", "mutual/tls.crt"), ("server.key", "server.crt")):
+        request = str(root / "request")
+        openssl("req", *KEY[:5], "-keyout", str(root / key), "-out", request, "-subj", "/CN=x")
+        openssl(
+            "x509", "-req", "-in", request, "-CA", str(ca), "-CAkey", str(root / "ca.key"), "-CAcreateserial",
+            "-days", "2", "-out", str(root / certificate), "-extfile", str(extensions),
+        )  # fmt: skip
+    (root / "ca-only" / "ca.crt").write_bytes(ca.read_bytes())
+    (root / "mutual" / "token").write_text(TOKEN + "\n")
+    (root / "token" / "token").write_text(TOKEN)
+    (root / "broken" / "ca.crt").write_text("no certificate")
+    return root
+
+
+def server_tls(secrets: Path) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(secrets / "mutual" / "ca.crt"))
+    context.load_cert_chain(secrets / "server.crt", secrets / "server.key")
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+async def test_both_sides_are_verified(secrets: Path) -> None:
+    driver = await ScriptedDriver().start(server_tls(secrets))
+    webhook = WebhookProvider(credentials_dir=secrets)
+    try:
+        await webhook.ensure(spec(driver.url, credentials="mutual"))
+        assert driver.headers[0]["Authorization"] == f"Bearer {TOKEN}"
+        for credentials, words in (
+            ("wrong-ca", "certificate is not trusted"),
+            ("", "certificate is not trusted"),
+            ("ca-only", "client certificate|connection broke"),
+        ):
+            with pytest.raises(Retry, match=words) as caught:
+                await webhook.ensure(spec(driver.url, credentials=credentials))
+            assert TOKEN not in str(caught.value)
+        with pytest.raises(BadConfiguration, match="ca.crt"):
+            await webhook.ensure(spec(driver.url, credentials="broken"))
+        assert len(driver.calls) == 1
+    finally:
+        await webhook.close()
+        await driver.stop()
+
+
+async def test_rotated_files_are_used_at_once(secrets: Path, scripted: ScriptedDriver) -> None:
+    webhook = WebhookProvider(credentials_dir=secrets)
+    token = secrets / "token" / "token"
+    try:
+        await webhook.ensure(spec(scripted.url, credentials="token"))
+        token.write_text("next-secret")
+        os.utime(token, ns=(1, 1))
+        await webhook.ensure(spec(scripted.url, credentials="token"))
+        assert [headers["Authorization"] for headers in scripted.headers] == [f"Bearer {TOKEN}", "Bearer next-secret"]
+    finally:
+        token.write_text(TOKEN)
+        await webhook.close()
+
+
+async def test_a_token_never_leaves_in_the_clear(secrets: Path) -> None:
+    webhook = WebhookProvider(credentials_dir=secrets)
+    with pytest.raises(BadConfiguration, match="in the clear") as caught:
+        await webhook.ensure(spec("http://driver.example", credentials="token"))
+    assert TOKEN not in str(caught.value)
+    with pytest.raises(BadConfiguration, match="no folder nobody"):
+        await webhook.ensure(spec("https://driver.example", credentials="nobody"))
+    await webhook.close()
