@@ -27,6 +27,10 @@ class RecordLoadBalancer(Wire, frozen=True, gc=False):
     provider: str
     class_name: str = ""
     parameters: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    attributes: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    info: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    existing: bool = False
+    uid: str = ""
 
 
 class RecordListener(Wire, frozen=True, gc=False):

@@ -46,8 +46,9 @@ def build_crd(
     short_names: Sequence[str],
     columns: Sequence[Column],
     rules: Sequence[Rule] = (),
+    one_write: bool = False,
 ) -> JSONObject:
-    """Build the CRD of ``resource``."""
+    """Build the CRD of ``resource``; ``one_write``: spec and status are one, without a status subresource."""
     schema = structural_schema(resource.type)
     if rules:
         schema["properties"]["spec"]["x-kubernetes-validations"] = [_rule(rule) for rule in rules]
@@ -58,7 +59,7 @@ def build_crd(
         "schema": {"openAPIV3Schema": schema},
         "additionalPrinterColumns": [_column(column) for column in columns],
     }
-    if "status" in schema["properties"]:
+    if "status" in schema["properties"] and not one_write:
         version["subresources"] = {"status": {}}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",

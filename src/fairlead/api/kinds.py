@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from fairlead.api.backendgroup import BACKEND_GROUPS
+from fairlead.api.backendrecord import BACKEND_RECORDS
 from fairlead.api.crd import Column, Rule, build_crd
+from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import JSONObject
 from fairlead.api.nodepool import NODE_POOLS
@@ -11,7 +14,16 @@ from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
 
 _AGE = Column("Age", ".metadata.creationTimestamp", "date")
+_RESOLVED = '.status.conditions[?(@.type=="ResolvedRefs")]'
 _PROGRAMMED = '.status.conditions[?(@.type=="Programmed")]'
+
+
+def _fixed(field: str) -> Rule:
+    """Return the rule that a map never changes; absent and empty are the same."""
+    return Rule(
+        f"(has(self.{field}) ? self.{field} : {{}}) == (has(oldSelf.{field}) ? oldSelf.{field} : {{}})",
+        f"{field} is immutable: create another LoadBalancer",
+    )
 
 
 def all_crds() -> list[JSONObject]:
@@ -58,6 +70,78 @@ def all_crds() -> list[JSONObject]:
                 Column("Origin", ".metadata.annotations.fairlead\\.dev/origin", priority=1),
                 _AGE,
             ],
+        ),
+        build_crd(
+            LOAD_BALANCERS,
+            short_names=["lb"],
+            columns=[
+                Column("Class", ".spec.className"),
+                Column("Address", ".status.address"),
+                Column("Programmed", f"{_PROGRAMMED}.status"),
+                Column("Reason", f"{_PROGRAMMED}.reason"),
+                Column("Backends", ".status.backends", description="registered/expected"),
+                _AGE,
+            ],
+            rules=[
+                Rule("self.className == oldSelf.className", "className is immutable: create another LoadBalancer"),
+                _fixed("existing"),
+                _fixed("parameters"),
+                Rule("size(self.listeners) > 0", "at least one listener is needed"),
+            ],
+        ),
+        build_crd(
+            BACKEND_GROUPS,
+            short_names=["bg"],
+            columns=[
+                Column("LoadBalancers", ".spec.loadBalancers"),
+                Column("Registered", ".status.registeredBackends", "integer"),
+                Column("Expected", ".status.backends", "integer"),
+                Column("Reason", f"{_RESOLVED}.reason"),
+                _AGE,
+            ],
+            rules=[
+                Rule(
+                    "[has(self.pods), has(self.service), has(self.static)].filter(x, x).size() == 1",
+                    "exactly one of pods, service and static is needed",
+                ),
+                Rule(
+                    "has(self.pods) == has(oldSelf.pods) && has(self.service) == has(oldSelf.service)",
+                    "the kind of backends is immutable: create another BackendGroup",
+                ),
+                Rule(
+                    "!has(self.pods) || has(self.pods.byLabel) != has(self.pods.byName)",
+                    "pods: exactly one of byLabel and byName is needed",
+                ),
+                Rule(
+                    "!has(self.deregisterPolicy) || self.deregisterPolicy != 'Webhook' || has(self.deregisterWebhook)",
+                    "deregisterPolicy Webhook needs deregisterWebhook",
+                ),
+            ],
+        ),
+        build_crd(
+            BACKEND_RECORDS,
+            short_names=["br"],
+            columns=[
+                Column("LoadBalancer", ".spec.loadBalancer.name"),
+                Column("Target", ".spec.target.source", priority=1),
+                Column("Address", ".spec.target.address"),
+                Column("Port", ".spec.target.port", "integer"),
+                Column("State", ".status.state"),
+                Column("Reason", ".status.reason"),
+                Column("Since", ".status.since", "date", priority=1),
+                _AGE,
+            ],
+            rules=[
+                Rule(
+                    "self.loadBalancer.name == oldSelf.loadBalancer.name && "
+                    "self.loadBalancer.kind == oldSelf.loadBalancer.kind && "
+                    "self.listener.port == oldSelf.listener.port && "
+                    "self.listener.protocol == oldSelf.listener.protocol && "
+                    "self.target.address == oldSelf.target.address && self.target.port == oldSelf.target.port",
+                    "a record is about one backend for its whole life",
+                )
+            ],
+            one_write=True,
         ),
         build_crd(
             NODE_POOLS,

@@ -14,9 +14,8 @@ from fairlead.api.kubernetes import LoadBalancerStatus
 from fairlead.api.loadbalancerclass import EnsurePolicy
 from fairlead.api.meta import KubeObject, Resource, Wire, WireCondition
 from fairlead.api.names import GROUP, VERSION
-from fairlead.api.tcploadbalancer import Allocation, Port, ProtocolName
+from fairlead.api.tcploadbalancer import Allocation, Frontend, Port, ProtocolName
 
-Name = Annotated[str, Meta(max_length=253)]
 LIST_OF_PORTS = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["port", "protocol"]}
 
 
@@ -52,16 +51,14 @@ class LoadBalancerObjectSpec(Wire, frozen=True, gc=False):
 class LoadBalancerObjectStatus(Wire, frozen=True, gc=False):
     """What became of it.
 
-    info is the identity that the provider answered. ensured is a digest of what the provider last made of it.
-    backends is registered/expected.
+    backends is registered/expected. frontend is what the ledger knows of it.
     """
 
     address: str = ""
     backends: str = ""
     load_balancer: LoadBalancerStatus = LoadBalancerStatus()
     allocation: Allocation = Allocation()
-    info: dict[str, str] = msgspec.field(default_factory=dict[str, str])
-    ensured: str = ""
+    frontend: Frontend | None = None
     observed_generation: int = 0
     conditions: Annotated[
         list[WireCondition] | None,

@@ -49,7 +49,7 @@ LABEL_ORIGIN_KIND = "fairlead.dev/origin-kind"
 ANNOTATION_ORIGIN = "fairlead.dev/origin"
 #: On a nodes EndpointSlice: why its endpoints are older than the member's truth, in one sentence.
 ANNOTATION_STALE = "fairlead.dev/stale"
-#: On a TCPLoadBalancer: freeze everything but what is already programmed. Any value but "false".
+#: On a load balancer or a class: freeze everything but what is already programmed. Any value but "false".
 ANNOTATION_PAUSED = "fairlead.dev/paused"
 
 FINALIZER_CLEANUP = "fairlead.dev/cleanup"
@@ -69,6 +69,8 @@ MANAGER_AGENT = "fairlead-agent"
 MANAGER_HUB = "fairlead-hub"
 #: Owns ``status.allocation`` and ``status.accepted`` alone.
 MANAGER_RECORD = "fairlead-hub-record"
+#: Owns ``status.frontend`` alone.
+MANAGER_LEDGER = "fairlead-hub-ledger"
 MANAGER_CLI = "fairlead-cli"
 MANAGER_REGIONS = "fairlead-regions"
 MANAGER_BALANCER = "fairlead-balancer"

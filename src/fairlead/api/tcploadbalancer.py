@@ -81,6 +81,23 @@ class Allocation(Wire, frozen=True, gc=False):
     ] = msgspec.field(default_factory=list[ProxyPort])
 
 
+class Frontend(Wire, frozen=True, gc=False):
+    """What the ledger knows of the load balancer itself, stored before and after its provider is asked for it.
+
+    ensured is what was last asked for, in Fairlead's own words; info is the provider's identity of it; epoch is the
+    provider's own life in which its backends were registered.
+    """
+
+    provider: str = ""
+    state: Literal["", "Ensuring", "Ensured"] = ""
+    ensured: str = ""
+    info: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    addresses: Annotated[list[str], Meta(extra_json_schema={"x-kubernetes-list-type": "atomic"})] = msgspec.field(
+        default_factory=list[str]
+    )
+    epoch: str = ""
+
+
 class TCPLoadBalancerStatus(Wire, frozen=True, gc=False):
     """What became of it.
 
@@ -93,6 +110,7 @@ class TCPLoadBalancerStatus(Wire, frozen=True, gc=False):
     load_balancer: LoadBalancerStatus = LoadBalancerStatus()
     allocation: Allocation = Allocation()
     accepted: TCPLoadBalancerSpec | None = None
+    frontend: Frontend | None = None
     observed_generation: int = 0
     conditions: Annotated[
         list[WireCondition] | None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import typer
 
-from fairlead.cli import agent, apiserver, crds, demo, hub, standalone, status, tenant, version
+from fairlead.cli import agent, apiserver, crds, demo, hub, regions, standalone, status, tenant, version
 from fairlead.cli.run import EXIT_CODES, run_app
 
 app = typer.Typer(
@@ -30,6 +30,7 @@ app.command("demo", rich_help_panel=_TRY, epilog=EXIT_CODES)(demo.demo)
 app.command("standalone", rich_help_panel=_TRY, epilog=EXIT_CODES)(standalone.standalone)
 app.command("hub", rich_help_panel=_RUN, epilog=EXIT_CODES)(hub.hub)
 app.command("agent", rich_help_panel=_RUN, epilog=EXIT_CODES)(agent.agent)
+app.command("regions", rich_help_panel=_RUN, epilog=EXIT_CODES)(regions.regions)
 app.command("apiserver", rich_help_panel=_RUN, epilog=EXIT_CODES)(apiserver.apiserver)
 app.add_typer(tenant.app, name="tenant", rich_help_panel=_RUN)
 app.command("crds", rich_help_panel=_RUN, epilog=EXIT_CODES)(crds.crds)

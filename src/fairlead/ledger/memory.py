@@ -9,16 +9,24 @@ from collections.abc import Sequence
 
 from fairlead.model.change import Outcome, TargetChange
 from fairlead.model.desired import LoadBalancerSpec
+from fairlead.model.observed import Ensured
 
 
 class MemoryLedger:
     """Remembers nothing beyond the tracker."""
+
+    async def ensuring(self, _spec: LoadBalancerSpec) -> None:
+        """Store nothing."""
+
+    async def ensured(self, _spec: LoadBalancerSpec, _answer: Ensured) -> None:
+        """Store nothing."""
 
     async def record(self, _spec: LoadBalancerSpec, changes: Sequence[TargetChange]) -> Sequence[TargetChange]:
         """Store nothing."""
         return changes
 
     async def settle(
-        self, _spec: LoadBalancerSpec, changes: Sequence[TargetChange], outcomes: Sequence[Outcome]
-    ) -> None:
+        self, _spec: LoadBalancerSpec, _changes: Sequence[TargetChange], outcomes: Sequence[Outcome]
+    ) -> Sequence[Outcome]:
         """Store nothing."""
+        return outcomes

@@ -31,6 +31,8 @@ class Reason(StrEnum):
     OWNERS_CHANGED = "OwnersChanged"
     #: It was being deregistered when it was wanted again, or somebody deleted its record: first it goes.
     DEREGISTERING = "Deregistering"
+    #: Another object has its address now: the old backend goes first.
+    REPLACED = "Replaced"
     #: It was reported terminating or not ready before it went: positive knowledge.
     TERMINATING = "Terminating"
     #: It is no longer listed, and nobody ever said that it was going.

@@ -136,15 +136,30 @@ class Ledger(Protocol):
     """The durable memory of what was, or may have been, done at a provider.
 
     ``record`` returns only once the intent is stored; the provider is called after that; ``settle`` stores what
-    came of it. A crash between any two of these loses nothing.
+    came of it. A crash between any two of these loses nothing. ``ensuring`` and ``ensured`` are the same for the
+    load balancer itself.
     """
 
-    async def record(self, spec: LoadBalancerSpec, changes: Sequence[TargetChange]) -> Sequence[TargetChange]:
-        """Store that these changes are about to be made; the answer is the same with what is known of each added."""
+    async def ensuring(self, spec: LoadBalancerSpec) -> None:
+        """Store that the provider is about to be asked for this load balancer."""
+        ...
+
+    async def ensured(self, spec: LoadBalancerSpec, answer: Ensured) -> None:
+        """Store what the provider answered."""
+        ...
+
+    async def record(
+        self, spec: LoadBalancerSpec, changes: Sequence[TargetChange]
+    ) -> Sequence[TargetChange | Outcome]:
+        """Store that these changes are about to be made; the answers are in the order of the changes.
+
+        A change comes back with what is known of it added. An ``Outcome`` says that the provider must not be called
+        for it: its intent could not be stored, or nothing is left to do.
+        """
         ...
 
     async def settle(
         self, spec: LoadBalancerSpec, changes: Sequence[TargetChange], outcomes: Sequence[Outcome]
-    ) -> None:
-        """Store what came of them, item by item."""
+    ) -> Sequence[Outcome]:
+        """Store what came of them, item by item; what could not be stored comes back as something to be retried."""
         ...

@@ -116,6 +116,8 @@ class LoadBalancerSpec(msgspec.Struct, frozen=True):
     #: What may be changed while it lives.
     attributes: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     owner: Owner = Owner()
+    #: Somebody else has made it and keeps it: it is used, and never deleted.
+    existing: bool = False
     #: Reaches the proxies' own frontend only, never the targets (externalTrafficPolicy of a generated Service).
     local_traffic_only: bool = False
 
@@ -134,6 +136,8 @@ class DesiredLoadBalancer(msgspec.Struct, frozen=True):
     guard: GuardPolicy = GuardPolicy()
     stale: str = ""
     paused: bool = False
+    #: Our own entries are registered again this often (ensurePolicy Always); 0: what was changed by hand stands.
+    repair_s: float = 0.0
 
     @property
     def key(self) -> LoadBalancerKey:

@@ -164,10 +164,11 @@ class Balancer:
 
     async def _write_status(self, pool_service: PoolService, status: PoolServiceStatus) -> None:
         meta = pool_service.metadata
+        ingress = [json_ingress(one) for one in status.load_balancer.ingress or ()]
         body: JSONObject = {
             "address": status.address,
             "targets": status.targets,
-            "loadBalancer": {"ingress": [json_ingress(one) for one in status.load_balancer.ingress or ()]},
+            "loadBalancer": {"ingress": ingress} if ingress else {},
             "observedGeneration": status.observed_generation,
             "conditions": [json_condition(one) for one in status.conditions or ()],
         }

@@ -1,4 +1,4 @@
-"""How does one machine become a hub? API, hub and local Envoy in one process, with one directory for everything.
+"""How does one machine become a hub? API, hub, regions and local Envoy in one process, with one directory for everything.
 
     DIR/kubeconfig   for people and tools        DIR/api   the API's state        DIR/hub   Envoy and the hub's name
 
@@ -16,6 +16,7 @@ import msgspec
 from fairlead.runtime.supervisor import Supervisor
 from fairlead.standalone.api import running_api
 from fairlead.standalone.hub_process import HubSettings, run_hub
+from fairlead.standalone.regions_process import spawn_regions
 
 
 class StandaloneSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,4 +48,5 @@ async def run_standalone(settings: StandaloneSettings, *, ready: Callable[[Path]
     """Run everything until told to stop; ``ready`` gets the kubeconfig once load balancers are served."""
     async with running_api(settings.data_dir, settings.host, settings.port) as kubeconfig:
         supervisor = Supervisor(stop_deadline_s=4.0)
+        spawn_regions(supervisor, kubeconfig)
         await run_hub(settings.hub(kubeconfig), supervisor=supervisor, ready=lambda: ready(kubeconfig))

@@ -29,7 +29,10 @@ PAUSED = "Paused"
 LAST_TARGETS = "LastTargets"
 TOO_MANY = "TooManyRemovals"
 
-_DELIBERATE = frozenset({Reason.OWNER_DELETED, Reason.LISTENER_REMOVED, Reason.DRAINED})
+_DELIBERATE = frozenset(
+    {Reason.OWNER_DELETED, Reason.LISTENER_REMOVED, Reason.DRAINED, Reason.DEREGISTERING, Reason.REPLACED}
+)
+_ADDS = frozenset({Action.REGISTER, Action.UPDATE})
 Judgement = tuple[list[TargetChange], list[Held]]
 
 
@@ -93,7 +96,10 @@ def _last_targets(removals: list[TargetChange], case: _Case) -> Judgement:
         added = {
             change.key
             for change in case.allowed
-            if change.listener == listener and not change.target.draining and change.key not in ready
+            if change.listener == listener
+            and change.action in _ADDS
+            and not change.target.draining
+            and change.key not in ready
         }
         left = len(ready - removed) + len(added)
         if taken and left < minimum:
@@ -151,7 +157,10 @@ def _ready(side: Side, listener: ListenerKey) -> set[object]:
     return {
         key
         for key, registered in side.done.get(listener, {}).items()
-        if not registered.target.draining and registered.leaving_since is None and not registered.unsure
+        if not registered.target.draining
+        and registered.leaving_since is None
+        and not registered.unsure
+        and not registered.deregistering
     }
 
 

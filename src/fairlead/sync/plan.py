@@ -6,6 +6,9 @@ The table that ``_row`` implements (D = desired, L = ledger):
     D ready      L the same                -
     D ready      L another, or leaving     UPDATE      Changed
     D ready      L unsure                  REGISTER    New         (whatever the lost answer was)
+    D ready      L the same, other owners  UPDATE      OwnersChanged (for the ledger only)
+    D any        L of another object       DEREGISTER  Replaced    (then New: addresses are used again)
+    D any        L deregistering           DEREGISTER  Deregistering (then New, if it is wanted)
     D draining   L nothing                 -           (nobody adds what is about to go)
     D draining   L ready, or unsure        UPDATE      Terminating
     D draining   L draining                -
@@ -51,6 +54,8 @@ class Plan(msgspec.Struct, frozen=True):
 def plan_load_balancer(key: LoadBalancerKey, side: Side, *, now_s: float) -> Plan:
     """Compare both sides of ``key`` at ``now_s`` (monotonic seconds)."""
     desired = side.desired
+    if side.undecided:
+        return Plan(key)
     if desired is None:
         return _plan_deletion(key, side)
     changes: list[TargetChange] = []
@@ -62,9 +67,14 @@ def plan_load_balancer(key: LoadBalancerKey, side: Side, *, now_s: float) -> Pla
             registered = done.get(target_key)
             row = _wanted_row(target, registered)
             if row is not None:
-                changes.append(_change(key, listener, target, *row, side.generation))
+                what = registered.target if registered is not None and row[0] is Action.DEREGISTER else target
+                changes.append(_change(key, listener, what, *row, side.generation))
         for target_key, registered in done.items():
             if target_key in wanted:
+                continue
+            if registered.deregistering:
+                row = (Action.DEREGISTER, Reason.DEREGISTERING)
+                changes.append(_change(key, listener, registered.target, *row, side.generation))
                 continue
             ends_s = (registered.leaving_since or 0.0) + desired.drain_s
             if registered.leaving_since is not None and ends_s > now_s:
@@ -102,6 +112,10 @@ def _frontend(desired: DesiredLoadBalancer, side: Side) -> FrontendChange | None
 def _wanted_row(target: Target, registered: Registered | None) -> tuple[Action, Reason] | None:
     if registered is None:
         return None if target.draining else (Action.REGISTER, Reason.NEW)
+    if registered.deregistering:
+        return (Action.DEREGISTER, Reason.DEREGISTERING)
+    if registered.target.source != target.source and registered.target.source and target.source:
+        return (Action.DEREGISTER, Reason.REPLACED)
     if registered.unsure:
         return (Action.UPDATE, Reason.TERMINATING) if target.draining else (Action.REGISTER, Reason.NEW)
     if registered.target == target and registered.leaving_since is None:
@@ -109,7 +123,13 @@ def _wanted_row(target: Target, registered: Registered | None) -> tuple[Action, 
     if target.draining:
         # Already leaving, or already draining: it stays as it is until it is gone or ready again.
         return None if registered.target.draining else (Action.UPDATE, Reason.TERMINATING)
+    if registered.leaving_since is None and _same_but_owners(registered.target, target):
+        return (Action.UPDATE, Reason.OWNERS_CHANGED)
     return (Action.UPDATE, Reason.CHANGED)
+
+
+def _same_but_owners(one: Target, other: Target) -> bool:
+    return msgspec.structs.replace(one, owners=other.owners, source=other.source) == other
 
 
 def _unwanted_row(registered: Registered, *, drain: bool) -> tuple[Action, Reason]:
@@ -123,5 +143,5 @@ def _change(
     key: LoadBalancerKey, listener: ListenerKey, target: Target, action: Action, reason: Reason, generation: int
 ) -> TargetChange:
     if action is Action.DRAIN and not target.draining:
-        target = Target(target.key, target.weight, draining=True)
+        target = msgspec.structs.replace(target, draining=True)
     return TargetChange(key, listener, target, action, reason, generation)

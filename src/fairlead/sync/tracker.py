@@ -22,13 +22,15 @@ class Registered(msgspec.Struct, frozen=True, gc=False):
 
     ``leaving_since`` is the (monotonic) second at which its drain began, None while it is wanted. ``unsure`` while
     a call about it is under way, and after one whose answer was lost: it may have been carried out or not.
-    ``unheard`` when no call about it was ever answered, so that it may not be there at all.
+    ``unheard`` when no call about it was ever answered, so that it may not be there at all. ``deregistering`` once
+    its removal is on record: that is finished before anything else is done about it, wanted again or not.
     """
 
     target: Target
     leaving_since: float | None = None
     unsure: bool = False
     unheard: bool = False
+    deregistering: bool = False
 
 
 Done = dict[ListenerKey, dict[TargetKey, Registered]]
@@ -44,6 +46,8 @@ class Side(msgspec.Struct):
     generation: int = 0
     #: The frontend is ensured again although it did not change (new leader, provider restarted).
     ensure_again: bool = False
+    #: Known from the ledger, and nobody has said yet what is wished for: nothing is done about it until then.
+    undecided: bool = False
 
     @property
     def gone(self) -> bool:
@@ -54,7 +58,9 @@ class Side(msgspec.Struct):
 class Tracker:
     """All load balancers of one provider, keyed, with a set of those that may differ."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps_refused: bool = False) -> None:
+        #: A ledger that keeps the record of a refusal needs it removed again when it is no longer wanted.
+        self._keeps_refused = keeps_refused
         self._sides: dict[LoadBalancerKey, Side] = {}
         self._dirty: dict[LoadBalancerKey, None] = {}
         self._generation = 0
@@ -86,6 +92,7 @@ class Tracker:
         elif side.desired == desired:
             return False
         side.desired = desired
+        side.undecided = False
         self._dirty[desired.key] = None
         return True
 
@@ -100,9 +107,10 @@ class Tracker:
             self._sides[key] = Side(generation=self._generation)
             self._dirty[key] = None
             return True
-        if side is None or side.desired is None:
+        if side is None or (side.desired is None and not side.undecided):
             return False
         side.desired = None
+        side.undecided = False
         self._dirty[key] = None
         return True
 
@@ -117,8 +125,17 @@ class Tracker:
                 side.ensure_again = True
                 self._dirty[key] = None
 
-    def restore(self, spec: LoadBalancerSpec, done: Mapping[ListenerKey, Mapping[TargetKey, Registered]]) -> None:
-        """Take over what a durable ledger says was done before this process started; nothing is wished for yet."""
+    def restore(
+        self,
+        spec: LoadBalancerSpec,
+        done: Mapping[ListenerKey, Mapping[TargetKey, Registered]],
+        *,
+        certain: bool = False,
+    ) -> None:
+        """Take over what a durable ledger says was done before this process started; nothing is wished for yet.
+
+        ``certain``: the frontend is on record exactly as it was last ensured, and need not be ensured again.
+        """
         if spec.key in self._sides:
             raise Bug(f"{spec.key} is restored twice, or after it was put")
         self._generation += 1
@@ -126,10 +143,10 @@ class Tracker:
             done_spec=spec,
             done={listener: dict(targets) for listener, targets in done.items()},
             generation=self._generation,
-            # The frontend may have been changed after the last record of it.
-            ensure_again=True,
+            # Else the frontend may have been changed after the last record of it.
+            ensure_again=not certain,
+            undecided=True,
         )
-        self._dirty[spec.key] = None
 
     def take(self) -> list[LoadBalancerKey]:
         """Hand over the dirty keys, oldest first, and forget that they were dirty."""
@@ -151,11 +168,61 @@ class Tracker:
                 continue
             targets = side.done.setdefault(change.listener, {})
             known = targets.get(change.key)
+            leaves = change.action is Action.DEREGISTER
             targets[change.key] = (
-                Registered(change.target, unsure=True, unheard=True)
+                Registered(change.target, unsure=True, unheard=True, deregistering=leaves)
                 if known is None
-                else msgspec.structs.replace(known, unsure=True)
+                else msgspec.structs.replace(known, unsure=True, deregistering=known.deregistering or leaves)
             )
+
+    # --- what others do -----------------------------------------------------------------------------------------
+
+    def adopt(
+        self, key: LoadBalancerKey, listener: ListenerKey, registered: Registered, *, anew: bool = False
+    ) -> None:
+        """Take note of an entry of the ledger that this process did not write; ``anew`` replaces what it knew."""
+        side = self._sides.get(key)
+        if side is None:
+            return
+        targets = side.done.setdefault(listener, {})
+        if anew or registered.target.key not in targets:
+            targets[registered.target.key] = registered
+            self._dirty[key] = None
+
+    def recall(self, key: LoadBalancerKey, listener: ListenerKey, target: TargetKey) -> None:
+        """Have one target deregistered, wanted or not: somebody has deleted its record."""
+        registered = self._registered(key, listener, target)
+        if registered is not None and not registered.deregistering:
+            self._sides[key].done[listener][target] = msgspec.structs.replace(registered, deregistering=True)
+            self._dirty[key] = None
+
+    def forget(self, key: LoadBalancerKey, listener: ListenerKey, target: TargetKey) -> None:
+        """Drop one target without a call: its record is gone, so it is not ours any more."""
+        if self._registered(key, listener, target) is not None:
+            targets = self._sides[key].done[listener]
+            del targets[target]
+            if not targets:
+                del self._sides[key].done[listener]
+            self._dirty[key] = None
+
+    def doubt(self, key: LoadBalancerKey, targets: Iterable[tuple[ListenerKey, TargetKey]] | None = None) -> None:
+        """Have targets (None: all) registered again: the provider may have lost them."""
+        side = self._sides.get(key)
+        if side is None:
+            return
+        wanted = None if targets is None else set(targets)
+        for listener, found in side.done.items():
+            for target, registered in found.items():
+                if wanted is None or (listener, target) in wanted:
+                    found[target] = msgspec.structs.replace(registered, unsure=True)
+        side.ensure_again = side.ensure_again or wanted is None
+        self._dirty[key] = None
+
+    def _registered(self, key: LoadBalancerKey, listener: ListenerKey, target: TargetKey) -> Registered | None:
+        side = self._sides.get(key)
+        return None if side is None else side.done.get(listener, {}).get(target)
+
+    # --- what came of it ----------------------------------------------------------------------------------------
 
     def fold_frontend(self, change: FrontendChange, outcome: Outcome) -> None:
         """Remember what became of a load balancer itself."""
@@ -179,7 +246,7 @@ class Tracker:
             side = self._sides.get(change.load_balancer)
             if side is None or side.generation != change.generation:
                 continue
-            if outcome.status is OutcomeStatus.REJECTED:
+            if outcome.status is OutcomeStatus.REJECTED and not self._keeps_refused:
                 _forget_attempt(side, change)
             if outcome.status is not OutcomeStatus.DONE:
                 continue

@@ -2,43 +2,38 @@
 
 One worker for each provider account. The trigger has capacity one: it never blocks and coalesces whatever comes while
 a run is under way. Snapshot, then I/O, then fold: the tracker is never touched while a call is in flight, and never
-two operations run on one load balancer. In: a tracker. Out: provider calls, and one ``Report`` for each load
+two operations run on one load balancer; one that hangs holds up no other (``execute`` makes the calls). In: a tracker. Out: provider calls, and one ``Report`` for each load
 balancer looked at. Never: a decision of its own about what should be there.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable
 
 import msgspec
 import structlog
 
-from fairlead.errors import Bug, FairleadError, Retry
-from fairlead.model.change import (
-    DONE,
-    Action,
-    FrontendChange,
-    Held,
-    Outcome,
-    OutcomeStatus,
-    TargetChange,
-)
+from fairlead.errors import FairleadError, Retry
+from fairlead.model.change import Action, FrontendChange, Held, OutcomeStatus, Reason, TargetChange
 from fairlead.model.contract import Ledger, Provider
-from fairlead.model.desired import LoadBalancerSpec
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.loop import BUG_RETRY_S
 from fairlead.runtime.queue import backoff_s
+from fairlead.sync.execute import Executor
 from fairlead.sync.guard import guard_plan
-from fairlead.sync.order import order_changes
 from fairlead.sync.plan import Plan, plan_load_balancer
-from fairlead.sync.tracker import Side, Tracker
+from fairlead.sync.quarantine import Quarantine
+from fairlead.sync.tracker import Tracker
 
 log = structlog.get_logger(__name__)
 
 #: Load balancers handled before the event loop gets a turn, so that a big batch does not hold up the streams.
 _TURN = 32
+#: The least time between two questions about something that is under way.
+_POLL_S = 0.1
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -50,6 +45,7 @@ class Report(msgspec.Struct, frozen=True):
     frontend: FrontendChange | None = None
     failure: str = ""
     failure_reason: str = ""
+    quarantined: tuple[Held, ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -63,6 +59,8 @@ class Report(msgspec.Struct, frozen=True):
         parts += [f"{action} {count} ({reason})" for (action, reason), count in counts.items()]
         if self.held:
             parts.append(f"hold {len(self.held)} ({self.held[0].reason})")
+        if self.quarantined:
+            parts.append(f"quarantine {len(self.quarantined)} ({self.quarantined[0].message})")
         if self.failure:
             parts.append(f"failed: {self.failure}")
         return ", ".join(parts) or "nothing to do"
@@ -80,18 +78,33 @@ class Worker:
         clock: Clock,
         report: Callable[[Report], None],
         parallel: int = 8,
+        may_call: Callable[[], bool] = lambda: True,
+        limit_s: float | None = None,
     ) -> None:
         self._tracker = tracker
-        self._provider = provider
-        self._ledger = ledger
         self._clock = clock
+        self.quarantine = Quarantine()
+        self._executor = Executor(
+            tracker=tracker,
+            provider=provider,
+            ledger=ledger,
+            clock=clock,
+            quarantine=self.quarantine,
+            may_call=may_call,
+            limit_s=limit_s,
+        )
         self._report = report
         self._parallel = 1 if provider.capabilities.serves_whole_state else parallel
         self._trigger = asyncio.Event()
         self._failures: dict[LoadBalancerKey, int] = {}
         self._wake_at_s: dict[LoadBalancerKey, float] = {}
         self._idle = asyncio.Event()
+        self._ready: deque[LoadBalancerKey] = deque()
+        self._in_flight: set[LoadBalancerKey] = set()
+        #: Became dirty again while a call about them was under way.
+        self._again: set[LoadBalancerKey] = set()
         self.runs = 0
+        self.retries = 0
 
     def trigger(self) -> None:
         """Have the worker run soon; never blocks, and many calls make one run."""
@@ -102,34 +115,58 @@ class Worker:
         """Return once a run has ended and nothing is dirty (waits for time to pass do not count)."""
         await self._idle.wait()
 
+    @property
+    def failing(self) -> int:
+        """Return how many load balancers wait for a retry."""
+        return len(self._failures)
+
     async def run(self) -> None:
         """Work until cancelled."""
-        while True:
-            await self._wait()
-            self._tracker.touch(self._due())
-            await self.run_once()
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._wait()
+                self._tracker.touch(self._due())
+                if self._parallel == 1:
+                    await self._run_in_turn()
+                else:
+                    self._dispatch(group)
 
-    async def run_once(self) -> None:
-        """Handle everything that is dirty now."""
+    async def _run_in_turn(self) -> None:
+        """Handle everything that is dirty now, one after the other."""
         keys = self._tracker.take()
         self.runs += bool(keys)
-        if self._parallel == 1:
-            for index, key in enumerate(keys, start=1):
-                await self._handle(key)
-                if index % _TURN == 0:
-                    await asyncio.sleep(0)
-        else:
-            semaphore = asyncio.Semaphore(self._parallel)
-
-            async def one(key: LoadBalancerKey) -> None:
-                async with semaphore:
-                    await self._handle(key)
-
-            async with asyncio.TaskGroup() as group:
-                for key in keys:
-                    group.create_task(one(key))
+        for index, key in enumerate(keys, start=1):
+            await self._handle(key)
+            if index % _TURN == 0:
+                await asyncio.sleep(0)
         if not self._tracker.dirty:
             self._idle.set()
+
+    def _dispatch(self, group: asyncio.TaskGroup) -> None:
+        """Begin with what is dirty now, as far as there are free hands; the same key never twice at once."""
+        keys = self._tracker.take()
+        self.runs += bool(keys)
+        for key in keys:
+            if key in self._in_flight:
+                self._again.add(key)
+            elif key not in self._ready:
+                self._ready.append(key)
+        while self._ready and len(self._in_flight) < self._parallel:
+            key = self._ready.popleft()
+            self._in_flight.add(key)
+            group.create_task(self._one(key))
+        if not self._in_flight and not self._tracker.dirty:
+            self._idle.set()
+
+    async def _one(self, key: LoadBalancerKey) -> None:
+        try:
+            await self._handle(key)
+        finally:
+            self._in_flight.discard(key)
+            if key in self._again:
+                self._again.discard(key)
+                self._tracker.touch((key,))
+            self._trigger.set()
 
     async def _wait(self) -> None:
         """Wait for the trigger or for the earliest moment that a plan or a retry asked for."""
@@ -163,16 +200,22 @@ class Worker:
         now_s = self._clock.monotonic()
         plan = Plan(key)
         done: list[TargetChange] = []
+        parked: tuple[Held, ...] = ()
         failure = failure_reason = ""
         try:
             plan = guard_plan(plan_load_balancer(key, side, now_s=now_s), side, now_s=now_s)
+            plan, parked = self.quarantine.sift(plan, now_s=now_s)
             self._wake(key, plan.wake_at_s)
-            rejected = await self._execute(plan, side, done)
-            if rejected is not None:
-                failure, failure_reason = rejected.message, rejected.status.value
-                self._retry(key, rejected.retry_after_s)
-            else:
+            left = await self._executor.run(plan, side, done)
+            if left is None:
                 self._failures.pop(key, None)
+            elif left.status is OutcomeStatus.RUNNING:
+                # Under way is no failure: asked again, and not more slowly each time.
+                self._failures.pop(key, None)
+                self._wake(key, self._clock.monotonic() + max(_POLL_S, left.retry_after_s))
+            else:
+                failure, failure_reason = left.message, left.status.value
+                self._retry(key, left.retry_after_s)
         except FairleadError as error:
             failure, failure_reason = error.sentence, error.reason
             self._retry(key, error.after_s or 0.0 if isinstance(error, Retry) else 0.0)
@@ -184,50 +227,16 @@ class Worker:
         if side.desired is not None and any(change.action is Action.DRAIN for change in done):
             # The plan was made before these began to leave, so it does not know when they will have left.
             self._wake(key, self._clock.monotonic() + side.desired.drain_s)
-        report = Report(key, tuple(done), plan.held, plan.frontend, failure, failure_reason)
+        if any(change.reason in _THEN_AGAIN for change in done):
+            # Gone; whether the same place is wanted again is seen only now.
+            self._tracker.touch((key,))
+            self._trigger.set()
+        report = Report(key, tuple(done), plan.held, plan.frontend, failure, failure_reason, parked)
         log.debug("load balancer synced", load_balancer=str(key), did=report.sentence)
         self._report(report)
 
-    async def _execute(self, plan: Plan, side: Side, done: list[TargetChange]) -> Outcome | None:
-        """Do the rows of ``plan`` in order; returns the first outcome that was not a success, if any."""
-        frontend = plan.frontend
-        if frontend is not None and frontend.action is Action.ENSURE and frontend.spec is not None:
-            self._tracker.begin_frontend(frontend)
-            await self._provider.ensure(frontend.spec)
-            self._tracker.fold_frontend(frontend, DONE)
-        spec = side.done_spec or (side.desired.spec if side.desired is not None else None)
-        if spec is None and plan.changes:
-            raise Bug(f"{plan.load_balancer} has targets on record, and nothing that says where")
-        for phase in order_changes(plan.changes):
-            failed = await self._apply(spec, phase, done) if spec is not None else None
-            if failed is not None:
-                return failed
-        if frontend is not None and frontend.action is Action.DELETE:
-            self._tracker.begin_frontend(frontend)
-            await self._provider.delete(frontend.load_balancer)
-            self._tracker.fold_frontend(frontend, DONE)
-        return None
-
-    async def _apply(
-        self, spec: LoadBalancerSpec, changes: Sequence[TargetChange], done: list[TargetChange]
-    ) -> Outcome | None:
-        """Apply one phase in batches of the provider's size: record, call, settle, fold."""
-        size = self._provider.capabilities.max_batch or len(changes)
-        failed: Outcome | None = None
-        for start in range(0, len(changes), max(1, size)):
-            batch = await self._ledger.record(spec, changes[start : start + size])
-            self._tracker.begin_targets(batch)
-            outcomes = await self._provider.apply(batch)
-            await self._ledger.settle(spec, batch, outcomes)
-            self._tracker.fold_targets(batch, outcomes, now_s=self._clock.monotonic())
-            for change, outcome in zip(batch, outcomes, strict=True):
-                if outcome.status is OutcomeStatus.DONE:
-                    done.append(change)
-                elif failed is None:
-                    failed = outcome
-        return failed
-
     def _retry(self, key: LoadBalancerKey, after_s: float) -> None:
+        self.retries += 1
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         self._wake(key, self._clock.monotonic() + max(backoff_s(failures), after_s))
 
@@ -236,3 +245,6 @@ class Worker:
             self._wake_at_s.pop(key, None)
         else:
             self._wake_at_s[key] = min(at_s, self._wake_at_s.get(key, at_s))
+
+
+_THEN_AGAIN = frozenset({Reason.DEREGISTERING, Reason.REPLACED})

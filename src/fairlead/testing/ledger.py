@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from fairlead.model.change import Action, Outcome, OutcomeStatus, TargetChange
 from fairlead.model.desired import LoadBalancerSpec
+from fairlead.model.observed import Ensured
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.sync.tracker import Done, Registered
 
@@ -22,6 +23,13 @@ class SurvivingLedger:
         self.entries: dict[_Key, TargetChange] = {}
         self.specs: dict[LoadBalancerKey, LoadBalancerSpec] = {}
 
+    async def ensuring(self, spec: LoadBalancerSpec) -> None:
+        """Store what the load balancer is about to be."""
+        self.specs[spec.key] = spec
+
+    async def ensured(self, spec: LoadBalancerSpec, answer: Ensured) -> None:
+        """Store nothing more."""
+
     async def record(self, spec: LoadBalancerSpec, changes: Sequence[TargetChange]) -> Sequence[TargetChange]:
         """Store that these changes are about to be made."""
         self.specs[spec.key] = spec
@@ -32,11 +40,12 @@ class SurvivingLedger:
 
     async def settle(
         self, _spec: LoadBalancerSpec, changes: Sequence[TargetChange], outcomes: Sequence[Outcome]
-    ) -> None:
+    ) -> Sequence[Outcome]:
         """Forget what is gone for certain."""
         for change, outcome in zip(changes, outcomes, strict=True):
             if change.action is Action.DEREGISTER and outcome.status is OutcomeStatus.DONE:
                 self.entries.pop(self._key(change), None)
+        return outcomes
 
     def recall(self, key: LoadBalancerKey) -> Done:
         """Return what may be on ``key``, in the form that ``Tracker.restore`` takes; nothing of it is certain."""

@@ -1,5 +1,6 @@
 """A client for the tests: one namespace, answers that are read, and the bodies most tests send."""
 
+import asyncio
 import io
 import uuid
 from typing import Any
@@ -83,14 +84,18 @@ class Api:
     async def delete(self, path: str, body: Any = None, **kw: Any) -> Answer:
         return await self.call("DELETE", path, body, **kw)
 
-    async def watch(self, path: str, *, until: int, **query: Any) -> list[dict[str, Any]]:
-        """Read ``until`` events of a watch."""
+    async def watch(
+        self, path: str, *, until: int, seen: asyncio.Event | None = None, **query: Any
+    ) -> list[dict[str, Any]]:
+        """Read ``until`` events of a watch; ``seen`` is set at the first."""
         events: list[dict[str, Any]] = []
         heads = {"Authorization": f"Bearer {self.token}"}
         query = {"watch": "1", "timeoutSeconds": "10"} | {k: str(v) for k, v in query.items()}
         async with self.session.get(self.url + path, headers=heads, params=query) as response:
             async for line in response.content:
                 events.append(msgspec.json.decode(line))
+                if seen is not None:
+                    seen.set()
                 if len(events) == until:
                     break
         return events

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from apiserver_client import APPLY, JSON_PATCH, Api, Answer, config_map, service
+from apiserver_client import APPLY, JSON_PATCH, Answer, Api, config_map, service
 
 
 async def apply(api: Api, path: str, body: dict[str, Any], manager: str, **query: Any) -> Answer:

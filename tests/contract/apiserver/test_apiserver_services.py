@@ -42,7 +42,7 @@ async def test_ports_and_addresses_are_not_given_twice(api: Api) -> None:
     taken.refused(
         422,
         "Invalid",
-        "spec.ports[0].nodePort: Invalid value: %d: provided port is already allocated" % held["nodePort"],
+        f"spec.ports[0].nodePort: Invalid value: {held['nodePort']}: provided port is already allocated",
     )
     same_ip = await api.post(api.svcs, service("t", clusterIP=first["clusterIP"]))
     same_ip.refused(422, "Invalid", "provided IP is already allocated")

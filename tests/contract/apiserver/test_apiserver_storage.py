@@ -209,10 +209,10 @@ async def test_what_cannot_start_says_why(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 async def test_a_read_only_data_directory(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
+    os.chmod(tmp_path, 0o500)  # noqa: PTH101
     with pytest.raises(BadConfiguration, match="cannot be written: make it writable"):
         await ApiServer(tmp_path).start()
-    tmp_path.chmod(0o700)
+    os.chmod(tmp_path, 0o700)  # noqa: PTH101
 
 
 async def test_a_failed_start_leaves_nothing_behind(tmp_path: Path) -> None:

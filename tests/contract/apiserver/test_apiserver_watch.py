@@ -111,12 +111,9 @@ async def test_many_watchers_see_the_same(api: Api) -> None:
 
 async def test_stop_ends_watches(own: tuple[ApiServer, Api]) -> None:
     server, api = own
-    rv = await now(api)
-    watching = asyncio.create_task(api.watch(api.cms, until=2, resourceVersion=rv))
     await api.post(api.cms, config_map("a"))
-    while not any(
-        "watch" in line and line.endswith(" 1.0") for line in (await api.get("/metrics")).raw.decode().splitlines()
-    ):
-        await asyncio.sleep(0)
+    seen = asyncio.Event()
+    watching = asyncio.create_task(api.watch(api.cms, until=2, seen=seen))
+    await seen.wait()
     await server.stop()
     assert kinds(await watching) == [("ADDED", "a")]

@@ -50,15 +50,18 @@ class WatchedCluster(Cluster):
     """A cluster that notes what is written through it, and can be told to refuse all of that."""
 
     refuse_writes = False
+    #: The definitions of kinds, the system namespace and the default class, which a hub ensures when it starts.
+    refuse_preparing = False
 
     def __init__(self, *args: Any, **words: Any) -> None:
         super().__init__(*args, **words)
         self.written: list[str] = []
 
     def _note(self, verb: str, resource: Resource, name: str) -> None:
-        if self.refuse_writes:
+        preparing = resource.kind in {"CustomResourceDefinition", "Namespace", "LoadBalancerClass"}
+        if self.refuse_preparing if preparing else self.refuse_writes:
             raise Unreachable("The hub's API answers 503 to every write.")
-        if resource.kind not in {"Lease", "Event"}:
+        if resource.kind not in {"Lease", "Event"} and not (preparing and verb == "create"):
             self.written.append(f"{verb} {resource.kind} {name}")
 
     async def apply(self, resource: Resource, obj: dict[str, Any], **words: Any) -> Any:
@@ -66,10 +69,7 @@ class WatchedCluster(Cluster):
         return await super().apply(resource, obj, **words)
 
     async def create(self, resource: Resource, obj: dict[str, Any]) -> Any:
-        if resource.kind not in {"Namespace", "LoadBalancerClass"}:  # only at the start, and refused when there
-            self._note("create", resource, _name(obj))
-        elif self.refuse_writes:
-            raise Unreachable("The hub's API answers 503 to every write.")
+        self._note("create", resource, _name(obj))
         return await super().create(resource, obj)
 
     async def replace(self, resource: Resource, obj: dict[str, Any], **words: Any) -> Any:
@@ -88,8 +88,11 @@ def _name(obj: dict[str, Any]) -> str:
 class RunningHub:
     """One hub replica, its connection, and its provider."""
 
-    def __init__(self, world: HubWorld, *, identity: str, pool: str, refuse_writes: bool) -> None:
+    def __init__(
+        self, world: HubWorld, *, identity: str, pool: str, refuse_writes: bool, refuse_preparing: bool
+    ) -> None:
         self.cluster = world.connect("hub")
+        self.cluster.refuse_preparing = refuse_preparing
         self.cluster.refuse_writes = refuse_writes
         self.provider = FaultyProvider(
             MemoryProvider(cloud=world.cloud),
@@ -123,12 +126,22 @@ class HubWorld:
     # --- hubs ---
 
     async def start(
-        self, *, identity: str = "hub-0", pool: str = POOL, lead: bool = True, refuse_writes: bool = False
+        self,
+        *,
+        identity: str = "hub-0",
+        pool: str = POOL,
+        lead: bool = True,
+        refuse_writes: bool = False,
+        refuse_preparing: bool = False,
     ) -> RunningHub:
-        one = RunningHub(self, identity=identity, pool=pool, refuse_writes=refuse_writes)
+        one = RunningHub(
+            self, identity=identity, pool=pool, refuse_writes=refuse_writes, refuse_preparing=refuse_preparing
+        )
         self.hubs.append(one)
         await self.until(lambda: one.task.done() or (one.provider.published and (not lead or one.hub.leading)))
         if one.task.done():
+            self.hubs.remove(one)
+            await one.cluster.aclose()
             one.task.result()
         await self.quiet()
         return one

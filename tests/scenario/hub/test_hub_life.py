@@ -9,7 +9,7 @@ from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.testing.builders import endpoint, lb_key, target
 
 
-@pytest.mark.req("K-10", "K-24", "KI-10")
+@pytest.mark.req("K-10", "K-12", "K-24", "KI-10")
 async def test_what_a_member_asks_for_becomes_a_load_balancer(world, hub):
     await world.lb()
     await world.slice("web", "10.1.0.1", endpoint("10.1.0.2", ready=False))
@@ -27,7 +27,7 @@ async def test_what_a_member_asks_for_becomes_a_load_balancer(world, hub):
         ("ResolvedRefs", "True"),
         ("Programmed", "True"),
     }
-    await world.until(lambda: world.events(), what="an Event")
+    await world.until(world.events, what="an Event")
     assert ("Normal", "Programmed") in await world.events()
 
 

@@ -26,7 +26,7 @@ async def test_an_unknown_class(world, hub):
     accepted = await world.said("Accepted", "False")
     assert accepted.reason == "NoSuchClass"
     assert "'gold'" in accepted.message
-    await world.until(lambda: world.events())
+    await world.until(world.events)
     assert ("Warning", "NoSuchClass") in await world.events()
     assert world.cloud.load_balancers == {}
 

@@ -71,3 +71,12 @@ async def test_what_is_programmed_is_on_record_first(world, hub):
     hub.cluster.refuse_writes = False
     address = await world.programmed()
     assert (await world.get()).status.allocation.address == address
+
+
+@pytest.mark.xfail(strict=True, reason="Hub.prepare gives up when it cannot apply the kinds that are there already")
+async def test_b19_a_restart_while_the_api_refuses_really_every_write(world, hub):
+    await served(world, "a")
+    await world.stop(hub)
+    await world.start(lead=False, refuse_writes=True, refuse_preparing=True)
+    await world.slice("a", "10.1.0.1", "10.1.0.3")
+    await world.until(lambda: "10.1.0.3:8080" in world.at_cloud("a"))

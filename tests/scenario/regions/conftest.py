@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 from regions_world import World, new_world
+from tests.contract.kube.conftest import Real, real
 
 from fairlead.apiserver import ApiServer
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.credentials import tls_context
-from tests.contract.kube.conftest import Real, real
 
 __all__ = ["real"]
 

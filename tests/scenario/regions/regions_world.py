@@ -81,6 +81,15 @@ class Running:
                 found += int(sample.value)
         return found
 
+    def written(self) -> dict[str, int]:
+        """Return the writes by verb and kind."""
+        found: dict[str, int] = {}
+        for sample in self.metrics.requests.collect()[0].samples:
+            labels = sample.labels
+            if sample.name.endswith("_total") and labels["verb"] not in _READS and labels["resource"] not in _NOISE:
+                found[f"{labels['verb']} {labels['resource']}"] = int(sample.value)
+        return found
+
     async def stop(self) -> None:
         self.task.cancel()
         with contextlib.suppress(asyncio.CancelledError):

@@ -11,4 +11,4 @@ async def test_it_hands_the_changes_back_as_they_were():
     ledger, spec = MemoryLedger(), desired([]).spec
     changes = [TargetChange(lb_key(), HTTP, target("1"), Action.REGISTER, Reason.NEW)]
     assert list(await ledger.record(spec, changes)) == changes
-    assert await ledger.settle(spec, changes, [DONE]) is None
+    assert list(await ledger.settle(spec, changes, [DONE])) == [DONE]

@@ -73,7 +73,7 @@ class Handler:
             raise
         except Exception:  # noqa: BLE001 - the door of the server: a mistake of ours is a 500, never a torn connection
             # As text, because a rich traceback shows local variables, and a token may be among them.
-            _log.error("request failed", method=request.method, path=request.path, trace=traceback.format_exc())  # noqa: TRY400
+            _log.error("request failed", method=request.method, path=request.path, trace=traceback.format_exc())
             response = refusal(ApiFailure(500, "InternalError", "Internal error occurred: see the server's log"))
         resource = f"{info.resource}/{info.subresource}" if info.subresource else info.resource
         agent = request.headers.get("User-Agent", "")

@@ -1,6 +1,7 @@
-"""What does a client get that asks for OpenAPI v2 as protobuf? The operations that patch, which is all that kubectl looks at.
+"""What does a client get that asks for OpenAPI v2 as protobuf? The operations that patch, and no more.
 
-kubectl reads this document only to learn whether the server checks fields itself, when the v3 document does not name a kind.
+kubectl reads this document only to learn whether the server checks fields itself, when the v3 document does not
+name a kind.
 In: the served kinds. Out: the bytes of ``openapi.v2.Document`` (paths, no definitions).
 Source: https://github.com/google/gnostic-models/blob/main/openapiv2/OpenAPIv2.proto
 """

@@ -36,6 +36,13 @@ class Answers:
         """Add somebody to be told."""
         self._notify.append(notify)
 
+    def gave(self, key: LoadBalancerKey, answer: Observed | None) -> None:
+        """Take note of an answer that somebody got by asking: from now on news is what differs from that."""
+        if answer is None:
+            self._last.pop(key, None)
+        else:
+            self._last[key] = answer
+
     def hint(self, keys: Iterable[LoadBalancerKey]) -> None:
         """Compare these soon."""
         self._hints.update(keys)
@@ -64,10 +71,7 @@ class Answers:
                 continue
             if key in self._watched and _only_pending(now, last):
                 continue
-            if now is None:
-                del self._last[key]
-            else:
-                self._last[key] = now
+            self.gave(key, now)
             for notify in self._notify:
                 notify(key)
 

@@ -29,12 +29,12 @@ _NOT_A_LABEL_CHARACTER = re.compile(r"[^a-z0-9-]+")
 class DeploymentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How proxies are run, for all groups alike.
 
-    ``tls_secret`` may hold ``{group}``: each group's proxies have their own client certificate (``tls.crt``,
-    ``tls.key``, ``ca.crt``), whose SPIFFE URI ends in ``/group/<group>``. ``proxy_ports`` is the range the hub
-    allocates from.
+    ``namespace`` empty: each group has the one it is named after (a tenant's own). Each group's proxies have their own
+    client certificate (``tls.crt``, ``tls.key``, ``ca.crt``), whose SPIFFE URI ends in ``/group/<group>``, in a Secret
+    that is named like everything else of the group. ``proxy_ports`` is the range the hub allocates from.
     """
 
-    namespace: str = "fairlead-system"
+    namespace: str = ""
     image: str = "envoyproxy/envoy:v1.40.0"
     replicas: int = 2
     concurrency: int = 2
@@ -44,10 +44,13 @@ class DeploymentSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_connections: int = 50_000
     xds_host: str = "fairlead-hub.fairlead-system.svc"
     xds_port: int = 18_000
-    tls_secret: str = "fairlead-envoy-{group}"  # noqa: S105 - the name of a Secret, not its content
     readiness_port: int = 8002
     proxy_ports: tuple[int, int] = (10_000, 60_000)
     drain_s: int = 15
+
+    def namespace_of(self, group: str) -> str:
+        """Return where the objects of a group are."""
+        return self.namespace or group
 
 
 def dns_label(prefix: str, words: str, *, unique: str) -> str:
@@ -107,7 +110,7 @@ def _head(api_version: str, kind: str, group: str, settings: DeploymentSettings)
         "kind": kind,
         "metadata": {
             "name": group_name(group),
-            "namespace": settings.namespace,
+            "namespace": settings.namespace_of(group),
             "labels": group_labels(group),
             "annotations": {"fairlead.dev/group": group},
         },
@@ -179,7 +182,7 @@ def _pod(group: str, settings: DeploymentSettings) -> Manifest:
             {"name": "bootstrap", "configMap": {"name": group_name(group)}},
             {
                 "name": "tls",
-                "secret": {"secretName": settings.tls_secret.format(group=group), "defaultMode": 0o440},
+                "secret": {"secretName": group_name(group), "defaultMode": 0o440},
             },
             {"name": "run", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
         ],

@@ -1,15 +1,15 @@
 """How does a Kubernetes cluster run the proxies?
 
 A group (a tenant) has one Deployment of Envoys; each load balancer has one Service of type LoadBalancer in front of it,
-whose status says where users reach it. Objects are written only when they differ from what was written last.
-It talks to Kubernetes through ``KubeObjects`` alone, and deletes only what carries its own label.
+whose status says where users reach it. All of it is in the group's namespace. It talks to Kubernetes through
+``KubeObjects`` alone, which writes only what differs, and deletes only what carries its own label.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, cast
 
 import msgspec
@@ -21,7 +21,13 @@ from fairlead.model.contract import AllocationKind
 from fairlead.model.desired import LoadBalancerSpec
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured
-from fairlead.providers.envoy.deployment_objects import DeploymentSettings, Manifest, group_manifests
+from fairlead.providers.envoy.deployment_objects import (
+    DeploymentSettings,
+    Manifest,
+    group_labels,
+    group_manifests,
+    group_name,
+)
 from fairlead.providers.envoy.service_objects import service_manifest, service_name
 
 _log = structlog.get_logger(__name__)
@@ -37,26 +43,34 @@ class ObjectRef(msgspec.Struct, frozen=True):
 
 
 class ServiceStatus(msgspec.Struct, frozen=True):
-    """What a Service of type LoadBalancer says of itself: addresses (IP or host names) in its own order."""
+    """What a Service of type LoadBalancer says of itself: addresses (IP or host names) in its own order.
+
+    ``problem``: why it could not be written, in one sentence; empty when it could.
+    """
 
     namespace: str
     name: str
     addresses: tuple[str, ...]
+    problem: str = ""
 
 
 class KubeObjects(Protocol):
     """What this fleet needs of Kubernetes. Errors are those of ``errors``; all calls may be repeated."""
 
     async def apply(self, manifest: Manifest) -> None:
-        """Create or change the object (server-side apply); nothing is written when it is so already."""
+        """Want this object; nothing is written when it is so already, and what cannot be written now is later."""
+        ...
+
+    async def certify(self, ref: ObjectRef, *, group: str, labels: Mapping[str, str]) -> None:
+        """Want a Secret with a client certificate of ``group`` that is always good for some time to come."""
         ...
 
     async def delete(self, ref: ObjectRef) -> None:
-        """Delete the object; not found is success."""
+        """Delete the object, and want it no more; not found is success."""
         ...
 
-    async def owned(self, *, namespace: str) -> Sequence[ObjectRef]:
-        """List our objects: those labelled ``app.kubernetes.io/managed-by=fairlead`` that have an Envoy group label."""
+    async def owned(self) -> Sequence[ObjectRef]:
+        """List objects with our labels whose load balancers do not exist any more, their Secrets included."""
         ...
 
     def on_service_status(self, notify: Callable[[ServiceStatus], None]) -> None:
@@ -75,11 +89,10 @@ class DeploymentFleet:
         self._kube = kube
         self._settings = settings or DeploymentSettings()
         self._specs: dict[LoadBalancerKey, LoadBalancerSpec] = {}
-        self._applied: dict[ObjectRef, Manifest] = {}
         #: A group's proxies are not taken away by one while another begins to use them.
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._addresses: dict[str, tuple[str, ...]] = {}
-        self._keys: dict[str, LoadBalancerKey] = {}
+        self._statuses: dict[ObjectRef, ServiceStatus] = {}
+        self._keys: dict[ObjectRef, LoadBalancerKey] = {}
         self._notify: list[Callable[[LoadBalancerKey], None]] = []
         kube.on_service_status(self._on_status)
 
@@ -114,28 +127,35 @@ class DeploymentFleet:
             raise Terminal(f"{spec.key}: no proxy port is assigned", reason=ConditionReason.PENDING)
         old = self._specs.get(spec.key)
         self._specs[spec.key] = spec
-        self._keys[service_name(spec.key)] = spec.key
+        service = service_manifest(spec, self._settings)
+        self._keys[ref_of(service)] = spec.key
         async with self._locks[spec.group]:
-            await self._apply([*group_manifests(spec.group, self._settings), service_manifest(spec, self._settings)])
+            await self._kube.certify(self._secret(spec.group), group=spec.group, labels=group_labels(spec.group))
+            for manifest in (*group_manifests(spec.group, self._settings), service):
+                await self._kube.apply(manifest)
         if old is not None and old.group != spec.group:
+            if self._settings.namespace_of(old.group) != self._settings.namespace_of(spec.group):
+                await self._delete_service(self._service(spec.key, old.group))
             await self._delete_unused(old.group)
         return self.addresses(spec.key)
 
     def addresses(self, key: LoadBalancerKey) -> Ensured:
         """Return what the Service's status says."""
-        name = service_name(key)
-        found = self._addresses.get(name, ())
-        if found:
-            return Ensured(found)
-        return Ensured(message=f"Service {self._settings.namespace}/{name} has no address yet")
+        spec = self._specs.get(key)
+        ref = self._service(key, spec.group if spec is not None else key.namespace)
+        found = self._statuses.get(ref)
+        if found is not None and found.addresses:
+            return Ensured(found.addresses)
+        message = f"Service {ref.namespace}/{ref.name} has no address yet"
+        return Ensured(message=found.problem if found is not None and found.problem else message)
 
     async def delete(self, key: LoadBalancerKey) -> None:
-        """Delete the Service, and the group's proxies when this was its last load balancer."""
-        name = service_name(key)
-        await self._delete(ObjectRef("v1", "Service", self._settings.namespace, name))
-        self._keys.pop(name, None)
-        self._addresses.pop(name, None)
+        """Delete the Service, and the group's proxies when this was its last load balancer.
+
+        Of a load balancer that this process has never seen only the Service is known; ``sweep`` sees to the group.
+        """
         spec = self._specs.get(key)
+        await self._delete_service(self._service(key, spec.group if spec is not None else key.namespace))
         if spec is not None:
             await self._delete_unused(spec.group, leaving=key)
             # Only now: whoever repeats a delete that has failed half-way gets to the group again.
@@ -143,13 +163,13 @@ class DeploymentFleet:
 
     async def sweep(self) -> None:
         """Delete our objects whose load balancer or group is gone: deleted while no hub was running."""
-        found = await self._kube.owned(namespace=self._settings.namespace)
+        found = await self._kube.owned()
         wanted = self._wanted()
         for ref in [ref for ref in found if ref not in wanted]:
             # Asked again each time: it may have been wanted while the one before was being deleted.
             if ref not in self._wanted():
                 _log.info("deleting what nobody wants any more", kind=ref.kind, name=ref.name)
-                await self._delete(ref)
+                await self._kube.delete(ref)
 
     async def close(self) -> None:
         """Let go: everything goes on serving."""
@@ -160,20 +180,21 @@ class DeploymentFleet:
         for key in list(self._specs):
             await self.delete(key)
 
-    async def _apply(self, manifests: Iterable[Manifest]) -> None:
-        for manifest in manifests:
-            ref = ref_of(manifest)
-            if self._applied.get(ref) != manifest:
-                await self._kube.apply(manifest)
-                self._applied[ref] = manifest
-
-    async def _delete(self, ref: ObjectRef) -> None:
-        self._applied.pop(ref, None)
+    async def _delete_service(self, ref: ObjectRef) -> None:
         await self._kube.delete(ref)
+        self._keys.pop(ref, None)
+        self._statuses.pop(ref, None)
+
+    def _service(self, key: LoadBalancerKey, group: str) -> ObjectRef:
+        return ObjectRef("v1", "Service", self._settings.namespace_of(group), service_name(key))
+
+    def _secret(self, group: str) -> ObjectRef:
+        return ObjectRef("v1", "Secret", self._settings.namespace_of(group), group_name(group))
 
     def _wanted(self) -> set[ObjectRef]:
         groups = {spec.group for spec in self._specs.values()}
         wanted = {ref_of(each) for group in groups for each in group_manifests(group, self._settings)}
+        wanted |= {self._secret(group) for group in groups}
         return wanted | {ref_of(service_manifest(spec, self._settings)) for spec in self._specs.values()}
 
     async def _delete_unused(self, group: str, *, leaving: LoadBalancerKey | None = None) -> None:
@@ -181,13 +202,15 @@ class DeploymentFleet:
             if any(spec.group == group for key, spec in self._specs.items() if key != leaving):
                 return
             for manifest in reversed(group_manifests(group, self._settings)):
-                await self._delete(ref_of(manifest))
+                await self._kube.delete(ref_of(manifest))
+            await self._kube.delete(self._secret(group))
 
     def _on_status(self, status: ServiceStatus) -> None:
-        if status.namespace != self._settings.namespace or self._addresses.get(status.name) == status.addresses:
+        ref = ObjectRef("v1", "Service", status.namespace, status.name)
+        if self._statuses.get(ref) == status:
             return
-        self._addresses[status.name] = status.addresses
-        key = self._keys.get(status.name)
+        self._statuses[ref] = status
+        key = self._keys.get(ref)
         if key is not None:
             for notify in self._notify:
                 notify(key)

@@ -157,7 +157,10 @@ class EnvoyProvider:
 
     async def observe(self, key: LoadBalancerKey) -> Observed | None:
         """Say what the connected proxies have acknowledged."""
-        return self._observe(key)
+        answer = self._observe(key)
+        # Asked between a push and its acknowledgement: when that comes, it is news to whoever asked.
+        self._answers.gave(key, answer)
+        return answer
 
     async def delete(self, key: LoadBalancerKey) -> None:
         """Close its ports, then take away what led to them."""

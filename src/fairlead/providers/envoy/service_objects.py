@@ -29,6 +29,8 @@ from fairlead.providers.envoy.deployment_objects import (
 
 #: ``parameters`` with this prefix become annotations of the Service (what a cloud's controller wants to know).
 ANNOTATION_PARAMETER = "serviceAnnotation/"
+#: Whose Service this is, as ``LoadBalancerKey`` writes itself.
+LOAD_BALANCER_ANNOTATION = "fairlead.dev/load-balancer"
 
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
@@ -41,7 +43,7 @@ def service_name(key: LoadBalancerKey) -> str:
 def service_manifest(spec: LoadBalancerSpec, settings: DeploymentSettings) -> Manifest:
     """Build the Service."""
     origin = {
-        "fairlead.dev/load-balancer": str(spec.key),
+        LOAD_BALANCER_ANNOTATION: str(spec.key),
         "fairlead.dev/origin-member": spec.owner.member,
         LABEL_ORIGIN_KIND: spec.owner.kind,
         LABEL_ORIGIN_NAMESPACE: spec.owner.namespace,
@@ -72,7 +74,7 @@ def service_manifest(spec: LoadBalancerSpec, settings: DeploymentSettings) -> Ma
             "kind": "Service",
             "metadata": {
                 "name": service_name(spec.key),
-                "namespace": settings.namespace,
+                "namespace": settings.namespace_of(spec.group),
                 "labels": {**labels, LABEL_MANAGED_BY: MANAGED_BY, GROUP_LABEL: group_name(spec.group)},
                 "annotations": {**asked, **{name: value for name, value in origin.items() if value}},
             },

@@ -90,7 +90,7 @@ def done(row: Row, server: Server | None) -> bool:
 
 def waits(row: Row, server: Server | None) -> bool:
     """Say whether a removal has begun and has only sessions to wait for."""
-    return row.removes and server is not None and not server.ready
+    return row.removes and server is not None and not server.ready and server.sessions != 0
 
 
 def _addition(row: Row) -> list[str]:

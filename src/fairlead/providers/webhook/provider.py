@@ -132,6 +132,11 @@ class WebhookProvider:
             known = self._known.get(key)
             if known is None or self._skips(known.settings):
                 return
+            if known.spec.existing:
+                # Somebody else made it and keeps it.
+                if not self._dry_run:
+                    self._forget(key)
+                return
             hook = Hook.DELETE_LOAD_BALANCER
             body = task_body(
                 hook, _subject(known.spec), dry_run=self._dry_run, lbInfo=known.info, attributes=known.spec.attributes

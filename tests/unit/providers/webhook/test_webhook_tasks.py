@@ -61,10 +61,10 @@ async def test_create_is_asked_again_until_succ(webhook: WebhookProvider, script
         {"status": "Fail", "msg": "quota"},
         SUCC,
     )
-    with pytest.raises(Retry, match="still at createLoadBalancer.*booting") as running:
+    with pytest.raises(Retry, match=r"still at createLoadBalancer.*booting") as running:
         await webhook.ensure(spec(scripted.url))
     assert (running.value.after_s, running.value.reason) == (7, "DriverRunning")
-    with pytest.raises(Retry, match="failed createLoadBalancer.*quota") as failed:
+    with pytest.raises(Retry, match=r"failed createLoadBalancer.*quota") as failed:
         await webhook.ensure(spec(scripted.url))
     assert (failed.value.after_s, failed.value.reason) == (10, "DriverFail")
     await webhook.ensure(spec(scripted.url))
@@ -105,6 +105,14 @@ async def test_one_that_was_never_created_is_deleted_without_a_call(
         await webhook.ensure(spec(scripted.url))
     await webhook.delete(KEY)
     assert scripted.asked("deleteLoadBalancer") == []
+
+
+async def test_one_that_existed_before_is_never_deleted(webhook: WebhookProvider, scripted: ScriptedDriver) -> None:
+    existing = msgspec.structs.replace(spec(scripted.url), existing=True)
+    await webhook.ensure(existing)
+    await webhook.delete(KEY)
+    assert scripted.asked("deleteLoadBalancer") == []
+    assert await webhook.observe(KEY) is None
 
 
 # --- backends -------------------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ async def test_both_sides_are_verified(secrets: Path) -> None:
             with pytest.raises(Retry, match=words) as caught:
                 await webhook.ensure(spec(driver.url, credentials=credentials))
             assert TOKEN not in str(caught.value)
-        with pytest.raises(BadConfiguration, match="ca.crt"):
+        with pytest.raises(BadConfiguration, match=r"ca\.crt"):
             await webhook.ensure(spec(driver.url, credentials="broken"))
         assert len(driver.calls) == 1
     finally:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.errors import BadConfiguration
@@ -65,6 +67,7 @@ def test_everything_else_is_malformed(raw: bytes, words: str) -> None:
         answer_from_body(decode(raw))
 
 
+@settings(max_examples=60)
 @given(st.binary(max_size=200))
 def test_no_bytes_are_taken_for_a_success_by_accident(raw: bytes) -> None:
     try:
@@ -74,6 +77,7 @@ def test_no_bytes_are_taken_for_a_success_by_accident(raw: bytes) -> None:
     assert b'"Succ"' in raw or answer.status is not Status.SUCC
 
 
+@settings(max_examples=60)
 @given(
     st.dictionaries(
         st.sampled_from(["backends", "injectedinfo"]),
@@ -86,10 +90,8 @@ def test_no_bytes_are_taken_for_a_success_by_accident(raw: bytes) -> None:
 def test_fields_have_their_type_or_are_malformed(body: dict[str, object]) -> None:
     answer = Answer(Status.SUCC, "", 0, body)
     for read in (lambda: answer.strings("injectedInfo").values(), lambda: answer.texts("backends")):
-        try:
+        with contextlib.suppress(Malformed):
             assert all(isinstance(value, str) for value in read())
-        except Malformed:
-            pass
 
 
 @pytest.mark.req("L-22")

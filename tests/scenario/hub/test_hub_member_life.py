@@ -9,7 +9,7 @@ from fairlead.api.tenant import TENANTS
 from fairlead.build.tenant import CLUSTER_ROLE_BINDINGS
 
 
-@pytest.mark.req("KI-8", "K-1")
+@pytest.mark.req("KI-8", "K-1", "K-9")
 async def test_each_member_has_a_namespace_and_an_identity_of_its_own(world, hub):
     await world.tenant("west")
     for name in ("east", "west"):

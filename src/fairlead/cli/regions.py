@@ -1,0 +1,83 @@
+"""``fairlead regions``: one Service, one access point per region; and the demo of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairlead.cli.options import (
+    Format,
+    Level,
+    LogFormat,
+    LogLevel,
+    Metrics,
+    Verbose,
+    host_and_port,
+    kubeconfig_help,
+    start_logging,
+)
+from fairlead.cli.run import FAILED, run_async
+
+
+def regions(
+    kubeconfig: Annotated[
+        Path | None, typer.Option("--kubeconfig", metavar="FILE", help=kubeconfig_help("The cluster's API"))
+    ] = None,
+    workers: Annotated[
+        int, typer.Option("--workers", metavar="N", help="How many Services each controller works on at once.")
+    ] = 3,
+    layer1_only: Annotated[
+        bool, typer.Option("--layer1-only", help="Make PoolServices only, and leave every class to somebody else.")
+    ] = False,
+    identity: Annotated[
+        str,
+        typer.Option("--identity", metavar="NAME", help="Name of this copy in the lease; unique; default: made up."),
+    ] = "",
+    metrics: Metrics = "",
+    log_level: Level = LogLevel.INFO,
+    log_format: Format = LogFormat.AUTO,
+    verbose: Verbose = False,  # noqa: ARG001, FBT002 - its callback does the work
+) -> None:
+    """Give Services with a NodePool selector an access point in each matching region."""
+    from fairlead.standalone.regions_process import RegionsSettings, run_regions
+
+    settings = RegionsSettings(
+        kubeconfig=kubeconfig,
+        workers=workers,
+        balancer=not layer1_only,
+        identity=identity,
+        metrics=host_and_port(metrics, "--metrics") if metrics else None,
+    )
+    settings.config()  # a bad number is told before anything is started
+    start_logging(log_level, log_format)
+    run_async(lambda: run_regions(settings))
+
+
+def demo_regions(
+    data_dir: Annotated[
+        Path | None,
+        typer.Option("--data-dir", metavar="DIR", help="Where to work; default: a new temporary directory."),
+    ] = None,
+    loopback: Annotated[
+        bool, typer.Option("--loopback", help="Use loopback ranges also where network namespaces could be made.")
+    ] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="Print lines instead of a live table.")] = False,
+    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
+) -> None:
+    """Show one Service in three regions, each on a network of its own; takes about a minute.
+
+    Fails when a request fails that should not have, or reaches another region's pods.
+    """
+    from fairlead.standalone.demo_regions import RegionsDemoSettings, run_regions_demo
+
+    passed = True
+
+    async def show() -> None:
+        nonlocal passed
+        passed = await run_regions_demo(RegionsDemoSettings(data_dir=data_dir, loopback=loopback, plain=plain))
+
+    run_async(show)
+    if not passed:
+        raise typer.Exit(FAILED)

@@ -1,0 +1,75 @@
+"""How do regions run as a process? The API is looked at once, so that a wrong address or key is a sentence.
+
+In: ``RegionsSettings``. Out: ``run_regions`` returns after a clean stop, or raises one error with a sentence.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.metrics import KubeMetrics
+from fairlead.regions.app import Regions, RegionsConfig
+from fairlead.runtime.supervisor import Supervisor
+from fairlead.runtime.telemetry import StatusServer, Telemetry
+from fairlead.standalone.hub_process import FIRST_CALLS
+from fairlead.standalone.identity import new_identity
+
+#: One Service in fifty regions is fifty writes: the default of a client is too slow for a cold start of thousands.
+_QPS, _BURST = 1000.0, 2000
+_STOP_S = 4.0
+
+
+class RegionsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How ``fairlead regions`` was called. A kubeconfig of None is the default one; ``metrics`` None: no pages."""
+
+    kubeconfig: Path | None = None
+    workers: int = 3
+    balancer: bool = True
+    identity: str = ""
+    lease_s: float = 15.0
+    metrics: tuple[str, int] | None = None
+
+    def config(self) -> RegionsConfig:
+        """Return the settings of regions; ``BadConfiguration`` says what is wrong with them."""
+        config = RegionsConfig(
+            identity=self.identity or new_identity(),
+            workers=self.workers,
+            balancer=self.balancer,
+            lease_s=self.lease_s,
+        )
+        config.check()
+        return config
+
+
+async def run_regions(settings: RegionsSettings, *, supervisor: Supervisor | None = None) -> None:
+    """Run regions until told to stop."""
+    registry = CollectorRegistry()
+    config = settings.config()
+    metrics = KubeMetrics(registry)
+    async with Cluster.from_kubeconfig(
+        settings.kubeconfig, name="regions", metrics=metrics, qps=_QPS, burst=_BURST
+    ) as cluster:
+        async with Cluster.connect(cluster.config, name="regions", policy=FIRST_CALLS) as first:
+            # Reviews are for everybody who is signed in; /version answers strangers too, and would not tell.
+            await first.can_i("list", "", "services")
+        regions = Regions(cluster=cluster, config=config, telemetry=Telemetry(registry))
+        own = supervisor or Supervisor(stop_deadline_s=_STOP_S)
+        if settings.metrics is not None:
+            own.spawn("pages", StatusServer(*settings.metrics, registry, regions.not_ready).run)
+        own.spawn("regions", regions.run)
+        await own.run_until_stopped()
+
+
+def spawn_regions(supervisor: Supervisor, kubeconfig: Path, *, identity: str = "") -> None:
+    """Add regions to a process that runs other things as well."""
+    config = RegionsSettings(kubeconfig=kubeconfig, identity=identity).config()
+
+    async def beside() -> None:
+        async with Cluster.from_kubeconfig(kubeconfig, name="regions", qps=_QPS, burst=_BURST) as cluster:
+            await Regions(cluster=cluster, config=config).run()
+
+    supervisor.spawn("regions", beside, restart=True)

@@ -1,0 +1,162 @@
+"""How one plan becomes calls: intent, call, result, item by item and in batches of the provider's size.
+
+    ensure     ensuring (stored) ──► provider ──► ensured (stored) ──► folded
+    changes    record (stored)   ──► provider ──► settle (stored)  ──► folded
+    delete     provider ──► folded; what somebody else has made is only let go
+
+In: a plan. Out: what was done, and the first thing that was not. A batch that is refused as a whole is halved until
+the culprits are found, so that the others go through. Never: a call when ``may_call`` says that we do not lead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from fairlead.errors import Bug, Retry, Terminal
+from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, Reason, TargetChange
+from fairlead.model.contract import Ledger, Provider
+from fairlead.model.desired import LoadBalancerSpec
+from fairlead.runtime.clock import Clock
+from fairlead.sync.order import order_changes
+from fairlead.sync.plan import Plan
+from fairlead.sync.quarantine import Quarantine
+from fairlead.sync.tracker import Side, Tracker
+
+T = TypeVar("T")
+
+#: More culprits than this in one batch, and it is the provider that is at fault, not they.
+_MOST_CULPRITS = 8
+_REFUSED_REMOVAL_S = 30.0
+
+
+class Executor:
+    """Carries out the plans of one provider. ``limit_s``: how long one call may take; None: as long as it likes."""
+
+    def __init__(
+        self,
+        *,
+        tracker: Tracker,
+        provider: Provider,
+        ledger: Ledger,
+        clock: Clock,
+        quarantine: Quarantine,
+        may_call: Callable[[], bool],
+        limit_s: float | None,
+    ) -> None:
+        self._tracker = tracker
+        self._provider = provider
+        self._ledger = ledger
+        self._clock = clock
+        self._quarantine = quarantine
+        self._may_call = may_call
+        self._limit_s = limit_s
+
+    async def run(self, plan: Plan, side: Side, done: list[TargetChange]) -> Outcome | None:
+        """Do the rows of ``plan`` in order; returns the first outcome that was not a success, failures first."""
+        frontend = plan.frontend
+        if frontend is not None and frontend.action is Action.ENSURE and frontend.spec is not None:
+            self._tracker.begin_frontend(frontend)
+            await self._ledger.ensuring(frontend.spec)
+            answer = await self._call(self._provider.ensure(frontend.spec))
+            await self._ledger.ensured(frontend.spec, answer)
+            self._tracker.fold_frontend(frontend, DONE)
+        spec = side.done_spec or (side.desired.spec if side.desired is not None else None)
+        if spec is None and plan.changes:
+            raise Bug(f"{plan.load_balancer} has targets on record, and nothing that says where")
+        for phase in order_changes(plan.changes):
+            failed = await self._apply(spec, phase, done) if spec is not None else None
+            if failed is not None:
+                return failed
+        if frontend is not None and frontend.action is Action.DELETE:
+            self._tracker.begin_frontend(frontend)
+            if spec is None or not spec.existing:
+                await self._call(self._provider.delete(frontend.load_balancer))
+            self._tracker.fold_frontend(frontend, DONE)
+        return None
+
+    async def _apply(
+        self, spec: LoadBalancerSpec, changes: Sequence[TargetChange], done: list[TargetChange]
+    ) -> Outcome | None:
+        """Apply one phase in batches of the provider's size."""
+        size = self._provider.capabilities.max_batch or len(changes)
+        failed: Outcome | None = None
+        for start in range(0, len(changes), max(1, size)):
+            for change, outcome in await self._apply_batch(spec, changes[start : start + size]):
+                if outcome.status is OutcomeStatus.DONE:
+                    done.append(change)
+                elif failed is None or failed.status is OutcomeStatus.RUNNING:
+                    failed = outcome
+        return failed
+
+    async def _apply_batch(
+        self, spec: LoadBalancerSpec, changes: Sequence[TargetChange]
+    ) -> list[tuple[TargetChange, Outcome]]:
+        answers = await self._ledger.record(spec, changes)
+        # Of an intent that could not be stored nobody knows whether it was, so the record may be there as well.
+        self._tracker.begin_targets(
+            change
+            for change, answer in zip(changes, answers, strict=True)
+            if not isinstance(answer, Outcome) or answer.status is not OutcomeStatus.DONE
+        )
+        calls = [one for one in answers if isinstance(one, TargetChange) and one.reason is not Reason.OWNERS_CHANGED]
+        outcomes = await self._call_provider(calls, [_MOST_CULPRITS]) if calls else ()
+        settled = iter(await self._ledger.settle(spec, calls, outcomes) if calls else ())
+        found = [
+            answer if isinstance(answer, Outcome) else DONE if answer.reason is Reason.OWNERS_CHANGED else next(settled)
+            for answer in answers
+        ]
+        now_s = self._clock.monotonic()
+        self._tracker.fold_targets(changes, found, now_s=now_s)
+        for change, outcome in zip(changes, found, strict=True):
+            if outcome.status is OutcomeStatus.REJECTED:
+                self._quarantine.add(change, outcome.message, now_s=now_s)
+        return list(zip(changes, found, strict=True))
+
+    async def _call_provider(self, changes: Sequence[TargetChange], culprits_left: list[int]) -> Sequence[Outcome]:
+        """Call the provider; a refusal of the whole batch is halved down to those that it is about."""
+        try:
+            outcomes = await self._call(self._provider.apply(changes))
+        except Terminal as error:
+            if culprits_left[0] <= 0:
+                return [Outcome(OutcomeStatus.RETRY, error.sentence)] * len(changes)
+            if len(changes) == 1:
+                culprits_left[0] -= 1
+                outcomes = [Outcome(OutcomeStatus.REJECTED, error.sentence)]
+            else:
+                half = len(changes) // 2
+                first = await self._call_provider(changes[:half], culprits_left)
+                return [*first, *await self._call_provider(changes[half:], culprits_left)]
+        return [_unless_removal(change, outcome) for change, outcome in zip(changes, outcomes, strict=True)]
+
+    async def _call(self, call: Awaitable[T]) -> T:
+        if not self._may_call():
+            _close(call)
+            raise Retry("this replica does not lead any more; nothing was done", reason="NotLeading")
+        if self._limit_s is None:
+            return await call
+        task = asyncio.ensure_future(call)
+        sleeper = asyncio.ensure_future(self._clock.sleep(self._limit_s))
+        try:
+            await asyncio.wait((task, sleeper), return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            raise Retry(f"the provider has not answered for {self._limit_s:g} s", reason="Timeout")
+        finally:
+            sleeper.cancel()
+            if not task.done():
+                task.cancel()
+                await asyncio.wait((task,))
+
+
+def _unless_removal(change: TargetChange, outcome: Outcome) -> Outcome:
+    """Have refused removals tried again: what is registered does not stop being so because it may not be removed."""
+    if outcome.status is OutcomeStatus.REJECTED and change.action in (Action.DRAIN, Action.DEREGISTER):
+        return Outcome(OutcomeStatus.RETRY, outcome.message, max(outcome.retry_after_s, _REFUSED_REMOVAL_S))
+    return outcome
+
+
+def _close(call: Awaitable[object]) -> None:
+    if asyncio.iscoroutine(call):
+        call.close()

@@ -1,0 +1,169 @@
+"""The house rules that a linter does not know: who may import whom, how large a file may be, and what has no name."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SRC = ROOT / "src"
+FILES = sorted((SRC / "fairlead").rglob("*.py"))
+MODULES = {".".join(path.relative_to(SRC).with_suffix("").parts).removesuffix(".__init__"): path for path in FILES}
+
+MAX_LINES = 400
+BANNED_FILES = re.compile(r"(^|_)(utils?|commons?|helpers?|misc|managers?|handlers?)(_|$)")
+BANNED_CLASSES = re.compile(r"(Manager|Handler|Helper|Utils?)$")
+#: Words of other people's protocols, which nobody may rename.
+ALLOWED_NAMES = frozenset({"fairlead.apiserver.patch.managers", "fairlead.apiserver.http.handler"})
+
+PURE = (
+    "fairlead.errors",
+    "fairlead.model",
+    "fairlead.api",
+    "fairlead.build",
+    "fairlead.sync.tracker",
+    "fairlead.sync.plan",
+    "fairlead.sync.guard",
+    "fairlead.sync.order",
+)
+IMPURE = frozenset(
+    {
+        "asyncio", "logging", "time", "random", "socket", "ssl", "os", "pathlib", "subprocess", "threading", "tempfile",
+        "aiohttp", "grpc", "structlog", "secrets", "uuid", "urllib", "http", "signal", "select", "shutil", "io",
+    }
+)  # fmt: skip
+#: ``datetime`` is a value; its clocks are not.
+IMPURE_CALLS = frozenset({"now", "utcnow", "today"})
+#: Where anything at all may be caught: one key of a loop, one load balancer of a worker, one request, one command.
+BROAD_EXCEPT = frozenset(
+    {"fairlead.runtime.loop", "fairlead.sync.worker", "fairlead.apiserver.http.handler", "fairlead.cli.run"}
+)
+
+
+@cache
+def tree_of(module):
+    return ast.parse(MODULES[module].read_text())
+
+
+def is_pure(module):
+    return any(module == pure or module.startswith(pure + ".") for pure in PURE)
+
+
+def imports_of(module):
+    """Return what a module imports, by full name."""
+    found: set[str] = set()
+    for node in ast.walk(tree_of(module)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module)
+            found |= {f"{node.module}.{alias.name}" for alias in node.names if f"{node.module}.{alias.name}" in MODULES}
+    return found
+
+
+@pytest.mark.slow
+def test_import_contracts():
+    code = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(is_debug_mode=False))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=100
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
+
+
+def test_the_pure_core_imports_nothing_that_does_anything_even_indirectly():
+    seen: dict[str, str] = {}
+    todo = [(module, module) for module in MODULES if is_pure(module)]
+    offenders = []
+    while todo:
+        one, whence = todo.pop()
+        if one in seen:
+            continue
+        seen[one] = whence
+        imported = imports_of(one)
+        offenders += [f"{whence} -> {one} -> {name}" for name in imported if name.split(".")[0] in IMPURE]
+        # A package's own __init__ counts: importing a module of it runs it.
+        parents = {".".join(one.split(".")[:n]) for n in range(2, one.count(".") + 1)}
+        todo += [(name, one) for name in imported | parents if name in MODULES and name != "fairlead"]
+    offenders += [f"{whence} -> {one}" for one, whence in seen.items() if not is_pure(one) and one != "fairlead.sync"]
+    assert offenders == []
+
+
+def test_the_pure_core_asks_no_clock_and_awaits_nothing():
+    offenders = []
+    for module in filter(is_pure, MODULES):
+        for node in ast.walk(tree_of(module)):
+            waits = isinstance(node, ast.Await | ast.AsyncWith | ast.AsyncFor)
+            asks = (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in IMPURE_CALLS
+                and "date" in ast.unparse(node.func.value)
+            )
+            if waits or asks:
+                offenders.append(f"{module}:{node.lineno}")
+    assert offenders == []
+
+
+def test_every_module_is_small():
+    sizes = {module: len(path.read_text().splitlines()) for module, path in MODULES.items()}
+    assert {module: lines for module, lines in sizes.items() if lines > MAX_LINES} == {}
+
+
+def test_every_module_says_which_question_it_answers():
+    first = {module: (ast.get_docstring(tree_of(module)) or "").splitlines()[:1] for module in MODULES}
+    assert [module for module, line in first.items() if not line or len(line[0]) <= 20] == []
+
+
+def test_every_name_says_something():
+    named = [module for module in MODULES if module not in ALLOWED_NAMES]
+    offenders = [module for module in named if BANNED_FILES.search(module.rsplit(".", 1)[-1])]
+    for module in named:
+        classes = [node.name for node in ast.walk(tree_of(module)) if isinstance(node, ast.ClassDef)]
+        offenders += [f"{module}: {name}" for name in classes if BANNED_CLASSES.search(name)]
+    assert offenders == []
+
+
+def test_no_module_keeps_state_of_its_own():
+    """Best effort: a mutable thing at module level that does not look like a constant, and ``global``."""
+    mutable = ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.SetComp
+    offenders = []
+    for module in MODULES:
+        tree = tree_of(module)
+        offenders += [f"{module}: global" for node in ast.walk(tree) if isinstance(node, ast.Global)]
+        for node in tree.body:
+            if not isinstance(node, ast.Assign | ast.AnnAssign) or not isinstance(node.value, mutable):
+                continue
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = [target.id for target in targets if isinstance(target, ast.Name)]
+            offenders += [f"{module}: {name}" for name in names if not name.lstrip("_").isupper() and name != "__all__"]
+    assert offenders == []
+
+
+def test_everything_is_caught_only_where_a_process_or_a_request_ends():
+    offenders = []
+    for module in MODULES:
+        for node in ast.walk(tree_of(module)):
+            if not isinstance(node, ast.ExceptHandler) or module in BROAD_EXCEPT:
+                continue
+            bare = node.type is None or (isinstance(node.type, ast.Name) and node.type.id == "Exception")
+            raises_on = isinstance(node.body[-1], ast.Raise)
+            if bare and not raises_on:
+                offenders.append(f"{module}:{node.lineno}")
+    assert offenders == []
+
+
+def test_no_product_code_imports_what_is_for_tests():
+    product = [module for module in MODULES if not module.startswith("fairlead.testing")]
+    assert [m for m in product if any(name.startswith("fairlead.testing") for name in imports_of(m))] == []
+
+
+def test_names_of_test_modules_are_unique():
+    """Test modules have no packages, so two of one name would hide each other."""
+    names = [path.stem for path in (ROOT / "tests").rglob("*.py") if path.stem not in {"conftest", "__init__"}]
+    assert sorted({name for name in names if names.count(name) > 1}) == []

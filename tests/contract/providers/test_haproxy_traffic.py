@@ -1,0 +1,373 @@
+"""A real HAProxy with real traffic: rolling updates, drain, reloads, and servers of other people."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.contract.providers.provider_processes import HAProxy, free_port
+
+from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, Reason, TargetChange
+from fairlead.model.desired import Listener, LoadBalancerSpec, Target
+from fairlead.model.keys import LoadBalancerKey, TargetKey
+from fairlead.providers.haproxy.names import server_name
+from fairlead.providers.haproxy.provider import HAProxyProvider
+
+KEY = LoadBalancerKey("LoadBalancer", "shop", "shared")
+HTTP = Listener(80).key
+PATIENCE_S = 15.0
+
+
+class Web:
+    """An HTTP server that says its name; ``/hang`` is answered when it is told to."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.hanging = asyncio.Event()
+        self.hung = asyncio.Event()
+        self.answered = 0
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._server: asyncio.Server | None = None
+        self.key = TargetKey("127.0.0.1", 0)
+
+    async def start(self) -> Web:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.key = TargetKey("127.0.0.1", self._server.sockets[0].getsockname()[1])
+        return self
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                if b"/hang" in head:
+                    self.hung.set()
+                    await self.hanging.wait()
+                body = self.name.encode()
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+                await writer.drain()
+                self.answered += 1
+        self._writers.discard(writer)
+        writer.close()
+
+    async def stop(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        for writer in list(self._writers):
+            writer.close()
+
+
+class Balanced:
+    """A HAProxy with one frontend, our provider on its backend, and the core's part in the fewest words."""
+
+    def __init__(self, haproxy: HAProxy, port: int) -> None:
+        self.haproxy = haproxy
+        self.port = port
+        self.provider = HAProxyProvider(look_every_s=0.05)
+        parameters = {"socket": str(haproxy.socket), "backend": "front", "drainTimeout": "1h"}
+        self.spec = LoadBalancerSpec(KEY, "group", (Listener(80),), parameters=parameters)
+        self.noticed = asyncio.Event()
+        self.webs: list[Web] = []
+
+    async def start(self) -> None:
+        self.provider.on_change(lambda _key: self.noticed.set())
+        await self.provider.ensure(self.spec)
+        await self.provider.start()
+
+    async def close(self) -> None:
+        await self.provider.close()
+        for web in self.webs:
+            await web.stop()
+
+    async def web(self, name: str) -> Web:
+        web = await Web(name).start()
+        self.webs.append(web)
+        return web
+
+    async def apply(self, action: Action, *webs: Web, reason: Reason = Reason.NEW, weight: int = 1) -> list[Outcome]:
+        draining = action in (Action.DRAIN, Action.DEREGISTER)
+        return list(
+            await self.provider.apply(
+                [TargetChange(KEY, HTTP, Target(web.key, weight, draining), action, reason) for web in webs]
+            )
+        )
+
+    async def must(self, action: Action, *webs: Web) -> None:
+        for outcome in await self.apply(action, *webs):
+            assert outcome.status is OutcomeStatus.DONE, outcome.message
+
+    async def get(self, path: str = "/") -> str:
+        """Return the body of one request on a connection of its own; empty when it failed."""
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+            answer = (await asyncio.wait_for(reader.read(), PATIENCE_S)).decode()
+            writer.close()
+        except OSError:
+            return ""
+        head, _, body = answer.partition("\r\n\r\n")
+        return body if head.startswith("HTTP/1.1 200") else ""
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Look until it is so: HAProxy's own counters tell nobody when they change."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not condition():  # noqa: ASYNC110 - see above
+                await asyncio.sleep(0.005)
+
+    async def removed(self, web: Web, reason: Reason) -> None:
+        """Deregister as the worker would: again as long as it is RUNNING."""
+        async with asyncio.timeout(PATIENCE_S):
+            while (outcome := (await self.apply(Action.DEREGISTER, web, reason=reason))[0]) != DONE:
+                assert outcome.status is OutcomeStatus.RUNNING, outcome.message
+                await asyncio.sleep(min(0.01, outcome.retry_after_s))
+
+    def name(self, web: Web) -> str:
+        return server_name("", KEY, HTTP, web.key)
+
+    def theirs(self) -> dict[str, list[str]]:
+        return {name: at for name, at in self.haproxy.servers("front").items() if not name.startswith("fl-")}
+
+
+@pytest.fixture(scope="module")
+def front(session_dir: Path) -> Iterator[tuple[HAProxy, int]]:
+    directory = session_dir / "front"
+    directory.mkdir()
+    port = free_port()
+    extra = (
+        f"frontend f\n  bind 127.0.0.1:{port}\n  default_backend front\n"
+        "backend front\n  balance roundrobin\n  server theirs 192.0.2.1:1 weight 7 disabled\n"
+        "backend sticky\n  balance source\n"
+    )
+    haproxy = HAProxy(directory, backends=1, extra=extra)
+    yield haproxy, port
+    haproxy.stop()
+
+
+@pytest.fixture
+async def balanced(front: tuple[HAProxy, int]) -> AsyncIterator[Balanced]:
+    balanced = Balanced(*front)
+    await balanced.start()
+    yield balanced
+    with contextlib.suppress(Exception):
+        for web in balanced.webs:
+            web.hanging.set()
+            await balanced.apply(Action.DEREGISTER, web, reason=Reason.DRAINED)
+        await balanced.provider.delete(KEY)
+    await balanced.close()
+
+
+@pytest.mark.req("L-10", "L-11")
+async def test_rolling_update_under_load_fails_no_request(balanced: Balanced) -> None:
+    """B35: add before remove, drain before removal; each old pod stops right after it was deregistered."""
+    old = [await balanced.web(f"old-{number}") for number in range(5)]
+    await balanced.must(Action.REGISTER, *old)
+    theirs = balanced.theirs()
+    counts = {"good": 0, "failed": 0}
+    stop = asyncio.Event()
+
+    async def load() -> None:
+        while not stop.is_set():
+            counts["good" if await balanced.get() else "failed"] += 1
+
+    users = [asyncio.ensure_future(load()) for _ in range(8)]
+    for number, web in enumerate(old):
+        new = await balanced.web(f"new-{number}")
+        await balanced.must(Action.REGISTER, new)
+        served = new.answered
+        await balanced.must(Action.DRAIN, web)
+        await balanced.removed(web, Reason.TERMINATING)
+        await web.stop()
+        await balanced.until(lambda new=new, served=served: new.answered > served)
+    stop.set()
+    await asyncio.gather(*users)
+    print(f"rolling update of {len(old)}: {counts}")
+    assert counts["failed"] == 0
+    assert counts["good"] > 50
+    assert balanced.theirs() == theirs
+
+
+async def test_a_ready_target_is_up_within_milliseconds(balanced: Balanced) -> None:
+    took_ms: list[float] = []
+    for number in range(10):
+        web = await balanced.web(str(number))
+        began_s = time.perf_counter()
+        await balanced.must(Action.REGISTER, web)
+        took_ms.append((time.perf_counter() - began_s) * 1000)
+        assert balanced.haproxy.stat("front", balanced.name(web), "status").startswith("UP")
+    print(f"register until UP: median {sorted(took_ms)[5]:.1f} ms, worst {max(took_ms):.1f} ms")
+    assert sorted(took_ms)[5] < 150
+
+
+async def test_drain_waits_for_sessions(balanced: Balanced) -> None:
+    """A session that began before lives on; nobody new comes; then the server goes."""
+    old, new = await balanced.web("old"), await balanced.web("new")
+    await balanced.must(Action.REGISTER, old)
+    request = asyncio.ensure_future(balanced.get("/hang"))
+    await asyncio.wait_for(old.hung.wait(), PATIENCE_S)
+    await balanced.must(Action.REGISTER, new)
+    (waiting,) = await balanced.apply(Action.DEREGISTER, old)
+    assert waiting.status is OutcomeStatus.RUNNING
+    assert "1 are still open" in waiting.message
+    assert {await balanced.get() for _ in range(6)} == {"new"}
+    (waiting,) = await balanced.apply(Action.DEREGISTER, old)
+    assert waiting.status is OutcomeStatus.RUNNING
+    assert not request.done()
+    old.hanging.set()
+    assert await request == "old"
+    await balanced.until(lambda: balanced.haproxy.stat("front", balanced.name(old), "scur") == "0")
+    await balanced.must(Action.DEREGISTER, old)
+    assert balanced.name(old) not in balanced.haproxy.servers("front")
+
+
+async def test_sessions_are_cut_when_their_time_is_over(balanced: Balanced) -> None:
+    web = await balanced.web("old")
+    await balanced.must(Action.REGISTER, web)
+    request = asyncio.ensure_future(balanced.get("/hang"))
+    await asyncio.wait_for(web.hung.wait(), PATIENCE_S)
+    await balanced.removed(web, Reason.DRAINED)
+    assert balanced.name(web) not in balanced.haproxy.servers("front")
+    assert await request == ""
+
+
+@pytest.mark.req("L-10")
+async def test_a_reload_is_noticed_and_healed_from_the_ledger(balanced: Balanced) -> None:
+    """Servers added at run time are lost; the ledger's are back after one notice, and nothing else is touched."""
+    webs = [await balanced.web(str(number)) for number in range(3)]
+    ledger = [TargetChange(KEY, HTTP, Target(web.key, 5), Action.REGISTER, Reason.NEW) for web in webs]
+    assert {outcome.status for outcome in await balanced.provider.apply(ledger)} == {OutcomeStatus.DONE}
+    before = await balanced.provider.observe(KEY)
+    assert before is not None
+    assert before.programmed
+    theirs = balanced.theirs()
+    await asyncio.sleep(0)
+    balanced.noticed.clear()
+    await asyncio.to_thread(balanced.haproxy.reload)
+    began_s = time.perf_counter()
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            await balanced.noticed.wait()
+            balanced.noticed.clear()
+            lost = await balanced.provider.observe(KEY)
+            if lost is not None and lost.epoch != before.epoch:
+                break
+    assert (lost.programmed, lost.targets) == (False, ())
+    assert "3 of our servers are missing" in lost.message
+    assert await balanced.get() == ""
+    assert {outcome.status for outcome in await balanced.provider.apply(ledger)} == {OutcomeStatus.DONE}
+    healed_ms = (time.perf_counter() - began_s) * 1000
+    print(f"reload until healed: {healed_ms:.0f} ms")
+    assert {await balanced.get() for _ in range(6)} == {"0", "1", "2"}
+    healed = await balanced.provider.observe(KEY)
+    assert healed is not None
+    assert (healed.programmed, [target.weight for target in healed.targets or ()]) == (True, [5, 5, 5])
+    assert balanced.theirs() == theirs
+
+
+@pytest.mark.req("L-12", "L-13")
+async def test_a_manual_change_is_reported_and_stands(balanced: Balanced) -> None:
+    """LT-10: looking, and ensuring the frontend, repairs nothing; only the core may ask for that."""
+    web = await balanced.web("one")
+    await balanced.must(Action.REGISTER, web)
+    path = f"front/{balanced.name(web)}"
+    balanced.haproxy.ask(f"set server {path} weight 77", f"set server {path} state drain")
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            seen = await balanced.provider.observe(KEY)
+            if seen is not None and seen.targets and seen.targets[0].weight == 77:
+                break
+    await balanced.provider.ensure(balanced.spec)
+    assert seen.targets[0].draining
+    fields = balanced.haproxy.servers("front")[balanced.name(web)]
+    assert (fields[2], fields[3]) == ("8", "77")
+    await balanced.must(Action.UPDATE, web)
+    fields = balanced.haproxy.servers("front")[balanced.name(web)]
+    assert (fields[2], fields[3]) == ("0", "1")
+
+
+@pytest.mark.req("L-16")
+async def test_half_added_servers_are_finished(balanced: Balanced) -> None:
+    """Killed between "add server" and "enable server": the next register finishes, the next deregister removes."""
+    web, other = await balanced.web("one"), await balanced.web("two")
+    for half in (web, other):
+        balanced.haproxy.ask(
+            f"add server front/{balanced.name(half)} 127.0.0.1:{half.key.port} weight 1 check inter 2s"
+        )
+    await balanced.must(Action.REGISTER, web)
+    assert balanced.haproxy.stat("front", balanced.name(web), "status").startswith("UP")
+    assert await balanced.get() == "one"
+    await balanced.must(Action.DEREGISTER, other)
+    assert balanced.name(other) not in balanced.haproxy.servers("front")
+
+
+async def test_many_changes_are_few_conversations(balanced: Balanced) -> None:
+    targets = [Target(TargetKey(f"127.1.{number // 250}.{number % 250 + 1}", 9)) for number in range(500)]
+    rows = [TargetChange(KEY, HTTP, target, Action.REGISTER, Reason.NEW) for target in targets]
+    api = balanced.provider._api(balanced.provider._settings[KEY])
+    for action in (Action.REGISTER, Action.DEREGISTER):
+        before, began_s = api.exchanges, time.perf_counter()
+        outcomes = await balanced.provider.apply([msgspec.structs.replace(row, action=action) for row in rows])
+        took_ms = (time.perf_counter() - began_s) * 1000
+        print(f"{action} 500: {api.exchanges - before} conversations (the watch's included), {took_ms:.0f} ms")
+        assert {outcome.status for outcome in outcomes} == {OutcomeStatus.DONE}
+        assert api.exchanges - before < 40
+
+
+async def test_haproxys_own_words_are_passed_on(balanced: Balanced) -> None:
+    """One reason for a whole backend is asked for a few times, not for each of its targets."""
+    parameters = balanced.spec.parameters | {"backend": "sticky"}
+    spec = msgspec.structs.replace(balanced.spec, parameters=parameters, key=LoadBalancerKey("L", "shop", "sticky"))
+    await balanced.provider.ensure(spec)
+    rows = [
+        TargetChange(spec.key, HTTP, Target(TargetKey(f"127.0.0.{number}", 9)), Action.REGISTER, Reason.NEW)
+        for number in range(1, 100)
+    ]
+    outcomes = await balanced.provider.apply(rows)
+    assert {outcome.status for outcome in outcomes} == {OutcomeStatus.RETRY}
+    assert all("dynamic load balancing" in outcome.message for outcome in outcomes)
+    await balanced.provider.delete(spec.key)
+
+
+async def test_health_is_read_back(balanced: Balanced) -> None:
+    web = await balanced.web("one")
+    check = msgspec.structs.replace(balanced.spec.health_check, interval_s=0.05)
+    await balanced.provider.ensure(msgspec.structs.replace(balanced.spec, health_check=check))
+    await balanced.must(Action.REGISTER, web)
+    await web.stop()
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            seen = await balanced.provider.observe(KEY)
+            if seen is not None and seen.targets and seen.targets[0].healthy is False:
+                break
+            await asyncio.sleep(0.01)
+    assert seen.programmed
+
+
+@pytest.mark.req("L-11")
+async def test_two_installations_on_one_backend_do_not_meet(balanced: Balanced) -> None:
+    web = await balanced.web("one")
+    other = HAProxyProvider(installation="another cluster")
+    await other.ensure(balanced.spec)
+    row = TargetChange(KEY, HTTP, Target(web.key), Action.REGISTER, Reason.NEW)
+    await balanced.must(Action.REGISTER, web)
+    assert (await other.apply([row]))[0].status is OutcomeStatus.DONE
+    await other.delete(KEY)
+    assert list(balanced.haproxy.servers("front").keys() - balanced.theirs().keys()) == [balanced.name(web)]
+
+
+async def test_a_removed_listener_is_still_known_to_be_emptied(balanced: Balanced) -> None:
+    both = {"backend.80": "front", "backend.443": "b0", "socket": str(balanced.haproxy.socket)}
+    spec = msgspec.structs.replace(balanced.spec, listeners=(Listener(80), Listener(443)), parameters=both)
+    await balanced.provider.ensure(spec)
+    target = Target(TargetKey("127.0.0.1", 9))
+    row = TargetChange(KEY, Listener(443).key, target, Action.REGISTER, Reason.NEW)
+    assert (await balanced.provider.apply([row]))[0].status is OutcomeStatus.DONE
+    assert len(balanced.haproxy.servers("b0")) == 2
+    await balanced.provider.ensure(msgspec.structs.replace(spec, listeners=(Listener(80),)))
+    gone = msgspec.structs.replace(row, action=Action.DEREGISTER, reason=Reason.LISTENER_REMOVED)
+    assert (await balanced.provider.apply([gone]))[0].status is OutcomeStatus.DONE
+    assert len(balanced.haproxy.servers("b0")) == 1

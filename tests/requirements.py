@@ -1,0 +1,140 @@
+"""Which tests prove which requirement? ``python -m tests.requirements [PREFIX ...]``.
+
+In: ``requirements.toml``, and every ``@pytest.mark.req("ID")`` below ``tests/``, read without running anything. Out: a
+table, and exit code 1 when a requirement of an enforced milestone has neither a test nor a reason, or when a marker
+names an ID that nobody knows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+@dataclass
+class Requirement:
+    """One thing to prove; ``title`` is empty for those that are only known by their number yet."""
+
+    id: str
+    milestone: str
+    title: str = ""
+    not_done: str = ""
+    issue: str = ""
+    tests: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Marker:
+    """One ID on one test (or class of tests, or module)."""
+
+    id: str
+    test: str
+
+
+def read_requirements(path: Path = HERE / "requirements.toml") -> tuple[dict[str, Requirement], frozenset[str]]:
+    """Return the requirements by ID, in the order of the file, and the milestones that are enforced."""
+    data = tomllib.loads(path.read_text())
+    enforced = data["enforced"]
+    found: dict[str, Requirement] = {}
+    for entry in data.get("requirement", ()):
+        one = Requirement(**{"milestone": enforced[0], **entry})
+        if one.id in found:
+            raise SystemExit(f"{path.name}: {one.id} is there twice")
+        found[one.id] = one
+    for entry in data.get("range", ()):
+        for number in range(entry["first"], entry["last"] + 1):
+            name = f"{entry['prefix']}{number:0{entry.get('width', 1)}d}"
+            found.setdefault(name, Requirement(name, entry["milestone"]))
+    return found, frozenset(enforced)
+
+
+def read_markers(root: Path = HERE) -> list[Marker]:
+    """Return every marker below ``root``, in the order of files and lines."""
+    return [
+        marker
+        for path in sorted(root.rglob("test_*.py"))
+        for marker in _markers(ast.parse(path.read_text()), path.relative_to(root).as_posix(), "")
+    ]
+
+
+def _markers(node: ast.AST, place: str, test: str) -> Iterator[Marker]:
+    for child in ast.iter_child_nodes(node):
+        inner = test
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            inner = f"{test}::{child.name}"
+        if isinstance(child, ast.Call) and _is_req(child.func):
+            for argument in child.args:
+                if not (isinstance(argument, ast.Constant) and isinstance(argument.value, str)):
+                    raise SystemExit(f"{place}:{child.lineno}: req() takes literal IDs, so that they can be read here")
+                yield Marker(argument.value, f"{place}{test}")
+        yield from _markers(child, place, inner)
+
+
+def _is_req(function: ast.expr) -> bool:
+    return (
+        isinstance(function, ast.Attribute)
+        and function.attr == "req"
+        and isinstance(function.value, ast.Attribute)
+        and function.value.attr == "mark"
+    )
+
+
+def match(requirements: dict[str, Requirement], markers: Iterable[Marker]) -> list[str]:
+    """Give every requirement its tests; return a sentence for each marker that names none."""
+    problems: list[str] = []
+    for marker in markers:
+        one = requirements.get(marker.id)
+        if one is None:
+            problems.append(f"{marker.test}: nobody knows a requirement {marker.id!r} (tests/requirements.toml)")
+        elif marker.test not in one.tests:
+            one.tests.append(marker.test)
+    return problems
+
+
+def unproven(requirements: dict[str, Requirement], enforced: frozenset[str]) -> list[Requirement]:
+    """Return those that should have a test by now and have neither one nor a reason."""
+    return [one for one in requirements.values() if one.milestone in enforced and not one.tests and not one.not_done]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the table; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.requirements", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("prefix", nargs="*", help="only IDs that begin like this, with all of their tests")
+    chosen = tuple(parser.parse_args(arguments).prefix)
+    requirements, enforced = read_requirements()
+    problems = match(requirements, read_markers())
+    for one in requirements.values():
+        if one.id.startswith(chosen) if chosen else one.milestone in enforced or one.tests:
+            _print_row(one, one.milestone in enforced, whole=bool(chosen))
+    missing = unproven(requirements, enforced)
+    current = [one for one in requirements.values() if one.milestone in enforced]
+    proven = sum(bool(one.tests) for one in current)
+    print(f"\n{proven} of {len(current)} requirements of {', '.join(sorted(enforced))} have tests.")
+    for one in missing:
+        problems.append(f"{one.id} has no test: {one.title}")
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return 1 if problems else 0
+
+
+def _print_row(one: Requirement, enforced: bool, *, whole: bool) -> None:
+    state = f"{len(one.tests):3} tests" if one.tests else ("  not done" if one.not_done else "         ")
+    issue = f" ({one.issue})" if one.issue else ""
+    print(f"{one.id:7} {state:10} {one.title or one.milestone}{issue}" + ("" if enforced else "  [later]"))
+    if one.not_done:
+        print(f"{'':18} {one.not_done}")
+    for test in one.tests if whole else one.tests[:2]:
+        print(f"{'':18} {test}")
+    if not whole and len(one.tests) > 2:
+        print(f"{'':18} and {len(one.tests) - 2} more: python -m tests.requirements {one.id}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,277 @@
+"""Our layer 2: a PoolService of our class becomes a TCPLoadBalancer with exactly the pool's pods."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from regions_world import NAMESPACE, World, until
+
+from fairlead.api.kubernetes import SERVICES
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.poolservice import POOL_SERVICES
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+
+HELD = {"metadata": {"finalizers": ["fairlead.dev/cleanup"]}}
+
+
+def lb(pool_service: str) -> str:
+    return f"{pool_service}.poolservice.fairlead"
+
+
+async def two_regions(world: World, **service: object) -> None:
+    for number, pool in enumerate(("east", "west"), start=1):
+        await world.pool(pool, region=f"r-{pool}", edge="yes")
+        await world.node(f"n-{pool}", pool, address=f"10.1.{number}.1")
+    await world.service(**{"selector": "edge=yes", "class_name": "fairlead.dev/envoy", **service})  # type: ignore[arg-type]
+    await world.slice(("10.0.1.1", "n-east"), ("10.0.1.2", "n-east", False), ("10.0.2.1", "n-west"))
+
+
+@pytest.mark.req("O-21", "O-5", "O-54", "O-52")
+async def test_each_region_gets_a_load_balancer_with_its_own_pods(world: World) -> None:
+    await two_regions(world)
+    await world.start()
+    found = await world.load_balancers()
+    assert sorted(found) == [lb("test-east"), lb("test-west")]
+    east = found[lb("test-east")]
+    assert (east.spec.class_name, east.spec.targets, east.spec.region) == ("envoy", "Pod", "r-east")
+    assert [(port.port, port.name, port.protocol) for port in east.spec.ports] == [(80, "http", "TCP")]
+    owner = next(iter(east.metadata.owner_references or ()))
+    assert (owner.kind, owner.name, owner.uid) == (
+        "PoolService", "test-east", (await world.get("test-east")).metadata.uid,
+    )  # fmt: skip
+    assert await world.targets(lb("test-east")) == ["10.0.1.1", "10.0.1.2"]
+    assert await world.targets(lb("test-west")) == ["10.0.2.1"]
+    ready = {e.addresses[0]: e.conditions.ready for one in await world.slices_of(lb("test-east")) for e in one.endpoints or ()}  # type: ignore[index,union-attr]  # fmt: skip
+    assert ready == {"10.0.1.1": True, "10.0.1.2": False}
+
+
+@pytest.mark.req("O-22", "O-13")
+async def test_changes_of_ports_and_pods_reach_the_load_balancer(world: World) -> None:
+    await two_regions(world)
+    await world.start()
+    await world.slice(("10.0.1.9", "n-east"), ("10.0.2.1", "n-west"))
+
+    async def moved() -> bool:
+        return await world.targets(lb("test-east")) == ["10.0.1.9"]
+
+    await until(moved)
+    await world.change_service({"spec": {"ports": [{"name": "http", "port": 81, "targetPort": 8080}]}})
+
+    async def port() -> bool:
+        return [one.spec.ports[0].port for one in (await world.load_balancers()).values()] == [81, 81]
+
+    await until(port)
+
+
+@pytest.mark.req("O-24", "O-25", "O-4")
+async def test_address_conditions_and_events_are_told_back(world: World) -> None:
+    await two_regions(world)
+    await world.start()
+    pending = {one.type: one for one in (await world.get("test-east")).status.conditions or ()}["Programmed"]
+    assert (pending.status, pending.reason) == ("False", "Pending")
+    await world.programmed(lb("test-east"), "192.0.2.1")
+    await world.programmed(lb("test-west"), "192.0.2.2")
+    await world.until_shown("192.0.2.1", "192.0.2.2")
+    status = (await world.get("test-east")).status
+    assert (status.address, status.targets) == ("192.0.2.1", "1/1")
+    assert {one.type: one.status for one in status.conditions or ()} == {"Programmed": "True"}
+    assert "192.0.2.1" in (await world.event("test-east", "Programmed")).message
+    await world.settled()
+    points = json.loads((await world.get_service()).annotation("fairlead.dev/access-points"))
+    assert points == {"east": ["192.0.2.1"], "west": ["192.0.2.2"]}
+
+
+@pytest.mark.req("O-23", "O-20", "O-34", "O-52", "W-O-6")
+async def test_a_region_leaves_the_union_then_its_load_balancer_goes_then_the_object(world: World) -> None:
+    await two_regions(world)
+    await world.start()
+    for pool, address in (("east", "192.0.2.1"), ("west", "192.0.2.2")):
+        await world.user.merge_patch(TCP_LOAD_BALANCERS, NAMESPACE, lb(f"test-{pool}"), HELD)  # as a hub does
+        await world.programmed(lb(f"test-{pool}"), address)
+    await world.until_shown("192.0.2.1", "192.0.2.2")
+    await world.user.delete(POOL_SERVICES, NAMESPACE, "test-west")  # by hand, although it is still wanted
+    await world.until_shown("192.0.2.1")
+
+    async def going() -> bool:
+        return (await world.load_balancers())[lb("test-west")].deleting
+
+    await until(going)
+    assert (await world.get("test-west")).deleting
+    assert await world.targets(lb("test-west")) == ["10.0.2.1"]
+    uid = (await world.get("test-west")).metadata.uid
+    await world.user.merge_patch(TCP_LOAD_BALANCERS, NAMESPACE, lb("test-west"), {"metadata": {"finalizers": None}})
+
+    async def again() -> bool:
+        found = await world.find("test-west")
+        return found is not None and found.metadata.uid != uid
+
+    await until(again)
+    await world.settled()
+    assert not (await world.load_balancers())[lb("test-west")].deleting
+
+
+@pytest.mark.req("O-7", "O-9", "O-23")
+async def test_a_deleted_service_takes_everything_along(world: World) -> None:
+    await two_regions(world)
+    await world.start()
+    for pool in ("east", "west"):
+        await world.user.merge_patch(TCP_LOAD_BALANCERS, NAMESPACE, lb(f"test-{pool}"), HELD)
+    await world.delete_service()
+
+    async def going() -> bool:
+        return all(one.deleting for one in (await world.load_balancers()).values())
+
+    await until(going)
+    assert await world.user.list(SERVICES, NAMESPACE)
+    for pool in ("east", "west"):
+        await world.user.merge_patch(
+            TCP_LOAD_BALANCERS, NAMESPACE, lb(f"test-{pool}"), {"metadata": {"finalizers": None}}
+        )
+
+    async def gone() -> bool:
+        services = await world.user.list(SERVICES, NAMESPACE)
+        slices = [*await world.slices_of(lb("test-east")), *await world.slices_of(lb("test-west"))]
+        return not services and not slices and not await world.user.list(POOL_SERVICES, NAMESPACE)
+
+    await until(gone)
+
+
+@pytest.mark.req("O-14", "O-55", "O-5")
+async def test_nodes_as_backends_are_the_pools_ready_nodes_at_the_node_port(world: World) -> None:
+    await two_regions(world, annotations={"fairlead.dev/target": "Node"})
+    await world.start()
+    east = (await world.load_balancers())[lb("test-east")]
+    assert east.spec.targets == "Address"
+    port = (await world.get_service()).spec.ports[0].node_port  # type: ignore[index]
+    (slice_,) = await world.slices_of(lb("test-east"))
+    assert [(p.name, p.port) for p in slice_.ports or ()] == [("http", port)]
+    assert await world.targets(lb("test-east")) == ["10.1.1.1"]
+    await world.node("n-east-2", "east", address="10.1.1.2")
+
+    async def both() -> bool:
+        return await world.targets(lb("test-east")) == ["10.1.1.1", "10.1.1.2"]
+
+    await until(both)
+    assert await world.targets(lb("test-west")) == ["10.1.2.1"]
+
+
+@pytest.mark.req("O-14")
+async def test_the_class_may_say_that_backends_are_nodes(world: World) -> None:
+    spec = {"provider": "envoy", "targets": "Node"}
+    await world.user.apply(LOAD_BALANCER_CLASSES, {"metadata": {"name": "nodes"}, "spec": spec}, manager="user")
+    await two_regions(world, class_name="fairlead.dev/nodes")
+    await world.start()
+    assert await world.targets(lb("test-east")) == ["10.1.1.1"]
+    await world.user.delete(LOAD_BALANCER_CLASSES, "", "nodes")
+
+
+@pytest.mark.req("O-25")
+async def test_what_cannot_be_served_is_said_and_the_rest_goes_on(world: World) -> None:
+    await two_regions(world)
+    await world.start()
+    await world.annotate(**{"fairlead.dev/proxy-protocol": "v9"})
+    assert "v9" in (await world.event("test-east", "Invalid")).message
+    assert "v9" in (await world.event("test", "RegionsFailing")).message
+    assert sorted(await world.load_balancers()) == [lb("test-east"), lb("test-west")]
+    await world.annotate(**{"fairlead.dev/proxy-protocol": "v2"})
+
+    async def served() -> bool:
+        return {one.spec.proxy_protocol for one in (await world.load_balancers()).values()} == {"v2"}
+
+    await until(served)
+
+
+@pytest.mark.req("O-53")
+async def test_each_pool_may_ask_for_an_address_of_its_own(world: World) -> None:
+    await two_regions(world, annotations={"fairlead.dev/address-request": "east=192.0.2.7, west=192.0.2.8"})
+    await world.start()
+    assert {name: one.spec.address for name, one in (await world.load_balancers()).items()} == {
+        lb("test-east"): "192.0.2.7", lb("test-west"): "192.0.2.8",
+    }  # fmt: skip
+
+
+@pytest.mark.req("O-45", "O-54")
+async def test_a_load_balancer_that_was_not_made_for_it_is_never_touched(world: World) -> None:
+    body = {
+        "metadata": {
+            "namespace": NAMESPACE,
+            "name": lb("test-east"),
+            "labels": {"fairlead.dev/origin-kind": "PoolService"},
+        },
+        "spec": {"ports": [{"port": 9}]},
+    }
+    await world.user.create(TCP_LOAD_BALANCERS, body)
+    version = (await world.load_balancers())[lb("test-east")].metadata.resource_version
+    await two_regions(world)
+    await world.start()
+    assert "left alone" in (await world.event("test-east", "Invalid")).message
+    await world.delete_service()
+    await world.until_names()
+    assert (await world.load_balancers())[lb("test-east")].metadata.resource_version == version
+
+
+@pytest.mark.req("O-3", "O-52", "O-33")
+async def test_a_pool_service_that_goes_to_another_class_is_let_go(world: World) -> None:
+    await world.pool_service("alone", "east", class_name="fairlead.dev/envoy", owned=False, annotations={
+        "fairlead.dev/service": json.dumps({"metadata": {"name": "alone"}, "spec": {"ports": [{"port": 80}]}}),
+    })  # fmt: skip
+    await world.start()
+    assert list(await world.load_balancers()) == [lb("alone-east")]
+    await world.programmed(lb("alone-east"), "192.0.2.1")
+    await world.change("alone-east", {"spec": {"loadBalancerClass": "elb"}})
+
+    async def let_go() -> bool:
+        one = await world.get("alone-east")
+        return not one.metadata.finalizers and not one.status.address and not await world.load_balancers()
+
+    await until(let_go)
+
+
+@pytest.mark.req("O-1", "O-3", "O-21", "O-22", "O-23", "O-24", "O-25", "O-26", "O-52")
+async def test_a_foreign_layer_2_that_knows_only_the_crd(world: World, tmp_path: Path) -> None:
+    if world.api.server.startswith("https"):
+        pytest.skip("the foreign controller of this test speaks plain HTTP")
+    await two_regions(world, class_name="example.com/elb")
+    await world.service("ours", selector="edge=yes", class_name="fairlead.dev/envoy")
+    running = await world.start()
+    access = await world.api.sign_in(None)
+    environment = {
+        **os.environ,
+        "API": world.api.server,
+        "AUTHORIZATION": access.headers["Authorization"],
+        "CLASS": "example.com/elb",
+    }
+    script = Path(__file__).with_name("foreign_layer2.py")
+    process = await asyncio.create_subprocess_exec(sys.executable, str(script), env=environment)
+    try:
+        await world.until_shown("203.0.113.1", "203.0.113.2")
+        east = await world.get("test-east")
+        assert east.metadata.finalizers == ["example.com/lb"]
+        assert {one.type: one.status for one in east.status.conditions or ()}["Programmed"] == "True"
+        assert (await world.event("test-east", "Ensured")).message
+        assert (await world.get_service()).annotation("aggregated.elb-id") == "elb-test-east,elb-test-west"
+        assert "test-east" not in " ".join(await world.load_balancers())
+        await world.slice(("10.0.1.1", "n-east"), ("10.0.1.3", "n-east"), ("10.0.2.1", "n-west"))
+
+        async def counted() -> bool:
+            return (await world.get("test-east")).status.targets == "2/2"
+
+        await until(counted)
+        ours = await world.get("ours-east")
+        assert ours.metadata.finalizers == ["fairlead.dev/load-balancer"]
+        assert not ours.status.address
+        await world.delete_service()
+
+        async def gone() -> bool:
+            return sorted(await world.names()) == ["ours-east", "ours-west"]
+
+        await until(gone)
+        assert running.regions.leading
+    finally:
+        process.terminate()
+        await process.wait()
