@@ -99,9 +99,11 @@ class Hub:
         config: HubConfig,
         clock: Clock | None = None,
         telemetry: Telemetry | None = None,
+        on_lead: Callable[[bool], None] = lambda _leads: None,
     ) -> None:
         self._cluster = cluster
         self._config = config
+        self._on_lead = on_lead
         self._providers = providers
         self._clock = clock or SystemClock()
         self._telemetry = telemetry or Telemetry()
@@ -284,6 +286,7 @@ class Hub:
         log.info("leading", epoch=epoch, identity=self._config.identity)
         self._lead = True
         try:
+            self._on_lead(True)
             for engine in self.engines.values():
                 engine.tracker.ensure_again(list(engine.tracker))
                 engine.worker.trigger()
@@ -294,6 +297,7 @@ class Hub:
             await asyncio.Event().wait()
         finally:
             self._lead = False
+            self._on_lead(False)
             log.warning("not leading any more", holder=self.elector.holder)
 
     def _reported(self, report: Report) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from fairlead.agent.app import run_agent
 from fairlead.agent.config import AgentConfig
 from fairlead.kube.cluster import Cluster
-from fairlead.standalone.hub_process import FIRST_CALLS
+from fairlead.standalone.first_calls import FIRST_CALLS
 
 
 async def run_agent_process(config: AgentConfig) -> None:

@@ -21,20 +21,18 @@ from fairlead.errors import BadConfiguration
 from fairlead.hub.app import Hub, HubConfig
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.metrics import KubeMetrics
-from fairlead.kube.transport import RetryPolicy
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.provider import EnvoyProvider
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.supervisor import Supervisor
 from fairlead.runtime.telemetry import StatusServer, Telemetry
+from fairlead.standalone.first_calls import FIRST_CALLS
 from fairlead.standalone.hub_rights import check_hub
 from fairlead.standalone.identity import kept_identity, new_identity
 from fairlead.standalone.proxy_report import ProxyReporter, ProxyRow
 
 log = structlog.get_logger(__name__)
 
-#: Whether the API is there is found out in seconds; only a hub that has begun is patient.
-FIRST_CALLS = RetryPolicy(attempts=4, base_s=0.3, limit_s=2.0, deadline_s=20.0, connect_s=4.0, read_s=15.0)
 _STOP_S = 4.0
 #: A thousand Services that appear at once are two thousand writes; the API server's own fairness does the rest.
 _QPS, _BURST = 1000.0, 2000

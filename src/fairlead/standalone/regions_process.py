@@ -15,7 +15,7 @@ from fairlead.kube.metrics import KubeMetrics
 from fairlead.regions.app import Regions, RegionsConfig
 from fairlead.runtime.supervisor import Supervisor
 from fairlead.runtime.telemetry import StatusServer, Telemetry
-from fairlead.standalone.hub_process import FIRST_CALLS
+from fairlead.standalone.first_calls import FIRST_CALLS
 from fairlead.standalone.identity import new_identity
 
 #: One Service in fifty regions is fifty writes: the default of a client is too slow for a cold start of thousands.

@@ -49,8 +49,8 @@ def guard_plan(plan: Plan, side: Side, *, now_s: float) -> Plan:
     desired = side.desired
     if desired is None:
         return plan
-    if desired.paused:
-        return _pause(plan, side)
+    if desired.paused and side.done_spec is not None:
+        return _pause(plan)
     removals = [change for change in plan.changes if _takes_away(change)]
     if not removals:
         return plan
@@ -136,10 +136,8 @@ Predicate = Callable[[list[TargetChange], _Case], Judgement]
 _PREDICATES: tuple[Predicate, ...] = (_stale_view, _last_targets, _too_many)
 
 
-def _pause(plan: Plan, side: Side) -> Plan:
-    """Hold everything but the first programming of what is new."""
-    if side.done_spec is None:
-        return plan
+def _pause(plan: Plan) -> Plan:
+    """Hold everything; what was never programmed is not paused, but judged like all others."""
     message = "annotation fairlead.dev/paused is set; remove it to let the held changes through"
     held = tuple(Held(change, PAUSED, message) for change in plan.changes)
     return msgspec.structs.replace(plan, frontend=None, changes=(), held=held, wake_at_s=None)

@@ -80,3 +80,14 @@ async def test_a_namespace_goes_with_its_content(api: Api) -> None:
     (await api.patch(inside + "/held", {"metadata": {"finalizers": None}})).ok()
     await api.gone(f"/api/v1/namespaces/{name}")
     (await api.delete("/api/v1/namespaces/default")).refused(403, "Forbidden", "this namespace may not be deleted")
+
+
+async def test_nobody_holds_up_an_owner_from_another_namespace(api: Api) -> None:
+    owner = (await api.post(api.cms, config_map("own"))).ok(201)
+    refs = owned_by(owner, block=True)
+    elsewhere = "/api/v1/namespaces/default/configmaps"
+    name = f"dep-{api.ns}"
+    (await api.post(elsewhere, config_map(name, ownerReferences=refs, finalizers=["example.com/x"]))).ok(201)
+    await api.delete(api.cms + "/own", {"propagationPolicy": "Foreground"})
+    await api.gone(api.cms + "/own")
+    (await api.patch(f"{elsewhere}/{name}", {"metadata": {"finalizers": None}})).ok()

@@ -27,6 +27,7 @@ async def test_create_refusals(api: Api) -> None:
     (await api.post(api.cms, config_map("x", namespace="other"))).refused(400, "BadRequest", "does not match")
     (await api.post(api.cms, config_map("x", resourceVersion="1"))).refused(400, "BadRequest")
     (await api.post(api.cms, "{not json")).refused(400, "BadRequest")
+    (await api.post(api.cms, "[" * 100_000)).refused(400, "BadRequest")
     (await api.post(api.cms, "x" * (4 * 1024 * 1024))).refused(413, "RequestEntityTooLarge")
 
 
@@ -126,6 +127,8 @@ async def test_lists(api: Api) -> None:
         await api.post(api.cms, config_map(f"late{pages}", labels={"set": "p"}))  # not in this snapshot
     assert (pages, names, len(rvs)) == (3, [f"p{index}" for index in range(7)], 1)
     (await api.get(api.cms, **{"limit": 1, "continue": "bogus"})).refused(410, "Expired")
+    first = (await api.get(api.cms, limit=1)).ok()["metadata"]["continue"]
+    (await api.get(api.svcs, **{"continue": first})).refused(410, "Expired")  # a token is for its own list
 
 
 @pytest.mark.parametrize(

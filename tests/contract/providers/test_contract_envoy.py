@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import shutil
 import tempfile
@@ -62,6 +63,9 @@ async def envoy() -> AsyncIterator[EnvoyProvider]:
     provider = create(data_dir=path, concurrency=1)
     await provider.start()
     provider.publish()
+    async with asyncio.timeout(30):
+        while (await admin_get(path / "admin.sock", "/ready"))[0] != 200:
+            await asyncio.sleep(0.02)
     yield provider
     await provider.stop()
     shutil.rmtree(path, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What holds for every wish and everything done: fixed point, no order, nothing foreign, nothing taken on half a view."""
+"""What holds for every wish and all that was done: fixed point, no order, nothing foreign, nothing on half a view."""
 
 from __future__ import annotations
 

@@ -238,6 +238,9 @@ class TestRestore:
     def test_what_the_ledger_holds_and_nobody_wants_is_deleted(self):
         tracker = Tracker()
         tracker.restore(desired([]).spec, {HTTP: {target("1").key: Registered(target("1"))}})
+        assert tracker.take() == []
+        assert plan_of(tracker).empty, "nobody has said yet that it is not wanted"
+        assert tracker.remove(KEY)
         assert tracker.take() == [KEY]
         plan = plan_of(tracker)
         assert [change.action for change in plan.changes] == [Action.DEREGISTER]

@@ -149,6 +149,8 @@ class Collector:
             return
         waiting = False
         for bucket, dependent in self._owners.dependents(entry.uid):
+            if entry.namespace not in {"", dependent.namespace}:
+                continue  # nobody can hold up an owner from another namespace
             references = items(dependent.obj(), "metadata", "ownerReferences")
             waiting |= any(ref.get("uid") == entry.uid and ref.get("blockOwnerDeletion") for ref in references)
             if not dependent.deleting:

@@ -34,12 +34,12 @@ def parse_any(raw: bytes, media: str) -> Any:
     """Decode JSON or, where the media type says so, YAML; raises 400."""
     try:
         return decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if "yaml" not in media:
             raise bad_request(f"couldn't get version/kind; json parse error: {error}") from error
     try:
         return yaml.load(raw, Loader=_LOADER)  # noqa: S506 - a safe loader, in C where there is one
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise bad_request(f"error decoding YAML: {error}") from error
 
 

@@ -29,6 +29,7 @@ MAX_SNAPSHOTS, SNAPSHOT_TTL_S = 256, 300.0
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
+    of: tuple[str, str]
     rv: int
     rest: list[Entry]
     born: float
@@ -64,7 +65,7 @@ class Reads:
         store = self._registry.store
         token, limit = request.query.get("continue", ""), number(request, "limit")
         if token:
-            snapshot = self._resume(token)
+            snapshot = self._resume(token, (kind.bucket, info.namespace))
             rv, entries = snapshot.rv, snapshot.rest
         else:
             check_rv(request.query.get("resourceVersion", ""), store)
@@ -74,21 +75,21 @@ class Reads:
                 entries = [entry for entry in entries if chosen.matches(entry)]
         listmeta: Obj = {"resourceVersion": str(rv)}
         if limit and len(entries) > limit:
-            listmeta["continue"] = self._keep(rv, entries[limit:])
+            listmeta["continue"] = self._keep((kind.bucket, info.namespace), rv, entries[limit:])
             listmeta["remainingItemCount"] = len(entries) - limit
             entries = entries[:limit]
         return answer(shape_of(request, kind, self._now).list(entries, listmeta))
 
-    def _keep(self, rv: int, rest: list[Entry]) -> str:
+    def _keep(self, of: tuple[str, str], rv: int, rest: list[Entry]) -> str:
         token = secrets.token_urlsafe(12)
-        self._snapshots[token] = _Snapshot(rv, rest, self._now())
+        self._snapshots[token] = _Snapshot(of, rv, rest, self._now())
         while len(self._snapshots) > MAX_SNAPSHOTS:
             self._snapshots.popitem(last=False)
         return token
 
-    def _resume(self, token: str) -> _Snapshot:
+    def _resume(self, token: str, of: tuple[str, str]) -> _Snapshot:
         found = self._snapshots.get(token)
-        if found is None or self._now() - found.born > SNAPSHOT_TTL_S:
+        if found is None or found.of != of or self._now() - found.born > SNAPSHOT_TTL_S:
             raise expired(
                 "The provided continue parameter is too old to display a consistent list result. "
                 "You must start a new list without the continue parameter."

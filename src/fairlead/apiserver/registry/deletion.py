@@ -85,6 +85,8 @@ class Deletion:
 
     def _orphan(self, owner: Entry) -> None:
         for bucket, entry in self._dependents(owner.uid):
+            if owner.namespace not in {"", entry.namespace}:
+                continue
             obj = entry.obj()
             kept = [ref for ref in meta(obj).get("ownerReferences") or [] if ref.get("uid") != owner.uid]
             if kept:

@@ -74,9 +74,7 @@ def renewed_authority(authority: Authority, now: datetime) -> Authority:
     if _days_left(authority.current.certificate, now) >= RENEW_AUTHORITY_DAYS:
         return authority
     following = _self_signed(now)
-    return msgspec.structs.replace(
-        authority, next=following, trusted=_trusted(authority, [following.certificate], now)
-    )
+    return msgspec.structs.replace(authority, next=following, trusted=_trusted(authority, [following.certificate], now))
 
 
 def server_certificate(authority: Authority, name: str, now: datetime) -> Pair:
@@ -196,9 +194,7 @@ def _builder(
 def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
     pem = serialization.Encoding.PEM
     plain = serialization.NoEncryption()
-    return Pair(
-        certificate.public_bytes(pem), key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)
-    )
+    return Pair(certificate.public_bytes(pem), key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
 
 
 def _trusted(authority: Authority, first: Iterable[bytes], now: datetime) -> bytes:

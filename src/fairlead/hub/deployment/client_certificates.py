@@ -39,9 +39,7 @@ class _Wish(msgspec.Struct, frozen=True):
 class ClientCertificates:
     """Keeps one Secret for each group."""
 
-    def __init__(
-        self, *, cluster: Cluster, shared: SharedAuthority, clock: Clock, leading: Callable[[], bool]
-    ) -> None:
+    def __init__(self, *, cluster: Cluster, shared: SharedAuthority, clock: Clock, leading: Callable[[], bool]) -> None:
         self._cluster = cluster
         self._shared = shared
         self._clock = clock

@@ -108,7 +108,7 @@ class ClusterObjects:
             return []
         there: list[TCPLoadBalancer] = await self._cluster.list(TCP_LOAD_BALANCERS)
         alive = {f"{TCP_LOAD_BALANCERS.kind}/{one.metadata.namespace}/{one.metadata.name}" for one in there}
-        namespaces = {one.metadata.namespace for one in there}
+        namespaces = {one.metadata.namespace for one in there if not one.deleting}
         orphans: list[ObjectRef] = []
         for resource, obj in found:
             load_balancer = obj.annotation(LOAD_BALANCER_ANNOTATION)

@@ -207,9 +207,12 @@ class DeploymentFleet:
 
     def _on_status(self, status: ServiceStatus) -> None:
         ref = ObjectRef("v1", "Service", status.namespace, status.name)
-        if self._statuses.get(ref) == status:
+        empty = ServiceStatus(status.namespace, status.name, ())
+        if self._statuses.get(ref, empty) == status:
             return
         self._statuses[ref] = status
+        if status == empty:
+            del self._statuses[ref]
         key = self._keys.get(ref)
         if key is not None:
             for notify in self._notify:

@@ -1,0 +1,79 @@
+"""Which proxies are connected to the other hub replicas, and do they have what they should?
+
+A proxy is connected to one replica; the one that leads writes the status for all. In: the ConfigMap in which every
+replica tells of its proxies. Out: how many of a group are elsewhere, and how many of those are in sync.
+Never: counts a proxy that is connected here as well, or believes what it cannot read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+
+import msgspec
+
+from fairlead.api.kubernetes import CONFIG_MAPS
+from fairlead.api.meta import KubeObject, Resource
+from fairlead.api.names import SYSTEM_NAMESPACE
+from fairlead.kube.cache import WatchCache
+from fairlead.kube.cluster import Cluster
+
+REPORTS = "fairlead-proxies"
+_IN_SYNC = "SYNCED"
+
+
+class _Reports(KubeObject, frozen=True, gc=False):
+    data: dict[str, str] | None = None
+
+
+class _Proxy(msgspec.Struct, frozen=True):
+    node: str = ""
+    group: str = ""
+    state: str = ""
+
+
+class _Report(msgspec.Struct, frozen=True):
+    proxies: list[_Proxy] = []
+
+
+_RESOURCE = Resource(
+    CONFIG_MAPS.group, CONFIG_MAPS.version, CONFIG_MAPS.kind, CONFIG_MAPS.plural, CONFIG_MAPS.namespaced, _Reports
+)
+
+
+class Peers:
+    """The proxies of the other replicas. ``changed`` is called with each group whose proxies are told of anew."""
+
+    def __init__(self, *, cluster: Cluster, identity: str, changed: Callable[[str], None]) -> None:
+        self._own = re.sub(r"[^-._a-zA-Z0-9]", "_", identity)
+        self._changed = changed
+        self._proxies: dict[str, dict[str, bool]] = {}
+        self._cache: WatchCache[_Reports] = WatchCache(
+            cluster, _RESOURCE, namespace=SYSTEM_NAMESPACE, field_selector=f"metadata.name={REPORTS}"
+        )
+        self._cache.on_change(self._read)
+
+    async def run(self) -> None:
+        """Keep reading until cancelled."""
+        await self._cache.run()
+
+    def of(self, group: str, *, here: Collection[str]) -> tuple[int, int]:
+        """Return how many proxies of ``group`` are elsewhere and not ``here``, and how many of them are in sync."""
+        found = [synced for node, synced in self._proxies.get(group, {}).items() if node not in here]
+        return len(found), sum(found)
+
+    def _read(self, _old: _Reports | None, new: _Reports | None) -> None:
+        found: dict[str, dict[str, bool]] = {}
+        for identity, text in sorted((new.data or {}).items() if new is not None else ()):
+            if identity == self._own:
+                continue
+            try:
+                report = msgspec.json.decode(text, type=_Report)
+            except msgspec.DecodeError:
+                continue  # of a hub of another version
+            for proxy in report.proxies:
+                found.setdefault(proxy.group, {})[proxy.node] = proxy.state == _IN_SYNC
+        changed = [group for group in {*found, *self._proxies} if found.get(group) != self._proxies.get(group)]
+        self._proxies = found
+        for group in changed:
+            self._changed(group)

@@ -1,0 +1,255 @@
+"""Whoever dies, traffic goes on, nothing changes, and nothing is left behind: SIGKILL of every part, in turn."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fairlead.api.kubernetes import LEASES
+from fairlead.api.names import HUB_LEASE, SYSTEM_NAMESPACE
+from fairlead.kube.cluster import Cluster
+from fairlead.standalone.demo_net import free_network, free_port
+from fairlead.standalone.demo_process import Child, wait_until
+from fairlead.standalone.demo_traffic import Traffic
+from tests.e2e.e2e_backends import ask, refused
+from tests.e2e.e2e_fleet import Fleet, run_cli
+from tests.e2e.test_e2e_services import echoes, http, ready
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.envoy,
+    pytest.mark.slow,
+    pytest.mark.timeout(180),
+]
+
+
+async def holder(fleet: Fleet) -> str:
+    lease = await fleet.cluster.get(LEASES, SYSTEM_NAMESPACE, HUB_LEASE)
+    return str(lease.spec.holder_identity)
+
+
+@pytest.mark.req("KI-1", "KI-6", "I-3", "I-6", "I-8", "K-31")
+async def test_hub_and_agent_die_and_come_back_without_a_trace(fleet: Fleet) -> None:
+    east = fleet.members["east"]
+    pods = [east.new_address() for _ in range(2)]
+    async with echoes(*((address, 8080, address) for address in pods)):
+        await east.endpoints("steady", 8080, *pods)
+        await east.endpoints("leaving", 8080, *pods)
+        await east.service("steady", http())
+        await east.service("leaving", http(81))
+        address, leaving = await ready(east, "steady", 80), await ready(east, "leaving", 81)
+        version = (await east.get("steady")).metadata.resource_version
+        traffic = Traffic(host=address, kept=0)
+        traffic.start()
+
+        await fleet.hub.kill()
+        sent = traffic.count.sent
+
+        async def more() -> bool:
+            return traffic.count.sent >= sent + 20
+
+        await wait_until(more, "traffic goes on without a hub")
+        await fleet.start_hub()
+        await wait_until(lambda: connected(fleet), "Envoy is back at the hub")
+        assert await fleet.metric("fairlead_xds_changing_pushes_total") == 0
+        assert (await east.get("steady")).metadata.resource_version == version
+
+        await east.agent.kill()
+        await east.delete("leaving")  # returns at once: no finalizer of ours holds a user's Service
+        assert await fleet.at_hub("east", "default.leaving") is not None
+        await east.agent.start()
+        await fleet.gone("east", "default.leaving", timeout_s=60)
+
+        async def closed() -> bool:
+            return await refused(leaving, 81)
+
+        await wait_until(closed, "the address of the deleted Service is closed")
+        assert await east.address("steady") == address
+        assert (await east.get("steady")).metadata.resource_version == version
+        await traffic.stop()
+        assert traffic.count.failed == 0, traffic.count.failures
+    await east.delete("steady")
+    await fleet.gone("east", "default.steady")
+
+
+async def connected(fleet: Fleet) -> bool:
+    return await fleet.metric("fairlead_xds_streams") == 1
+
+
+@pytest.mark.req("KI-7", "I-1", "I-8")
+async def test_the_hubs_api_dies_and_what_happened_meanwhile_is_caught_up_with(fleet: Fleet) -> None:
+    east = fleet.members["east"]
+    old, new = east.new_address(), east.new_address()
+    async with echoes((old, 8080, "old"), (new, 8080, "new")):
+        await east.endpoints("caught", 8080, old)
+        await east.service("caught", http())
+        address = await ready(east, "caught", 80)
+        traffic = Traffic(host=address, kept=0)
+        traffic.start()
+        await fleet.apis.kill("hub")
+        await east.endpoints("caught", 8080, old, new)
+        sent = traffic.count.sent
+
+        async def more() -> bool:
+            return traffic.count.sent >= sent + 20
+
+        await wait_until(more, "traffic goes on without the hub's API")
+        assert fleet.hub.running
+        assert east.agent.running
+        await fleet.apis.restart("hub")
+
+        async def both() -> bool:
+            return {await ask(address, 80) for _ in range(6)} == {"old", "new"}
+
+        await wait_until(both, "the new pod answers", timeout_s=60)
+        assert await east.address("caught") == address
+        await traffic.stop()
+        assert traffic.count.failed == 0, traffic.count.failures
+    await east.delete("caught")
+    await fleet.gone("east", "default.caught", timeout_s=60)
+
+
+@pytest.mark.req("I-5", "I-6")
+async def test_a_second_hub_waits_and_changes_nothing(fleet: Fleet) -> None:
+    east = fleet.members["east"]
+    pod = east.new_address()
+    async with echoes((pod, 8080, "one hub")):
+        await east.endpoints("twin", 8080, pod)
+        await east.service("twin", http())
+        address = await ready(east, "twin", 80)
+        before, port = await holder(fleet), free_port()
+        directory = fleet.directory / "second"
+        second = Child("second hub", fleet.hub_command(directory, port), log=fleet.directory / "second.log")
+        version = (await east.get("twin")).metadata.resource_version
+        at_hub = await fleet.at_hub("east", "default.twin")
+        assert at_hub is not None
+        await second.start()
+        try:
+
+            async def serves() -> bool:
+                assert second.running, second.last_words()
+                return "hub publishes" in second.log.read_text()
+
+            await wait_until(serves, "the second hub has read everything")
+            assert await holder(fleet) == before
+            assert await ask(address, 80) == "one hub"
+            assert (await east.get("twin")).metadata.resource_version == version
+            again = await fleet.at_hub("east", "default.twin")
+            assert again is not None
+            assert again.status.allocation == at_hub.status.allocation
+        finally:
+            await second.terminate()
+            from fairlead.providers.envoy.fleet_local import LocalFleet
+
+            await LocalFleet(data_dir=directory).stop()
+        third = await run_cli(*fleet.hub_command(fleet.envoy_directory, free_port())[3:])
+        assert third[0] == 2
+        assert "another hub uses the data directory" in third[2].lower()
+    await east.delete("twin")
+
+
+@pytest.mark.req("KI-12", "K-63")
+async def test_hub_and_member_may_be_the_same_cluster(fleet: Fleet) -> None:
+    network = "10.66.9" if fleet.apis.kind == "real" else free_network()
+    member = await fleet.add_member("self", fleet.apis.kubeconfig("hub"), target="Pod", network=network)
+    pod = member.new_address()
+    async with echoes((pod, 8080, "at home")):
+        await member.endpoints("home", 8080, pod)
+        await member.service("home", http())
+        address = await ready(member, "home", 80)
+        assert await ask(address, 80) == "at home"
+        from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+
+        names = [one.metadata.name for one in await fleet.cluster.list(TCP_LOAD_BALANCERS, "tenant-self")]
+        assert names == ["default.home"]
+    await member.delete("home")
+    await fleet.gone("self", "default.home")
+    await member.agent.kill()
+
+
+@pytest.mark.req("KI-8", "K-8")
+async def test_a_tenants_key_opens_its_own_namespace_only(fleet: Fleet) -> None:
+    from fairlead.api.kubernetes import SECRETS
+    from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+    from fairlead.api.tenant import TENANTS
+    from fairlead.errors import Forbidden
+
+    kubeconfig = await fleet.tenant_kubeconfig("west")
+    async with Cluster.from_kubeconfig(kubeconfig, name="west at the hub") as key:
+        await key.list(TCP_LOAD_BALANCERS, "tenant-west")
+        for resource, namespace in (
+            (TCP_LOAD_BALANCERS, "tenant-east"),
+            (TCP_LOAD_BALANCERS, ""),
+            (SECRETS, "tenant-west"),
+            (SECRETS, "kube-system"),
+            (TENANTS, ""),
+        ):
+            with pytest.raises(Forbidden):
+                await key.list(resource, namespace)
+        with pytest.raises(Forbidden):
+            await key.merge_patch(TCP_LOAD_BALANCERS, "tenant-west", "any", {"status": {}}, subresource="status")
+
+
+@pytest.mark.req("KI-8")
+async def test_a_made_up_token_is_a_sentence_and_not_a_traceback(fleet: Fleet) -> None:
+    real = await fleet.tenant_kubeconfig("west")
+    fake = fleet.directory / "fake.kubeconfig"
+    lines = [line if "token:" not in line else "    token: made-up" for line in real.read_text().splitlines()]
+    fake.write_text("\n".join(lines))
+    member = str(fleet.apis.kubeconfig("west"))
+    code, _, problem = await run_cli(
+        "agent", "--kubeconfig", member, "--hub-kubeconfig", str(fake), "--tenant", "west", "--log-level", "error"
+    )
+    assert code == 2
+    assert "does not accept the credentials" in problem
+    assert "made-up" not in problem
+    assert "Traceback" not in problem
+
+
+@pytest.mark.req("KI-10")
+async def test_status_shows_members_load_balancers_and_proxies(fleet: Fleet) -> None:
+    import json
+
+    east = fleet.members["east"]
+    pod = east.new_address()
+    async with echoes((pod, 8080, "shown")):
+        await east.endpoints("shown", 8080, pod)
+        await east.service("shown", http())
+        await ready(east, "shown", 80)
+        hub = str(fleet.apis.kubeconfig("hub"))
+
+        async def complete() -> bool:
+            _, out, _ = await run_cli("status", "--kubeconfig", hub, "-o", "json")
+            found = json.loads(out)
+            rows = {row["origin"]: row for row in found["loadBalancers"]}
+            states = [row["state"] for row in found["proxies"]]
+            members = {row["name"]: row["state"] for row in found["members"]}
+            return (
+                rows.get("east/default/shown", {}).get("programmed") is True
+                and "SYNCED" in states
+                and members.get("east") == "Engaged"
+                and found["hub"]["leading"]
+            )
+
+        await wait_until(complete, "status shows it all", timeout_s=60)
+        _, out, _ = await run_cli("status", "--kubeconfig", hub)
+        assert "east/default/shown" in out
+    await east.delete("shown")
+
+
+@pytest.mark.req("I-8")
+async def test_sigterm_ends_the_hub_soon_and_leaves_envoy_serving(fleet: Fleet) -> None:
+    east = fleet.members["east"]
+    pod = east.new_address()
+    async with echoes((pod, 8080, "served on")):
+        await east.endpoints("on", 8080, pod)
+        await east.service("on", http())
+        address = await ready(east, "on", 80)
+        async with asyncio.timeout(5):
+            await fleet.hub.terminate(patience_s=30)
+        assert await fleet.hub.ended() == 0
+        assert await ask(address, 80) == "served on"
+        await fleet.start_hub()
+        assert await east.address("on") == address
+    await east.delete("on")
