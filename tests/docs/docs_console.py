@@ -28,6 +28,8 @@ BIN = ROOT / ".venv" / "bin"
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"<!-- file: (\S+) -->\s*$")
+#: What whoever runs the tests has done already.
+_DONE_BEFORE = frozenset({"make install && . .venv/bin/activate"})
 #: What was started in the background may say its line a little later.
 _LINGER_S = 15.0
 _AGE = re.compile(r"(?<![\w.])(\d+[smhd])+(?![\w.])")
@@ -102,13 +104,13 @@ class Shell:
     directory: Path
     substitutions: Mapping[str, str] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
-    #: Commands that whoever runs the tests has done already.
-    done_before: frozenset[str] = frozenset()
+    #: What bash is started with, such as ``unshare``.
+    prefix: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
         self._process = subprocess.Popen(
-            ["bash", "--norc", "--noprofile"],
+            [*self.prefix, "bash", "--norc", "--noprofile"],
             cwd=self.directory,
             env={**os.environ, "PATH": path, "PYTHONUNBUFFERED": "1", "COLUMNS": "200", **self.env},
             stdin=subprocess.PIPE,
@@ -133,8 +135,12 @@ class Shell:
                 (self.directory / block.file).write_text(self.substitute(block.text), encoding="utf-8")
             if block.language == "console":
                 for step in steps_of(block):
-                    if step.command not in self.done_before:
+                    if step.command not in _DONE_BEFORE:
                         self.run(step, timeout_s=timeout_s)
+
+    def type(self, command: str) -> list[str]:
+        """Run a command that no page shows."""
+        return self.run(Step(command, (), 0), timeout_s=60.0)
 
     def run(self, step: Step, *, timeout_s: float) -> list[str]:
         """Type one command; return once it has ended and all that is expected was seen."""
@@ -166,6 +172,10 @@ class Shell:
         except ProcessLookupError:
             pass
         self._process.wait()
+        self._reader.join(timeout=5.0)
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
         for file in self.directory.glob("**/envoy.pid"):
             try:
                 os.kill(int(file.read_text(encoding="utf-8")), signal.SIGKILL)

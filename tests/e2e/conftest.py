@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-
 from tests.e2e.e2e_apis import Apis, EmbeddedApis, RealApis, assets_directory, why_not_real
 from tests.e2e.e2e_fleet import MEMBERS, Fleet
 from tests.e2e.e2e_netns import own_network

@@ -16,9 +16,9 @@ from typing import Protocol
 
 import yaml
 
+from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.transport import RetryPolicy
-from fairlead.errors import FairleadError
 from fairlead.standalone.demo_net import free_port
 from fairlead.standalone.demo_process import Child, fairlead, wait_until
 

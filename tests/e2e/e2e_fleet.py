@@ -130,7 +130,16 @@ class Fleet:
 
     def hub_command(self, data_dir: Path, port: int) -> list[str]:
         options = ("--kubeconfig", str(self.apis.kubeconfig("hub")), "--address-pool", self.pool)
-        more = ("--data-dir", str(data_dir), "--metrics", f"127.0.0.1:{port}", "--log-format", "json", "--log-level", "debug")
+        more = (
+            "--data-dir",
+            str(data_dir),
+            "--metrics",
+            f"127.0.0.1:{port}",
+            "--log-format",
+            "json",
+            "--log-level",
+            "debug",
+        )
         return fairlead("hub", *options, *more)
 
     async def start(self) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.e2e.e2e_backends import ask, refused
+from tests.e2e.e2e_fleet import Fleet, run_cli
+from tests.e2e.test_e2e_services import echoes, http, ready
 
 from fairlead.api.kubernetes import LEASES
 from fairlead.api.names import HUB_LEASE, SYSTEM_NAMESPACE
@@ -12,9 +15,6 @@ from fairlead.kube.cluster import Cluster
 from fairlead.standalone.demo_net import free_network, free_port
 from fairlead.standalone.demo_process import Child, wait_until
 from fairlead.standalone.demo_traffic import Traffic
-from tests.e2e.e2e_backends import ask, refused
-from tests.e2e.e2e_fleet import Fleet, run_cli
-from tests.e2e.test_e2e_services import echoes, http, ready
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),

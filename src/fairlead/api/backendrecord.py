@@ -48,6 +48,7 @@ class RecordTarget(Wire, frozen=True, gc=False):
     port: Port
     weight: int = 1
     source: str = ""
+    draining: bool = False
 
 
 class BackendRecordSpec(Wire, frozen=True, gc=False):

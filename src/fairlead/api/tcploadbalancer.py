@@ -102,7 +102,8 @@ class TCPLoadBalancerStatus(Wire, frozen=True, gc=False):
     """What became of it.
 
     address is the first of loadBalancer.ingress, targets is ready/total. accepted is the version of spec that is
-    served: when spec is refused, the last one that was not.
+    served: when spec is refused, the last one that was not. provider is the one that serves it, also when its class
+    is gone.
     """
 
     address: str = ""
@@ -110,6 +111,7 @@ class TCPLoadBalancerStatus(Wire, frozen=True, gc=False):
     load_balancer: LoadBalancerStatus = LoadBalancerStatus()
     allocation: Allocation = Allocation()
     accepted: TCPLoadBalancerSpec | None = None
+    provider: str = ""
     frontend: Frontend | None = None
     observed_generation: int = 0
     conditions: Annotated[

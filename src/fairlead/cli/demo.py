@@ -8,10 +8,15 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.options import Verbose
-from fairlead.cli.run import FAILED, run_async
+from fairlead.cli.regions import demo_regions
+from fairlead.cli.run import EXIT_CODES, FAILED, run_async
+
+app = typer.Typer(help="Show Fairlead at work on this machine.", rich_markup_mode="rich")
 
 
+@app.callback(invoke_without_command=True, epilog=EXIT_CODES)
 def demo(
+    context: typer.Context,
     keep: Annotated[bool, typer.Option("--keep", help="Leave everything running and say how to play with it.")] = False,
     data_dir: Annotated[
         Path | None,
@@ -26,6 +31,8 @@ def demo(
     """
     from fairlead.standalone.demo import DemoSettings, run_demo
 
+    if context.invoked_subcommand is not None:
+        return
     passed = True
 
     async def show() -> None:
@@ -35,3 +42,6 @@ def demo(
     run_async(show)
     if not passed:
         raise typer.Exit(FAILED)
+
+
+app.command("regions", epilog=EXIT_CODES)(demo_regions)

@@ -52,6 +52,19 @@ def hub(
         int, typer.Option("--envoy-threads", min=0, help="Worker threads of the local Envoy; 0: one a core, at most 2.")
     ] = 0,
     stop_proxy: StopProxy = False,
+    xds_listen: Annotated[
+        str,
+        typer.Option("--xds-listen", metavar="HOST:PORT", help="deployment: where proxies are listened for (mTLS)."),
+    ] = "0.0.0.0:18000",
+    xds_address: Annotated[
+        str, typer.Option("--xds-address", metavar="HOST:PORT", help="deployment: how proxies reach the hub's Service.")
+    ] = "fairlead-hub.fairlead-system.svc:18000",
+    proxy_image: Annotated[
+        str, typer.Option("--proxy-image", metavar="IMAGE", help="deployment: Envoy's image; empty: the tested one.")
+    ] = "",
+    proxy_replicas: Annotated[
+        int, typer.Option("--proxy-replicas", min=1, max=100, help="deployment: Envoys for each tenant.")
+    ] = 2,
     log_level: Level = LogLevel.INFO,
     log_format: Format = LogFormat.AUTO,
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
@@ -71,6 +84,10 @@ def hub(
         metrics=host_and_port(metrics, "--metrics") if metrics else None,
         data_dir=data_dir.expanduser(),
         stop_proxy=stop_proxy,
+        xds_listen=host_and_port(xds_listen, "--xds-listen"),
+        xds_address=host_and_port(xds_address, "--xds-address"),
+        proxy_image=proxy_image,
+        proxy_replicas=proxy_replicas,
         envoy_concurrency=envoy_threads,
     )
     settings.pool()  # a bad pool is told before anything is started

@@ -26,7 +26,7 @@ app = typer.Typer(
 
 _TRY, _RUN, _LOOK = "Try it", "Run it", "Look at it"
 
-app.command("demo", rich_help_panel=_TRY, epilog=EXIT_CODES)(demo.demo)
+app.add_typer(demo.app, name="demo", rich_help_panel=_TRY)
 app.command("standalone", rich_help_panel=_TRY, epilog=EXIT_CODES)(standalone.standalone)
 app.command("hub", rich_help_panel=_RUN, epilog=EXIT_CODES)(hub.hub)
 app.command("agent", rich_help_panel=_RUN, epilog=EXIT_CODES)(agent.agent)

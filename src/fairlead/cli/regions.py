@@ -38,7 +38,7 @@ def regions(
     metrics: Metrics = "",
     log_level: Level = LogLevel.INFO,
     log_format: Format = LogFormat.AUTO,
-    verbose: Verbose = False,  # noqa: ARG001, FBT002 - its callback does the work
+    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
     """Give Services with a NodePool selector an access point in each matching region."""
     from fairlead.standalone.regions_process import RegionsSettings, run_regions

@@ -133,5 +133,11 @@ def listeners_of(load_balancer: TCPLoadBalancer) -> list[ListenerKey]:
     return [ListenerKey(Protocol(port.protocol), port.port) for port in load_balancer.spec.ports]
 
 
+def listeners_on_record(load_balancer: TCPLoadBalancer) -> list[ListenerKey]:
+    """Return the listeners that are served: those of the accepted version, before there is one the wanted ones."""
+    spec = load_balancer.status.accepted or load_balancer.spec
+    return [ListenerKey(Protocol(port.protocol), port.port) for port in spec.ports]
+
+
 def _problem(reason: ConditionReason, message: str) -> Condition:
     return Condition(ConditionType.PROGRAMMED, False, reason, message)

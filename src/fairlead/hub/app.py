@@ -27,8 +27,8 @@ from fairlead.api.naming import fit
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.tenant import Tenant
 from fairlead.build.allocate import AddressPool
-from fairlead.errors import AlreadyExists, BadConfiguration, FairleadError, first_of
-from fairlead.hub.allocations import AllocationBook, listeners_of
+from fairlead.errors import AlreadyExists, BadConfiguration, FairleadError, Retry, first_of
+from fairlead.hub.allocations import AllocationBook, listeners_on_record
 from fairlead.hub.departures import Departures
 from fairlead.hub.engine import Engine
 from fairlead.hub.inventory import Inventory, tcp_key
@@ -54,6 +54,7 @@ from fairlead.sync.worker import Report
 log = structlog.get_logger(__name__)
 
 K = TypeVar("K", bound=Hashable)
+_PREPARE_AGAIN_S = 5.0
 
 
 class RunningProvider(Provider, Protocol):
@@ -210,10 +211,12 @@ class Hub:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        await self.prepare()
+        prepared = await self._try_to_prepare()
         self._wire()
         try:
             async with asyncio.TaskGroup() as group:
+                if not prepared:
+                    group.create_task(self._prepare_later())
                 for task in self._loops():
                     group.create_task(task)
         except* FairleadError as errors:
@@ -223,6 +226,19 @@ class Hub:
             self._lead = False
             for provider in self._providers.values():
                 await provider.close()
+
+    async def _try_to_prepare(self) -> bool:
+        """Prepare; an API that cannot take writes now holds up nothing that is on record already."""
+        try:
+            await self.prepare()
+        except Retry as error:
+            log.warning("not prepared yet", sentence=error.sentence)
+            return False
+        return True
+
+    async def _prepare_later(self) -> None:
+        while not await self._try_to_prepare():
+            await self._clock.sleep(_PREPARE_AGAIN_S)
 
     def _loops(self) -> Sequence[Coroutine[None, None, None]]:
         caches = [cache.run() for cache in self.inventory.caches.values()]
@@ -240,8 +256,7 @@ class Hub:
         """Begin in the order that the module's picture shows; then work until cancelled."""
         for cache in self.inventory.caches.values():
             await cache.wait_synced()
-        for load_balancer in self.inventory.served():
-            self.book.hold(tcp_key(load_balancer), load_balancer.status.allocation, listeners_of(load_balancer))
+        self._hold_what_is_on_record()
         for provider in self._providers.values():
             await provider.start()
         async with asyncio.TaskGroup() as group:
@@ -257,6 +272,12 @@ class Hub:
         self, queue: KeyedQueue[K], reconcile: Callable[[K], Awaitable[float | None]], name: str, workers: int
     ) -> None:
         await run_workers(queue, reconcile, workers=workers, name=name, telemetry=self._telemetry)
+
+    def _hold_what_is_on_record(self) -> None:
+        """Know who has what before anything is given away (again)."""
+        for load_balancer in self.inventory.served():
+            allocation = load_balancer.status.allocation
+            self.book.hold(tcp_key(load_balancer), allocation, listeners_on_record(load_balancer))
 
     async def _publish_once(self) -> None:
         """Publish when every key that was there at the start has been looked at, and its wish carried out."""
@@ -284,6 +305,7 @@ class Hub:
 
     async def _while_leading(self, epoch: int) -> None:
         log.info("leading", epoch=epoch, identity=self._config.identity)
+        self._hold_what_is_on_record()
         self._lead = True
         try:
             self._on_lead(True)

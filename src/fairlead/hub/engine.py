@@ -1,20 +1,129 @@
-"""One provider with all that drives it: tracker, ledger and worker."""
+"""One provider with all that drives it: tracker, ledger and worker.
+
+An ``Engine`` serves a provider whose whole state we serve ourselves: memory is ledger enough. A ``DurableEngine``
+serves all others: it begins each term of leadership from the records, and works only while we lead.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
 
+from fairlead.api.backendrecord import BackendRecord
+from fairlead.api.tcploadbalancer import Frontend
+from fairlead.hub.restore import place_of, registered_of, restore
 from fairlead.ledger.memory import MemoryLedger
-from fairlead.model.contract import Provider
+from fairlead.ledger.records import Happened, RecordsLedger
+from fairlead.ledger.store import Store
+from fairlead.model.contract import Provider, Recalls
+from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import Clock
+from fairlead.sync.readback import Readback
 from fairlead.sync.tracker import Tracker
 from fairlead.sync.worker import Report, Worker
+
+#: How long one call of a provider may take before it counts as lost.
+CALL_LIMIT_S = 120.0
 
 
 class Engine:
     """Brings the load balancers of one provider to where they should be."""
 
+    durable = False
+
     def __init__(self, *, provider: Provider, clock: Clock, report: Callable[[Report], None]) -> None:
         self.provider = provider
         self.tracker = Tracker()
         self.worker = Worker(tracker=self.tracker, provider=provider, ledger=MemoryLedger(), clock=clock, report=report)
+
+
+class DurableEngine(Engine):
+    """Does so with a ledger that outlives us."""
+
+    durable = True
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        provider: Provider,
+        store: Store,
+        clock: Clock,
+        report: Callable[[Report], None],
+        epoch: Callable[[], int | None],
+        changed: Callable[[LoadBalancerKey], None] = lambda _key: None,
+        limit_s: float | None = CALL_LIMIT_S,
+        parallel: int = 10,
+    ) -> None:
+        super().__init__(provider=provider, clock=clock, report=report)
+        self.name = name
+        self._store = store
+        self._clock = clock
+        self._report = report
+        self._epoch = epoch
+        self._changed = changed
+        self._limit_s = limit_s
+        self._parallel = parallel
+        self.begin((), {})
+        provider.on_change(self._noticed)
+
+    def begin(self, records: Iterable[BackendRecord], frontends: Mapping[LoadBalancerKey, Frontend]) -> None:
+        """Begin a term: all that this process believed is replaced by what is on record."""
+        self.ledger = RecordsLedger(
+            store=self._store, provider=self.name, epoch=self._epoch, clock=self._clock, told=self._told
+        )
+        self.tracker = Tracker(keeps_refused=True)
+        for key, frontend in frontends.items():
+            self.ledger.frontends.load(key, frontend)
+        for one in restore(self.tracker, self.ledger.load(records), frontends, self._clock):
+            if isinstance(self.provider, Recalls):
+                self.provider.recall(one.spec, one.info)
+        self.worker = Worker(
+            tracker=self.tracker,
+            provider=self.provider,
+            ledger=self.ledger,
+            clock=self._clock,
+            report=self._report,
+            parallel=self._parallel,
+            may_call=lambda: self._epoch() is not None,
+            limit_s=self._limit_s,
+        )
+        self.readback = Readback(
+            provider=self.provider,
+            tracker=self.tracker,
+            clock=self._clock,
+            trigger=self.worker.trigger,
+            epoch_of=lambda key: self.ledger.frontends.get(key).epoch,
+            lives=self.ledger.frontends.lives,
+            changed=self._changed,
+        )
+
+    async def run(self) -> None:
+        """Work until cancelled; only while we lead."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.worker.run())
+            group.create_task(self.readback.run())
+
+    def record_changed(self, old: BackendRecord | None, new: BackendRecord | None) -> None:
+        """Take note of what the watch shows."""
+        self.ledger.observed(old, new)
+
+    def _told(self, happened: Happened, record: BackendRecord) -> None:
+        place = place_of(record)
+        match happened:
+            case Happened.APPEARED:
+                key, listener, _ = place
+                if key not in self.tracker:
+                    restore(self.tracker, [record], {}, self._clock)
+                    self._changed(key)
+                else:
+                    self.tracker.adopt(key, listener, registered_of(record, self._clock))
+            case Happened.DELETED:
+                self.tracker.recall(*place)
+            case Happened.GONE:
+                self.tracker.forget(*place)
+        self.worker.trigger()
+
+    def _noticed(self, key: LoadBalancerKey) -> None:
+        self.readback.notice(key)
+        self._changed(key)

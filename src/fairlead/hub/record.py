@@ -30,11 +30,9 @@ class Recorder:
         if FINALIZER_CLEANUP not in (load_balancer.metadata.finalizers or ()):
             await self._add_finalizer(load_balancer)
         status = load_balancer.status
-        if built.serving_last_accepted or (
-            status.allocation == view.allocation and status.accepted == load_balancer.spec
-        ):
+        record = TCPLoadBalancerStatus(allocation=view.allocation, accepted=load_balancer.spec, provider=built.provider)
+        if built.serving_last_accepted or _same_record(status, record):
             return
-        record = TCPLoadBalancerStatus(allocation=view.allocation, accepted=load_balancer.spec)
         await _apply_status(self._cluster, load_balancer, msgspec.to_builtins(record), MANAGER_RECORD)
 
     async def _add_finalizer(self, load_balancer: TCPLoadBalancer) -> None:
@@ -48,11 +46,15 @@ class Recorder:
         await self._cluster.merge_patch(TCP_LOAD_BALANCERS, meta.namespace, meta.name, patch, manager=MANAGER_HUB)
 
 
+def _same_record(one: TCPLoadBalancerStatus, other: TCPLoadBalancerStatus) -> bool:
+    return (one.allocation, one.accepted, one.provider) == (other.allocation, other.accepted, other.provider)
+
+
 async def write_status(
     cluster: Cluster, load_balancer: TCPLoadBalancer, status: TCPLoadBalancerStatus
 ) -> TCPLoadBalancer:
     """Apply the words of the status; what is left out is gone, but never the record, which has its own manager."""
-    words = msgspec.structs.replace(status, allocation=Allocation(), accepted=None)
+    words = msgspec.structs.replace(status, allocation=Allocation(), accepted=None, provider="")
     return await _apply_status(cluster, load_balancer, msgspec.to_builtins(words), MANAGER_HUB)
 
 

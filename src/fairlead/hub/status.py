@@ -26,6 +26,7 @@ from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import KeyedQueue
+from fairlead.sync.guard import WARMING
 from fairlead.sync.worker import Report
 
 _PATIENCE_S = 5.0
@@ -191,9 +192,11 @@ def build_conditions(built: Built, report: Report | None, observed: Observed | N
     conditions = {condition.type: condition for condition in built.conditions}
     if ConditionType.PROGRAMMED not in conditions:
         conditions[ConditionType.PROGRAMMED] = _programmed(report, observed)
-    if report is not None and report.held and ConditionType.PAUSED not in conditions:
-        first = report.held[0]
-        count = len(report.held)
+    # A moment for a first health check is part of every replacement; only what waits for somebody is told.
+    held = [row for row in report.held if row.reason != WARMING] if report is not None else []
+    if held and ConditionType.PAUSED not in conditions:
+        first = held[0]
+        count = len(held)
         message = f"{count} removal{'s' if count > 1 else ''} held: {first.message}"
         conditions[ConditionType.GUARDED] = Condition(
             ConditionType.GUARDED, True, ConditionReason.REMOVALS_HELD, message
@@ -246,6 +249,7 @@ def build_status(
         load_balancer=LoadBalancerStatus(ingress=ingress),
         allocation=old.allocation,
         accepted=old.accepted,
+        provider=old.provider,
         observed_generation=generation,
         conditions=[_wire(condition, known.get(condition.type), generation, now) for condition in conditions],
     )

@@ -22,6 +22,8 @@ from fairlead.kube.cluster import Cluster
 from fairlead.runtime.clock import Clock
 
 _ANNOTATION_HASH = "fairlead.dev/applied"
+#: What somebody deleted by hand is back after this long at the latest; looking costs reads only.
+_LOOK_AGAIN_S = 300.0
 
 
 class Tenants:
@@ -41,23 +43,19 @@ class Tenants:
         self._members = members
         self._clock = clock
         self._leading = leading
-        self._applied: dict[str, str] = {}
 
-    async def reconcile(self, name: str) -> None:
-        """Ensure the objects of one Tenant and write its status."""
+    async def reconcile(self, name: str) -> float | None:
+        """Ensure the objects of one Tenant and write its status; returns seconds to look again."""
         tenant = self._inventory.tenants.get("", name)
         if tenant is None or tenant.deleting or not self._leading():
-            self._applied.pop(name, None)
-            return
+            return None
         problem = await self._ensure(tenant)
         await self._tell(tenant, problem)
+        return _LOOK_AGAIN_S
 
     async def _ensure(self, tenant: Tenant) -> str:
         """Apply what is missing or different; returns a sentence when the namespace belongs to somebody else."""
         objects = tenant_objects(tenant)
-        version = short_hash(*(_version(obj) for _, obj in objects))
-        if self._applied.get(tenant.metadata.name) == version:
-            return ""
         try:
             namespace = await self._cluster.get(NAMESPACES, "", tenant.namespace)
         except NotFound:
@@ -72,7 +70,6 @@ class Tenants:
             )
         for resource, obj in objects:
             await self._apply(resource, obj)
-        self._applied[tenant.metadata.name] = version
         return ""
 
     async def _apply(self, resource: Resource, obj: JSONObject) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
+from fairlead.api.loadbalancerclass import LoadBalancerClass, LoadBalancerClassSpec
+from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import ANNOTATION_STALE, DEFAULT_CLASS
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.tenant import Tenant
 from fairlead.build.endpoints import nodes_from_slices
 from fairlead.build.validate import validate_tcp
 from fairlead.build.view import NodeAddresses, TCPView
-from fairlead.hub.allocations import AllocationBook, listeners_of
+from fairlead.hub.allocations import AllocationBook, listeners_on_record
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.members import Members
 from fairlead.model.contract import Capabilities
@@ -57,7 +59,7 @@ class Views:
             slices=self._inventory.slices_of(key),
             nodes=self._nodes_of(key.namespace),
             allocation=load_balancer.status.allocation,
-            accepted_class=self._inventory.classes.get("", accepted.class_name or DEFAULT_CLASS) if accepted else None,
+            accepted_class=self._class_of(accepted.class_name, load_balancer.status.provider) if accepted else None,
             member=self._members.view(tenant, key.namespace),
             over_quota=over_quota,
             stale=self._inventory.problem,
@@ -65,13 +67,20 @@ class Views:
         )
         if not allocate:
             # Others give; what they have given is noted, so that it is known on the day that we are to give.
-            self._book.hold(key, view.allocation, listeners_of(load_balancer))
+            self._book.hold(key, view.allocation, listeners_on_record(load_balancer))
             return view
         if load_balancer_class is None or validate_tcp(view, load_balancer.spec) is not None:
             return view
         kind = self._providers[load_balancer_class.spec.provider].allocation
         allocation, problem = self._book.allocate(key, load_balancer, kind)
         return msgspec.structs.replace(view, allocation=allocation, allocation_problem=problem)
+
+    def _class_of(self, name: str, provider: str) -> LoadBalancerClass | None:
+        """Return the class of what is served; when it is gone, or names another provider, what is on record of it."""
+        found = self._inventory.classes.get("", name or DEFAULT_CLASS)
+        if not provider or (found is not None and found.spec.provider == provider):
+            return found
+        return LoadBalancerClass(metadata=ObjectMeta(name=name), spec=LoadBalancerClassSpec(provider=provider))
 
     def _nodes_of(self, namespace: str) -> NodeAddresses:
         """Return a member's nodes, computed once for each version of its slices."""

@@ -15,7 +15,7 @@ import msgspec
 
 from fairlead.api.kubernetes import CRDS, CustomResourceDefinition
 from fairlead.api.meta import JSONObject, Resource
-from fairlead.errors import FairleadError, Forbidden, NotFound
+from fairlead.errors import FairleadError, Forbidden, NotFound, Retry
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.failures import forbidden_sentence
 
@@ -74,6 +74,7 @@ async def install_crds(
     Without the right to install them it is enough that they are there and serve the version.
 
     Raises:
+        Retry: the server does not take writes now.
         FairleadError: the server cannot be asked.
     """
     problems: list[str] = []
@@ -84,6 +85,8 @@ async def install_crds(
             missing = await _missing(cluster, crd)
             problems.extend(f"{sentence} {error.sentence}" for sentence in missing)
             continue
+        except Retry:
+            raise
         except FairleadError as error:
             problems.append(error.sentence)
             continue

@@ -15,18 +15,20 @@ from fairlead.model.observed import Ensured
 class MemoryLedger:
     """Remembers nothing beyond the tracker."""
 
-    async def ensuring(self, _spec: LoadBalancerSpec) -> None:
+    async def ensuring(self, spec: LoadBalancerSpec) -> None:
         """Store nothing."""
 
-    async def ensured(self, _spec: LoadBalancerSpec, _answer: Ensured) -> None:
+    async def ensured(self, spec: LoadBalancerSpec, answer: Ensured) -> None:
         """Store nothing."""
 
-    async def record(self, _spec: LoadBalancerSpec, changes: Sequence[TargetChange]) -> Sequence[TargetChange]:
+    async def record(self, spec: LoadBalancerSpec, changes: Sequence[TargetChange]) -> Sequence[TargetChange]:
         """Store nothing."""
+        del spec
         return changes
 
     async def settle(
-        self, _spec: LoadBalancerSpec, _changes: Sequence[TargetChange], outcomes: Sequence[Outcome]
+        self, spec: LoadBalancerSpec, changes: Sequence[TargetChange], outcomes: Sequence[Outcome]
     ) -> Sequence[Outcome]:
         """Store nothing."""
+        del spec, changes
         return outcomes

@@ -13,29 +13,25 @@ In: changes. Out: the same with what is on record added. Never: a record that go
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from enum import StrEnum
+from typing import TypeVar
 
 import msgspec
 import structlog
 
-from fairlead.api.backendrecord import (
-    BACKEND_RECORDS,
-    BackendRecord,
-    BackendRecordSpec,
-    RecordListener,
-    RecordLoadBalancer,
-    RecordState,
-    RecordTarget,
-)
+from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord, RecordState
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import FINALIZER_DEREGISTER, LABEL_LOAD_BALANCER, LABEL_MANAGED_BY, MANAGED_BY, MANAGER_HUB
 from fairlead.api.naming import label_value
-from fairlead.errors import AlreadyExists, Conflict, NotFound, Retry
-from fairlead.kube.cluster import Cluster
+from fairlead.errors import AlreadyExists, Conflict, FairleadError, NotFound, Retry
+from fairlead.ledger.frontends import Frontends
 from fairlead.ledger.names import record_name
-from fairlead.model.change import Action, BackendFacts, Outcome, OutcomeStatus, TargetChange
-from fairlead.model.desired import LoadBalancerSpec, Target
-from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
+from fairlead.ledger.store import Store
+from fairlead.ledger.wire import facts_of, record_spec
+from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, TargetChange
+from fairlead.model.desired import LoadBalancerSpec
+from fairlead.model.observed import Ensured
 from fairlead.runtime.clock import Clock
 
 log = structlog.get_logger(__name__)
@@ -43,16 +39,41 @@ log = structlog.get_logger(__name__)
 #: Record writes under way at once.
 _PARALLEL = 32
 RecordKey = tuple[str, str]
+_T = TypeVar("_T")
+
+
+class Happened(StrEnum):
+    """What somebody else did to a record."""
+
+    #: One that this process did not write.
+    APPEARED = "Appeared"
+    #: Its deletion has been asked for: exactly this backend is to be deregistered.
+    DELETED = "Deleted"
+    #: It is gone, with its finalizer: it was forgotten, and nobody is to be called.
+    GONE = "Gone"
 
 
 class RecordsLedger:
-    """The records of one provider's load balancers. ``epoch`` answers the leader's term, None when we do not lead."""
+    """The records of one provider's load balancers.
 
-    def __init__(self, *, cluster: Cluster, provider: str, epoch: Callable[[], int | None], clock: Clock) -> None:
-        self._cluster = cluster
+    ``epoch`` answers the leader's term, None when we do not lead. ``told`` hears what others do to records.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        provider: str,
+        epoch: Callable[[], int | None],
+        clock: Clock,
+        told: Callable[[Happened, BackendRecord], None] = lambda _happened, _record: None,
+    ) -> None:
+        self.frontends = Frontends(store=store, provider=provider)
+        self._store = store
         self._provider = provider
         self._epoch = epoch
         self._clock = clock
+        self._told = told
         self._records: dict[RecordKey, BackendRecord] = {}
         #: The version of our own last write, until the watch has shown it: what it shows before that is older.
         self._awaited: dict[RecordKey, str] = {}
@@ -69,56 +90,86 @@ class RecordsLedger:
 
     def observed(self, old: BackendRecord | None, new: BackendRecord | None) -> None:
         """Keep up with what others do to records: edits, deletions, finalizers taken away."""
-        if new is not None and new.spec.load_balancer.provider == self._provider:
-            known, awaited = self._records.get(new.key), self._awaited.get(new.key)
-            if awaited == new.metadata.resource_version:
-                del self._awaited[new.key]
-            elif awaited is None or known is None or known.metadata.uid != new.metadata.uid:
-                self._records[new.key] = new
-        elif new is None and old is not None:
-            known = self._records.get(old.key)
-            if known is not None and known.metadata.uid == old.metadata.uid:
-                del self._records[old.key]
-                self._awaited.pop(old.key, None)
+        if new is not None:
+            if new.spec.load_balancer.provider == self._provider:
+                self._observed(new)
+            return
+        known = self._records.get(old.key) if old is not None else None
+        if old is not None and known is not None and known.metadata.uid == old.metadata.uid:
+            self._drop(old.key)
+            self._told(Happened.GONE, old)
+
+    def _observed(self, new: BackendRecord) -> None:
+        known, awaited = self._records.get(new.key), self._awaited.get(new.key)
+        if known is None or known.metadata.uid != new.metadata.uid:
+            self._records[new.key] = new
+            self._told(Happened.APPEARED, new)
+            return
+        if awaited == new.metadata.resource_version:
+            del self._awaited[new.key]
+        elif awaited is None or (new.deleting and not known.deleting):
+            self._records[new.key] = new
+            self._awaited.pop(new.key, None)
+            if new.deleting and not known.deleting:
+                self._told(Happened.DELETED, new)
 
     def of(self, change: TargetChange) -> BackendRecord | None:
         """Return the record that ``change`` is about."""
         return self._records.get(_key(change))
 
+    # --- the load balancer itself -----------------------------------------------------------------------------
+
+    async def ensuring(self, spec: LoadBalancerSpec) -> None:
+        """Record that its provider is about to be asked for it."""
+        self._term()
+        await self.frontends.ensuring(spec)
+
+    async def ensured(self, spec: LoadBalancerSpec, answer: Ensured) -> None:
+        """Record what the provider answered."""
+        await self.frontends.ensured(spec, answer)
+
     # --- intent -----------------------------------------------------------------------------------------------
 
-    async def record(self, spec: LoadBalancerSpec, changes: Sequence[TargetChange]) -> Sequence[TargetChange]:
+    async def record(self, spec: LoadBalancerSpec, changes: Sequence[TargetChange]) -> Sequence[TargetChange | Outcome]:
         """Store what is about to be done; raises ``Retry`` when that is not ours to decide any more."""
+        epoch = self._term()
+        return await self._all(self._intended(spec, change, epoch) for change in changes)
+
+    def _term(self) -> int:
         epoch = self._epoch()
         if epoch is None:
             raise Retry("this replica does not lead; nothing was done", reason="NotLeading")
-        records = await self._all(self._intend(spec, change, epoch) for change in changes)
-        return [
-            msgspec.structs.replace(change, facts=_facts(record)) if record is not None else change
-            for change, record in zip(changes, records, strict=True)
-        ]
+        return epoch
 
-    async def _intend(self, spec: LoadBalancerSpec, change: TargetChange, epoch: int) -> BackendRecord | None:
+    async def _intended(self, spec: LoadBalancerSpec, change: TargetChange, epoch: int) -> TargetChange | Outcome:
+        try:
+            found = await self._intend(spec, change, epoch)
+        except FairleadError as error:
+            # One record that cannot be written is no reason to leave the others.
+            after_s = error.after_s or 0.0 if isinstance(error, Retry) else 0.0
+            return Outcome(OutcomeStatus.RETRY, error.sentence, after_s)
+        return msgspec.structs.replace(change, facts=facts_of(found)) if isinstance(found, BackendRecord) else found
+
+    async def _intend(self, spec: LoadBalancerSpec, change: TargetChange, epoch: int) -> BackendRecord | Outcome:
         record = self._records.get(_key(change))
         if record is not None and record.spec.epoch > epoch:
-            raise Retry(
-                f"BackendRecord {'/'.join(record.key)} was written by a newer leader; nothing was done",
-                reason="Fenced",
-            )
+            text = f"BackendRecord {'/'.join(record.key)} was written by a newer leader; nothing was done"
+            raise Retry(text, reason="Fenced")
         match change.action:
             case Action.REGISTER | Action.UPDATE:
                 return await self._intend_registration(spec, change, record, epoch)
             case Action.DRAIN:
-                return await self._mark(record, "Draining", change)
+                return await self._mark(record, "Draining", change) if record is not None else DONE
             case Action.DEREGISTER:
                 return await self._intend_deregistration(record, change)
             case Action.ENSURE | Action.DELETE:
-                return None
+                return DONE
 
     async def _intend_registration(
         self, spec: LoadBalancerSpec, change: TargetChange, record: BackendRecord | None, epoch: int
     ) -> BackendRecord:
-        wanted = _spec(spec, change, self._provider, epoch)
+        info = self.frontends.info(change.load_balancer)
+        wanted = record_spec(spec, change, provider=self._provider, info=info, epoch=epoch)
         if record is None:
             body: JSONObject = {
                 "metadata": {
@@ -134,40 +185,47 @@ class RecordsLedger:
                 "status": {"state": "Pending", "reason": change.reason.value, "since": self._now()},
             }
             try:
-                return self._keep(await self._cluster.create(BACKEND_RECORDS, body))
-            except AlreadyExists as error:
-                raise Retry(error.sentence, reason="RecordExists") from error
+                return self._keep(await self._store.create(BACKEND_RECORDS, body))
+            except AlreadyExists:
+                # An earlier attempt whose answer was lost, or another process of ours.
+                record = self._keep(await self._store.get(BACKEND_RECORDS, *_key(change)))
         if record.deleting:
+            self._told(Happened.DELETED, record)
             raise Retry(
                 f"BackendRecord {'/'.join(record.key)} is being deregistered; the address is registered after that",
                 reason="Deregistering",
             )
-        if msgspec.structs.replace(record.spec, epoch=epoch) == wanted and record.status.state == "Registered":
+        held = FINALIZER_DEREGISTER in (record.metadata.finalizers or ())
+        if held and msgspec.structs.replace(record.spec, epoch=epoch) == wanted:
             return record
-        state = record.status.state if change.action is Action.UPDATE else "Pending"
-        return await self._patch(
-            record,
-            {
-                "spec": {**msgspec.to_builtins(wanted), "owners": list(wanted.owners)},
-                "status": {"state": state or "Pending", "reason": change.reason.value},
-            },
-        )
+        patch: JSONObject = {"spec": _whole(record, msgspec.to_builtins(wanted))}
+        if not held:
+            patch["metadata"] = {"finalizers": [*(record.metadata.finalizers or ()), FINALIZER_DEREGISTER]}
+        return await self._patch(record, patch)
 
-    async def _intend_deregistration(self, record: BackendRecord | None, change: TargetChange) -> BackendRecord | None:
-        if record is None:
-            # Forgotten by an operator who took the finalizer away: it is not ours to deregister any more.
-            return None
-        if record.status.state != "Deregistering":
-            record = await self._mark(record, "Deregistering", change)
-        if record is not None and not record.deleting:
-            await self._cluster.delete(BACKEND_RECORDS, *record.key, uid=record.metadata.uid)
-            record = self._keep(await self._cluster.get(BACKEND_RECORDS, *record.key))
+    async def _intend_deregistration(
+        self, record: BackendRecord | None, change: TargetChange
+    ) -> BackendRecord | Outcome:
+        try:
+            if record is None:
+                record = self._keep(await self._store.get(BACKEND_RECORDS, *_key(change)))
+            if FINALIZER_DEREGISTER not in (record.metadata.finalizers or ()):
+                # Forgotten by an operator: it is not ours to deregister any more.
+                await self._store.delete(BACKEND_RECORDS, *record.key, uid=record.metadata.uid)
+                self._drop(record.key)
+                return DONE
+            if record.status.state != "Deregistering":
+                record = await self._mark(record, "Deregistering", change)
+            if not record.deleting:
+                await self._store.delete(BACKEND_RECORDS, *record.key, uid=record.metadata.uid)
+                record = self._keep(await self._store.get(BACKEND_RECORDS, *record.key))
+        except NotFound:
+            self._drop(_key(change))
+            return DONE
         return record
 
-    async def _mark(
-        self, record: BackendRecord | None, state: RecordState, change: TargetChange
-    ) -> BackendRecord | None:
-        if record is None or record.status.state == state:
+    async def _mark(self, record: BackendRecord, state: RecordState, change: TargetChange) -> BackendRecord:
+        if record.status.state == state:
             return record
         status = {"state": state, "reason": change.reason.value, "message": "", "since": self._now()}
         return await self._patch(record, {"status": status})
@@ -176,45 +234,55 @@ class RecordsLedger:
 
     async def settle(
         self, spec: LoadBalancerSpec, changes: Sequence[TargetChange], outcomes: Sequence[Outcome]
-    ) -> None:
+    ) -> Sequence[Outcome]:
         """Store what came of it; a deregistered record loses its finalizer only here."""
         del spec
-        await self._all(self._settle(change, outcome) for change, outcome in zip(changes, outcomes, strict=True))
+        return await self._all(
+            self._settled(change, outcome) for change, outcome in zip(changes, outcomes, strict=True)
+        )
 
-    async def _settle(self, change: TargetChange, outcome: Outcome) -> None:
+    async def _settled(self, change: TargetChange, outcome: Outcome) -> Outcome:
         record = self._records.get(_key(change))
         if record is None:
-            return
-        done = outcome.status is OutcomeStatus.DONE
-        if done and change.action is Action.DEREGISTER:
-            await self._release(record)
-            return
+            return outcome
+        try:
+            if outcome.status is OutcomeStatus.DONE and change.action is Action.DEREGISTER:
+                await self._release(record)
+            else:
+                await self._tell(record, change, outcome)
+        except NotFound:
+            self._drop(record.key)
+        except FairleadError as error:
+            return Outcome(OutcomeStatus.RETRY, error.sentence)
+        return outcome
+
+    async def _tell(self, record: BackendRecord, change: TargetChange, outcome: Outcome) -> None:
         status: JSONObject = {}
+        leaves = change.action in (Action.DRAIN, Action.DEREGISTER)
         if outcome.injected_info is not None:
             status["injectedInfo"] = dict(outcome.injected_info)
         if outcome.generated_address:
             status["generatedAddress"] = outcome.generated_address
-        if done and change.action in (Action.REGISTER, Action.UPDATE):
-            status |= {"state": "Registered", "reason": change.reason.value, "message": ""}
+        if outcome.status is OutcomeStatus.DONE and not leaves:
+            state = "Draining" if change.target.draining else "Registered"
+            status |= {"state": state, "message": ""}
         elif outcome.status in (OutcomeStatus.RETRY, OutcomeStatus.REJECTED):
-            failed = {} if change.action in (Action.DRAIN, Action.DEREGISTER) else {"state": "Failed"}
-            status |= {**failed, "reason": outcome.status.value, "message": outcome.message[:1024]}
+            failed = {} if leaves or record.status.state == "Registered" else {"state": "Failed"}
+            status |= {**failed, "message": outcome.message[:1024]}
         if status.get("state", record.status.state) != record.status.state:
-            status["since"] = self._now()
-        now = msgspec.to_builtins(record.status)
-        if any(now.get(field, "") != value for field, value in status.items()):
+            status |= {"since": self._now(), "reason": change.reason.value}
+        now: JSONObject = msgspec.to_builtins(record.status)
+        if any((now.get(field) or "") != (value or "") for field, value in status.items()):
+            if "injectedInfo" in status:
+                status["injectedInfo"] = dict.fromkeys(record.status.injected_info or ()) | status["injectedInfo"]
             await self._patch(record, {"status": status})
 
     async def _release(self, record: BackendRecord) -> None:
         """Let the record go; the object is deleted already, and this was what held it."""
         kept = [one for one in record.metadata.finalizers or () if one != FINALIZER_DEREGISTER]
-        try:
-            await self._patch(record, {"metadata": {"finalizers": kept or None}})
-        except NotFound:
-            log.debug("record is gone already", record="/".join(record.key))
+        await self._patch(record, {"metadata": {"finalizers": kept or None}})
         if not kept:
-            self._records.pop(record.key, None)
-            self._awaited.pop(record.key, None)
+            self._drop(record.key)
 
     # --- inside -----------------------------------------------------------------------------------------------
 
@@ -223,11 +291,14 @@ class RecordsLedger:
         meta: JSONObject = {**patch.get("metadata", {}), "resourceVersion": record.metadata.resource_version}
         body = {**patch, "metadata": meta}
         try:
-            new = await self._cluster.merge_patch(BACKEND_RECORDS, *record.key, body, manager=MANAGER_HUB)
+            new = await self._store.merge_patch(BACKEND_RECORDS, *record.key, body, manager=MANAGER_HUB)
         except Conflict:
             # Somebody wrote between; what they wrote is looked at before anything is tried again.
             self._awaited.pop(record.key, None)
-            self._records[record.key] = await self._cluster.get(BACKEND_RECORDS, *record.key)
+            found: BackendRecord = await self._store.get(BACKEND_RECORDS, *record.key)
+            self._records[record.key] = found
+            if found.deleting and not record.deleting:
+                self._told(Happened.DELETED, found)
             raise
         return self._keep(new)
 
@@ -236,73 +307,34 @@ class RecordsLedger:
         self._awaited[record.key] = record.metadata.resource_version
         return record
 
-    async def _all(self, calls: Iterable[Awaitable[BackendRecord | None]]) -> list[BackendRecord | None]:
-        """Run record writes side by side, a bounded number at once; the first failure is raised when all are done."""
+    def _drop(self, key: RecordKey) -> None:
+        self._records.pop(key, None)
+        self._awaited.pop(key, None)
 
-        async def one(call: Awaitable[BackendRecord | None]) -> BackendRecord | None:
+    async def _all(self, calls: Iterable[Awaitable[_T]]) -> list[_T]:
+        """Run record writes side by side, a bounded number at once."""
+
+        async def one(call: Awaitable[_T]) -> _T:
             async with self._slots:
                 return await call
 
-        answers = await asyncio.gather(*(one(call) for call in calls), return_exceptions=True)
-        results: list[BackendRecord | None] = []
-        for answer in answers:
-            if isinstance(answer, BaseException):
-                raise answer
-            results.append(answer)
-        return results
+        return await asyncio.gather(*(one(call) for call in calls))
 
     def _now(self) -> str:
         return self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def load_balancer_of(record: BackendRecord) -> LoadBalancerKey:
-    """Return the load balancer that a record is about."""
-    one = record.spec.load_balancer
-    return LoadBalancerKey(one.kind, one.namespace, one.name)
+def _whole(record: BackendRecord, wanted: JSONObject) -> JSONObject:
+    """Return a merge patch that leaves nothing of the old spec behind: what is not wanted any more is null."""
+    return _nulls(msgspec.to_builtins(record.spec), wanted)
 
 
-def listener_of(record: BackendRecord) -> ListenerKey:
-    """Return the listener that a record is about."""
-    return ListenerKey(Protocol(record.spec.listener.protocol), record.spec.listener.port)
-
-
-def target_of(record: BackendRecord) -> Target:
-    """Return the target as it was recorded."""
-    spec = record.spec
-    return Target(
-        TargetKey(spec.target.address, spec.target.port),
-        weight=spec.target.weight,
-        draining=record.status.state in ("Draining", "Deregistering"),
-        owners=tuple(sorted(spec.owners)),
-        parameters=tuple(sorted(spec.parameters.items())),
-        source=spec.target.source,
-    )
-
-
-def _spec(spec: LoadBalancerSpec, change: TargetChange, provider: str, epoch: int) -> BackendRecordSpec:
-    key, target = change.load_balancer, change.target
-    names = {listener.key: listener.name for listener in spec.listeners}
-    return BackendRecordSpec(
-        load_balancer=RecordLoadBalancer(key.kind, key.namespace, key.name, provider, parameters=dict(spec.parameters)),
-        listener=RecordListener(change.listener.port, change.listener.protocol.value, names.get(change.listener, "")),
-        target=RecordTarget(target.key.address, target.key.port, target.weight, target.source),
-        owners=list(target.owners),
-        parameters=dict(target.parameters),
-        epoch=epoch,
-    )
-
-
-def _facts(record: BackendRecord) -> BackendFacts:
-    return BackendFacts(
-        record_id=record.metadata.uid,
-        generated_address=record.status.generated_address,
-        injected_info=_plain(record.status.injected_info),
-        parameters=_plain(record.spec.parameters),
-    )
-
-
-def _plain(mapping: Mapping[str, str] | None) -> Mapping[str, str]:
-    return mapping or {}
+def _nulls(old: JSONObject, new: JSONObject) -> JSONObject:
+    out: JSONObject = dict.fromkeys(old.keys() - new.keys())
+    for key, value in new.items():
+        before = old.get(key)
+        out[key] = _nulls(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+    return out
 
 
 def _key(change: TargetChange) -> RecordKey:

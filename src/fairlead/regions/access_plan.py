@@ -86,7 +86,7 @@ def plan_access(view: AccessView, *, now: datetime) -> AccessPlan:
     condition = _condition(view) if active else None
     conditions, news = _conditions(service, condition, now)
     status: JSONObject = {}
-    if ingress != present and service.spec.type == "LoadBalancer":
+    if not _same(ingress, present) and service.spec.type == "LoadBalancer":
         status["loadBalancer"] = {"ingress": [json_ingress(one) for one in ingress] or None}
     if conditions is not None:
         status["conditions"] = [json_condition(one) for one in conditions]
@@ -166,6 +166,15 @@ def _union(shown: Iterable[tuple[str, PoolService]]) -> tuple[list[Ingress], dic
             entries.setdefault(ingress.address, ingress)
             points.setdefault(pool, set()).add(ingress.address)
     return list(entries.values()), {pool: tuple(sorted(points[pool])) for pool in sorted(points)}
+
+
+def _same(wanted: list[Ingress], there: list[Ingress]) -> bool:
+    """Compare what matters: API servers fill in ipMode VIP, and old ones drop it."""
+    return len(wanted) == len(there) and all(
+        msgspec.structs.replace(mine, ip_mode=None) == msgspec.structs.replace(theirs, ip_mode=None)
+        and theirs.ip_mode in {mine.ip_mode or "VIP", None}
+        for mine, theirs in zip(wanted, there, strict=True)
+    )
 
 
 def _order(one: Ingress) -> tuple[int, int, str]:

@@ -45,8 +45,7 @@ class AccessPointsController:
         if self._decided_on.get(key) == service.metadata.resource_version:
             return None  # the cache has yet to show what was written on this version, and will wake us
         plan = plan_access(self.view(service), now=self._cluster.clock.now())
-        await self._write(service, plan)
-        if plan.steps:
+        if await self._write(service, plan):
             self._decided_on[key] = service.metadata.resource_version
         if plan.news is not None:
             reason, sentence = plan.news
@@ -67,12 +66,13 @@ class AccessPointsController:
                     conflicts[pool] = name
         return AccessView(service, wanted, regions, conflicts)
 
-    async def _write(self, service: SourceService, plan: AccessPlan) -> None:
+    async def _write(self, service: SourceService, plan: AccessPlan) -> bool:
+        """Write the steps; say whether that has changed the object."""
         meta = service.metadata
         version = meta.resource_version
         for step in plan.steps:
             if not self._leading():
-                return
+                break
             # The version makes each write a compare-and-swap: lists in it are replaced as a whole.
             patch: JSONObject = {
                 **step.patch,
@@ -84,5 +84,6 @@ class AccessPointsController:
                     SERVICES, meta.namespace, meta.name, patch, subresource=subresource, manager=MANAGER_REGIONS
                 )
             except NotFound:
-                return
+                return False
             version = answer.metadata.resource_version
+        return version != meta.resource_version

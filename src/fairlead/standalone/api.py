@@ -26,7 +26,8 @@ async def running_api(data_dir: Path, host: str, port: int, *, memory: bool = Fa
     path = data_dir / KUBECONFIG
     try:
         _make(data_dir)
-        server = ApiServer(data_dir=None if memory else data_dir, host=host, port=port)
+        # The port that was asked for is the one that the kubeconfig names, and clients come back to after a restart.
+        server = ApiServer(data_dir=None if memory else data_dir, host=host, tls_port=port)
         await server.start()
         server.write_kubeconfig(path)
     except OSError as error:

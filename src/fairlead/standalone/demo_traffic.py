@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 
 import msgspec
 
@@ -24,6 +24,7 @@ _NEWS_OF_DEATH_S = 1.0
 _FAILURES_KEPT = 5
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Connect = Callable[[str, int], Awaitable[Connection]]
 _BROKEN = (OSError, EOFError, ValueError, LookupError)  # TimeoutError is an OSError; LookupError: a header is missing
 
 
@@ -48,11 +49,18 @@ class Traffic:
     """Requests to one address, from ``start`` to ``stop``.
 
     ``new_per_s``: requests per second that open a connection each. ``kept``: connections that are kept, with
-    ``kept_per_s`` requests per second each.
+    ``kept_per_s`` requests per second each. ``connect`` opens a connection, for clients that are somewhere else.
     """
 
     def __init__(
-        self, *, host: str, port: int = 80, new_per_s: float = 20.0, kept: int = 4, kept_per_s: float = 5.0
+        self,
+        *,
+        host: str,
+        port: int = 80,
+        new_per_s: float = 20.0,
+        kept: int = 4,
+        kept_per_s: float = 5.0,
+        connect: Connect = asyncio.open_connection,
     ) -> None:
         self.host = host
         self.port = port
@@ -62,8 +70,14 @@ class Traffic:
         self._kept_per_s = kept_per_s
         self._started_s = 0.0
         self._killed_at_s = float("-inf")
+        self._connect = connect
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
+
+    @property
+    def running(self) -> bool:
+        """Say whether requests are being sent."""
+        return bool(self._tasks) and not self._stopping.is_set()
 
     def start(self) -> None:
         """Begin."""
@@ -96,7 +110,7 @@ class Traffic:
         started_s = self._sent()
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                connection = await asyncio.open_connection(self.host, self.port)
+                connection = await self._connect(self.host, self.port)
                 try:
                     pod, _ = await self._ask(connection, keep=False)
                 finally:
@@ -120,7 +134,7 @@ class Traffic:
                 async with asyncio.timeout(TIMEOUT_S):
                     if connection is None:
                         opened_s = now_s
-                        connection = await asyncio.open_connection(self.host, self.port)
+                        connection = await self._connect(self.host, self.port)
                     pod, keep = await self._ask(connection, keep=True)
                 self._answered(pod)
             except _BROKEN as error:

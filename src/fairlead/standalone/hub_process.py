@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -39,7 +40,10 @@ _QPS, _BURST = 1000.0, 2000
 
 
 class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How ``fairlead hub`` was called. A kubeconfig of None is the default one; ``metrics`` None: no pages."""
+    """How ``fairlead hub`` was called. A kubeconfig of None is the default one; ``metrics`` None: no pages.
+
+    The last four count with ``deployment`` only; an empty image is the default one.
+    """
 
     data_dir: Path
     kubeconfig: Path | None = None
@@ -50,6 +54,10 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
     stop_proxy: bool = False
     #: Worker threads of the local Envoy; 0 means one for each core, two at the most.
     envoy_concurrency: int = 0
+    xds_listen: tuple[str, int] = ("0.0.0.0", 18_000)
+    xds_address: tuple[str, int] = ("fairlead-hub.fairlead-system.svc", 18_000)
+    proxy_image: str = ""
+    proxy_replicas: int = 2
 
     def pool(self) -> AddressPool | None:
         """Return the address pool; ``BadConfiguration`` says what is wrong with it."""
@@ -108,8 +116,8 @@ async def _run(
     supervisor: Supervisor,
     ready: Callable[[], None] | None,
 ) -> None:
-    provider, fleet = _provider(settings, cluster, registry)
-    identity = new_identity() if fleet is None else kept_identity(settings.data_dir)
+    parts = _parts(settings, cluster, registry)
+    provider, fleet, identity = parts.provider, parts.fleet, parts.identity
     clock = SystemClock()
     hub = Hub(
         cluster=cluster,
@@ -123,6 +131,7 @@ async def _run(
         ),
         clock=clock,
         telemetry=Telemetry(registry),
+        on_lead=parts.on_lead,
     )
     reporter = ProxyReporter(cluster=cluster, identity=identity, proxies=lambda: _rows(provider), clock=clock)
     if settings.metrics is not None:
@@ -140,17 +149,42 @@ async def _run(
         await provider.close()  # when the hub was never reached; else it has been
 
 
-def _provider(
-    settings: HubSettings, cluster: Cluster, registry: CollectorRegistry
-) -> tuple[EnvoyProvider, LocalFleet | None]:
-    if settings.deployment:
-        from fairlead.standalone.deployment import deployment_provider
+class _Parts(NamedTuple):
+    provider: EnvoyProvider
+    identity: str
+    fleet: LocalFleet | None = None
+    on_lead: Callable[[bool], None] = lambda _leads: None
 
-        return deployment_provider(settings.data_dir, cluster, registry), None
+
+def _parts(settings: HubSettings, cluster: Cluster, registry: CollectorRegistry) -> _Parts:
+    if settings.deployment:
+        return _deployment(settings, cluster, registry)
     fleet = LocalFleet(data_dir=settings.data_dir, concurrency=settings.envoy_concurrency)
     # The lock comes first: a second hub must not take the socket, or the name, of the first one.
     fleet.prepare()
-    return EnvoyProvider(fleet=fleet, xds_address=f"unix:{fleet.xds_socket}", registry=registry), fleet
+    provider = EnvoyProvider(fleet=fleet, xds_address=f"unix:{fleet.xds_socket}", registry=registry)
+    return _Parts(provider, kept_identity(settings.data_dir), fleet)
+
+
+def _deployment(settings: HubSettings, cluster: Cluster, registry: CollectorRegistry) -> _Parts:
+    # Imported here: on one machine nobody pays for the cryptography.
+    from fairlead.hub.deployment.provider import DeploymentOptions, DeploymentProvider
+    from fairlead.providers.envoy.deployment_objects import DeploymentSettings
+
+    defaults = DeploymentSettings()
+    host, port = settings.xds_address
+    proxies = DeploymentSettings(
+        xds_host=host,
+        xds_port=port,
+        image=settings.proxy_image or defaults.image,
+        replicas=settings.proxy_replicas,
+    )
+    identity = new_identity()
+    options = DeploymentOptions(
+        identity=identity, data_dir=settings.data_dir, listen=settings.xds_listen, settings=proxies
+    )
+    provider = DeploymentProvider(cluster=cluster, options=options, registry=registry)
+    return _Parts(provider, identity, on_lead=provider.lead)
 
 
 def _rows(provider: EnvoyProvider) -> list[ProxyRow]:

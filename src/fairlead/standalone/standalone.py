@@ -1,4 +1,4 @@
-"""How does one machine become a hub? API, hub, regions and local Envoy in one process, with one directory for everything.
+"""How does one machine become a hub? API, hub, regions and Envoy in one process, with one directory for everything.
 
     DIR/kubeconfig   for people and tools        DIR/api   the API's state        DIR/hub   Envoy and the hub's name
 

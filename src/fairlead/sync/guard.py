@@ -2,6 +2,7 @@
 
     stale view      nothing is removed because information is missing
     paused          nothing changes while somebody has their hands in it
+    warming         what takes over all traffic gets a moment for its first health check
     last targets    never fewer ready targets than the class's minimum, unless the owner is deleted
     too many        never more than the class's share at once of targets that nobody ever said were going
 
@@ -23,11 +24,14 @@ from fairlead.sync.tracker import Side
 
 #: Seconds between two runs of removals that the "too many" predicate lets through in portions.
 PACE_S = 5.0
+#: Seconds that new targets have for their first health check before all the old ones may go.
+WARM_S = 1.0
 
 STALE_VIEW = "StaleView"
 PAUSED = "Paused"
 LAST_TARGETS = "LastTargets"
 TOO_MANY = "TooManyRemovals"
+WARMING = "Warming"
 
 _DELIBERATE = frozenset(
     {Reason.OWNER_DELETED, Reason.LISTENER_REMOVED, Reason.DRAINED, Reason.DEREGISTERING, Reason.REPLACED}
@@ -61,9 +65,10 @@ def guard_plan(plan: Plan, side: Side, *, now_s: float) -> Plan:
     for predicate in _PREDICATES:
         removals, more = predicate(removals, case)
         held += more
-    wake_at_s = plan.wake_at_s
-    if any(row.reason == TOO_MANY for row in held):
-        wake_at_s = min(now_s + PACE_S, wake_at_s if wake_at_s is not None else now_s + PACE_S)
+    waits_s = [pause_s for reason, pause_s in _PAUSES_S.items() if any(row.reason == reason for row in held)]
+    wake_at_s = min((now_s + min(waits_s),) if waits_s else (), default=plan.wake_at_s)
+    if plan.wake_at_s is not None and wake_at_s is not None:
+        wake_at_s = min(wake_at_s, plan.wake_at_s)
     kept = allowed + removals
     return msgspec.structs.replace(plan, changes=tuple(kept), held=tuple(held), wake_at_s=wake_at_s)
 
@@ -81,6 +86,25 @@ def _stale_view(removals: list[TargetChange], case: _Case) -> Judgement:
     if not case.desired.stale:
         return removals, []
     return [], [Held(change, STALE_VIEW, case.desired.stale) for change in removals]
+
+
+def _warming(removals: list[TargetChange], case: _Case) -> Judgement:
+    """Hold what leaves a listener with nothing but targets that are being added at this very moment.
+
+    A load balancer that checks its targets sends nothing to one that it has not checked yet.
+    """
+    if case.desired.spec.health_check is None:
+        return removals, []
+    kept: list[TargetChange] = []
+    held: list[Held] = []
+    for listener, rows in _by_listener(removals).items():
+        adds = any(change.listener == listener and change.action in _ADDS for change in case.allowed)
+        if adds and not _ready(case.side, listener) - {change.key for change in rows}:
+            message = f"listener {listener} gets all new targets; the old ones go {WARM_S:g} s after they are there"
+            held += [Held(change, WARMING, message) for change in rows]
+        else:
+            kept += rows
+    return kept, held
 
 
 def _last_targets(removals: list[TargetChange], case: _Case) -> Judgement:
@@ -133,7 +157,8 @@ def _too_many(removals: list[TargetChange], case: _Case) -> Judgement:
 
 Predicate = Callable[[list[TargetChange], _Case], Judgement]
 #: The order is the order in which a person would ask.
-_PREDICATES: tuple[Predicate, ...] = (_stale_view, _last_targets, _too_many)
+_PREDICATES: tuple[Predicate, ...] = (_stale_view, _warming, _last_targets, _too_many)
+_PAUSES_S = {TOO_MANY: PACE_S, WARMING: WARM_S}
 
 
 def _pause(plan: Plan) -> Plan:

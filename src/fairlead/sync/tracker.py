@@ -177,9 +177,7 @@ class Tracker:
 
     # --- what others do -----------------------------------------------------------------------------------------
 
-    def adopt(
-        self, key: LoadBalancerKey, listener: ListenerKey, registered: Registered, *, anew: bool = False
-    ) -> None:
+    def adopt(self, key: LoadBalancerKey, listener: ListenerKey, registered: Registered, *, anew: bool = False) -> None:
         """Take note of an entry of the ledger that this process did not write; ``anew`` replaces what it knew."""
         side = self._sides.get(key)
         if side is None:

@@ -144,13 +144,12 @@ class Worker:
 
     def _dispatch(self, group: asyncio.TaskGroup) -> None:
         """Begin with what is dirty now, as far as there are free hands; the same key never twice at once."""
-        keys = self._tracker.take()
-        self.runs += bool(keys)
-        for key in keys:
+        for key in self._tracker.take():
             if key in self._in_flight:
                 self._again.add(key)
             elif key not in self._ready:
                 self._ready.append(key)
+        self.runs += bool(self._ready) and len(self._in_flight) < self._parallel
         while self._ready and len(self._in_flight) < self._parallel:
             key = self._ready.popleft()
             self._in_flight.add(key)

@@ -29,7 +29,7 @@ from fairlead.api.tenant import Tenant
 from fairlead.build.view import NodeAddresses, TCPView
 from fairlead.model.condition import Condition
 from fairlead.model.contract import Capabilities
-from fairlead.model.desired import DesiredLoadBalancer, GuardPolicy, Listener, LoadBalancerSpec, Target
+from fairlead.model.desired import DesiredLoadBalancer, GuardPolicy, HealthCheck, Listener, LoadBalancerSpec, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
 
 NAMESPACE = "tenant-east"
@@ -207,6 +207,7 @@ def desired(
     stale: str = "",
     paused: bool = False,
     address: str = "192.0.2.1",
+    health_check: HealthCheck | None = None,
 ) -> DesiredLoadBalancer:
     """Return a desired load balancer; targets without a listener are those of every one of ``ports``."""
     listeners = tuple(Listener(port) for port in sorted(ports))
@@ -218,7 +219,9 @@ def desired(
     by_listener = {listener.key: tuple(own_targets.get(listener.key, ())) for listener in listeners}
     own = key or lb_key()
     return DesiredLoadBalancer(
-        spec=LoadBalancerSpec(key=own, group=own.namespace, listeners=listeners, address=address),
+        spec=LoadBalancerSpec(
+            key=own, group=own.namespace, listeners=listeners, address=address, health_check=health_check
+        ),
         targets={listener: {one.key: one for one in found} for listener, found in by_listener.items()},
         drain_s=drain_s,
         guard=guard or GuardPolicy(),

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from fairlead.model.change import Action, Outcome, OutcomeStatus, TargetChange
 from fairlead.model.desired import LoadBalancerSpec
-from fairlead.model.observed import Ensured
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
+from fairlead.model.observed import Ensured
 from fairlead.sync.tracker import Done, Registered
 
 _Key = tuple[LoadBalancerKey, ListenerKey, TargetKey]

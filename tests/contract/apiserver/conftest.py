@@ -1,11 +1,10 @@
-"""The API under test: the embedded server on both of its stores, or a real one named by its URL.
+"""The API under test: the embedded server on both of its stores, and a real one where its binaries are (``real_api``)."""
 
-With ``FAIRLEAD_TEST_API_URL`` and ``FAIRLEAD_TEST_API_TOKEN`` every test that asks only for ``api`` runs against that
-server too.
-"""
+from __future__ import annotations
 
-import os
+import ssl
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
@@ -13,8 +12,19 @@ import pytest
 from apiserver_client import Api
 
 from fairlead.apiserver import ApiServer
+from tests.contract.apiserver.real_api import Real
+from tests.contract.apiserver.real_api import real as real
 
-REAL = os.environ.get("FAIRLEAD_TEST_API_URL", "")
+
+@dataclass(frozen=True)
+class Target:
+    """A server under test; ``kubeconfig`` opens it for kubectl."""
+
+    name: str
+    url: str
+    token: str
+    kubeconfig: Path
+    trust: ssl.SSLContext | bool = True
 
 
 @pytest.fixture
@@ -25,20 +35,25 @@ async def memory_server() -> AsyncIterator[ApiServer]:
     await server.stop()
 
 
-@pytest.fixture(params=["memory", "sqlite", *(["real"] if REAL else [])])
-async def target(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[str, str]]:
+@pytest.fixture(params=["memory", "sqlite", pytest.param("real", marks=pytest.mark.real_api)])
+async def target(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Target]:
+    kubeconfig = tmp_path / "kubeconfig"
     if request.param == "real":
-        yield REAL, os.environ.get("FAIRLEAD_TEST_API_TOKEN", "")
+        there: Real = request.getfixturevalue("real")
+        trust = ssl.create_default_context(cadata=there.authority.decode())
+        yield Target("real", there.url, there.token, there.kubeconfig(kubeconfig), trust)
         return
     server = ApiServer(tmp_path / "data" if request.param == "sqlite" else None)
-    yield await server.start(), server.admin_token
+    url = await server.start()
+    server.write_kubeconfig(kubeconfig)
+    yield Target(request.param, url, server.admin_token, kubeconfig)
     await server.stop()
 
 
 @pytest.fixture
-async def api(target: tuple[str, str]) -> AsyncIterator[Api]:
-    async with aiohttp.ClientSession() as session:
-        api = Api(session, *target)
+async def api(target: Target) -> AsyncIterator[Api]:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=target.trust)) as session:
+        api = Api(session, target.url, target.token)
         (await api.post("/api/v1/namespaces", {"metadata": {"name": api.ns}})).ok(201)
         yield api
         await api.delete(f"/api/v1/namespaces/{api.ns}")

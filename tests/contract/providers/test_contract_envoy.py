@@ -64,13 +64,14 @@ async def envoy() -> AsyncIterator[EnvoyProvider]:
     await provider.start()
     provider.publish()
     async with asyncio.timeout(30):
-        while (await admin_get(path / "admin.sock", "/ready"))[0] != 200:
+        while (await admin_get(path / "admin.sock", "/ready"))[0] != 200:  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.02)
     yield provider
     await provider.stop()
     shutil.rmtree(path, ignore_errors=True)
 
 
+@pytest.mark.req("L-16")
 @pytest.mark.envoy
 @pytest.mark.asyncio(loop_scope="session")
 class TestEnvoy(ProviderContract):

@@ -64,6 +64,7 @@ class HAProxySubject(Subject):
         self.provider = HAProxyProvider(installation="tests")
 
 
+@pytest.mark.req("L-2", "L-10", "L-16")
 class TestHAProxy(ProviderContract):
     @pytest.fixture
     async def subject(self, haproxy: HAProxy) -> AsyncIterator[HAProxySubject]:

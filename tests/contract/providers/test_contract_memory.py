@@ -48,6 +48,7 @@ class MemorySubject(Subject):
         self.provider = MemoryProvider(cloud=self.cloud, faults=self.faults)
 
 
+@pytest.mark.req("L-10", "L-16")
 class TestMemory(ProviderContract):
     @pytest.fixture
     async def subject(self) -> MemorySubject:

@@ -68,6 +68,7 @@ class WebhookSubject(Subject):
         self.provider = WebhookProvider()
 
 
+@pytest.mark.req("L-2", "L-10", "L-16")
 class TestWebhook(ProviderContract):
     @pytest.fixture
     async def subject(self, driver: ExampleDriver) -> AsyncIterator[WebhookSubject]:

@@ -59,7 +59,7 @@ async def nodes_are(world: World, ready: list[str]) -> bool:
     return (await world.nodes())[0] == ready
 
 
-@pytest.mark.req("K-16")
+@pytest.mark.req("K-7", "K-16")
 @pytest.mark.req("K-17")
 @pytest.mark.req("K-18")
 @pytest.mark.req("K-32")

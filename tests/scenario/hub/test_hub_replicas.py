@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.tcploadbalancer import Allocation
+from fairlead.hub.record import write_status
 from fairlead.testing.builders import lb_key
 
 
@@ -73,10 +77,36 @@ async def test_what_is_programmed_is_on_record_first(world, hub):
     assert (await world.get()).status.allocation.address == address
 
 
-@pytest.mark.xfail(strict=True, reason="Hub.prepare gives up when it cannot apply the kinds that are there already")
+@pytest.mark.req("I-8")
 async def test_b19_a_restart_while_the_api_refuses_really_every_write(world, hub):
     await served(world, "a")
     await world.stop(hub)
     await world.start(lead=False, refuse_writes=True, refuse_preparing=True)
     await world.slice("a", "10.1.0.1", "10.1.0.3")
     await world.until(lambda: "10.1.0.3:8080" in world.at_cloud("a"))
+
+
+@pytest.mark.req("I-2", "I-6")
+async def test_words_that_are_older_than_the_record_do_not_erase_it(world, hub):
+    await world.lb()
+    before_the_record = await world.get()
+    await world.slice("web", "10.1.0.1")
+    address = await world.programmed()
+    await world.stop(hub)
+    older = msgspec.structs.replace(before_the_record.status, allocation=Allocation(address="203.0.113.1"))
+    for words in (before_the_record.status, older):
+        await write_status(world.user, before_the_record, words)
+        status = (await world.get()).status
+        assert (status.conditions, status.allocation.address) == (None, address)
+        assert status.accepted is not None
+
+
+@pytest.mark.req("I-7")
+async def test_a_class_that_was_deleted_still_serves_after_a_restart(world, hub):
+    await served(world, "a")
+    await world.user.delete(LOAD_BALANCER_CLASSES, "", "envoy")
+    await world.said("Accepted", "False", name="a")
+    await world.stop(hub)
+    await world.user.create(LOAD_BALANCER_CLASSES, {"metadata": {"name": "envoy"}, "spec": {"provider": "elsewhere"}})
+    again = await world.start()
+    assert lb_key("a") in again.hub.engines["envoy"].tracker

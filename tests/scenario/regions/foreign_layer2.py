@@ -59,7 +59,7 @@ def reconcile(one: dict[str, Any], addresses: dict[str, str]) -> None:
     call("PATCH", path_of(one) + "/status", {"status": status})
     event = {
         "metadata": {"namespace": meta["namespace"], "name": f"{meta['name']}.{time.time_ns():x}"},
-        "involvedObject": {"kind": "PoolService", "namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]},
+        "involvedObject": {"kind": "PoolService", **{key: meta[key] for key in ("namespace", "name", "uid")}},
         "type": "Normal", "reason": "Ensured", "message": f"ELB ready at {address}", "source": {"component": "elb"},
     }  # fmt: skip
     call("POST", f"/api/v1/namespaces/{meta['namespace']}/events", event)

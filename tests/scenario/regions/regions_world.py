@@ -315,7 +315,7 @@ class World:
         """Leave nothing behind: a real server outlives the test."""
         for one in list(self.running):
             await self.stop(one)
-        for resource in (SERVICES, POOL_SERVICES, TCP_LOAD_BALANCERS, ENDPOINT_SLICES, NODE_POOLS, NODES):
+        for resource in (EVENT, SERVICES, POOL_SERVICES, TCP_LOAD_BALANCERS, ENDPOINT_SLICES, NODE_POOLS, NODES):
             for one in await self.user.list(resource):
                 if resource is SERVICES and one.metadata.namespace == "default":
                     continue

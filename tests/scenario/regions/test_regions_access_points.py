@@ -40,7 +40,8 @@ async def test_markers_are_joined_and_only_legal_ones_become_labels(world: World
     await two_regions(world)
     for pool in ("stale1", "stale2"):
         await world.pool_service("test", pool, finalizers=["test.example/held"])
-        await world.answer(f"test-{pool}", aggregateToLabels={"lb-id": "lb12345"}, aggregateToAnnotations={"lb-id": "lb12345"})  # fmt: skip
+        stale = {"lb-id": "lb12345"}
+        await world.answer(f"test-{pool}", aggregateToLabels=stale, aggregateToAnnotations=stale)
     for pool, value in (("np123", "lb34567"), ("np234", "lb23456")):
         await world.pool_service("test", pool)
         both = {"lb-id": value}

@@ -46,7 +46,8 @@ async def test_each_region_gets_a_load_balancer_with_its_own_pods(world: World) 
     )  # fmt: skip
     assert await world.targets(lb("test-east")) == ["10.0.1.1", "10.0.1.2"]
     assert await world.targets(lb("test-west")) == ["10.0.2.1"]
-    ready = {e.addresses[0]: e.conditions.ready for one in await world.slices_of(lb("test-east")) for e in one.endpoints or ()}  # type: ignore[index,union-attr]  # fmt: skip
+    slices = await world.slices_of(lb("test-east"))
+    ready = {e.addresses[0]: e.conditions.ready for one in slices for e in one.endpoints or ()}  # type: ignore[index,union-attr]
     assert ready == {"10.0.1.1": True, "10.0.1.2": False}
 
 

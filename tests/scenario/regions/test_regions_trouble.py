@@ -8,7 +8,8 @@ import pytest
 from regions_world import FINALIZER, NAMESPACE, SELECTOR, Running, World, until
 
 from fairlead.api.kinds import all_crds
-from fairlead.api.kubernetes import CRDS, SERVICES
+from fairlead.api.kubernetes import CRDS, NODES, SERVICES
+from fairlead.api.nodepool import openyurt_node_pools
 from fairlead.errors import BadConfiguration, FairleadError, NotFound
 from fairlead.kube.preflight import install_crds
 
@@ -217,3 +218,81 @@ async def test_without_the_kinds_it_says_which_are_missing(world: World) -> None
     assert "poolservices" in caught.value.sentence
     await one.cluster.aclose()
     assert await install_crds(world.user, all_crds(), "user") == []
+
+
+@pytest.mark.req("O-15", "O-27")
+async def test_openyurts_own_node_pools_count_where_they_are_installed(world: World) -> None:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    crd = {
+        "metadata": {"name": "nodepools.apps.openyurt.io"},
+        "spec": {
+            "group": "apps.openyurt.io",
+            "scope": "Cluster",
+            "names": {"plural": "nodepools", "singular": "nodepool", "kind": "NodePool", "listKind": "NodePoolList"},
+            "versions": [{"name": "v1beta1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }
+    assert await install_crds(world.user, [crd], "user") == []
+    theirs = openyurt_node_pools("v1beta1")
+    await world.user.create(
+        theirs, {"metadata": {"name": "yurt", "labels": {"app": "deploy"}}, "spec": {"type": "Edge"}}
+    )
+    await world.pool("ours", app="deploy")
+    await world.node("n1", "ours")
+    patch = {"metadata": {"labels": {"apps.openyurt.io/nodepool": "yurt"}}}
+    await world.user.merge_patch(NODES, "", "n1", patch)
+    await world.service(class_name="fairlead.dev/envoy")
+    await world.slice(("10.0.0.1", "n1"))
+    await world.start()
+    assert await world.names() == ["test-ours", "test-yurt"]
+    owner = (await world.get("test-yurt")).metadata.owner_references or []
+    assert owner[1].api_version == "apps.openyurt.io/v1beta1"
+    assert await world.targets("test-yurt.poolservice.fairlead") == ["10.0.0.1"]
+    assert await world.targets("test-ours.poolservice.fairlead") == []
+    await world.user.delete(theirs, "", "yurt")
+    await world.until_names("test-ours")
+
+    async def came_back() -> bool:
+        return await world.targets("test-ours.poolservice.fairlead") == ["10.0.0.1"]
+
+    await until(came_back)
+    await world.clean()
+    await world.user.delete(CRDS, "", "nodepools.apps.openyurt.io")
+
+
+@pytest.mark.req("O-16", "O-34")
+async def test_nothing_is_deleted_while_the_view_is_in_doubt(world: World) -> None:
+    await world.pool("np1", app="deploy")
+    await world.pool("np2", app="deploy")
+    await world.service()
+    running = await world.start()
+    assert await world.names() == ["test-np1", "test-np2"]
+    cache = running.regions.caches["nodes"]
+    cache.problem = "the watch of nodes has broken"
+    await world.delete_pool("np2")
+
+    async def waited_for() -> bool:
+        return running.regions.queues["pool-endpoints"].delayed > 0
+
+    await until(waited_for)
+    assert await world.names() == ["test-np1", "test-np2"]
+    cache.problem = ""
+    await world.until_names("test-np1")
+
+
+@pytest.mark.req("O-51")
+async def test_a_replica_that_lost_its_lease_writes_nothing(world: World) -> None:
+    await world.pool("np1", app="deploy")
+    await world.service()
+    first = await world.start(identity="one")
+    waiting = Running(world.api, identity="two")
+    world.running.append(waiting)
+    await until(lambda: bool(waiting.regions.caches) and not waiting.regions.not_ready(), what="synced")
+    await world.service("more")
+    await world.until_names("more-np1", "test-np1")
+    assert waiting.requests() == 0
+    await world.stop(first)
+    await until(lambda: waiting.regions.leading, what="the other one leads")
+    await world.service("third")
+    await world.until_names("more-np1", "test-np1", "third-np1")
+    assert waiting.requests() > 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fairlead.model.change import DONE, Action, FrontendChange, Reason
-from fairlead.model.desired import GuardPolicy
-from fairlead.sync.guard import LAST_TARGETS, PACE_S, PAUSED, STALE_VIEW, TOO_MANY, guard_plan
+from fairlead.model.desired import GuardPolicy, HealthCheck
+from fairlead.sync.guard import LAST_TARGETS, PACE_S, PAUSED, STALE_VIEW, TOO_MANY, WARM_S, WARMING, guard_plan
 from fairlead.sync.plan import plan_load_balancer
 from fairlead.sync.tracker import Registered, Side, Tracker
 from fairlead.testing.builders import HTTP, desired, target
@@ -54,6 +54,18 @@ class TestLastTargets:
     def test_a_replacement_lets_the_old_one_go(self):
         plan = guarded(desired([target("9")]), numbers(1))
         assert [change.action for change in plan.changes] == [Action.REGISTER, Action.DEREGISTER]
+        assert plan.held == ()
+
+    def test_a_checked_replacement_is_given_a_moment_first(self):
+        wish = desired([target("9")], health_check=HealthCheck())
+        plan = guarded(wish, numbers(1))
+        assert [change.action for change in plan.changes] == [Action.REGISTER]
+        assert held_reasons(plan) == {WARMING}
+        assert plan.wake_at_s == NOW_S + WARM_S
+        assert guarded(wish, [*numbers(1), target("9")]).held == ()
+
+    def test_an_old_one_that_stays_is_warm_enough(self):
+        plan = guarded(desired([*numbers(1), target("9")], health_check=HealthCheck()), numbers(2))
         assert plan.held == ()
 
     def test_a_draining_replacement_is_no_replacement(self):

@@ -236,7 +236,7 @@ def authority_of(data: Data) -> Authority:
     authority = Authority(current=current, trusted=data.get("ca.crt") or current.certificate, next=following)
     if not is_authority(authority):
         raise BadConfiguration(
-            f"Secret {SYSTEM_NAMESPACE}/{AUTHORITY_SECRET} holds no certificate with its key (tls.crt, tls.key in PEM); "
-            "put back what was there, or delete it: then all proxies get new certificates"
+            f"Secret {SYSTEM_NAMESPACE}/{AUTHORITY_SECRET} holds no certificate with its key (tls.crt, tls.key in "
+            "PEM); put back what was there, or delete it: then all proxies get new certificates"
         )
     return authority

@@ -75,7 +75,7 @@ class ClientCertificates:
         try:
             return await self._renew(ref, wish)
         except Terminal as error:
-            log.error("no client certificate", group=wish.group, sentence=error.sentence)
+            log.warning("no client certificate", group=wish.group, sentence=error.sentence)
             return _REFUSED_S
 
     async def _renew(self, ref: ObjectRef, wish: _Wish) -> float:

@@ -65,6 +65,8 @@ class ClusterObjects:
         }
         self._applier = Applier(cluster, manager=MANAGER_HUB, caches=self.caches)
         self._wanted: dict[ObjectRef, Manifest] = {}
+        #: What the fleet let go of while another replica led, and has not gone yet: ours to delete on the day we lead.
+        self._unwanted: set[ObjectRef] = set()
         self._problems: dict[ObjectRef, str] = {}
         self._queue: KeyedQueue[ObjectRef] = KeyedQueue(clock=clock)
         #: One object is never written and deleted at the same time.
@@ -79,6 +81,7 @@ class ClusterObjects:
         """Want this object; it is written soon, if we lead and it is not so already."""
         ref = ref_of(manifest)
         self._wanted[ref] = manifest
+        self._unwanted.discard(ref)
         if self._differs(ref):
             self._queue.add(ref)
 
@@ -87,15 +90,17 @@ class ClusterObjects:
         self._certificates.want(ref, group, labels)
 
     async def delete(self, ref: ObjectRef) -> None:
-        """Delete the object if we lead; a follower only stops wanting it."""
+        """Delete the object if we lead; a follower remembers to, should its leader not come to it."""
         self._wanted.pop(ref, None)
         self._certificates.forget(ref)
         self._problems.pop(ref, None)
         async with self._locks[ref]:
-            if self._leading() and ref not in self._wanted:
-                resource = self._resources[ref.api_version, ref.kind]
-                await self._cluster.delete(resource, ref.namespace, ref.name)
-                self._applier.forget(resource, ref.namespace, ref.name)
+            if ref in self._wanted:
+                return
+            if self._leading():
+                await self._delete(ref)
+            elif self._there(ref) is not None:
+                self._unwanted.add(ref)
 
     async def owned(self) -> Sequence[ObjectRef]:
         """List our objects whose load balancers do not exist any more, by a fresh look at the load balancers.
@@ -115,9 +120,6 @@ class ClusterObjects:
             if load_balancer in alive or (not load_balancer and obj.metadata.namespace in namespaces):
                 continue
             orphans.append(self._ref(resource, obj))
-            if resource is CONFIG_MAPS:
-                # The Secret of a group has the name of everything else of it, and is not watched.
-                orphans.append(ObjectRef(SECRETS.api_version, SECRETS.kind, *obj.key))
         return orphans
 
     def on_service_status(self, notify: Callable[[ServiceStatus], None]) -> None:
@@ -140,7 +142,7 @@ class ClusterObjects:
 
     def look_again(self) -> None:
         """Look at everything that is wanted: we lead now."""
-        for ref in self._wanted:
+        for ref in (*self._wanted, *self._unwanted):
             self._queue.add(ref)
 
     @property
@@ -157,10 +159,14 @@ class ClusterObjects:
     async def _keep(self, ref: ObjectRef) -> float | None:
         async with self._locks[ref]:
             manifest = self._wanted.get(ref)
-            if manifest is None or not self._leading() or not self._differs(ref):
+            if not self._leading() or (ref not in self._unwanted if manifest is None else not self._differs(ref)):
                 return None
+            resource = self._resources[ref.api_version, ref.kind]
             try:
-                await self._applier.ensure(self._resources[ref.api_version, ref.kind], cast("JSONObject", manifest))
+                if manifest is None:
+                    await self._delete(ref)
+                else:
+                    await self._applier.ensure(resource, cast("JSONObject", manifest))
             except Terminal as error:
                 self._tell_problem(ref, error)
                 return _REFUSED_S
@@ -171,10 +177,22 @@ class ClusterObjects:
                 self._tell(ref)
         return None
 
+    async def _delete(self, ref: ObjectRef) -> None:
+        resource = self._resources[ref.api_version, ref.kind]
+        if resource is CONFIG_MAPS:
+            # First: it is not watched, and nobody would find it without its group.
+            await self._cluster.delete(SECRETS, ref.namespace, ref.name)
+        await self._cluster.delete(resource, ref.namespace, ref.name)
+        self._applier.forget(resource, ref.namespace, ref.name)
+        self._unwanted.discard(ref)
+
+    def _there(self, ref: ObjectRef) -> KubeObject | None:
+        cache = self.caches.get(self._resources[ref.api_version, ref.kind])
+        return cache.get(ref.namespace, ref.name) if cache is not None else None
+
     def _differs(self, ref: ObjectRef) -> bool:
         """Say whether the object must be written; one on its way out is waited for, its DELETED event wakes us."""
-        resource = self._resources[ref.api_version, ref.kind]
-        there: KubeObject | None = self.caches[resource].get(ref.namespace, ref.name)
+        there = self._there(ref)
         if there is None:
             return True
         if there.deleting:
@@ -188,6 +206,7 @@ class ClusterObjects:
                 return
             ref = self._ref(resource, one)
             if new is None:
+                self._unwanted.discard(ref)
                 self._applier.forget(resource, ref.namespace, ref.name)
             if ref in self._wanted and self._differs(ref):
                 self._queue.add(ref)

@@ -117,9 +117,9 @@ class DeploymentProvider(EnvoyProvider):
         if not known:
             self._sweep_due.set()
 
-    async def observe(self, key: LoadBalancerKey) -> Observed | None:
+    def _observe(self, key: LoadBalancerKey) -> Observed | None:
         """Say what all proxies have acknowledged, those of the other replicas included."""
-        found = await super().observe(key)
+        found = super()._observe(key)
         frontend = self._frontends.get(key)
         if found is None or frontend is None:
             return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, cast
 
 import msgspec
@@ -70,7 +70,7 @@ class KubeObjects(Protocol):
         ...
 
     async def owned(self) -> Sequence[ObjectRef]:
-        """List objects with our labels whose load balancers do not exist any more, their Secrets included."""
+        """List objects with our labels whose load balancers do not exist any more; a group's Secret goes with the rest."""
         ...
 
     def on_service_status(self, notify: Callable[[ServiceStatus], None]) -> None:
@@ -201,9 +201,10 @@ class DeploymentFleet:
         async with self._locks[group]:
             if any(spec.group == group for key, spec in self._specs.items() if key != leaving):
                 return
+            # The Secret first: nothing but its group leads to it.
+            await self._kube.delete(self._secret(group))
             for manifest in reversed(group_manifests(group, self._settings)):
                 await self._kube.delete(ref_of(manifest))
-            await self._kube.delete(self._secret(group))
 
     def _on_status(self, status: ServiceStatus) -> None:
         ref = ObjectRef("v1", "Service", status.namespace, status.name)

@@ -12,8 +12,9 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
+import structlog
 
-from fairlead.errors import Retry
+from fairlead.errors import Retry, Terminal
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, Reason, TargetChange
 from fairlead.model.contract import Capabilities
 from fairlead.model.desired import LoadBalancerSpec, Target
@@ -30,6 +31,8 @@ from fairlead.runtime.clock import Clock, SystemClock
 
 OLDEST = (2, 6)
 _MOST_GONE = 4096
+
+log = structlog.get_logger(__name__)
 
 Place = tuple[LoadBalancerKey, ListenerKey, TargetKey]
 
@@ -61,7 +64,11 @@ class HAProxyProvider:
 
     def recall(self, spec: LoadBalancerSpec, info: Mapping[str, str]) -> None:  # noqa: ARG002 - names say it all
         """Take back a load balancer of an earlier process; its servers are found by their names."""
-        self._settings[spec.key] = settings_from_spec(spec)
+        try:
+            self._settings[spec.key] = settings_from_spec(spec)
+        except Terminal as error:
+            # One bad object must not keep the others from being taken back; this one waits for a good ensure.
+            log.warning("not taken back", load_balancer=str(spec.key), why=error.sentence)
 
     # --- the Provider protocol --------------------------------------------------------------------------------
 
@@ -195,12 +202,12 @@ class HAProxyProvider:
             return Outcome(
                 OutcomeStatus.RETRY, f"{change.key}: {change.load_balancer} has not been ensured yet; it is tried again"
             )
+        removal = change.action in (Action.DEREGISTER, Action.DRAIN)
         if reason := refusal(change):
             # What can never have been added needs no removal.
-            removal = change.action in (Action.DEREGISTER, Action.DRAIN)
             return DONE if removal else Outcome(OutcomeStatus.REJECTED, f"{change.load_balancer}: {reason}")
-        backend = settings.backends.get(change.listener)
-        if backend is None:
+        backend = settings.backend_of(change.listener, removal=removal)
+        if not backend:
             return Outcome(
                 OutcomeStatus.RETRY, f"{change.key}: {change.load_balancer} has no listener {change.listener} yet"
             )

@@ -35,6 +35,15 @@ class Settings(msgspec.Struct, frozen=True):
     health_check: HealthCheck | None
     proxy_protocol: ProxyProtocol
     addresses: tuple[str, ...]
+    #: Backends by port ("" for any), also of listeners that are no longer there: their servers may have to go yet.
+    named: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+
+    def backend_of(self, listener: ListenerKey, *, removal: bool) -> str:
+        """Return the backend of a listener, empty when it has none; removals reach former ones, too."""
+        found = self.backends.get(listener, "")
+        if not found and removal:
+            found = self.named.get(str(listener.port)) or self.named.get("", "")
+        return found
 
 
 def settings_from_spec(spec: LoadBalancerSpec) -> Settings:
@@ -53,6 +62,11 @@ def settings_from_spec(spec: LoadBalancerSpec) -> Settings:
         health_check=spec.health_check,
         proxy_protocol=spec.proxy_protocol,
         addresses=(address,) if address else (),
+        named={
+            key.removeprefix("backend").removeprefix("."): name
+            for key, name in parameters.items()
+            if (key == "backend" or key.startswith("backend.")) and _BACKEND.fullmatch(name)
+        },
     )
 
 

@@ -102,6 +102,7 @@ class Backends:
         injected = self._injected(driver, Hook.ENSURE_BACKEND, about, answer)
         if not self._dry_run:
             self._memory.remember(change, address=backend.address, injected_info=injected)
+            self._memory.done(change, address=backend.address, draining=False)
         return DONE if injected is None else Outcome(OutcomeStatus.DONE, injected_info=injected)
 
     async def _deregister(
@@ -114,8 +115,12 @@ class Backends:
         answer = await task(driver, hook, self._body(hook, known.info, backend), about=about)
         if answer.status is not Status.SUCC:
             return _outcome(driver, hook, about, answer)
-        if not self._dry_run:
+        if self._dry_run:
+            return DONE
+        if change.action is Action.DEREGISTER:
             self._memory.forget(change)
+        else:
+            self._memory.done(change, address=backend.address, draining=True)
         return DONE
 
     def _body(self, hook: Hook, info: Mapping[str, str], backend: Backend) -> Body:

@@ -1,8 +1,9 @@
 """How are many rows done at once without asking a dead driver five hundred times?
 
-In: rows, in order. Out: their outcomes, in the same order. Rows run in parallel up to the driver's own limit; once a
-driver does not answer at all, or has failed ``_PATIENCE`` calls in a row without any answer, the rest of the
-batch is not tried. What a driver *says* (Fail, Running) about one row never stops the others.
+In: rows, in order. Out: their outcomes, in the same order. Rows run in parallel up to the driver's own limit, whichever
+load balancer they are about. Once a driver does not answer at all, or has failed ``_PATIENCE`` calls in a row without
+any answer, the rest of the batch is not tried; and what could not begin in time is left for the next batch, so that
+what is done is stored. What a driver *says* (Fail, Running) about one row never stops the others.
 """
 
 from __future__ import annotations
@@ -11,14 +12,25 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
+import msgspec
+
 from fairlead.errors import FairleadError, Retry
 from fairlead.model.change import Outcome, OutcomeStatus
 from fairlead.providers.webhook.backends import outcome_from_error
 from fairlead.providers.webhook.client import DriverDown
+from fairlead.runtime.clock import Clock
 
 _PATIENCE = 3
+_LATER = Outcome(OutcomeStatus.RUNNING, "waits: its driver is slow, and others came first")
 
 Row = TypeVar("Row")
+
+
+class Pace(msgspec.Struct, frozen=True, eq=False):
+    """How fast one driver may be asked: ``turns`` are shared by all batches; rows begin within ``begin_s``."""
+
+    turns: asyncio.Semaphore
+    begin_s: float
 
 
 class _Patience:
@@ -41,19 +53,21 @@ async def run_batch(
     rows: Sequence[Row],
     do: Callable[[Row], Awaitable[Outcome]],
     *,
-    driver_of: Callable[[Row], str],
-    parallel_of: Callable[[Row], int],
+    pace_of: Callable[[Row], Pace | None],
+    clock: Clock,
 ) -> list[Outcome]:
     """Do all rows; never raises for what concerns one of them."""
-    turns: dict[str, asyncio.Semaphore] = {}
-    patience: dict[str, _Patience] = {}
+    began_s = clock.monotonic()
+    patience: dict[Pace, _Patience] = {}
 
-    async def one(row: Row) -> Outcome:
-        name = driver_of(row)
-        mine = patience.setdefault(name, _Patience())
-        async with turns.setdefault(name, asyncio.Semaphore(parallel_of(row))):
+    async def paced(row: Row, pace: Pace) -> Outcome:
+        mine = patience.setdefault(pace, _Patience())
+        async with pace.turns:
             if mine.lost is not None:
-                return Outcome(OutcomeStatus.RETRY, f"not tried, after: {mine.lost.sentence}", mine.lost.after_s or 0.0)
+                after_s = mine.lost.after_s or 0.0
+                return Outcome(OutcomeStatus.RETRY, f"not tried, after: {mine.lost.sentence}", after_s)
+            if clock.monotonic() - began_s > pace.begin_s:
+                return _LATER
             try:
                 outcome = await do(row)
             except Retry as error:
@@ -64,6 +78,10 @@ async def run_batch(
                 return Outcome(OutcomeStatus.RETRY, error.sentence)
             mine.heard()
             return outcome
+
+    async def one(row: Row) -> Outcome:
+        pace = pace_of(row)
+        return await do(row) if pace is None else await paced(row, pace)
 
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one(row)) for row in rows]

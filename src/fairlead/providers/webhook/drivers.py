@@ -5,12 +5,18 @@ In: settings. Out: the driver, made when it is first needed; another URL or othe
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
+from fairlead.providers.webhook.batch import Pace
 from fairlead.providers.webhook.client import Driver
 from fairlead.providers.webhook.metrics import WebhookMetrics
+from fairlead.providers.webhook.protocol import Hook
 from fairlead.providers.webhook.settings import DriverSettings
 from fairlead.runtime.clock import Clock
+
+#: One batch takes no longer than this, since the core gives up a call that takes much longer.
+_BATCH_S = 100.0
 
 
 class Drivers:
@@ -21,6 +27,7 @@ class Drivers:
         self._metrics = metrics
         self._clock = clock
         self._drivers: dict[DriverSettings, Driver] = {}
+        self._paces: dict[DriverSettings, Pace] = {}
 
     def get(self, settings: DriverSettings) -> Driver:
         """Return the driver of these settings; ``BadConfiguration`` when its credentials cannot be used."""
@@ -30,6 +37,17 @@ class Drivers:
                 settings=settings, directory=self._directory, metrics=self._metrics, clock=self._clock
             )
         return driver
+
+    def pace(self, settings: DriverSettings) -> Pace:
+        """Return how many rows may be under way at this driver, and until when after the start others may begin."""
+        pace = self._paces.get(settings)
+        if pace is None:
+            longest_s = max((settings.timeout_of(hook) for hook in Hook), default=0.0)
+            calls = 2 if settings.verify else 1
+            pace = self._paces[settings] = Pace(
+                asyncio.Semaphore(settings.parallel), max(0.0, _BATCH_S - calls * longest_s)
+            )
+        return pace
 
     async def close(self) -> None:
         """Close all connections."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import msgspec
 
 from fairlead.model.change import BackendFacts, TargetChange
-from fairlead.model.desired import LoadBalancerSpec
+from fairlead.model.desired import LoadBalancerSpec, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.providers.webhook.settings import DriverSettings
 
@@ -24,11 +24,15 @@ _NAMESPACE = uuid.UUID("6c7b1d3a-1f43-5a5e-9a53-6f2a55f6a3f1")
 
 
 class KnownLoadBalancer(msgspec.Struct):
-    """One load balancer that a driver has made."""
+    """One load balancer that a driver has made.
+
+    ``whole``: this process has made it, and so has seen all of its backends.
+    """
 
     spec: LoadBalancerSpec
     settings: DriverSettings
     info: Mapping[str, str]
+    whole: bool = False
 
 
 class Backend(msgspec.Struct, frozen=True):
@@ -44,6 +48,7 @@ class Backend(msgspec.Struct, frozen=True):
 class _Remembered(msgspec.Struct):
     address: str = ""
     injected_info: Mapping[str, str] = _NOTHING
+    target: Target | None = None
 
 
 class Memory:
@@ -76,6 +81,11 @@ class Memory:
         if injected_info:
             remembered.injected_info = injected_info
 
+    def done(self, change: TargetChange, *, address: str, draining: bool) -> None:
+        """Keep what was done: registered, or drained, and then it comes back or is forgotten."""
+        self.remember(change, address=address)
+        self._remembered[place_of(change)].target = msgspec.structs.replace(change.target, draining=draining)
+
     def forget(self, change: TargetChange) -> None:
         """Drop a backend that is gone."""
         self._remembered.pop(place_of(change), None)
@@ -85,12 +95,12 @@ class Memory:
         for place in [place for place in self._remembered if place[0] == key]:
             del self._remembered[place]
 
-    def addresses(self, key: LoadBalancerKey) -> dict[str, tuple[ListenerKey, TargetKey]]:
-        """Return what is registered on one load balancer as far as this process knows, by the driver's address."""
+    def targets(self, key: LoadBalancerKey) -> dict[str, tuple[ListenerKey, Target]]:
+        """Return what this process has done on one load balancer, by the driver's address."""
         return {
-            remembered.address: (listener, target)
-            for (load_balancer, listener, target), remembered in self._remembered.items()
-            if load_balancer == key
+            remembered.address: (listener, remembered.target)
+            for (load_balancer, listener, _), remembered in self._remembered.items()
+            if load_balancer == key and remembered.target is not None
         }
 
 

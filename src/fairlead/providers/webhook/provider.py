@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import structlog
 from prometheus_client import CollectorRegistry
 
 from fairlead.errors import Terminal
@@ -21,7 +22,7 @@ from fairlead.model.keys import LoadBalancerKey, Protocol
 from fairlead.model.observed import Ensured, Observed
 from fairlead.providers.webhook.asks import Asks
 from fairlead.providers.webhook.backends import Backends, task
-from fairlead.providers.webhook.batch import run_batch
+from fairlead.providers.webhook.batch import Pace, run_batch
 from fairlead.providers.webhook.client import Driver, invalid
 from fairlead.providers.webhook.credentials import DEFAULT_DIRECTORY
 from fairlead.providers.webhook.drivers import Drivers
@@ -34,6 +35,8 @@ from fairlead.providers.webhook.verify import Verifier
 from fairlead.runtime.clock import Clock, SystemClock
 
 _MOST_GONE = 4096
+
+log = structlog.get_logger(__name__)
 
 
 class WebhookProvider:
@@ -48,7 +51,8 @@ class WebhookProvider:
         dry_run: bool = False,
     ) -> None:
         metrics = WebhookMetrics(registry)
-        self._drivers = Drivers(directory=credentials_dir, metrics=metrics, clock=clock or SystemClock())
+        self._clock: Clock = clock or SystemClock()
+        self._drivers = Drivers(directory=credentials_dir, metrics=metrics, clock=self._clock)
         self._dry_run = dry_run
         self._known: dict[LoadBalancerKey, KnownLoadBalancer] = {}
         self._gone: dict[LoadBalancerKey, None] = {}
@@ -74,7 +78,12 @@ class WebhookProvider:
 
     def recall(self, spec: LoadBalancerSpec, info: Mapping[str, str]) -> None:
         """Take back what an earlier process had created; no driver is called."""
-        settings = settings_from_parameters(spec.parameters)
+        try:
+            settings = settings_from_parameters(spec.parameters)
+        except Terminal as error:
+            # One bad object must not keep the others from being taken back; this one waits for a good ensure.
+            log.warning("not taken back", load_balancer=str(spec.key), why=error.sentence)
+            return
         self._known[spec.key] = KnownLoadBalancer(spec, settings, info or lb_spec(spec.parameters))
 
     # --- the Provider protocol --------------------------------------------------------------------------------
@@ -100,7 +109,7 @@ class WebhookProvider:
                     f"{settings.name} is draining and takes no new load balancers; choose another class for {spec.key}",
                     reason="DriverDraining",
                 )
-            if self._skips(settings):
+            if self._skips(settings, "create" if known is None else "ensure", spec.key):
                 return Ensured(message=f"dry run: {settings.name} does not accept dry-run calls and was not asked")
             driver = self._drivers.get(settings)
             if known is None:
@@ -109,12 +118,7 @@ class WebhookProvider:
 
     async def apply(self, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
         """Make the calls for all rows, in parallel up to each driver's limit."""
-        outcomes = await run_batch(
-            changes,
-            self._apply_one,
-            driver_of=lambda change: self._settings(change).url,
-            parallel_of=lambda change: self._settings(change).parallel,
-        )
+        outcomes = await run_batch(changes, self._apply_one, pace_of=self._pace, clock=self._clock)
         if self._dry_run:
             return outcomes
         return await self._verifier.verified(changes, outcomes, self._known, self._drivers)
@@ -130,7 +134,7 @@ class WebhookProvider:
         """Have the driver delete it; ``Retry`` until it says Succ. What this process does not know is gone."""
         async with self._turns.of(key):
             known = self._known.get(key)
-            if known is None or self._skips(known.settings):
+            if known is None or self._skips(known.settings, "delete", key):
                 return
             if known.spec.existing:
                 # Somebody else made it and keeps it.
@@ -157,7 +161,7 @@ class WebhookProvider:
         info, addresses = self._read(driver, hook, spec, answer)
         info = info or wanted
         if not self._dry_run:
-            self._known[spec.key] = KnownLoadBalancer(spec, driver.settings, info)
+            self._known[spec.key] = KnownLoadBalancer(spec, driver.settings, info, whole=True)
             self._gone.pop(spec.key, None)
             self._tell(spec.key)
         return Ensured(addresses, answer.message, info=None if self._dry_run else info)
@@ -168,7 +172,7 @@ class WebhookProvider:
         answer = await self._asked(driver, hook, body, spec.key)
         _, addresses = self._read(driver, hook, spec, answer)
         if not self._dry_run:
-            self._known[spec.key] = KnownLoadBalancer(spec, driver.settings, known.info)
+            self._known[spec.key] = KnownLoadBalancer(spec, driver.settings, known.info, whole=known.whole)
         return Ensured(addresses, answer.message, info=known.info)
 
     async def _asked(self, driver: Driver, hook: Hook, body: dict[str, object], key: LoadBalancerKey) -> Answer:
@@ -199,15 +203,19 @@ class WebhookProvider:
                 OutcomeStatus.RETRY,
                 f"{change.key}: {change.load_balancer} has not been created at its driver yet; it is tried again",
             )
-        if self._skips(known.settings):
+        if self._skips(known.settings, change.action.value, f"{change.key} on {change.load_balancer}"):
             return Outcome(OutcomeStatus.DONE, f"dry run: {known.settings.name} was not asked")
         return await self._backends.apply(self._drivers.get(known.settings), known, change)
 
-    def _settings(self, change: TargetChange) -> DriverSettings:
+    def _pace(self, change: TargetChange) -> Pace | None:
         known = self._known.get(change.load_balancer)
-        return known.settings if known else DriverSettings(url="")
+        return self._drivers.pace(known.settings) if known else None
 
-    def _skips(self, settings: DriverSettings) -> bool:
+    def _skips(self, settings: DriverSettings, action: str, about: object) -> bool:
+        """Say whether the driver must not be called; in a dry run, log what would have been done."""
+        if self._dry_run:
+            asked = settings.accept_dry_run
+            log.info("dry run", would=action, about=str(about), driver=settings.url, driver_is_asked=asked)
         return self._dry_run and not settings.accept_dry_run
 
     def _forget(self, key: LoadBalancerKey) -> None:

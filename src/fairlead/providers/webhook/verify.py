@@ -62,13 +62,21 @@ class Verifier:
         if not known.settings.verify:
             return Observed(addresses=addresses, programmed=True)
         there = await _listed(known, drivers)
-        ours = self._memory.addresses(key)
-        targets = sorted(ours[address] for address in there if address in ours)
+        if not known.whole:
+            # Which of the listed ones are ours is on record, and not known here.
+            return Observed(addresses=addresses, programmed=True)
+        ours = self._memory.targets(key)
+        # What is drained has been deregistered: it is as it should be when it is not listed.
+        targets = [
+            ObservedTarget(listener, target.key, target.weight, address not in there)
+            for address, (listener, target) in ours.items()
+            if address in there or target.draining
+        ]
         missing = len(ours) - len(targets)
         return Observed(
             addresses=addresses,
             programmed=not missing,
-            targets=tuple(ObservedTarget(listener, target) for listener, target in targets),
+            targets=tuple(sorted(targets, key=lambda target: (target.listener, target.key))),
             foreign=tuple(sorted(there - ours.keys())),
             message=f"{missing} of our backends are missing there" if missing else "",
         )

@@ -16,6 +16,7 @@ from fairlead.model.change import DONE, Action, BackendFacts, OutcomeStatus
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.webhook.client import LONGEST_ANSWER
 from fairlead.providers.webhook.provider import WebhookProvider
+from fairlead.runtime.clock import VirtualClock
 
 
 def big(_body) -> web.Response:
@@ -196,3 +197,52 @@ async def test_two_drivers_do_not_hold_each_other_up(webhook: WebhookProvider, s
         assert (slow.status, quick) == (OutcomeStatus.RETRY, DONE)
     finally:
         await other.stop()
+
+
+async def test_what_cannot_begin_in_time_is_left_for_the_next_batch(scripted: ScriptedDriver) -> None:
+    """A batch ends before the core gives it up, so that what was done is stored."""
+    clock = VirtualClock()
+    webhook = WebhookProvider(clock=clock)
+    try:
+        await webhook.ensure(spec(scripted.url, parallel="1"))
+
+        def slow(_body):
+            clock.jump(30)
+            return SUCC
+
+        scripted.on("ensureBackend", slow)
+        outcomes = await webhook.apply([row(number=number) for number in range(1, 9)])
+        assert [outcome.status for outcome in outcomes] == [OutcomeStatus.DONE] * 4 + [OutcomeStatus.RUNNING] * 4
+        assert len(scripted.asked("ensureBackend")) == 4
+        assert await webhook.apply([row(number=8)]) == [DONE]
+    finally:
+        await webhook.close()
+
+
+@pytest.mark.req("L-10")
+async def test_drift_is_seen_where_the_driver_can_list(webhook: WebhookProvider, scripted: ScriptedDriver) -> None:
+    """Weights and drained targets are no drift; and a process that has not seen everything does not judge."""
+    there: set[str] = set()
+    scripted.on("ensureBackend", lambda body: there.add(body["backendAddr"]) or SUCC)
+    scripted.on("deregisterBackend", lambda body: there.discard(body["backendAddr"]) or SUCC)
+    scripted.on("listBackends", lambda _body: SUCC | {"backends": sorted(there)})
+    listed = spec(scripted.url, verify="true")
+    await webhook.ensure(listed)
+    await webhook.apply([row(number=1, weight=7), row(number=2), row(number=3)])
+    await webhook.apply([row(Action.UPDATE, number=2, draining=True)])
+    seen = await webhook.observe(listed.key)
+    assert seen is not None
+    assert [(at.key.address, at.weight, at.draining) for at in seen.targets or ()] == [
+        ("10.0.0.1", 7, False),
+        ("10.0.0.2", 1, True),
+        ("10.0.0.3", 1, False),
+    ]
+    there.remove("10.0.0.3:8080")
+    there.add("theirs")
+    seen = await webhook.observe(listed.key)
+    assert seen is not None
+    assert (seen.programmed, len(seen.targets or ()), seen.foreign) == (False, 2, ("theirs",))
+    webhook.recall(listed, {"lbID": "lb-1"})
+    seen = await webhook.observe(listed.key)
+    assert seen is not None
+    assert (seen.targets, seen.foreign) == (None, ())

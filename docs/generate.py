@@ -1,0 +1,314 @@
+"""Writes docs/reference from the source, so that it cannot drift: ``python -m docs.generate [--check]``.
+
+In: wire types, names, conditions, metric registries, the command line. Out: one page each.
+With ``--check`` it writes nothing, and fails when a page is not what it would write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from docs import words
+from docs.registries import registries
+
+REFERENCE = Path(__file__).parent / "reference"
+SOURCE = Path(__file__).parents[1] / "src" / "fairlead"
+
+_HEAD = "<!-- Written by `make docs` from the source. Change the source, not this page. -->\n\n"
+
+
+def pages() -> dict[str, str]:
+    """Return every page of the reference by file name."""
+    made: dict[str, Callable[[], str]] = {
+        "README.md": _contents,
+        "resources.md": _resources,
+        "annotations-and-labels.md": _names,
+        "conditions.md": _conditions,
+        "events.md": _events,
+        "metrics.md": _metrics,
+        "command-line.md": _command_line,
+    }
+    return {name: _HEAD + make().rstrip() + "\n" for name, make in made.items()}
+
+
+def _contents() -> str:
+    return (
+        "# Reference\n\nThese pages are written from the source by `make docs`, and a test holds them to it.\n\n"
+        "* [Command line](command-line.md): every command, flag and exit code\n"
+        "* [Resources](resources.md): the kinds of `fairlead.dev`, field by field\n"
+        "* [Annotations and labels](annotations-and-labels.md)\n"
+        "* [Conditions](conditions.md): types and reasons\n"
+        "* [Events](events.md)\n"
+        "* [Metrics](metrics.md)\n"
+    )
+
+
+# --- resources --------------------------------------------------------------------------------------------------
+
+
+def _resources() -> str:
+    from fairlead.api.kinds import all_crds
+
+    parts = [
+        "# Resources\n\nAll kinds are in `fairlead.dev/v1alpha1`. `kubectl get fairlead` lists those of a namespace.\n"
+        "`fairlead crds` prints the CustomResourceDefinitions; a hub that may installs them itself."
+    ]
+    for crd in all_crds():
+        spec = crd["spec"]
+        version = spec["versions"][0]
+        schema = version["schema"]["openAPIV3Schema"]
+        names = spec["names"]
+        parts.append(f"## {names['kind']}\n\n{_text(schema['description'])}")
+        parts.append(
+            f"Scope: {spec['scope']}. Plural: `{names['plural']}`. Short: {_codes(names['shortNames'])}. "
+            f"Columns: {', '.join(column['name'] for column in version['additionalPrinterColumns'])}."
+        )
+        for part in ("spec", "status"):
+            node = schema["properties"].get(part)
+            if node is None:
+                continue
+            if node.get("description"):
+                parts.append(f"**{part}**: {_text(node['description'])}")
+            parts.append(_table(("field", "type", "default", "limits"), _fields(node, part)))
+            rules = [rule["message"] for rule in node.get("x-kubernetes-validations", ())]
+            if rules:
+                parts.append("Rules:\n\n" + "\n".join(f"* {_text(rule)}" for rule in rules))
+    return "\n\n".join(parts)
+
+
+def _fields(node: dict[str, Any], path: str) -> Iterable[tuple[str, ...]]:
+    for name, child in node.get("properties", {}).items():
+        here = f"{path}.{name}"
+        inner = child.get("items", child) if child.get("type") == "array" else child
+        marks = "[]" if child.get("type") == "array" else ""
+        required = "required" if name in node.get("required", ()) else ""
+        yield f"`{here}{marks}`", _type(child), _default(child), _limits(child, required)
+        if path.count(".") < 4 and here not in {"status.accepted", "status.conditions"}:
+            yield from _fields(inner, here + marks)
+
+
+def _type(node: dict[str, Any]) -> str:
+    if node.get("type") == "array":
+        return f"list of {_type(node['items'])}"
+    if isinstance(node.get("additionalProperties"), dict):
+        return f"map to {_type(node['additionalProperties'])}"
+    if "enum" in node:
+        return " \\| ".join(f"`{value}`" if value else "empty" for value in node["enum"])
+    return str(node.get("type", "any"))
+
+
+def _default(node: dict[str, Any]) -> str:
+    return f"`{node['default']}`" if "default" in node else ""
+
+
+_LIMITS = {
+    "minimum": "at least {}", "maximum": "at most {}", "minLength": "at least {} characters",
+    "maxLength": "at most {} characters", "minItems": "at least {} items", "maxItems": "at most {} items",
+    "pattern": "matches `{}`",
+}  # fmt: skip
+
+
+def _limits(node: dict[str, Any], required: str) -> str:
+    found = [required] if required else []
+    found += [text.format(_text(str(node[key]))) for key, text in _LIMITS.items() if key in node]
+    return ", ".join(found)
+
+
+# --- names ------------------------------------------------------------------------------------------------------
+
+_CONSTANT = re.compile(r'^(ANNOTATION|LABEL|FINALIZER|TAINT)_[A-Z_]+ = f?"(.+)"$')
+_SECTION = re.compile(r"^# --- (.+?) -+$")
+
+
+def _names() -> str:
+    from fairlead.api import names
+
+    parts = ["# Annotations, labels and finalizers\n\nEverything that Fairlead reads or writes beside the fields of objects."]
+    bare: list[str] = []
+    rows: list[tuple[str, ...]] = []
+    title = ""
+    comment: list[str] = []
+    for line in [*(SOURCE / "api" / "names.py").read_text(encoding="utf-8").splitlines(), "# --- end ---"]:
+        if section := _SECTION.match(line):
+            if rows:
+                parts.append(f"## {title[:1].upper()}{title[1:]}\n\n" + _table(("name", "kind", "meaning"), rows))
+            title, rows, comment = section[1], [], []
+        elif line.startswith("#:"):
+            comment.append(line[2:].strip())
+        elif constant := _CONSTANT.match(line):
+            value = str(getattr(names, line.split(" ", 1)[0]))
+            meaning = _rst(" ".join(comment)) or words.NAMES.get(value, "")
+            if not comment:
+                bare.append(value)
+            rows.append((f"`{value}`", constant[1].lower(), meaning))
+            comment = []
+        else:
+            comment = []
+    rows = []
+    for module, constants in words.NAMES_ELSEWHERE.items():
+        rows += [(f"`{getattr(importlib.import_module(module), one)}`", "annotation", text) for one, text in constants.items()]
+    parts.append("## Others\n\n" + _table(("name", "kind", "meaning"), rows))
+    _exactly(words.NAMES, bare, "NAMES")
+    return "\n\n".join(parts)
+
+
+# --- conditions and Events --------------------------------------------------------------------------------------
+
+
+def _conditions() -> str:
+    from fairlead.model.condition import ConditionReason, ConditionType
+
+    types = [one.value for one in ConditionType]
+    reasons = [one.value for one in ConditionReason]
+    _exactly(words.CONDITIONS, types, "CONDITIONS")
+    _exactly(words.REASONS, reasons, "REASONS")
+    return "\n\n".join(
+        [
+            "# Conditions\n\nThe first four words are the Gateway API's. `observedGeneration` says which version of the "
+            "object a condition is about.",
+            "## Types\n\n" + _table(("type", "when True"), ((f"`{one}`", words.CONDITIONS[one]) for one in types)),
+            "## Reasons\n\n" + _table(("reason", "meaning"), ((f"`{one}`", words.REASONS[one]) for one in reasons)),
+        ]
+    )
+
+
+def _events() -> str:
+    from fairlead.agent import advice, exporter, feedback, feedback_writer
+
+    constants = [
+        feedback.ENSURED, advice.UNKNOWN_ANNOTATION, advice.AFFINITY_TIMEOUT_IGNORED,
+        exporter.CONFLICTED, feedback_writer.STATUS_CONFLICT,
+    ]  # fmt: skip
+    _exactly(words.EVENTS, constants, "EVENTS")
+    rows = [(f"`{one}`", *words.EVENTS[one]) for one in constants]
+    return "\n\n".join(
+        [
+            "# Events\n\nAn Event is written when something begins to hold, not every time it is looked at.",
+            "## On a Service, in the member\n\nWritten by `fairlead-agent`. Beside those below, every "
+            "[reason](conditions.md#reasons) for which the agent refuses a Service, or for which the hub has set "
+            "`Accepted` or `Programmed` to False, is a Warning with the condition's own message.",
+            _table(("reason", "on", "type", "meaning"), rows),
+            "## On a TCPLoadBalancer, at the hub\n\nWritten by `fairlead-hub`: `Programmed` (Normal) with the address "
+            "when it begins to serve, and a Warning with the reason of each condition that turns bad. "
+            "`Pending` is no news.",
+        ]
+    )
+
+
+# --- metrics ----------------------------------------------------------------------------------------------------
+
+
+def _metrics() -> str:
+    parts = ["# Metrics\n\nIn the Prometheus text format at `/metrics`, beside `/readyz` and `/livez`. No label holds the name of a user's object."]
+    for title, families in asyncio.run(registries()).items():
+        rows = ((f"`{one.name}`", one.kind, _codes(one.labels), _text(one.text)) for one in families)
+        parts.append(f"## {title}\n\n" + _table(("metric", "type", "labels", "meaning"), rows))
+    return "\n\n".join(parts)
+
+
+# --- command line -----------------------------------------------------------------------------------------------
+
+
+def _command_line() -> str:
+    import typer
+
+    from fairlead.cli import run
+    from fairlead.cli.main import app
+
+    root: Any = typer.main.get_command(app)
+    parts = ["# Command line\n\n" + _plain(root.help)]
+    for path, command in _commands(root, "fairlead"):
+        parts.append(f"## {path}\n\n{_plain(command.help)}")
+        arguments = "".join(f" {one.metavar}" for one in command.params if one.param_type_name == "argument")
+        parts.append(f"```text\n{path}{arguments} [OPTIONS]\n```")
+        parts.append(_table(("option", "default", "meaning"), (_option(one) for one in command.params)))
+    codes = [(str(getattr(run, name)), text) for name, text in words.EXIT_CODES.items()]
+    parts.append("## Exit codes\n\n" + _table(("code", "meaning"), codes))
+    return "\n\n".join(parts)
+
+
+def _commands(group: Any, path: str) -> Iterable[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{path} {name}")
+        else:
+            yield f"{path} {name}", command
+
+
+def _option(one: Any) -> tuple[str, ...]:
+    choices = type(one.default) if isinstance(one.default, Enum) else ()
+    value = one.metavar or "\\|".join(str(choice.value) for choice in choices)
+    if one.param_type_name == "argument":
+        return f"`{one.metavar}`", "required", _plain(one.help)
+    name = ", ".join([*one.opts, *one.secondary_opts])
+    shown = f"`{name}`" if isinstance(one.default, bool) else f"`{name}` {_text(value)}".rstrip()
+    default = one.default
+    text = str(getattr(default, "value", default))
+    plain = "required" if one.required else "" if text in {"None", "False", ""} or callable(default) else f"`{text}`"
+    return shown, plain, _plain(one.help)
+
+
+# --- Markdown ---------------------------------------------------------------------------------------------------
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(header)} |", "|" + "---|" * len(header)]
+    lines += [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join(lines)
+
+
+def _text(text: str) -> str:
+    """Keep words in angle brackets from being taken for HTML, and bars from ending cells."""
+    return re.sub(r"<([\w-]+)>", r"&lt;\1&gt;", text).replace("|", "\\|").replace("\\\\|", "\\|")
+
+
+def _rst(text: str) -> str:
+    return text.replace("``", "`")
+
+
+def _plain(text: str | None) -> str:
+    """Drop the colours of rich, and the line breaks."""
+    return " ".join(re.sub(r"\[/?(cyan|bold|green)\]", "`", text or "").split())
+
+
+def _codes(values: Iterable[str]) -> str:
+    return ", ".join(f"`{value}`" for value in values)
+
+
+def _exactly(known: dict[str, Any], there: Sequence[str], table: str) -> None:
+    """Fail unless ``docs/words.py`` has a sentence for each of ``there``, and for nothing else."""
+    lacking, gone = [one for one in there if one not in known], sorted(set(known) - set(there))
+    if lacking:
+        raise SystemExit(f"docs/words.py: {table} lacks a sentence for {', '.join(lacking)}; add it, then: make docs")
+    if gone:
+        raise SystemExit(f"docs/words.py: {table} speaks of {', '.join(gone)}, which the source does not have; take it out")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the pages, or with --check say which ones differ."""
+    made = pages()
+    if "--check" not in arguments:
+        REFERENCE.mkdir(exist_ok=True)
+        for name, text in made.items():
+            (REFERENCE / name).write_text(text, encoding="utf-8")
+        return 0
+    differ = [name for name, text in made.items() if not _same(REFERENCE / name, text)]
+    differ += [file.name for file in REFERENCE.glob("*") if file.name not in made]
+    for name in differ:
+        sys.stderr.write(f"docs/reference/{name} is not what the source says; run: make docs\n")
+    return 1 if differ else 0
+
+
+def _same(file: Path, text: str) -> bool:
+    return file.is_file() and file.read_text(encoding="utf-8") == text
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,116 @@
+"""Between a BackendRecord and the words of the model: what is written for a change, and what a record says.
+
+In: records, or load balancers and changes. Out: the other. Everything that a provider needs to deregister a backend
+is in its record, so that pod, group, node and load balancer may all be gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fairlead.api.backendrecord import (
+    BackendRecord,
+    BackendRecordSpec,
+    RecordListener,
+    RecordLoadBalancer,
+    RecordTarget,
+)
+from fairlead.model.change import BackendFacts, TargetChange
+from fairlead.model.desired import Listener, LoadBalancerSpec, Owner, Target
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
+
+
+def load_balancer_of(record: BackendRecord) -> LoadBalancerKey:
+    """Return the load balancer that a record is about."""
+    one = record.spec.load_balancer
+    return LoadBalancerKey(one.kind, one.namespace, one.name)
+
+
+def listener_of(record: BackendRecord) -> ListenerKey:
+    """Return the listener that a record is about."""
+    return ListenerKey(Protocol(record.spec.listener.protocol), record.spec.listener.port)
+
+
+def target_of(record: BackendRecord) -> Target:
+    """Return the target as it was recorded."""
+    spec = record.spec
+    return Target(
+        TargetKey(spec.target.address, spec.target.port),
+        weight=spec.target.weight,
+        draining=spec.target.draining,
+        owners=tuple(sorted(spec.owners or ())),
+        parameters=tuple(sorted((spec.parameters or {}).items())),
+        source=spec.target.source,
+    )
+
+
+def spec_of(records: Sequence[BackendRecord]) -> LoadBalancerSpec:
+    """Return the load balancer as its records remember it, for when its own object is gone."""
+    one = records[0].spec.load_balancer
+    listeners = {
+        listener_of(record): Listener(
+            record.spec.listener.port, Protocol(record.spec.listener.protocol), record.spec.listener.name
+        )
+        for record in records
+    }
+    return LoadBalancerSpec(
+        key=load_balancer_of(records[0]),
+        group=one.namespace,
+        listeners=tuple(sorted(listeners.values(), key=lambda listener: (listener.port, listener.protocol))),
+        parameters=dict(one.parameters or {}),
+        attributes=dict(one.attributes or {}),
+        owner=Owner(kind=one.kind, namespace=one.namespace, name=one.name, uid=one.uid),
+        existing=one.existing,
+    )
+
+
+def record_spec(
+    spec: LoadBalancerSpec, change: TargetChange, *, provider: str, info: Mapping[str, str], epoch: int
+) -> BackendRecordSpec:
+    """Return what is to be recorded for one change."""
+    key, target = change.load_balancer, change.target
+    names = {listener.key: listener.name for listener in spec.listeners}
+    return BackendRecordSpec(
+        load_balancer=RecordLoadBalancer(
+            key.kind,
+            key.namespace,
+            key.name,
+            provider,
+            parameters=dict(spec.parameters),
+            attributes=dict(spec.attributes),
+            info=dict(info),
+            existing=spec.existing,
+            uid=spec.owner.uid,
+        ),
+        listener=RecordListener(change.listener.port, change.listener.protocol.value, names.get(change.listener, "")),
+        target=RecordTarget(target.key.address, target.key.port, target.weight, target.source, target.draining),
+        owners=list(target.owners),
+        parameters=dict(target.parameters),
+        epoch=epoch,
+    )
+
+
+def facts_of(record: BackendRecord) -> BackendFacts:
+    """Return what a provider is told beside the change itself."""
+    return BackendFacts(
+        record_id=record.metadata.uid,
+        generated_address=record.status.generated_address,
+        injected_info=record.status.injected_info or {},
+        parameters=record.spec.parameters or {},
+        origin=_origin(record.spec),
+    )
+
+
+def _origin(spec: BackendRecordSpec) -> Mapping[str, object]:
+    """Return what an address is generated from, in the words of the driver protocol."""
+    kind, _, rest = spec.target.source.partition("/")
+    if kind != "Pod":
+        return {}
+    namespace, _, rest = rest.partition("/")
+    name, _, uid = rest.partition("/")
+    pod = {
+        "metadata": {"name": name, "namespace": namespace, "uid": uid},
+        "status": {"podIP": spec.target.address},
+    }
+    port = {"port": spec.target.port, "portNumber": spec.target.port, "protocol": spec.listener.protocol}
+    return {"podBackend": {"pod": pod, "port": port}}

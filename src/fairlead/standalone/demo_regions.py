@@ -1,0 +1,100 @@
+"""What does one Service in many regions look like, on this machine, in about a minute?
+
+In: ``RegionsDemoSettings``. Out: text on stdout, and whether everything that was promised has happened.
+Never: leaves a process or a network behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.text import Text
+
+from fairlead.errors import FairleadError
+from fairlead.standalone.demo_regions_net import choose_networks
+from fairlead.standalone.demo_regions_steps import STEPS, RegionsStage
+from fairlead.standalone.demo_regions_world import RegionsWorld
+from fairlead.standalone.demo_show import Show, traffic_table
+from fairlead.standalone.demo_traffic import Traffic
+
+
+class RegionsDemoSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How ``fairlead demo regions`` was called. ``loopback``: no network namespaces, also where they could be made."""
+
+    data_dir: Path | None = None
+    loopback: bool = False
+    plain: bool = False
+
+
+async def run_regions_demo(settings: RegionsDemoSettings) -> bool:
+    """Run the demo; return whether all of it went as promised."""
+    # Short: the path of a unix socket has room for 107 bytes.
+    directory = settings.data_dir or Path(tempfile.mkdtemp(prefix="fairlead-demo-"))
+    directory = directory.expanduser().absolute()
+    directory.mkdir(parents=True, exist_ok=True)
+    task = asyncio.current_task()
+    if task is not None:
+        # As with Ctrl-C: everything is taken down on the way out.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    traffics: dict[str, Traffic] = {}
+    console = Console()
+    show = Show(traffics=traffics, plain=settings.plain or bool(os.environ.get("CI")), console=console)
+    world = RegionsWorld(directory, choose_networks(loopback=settings.loopback))
+    stage = RegionsStage(world=world, show=show, traffics=traffics)
+    passed = False
+    try:
+        passed = await _play(stage)
+        _sum_up(console, stage, passed=passed)
+    finally:
+        # Two Ctrl-C in a row must not leave half of it running.
+        await asyncio.shield(_take_down(stage))
+        if settings.data_dir is None and passed:
+            shutil.rmtree(directory, ignore_errors=True)
+        elif not passed:
+            console.print(Text(f"The logs are in {directory}"))
+    return passed
+
+
+async def _play(stage: RegionsStage) -> bool:
+    async with stage.show as show:
+        for step in STEPS:
+            try:
+                await step(stage)
+            except FairleadError as error:
+                show.failed(error.sentence, *([error.detail] if error.detail else []))
+                return False
+        show.doing("the last requests come back")
+        for traffic in stage.traffics.values():
+            await traffic.stop()
+        under_way = sum(traffic.count.under_way for traffic in stage.traffics.values())
+        if failures := [*stage.failures(), *([f"{under_way} requests unaccounted for"] if under_way else [])]:
+            show.failed("some requests went wrong", *failures)
+            return False
+    return True
+
+
+def _sum_up(console: Console, stage: RegionsStage, *, passed: bool) -> None:
+    out = console if console.is_terminal else Console(width=200)
+    out.print()
+    if stage.traffics and not console.is_terminal:
+        out.print(traffic_table(stage.traffics))
+    sent = sum(traffic.count.sent for traffic in stage.traffics.values())
+    failed = sum(traffic.count.failed for traffic in stage.traffics.values())
+    text = (
+        f"{'PASSED' if passed else 'FAILED'} in {stage.show.elapsed_s:.0f} s: {sent} requests sent, {failed} failed, "
+        "none answered by another region"
+    )
+    out.print(Text(text if passed else text.rpartition(",")[0], style="bold green" if passed else "bold red"))
+
+
+async def _take_down(stage: RegionsStage) -> None:
+    for traffic in stage.traffics.values():
+        await traffic.stop()
+    await stage.world.close()

@@ -1,0 +1,227 @@
+"""The core's worker and tracker over real providers: what only both of them together can promise."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from tests.contract.providers.provider_processes import HAProxy
+from tests.unit.providers.webhook.scripted_driver import ScriptedDriver
+
+from fairlead.model.desired import DesiredLoadBalancer, Listener, LoadBalancerSpec, Target
+from fairlead.model.keys import LoadBalancerKey, TargetKey
+from fairlead.providers.haproxy.provider import HAProxyProvider
+from fairlead.providers.webhook.provider import WebhookProvider
+from fairlead.runtime.clock import Clock, SystemClock, VirtualClock
+from fairlead.runtime.queue import BACKOFF_LIMIT_S
+from fairlead.sync.tracker import Tracker
+from fairlead.sync.worker import Report, Worker
+from fairlead.testing.ledger import SurvivingLedger
+
+KEY = LoadBalancerKey("LoadBalancer", "shop", "engine")
+HTTP = Listener(80).key
+PATIENCE_S = 15.0
+
+
+class Engine:
+    """Tracker and worker of one process."""
+
+    def __init__(self, provider: HAProxyProvider | WebhookProvider, clock: Clock | None = None) -> None:
+        self.tracker = Tracker()
+        self.reports: list[Report] = []
+        self.worker = Worker(
+            tracker=self.tracker,
+            provider=provider,
+            ledger=SurvivingLedger(),
+            clock=clock or SystemClock(),
+            report=self.reports.append,
+        )
+        self._task = asyncio.ensure_future(self.worker.run())
+
+    def put(self, desired: DesiredLoadBalancer) -> None:
+        self.tracker.put(desired)
+        self.worker.trigger()
+
+    async def die(self) -> None:
+        self._task.cancel()
+        await asyncio.wait({self._task})
+
+
+@contextlib.asynccontextmanager
+async def running(provider: HAProxyProvider | WebhookProvider, clock: Clock | None = None) -> AsyncIterator[Engine]:
+    engine = Engine(provider, clock)
+    try:
+        yield engine
+    finally:
+        await engine.die()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.005)
+
+
+def wish(parameters: Mapping[str, str], *targets: Target) -> DesiredLoadBalancer:
+    spec = LoadBalancerSpec(KEY, "group", (Listener(80),), parameters=dict(parameters))
+    return DesiredLoadBalancer(spec, {HTTP: {target.key: target for target in targets}})
+
+
+TARGETS = [Target(TargetKey(f"127.0.0.{number}", 9), weight=5) for number in (1, 2, 3)]
+
+
+def ours(haproxy: HAProxy, backend: str) -> dict[str, tuple[str, str]]:
+    """Return (administrative state, weight) of our servers."""
+    servers = haproxy.servers(backend)
+    return {name: (at[2], at[3]) for name, at in servers.items() if name.startswith("fl-")}
+
+
+async def test_servers_lost_in_a_reload_are_registered_again(haproxy: HAProxy) -> None:
+    """The provider notices, the core asks its ledger; the servers of others are as they were."""
+    backend = next(haproxy.backends)
+    provider = HAProxyProvider(look_every_s=0.02)
+    parameters = {"socket": str(haproxy.socket), "backend": backend}
+    epochs: set[str] = set()
+    looks: set[asyncio.Task[None]] = set()
+    async with running(provider) as engine:
+
+        async def look(key: LoadBalancerKey) -> None:
+            seen = await provider.observe(key)
+            if seen is not None and seen.epoch and seen.epoch not in epochs:
+                epochs.add(seen.epoch)
+                engine.tracker.doubt(key)
+                engine.worker.trigger()
+
+        provider.on_change(lambda key: looks.add(asyncio.ensure_future(look(key))))
+        await provider.start()
+        try:
+            engine.put(wish(parameters, *TARGETS))
+            await until(lambda: list(ours(haproxy, backend).values()) == [("0", "5")] * 3)
+            theirs = haproxy.servers(backend)["theirs"]
+            await asyncio.to_thread(haproxy.reload)
+            await until(lambda: list(ours(haproxy, backend).values()) == [("0", "5")] * 3)
+            assert haproxy.servers(backend)["theirs"] == theirs
+        finally:
+            await provider.close()
+            await asyncio.gather(*looks, return_exceptions=True)
+            await provider.delete(KEY)
+
+
+@pytest.mark.req("L-12", "L-13", "L-17")
+async def test_a_manual_change_stands_through_resync_and_restart(haproxy: HAProxy) -> None:
+    """LT-10: an operator drains one of ours and reweighs another; neither a resync nor a new process minds."""
+    backend = next(haproxy.backends)
+    provider = HAProxyProvider()
+    desired = wish({"socket": str(haproxy.socket), "backend": backend}, *TARGETS)
+    async with running(provider) as engine:
+        engine.put(desired)
+        await until(lambda: len(ours(haproxy, backend)) == 3)
+        await asyncio.wait_for(engine.worker.settled(), PATIENCE_S)
+        first, second, _ = sorted(ours(haproxy, backend))
+        haproxy.ask(f"set server {backend}/{first} state drain", f"set server {backend}/{second} weight 77")
+        by_hand = ours(haproxy, backend)
+        assert sorted(by_hand.values()) == [("0", "5"), ("0", "77"), ("8", "5")]
+        engine.tracker.touch([KEY])
+        engine.worker.trigger()
+        await asyncio.wait_for(engine.worker.settled(), PATIENCE_S)
+        assert ours(haproxy, backend) == by_hand
+        side = engine.tracker.side(KEY)
+        assert side is not None
+        stored = {listener: dict(targets) for listener, targets in side.done.items()}
+    successor = HAProxyProvider()
+    successor.recall(desired.spec, {})
+    async with running(successor) as engine:
+        engine.tracker.restore(desired.spec, stored, certain=True)
+        engine.put(desired)
+        await asyncio.wait_for(engine.worker.settled(), PATIENCE_S)
+        assert engine.reports
+        assert not any(report.done or report.failure for report in engine.reports)
+        assert ours(haproxy, backend) == by_hand
+    assert sum(api.exchanges for api in successor._apis.values()) == 0
+    await successor.delete(KEY)
+
+
+@pytest.mark.req("L-22", "L-23", "L-24")
+async def test_delays_between_calls_grow_to_a_limit_and_begin_anew_after_success() -> None:
+    """LT-35: never sooner than the driver wished, one recordID, a retryID for each call."""
+    clock = VirtualClock()
+    driver = await ScriptedDriver().start()
+    webhook = WebhookProvider(clock=clock)
+    at_s: list[float] = []
+    fail = {"status": "Fail", "minRetryDelayInSeconds": 3}
+    replies: list[dict[str, Any]] = [
+        *[fail] * 12,
+        {"status": "Running", "minRetryDelayInSeconds": 40},
+        {"status": "Succ"},
+    ]
+
+    def answer(_body: dict[str, Any]) -> dict[str, Any]:
+        at_s.append(clock.monotonic())
+        return replies.pop(0)
+
+    driver.on("ensureBackend", answer)
+    target = Target(TargetKey("10.0.0.1", 80))
+    try:
+        async with running(webhook, clock) as engine:
+            engine.put(wish({"url": driver.url}, target))
+            await clock.advance_until(lambda: not replies, step_s=2.0, limit_s=7200)
+            delays = [later - sooner for sooner, later in itertools.pairwise(at_s)]
+            assert min(delays) >= 3
+            assert delays[11] >= BACKOFF_LIMIT_S / 2
+            assert max(delays) <= BACKOFF_LIMIT_S + 2
+            assert 40 <= delays[12] <= 44
+            calls = driver.asked("ensureBackend")
+            assert len({body["recordID"] for body in calls}) == 1
+            assert len({body["retryID"] for body in calls}) == len(calls) == 14
+            replies[:] = [fail, {"status": "Succ"}]
+            engine.put(wish({"url": driver.url}, Target(target.key, weight=2)))
+            await clock.advance_until(lambda: not replies, step_s=0.5)
+            assert 3 <= at_s[-1] - at_s[-2] <= 4
+    finally:
+        await webhook.close()
+        await driver.stop()
+
+
+@pytest.mark.req("L-31", "L-32")
+async def test_changes_are_ensured_in_place_and_once() -> None:
+    """LT-12: no deregistration for a change of weight, parameters or attributes; and one call for each."""
+    driver = await ScriptedDriver().start()
+    webhook = WebhookProvider()
+    try:
+        async with running(webhook) as engine:
+            one, two = Target(TargetKey("10.0.0.1", 80)), Target(TargetKey("10.0.0.2", 80))
+            engine.put(wish({"url": driver.url}, one, two))
+            await until(lambda: len(driver.asked("ensureBackend")) == 2)
+            engine.put(wish({"url": driver.url}, Target(one.key, weight=9), two))
+            await until(lambda: len(driver.asked("ensureBackend")) == 3)
+            assert driver.asked("ensureBackend")[2]["parameters"] == {"weight": "9"}
+            zone = Target(one.key, weight=9, parameters=(("zone", "a"),))
+            engine.put(wish({"url": driver.url}, zone, two))
+            await until(lambda: len(driver.asked("ensureBackend")) == 4)
+            assert driver.asked("ensureBackend")[3]["parameters"] == {"zone": "a", "weight": "9"}
+            other = wish({"url": driver.url}, zone, two)
+            spec = msgspec.structs.replace(other.spec, attributes={"bandwidth": "20"})
+            engine.put(msgspec.structs.replace(other, spec=spec))
+            await until(lambda: len(driver.asked("ensureLoadBalancer")) == 1)
+            assert driver.asked("ensureLoadBalancer")[0]["attributes"] == {"bandwidth": "20"}
+            assert driver.asked("deregisterBackend") == []
+            engine.put(msgspec.structs.replace(other, spec=spec, targets={HTTP: {zone.key: zone}}))
+            await until(lambda: len(driver.asked("deregisterBackend")) == 1)
+            assert driver.asked("deregisterBackend")[0]["backendAddr"] == "10.0.0.2:80"
+            await asyncio.wait_for(engine.worker.settled(), PATIENCE_S)
+            hooks = Counter(hook for hook, _ in driver.calls)
+            assert hooks == {
+                "createLoadBalancer": 1,
+                "ensureBackend": 4,
+                "ensureLoadBalancer": 1,
+                "deregisterBackend": 1,
+            }
+    finally:
+        await webhook.close()
+        await driver.stop()

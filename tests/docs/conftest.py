@@ -1,0 +1,60 @@
+"""Shells in temporary directories, with ports and addresses that no other run has."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fairlead.standalone.demo_net import free_network, free_port
+from tests.docs.docs_console import Shell
+
+#: What the pages call the directory and the addresses that each run has its own of.
+HOME = "/tmp/fairlead-tutorial"
+API = "127.0.0.1:6443"
+NETWORKS = ("127.200.", "127.61.", "127.62.")
+_IN_OWN_NETWORK = ("unshare", "--map-root-user", "--net")
+_WORLD = """
+fairlead standalone --data-dir hub --listen 127.0.0.1:6443 --address-pool 127.200.0.0/16 2> hub.log & HUB=$!
+fairlead apiserver --data-dir east 2> east.log &
+until [ -s hub/kubeconfig ] && [ -s east/kubeconfig ]; do sleep 0.1; done
+until fairlead status --kubeconfig hub/kubeconfig --wait > status.log 2>&1; do sleep 0.1; done
+fairlead tenant add east --kubeconfig hub/kubeconfig > east-at-hub.kubeconfig 2> tenant.log
+fairlead agent --tenant east --kubeconfig east/kubeconfig --hub-kubeconfig east-at-hub.kubeconfig --target Pod 2> agent.log &
+fairlead status --kubeconfig hub/kubeconfig --wait
+""".strip()
+
+
+@pytest.fixture
+def shell() -> Iterator[Shell]:
+    """An empty directory and nothing running."""
+    # Short: the path of a unix socket has room for 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="fl-docs-") as name:
+        networks = {network: ".".join(free_network().split(".")[:2]) + "." for network in NETWORKS}
+        one = Shell(directory=Path(name), substitutions={HOME: name, API: f"127.0.0.1:{free_port()}", **networks})
+        yield one
+        one.close()
+
+
+@pytest.fixture
+def world(shell: Shell) -> Shell:
+    """A hub and one member, east, whose API kubectl finds by itself."""
+    shell.type("export KUBECONFIG=$PWD/east/kubeconfig")
+    for line in _WORLD.splitlines():
+        shell.type(line)
+    return shell
+
+
+@pytest.fixture
+def own_network() -> Iterator[Shell]:
+    """An empty directory and a network of its own, in which everybody is root."""
+    if subprocess.run([*_IN_OWN_NETWORK, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("network namespaces are not allowed here")
+    with tempfile.TemporaryDirectory(prefix="fl-docs-") as name:
+        one = Shell(directory=Path(name), prefix=_IN_OWN_NETWORK)
+        one.type("ip link set lo up")
+        yield one
+        one.close()

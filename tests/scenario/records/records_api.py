@@ -1,0 +1,181 @@
+"""A Kubernetes API in a dictionary: resourceVersions, uids, finalizers, deletion in two steps, and watches that lag.
+
+In: the calls of a ledger. Out: what a real API server would answer. Every call passes ``at_call`` before and after.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import itertools
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord
+from fairlead.api.meta import JSONObject, Resource
+from fairlead.errors import AlreadyExists, Conflict, NotFound
+
+Key = tuple[str, str, str]
+Watch = Callable[[BackendRecord | None, BackendRecord | None], None]
+
+
+async def _at_once(_when: str, _what: str) -> None:
+    """Be a perfect API server."""
+
+
+class TinyApi:
+    """The objects, and who watches the records."""
+
+    def __init__(self) -> None:
+        self.objects: dict[Key, JSONObject] = {}
+        self.writes = 0
+        self.at_call: Callable[[str, str], Awaitable[None]] = _at_once
+        self.lag_s: Callable[[], float] = lambda: 0.0
+        self._versions = itertools.count(1)
+        self._watches: list[Watch] = []
+        self._told_s = 0.0
+
+    # --- what tests look at ---
+
+    def records(self) -> list[BackendRecord]:
+        return [_typed(BACKEND_RECORDS, one) for key, one in self.objects.items() if key[0] == "BackendRecord"]
+
+    def typed(self, resource: Resource, namespace: str, name: str) -> Any:
+        found = self.objects.get((resource.kind, namespace, name))
+        return _typed(resource, found) if found is not None else None
+
+    def watch(self, watch: Watch) -> Callable[[], None]:
+        self._watches.append(watch)
+        return lambda: self._watches.remove(watch)
+
+    # --- the calls of a ledger ---
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> Any:
+        await self.at_call("before", f"get {resource.kind}")
+        found = self._found(resource, namespace, name)
+        await self.at_call("after", f"get {resource.kind}")
+        return _typed(resource, found)
+
+    async def create(self, resource: Resource, obj: JSONObject) -> Any:
+        await self.at_call("before", f"create {resource.kind}")
+        answer = self.do_create(resource, obj)
+        await self.at_call("after", f"create {resource.kind}")
+        return answer
+
+    async def merge_patch(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        patch: JSONObject,
+        *,
+        subresource: str = "",
+        manager: str = "",
+    ) -> Any:
+        await self.at_call("before", f"patch {resource.kind}")
+        answer = self.do_patch(resource, namespace, name, patch)
+        await self.at_call("after", f"patch {resource.kind}")
+        return answer
+
+    async def delete(
+        self, resource: Resource, namespace: str, name: str, *, uid: str = "", resource_version: str = ""
+    ) -> bool:
+        await self.at_call("before", f"delete {resource.kind}")
+        answer = self.do_delete(resource, namespace, name, uid=uid)
+        await self.at_call("after", f"delete {resource.kind}")
+        return answer
+
+    # --- the same, done by others and at once ---
+
+    def do_create(self, resource: Resource, obj: JSONObject) -> Any:
+        meta = obj["metadata"]
+        key = (resource.kind, str(meta["namespace"]), str(meta["name"]))
+        if key in self.objects:
+            raise AlreadyExists(f"{key} exists already")
+        one = copy.deepcopy(obj)
+        one["metadata"]["uid"] = f"uid-{next(self._versions)}"
+        self._put(key, one)
+        return _typed(resource, one)
+
+    def do_patch(self, resource: Resource, namespace: str, name: str, patch: JSONObject) -> Any:
+        old = self._found(resource, namespace, name)
+        meta = patch.get("metadata") or {}
+        if meta.get("resourceVersion", old["metadata"]["resourceVersion"]) != old["metadata"]["resourceVersion"]:
+            raise Conflict(f"{name} was written by somebody else")
+        new = _merged(old, patch)
+        key = (resource.kind, namespace, name)
+        if "deletionTimestamp" in new["metadata"] and not new["metadata"].get("finalizers"):
+            new["metadata"]["resourceVersion"] = str(next(self._versions))
+            self._remove(key)
+        elif new != old:
+            self._put(key, new)
+        return _typed(resource, new)
+
+    def do_delete(self, resource: Resource, namespace: str, name: str, *, uid: str = "") -> bool:
+        key = (resource.kind, namespace, name)
+        old = self.objects.get(key)
+        if old is None:
+            return False
+        if uid and old["metadata"]["uid"] != uid:
+            raise Conflict(f"{name} is another one of that name")
+        if not old["metadata"].get("finalizers"):
+            self._remove(key)
+        elif "deletionTimestamp" not in old["metadata"]:
+            new = copy.deepcopy(old)
+            new["metadata"]["deletionTimestamp"] = "2030-01-01T00:00:00Z"
+            self._put(key, new)
+        return True
+
+    # --- inside ---
+
+    def _found(self, resource: Resource, namespace: str, name: str) -> JSONObject:
+        found = self.objects.get((resource.kind, namespace, name))
+        if found is None:
+            raise NotFound(f"there is no {resource.kind} {namespace}/{name}")
+        return found
+
+    def _put(self, key: Key, new: JSONObject) -> None:
+        old = self.objects.get(key)
+        new["metadata"]["resourceVersion"] = str(next(self._versions))
+        self.objects[key] = new
+        self.writes += 1
+        self._tell(key, old, new)
+
+    def _remove(self, key: Key) -> None:
+        old = self.objects.pop(key)
+        self.writes += 1
+        self._tell(key, old, None)
+
+    def _tell(self, key: Key, old: JSONObject | None, new: JSONObject | None) -> None:
+        if key[0] != "BackendRecord" or not self._watches:
+            return
+        before = _typed(BACKEND_RECORDS, old) if old is not None else None
+        after = _typed(BACKEND_RECORDS, new) if new is not None else None
+        loop = asyncio.get_running_loop()
+        # Late, but in order.
+        self._told_s = max(self._told_s, loop.time() + self.lag_s())
+        for watch in self._watches:
+            loop.call_at(self._told_s, self._deliver, watch, before, after)
+
+    def _deliver(self, watch: Watch, before: BackendRecord | None, after: BackendRecord | None) -> None:
+        if watch in self._watches:
+            watch(before, after)
+
+
+def _typed(resource: Resource, obj: JSONObject) -> Any:
+    return msgspec.convert(obj, resource.type)
+
+
+def _merged(old: Any, patch: Any) -> Any:
+    """RFC 7386, on a copy of only what changes."""
+    out = dict(old) if isinstance(old, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            out.pop(key, None)
+        elif isinstance(value, dict):
+            out[key] = _merged(out.get(key), value)
+        else:
+            out[key] = value
+    return out

@@ -1,0 +1,395 @@
+"""A world for the durable engine: objects, records and a cloud that outlive it, and a process that dies at any call.
+
+In: a seed, which decides what users do, what goes wrong and how calls interleave. Out: what is there in the end, and
+every promise that was broken on the way. An external call is one to the API or to the provider; each has two moments
+at which the process may die: before anything has happened, and after everything has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from records_api import TinyApi
+from records_loop import LoopClock, VirtualLoop
+
+from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord
+from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
+from fairlead.api.names import FINALIZER_DEREGISTER
+from fairlead.errors import Retry
+from fairlead.hub.engine import DurableEngine
+from fairlead.hub.restore import place_of
+from fairlead.model.change import Action, Outcome, TargetChange
+from fairlead.model.contract import Capabilities
+from fairlead.model.desired import DesiredLoadBalancer, LoadBalancerSpec, Target
+from fairlead.model.keys import LoadBalancerKey, TargetKey
+from fairlead.model.observed import Ensured, Observed
+from fairlead.providers.memory import MemoryCloud, MemoryProvider
+from fairlead.sync.worker import Report
+from fairlead.testing.builders import HTTP, desired, target
+
+KEYS = tuple(LoadBalancerKey("LoadBalancer", "shop", name) for name in ("a", "b"))
+FOREIGN = ("by-hand", target("200"))
+DRAIN_S = 2.0
+
+Wish = DesiredLoadBalancer | None
+Step = tuple[float, str, LoadBalancerKey, Any]
+
+
+class Died(Exception):
+    """Never seen by the process: it is gone by then."""
+
+
+def backend(number: int, *, owners: Sequence[str] = (), pod: str = "", weight: int = 1, draining: bool = False) -> Target:
+    return Target(
+        TargetKey(f"10.0.0.{number}", 8080),
+        weight,
+        draining,
+        tuple(sorted(owners)),
+        (("weight", str(weight)),) if weight > 1 else (),
+        pod and f"Pod/shop/{pod}/uid-{pod}",
+    )
+
+
+def story(seed: int, *, length: int = 4) -> tuple[list[Step], dict[LoadBalancerKey, Wish]]:
+    """Make up what users do; each load balancer ends deleted, or with at least one ready backend."""
+    rng = random.Random(seed)
+    steps: list[Step] = []
+    for _ in range(length):
+        key = rng.choice(KEYS)
+        wait_s = rng.choice((0.0, 0.0, 0.3, 1.0, 3.0))
+        what = rng.random()
+        if what < 0.15:
+            steps.append((wait_s, "delete", key, None))
+        elif what < 0.3:
+            steps.append((wait_s, "delete record", key, rng.random()))
+        else:
+            steps.append((wait_s, "wish", key, _wish(rng, key)))
+    ends: dict[LoadBalancerKey, Wish] = {}
+    for key in KEYS:
+        numbers = rng.sample(range(1, 6), rng.randint(1, 3))
+        gone = rng.random() < 0.3
+        end = None if gone else desired([_some(rng, n) for n in numbers], key=key, drain_s=DRAIN_S)
+        steps.append((rng.choice((0.0, 0.5)), "delete" if gone else "wish", key, end))
+        ends[key] = end
+    return steps, ends
+
+
+def _wish(rng: random.Random, key: LoadBalancerKey) -> DesiredLoadBalancer:
+    numbers = rng.sample(range(1, 6), rng.randint(0, 4))
+    return desired(
+        [_some(rng, n, draining=rng.random() < 0.15) for n in numbers],
+        key=key,
+        ports=rng.choice(([80], [80], [80, 443])),
+        drain_s=rng.choice((0.0, DRAIN_S)),
+        address=rng.choice(("192.0.2.1", "192.0.2.1", "192.0.2.2")),
+    )
+
+
+def _some(rng: random.Random, number: int, *, draining: bool = False) -> Target:
+    owners = rng.choice((("g1",), ("g1", "g2"), ("g2",)))
+    pod = rng.choice(("", f"web-{number}", f"web-{number}", f"next-{number}"))
+    return backend(number, owners=owners, pod=pod, weight=rng.choice((1, 1, 2)), draining=draining)
+
+
+class SimProvider:
+    """The memory provider behind the world's call counter; checks at each call that the ledger came first."""
+
+    def __init__(self, world: World, inner: MemoryProvider) -> None:
+        self._world = world
+        self._inner = inner
+        self.busy: set[LoadBalancerKey] = set()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._inner.capabilities
+
+    def on_change(self, notify: Any) -> None:
+        self._inner.on_change(notify)
+
+    async def ensure(self, spec: LoadBalancerSpec) -> Ensured:
+        return await self._call("ensure", spec.key, (), self._inner.ensure(spec))
+
+    async def apply(self, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
+        return await self._call("apply", changes[0].load_balancer, changes, self._inner.apply(changes))
+
+    async def delete(self, key: LoadBalancerKey) -> None:
+        await self._call("delete", key, (), self._inner.delete(key))
+
+    async def observe(self, key: LoadBalancerKey) -> Observed | None:
+        return await self._inner.observe(key)
+
+    async def _call(self, method: str, key: LoadBalancerKey, changes: Sequence[TargetChange], call: Any) -> Any:
+        world = self._world
+        if key in self.busy:
+            world.broken(f"two operations on {key} at once")
+        self.busy.add(key)
+        try:
+            world.check_intent(method, key, changes)
+            try:
+                await world.at_call("before", method)
+            except BaseException:
+                call.close()
+                raise
+            answer = await call
+            world.provider_calls += 1
+            world.check()
+            await world.at_call("after", method)
+            return answer
+        finally:
+            self.busy.discard(key)
+
+
+class World:
+    """Everything but the process outlives the process."""
+
+    def __init__(self, loop: VirtualLoop, *, seed: int = 0, latency: bool = True, max_batch: int = 0) -> None:
+        self.rng = random.Random(seed)
+        self.clock = LoopClock(loop)
+        self.cloud = MemoryCloud(clock=self.clock)
+        self.memory = MemoryProvider(cloud=self.cloud, max_batch=max_batch)
+        self.api = TinyApi()
+        self.api.at_call = self.at_call
+        self.api.lag_s = lambda: self.rng.choice((0.0, 0.01, 0.5))
+        self.objects: dict[LoadBalancerKey, Wish] = {}
+        self.violations: list[str] = []
+        self.checks = 0
+        self.calls = 0
+        self.provider_calls = 0
+        self.fault_rate = 0.0
+        #: (number of the call, "before" or "after") at which the process dies.
+        self.die_at: tuple[int, str] | None = None
+        self.dead = False
+        self.died = asyncio.Event()
+        self.crashes = 0
+        self.term = 0
+        self.latency = latency
+        self.reports: list[Report] = []
+        self._served: set[LoadBalancerKey] = set()
+        self._task: asyncio.Task[None] | None = None
+        for key in KEYS:
+            self.cloud.add_foreign(key, *FOREIGN)
+
+    # --- what goes wrong --------------------------------------------------------------------------------------
+
+    async def at_call(self, when: str, _what: str) -> None:
+        """One of the two moments of one external call."""
+        if self.dead:
+            await asyncio.get_running_loop().create_future()
+        if when == "before":
+            self.calls += 1
+            if self.latency:
+                await asyncio.sleep(self.rng.choice((0.0, 0.0, 0.01, 0.2)))
+        if self.die_at == (self.calls, when):
+            self.die_at = None
+            self.dead = True
+            self.died.set()
+            await asyncio.get_running_loop().create_future()
+        if self.fault_rate and self.rng.random() < self.fault_rate:
+            # Before: nothing has happened. After: all of it has, and the answer is lost.
+            raise Retry("no answer", reason="Injected")
+
+    # --- promises ---------------------------------------------------------------------------------------------
+
+    def broken(self, what: str) -> None:
+        self.violations.append(f"call {self.calls}: {what}")
+
+    def check_intent(self, method: str, key: LoadBalancerKey, changes: Sequence[TargetChange]) -> None:
+        """Intent first: what a provider is asked for is on record when it is asked."""
+        self.checks += 1
+        held = {place_of(record): record for record in self.api.records()}
+        if method == "ensure" and not self._frontend(key):
+            self.broken(f"ensure of {key} before it was on record")
+        for change in changes:
+            record = held.get((key, change.listener, change.key))
+            if record is None:
+                self.broken(f"{change.action} of {change.key} without a record")
+            elif FINALIZER_DEREGISTER not in (record.metadata.finalizers or ()):
+                self.broken(f"{change.action} of {change.key}, whose record may vanish")
+            elif change.action is Action.DEREGISTER and not record.deleting:
+                self.broken(f"{change.key} is deregistered, and its record does not say so")
+            elif change.action in (Action.REGISTER, Action.UPDATE) and record.deleting:
+                self.broken(f"{change.key} is registered while it is being deregistered")
+
+    def check(self) -> None:
+        """Look at everything from outside, after every call of the provider."""
+        self.checks += 1
+        held = {place_of(record) for record in self.api.records()}
+        for key in KEYS:
+            if self.cloud.foreign(key) != dict([FOREIGN]):
+                self.broken(f"a foreign member of {key} was touched")
+            members = self.cloud.members(key)
+            for listener, at in members:
+                if (key, listener, at) not in held:
+                    self.broken(f"{at} of {key} is registered, and nobody knows")
+            if self.objects.get(key) is None:
+                self._served.discard(key)
+            elif any(listener == HTTP and not one.draining for (listener, _), one in members.items()):
+                self._served.add(key)
+            elif key in self._served and key not in self.excused:
+                self.broken(f"{key} lost its last ready backend")
+
+    @property
+    def excused(self) -> set[LoadBalancerKey]:
+        """Return the load balancers whose backends a person deletes, or whose addresses change hands."""
+        return self._excused
+
+    _excused: set[LoadBalancerKey]
+
+    def _frontend(self, key: LoadBalancerKey) -> str:
+        found: LoadBalancer | None = self.api.typed(LOAD_BALANCERS, key.namespace, key.name)
+        return found.status.frontend.ensured if found is not None and found.status.frontend is not None else ""
+
+    # --- the process ------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin a term: read what is on record, then what is wanted, then work."""
+        self.term += 1
+        self.dead = False
+        self.died.clear()
+        term = self.term
+        provider = SimProvider(self, self.memory)
+        self.engine = DurableEngine(
+            name="memory",
+            provider=provider,
+            store=self.api,
+            clock=self.clock,
+            report=self.reports.append,
+            epoch=lambda: term,
+        )
+        frontends = {}
+        for key in KEYS:
+            found: LoadBalancer | None = self.api.typed(LOAD_BALANCERS, key.namespace, key.name)
+            if found is not None and found.status.frontend is not None:
+                frontends[key] = found.status.frontend
+        self.engine.begin(self.api.records(), frontends)
+        self._unwatch = self.api.watch(self.engine.record_changed)
+        for key in {*self.objects, *self.engine.tracker}:
+            self._reconcile(key)
+        self.engine.worker.trigger()
+        self._task = asyncio.create_task(self.engine.run())
+
+    async def stop(self) -> None:
+        """Kill the process where it stands."""
+        self.dead = True
+        self._unwatch()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+            if not self._task.cancelled() and (error := self._task.exception()) is not None:
+                raise error
+
+    async def let_pass(self, seconds: float) -> None:
+        """Let time pass; a process that dies on the way is followed by the next one at once."""
+        end_s = self.clock.monotonic() + seconds
+        while (left_s := end_s - self.clock.monotonic()) > 0:
+            died = asyncio.ensure_future(self.died.wait())
+            await asyncio.wait((died,), timeout=left_s)
+            died.cancel()
+            if self.died.is_set():
+                self.crashes += 1
+                await self.stop()
+                self.start()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        for key in [key for key, wish in self.objects.items() if wish is None and key not in self.engine.tracker]:
+            del self.objects[key]
+            self.api.do_delete(LOAD_BALANCERS, key.namespace, key.name)
+
+    # --- users ------------------------------------------------------------------------------------------------
+
+    def _reconcile(self, key: LoadBalancerKey) -> None:
+        wish = self.objects.get(key)
+        changed = self.engine.tracker.put(wish) if wish is not None else self.engine.tracker.remove(key)
+        if changed:
+            self.engine.worker.trigger()
+
+    def user(self, what: str, key: LoadBalancerKey, detail: Any) -> None:
+        """Create, change or delete one object, or delete one record by hand."""
+        if what == "delete record":
+            mine = sorted(one.key for one in self.api.records() if place_of(one)[0] == key)
+            if mine:
+                self._excused.add(key)
+                self.api.do_delete(BACKEND_RECORDS, *mine[int(detail * len(mine))])
+            return
+        if what == "delete":
+            if self.objects.get(key) is not None:
+                self.objects[key] = None
+                self._reconcile(key)
+            return
+        if key in self.objects and self.objects[key] is None:
+            return  # it is on its way out, and cannot be changed back
+        if key not in self.objects:
+            self.api.do_create(LOAD_BALANCERS, {"metadata": {"namespace": key.namespace, "name": key.name}, "spec": {"className": "m"}})
+        self._note_replacements(key, detail)
+        self.objects[key] = detail
+        self._reconcile(key)
+
+    def _note_replacements(self, key: LoadBalancerKey, wish: DesiredLoadBalancer) -> None:
+        """An address that goes from one pod to another is deregistered in between, whatever the guard says."""
+        sources = {place_of(one): one.spec.target.source for one in self.api.records()}
+        for listener, found in wish.targets.items():
+            for at, one in found.items():
+                if one.source and sources.get((key, listener, at), one.source) not in ("", one.source):
+                    self._excused.add(key)
+        before = self.objects.get(key)
+        for listener, found in (before.targets if before is not None else {}).items():
+            for at, one in found.items():
+                after = wish.targets.get(listener, {}).get(at)
+                if after is not None and one.source != after.source:
+                    self._excused.add(key)
+
+    async def tell(self, steps: Sequence[Step], ends: dict[LoadBalancerKey, Wish]) -> None:
+        """Let users do what the story says, then wait until nothing more can happen."""
+        self._excused = set()
+        self.start()
+        for wait_s, what, key, detail in steps:
+            await self.let_pass(wait_s)
+            self.user(what, key, detail)
+        for _ in range(40):
+            await self.let_pass(5.0)
+            self.fault_rate = 0.0
+            for key, wish in ends.items():
+                # What could not be created because its namesake was still on its way out is created now.
+                if wish is not None and self.objects.get(key) != wish:
+                    self.user("wish", key, wish)
+            if self.as_wanted(ends):
+                break
+        await self.stop()
+
+    def as_wanted(self, ends: dict[LoadBalancerKey, Wish]) -> bool:
+        """Say whether everything is as the story ends, at the cloud and in the ledger."""
+        return not self.differences(ends)
+
+    def differences(self, ends: dict[LoadBalancerKey, Wish]) -> list[str]:
+        """Return where cloud or ledger are not as the story ends, in words."""
+        out: list[str] = []
+        records = {place_of(one): one for one in self.api.records()}
+        wanted: dict[Any, Target] = {}
+        for key, wish in ends.items():
+            found = self.cloud.load_balancers.get(key)
+            if (found.spec if found else None) != (wish.spec if wish else None):
+                out.append(f"{key} is not as it should be")
+            for listener, targets in (wish.targets if wish is not None else {}).items():
+                wanted |= {(key, listener, at): one for at, one in targets.items()}
+            # Owners are the ledger's business: the provider is not told of them.
+            members = {(key, *place): _as_told(one) for place, one in self.cloud.members(key).items()}
+            if members != {place: _as_told(one) for place, one in wanted.items() if place[0] == key}:
+                out.append(f"{key} has {sorted(map(str, members))}")
+            if (key in self.objects) != (wish is not None):
+                out.append(f"{key} has not let go of its object")
+        if records.keys() != wanted.keys():
+            out.append("records without backends, or backends without records")
+        for place, one in wanted.items():
+            record: BackendRecord | None = records.get(place)
+            if record is not None and (record.status.state, tuple(sorted(record.spec.owners))) != ("Registered", one.owners):
+                out.append(f"record {record.key}: {record.status.state}, owners {record.spec.owners}")
+        return out
+
+
+def _as_told(one: Target) -> Target:
+    return msgspec.structs.replace(one, owners=())

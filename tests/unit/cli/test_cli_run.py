@@ -1,0 +1,72 @@
+"""How errors become exit codes and sentences."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import typer
+
+from fairlead.cli import run as cli
+from fairlead.errors import BadConfiguration, Bug, Forbidden, NotFound, Unauthorized, Unreachable
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (BadConfiguration("x"), 2),
+        (Unauthorized("x"), 2),
+        (Unreachable("x"), 3),
+        (Forbidden("x"), 1),
+        (NotFound("x"), 1),
+        (Bug("x"), 1),
+        (ValueError("x"), 1),
+        (OSError(28, "No space left on device"), 1),
+        (KeyboardInterrupt(), 130),
+        (asyncio.CancelledError(), 130),
+    ],
+)
+def test_each_error_has_its_exit_code(error: BaseException, code: int) -> None:
+    assert cli.code_of(error) == code
+
+
+def test_a_sentence_begins_and_ends_like_one() -> None:
+    assert cli.sentence_of(BadConfiguration("no port is free")) == "No port is free."
+    assert "detail: why" in cli.sentence_of(BadConfiguration("no", detail="why"), verbose=True)
+    assert "why" not in cli.sentence_of(BadConfiguration("no", detail="why"))
+
+
+def test_an_error_of_the_system_names_its_file() -> None:
+    assert cli.sentence_of(PermissionError(13, "denied", "/some/file")) == "/some/file: Permission denied."
+
+
+def test_a_mistake_of_ours_says_so_and_how_to_see_more() -> None:
+    said = cli.sentence_of(KeyError("gone"))
+    assert "mistake in Fairlead" in said
+    assert "--verbose" in said
+
+
+def test_of_a_group_of_errors_ours_is_told() -> None:
+    ours = Unreachable("the API is gone")
+    group = BaseExceptionGroup("tasks", [ValueError("noise"), BaseExceptionGroup("inner", [ours])])
+    assert cli.first_of(group) is ours
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(Unreachable("gone"), 3), (KeyboardInterrupt(), 130), (typer.Exit(1), 1), (ValueError("x"), 1)]
+)
+def test_an_app_ends_with_a_code_and_without_a_traceback(
+    error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = typer.Typer()
+
+    @app.command()
+    def fail() -> None:
+        raise error
+
+    import sys
+    from unittest.mock import patch
+
+    with patch.object(sys, "argv", ["fairlead"]):
+        assert cli.run_app(app) == code
+    assert "Traceback" not in capsys.readouterr().err

@@ -1,0 +1,118 @@
+"""What ``fairlead status`` makes of what the hub's API says."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from rich.console import Console
+
+from fairlead.api.kubernetes import Lease, LeaseSpec
+from fairlead.api.meta import ObjectMeta, WireCondition
+from fairlead.api.tcploadbalancer import LoadBalancerPort, TCPLoadBalancer, TCPLoadBalancerSpec, TCPLoadBalancerStatus
+from fairlead.api.tenant import Tenant, TenantSpec
+from fairlead.cli.status_table import print_status
+from fairlead.cli.status_view import Status, age_text, build_status
+from fairlead.standalone.proxy_report import ProxyRow, ReplicaReport
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def lease(age_s: float, *, holder: str = "hub-1", namespace: str = "tenant-east") -> Lease:
+    renewed = (NOW - timedelta(seconds=age_s)).isoformat()
+    spec = LeaseSpec(holder_identity=holder, renew_time=renewed, lease_duration_seconds=15)
+    return Lease(metadata=ObjectMeta(name="l", namespace=namespace), spec=spec)
+
+
+def load_balancer(*conditions: WireCondition, generation: int = 1, observed: int = 1) -> TCPLoadBalancer:
+    return TCPLoadBalancer(
+        metadata=ObjectMeta(
+            name="default.web",
+            namespace="tenant-east",
+            generation=generation,
+            annotations={"fairlead.dev/origin": "east/default/web"},
+        ),
+        spec=TCPLoadBalancerSpec(ports=[LoadBalancerPort(port=80)]),
+        status=TCPLoadBalancerStatus(
+            address="127.200.0.1", targets="2/3", observed_generation=observed, conditions=list(conditions)
+        ),
+    )
+
+
+GOOD = (
+    WireCondition(type="Accepted", status="True", reason="Accepted"),
+    WireCondition(type="Programmed", status="True", reason="Programmed"),
+)
+EAST = Tenant(metadata=ObjectMeta(name="east"), spec=TenantSpec(region="eu"))
+
+
+def status(
+    *,
+    one: TCPLoadBalancer | None = None,
+    agent_age_s: float | None = 3.0,
+    hub_age_s: float | None = 2.0,
+    state: str = "SYNCED",
+) -> Status:
+    reports = {"hub-1": ReplicaReport("2030-01-01T00:00:00Z", [ProxyRow("local/here", "local", state)])}
+    leases = {} if agent_age_s is None else {"tenant-east": lease(agent_age_s)}
+    hub = None if hub_age_s is None else lease(hub_age_s)
+    return build_status([EAST], [one or load_balancer(*GOOD)], leases, hub, reports, now=NOW)
+
+
+def test_all_is_well() -> None:
+    found = status()
+    assert found.healthy
+    assert found.problems == []
+    assert found.members[0].last_sync_age_s == 3.0
+    assert found.members[0].load_balancers == 1
+    assert found.load_balancers[0].programmed
+
+
+@pytest.mark.parametrize(
+    ("age_s", "state"), [(None, "Pending"), (1.0, "Engaged"), (60.0, "Stale"), (1000.0, "Lost"), (-5.0, "Engaged")]
+)
+def test_a_member_is_as_old_as_its_last_sign_of_life(age_s: float | None, state: str) -> None:
+    found = status(agent_age_s=age_s)
+    assert found.members[0].state == state
+    assert found.healthy is (state == "Engaged")
+
+
+def test_no_hub_and_a_silent_hub_are_told_apart_and_nobody_knows_of_the_proxies() -> None:
+    assert "no hub leads" in status(hub_age_s=None).problems[0]
+    silent = status(hub_age_s=300)
+    assert "last heard 5m ago" in silent.problems[0]
+    assert silent.proxies[0].state == "UNKNOWN"
+
+
+def test_a_stale_proxy_is_a_problem() -> None:
+    assert status(state="STALE").problems == ["proxy local/here (local) is STALE"]
+
+
+def test_a_refusal_is_told_in_its_own_words() -> None:
+    refused = WireCondition(type="Accepted", status="False", reason="PortConflict", message="port 80 is taken")
+    found = status(one=load_balancer(refused, GOOD[1]))
+    row = found.load_balancers[0]
+    assert (row.programmed, row.reason) == (False, "PortConflict")
+    assert found.problems == ["load balancer east/default/web: port 80 is taken"]
+
+
+def test_a_status_of_an_older_generation_is_not_believed() -> None:
+    found = status(one=load_balancer(*GOOD, generation=2, observed=1))
+    assert not found.load_balancers[0].programmed
+    assert found.load_balancers[0].reason == "Pending"
+
+
+@pytest.mark.parametrize(
+    ("age_s", "text"), [(None, "never"), (0.4, "0s"), (119, "119s"), (120, "2m"), (7200, "2h"), (200_000, "2d")]
+)
+def test_ages_read_as_with_kubectl(age_s: float | None, text: str) -> None:
+    assert age_text(age_s) == text
+
+
+def test_the_table_shows_everything_and_cuts_nothing() -> None:
+    out = io.StringIO()
+    print_status(status(), Console(file=out))
+    text = out.getvalue()
+    for word in ("east", "eu", "Engaged", "east/default/web", "127.200.0.1", "2/3", "local/here", "SYNCED", "healthy"):
+        assert word in text

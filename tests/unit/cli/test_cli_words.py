@@ -1,0 +1,192 @@
+"""What the command line says: help, and one sentence with the right exit code for every bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+COMMANDS = [
+    [], ["crds"], ["apiserver"], ["hub"], ["agent"], ["standalone"], ["tenant"], ["tenant", "add"], ["status"],
+    ["demo"], ["version"],
+]  # fmt: skip
+
+
+def run(*arguments: str, timeout_s: float = 60.0, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "fairlead.cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb", **environ},
+    )
+
+
+def kubeconfig(directory: Path, server: str) -> str:
+    path = directory / "kubeconfig"
+    path.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{"name": "c", "cluster": {"server": server}}],
+                "users": [{"name": "u", "user": {"token": "secret-token-of-the-test"}}],
+                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+                "current-context": "x",
+            }
+        )
+    )
+    return str(path)
+
+
+def sentence(result: subprocess.CompletedProcess[str], code: int) -> str:
+    """Return what was said on stderr: one sentence, no traceback, no secret."""
+    assert result.returncode == code, result.stderr
+    assert "Traceback" not in result.stderr
+    assert "secret-token-of-the-test" not in result.stderr + result.stdout
+    assert result.stderr.count("fairlead: ") == 1
+    return result.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_is_short_and_tells_the_exit_codes(command: list[str]) -> None:
+    result = run(*command, "--help")
+    assert result.returncode == 0
+    assert "Usage" in result.stdout
+    assert len(result.stdout.splitlines()) <= 60
+    if command != ["tenant"]:
+        assert "130 interrupted" in " ".join(result.stdout.split())
+
+
+def test_every_command_of_the_documentation_is_there() -> None:
+    words = run("--help").stdout
+    for command in COMMANDS[1:]:
+        assert command[0] in words
+
+
+def test_version_answers_at_once() -> None:
+    started_s = time.process_time_ns()
+    result = run("version", "-o", "json")
+    assert json.loads(result.stdout)["client"].startswith("v")
+    assert started_s >= 0
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = (
+        "import sys; import fairlead.cli.main; "
+        "print(sorted({'aiohttp', 'grpc', 'kubernetes', 'msgspec', 'structlog'} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_crds_are_yaml_that_kubectl_takes() -> None:
+    import yaml
+
+    documents = list(yaml.safe_load_all(run("crds").stdout))
+    assert {one["kind"] for one in documents} == {"CustomResourceDefinition"}
+    assert "tcploadbalancers.fairlead.dev" in {one["metadata"]["name"] for one in documents}
+
+
+def test_no_arguments_show_help_and_a_bad_flag_is_a_usage_error() -> None:
+    assert "Usage" in run().stdout + run().stderr
+    bad = run("hub", "--no-such-flag")
+    assert bad.returncode == 2
+    assert "No such option" in bad.stderr
+
+
+@pytest.mark.parametrize("command", [("status",), ("hub",), ("tenant", "add", "east"), ("version",)], ids=" ".join)
+def test_a_missing_kubeconfig_is_named(command: tuple[str, ...], tmp_path: Path) -> None:
+    said = sentence(run(*command, "--kubeconfig", str(tmp_path / "none")), 2)
+    assert str(tmp_path / "none") in said
+    assert "does not exist" in said
+
+
+@pytest.mark.parametrize("content", ["", "[", "just words", "clusters: {}"], ids=["empty", "yaml", "text", "shape"])
+def test_a_broken_kubeconfig_is_named(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "broken"
+    path.write_text(content)
+    assert str(path) in sentence(run("status", "--kubeconfig", str(path)), 2)
+
+
+def test_no_kubeconfig_at_all_says_where_it_was_looked_for(tmp_path: Path) -> None:
+    said = sentence(run("status", HOME=str(tmp_path), KUBECONFIG="", KUBERNETES_SERVICE_HOST=""), 2)
+    assert "--kubeconfig" in said
+
+
+@pytest.mark.parametrize("command", [("status",), ("hub",), ("tenant", "add", "east"), ("version",)], ids=" ".join)
+def test_an_unreachable_api_has_its_own_exit_code(command: tuple[str, ...], tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
+        port = taken.getsockname()[1]
+        config = kubeconfig(tmp_path, f"http://127.0.0.1:{port}")
+        more = ("--data-dir", str(tmp_path / "hub")) if command == ("hub",) else ()
+        said = sentence(run(*command, "--kubeconfig", config, *more), 3)
+    assert "refuses connections" in said
+
+
+@pytest.mark.parametrize(
+    ("pool", "why"),
+    [
+        ("300.1.2.3/8", "not an IPv4 CIDR"),
+        ("fd00::/64", "IPv6"),
+        ("127.1.0.0/24,127.1.0.128/25", "overlaps"),
+        (" , ", "empty"),
+        ("203.0.113.0/24", "not on this machine"),
+    ],
+)
+def test_a_bad_address_pool_is_told_before_anything_is_started(pool: str, why: str, tmp_path: Path) -> None:
+    said = sentence(run("hub", "--address-pool", pool, "--kubeconfig", str(tmp_path / "none")), 2)
+    assert "--address-pool" in said
+    assert why in said
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("flag", ["--listen", "--metrics"])
+@pytest.mark.parametrize("value", ["nonsense", "127.0.0.1:70000", "127.0.0.1:"])
+def test_a_bad_address_is_told_with_its_flag(flag: str, value: str, tmp_path: Path) -> None:
+    said = sentence(run("standalone", "--data-dir", str(tmp_path / "d"), flag, value), 2)
+    assert flag in said
+    assert repr(value) in said
+
+
+def test_a_port_in_use_is_told(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        said = sentence(run("apiserver", "--data-dir", str(tmp_path / "d"), "--listen", place), 2)
+    assert place in said
+
+
+def test_a_data_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    said = sentence(run("apiserver", "--data-dir", str(file / "below")), 2)
+    assert str(file / "below") in said
+
+
+@pytest.mark.parametrize("name", ["East", "a/b", "a.b", "-a", "a" * 64, ""])
+def test_a_tenant_name_that_kubernetes_would_refuse_is_refused_first(name: str, tmp_path: Path) -> None:
+    config = kubeconfig(tmp_path, "http://127.0.0.1:1")
+    said = sentence(run("tenant", "add", "--kubeconfig", config, "--", name), 2)
+    assert "NAME" in said
+
+
+def test_a_bad_duration_is_told(tmp_path: Path) -> None:
+    said = sentence(
+        run("status", "--wait", "--timeout", "soon", "--kubeconfig", kubeconfig(tmp_path, "http://[::1]:1")), 2
+    )
+    assert "--timeout" in said
+
+
+def test_verbose_adds_the_detail(tmp_path: Path) -> None:
+    config = kubeconfig(tmp_path, "http://127.0.0.1:1")
+    assert "detail:" not in run("version", "--kubeconfig", config).stderr
+    assert "detail:" in run("version", "--kubeconfig", config, "--verbose").stderr

@@ -1,0 +1,110 @@
+"""The label-selector grammar, term by term, and against a second opinion."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.regions.selector import BadSelector, Selector, parse_selector
+
+LABELS = {"a": "b", "n": "5", "empty": "", "example.com/key": "v"}
+
+
+@pytest.mark.req("O-30")
+@pytest.mark.parametrize(
+    ("text", "matches"),
+    [
+        ("a=b", True),
+        ("a==b", True),
+        ("a = b", True),
+        ("a=c", False),
+        ("a!=b", False),
+        ("a!=c", True),
+        ("missing!=c", True),
+        ("a in (b, c)", True),
+        ("a in (c)", False),
+        ("missing in (b)", False),
+        ("a notin (b)", False),
+        ("missing notin (b)", True),
+        ("a", True),
+        ("missing", False),
+        ("!missing", True),
+        ("!a", False),
+        ("empty=", True),
+        ("empty in (,x)", True),
+        ("a in (b),n>4,!missing", True),
+        ("a=b,a=c", False),
+        ("n>4", True),
+        ("n>5", False),
+        ("n<6", True),
+        ("a>4", False),
+        ("example.com/key=v", True),
+        ("in=x", False),
+    ],
+)
+def test_each_term(text: str, matches: bool) -> None:
+    assert parse_selector(text).matches(LABELS) is matches
+
+
+@pytest.mark.req("O-30", "W-O-9")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", " ", "a in (b", "a in b", "a b", "a=b,", ",a", "=b", "a==", "a=b=c", "a in ()x", "a>x", "a=b c", "(a)",
+        "a notin", "!", "-a=b", "a=b!", "x" * 64, "Bad/key=v", "a=" + "v" * 64, "a=b;c=d", "/a",
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_said(text: str) -> None:
+    if text == "a==":  # an empty value is a value
+        assert parse_selector(text).matches({"a": ""})
+        return
+    with pytest.raises(BadSelector) as caught:
+        parse_selector(text)
+    assert str(caught.value)
+
+
+KEYS = st.sampled_from(["a", "b", "example.com/c"])
+VALUES = st.sampled_from(["x", "y", "z", ""])
+TERMS = st.one_of(
+    st.tuples(st.sampled_from(["=", "==", "!="]), KEYS, VALUES.map(lambda value: [value])),
+    st.tuples(st.sampled_from(["in", "notin"]), KEYS, st.lists(VALUES, min_size=1, max_size=3)),
+    st.tuples(st.sampled_from(["has", "!"]), KEYS, st.just([""])),
+)
+
+
+def second_opinion(term: tuple[str, str, list[str]], labels: dict[str, str]) -> bool:
+    operator, key, values = term
+    if operator in {"has", "!"}:
+        return (key in labels) == (operator == "has")
+    inside = key in labels and labels[key] in values
+    return inside if operator in {"=", "==", "in"} else not inside
+
+
+def written(term: tuple[str, str, list[str]], space: str) -> str:
+    operator, key, values = term
+    if operator == "has":
+        return f"{space}{key}{space}"
+    if operator == "!":
+        return f"{space}!{space}{key}"
+    if operator in {"in", "notin"}:
+        return f"{key} {operator}{space}({f',{space}'.join(values)})"
+    return f"{key}{space}{operator}{space}{values[0]}"
+
+
+@pytest.mark.req("O-30")
+@given(st.lists(TERMS, min_size=1, max_size=4), st.dictionaries(KEYS, VALUES), st.sampled_from(["", " ", "  "]))
+def test_any_selector_matches_as_the_words_say(
+    terms: list[tuple[str, str, list[str]]], labels: dict[str, str], space: str
+) -> None:
+    parsed = parse_selector(",".join(written(term, space) for term in terms))
+    assert isinstance(parsed, Selector)
+    assert parsed.matches(labels) == all(second_opinion(term, labels) for term in terms)
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_read_or_refused_but_never_crashes(text: str) -> None:
+    with suppress(BadSelector):
+        assert parse_selector(text).requirements
