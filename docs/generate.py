@@ -130,7 +130,7 @@ _SECTION = re.compile(r"^# --- (.+?) -+$")
 def _names() -> str:
     from fairlead.api import names
 
-    parts = ["# Annotations, labels and finalizers\n\nEverything that Fairlead reads or writes beside the fields of objects."]
+    parts = ["# Annotations, labels and finalizers\n\nAll that Fairlead reads or writes beside the fields of objects."]
     bare: list[str] = []
     rows: list[tuple[str, ...]] = []
     title = ""
@@ -153,7 +153,10 @@ def _names() -> str:
             comment = []
     rows = []
     for module, constants in words.NAMES_ELSEWHERE.items():
-        rows += [(f"`{getattr(importlib.import_module(module), one)}`", "annotation", text) for one, text in constants.items()]
+        rows += [
+            (f"`{getattr(importlib.import_module(module), one)}`", "annotation", text)
+            for one, text in constants.items()
+        ]
     parts.append("## Others\n\n" + _table(("name", "kind", "meaning"), rows))
     _exactly(words.NAMES, bare, "NAMES")
     return "\n\n".join(parts)
@@ -171,8 +174,8 @@ def _conditions() -> str:
     _exactly(words.REASONS, reasons, "REASONS")
     return "\n\n".join(
         [
-            "# Conditions\n\nThe first four words are the Gateway API's. `observedGeneration` says which version of the "
-            "object a condition is about.",
+            "# Conditions\n\nThe first four words are the Gateway API's. `observedGeneration` says which version of "
+            "the object a condition is about.",
             "## Types\n\n" + _table(("type", "when True"), ((f"`{one}`", words.CONDITIONS[one]) for one in types)),
             "## Reasons\n\n" + _table(("reason", "meaning"), ((f"`{one}`", words.REASONS[one]) for one in reasons)),
         ]
@@ -198,6 +201,7 @@ def _events() -> str:
             "## On a TCPLoadBalancer, at the hub\n\nWritten by `fairlead-hub`: `Programmed` (Normal) with the address "
             "when it begins to serve, and a Warning with the reason of each condition that turns bad. "
             "`Pending` is no news.",
+            "## On Services and PoolServices with regions\n\nSee [regions](../regions/reference.md).",
         ]
     )
 
@@ -206,7 +210,10 @@ def _events() -> str:
 
 
 def _metrics() -> str:
-    parts = ["# Metrics\n\nIn the Prometheus text format at `/metrics`, beside `/readyz` and `/livez`. No label holds the name of a user's object."]
+    parts = [
+        "# Metrics\n\nIn the Prometheus text format at `/metrics`, beside `/readyz` and `/livez`. "
+        "No label holds the name of a user's object."
+    ]
     for title, families in asyncio.run(registries()).items():
         rows = ((f"`{one.name}`", one.kind, _codes(one.labels), _text(one.text)) for one in families)
         parts.append(f"## {title}\n\n" + _table(("metric", "type", "labels", "meaning"), rows))
@@ -227,8 +234,9 @@ def _command_line() -> str:
     for path, command in _commands(root, "fairlead"):
         parts.append(f"## {path}\n\n{_plain(command.help)}")
         arguments = "".join(f" {one.metavar}" for one in command.params if one.param_type_name == "argument")
-        parts.append(f"```text\n{path}{arguments} [OPTIONS]\n```")
-        parts.append(_table(("option", "default", "meaning"), (_option(one) for one in command.params)))
+        parts.append(f"```text\n{path}{arguments}{' [OPTIONS]' if command.params else ''}\n```")
+        if command.params:
+            parts.append(_table(("option", "default", "meaning"), (_option(one) for one in command.params)))
     codes = [(str(getattr(run, name)), text) for name, text in words.EXIT_CODES.items()]
     parts.append("## Exit codes\n\n" + _table(("code", "meaning"), codes))
     return "\n\n".join(parts)
@@ -236,10 +244,10 @@ def _command_line() -> str:
 
 def _commands(group: Any, path: str) -> Iterable[tuple[str, Any]]:
     for name, command in group.commands.items():
+        if getattr(command, "invoke_without_command", True):
+            yield f"{path} {name}", command
         if hasattr(command, "commands"):
             yield from _commands(command, f"{path} {name}")
-        else:
-            yield f"{path} {name}", command
 
 
 def _option(one: Any) -> tuple[str, ...]:
@@ -288,7 +296,9 @@ def _exactly(known: dict[str, Any], there: Sequence[str], table: str) -> None:
     if lacking:
         raise SystemExit(f"docs/words.py: {table} lacks a sentence for {', '.join(lacking)}; add it, then: make docs")
     if gone:
-        raise SystemExit(f"docs/words.py: {table} speaks of {', '.join(gone)}, which the source does not have; take it out")
+        raise SystemExit(
+            f"docs/words.py: {table} speaks of {', '.join(gone)}, which the source does not have; take it out"
+        )
 
 
 def main(arguments: Sequence[str]) -> int:

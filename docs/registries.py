@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def _families(registry: CollectorRegistry) -> list[Family]:
     )
 
 
-def _collectors(registry: CollectorRegistry) -> Iterable[object]:
+def _collectors(registry: CollectorRegistry) -> Iterable[Collector]:
     by_names = "_collector_to_names"
     return list(getattr(registry, by_names))
 

@@ -54,9 +54,17 @@ REASONS = {
 EVENTS = {
     "EnsuredLoadBalancer": ("Service", "Normal", "The load balancer answers at this address."),
     "UnknownAnnotation": ("Service", "Warning", "An annotation is misspelt or means nothing; the nearest is named."),
-    "AffinityTimeoutIgnored": ("Service", "Warning", "Session affinity by hash has no timeout; the value has no effect."),
+    "AffinityTimeoutIgnored": (
+        "Service",
+        "Warning",
+        "Session affinity by hash has no timeout; the value has no effect.",
+    ),
     "Conflicted": ("Service", "Warning", "An object at the hub that is not ours stands in the way; it is left alone."),
-    "StatusOwnedByAnother": ("Service", "Warning", "Another controller writes this Service's status; it is left to it."),
+    "StatusOwnedByAnother": (
+        "Service",
+        "Warning",
+        "Another controller writes this Service's status; it is left to it.",
+    ),
 }
 
 #: Names of ``api/names.py`` that have no comment of their own.
@@ -79,13 +87,17 @@ NAMES = {
 #: Names that stand elsewhere in the source than in ``api/names.py``, as module: constants.
 NAMES_ELSEWHERE = {
     "fairlead.agent.wishes": {
-        "ANNOTATION_SOURCE_RANGES": "Kubernetes' older spelling of `spec.loadBalancerSourceRanges`; counts when that is empty."
+        "ANNOTATION_SOURCE_RANGES": (
+            "Kubernetes' older spelling of `spec.loadBalancerSourceRanges`; counts when that is empty."
+        )
     },
     "fairlead.agent.heartbeat": {
         "ANNOTATION_REGION": "On the agent's Lease: the region that the agent was started with.",
         "ANNOTATION_VERSION": "On the agent's Lease: the agent's version.",
         "ANNOTATION_LAST_SYNC": "On the agent's Lease: when the member was last seen in full.",
-        "ANNOTATION_MEMBER_UID": "On the agent's Lease: uid of the member's kube-system namespace; another cluster may not write.",
+        "ANNOTATION_MEMBER_UID": (
+            "On the agent's Lease: uid of the member's kube-system namespace; another cluster may not write."
+        ),
     },
 }
 

@@ -1,7 +1,8 @@
-"""What all tests share: how hypothesis searches."""
+"""What all tests share: how hypothesis searches, and how many schedules the simulation runs."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Deterministic: a failure in one run is the same failure in the next, and its seed is printed.
@@ -14,3 +15,8 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("fairlead")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add what can be asked of the simulation."""
+    parser.addoption("--schedules", type=int, default=10_000, help="schedules of the crash simulation")

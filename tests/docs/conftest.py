@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.docs.docs_console import Shell
 
 from fairlead.standalone.demo_net import free_network, free_port
-from tests.docs.docs_console import Shell
 
 #: What the pages call the directory and the addresses that each run has its own of.
 HOME = "/tmp/fairlead-tutorial"
@@ -21,11 +21,31 @@ _WORLD = """
 fairlead standalone --data-dir hub --listen 127.0.0.1:6443 --address-pool 127.200.0.0/16 2> hub.log & HUB=$!
 fairlead apiserver --data-dir east 2> east.log &
 until [ -s hub/kubeconfig ] && [ -s east/kubeconfig ]; do sleep 0.1; done
-until fairlead status --kubeconfig hub/kubeconfig --wait > status.log 2>&1; do sleep 0.1; done
 fairlead tenant add east --kubeconfig hub/kubeconfig > east-at-hub.kubeconfig 2> tenant.log
-fairlead agent --tenant east --kubeconfig east/kubeconfig --hub-kubeconfig east-at-hub.kubeconfig --target Pod 2> agent.log &
+export KUBECONFIG=$PWD/east/kubeconfig
+fairlead agent --tenant east --hub-kubeconfig east-at-hub.kubeconfig --target Pod 2> agent.log &
 fairlead status --kubeconfig hub/kubeconfig --wait
 """.strip()
+
+#: A cluster as ~/.kube/config knows it: one node, on which something answers at the first nodePort.
+_CLUSTER = """
+fairlead apiserver --data-dir .kube 2> .kube.log &
+until [ -s .kube/kubeconfig ]; do sleep 0.1; done; ln -s kubeconfig .kube/config
+mkdir pod && echo "hello from web" > pod/index.html
+python3 -m http.server 30000 --bind 127.61.0.1 --directory pod > pod.log 2>&1 &
+kubectl create -f node.yaml
+""".strip()
+_NODE = """
+apiVersion: v1
+kind: Node
+metadata:
+  name: node-1
+status:
+  addresses:
+  - {type: InternalIP, address: 127.61.0.1}
+  conditions:
+  - {type: Ready, status: "True"}
+"""
 
 
 @pytest.fixture
@@ -42,7 +62,6 @@ def shell() -> Iterator[Shell]:
 @pytest.fixture
 def world(shell: Shell) -> Shell:
     """A hub and one member, east, whose API kubectl finds by itself."""
-    shell.type("export KUBECONFIG=$PWD/east/kubeconfig")
     for line in _WORLD.splitlines():
         shell.type(line)
     return shell
@@ -54,7 +73,16 @@ def own_network() -> Iterator[Shell]:
     if subprocess.run([*_IN_OWN_NETWORK, "true"], check=False, capture_output=True).returncode:
         pytest.skip("network namespaces are not allowed here")
     with tempfile.TemporaryDirectory(prefix="fl-docs-") as name:
-        one = Shell(directory=Path(name), prefix=_IN_OWN_NETWORK)
+        one = Shell(directory=Path(name), prefix=_IN_OWN_NETWORK, env={"HOME": name})
         one.type("ip link set lo up")
         yield one
         one.close()
+
+
+@pytest.fixture
+def cluster(own_network: Shell) -> Shell:
+    """A cluster for the commands of the README."""
+    (own_network.directory / "node.yaml").write_text(_NODE, encoding="utf-8")
+    for line in _CLUSTER.splitlines():
+        own_network.type(line)
+    return own_network

@@ -20,6 +20,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,7 +30,7 @@ BIN = ROOT / ".venv" / "bin"
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"<!-- file: (\S+) -->\s*$")
 #: What whoever runs the tests has done already.
-_DONE_BEFORE = frozenset({"make install && . .venv/bin/activate"})
+_DONE_BEFORE = frozenset({"make install && . .venv/bin/activate", ". .venv/bin/activate"})
 #: What was started in the background may say its line a little later.
 _LINGER_S = 15.0
 _AGE = re.compile(r"(?<![\w.])(\d+[smhd])+(?![\w.])")
@@ -52,6 +53,13 @@ class Step:
     command: str
     expected: tuple[str, ...]
     line: int
+
+
+def pages() -> list[Path]:
+    """Return the pages that people read: at the top, and in docs/ those that are not generated and no decisions."""
+    others = {"reference", "adr"}
+    below = [file for file in (ROOT / "docs").rglob("*.md") if not others & set(file.relative_to(ROOT).parts)]
+    return sorted([*ROOT.glob("*.md"), *below])
 
 
 def blocks_of(markdown: str) -> list[Block]:
@@ -167,20 +175,16 @@ class Shell:
 
     def close(self) -> None:
         """End the shell and everything in its session, and the Envoys that have left it."""
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self._process.wait()
         self._reader.join(timeout=5.0)
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
         for file in self.directory.glob("**/envoy.pid"):
-            try:
+            with suppress(ProcessLookupError, ValueError):
                 os.kill(int(file.read_text(encoding="utf-8")), signal.SIGKILL)
-            except (ProcessLookupError, ValueError):
-                pass
 
     def _read(self) -> None:
         assert self._process.stdout is not None

@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
+from tests.docs.docs_console import ROOT, Shell, blocks_of, pages
 
-from tests.docs.docs_console import ROOT, Shell
-
-pytestmark = [pytest.mark.envoy, pytest.mark.slow]
+_TOOLS = ("bash", "curl", "kubectl")
+pytestmark = [
+    pytest.mark.envoy,
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(not all(map(shutil.which, _TOOLS)), reason=f"the pages use {', '.join(_TOOLS)}"),
+]
 
 
 def page(name: str) -> str:
-    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+    return (ROOT / name).read_text(encoding="utf-8")
 
 
 def test_tutorial(shell: Shell) -> None:
-    shell.play(page("tutorial.md"))
+    shell.play(page("docs/tutorial.md"))
 
 
-def test_debug_no_address(world: Shell) -> None:
-    world.play(page("how-to/debug-no-address.md"))
+def test_how_to_debug_and_how_to_upgrade(world: Shell) -> None:
+    world.play(page("docs/how-to/debug-no-address.md"))
+    world.play(page("docs/how-to/upgrade.md"))
 
 
-def test_upgrade(world: Shell) -> None:
-    world.play(page("how-to/upgrade.md"))
+def test_how_to_use_an_address_pool(own_network: Shell) -> None:
+    own_network.play(page("docs/how-to/address-pool.md"))
 
 
-def test_address_pool(own_network: Shell) -> None:
-    own_network.play(page("how-to/address-pool.md"))
+def test_readme(cluster: Shell) -> None:
+    cluster.play(page("README.md"))
+
+
+def test_every_page_with_commands_is_executed() -> None:
+    executed = Path(__file__).read_text(encoding="utf-8")
+    for file in pages():
+        if any(block.language == "console" for block in blocks_of(file.read_text(encoding="utf-8"))):
+            assert f'"{file.relative_to(ROOT)}"' in executed

@@ -70,7 +70,7 @@ class EmbeddedApis:
 
 
 class RealApis:
-    """One etcd, and a kube-apiserver with RBAC for each cluster; a controller manager for the hub where there is one."""
+    """One etcd, a kube-apiserver with RBAC for each cluster, and a controller manager for the hub if there is one."""
 
     kind = "real"
 

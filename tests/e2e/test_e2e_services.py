@@ -99,7 +99,7 @@ async def test_nodes_come_fail_and_go_under_traffic(fleet: Fleet) -> None:
 
         async def answered_by(*names: str) -> None:
             async def exactly() -> bool:
-                return set([await ask(address, 80) for _ in range(4 * len(names))]) == set(names)
+                return {await ask(address, 80) for _ in range(4 * len(names))} == set(names)
 
             await wait_until(exactly, f"exactly {names} answer", timeout_s=40)
 

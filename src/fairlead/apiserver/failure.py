@@ -51,10 +51,16 @@ class ApiFailure(Exception):
     def status(self) -> Obj:
         """Return the ``Status`` object."""
         body: Obj = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
-        body |= {"message": self.message, "reason": self.reason}
+        body["message"] = self.message
+        if self.reason:
+            body["reason"] = self.reason
         if self.details:
             body["details"] = self.details
         return body | {"code": self.code}
+
+
+class NoSuchPath(ApiFailure):
+    """There is no such kind or path."""
 
 
 def _about(resource: str, group: str, name: str, *, kind: str = "") -> Obj:
@@ -77,7 +83,12 @@ def not_found(resource: str, group: str, name: str) -> ApiFailure:
 
 def no_such_path() -> ApiFailure:
     """404: there is no such kind or path."""
-    return ApiFailure(404, "NotFound", "the server could not find the requested resource")
+    return NoSuchPath(404, "NotFound", "the server could not find the requested resource")
+
+
+def not_allowed() -> ApiFailure:
+    """405: the resource does not do this."""
+    return ApiFailure(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
 
 
 def already_exists(resource: str, group: str, name: str) -> ApiFailure:

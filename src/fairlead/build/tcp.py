@@ -12,7 +12,7 @@ import ipaddress
 import msgspec
 
 from fairlead.api.durations import seconds_from_duration
-from fairlead.api.loadbalancerclass import LoadBalancerClassSpec
+from fairlead.api.loadbalancerclass import EnsurePolicy, LoadBalancerClassSpec
 from fairlead.api.names import ANNOTATION_PAUSED
 from fairlead.api.tcploadbalancer import LoadBalancerPort, TCPLoadBalancerSpec
 from fairlead.build.endpoints import (
@@ -120,8 +120,14 @@ def _desired(view: TCPView, spec: TCPLoadBalancerSpec, targets: dict[ListenerKey
         # A member that the operator has drained on purpose is not held up by what protects from accidents.
         guard=GuardPolicy(100, 0) if view.member.drained else policy,
         stale=view.stale,
+        repair_s=repair_s(class_spec.ensure_policy),
         paused=view.load_balancer.annotation(ANNOTATION_PAUSED, "false") != "false",
     )
+
+
+def repair_s(policy: EnsurePolicy) -> float:
+    """Return how often our own entries are registered again; 0 when what was changed by hand stands."""
+    return max(30.0, seconds_from_duration(policy.min_period)) if policy.policy == "Always" else 0.0
 
 
 def _targets(view: TCPView, spec: TCPLoadBalancerSpec, refused: set[str]) -> dict[ListenerKey, Targets]:

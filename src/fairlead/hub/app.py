@@ -21,7 +21,7 @@ import structlog
 
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import NAMESPACES
-from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerClass
 from fairlead.api.names import DEFAULT_CLASS, HUB_LEASE, MANAGER_HUB, SYSTEM_NAMESPACE
 from fairlead.api.naming import fit
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
@@ -30,7 +30,7 @@ from fairlead.build.allocate import AddressPool
 from fairlead.errors import AlreadyExists, BadConfiguration, FairleadError, Retry, first_of
 from fairlead.hub.allocations import AllocationBook, listeners_on_record
 from fairlead.hub.departures import Departures
-from fairlead.hub.engine import Engine
+from fairlead.hub.engines import Engines
 from fairlead.hub.inventory import Inventory, tcp_key
 from fairlead.hub.members import Members
 from fairlead.hub.metrics import HubCollector
@@ -101,6 +101,7 @@ class Hub:
         clock: Clock | None = None,
         telemetry: Telemetry | None = None,
         on_lead: Callable[[bool], None] = lambda _leads: None,
+        factories: Mapping[str, Callable[[], Provider]] | None = None,
     ) -> None:
         self._cluster = cluster
         self._config = config
@@ -118,15 +119,20 @@ class Hub:
         self.book = AllocationBook(config.address_pool)
         self.members = Members(clock=self._clock, changed=self._member_changed)
         self._events = EventRecorder(cluster, component="fairlead-hub")
-        self.engines = {
-            name: Engine(provider=provider, clock=self._clock, report=self._reported)
-            for name, provider in providers.items()
-        }
+        self.engines = Engines(
+            served=providers,
+            factories=factories or {},
+            cluster=cluster,
+            clock=self._clock,
+            report=self._reported,
+            changed=self._changed_at_provider,
+            is_leader=lambda: self.elector.is_leader,
+        )
         views = Views(
             inventory=self.inventory,
             book=self.book,
             members=self.members,
-            providers={name: provider.capabilities for name, provider in providers.items()},
+            providers=self.engines.capabilities,
             loopback_targets=config.loopback_targets,
         )
         self.status = StatusWriter(
@@ -226,6 +232,7 @@ class Hub:
             self._lead = False
             for provider in self._providers.values():
                 await provider.close()
+            await self.engines.close()
 
     async def _try_to_prepare(self) -> bool:
         """Prepare; an API that cannot take writes now holds up nothing that is on record already."""
@@ -249,6 +256,8 @@ class Hub:
         self.inventory.leases.on_change(self.members.lease_changed)
         self.inventory.tenants.on_change(self._tenant_changed)
         self.inventory.load_balancers.on_change(self._words_changed)
+        self.inventory.classes.on_change(self._class_changed)
+        self.inventory.records.on_change(self.engines.record_changed)
         for provider in self._providers.values():
             provider.on_change(self.status.queue.add)
 
@@ -261,7 +270,7 @@ class Hub:
             await provider.start()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.elector.run(self._while_leading))
-            for engine in self.engines.values():
+            for engine in self.engines.served.values():
                 group.create_task(engine.worker.run())
             group.create_task(self._publish_once())
             group.create_task(self._run_workers(self._queue, self._reconcile, "loadbalancer", self._config.workers))
@@ -285,7 +294,7 @@ class Hub:
         self.inventory.wake(self._first_pass)
         if self._first_pass:
             await self._first_pass_done.wait()
-        for engine in self.engines.values():
+        for engine in self.engines.served.values():
             engine.worker.trigger()
             await engine.worker.settled()
         for provider in self._providers.values():
@@ -306,17 +315,18 @@ class Hub:
     async def _while_leading(self, epoch: int) -> None:
         log.info("leading", epoch=epoch, identity=self._config.identity)
         self._hold_what_is_on_record()
+        await self.engines.load(epoch)
         self._lead = True
         try:
             self._on_lead(True)
-            for engine in self.engines.values():
+            for engine in self.engines.served.values():
                 engine.tracker.ensure_again(list(engine.tracker))
                 engine.worker.trigger()
-            self.inventory.wake(self.inventory.all_keys())
+            self.inventory.wake({*self.inventory.all_keys(), *self.engines.restored()})
             for tenant in self.inventory.tenants.values():
                 self._tenant_queue.add(tenant.metadata.name)
             self.status.refresh()
-            await asyncio.Event().wait()
+            await self.engines.run()
         finally:
             self._lead = False
             self._on_lead(False)
@@ -327,6 +337,14 @@ class Hub:
         key = report.load_balancer
         if not any(key in engine.tracker for engine in self.engines.values()):
             self._queue.add(key)
+
+    def _changed_at_provider(self, key: LoadBalancerKey) -> None:
+        self._queue.add(key)
+        self.status.queue.add(key)
+
+    def _class_changed(self, _old: LoadBalancerClass | None, new: LoadBalancerClass | None) -> None:
+        if new is not None and self.engines.open(new.spec.provider):
+            self.inventory.wake(self.inventory.all_keys())
 
     def _words_changed(self, _old: TCPLoadBalancer | None, new: TCPLoadBalancer | None) -> None:
         if new is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB
-from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.errors import NotFound
 from fairlead.hub.allocations import AllocationBook
 from fairlead.hub.engine import Engine
@@ -52,7 +52,7 @@ class Departures:
         if key not in self._asked:
             self._asked.add(key)
             self._ask(key, though_unknown=True)
-        if self.in_flight(key) or not self._leading():
+        if self.in_flight(key) or not self._leading() or self._unknown(load_balancer):
             return
         finalizers = load_balancer.metadata.finalizers or []
         if FINALIZER_CLEANUP in finalizers:
@@ -70,6 +70,14 @@ class Departures:
             except NotFound:
                 return
 
+    def _unknown(self, load_balancer: TCPLoadBalancer) -> bool:
+        """Say whether it was made by a provider that does not run here (yet): only that one can let go of it."""
+        frontend = load_balancer.status.frontend
+        if frontend is None or not frontend.provider:
+            return False
+        engine = self._engines.get(frontend.provider)
+        return engine is None or not engine.loaded
+
     def in_flight(self, key: LoadBalancerKey) -> bool:
         """Say whether some provider still has, or may have, something of ``key``."""
         return any(key in engine.tracker for engine in self._engines.values())
@@ -81,7 +89,7 @@ class Departures:
     def _ask(self, key: LoadBalancerKey, *, though_unknown: bool) -> bool:
         asked = False
         for engine in self._engines.values():
-            if engine.tracker.remove(key, though_unknown=though_unknown):
+            if engine.tracker.remove(key, though_unknown=though_unknown and not engine.durable):
                 engine.worker.trigger()
                 asked = True
         return asked

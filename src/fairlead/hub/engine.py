@@ -15,7 +15,7 @@ from fairlead.hub.restore import place_of, registered_of, restore
 from fairlead.ledger.memory import MemoryLedger
 from fairlead.ledger.records import Happened, RecordsLedger
 from fairlead.ledger.store import Store
-from fairlead.model.contract import Provider, Recalls
+from fairlead.model.contract import Provider, Recalls, Runs
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import Clock
 from fairlead.sync.readback import Readback
@@ -30,6 +30,8 @@ class Engine:
     """Brings the load balancers of one provider to where they should be."""
 
     durable = False
+    #: What is on record is known; until then nobody may say that there is nothing.
+    loaded = True
 
     def __init__(self, *, provider: Provider, clock: Clock, report: Callable[[Report], None]) -> None:
         self.provider = provider
@@ -64,7 +66,9 @@ class DurableEngine(Engine):
         self._changed = changed
         self._limit_s = limit_s
         self._parallel = parallel
+        self._started = False
         self.begin((), {})
+        self.loaded = False
         provider.on_change(self._noticed)
 
     def begin(self, records: Iterable[BackendRecord], frontends: Mapping[LoadBalancerKey, Frontend]) -> None:
@@ -97,9 +101,13 @@ class DurableEngine(Engine):
             lives=self.ledger.frontends.lives,
             changed=self._changed,
         )
+        self.loaded = True
 
     async def run(self) -> None:
         """Work until cancelled; only while we lead."""
+        if isinstance(self.provider, Runs) and not self._started:
+            self._started = True
+            await self.provider.start()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.worker.run())
             group.create_task(self.readback.run())

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord
 from fairlead.api.kubernetes import ENDPOINT_SLICES, LEASES, EndpointSlice, Lease
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerClass
 from fairlead.api.names import (
@@ -25,6 +26,7 @@ from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import TENANTS, Tenant
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
+from fairlead.ledger.wire import load_balancer_of
 from fairlead.model.keys import LoadBalancerKey
 
 Wake = Callable[[LoadBalancerKey], None]
@@ -59,6 +61,9 @@ class Inventory:
             label_selector=f"{LABEL_SLICE_MANAGED_BY}={SLICE_MANAGED_BY}",
             indexes={"label": _slice_label, "nodes": _nodes_namespace},
         )
+        self.records: WatchCache[BackendRecord] = WatchCache(
+            cluster, BACKEND_RECORDS, indexes={"lb": lambda one: [load_balancer_of(one)]}
+        )
         self.leases: WatchCache[Lease] = WatchCache(cluster, LEASES, label_selector=f"{LABEL_MANAGED_BY}={MANAGED_BY}")
         self._wakes: list[Wake] = []
         self.load_balancers.on_change(self._load_balancer_changed)
@@ -75,6 +80,7 @@ class Inventory:
             "tcploadbalancers": self.load_balancers,
             "endpointslices": self.slices,
             "leases": self.leases,
+            "backendrecords": self.records,
         }
 
     @property

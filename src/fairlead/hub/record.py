@@ -54,7 +54,7 @@ async def write_status(
     cluster: Cluster, load_balancer: TCPLoadBalancer, status: TCPLoadBalancerStatus
 ) -> TCPLoadBalancer:
     """Apply the words of the status; what is left out is gone, but never the record, which has its own manager."""
-    words = msgspec.structs.replace(status, allocation=Allocation(), accepted=None, provider="")
+    words = msgspec.structs.replace(status, allocation=Allocation(), accepted=None, frontend=None, provider="")
     return await _apply_status(cluster, load_balancer, msgspec.to_builtins(words), MANAGER_HUB)
 
 

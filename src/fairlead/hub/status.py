@@ -16,7 +16,7 @@ from fairlead.api.kubernetes import Ingress, LoadBalancerStatus, PortStatus
 from fairlead.api.meta import WireCondition
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer, TCPLoadBalancerStatus
 from fairlead.build.view import Built
-from fairlead.hub.engine import Engine
+from fairlead.hub.engine import DurableEngine, Engine
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.record import write_status
 from fairlead.kube.cluster import Cluster
@@ -27,6 +27,7 @@ from fairlead.model.observed import Observed
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.sync.guard import WARMING
+from fairlead.sync.readback import Drift
 from fairlead.sync.worker import Report
 
 _PATIENCE_S = 5.0
@@ -117,12 +118,18 @@ class StatusWriter:
             return None
         engine = self._engines.get(told.built.provider)
         observed = await engine.provider.observe(key) if engine else None
-        conditions = build_conditions(told.built, told.report, observed)
+        frontend = load_balancer.status.frontend
+        if observed is not None and not observed.addresses and frontend is not None and frontend.addresses:
+            # A provider that was told of it after a restart may not know what an earlier process was answered.
+            observed = msgspec.structs.replace(observed, addresses=tuple(frontend.addresses))
+        drift = engine.readback.drifts.get(key) if isinstance(engine, DurableEngine) else None
+        conditions = build_conditions(told.built, told.report, observed, drift)
         same = told.said is not None and told.said.metadata.uid == load_balancer.metadata.uid
         if told.said is not None and same and self._clock.monotonic() - told.counted_at_s < _CACHE_LAG_S:
             # The record (allocation, accepted) has another writer, so that part is the cache's in any case.
             words = told.said.status
-            record = {"allocation": load_balancer.status.allocation, "accepted": load_balancer.status.accepted}
+            known = load_balancer.status
+            record = {"allocation": known.allocation, "accepted": known.accepted, "frontend": known.frontend}
             load_balancer = msgspec.structs.replace(load_balancer, status=msgspec.structs.replace(words, **record))
         old = load_balancer.status
         new = build_status(load_balancer, told.built, conditions, observed, now=self._timestamp())
@@ -187,8 +194,10 @@ class StatusWriter:
 _GOOD_WHEN_TRUE = frozenset({ConditionType.ACCEPTED, ConditionType.RESOLVED_REFS, ConditionType.PROGRAMMED})
 
 
-def build_conditions(built: Built, report: Report | None, observed: Observed | None) -> list[Condition]:
-    """Add to what was built what became of it: Programmed and Guarded."""
+def build_conditions(
+    built: Built, report: Report | None, observed: Observed | None, drift: Drift | None = None
+) -> list[Condition]:
+    """Add to what was built what became of it: Programmed, Guarded, Drifted, and what a provider refuses."""
     conditions = {condition.type: condition for condition in built.conditions}
     if ConditionType.PROGRAMMED not in conditions:
         conditions[ConditionType.PROGRAMMED] = _programmed(report, observed)
@@ -201,6 +210,15 @@ def build_conditions(built: Built, report: Report | None, observed: Observed | N
         conditions[ConditionType.GUARDED] = Condition(
             ConditionType.GUARDED, True, ConditionReason.REMOVALS_HELD, message
         )
+    if report is not None and report.quarantined:
+        first = report.quarantined[0]
+        message = f"{len(report.quarantined)} backends are refused by the provider, {first.change.key}: {first.message}"
+        conditions[ConditionType.RESOLVED_REFS] = Condition(
+            ConditionType.RESOLVED_REFS, False, ConditionReason.QUARANTINED, message
+        )
+    if drift is not None and drift.ours:
+        text = f"{drift.sentence}; that stands, unless the class's ensurePolicy is Always"
+        conditions[ConditionType.DRIFTED] = Condition(ConditionType.DRIFTED, True, ConditionReason.DRIFTED, text)
     order = list(ConditionType)
     return sorted(conditions.values(), key=lambda condition: order.index(condition.type))
 
@@ -249,6 +267,7 @@ def build_status(
         load_balancer=LoadBalancerStatus(ingress=ingress),
         allocation=old.allocation,
         accepted=old.accepted,
+        frontend=old.frontend,
         provider=old.provider,
         observed_generation=generation,
         conditions=[_wire(condition, known.get(condition.type), generation, now) for condition in conditions],

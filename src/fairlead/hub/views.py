@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from fairlead.api.loadbalancerclass import LoadBalancerClass, LoadBalancerClassSpec
@@ -28,7 +30,7 @@ class Views:
         inventory: Inventory,
         book: AllocationBook,
         members: Members,
-        providers: dict[str, Capabilities],
+        providers: Mapping[str, Capabilities],
         loopback_targets: bool,
     ) -> None:
         self._inventory = inventory

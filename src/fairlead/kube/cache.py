@@ -168,7 +168,10 @@ class WatchCache(Generic[T]):
                 await self._follow()
             except Terminal as error:
                 self._report(error)
-                pause_s = self._terminal_retry_s * random.uniform(0.8, 1.2)  # noqa: S311
+                # An API server that has just started refuses for a moment; a right that is missing stays so for long.
+                failures = 1 if self._clock.monotonic() - started_s >= HEALTHY_S else failures + 1
+                full_s = min(self._terminal_retry_s, 2.0**failures)
+                pause_s = full_s * random.uniform(0.8, 1.2)  # noqa: S311
                 # Without a watch the next look is a new list: slow polling is better than standing still.
                 self._version = ""
             except Retry as error:

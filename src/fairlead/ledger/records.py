@@ -29,7 +29,7 @@ from fairlead.ledger.frontends import Frontends
 from fairlead.ledger.names import record_name
 from fairlead.ledger.store import Store
 from fairlead.ledger.wire import facts_of, record_spec
-from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, TargetChange
+from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, Reason, TargetChange
 from fairlead.model.desired import LoadBalancerSpec
 from fairlead.model.observed import Ensured
 from fairlead.runtime.clock import Clock
@@ -77,6 +77,8 @@ class RecordsLedger:
         self._records: dict[RecordKey, BackendRecord] = {}
         #: The version of our own last write, until the watch has shown it: what it shows before that is older.
         self._awaited: dict[RecordKey, str] = {}
+        #: Records that we know to be gone, until the watch has shown that: what it shows before is history.
+        self._buried: set[str] = set()
         self._slots = asyncio.Semaphore(_PARALLEL)
 
     def __len__(self) -> int:
@@ -94,12 +96,16 @@ class RecordsLedger:
             if new.spec.load_balancer.provider == self._provider:
                 self._observed(new)
             return
+        if old is not None:
+            self._buried.discard(old.metadata.uid)
         known = self._records.get(old.key) if old is not None else None
         if old is not None and known is not None and known.metadata.uid == old.metadata.uid:
-            self._drop(old.key)
+            self._forget(old.key)
             self._told(Happened.GONE, old)
 
     def _observed(self, new: BackendRecord) -> None:
+        if new.metadata.uid in self._buried:
+            return
         known, awaited = self._records.get(new.key), self._awaited.get(new.key)
         if known is None or known.metadata.uid != new.metadata.uid:
             self._records[new.key] = new
@@ -199,6 +205,9 @@ class RecordsLedger:
         if held and msgspec.structs.replace(record.spec, epoch=epoch) == wanted:
             return record
         patch: JSONObject = {"spec": _whole(record, msgspec.to_builtins(wanted))}
+        if change.reason is not Reason.OWNERS_CHANGED:
+            # Until the provider has answered, the new wish is no more than a wish.
+            patch["status"] = {"state": "Pending", "reason": change.reason.value}
         if not held:
             patch["metadata"] = {"finalizers": [*(record.metadata.finalizers or ()), FINALIZER_DEREGISTER]}
         return await self._patch(record, patch)
@@ -207,7 +216,8 @@ class RecordsLedger:
         self, record: BackendRecord | None, change: TargetChange
     ) -> BackendRecord | Outcome:
         try:
-            if record is None:
+            if record is None or record.deleting:
+                # Begun before, by whomever: it may have been finished with its answer lost, or forgotten by hand.
                 record = self._keep(await self._store.get(BACKEND_RECORDS, *_key(change)))
             if FINALIZER_DEREGISTER not in (record.metadata.finalizers or ()):
                 # Forgotten by an operator: it is not ours to deregister any more.
@@ -308,6 +318,11 @@ class RecordsLedger:
         return record
 
     def _drop(self, key: RecordKey) -> None:
+        if (known := self._records.get(key)) is not None:
+            self._buried.add(known.metadata.uid)
+        self._forget(key)
+
+    def _forget(self, key: RecordKey) -> None:
         self._records.pop(key, None)
         self._awaited.pop(key, None)
 

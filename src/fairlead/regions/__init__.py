@@ -7,5 +7,6 @@
 
 The layers meet in the PoolService object and nowhere else: layer 1 never calls a load balancer and does not know who
 implements a class; layer 2 could be anybody. Pure files: ``selector``, ``source``, ``pools``, ``backends``,
-``identity``, ``filters``, ``region_plan``, ``service_plan``, ``access_plan``, ``balancer_plan``.
+``identity``, ``filters``, ``compact``, and all whose names end in ``_plan``, ``_marks``, ``_condition``, ``_diff`` or
+``_status``.
 """

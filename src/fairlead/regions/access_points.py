@@ -13,7 +13,8 @@ from fairlead.api.meta import JSONObject
 from fairlead.api.names import MANAGER_REGIONS
 from fairlead.errors import NotFound
 from fairlead.kube.cluster import Cluster
-from fairlead.regions.access_plan import AccessPlan, AccessView, plan_access
+from fairlead.regions.access_condition import AccessView
+from fairlead.regions.access_plan import AccessPlan, plan_access
 from fairlead.regions.identity import is_ours, pool_service_names
 from fairlead.regions.inventory import Inventory
 from fairlead.regions.keeper import Keeper

@@ -25,7 +25,7 @@ from fairlead.api.names import API_VERSION, MANAGER_REGIONS, REGIONS_LEASE, SYST
 from fairlead.api.nodepool import NODE_POOLS, OPENYURT_GROUP, OPENYURT_VERSIONS, openyurt_node_pools
 from fairlead.api.poolservice import POOL_SERVICES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
-from fairlead.errors import AlreadyExists, BadConfiguration, NotFound
+from fairlead.errors import AlreadyExists, BadConfiguration, Forbidden, NotFound, Retry
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
@@ -45,6 +45,7 @@ log = structlog.get_logger(__name__)
 
 #: The Warning on a NodePool that claims a node which another one has.
 NODE_CLAIMED_TWICE = "NodeClaimedTwice"
+_RIGHTS_S = 30.0
 
 
 class RegionsConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +77,18 @@ class _Loop(NamedTuple):
     queue: KeyedQueue[Any]
     reconcile: Callable[[Any], Awaitable[float | None]]
     everything: Callable[[], Sequence[Any]]
+
+
+def _patient(reconcile: Callable[[Any], Awaitable[float | None]]) -> Callable[[Any], Awaitable[float | None]]:
+    """Have a missing right looked at again: when it is granted, nothing else would wake the key."""
+
+    async def patiently(key: Any) -> float | None:
+        try:
+            return await reconcile(key)
+        except Forbidden as error:
+            raise Retry(error.sentence, detail=error.detail, reason=error.reason, after_s=_RIGHTS_S) from error
+
+    return patiently
 
 
 class Regions:
@@ -153,7 +166,9 @@ class Regions:
             for loop in loops:
                 workers = self._config.workers
                 group.create_task(
-                    run_workers(loop.queue, loop.reconcile, workers=workers, name=loop.name, telemetry=self._telemetry)
+                    run_workers(
+                        loop.queue, _patient(loop.reconcile), workers=workers, name=loop.name, telemetry=self._telemetry
+                    )
                 )
             group.create_task(self.elector.run(lead))
 

@@ -29,16 +29,9 @@ from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.regions.backends import Backends, decode_backends
-from fairlead.regions.balancer_plan import (
-    Refusal,
-    build_status,
-    is_our_class,
-    load_balancer_differs,
-    load_balancer_name,
-    made_for,
-    plan_balancer,
-    slice_differs,
-)
+from fairlead.regions.balancer_diff import load_balancer_differs, slice_differs
+from fairlead.regions.balancer_plan import Refusal, is_our_class, load_balancer_name, made_for, plan_balancer
+from fairlead.regions.balancer_status import build_status
 from fairlead.regions.identity import region_of
 from fairlead.regions.inventory import Inventory
 from fairlead.regions.keeper import Keeper
@@ -117,6 +110,10 @@ class Balancer:
         wish = plan_balancer(pool_service, self._backends_of(pool_service), region=self._region_of(pool_service))
         if isinstance(wish, Refusal):
             return wish
+        if present is not None and present.spec.region != wish.load_balancer["spec"]["region"]:
+            # The hub of another region has other addresses: this one ends there, and begins anew here when it is gone.
+            await self._cluster.delete(TCP_LOAD_BALANCERS, namespace, present.metadata.name, uid=present.metadata.uid)
+            return None
         if load_balancer_differs(wish.load_balancer, present):
             try:
                 await self._cluster.apply(TCP_LOAD_BALANCERS, wish.load_balancer, manager=MANAGER_BALANCER)

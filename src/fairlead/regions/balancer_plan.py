@@ -12,12 +12,11 @@ as JSON, and the status to mirror back. Never: an address outside of the pool, o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
-from fairlead.api.kubernetes import EndpointSlice, Service, ServicePort
-from fairlead.api.meta import JSONObject, WireCondition
+from fairlead.api.kubernetes import Service, ServicePort
+from fairlead.api.meta import JSONObject
 from fairlead.api.names import (
     ANNOTATION_ORIGIN,
     ANNOTATION_PROXY_PROTOCOL,
@@ -34,9 +33,9 @@ from fairlead.api.names import (
     SLICE_MANAGED_BY,
 )
 from fairlead.api.naming import fit, label_value
-from fairlead.api.poolservice import POOL_SERVICES, PoolService, PoolServiceStatus
+from fairlead.api.poolservice import POOL_SERVICES, PoolService
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
-from fairlead.model.condition import ConditionReason, ConditionType
+from fairlead.model.condition import ConditionReason
 from fairlead.regions.backends import BackendGroup, Backends
 
 _NAME_LIMIT = 253
@@ -206,86 +205,3 @@ def _node_slices(service: Service, ports: list[ServicePort], backends: Backends)
         f"nodes.{kind.lower()}": {"addressType": kind, "endpoints": found, "ports": targets}
         for kind, found in sorted(by_type.items())
     }
-
-
-# --- what differs -------------------------------------------------------------------------------------------------
-
-
-def load_balancer_differs(wanted: JSONObject, present: TCPLoadBalancer | None) -> bool:
-    """Say whether applying ``wanted`` would change anything that is ours."""
-    if present is None:
-        return True
-    spec = msgspec.convert(wanted["spec"], type=type(present.spec))
-    there = msgspec.structs.replace(
-        present.spec, ports=sorted(present.spec.ports, key=lambda port: (port.port, port.protocol))
-    )
-    return spec != there or _metadata_differs(wanted["metadata"], present)
-
-
-def slice_differs(wanted: JSONObject, present: EndpointSlice | None) -> bool:
-    """Say whether applying ``wanted`` would change anything that is ours."""
-    if present is None:
-        return True
-    endpoints = [
-        {
-            "addresses": one.addresses,
-            "conditions": {"ready": one.conditions is None or one.conditions.ready is not False},
-        }
-        | ({"nodeName": one.node_name} if one.node_name else {})
-        for one in present.endpoints or ()
-    ]
-    ports = [{"name": p.name or "", "port": p.port, "protocol": p.protocol or "TCP"} for p in present.ports or ()]
-    return (wanted["endpoints"], wanted["ports"]) != (endpoints, ports) or _metadata_differs(
-        wanted["metadata"], present
-    )
-
-
-def _metadata_differs(wanted: JSONObject, present: Any) -> bool:
-    references = {one.uid for one in present.metadata.owner_references or ()}
-    return any(present.label(key) != value for key, value in wanted["labels"].items()) or any(
-        one["uid"] not in references for one in wanted["ownerReferences"]
-    )
-
-
-# --- what is told -------------------------------------------------------------------------------------------------
-
-
-def build_status(
-    pool_service: PoolService, load_balancer: TCPLoadBalancer | None, refusal: Refusal | None, *, now: str
-) -> PoolServiceStatus:
-    """Mirror what became of the load balancer; an address that was told stays until another one takes its place."""
-    old = pool_service.status
-    generation = pool_service.metadata.generation
-    source = load_balancer.status if load_balancer is not None and not load_balancer.deleting else None
-    found: dict[str, WireCondition] = {one.type: one for one in (source.conditions if source else None) or ()}
-    if ConditionType.PROGRAMMED not in found:
-        found[ConditionType.PROGRAMMED] = _condition(
-            ConditionType.PROGRAMMED, ConditionReason.PENDING, "no hub has answered yet"
-        )
-    if refusal is not None:
-        found[ConditionType.ACCEPTED] = _condition(ConditionType.ACCEPTED, refusal.reason, refusal.sentence)
-    known = {one.type: one for one in old.conditions or ()}
-    order = list(ConditionType)
-    conditions = [
-        _since(found[kind], known.get(kind), generation, now)
-        for kind in sorted(found, key=lambda kind: order.index(ConditionType(kind)) if kind in order else len(order))
-    ]
-    ingress = list((source.load_balancer.ingress if source else None) or old.load_balancer.ingress or ())
-    return msgspec.structs.replace(
-        old,
-        address=ingress[0].address if ingress else "",
-        targets=source.targets if source else old.targets,
-        load_balancer=msgspec.structs.replace(old.load_balancer, ingress=ingress or None),
-        observed_generation=generation,
-        conditions=conditions,
-    )
-
-
-def _condition(kind: ConditionType, reason: ConditionReason, message: str) -> WireCondition:
-    return WireCondition(type=kind.value, status="False", reason=reason.value, message=message)
-
-
-def _since(one: WireCondition, old: WireCondition | None, generation: int, now: str) -> WireCondition:
-    same = old is not None and old.status == one.status
-    since = old.last_transition_time if same and old is not None else one.last_transition_time or now
-    return msgspec.structs.replace(one, observed_generation=generation, last_transition_time=since)

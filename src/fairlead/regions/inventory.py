@@ -13,19 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-import msgspec
-
 from fairlead.api.kubernetes import (
     ENDPOINT_SLICES,
     NODES,
-    Endpoint,
-    EndpointConditions,
     EndpointSlice,
     Node,
-    NodeStatus,
 )
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerClass
-from fairlead.api.meta import ObjectMeta, Resource
+from fairlead.api.meta import Resource
 from fairlead.api.names import (
     ANNOTATION_TARGET,
     LABEL_EXCLUDE_NODE,
@@ -36,7 +31,8 @@ from fairlead.api.nodepool import NODE_POOLS
 from fairlead.api.poolservice import POOL_SERVICES, PoolService
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.regions.backends import PoolNode, is_ready, pool_node
+from fairlead.regions.backends import PoolNode, pool_node
+from fairlead.regions.compact import compact_node, compact_slice, service_of_slice
 from fairlead.regions.filters import (
     only_status_changed,
     pool_service_matters,
@@ -51,7 +47,6 @@ from fairlead.regions.source import SOURCE_SERVICES, ServiceKey, SourceService, 
 from fairlead.regions.written import Written, regions_index
 
 T = TypeVar("T")
-_NOT_READY = EndpointConditions(ready=False)
 Call = Callable[[T], None]
 
 
@@ -191,6 +186,8 @@ class Inventory:
         before, after = self.membership.put(one.metadata.name, claims)
         moved = before != after or known != (new is not None)
         self._node_matters(one.metadata.name, before, after, moved=moved, changed=_as_node(old) != _as_node(new))
+        for pool in claims.pools[1:] if claims is not None else ():
+            self._tell(self.on_pools, pool)  # it goes short of this node
 
     def _node_matters(self, node: str, before: str, after: str, *, moved: bool, changed: bool) -> None:
         regions: set[RegionKey] = set()
@@ -268,46 +265,6 @@ class Inventory:
     def _tell(calls: list[Call[T]], key: T) -> None:
         for call in calls:
             call(key)
-
-
-def service_of_slice(one: EndpointSlice) -> ServiceKey:
-    """Return the Service that an EndpointSlice belongs to."""
-    return (one.metadata.namespace, one.label(LABEL_SERVICE_NAME))
-
-
-def compact_slice(raw: EndpointSlice) -> EndpointSlice:
-    """Keep of a slice what regions read."""
-    endpoints = [
-        Endpoint(
-            addresses=one.addresses[:1], conditions=_NOT_READY if not is_ready(one) else None, node_name=one.node_name
-        )
-        for one in raw.endpoints or ()
-        if one.addresses
-    ]
-    labels = {LABEL_SERVICE_NAME: raw.label(LABEL_SERVICE_NAME)}
-    return msgspec.structs.replace(raw, metadata=_compact_meta(raw.metadata, labels), endpoints=endpoints)
-
-
-def compact_node(raw: Node) -> Node:
-    """Keep of a node what regions read: heartbeats change nothing of it."""
-    ready = [
-        msgspec.structs.replace(one, message="", reason="", last_transition_time=None)
-        for one in raw.status.conditions or ()
-        if one.type == "Ready"
-    ]
-    status = NodeStatus(addresses=raw.status.addresses, conditions=ready)
-    return Node(metadata=_compact_meta(raw.metadata, raw.metadata.labels), spec=raw.spec, status=status)
-
-
-def _compact_meta(meta: ObjectMeta, labels: dict[str, str] | None) -> ObjectMeta:
-    return ObjectMeta(
-        name=meta.name,
-        namespace=meta.namespace,
-        uid=meta.uid,
-        resource_version=meta.resource_version,
-        deletion_timestamp=meta.deletion_timestamp,
-        labels=labels,
-    )
 
 
 def _as_node(node: Node | None) -> tuple[object, ...]:

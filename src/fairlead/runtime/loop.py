@@ -4,7 +4,7 @@
                    ──► seconds    forget, come back then
                    ──► Retry      back off, not before after_s
                    ──► Wait       forget: what is missing will wake us
-                   ──► Terminal   say so once, forget
+                   ──► Terminal   say so once, forget; without the right to do it, back off
                    ──► anything else is a bug: traceback, retried slowly
 
 In: a queue and a function of one key. Out: log lines and metrics; nothing else leaves this loop.
@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from fairlead.errors import Bug, Retry, Terminal, Wait
+from fairlead.errors import Bug, Forbidden, Retry, Terminal, Unauthorized, Wait
 from fairlead.runtime.queue import KeyedQueue, QueueClosed
 from fairlead.runtime.telemetry import Telemetry
 
@@ -90,7 +90,11 @@ class _Loop(Generic[K]):
             self._log.debug("wait", key=_text(key), sentence=error.sentence)
             return "wait"
         except Terminal as error:
-            self._queue.forget(key)
+            if isinstance(error, Forbidden | Unauthorized):
+                # A right can be granted any moment, and an API server that has just started refuses for a moment.
+                self._queue.retry(key)
+            else:
+                self._queue.forget(key)
             if self._told.get(key) != error.sentence:
                 self._told[key] = error.sentence
                 self._log.error(

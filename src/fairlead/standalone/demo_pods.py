@@ -162,7 +162,13 @@ class Workload:
         spec: JSONObject = {"nodeName": self.node, "containers": [container]}
         await self._cluster.apply(PODS, {"metadata": meta, "spec": spec}, manager=_KUBELET)
         conditions: Sequence[JSONObject] = [{"type": "Ready", "status": "True"}]
-        status = {"phase": "Running", "podIP": pod.address, "conditions": conditions}
+        running: JSONObject = {"name": "web", "image": "demo/web:1", "imageID": "", "ready": True, "restartCount": 0}
+        status: JSONObject = {
+            "phase": "Running",
+            "podIP": pod.address,
+            "conditions": conditions,
+            "containerStatuses": [{**running, "state": {"running": {}}}],
+        }
         obj: JSONObject = {"metadata": {"name": pod.name, "namespace": "default"}, "status": status}
         await self._cluster.apply(PODS, obj, manager=_KUBELET, subresource="status")
 

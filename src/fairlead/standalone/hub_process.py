@@ -20,6 +20,7 @@ from fairlead.api.names import DEFAULT_CLASS
 from fairlead.build.allocate import AddressPool
 from fairlead.errors import BadConfiguration
 from fairlead.hub.app import Hub, HubConfig
+from fairlead.hub.providers import installed_providers
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.metrics import KubeMetrics
 from fairlead.providers.envoy.fleet_local import LocalFleet
@@ -131,11 +132,12 @@ async def _run(
         ),
         clock=clock,
         telemetry=Telemetry(registry),
+        factories=installed_providers(clock=clock, registry=registry, without=frozenset({DEFAULT_CLASS})),
         on_lead=parts.on_lead,
     )
     reporter = ProxyReporter(cluster=cluster, identity=identity, proxies=lambda: _rows(provider), clock=clock)
     if settings.metrics is not None:
-        pages = StatusServer(*settings.metrics, registry, hub.not_ready)
+        pages = StatusServer(*settings.metrics, registry, lambda: [*hub.not_ready(), *parts.problems()])
         supervisor.spawn("pages", pages.run)
     supervisor.spawn("hub", hub.run)
     supervisor.spawn("proxy report", lambda: _report(hub, reporter))
@@ -154,6 +156,7 @@ class _Parts(NamedTuple):
     identity: str
     fleet: LocalFleet | None = None
     on_lead: Callable[[bool], None] = lambda _leads: None
+    problems: Callable[[], list[str]] = list
 
 
 def _parts(settings: HubSettings, cluster: Cluster, registry: CollectorRegistry) -> _Parts:
@@ -184,7 +187,7 @@ def _deployment(settings: HubSettings, cluster: Cluster, registry: CollectorRegi
         identity=identity, data_dir=settings.data_dir, listen=settings.xds_listen, settings=proxies
     )
     provider = DeploymentProvider(cluster=cluster, options=options, registry=registry)
-    return _Parts(provider, identity, on_lead=provider.lead)
+    return _Parts(provider, identity, on_lead=provider.lead, problems=provider.objects.problems)
 
 
 def _rows(provider: EnvoyProvider) -> list[ProxyRow]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from fairlead.api.backendrecord import BACKEND_RECORDS
 from fairlead.api.kubernetes import (
     CONFIG_MAPS,
-    DEPLOYMENTS,
     ENDPOINT_SLICES,
     EVENTS,
     LEASES,
@@ -13,7 +13,6 @@ from fairlead.api.kubernetes import (
     ROLES,
     SECRETS,
     SERVICE_ACCOUNTS,
-    SERVICES,
 )
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import Resource
@@ -33,19 +32,32 @@ def hub_needs(*, deployment: bool) -> list[AccessNeed]:
     """List every right that a hub uses, the ones without which it sees nothing first."""
     needs = [
         AccessNeed(verb, resource)
-        for resource in (TENANTS, LOAD_BALANCER_CLASSES, TCP_LOAD_BALANCERS, ENDPOINT_SLICES, LEASES)
+        for resource in (
+            TENANTS,
+            LOAD_BALANCER_CLASSES,
+            TCP_LOAD_BALANCERS,
+            ENDPOINT_SLICES,
+            LEASES,
+            BACKEND_RECORDS,
+        )
         for verb in _READ
     ]
-    needs += [AccessNeed("patch", TCP_LOAD_BALANCERS), AccessNeed("create", LOAD_BALANCER_CLASSES)]
+    needs += [
+        AccessNeed("patch", TCP_LOAD_BALANCERS),
+        AccessNeed("create", LOAD_BALANCER_CLASSES),
+    ]
     needs += [AccessNeed("patch", resource, subresource="status") for resource in (TCP_LOAD_BALANCERS, TENANTS)]
     needs += [AccessNeed(verb, LEASES, SYSTEM_NAMESPACE) for verb in ("create", "update")]
     needs += [AccessNeed(verb, CONFIG_MAPS, SYSTEM_NAMESPACE) for verb in _APPLY]
     applied: list[Resource] = [NAMESPACES, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS]
     needs += [AccessNeed(verb, resource) for resource in applied for verb in _APPLY]
-    needs += [AccessNeed("create", EVENTS)]
+    needs += [AccessNeed(verb, EVENTS) for verb in ("create", "patch")]
     if deployment:
-        needs += [AccessNeed(verb, each) for each in (DEPLOYMENTS, SERVICES) for verb in (*_READ, "create", "patch")]
-        needs += [AccessNeed(verb, SECRETS) for verb in _APPLY]
+        from fairlead.hub.deployment.objects import WRITTEN
+
+        kept = ("list", "watch", "create", "patch", "delete")
+        needs += [AccessNeed(verb, each) for each in WRITTEN for verb in kept]
+        needs += [AccessNeed(verb, SECRETS) for verb in (*_APPLY, "delete")]
     return needs
 
 

@@ -2,8 +2,9 @@
 
 One worker for each provider account. The trigger has capacity one: it never blocks and coalesces whatever comes while
 a run is under way. Snapshot, then I/O, then fold: the tracker is never touched while a call is in flight, and never
-two operations run on one load balancer; one that hangs holds up no other (``execute`` makes the calls). In: a tracker. Out: provider calls, and one ``Report`` for each load
-balancer looked at. Never: a decision of its own about what should be there.
+two operations run on one load balancer; one that hangs holds up no other (``execute`` makes the calls). In: a tracker.
+Out: provider calls, and one ``Report`` for each load balancer looked at. Never: a decision of its own about what
+should be there.
 """
 
 from __future__ import annotations

@@ -100,6 +100,35 @@ class Api:
                     break
         return events
 
+    async def locked_out(self, token: str, code: int = 401, reason: str = "Unauthorized") -> None:
+        """Wait until ``token`` opens nothing; a real server hears of it late, and remembers a token for ten seconds."""
+        async with asyncio.timeout(30):
+            while True:
+                answer = await self.get(self.cms, token=token)
+                if answer.code != 200:
+                    break
+                await asyncio.sleep(0.2)
+        answer.refused(code, reason)
+
+    async def served(self, path: str) -> None:
+        """Wait until a new kind is listed at ``path``: a real server needs a moment."""
+        async with asyncio.timeout(30):
+            while True:
+                if (await self.get(path)).code == 200:
+                    return
+                await asyncio.sleep(0.05)
+
+    async def until(self, path: str, *keys: str) -> Any:
+        """Wait until the object at ``path`` has a value at ``keys``; controllers work in the background."""
+        async with asyncio.timeout(30):
+            while True:
+                found = (await self.get(path)).ok()
+                for key in keys:
+                    found = (found or {}).get(key)
+                if found:
+                    return found
+                await asyncio.sleep(0.05)
+
     async def gone(self, path: str, **query: Any) -> None:
         """Wait until ``path`` is 404, by watching for its deletion; the collector works in the background."""
         collection, _, name = path.rpartition("/")

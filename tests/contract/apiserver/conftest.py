@@ -1,4 +1,4 @@
-"""The API under test: the embedded server on both of its stores, and a real one where its binaries are (``real_api``)."""
+"""The API under test: the embedded server on both of its stores, and a real one (see ``real_api``)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 from apiserver_client import Api
+from tests.contract.apiserver.real_api import Real, real  # noqa: F401 - a fixture
 
 from fairlead.apiserver import ApiServer
-from tests.contract.apiserver.real_api import Real
-from tests.contract.apiserver.real_api import real as real
 
 
 @dataclass(frozen=True)
@@ -25,6 +24,7 @@ class Target:
     token: str
     kubeconfig: Path
     trust: ssl.SSLContext | bool = True
+    controllers: bool = True  # whether deletions are carried through
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ async def target(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     if request.param == "real":
         there: Real = request.getfixturevalue("real")
         trust = ssl.create_default_context(cadata=there.authority.decode())
-        yield Target("real", there.url, there.token, there.kubeconfig(kubeconfig), trust)
+        yield Target("real", there.url, there.token, there.kubeconfig(kubeconfig), trust, there.controllers)
         return
     server = ApiServer(tmp_path / "data" if request.param == "sqlite" else None)
     url = await server.start()
@@ -57,6 +57,13 @@ async def api(target: Target) -> AsyncIterator[Api]:
         (await api.post("/api/v1/namespaces", {"metadata": {"name": api.ns}})).ok(201)
         yield api
         await api.delete(f"/api/v1/namespaces/{api.ns}")
+
+
+@pytest.fixture
+def controllers(target: Target) -> None:
+    """Skip where nothing carries deletions through or fills in secrets."""
+    if not target.controllers:
+        pytest.skip("there is no kube-controller-manager in KUBEBUILDER_ASSETS")
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 """A real API server for the contract tests: etcd, kube-apiserver and, where it is there, kube-controller-manager.
 
 KUBEBUILDER_ASSETS names the directory that holds them (as setup-envtest installs the first two). Certificates are the
-server's own, so there is nothing to make but the key of the service accounts.
+server's own, so there is nothing to make but the key of the service accounts. The embedded server speaks as Kubernetes
+1.36 does; an older one words some refusals differently.
 """
 
 from __future__ import annotations

@@ -1,15 +1,17 @@
-"""Does the real kubectl work, with its checks switched on?"""
+"""Does the real kubectl work, with its checks switched on? Every test has a namespace of its own."""
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from apiserver_client import Api
+from tests.contract.apiserver.conftest import Target
 
-from fairlead.apiserver import ApiServer
-
-pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on PATH")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on PATH"),
+    pytest.mark.parametrize("target", ["memory", pytest.param("real", marks=pytest.mark.real_api)], indirect=True),
+]
 
 WEB = """
 apiVersion: v1
@@ -28,7 +30,7 @@ spec:
   template:
     metadata: {labels: {app: web}}
     spec:
-      containers: [{name: c, image: nginx, resources: {limits: {cpu: 1, memory: 64Mi}}}]
+      containers: [{name: c, image: nginx, resources: {limits: {cpu: "1", memory: 64Mi}}}]
 """
 CRD = """
 apiVersion: apiextensions.k8s.io/v1
@@ -59,13 +61,14 @@ FOO = "apiVersion: example.com/v1\nkind: Foo\nmetadata: {name: f1}\nspec: {size:
 
 
 class Kubectl:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, kubeconfig: Path, namespace: str) -> None:
+        self.kubeconfig = kubeconfig
+        self.ns = namespace
 
     async def start(self, *args: str) -> asyncio.subprocess.Process:
         env = {
-            "KUBECONFIG": str(self.folder / "kubeconfig"),
-            "HOME": str(self.folder),
+            "KUBECONFIG": str(self.kubeconfig),
+            "HOME": str(self.kubeconfig.parent),
             "PATH": "/usr/bin:/bin:/usr/local/bin",
         }
         return await asyncio.create_subprocess_exec(
@@ -88,12 +91,10 @@ class Kubectl:
 
 
 @pytest.fixture
-async def kubectl(tmp_path: Path) -> AsyncIterator[Kubectl]:
-    server = ApiServer()
-    await server.start()
-    server.write_kubeconfig(tmp_path / "kubeconfig")
-    yield Kubectl(tmp_path)
-    await server.stop()
+async def kubectl(target: Target, api: Api) -> Kubectl:
+    kubectl = Kubectl(target.kubeconfig, api.ns)
+    await kubectl(f"config set-context --current --namespace={api.ns}")
+    return kubectl
 
 
 async def test_apply_client_and_server_side(kubectl: Kubectl) -> None:
@@ -128,6 +129,8 @@ async def test_field_validation(kubectl: Kubectl) -> None:
 
 
 async def test_looking(kubectl: Kubectl) -> None:
+    assert "No resources found" in await kubectl("get events")
+    assert "No events found" in await kubectl("events")
     await kubectl("apply -f -", WEB)
     header, row = (await kubectl("get svc -o wide")).splitlines()
     assert header.split() == ["NAME", "TYPE", "CLUSTER-IP", "EXTERNAL-IP", "PORT(S)", "AGE", "SELECTOR"]
@@ -142,47 +145,51 @@ async def test_looking(kubectl: Kubectl) -> None:
     assert "discovery.k8s.io/v1" in await kubectl("api-versions")
     assert "endpointslices" in await kubectl("api-resources")
     assert "Server Version: v1." in await kubectl("version")
-    assert "No resources found" in await kubectl("get events")
-    assert "No events found" in await kubectl("events")
     assert 'services "nope" not found' in await kubectl.fails("get svc nope")
-    await kubectl("create -f -", "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\n")
-    assert "n1" in await kubectl("get nodes -o wide")
-    assert "Unschedulable:      false" in await kubectl("describe node n1")
+    node = f"n-{kubectl.ns}"
+    await kubectl("create -f -", f"apiVersion: v1\nkind: Node\nmetadata: {{name: {node}}}\n")
+    assert node in await kubectl("get nodes -o wide")
+    assert "Unschedulable:      false" in await kubectl(f"describe node {node}")
+    await kubectl(f"delete node {node}")
 
 
-async def test_changing(kubectl: Kubectl) -> None:
-    assert await kubectl("create ns team") == "namespace/team created"
-    await kubectl("apply -n team -f -", WEB)
-    assert await kubectl("-n team label svc web x=y") == "service/web labeled"
-    assert await kubectl("-n team annotate svc web a.b/c=d") == "service/web annotated"
+async def test_changing(kubectl: Kubectl, target: Target) -> None:
+    team = f"{kubectl.ns}-team"
+    assert await kubectl(f"create ns {team}") == f"namespace/{team} created"
+    await kubectl(f"apply -n {team} -f -", WEB)
+    assert await kubectl(f"-n {team} label svc web x=y") == "service/web labeled"
+    assert await kubectl(f"-n {team} annotate svc web a.b/c=d") == "service/web annotated"
     assert (
-        await kubectl('-n team patch svc web -p {"spec":{"ports":[{"port":81,"name":"b"}]}}') == "service/web patched"
+        await kubectl(f'-n {team} patch svc web -p {{"spec":{{"ports":[{{"port":81,"name":"b"}}]}}}}')
+        == "service/web patched"
     )
     remove = '[{"op":"remove","path":"/spec/ports/1"}]'
-    assert await kubectl(f"-n team patch svc web --type=json -p {remove}") == "service/web patched"
+    assert await kubectl(f"-n {team} patch svc web --type=json -p {remove}") == "service/web patched"
     assert (
-        await kubectl('-n team patch svc web --type=merge -p {"spec":{"selector":{"a":"b"}}}') == "service/web patched"
+        await kubectl(f'-n {team} patch svc web --type=merge -p {{"spec":{{"selector":{{"a":"b"}}}}}}')
+        == "service/web patched"
     )
-    current = await kubectl("-n team get svc web -o yaml")
-    assert "service/web replaced" in await kubectl("-n team replace -f -", current.replace("http", "https"))
-    assert await kubectl("-n team create service clusterip cs --tcp=80:8080") == "service/cs created"
-    assert await kubectl("-n team expose service cs --name=cs2 --port=90") == "service/cs2 exposed"
-    assert await kubectl("-n team create configmap c --from-literal=a=b") == "configmap/c created"
-    assert await kubectl("-n team create secret generic s --from-literal=a=b") == "secret/s created"
-    assert await kubectl("-n team get secret s -o jsonpath={.data.a}") == "Yg=="
-    assert 'service "web" deleted' in await kubectl("-n team delete svc --all")
-    assert await kubectl("delete ns team") == 'namespace "team" deleted'
+    current = await kubectl(f"-n {team} get svc web -o yaml")
+    assert "service/web replaced" in await kubectl(f"-n {team} replace -f -", current.replace("http", "https"))
+    assert await kubectl(f"-n {team} create service clusterip cs --tcp=80:8080") == "service/cs created"
+    assert await kubectl(f"-n {team} expose service cs --name=cs2 --port=90") == "service/cs2 exposed"
+    assert await kubectl(f"-n {team} create configmap c --from-literal=a=b") == "configmap/c created"
+    assert await kubectl(f"-n {team} create secret generic s --from-literal=a=b") == "secret/s created"
+    assert await kubectl(f"-n {team} get secret s -o jsonpath={{.data.a}}") == "Yg=="
+    assert 'service "web" deleted' in await kubectl(f"-n {team} delete svc --all")
+    if target.controllers:
+        assert await kubectl(f"delete ns {team}") == f'namespace "{team}" deleted'
 
 
 async def test_access(kubectl: Kubectl) -> None:
     await kubectl("create sa bob")
     assert len((await kubectl("create token bob")).split(".")) == 3
-    ask = "auth can-i list services --as=system:serviceaccount:default:bob"
+    ask = f"auth can-i list services --as=system:serviceaccount:{kubectl.ns}:bob"
     assert (await kubectl.fails(ask)).startswith("no")
     await kubectl("create role r --verb=get,list --resource=services")
-    await kubectl("create rolebinding b --role=r --serviceaccount=default:bob")
+    await kubectl(f"create rolebinding b --role=r --serviceaccount={kubectl.ns}:bob")
     assert await kubectl(ask) == "yes"
-    assert "[get list]" in await kubectl("auth can-i --list --as=system:serviceaccount:default:bob")
+    assert "[get list]" in await kubectl(f"auth can-i --list --as=system:serviceaccount:{kubectl.ns}:bob")
     assert "kubernetes-admin" in await kubectl("auth whoami")
     assert (await kubectl("auth can-i delete nodes")).endswith("yes")
 

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from apiserver_client import JSON_PATCH, MERGE, STRATEGIC, Api, config_map, service
 
+from fairlead.apiserver import ApiServer
+
 
 async def test_create_fills_in_what_the_server_owns(api: Api) -> None:
     created = (await api.post(api.cms, config_map("a"))).ok(201)
@@ -25,7 +27,11 @@ async def test_create_refusals(api: Api) -> None:
     (await api.post(api.cms, {"metadata": {}})).refused(422, "Invalid", "name or generateName is required")
     (await api.post(api.cms, {"kind": "Service", "metadata": {"name": "x"}})).refused(400, "BadRequest")
     (await api.post(api.cms, config_map("x", namespace="other"))).refused(400, "BadRequest", "does not match")
-    (await api.post(api.cms, config_map("x", resourceVersion="1"))).refused(400, "BadRequest")
+    stamped = await api.post(api.cms, config_map("x", resourceVersion="1"))
+    assert (stamped.code, stamped.body["message"]) == (
+        500,
+        "resourceVersion should not be set on objects to be created",
+    )
     (await api.post(api.cms, "{not json")).refused(400, "BadRequest")
     (await api.post(api.cms, "[" * 100_000)).refused(400, "BadRequest")
     (await api.post(api.cms, "x" * (4 * 1024 * 1024))).refused(413, "RequestEntityTooLarge")
@@ -126,7 +132,16 @@ async def test_lists(api: Api) -> None:
         token, pages = page["metadata"].get("continue", ""), pages + 1
         await api.post(api.cms, config_map(f"late{pages}", labels={"set": "p"}))  # not in this snapshot
     assert (pages, names, len(rvs)) == (3, [f"p{index}" for index in range(7)], 1)
-    (await api.get(api.cms, **{"limit": 1, "continue": "bogus"})).refused(410, "Expired")
+    (await api.get(api.cms, **{"limit": 1, "continue": "bogus"})).refused(
+        400, "BadRequest", "continue key is not valid"
+    )
+
+
+async def test_a_continue_token_is_for_its_own_list(own: tuple[ApiServer, Api]) -> None:
+    # A real server's token holds the last key, and does not notice.
+    _, api = own
+    for name in ("a", "b"):
+        await api.post(api.cms, config_map(name))
     first = (await api.get(api.cms, limit=1)).ok()["metadata"]["continue"]
     (await api.get(api.svcs, **{"continue": first})).refused(410, "Expired")  # a token is for its own list
 
@@ -202,8 +217,11 @@ async def test_discovery(api: Api) -> None:
     assert core["services"]["shortNames"] == ["svc"]
     assert "services/status" in core
     assert core["serviceaccounts/token"]["kind"] == "TokenRequest"
-    (await api.get("/apis/nope.example.com/v1")).refused(404, "NotFound")
-    (await api.get("/api/v1/nopes")).refused(404, "NotFound")
+    (await api.get("/api/v1/nopes")).refused(404, "NotFound", "the server could not find the requested resource")
+    for path in ("/apis/nope.example.com/v1", "/apis/nope.example.com/v1/nopes", "/nope"):
+        nowhere = await api.get(path)
+        assert (nowhere.code, nowhere.raw) == (404, b"404 page not found\n")
+    (await api.put(api.cms, config_map("x"))).refused(405, "MethodNotAllowed")
 
 
 async def test_events_have_two_faces(api: Api) -> None:

@@ -109,7 +109,8 @@ async def test_refusals(api: Api, spec: dict[str, Any], message: str) -> None:
 
 
 async def test_names_and_immutable_fields(api: Api) -> None:
-    (await api.post(api.svcs, service("1bad"))).refused(422, "Invalid", "a DNS-1035 label must consist of")
+    (await api.post(api.svcs, service("Bad"))).refused(422, "Invalid", "a lowercase RFC 1123 label must consist of")
+    (await api.post(api.svcs, service("1st"))).ok(201)
     (await api.post(api.svcs, service("x" * 64))).refused(422, "Invalid", "must be no more than 63 characters")
     (await api.post(api.svcs, service("s", loadBalancerClass="example.com/x"))).ok(201)
     other = await api.patch(api.svcs + "/s", {"spec": {"loadBalancerClass": "example.com/y"}})

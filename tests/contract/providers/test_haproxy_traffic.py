@@ -13,7 +13,7 @@ import pytest
 from tests.contract.providers.provider_processes import HAProxy, free_port
 
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, Reason, TargetChange
-from fairlead.model.desired import Listener, LoadBalancerSpec, Target
+from fairlead.model.desired import Listener, LoadBalancerSpec, ProxyProtocol, Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.providers.haproxy.names import server_name
 from fairlead.providers.haproxy.provider import HAProxyProvider
@@ -331,6 +331,17 @@ async def test_haproxys_own_words_are_passed_on(balanced: Balanced) -> None:
     await balanced.provider.delete(spec.key)
 
 
+async def test_a_haproxy_that_is_gone_holds_up_no_other(balanced: Balanced, session_dir: Path) -> None:
+    web = await balanced.web("one")
+    gone = LoadBalancerKey("L", "shop", "gone")
+    parameters = {"socket": str(session_dir / "nobody.sock"), "backend": "front"}
+    balanced.provider.recall(msgspec.structs.replace(balanced.spec, key=gone, parameters=parameters), {})
+    row = TargetChange(KEY, HTTP, Target(web.key), Action.REGISTER, Reason.NEW)
+    lost, done = await balanced.provider.apply([msgspec.structs.replace(row, load_balancer=gone), row])
+    assert (lost.status, done) == (OutcomeStatus.RETRY, DONE)
+    assert "nobody.sock" in lost.message
+
+
 async def test_health_is_read_back(balanced: Balanced) -> None:
     web = await balanced.web("one")
     check = msgspec.structs.replace(balanced.spec.health_check, interval_s=0.05)
@@ -385,3 +396,37 @@ async def test_taking_back_a_broken_object_stops_nobody() -> None:
     row = TargetChange(KEY, HTTP, Target(TargetKey("127.0.0.1", 9)), Action.DEREGISTER, Reason.OWNER_DELETED)
     (outcome,) = await provider.apply([row])
     assert outcome.status is OutcomeStatus.RETRY
+
+
+@pytest.mark.parametrize(
+    ("version", "begins"), [(ProxyProtocol.V1, b"PROXY TCP4 "), (ProxyProtocol.V2, b"\r\n\r\n\0\r\nQUIT")]
+)
+async def test_the_proxy_header_is_sent(balanced: Balanced, version: ProxyProtocol, begins: bytes) -> None:
+    heads: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.put_nowait(await reader.readexactly(11))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    at = TargetKey("127.0.0.1", server.sockets[0].getsockname()[1])
+    spec = msgspec.structs.replace(balanced.spec, proxy_protocol=version, health_check=None)
+    await balanced.provider.ensure(spec)
+    row = TargetChange(KEY, HTTP, Target(at), Action.REGISTER, Reason.NEW)
+    assert await balanced.provider.apply([row]) == [DONE]
+    request = asyncio.ensure_future(balanced.get())
+    assert (await asyncio.wait_for(heads.get(), PATIENCE_S)).startswith(begins[:11])
+    await request
+    server.close()
+
+
+async def test_a_moved_server_is_moved_back_when_the_core_says_so(balanced: Balanced) -> None:
+    """Somebody gave one of ours another address: that is drift, and one update mends it."""
+    web = await balanced.web("one")
+    await balanced.must(Action.REGISTER, web)
+    balanced.haproxy.ask(f"set server front/{balanced.name(web)} addr 127.0.0.9 port 99")
+    seen = await balanced.provider.observe(KEY)
+    assert seen is not None
+    assert (seen.programmed, [target.key for target in seen.targets or ()]) == (False, [TargetKey("127.0.0.9", 99)])
+    await balanced.must(Action.UPDATE, web)
+    assert await balanced.get() == "one"

@@ -37,6 +37,12 @@ async def api(request: pytest.FixtureRequest) -> AsyncIterator[ClusterConfig]:
 
 
 @pytest.fixture
+def authority(request: pytest.FixtureRequest, api: ClusterConfig) -> bytes:
+    """What a kubeconfig for ``api`` has to trust; nothing where it speaks plain HTTP on this machine."""
+    return request.getfixturevalue("real").authority if api.server.startswith("https") else b""
+
+
+@pytest.fixture
 async def embedded() -> AsyncIterator[ClusterConfig]:
     """For traffic: a real API server refuses endpoints on the loopback interface."""
     server = ApiServer()

@@ -31,6 +31,7 @@ from fairlead.api.names import (
 )
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import TENANTS
+from fairlead.build.tenant import CLUSTER_ROLES, READER_ROLE
 from fairlead.errors import AlreadyExists, FairleadError, NotFound
 from fairlead.hub.app import Hub, HubConfig
 from fairlead.hub.deployment.objects import WRITTEN
@@ -81,7 +82,9 @@ def free_port() -> int:
 class Replica:
     """One hub."""
 
-    def __init__(self, config: ClusterConfig, name: str, directory: Path, settings: DeploymentSettings, clock: Clock) -> None:
+    def __init__(
+        self, config: ClusterConfig, name: str, directory: Path, settings: DeploymentSettings, clock: Clock
+    ) -> None:
         self.name = name
         self.cluster = Cluster.connect(config, name=f"hub-{name}")
         self.provider = DeploymentProvider(
@@ -128,9 +131,7 @@ class Replica:
     def resources(self, group: str) -> dict[tuple[ResourceType, str], bytes]:
         """Return every resource that this replica serves to a group, byte by byte."""
         found = self.provider.store.group(group)
-        return {
-            (kind, name): found.wanted(kind, name).field for kind in ResourceType for name in found.names(kind)
-        }
+        return {(kind, name): found.wanted(kind, name).field for kind in ResourceType for name in found.names(kind)}
 
     @property
     def idle(self) -> bool:
@@ -145,6 +146,7 @@ class Replica:
 
     async def kill(self) -> None:
         """Vanish: nothing is handed back, because nothing reaches the API any more."""
+
         async def refuse(*_args: object, **_options: object) -> bytes:
             raise FairleadError("this process is dead")
 
@@ -212,10 +214,16 @@ class World:
         return namespace
 
     async def load_balancer(
-        self, namespace: str, name: str = "web", *, backend: Backend | None = None, ports: tuple[int, ...] = (80,)
+        self,
+        namespace: str,
+        name: str = "web",
+        *,
+        backend: Backend | None = None,
+        ports: tuple[int, ...] = (80,),
+        **spec: Any,
     ) -> LoadBalancerKey:
-        body = tcp_body(name, namespace=namespace, ports=[{"port": one} for one in ports], spec={"targets": "Pod"})
-        body["spec"]["ports"] = [{"port": one, "name": f"p{one}"} for one in ports]
+        asked = [{"port": one, "name": f"p{one}"} for one in ports]
+        body = tcp_body(name, namespace=namespace, ports=asked, spec={"targets": "Pod", **spec})
         await self.admin.create(TCP_LOAD_BALANCERS, body)
         if backend is not None:
             await self.endpoints(namespace, name, backend, ports=ports)
@@ -226,9 +234,11 @@ class World:
         body = slice_body(f"{name}-1", [backend.address], namespace=namespace, load_balancer=name, ports=found)
         await self.admin.apply(ENDPOINT_SLICES, body, manager="agent")
 
-    async def backend(self, name: str) -> Backend:
+    async def backend(self, name: str, **options: Any) -> Backend:
         number = next(_NUMBERS)
-        backend = await Backend(name).start(f"127.{os.getpid() % 90 + 120}.{number // 250}.{number % 250 + 1}")
+        backend = await Backend(name, **options).start(
+            f"127.{os.getpid() % 90 + 120}.{number // 250}.{number % 250 + 1}"
+        )
         self.backends.append(backend)
         return backend
 
@@ -314,6 +324,8 @@ class World:
                 await self.admin.delete(resource, *one.key)
         for one in await self.admin.list(TENANTS):
             await self.admin.delete(TENANTS, *one.key)
+        # Shared by all tenants, and made with the first one.
+        await self.admin.delete(CLUSTER_ROLES, "", READER_ROLE)
         for name in ("fairlead-xds-ca", "fairlead-xds-server"):
             await self.admin.delete(SECRETS, SYSTEM_NAMESPACE, name)
 
@@ -337,14 +349,16 @@ class Pod:
         paths = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
         name = volumes["bootstrap"]["configMap"]["name"]
         found = await self._world.raw(f"/api/v1/namespaces/{self._namespace}/configmaps/{name}")
-        bootstrap = found["data"]["bootstrap.json"]
-        for volume, path in paths.items():
-            bootstrap = bootstrap.replace(path, str(self.home / volume))
         readiness = container["ports"][0]["containerPort"]
-        bootstrap = bootstrap.replace(f'"port_value":{readiness}', f'"port_value":{free_port()}')
+        here = free_port()
         (self.home / "run").mkdir(parents=True)
         (self.home / "bootstrap").mkdir()
-        (self.home / "bootstrap" / "bootstrap.json").write_text(bootstrap)
+        instead = {path: str(self.home / volume) for volume, path in paths.items()}
+        instead[f'"port_value":{readiness}'] = f'"port_value":{here}'
+        for file, content in found["data"].items():
+            for old, new in instead.items():
+                content = content.replace(old, new)  # noqa: PLW2901
+            (self.home / "bootstrap" / file).write_text(content)
         await self.mount(volumes["tls"]["secret"]["secretName"])
         arguments = [
             one.replace("/etc/envoy", str(self.home / "bootstrap")).replace("$(POD_NAME)", self.name)

@@ -46,8 +46,7 @@ async def test_traffic_flows_through_a_takeover_that_changes_nothing(traffic: Wo
     namespace = await traffic.tenant()
     web = await traffic.load_balancer(namespace, "web", backend=await traffic.backend("one"))
     dns = await traffic.load_balancer(namespace, "dns", backend=await traffic.backend("two"))
-    stay = await traffic.backend("stays")
-    stay._stay = True
+    stay = await traffic.backend("stays", stay=True)
     held = await traffic.load_balancer(namespace, "held", backend=stay)
     await traffic.assign(web, ip="203.0.113.7")
     await traffic.assign(dns, hostname="lb-1.example.com")
@@ -79,6 +78,25 @@ async def test_traffic_flows_through_a_takeover_that_changes_nothing(traffic: Wo
             return await ask("127.0.0.1", port) == "three"
 
         await until(moved)
+
+
+@pytest.mark.req("K-34")
+async def test_backend_learns_the_client_by_proxy_protocol_and_the_service_keeps_to_local_proxies(
+    traffic: World, relay: Relay
+) -> None:
+    hub = await traffic.hub()
+    relay.target = hub.provider.server.port
+    namespace = await traffic.tenant()
+    backend = await traffic.backend("one", header=28)
+    key = await traffic.load_balancer(namespace, backend=backend, proxyProtocol="v2", externalTrafficPolicy="Local")
+    await traffic.assign(key, ip="203.0.113.7")
+    assert (await traffic.service(key)).spec.external_traffic_policy == "Local"
+    async with traffic.pod(namespace):
+        await traffic.programmed(key)
+        assert await ask("127.0.0.1", await traffic.proxy_port(key), source="127.0.0.9") == "one"
+    # PROXY v2 over IPv4: 12 bytes of signature, version and family, length, then the client's address.
+    header = next(one.header for one in backend.seen if one.header[12:13] == b"\x21")
+    assert header[16:20] == bytes((127, 0, 0, 9))
 
 
 @pytest.mark.req("I-5")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import itertools
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -21,8 +22,9 @@ Key = tuple[str, str, str]
 Watch = Callable[[BackendRecord | None, BackendRecord | None], None]
 
 
-async def _at_once(_when: str, _what: str) -> None:
+async def _at_once(_when: str, _what: str, number: int = 0) -> int:
     """Be a perfect API server."""
+    return number
 
 
 class TinyApi:
@@ -31,10 +33,11 @@ class TinyApi:
     def __init__(self) -> None:
         self.objects: dict[Key, JSONObject] = {}
         self.writes = 0
-        self.at_call: Callable[[str, str], Awaitable[None]] = _at_once
+        self.at_call: Callable[..., Awaitable[int]] = _at_once
         self.lag_s: Callable[[], float] = lambda: 0.0
         self._versions = itertools.count(1)
         self._watches: list[Watch] = []
+        self._events: deque[tuple[Watch, BackendRecord | None, BackendRecord | None]] = deque()
         self._told_s = 0.0
 
     # --- what tests look at ---
@@ -53,15 +56,15 @@ class TinyApi:
     # --- the calls of a ledger ---
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Any:
-        await self.at_call("before", f"get {resource.kind}")
+        number = await self.at_call("before", f"get {resource.kind}")
         found = self._found(resource, namespace, name)
-        await self.at_call("after", f"get {resource.kind}")
+        await self.at_call("after", f"get {resource.kind}", number)
         return _typed(resource, found)
 
     async def create(self, resource: Resource, obj: JSONObject) -> Any:
-        await self.at_call("before", f"create {resource.kind}")
+        number = await self.at_call("before", f"create {resource.kind}")
         answer = self.do_create(resource, obj)
-        await self.at_call("after", f"create {resource.kind}")
+        await self.at_call("after", f"create {resource.kind}", number)
         return answer
 
     async def merge_patch(
@@ -74,17 +77,17 @@ class TinyApi:
         subresource: str = "",
         manager: str = "",
     ) -> Any:
-        await self.at_call("before", f"patch {resource.kind}")
+        number = await self.at_call("before", f"patch {resource.kind}")
         answer = self.do_patch(resource, namespace, name, patch)
-        await self.at_call("after", f"patch {resource.kind}")
+        await self.at_call("after", f"patch {resource.kind}", number)
         return answer
 
     async def delete(
         self, resource: Resource, namespace: str, name: str, *, uid: str = "", resource_version: str = ""
     ) -> bool:
-        await self.at_call("before", f"delete {resource.kind}")
+        number = await self.at_call("before", f"delete {resource.kind}")
         answer = self.do_delete(resource, namespace, name, uid=uid)
-        await self.at_call("after", f"delete {resource.kind}")
+        await self.at_call("after", f"delete {resource.kind}", number)
         return answer
 
     # --- the same, done by others and at once ---
@@ -157,9 +160,12 @@ class TinyApi:
         # Late, but in order.
         self._told_s = max(self._told_s, loop.time() + self.lag_s())
         for watch in self._watches:
-            loop.call_at(self._told_s, self._deliver, watch, before, after)
+            self._events.append((watch, before, after))
+            loop.call_at(self._told_s, self._deliver)
 
-    def _deliver(self, watch: Watch, before: BackendRecord | None, after: BackendRecord | None) -> None:
+    def _deliver(self) -> None:
+        # Timers of one moment fire in any order; events do not.
+        watch, before, after = self._events.popleft()
         if watch in self._watches:
             watch(before, after)
 

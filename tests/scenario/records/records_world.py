@@ -54,7 +54,7 @@ def backend(number: int, *, owners: Sequence[str] = (), pod: str = "", weight: i
     )
 
 
-def story(seed: int, *, length: int = 4) -> tuple[list[Step], dict[LoadBalancerKey, Wish]]:
+def story(seed: int, *, length: int = 2) -> tuple[list[Step], dict[LoadBalancerKey, Wish]]:
     """Make up what users do; each load balancer ends deleted, or with at least one ready backend."""
     rng = random.Random(seed)
     steps: list[Step] = []
@@ -70,7 +70,7 @@ def story(seed: int, *, length: int = 4) -> tuple[list[Step], dict[LoadBalancerK
             steps.append((wait_s, "wish", key, _wish(rng, key)))
     ends: dict[LoadBalancerKey, Wish] = {}
     for key in KEYS:
-        numbers = rng.sample(range(1, 6), rng.randint(1, 3))
+        numbers = rng.sample(range(1, 4), rng.randint(1, 2))
         gone = rng.random() < 0.3
         end = None if gone else desired([_some(rng, n) for n in numbers], key=key, drain_s=DRAIN_S)
         steps.append((rng.choice((0.0, 0.5)), "delete" if gone else "wish", key, end))
@@ -79,7 +79,7 @@ def story(seed: int, *, length: int = 4) -> tuple[list[Step], dict[LoadBalancerK
 
 
 def _wish(rng: random.Random, key: LoadBalancerKey) -> DesiredLoadBalancer:
-    numbers = rng.sample(range(1, 6), rng.randint(0, 4))
+    numbers = rng.sample(range(1, 4), rng.randint(0, 3))
     return desired(
         [_some(rng, n, draining=rng.random() < 0.15) for n in numbers],
         key=key,
@@ -130,14 +130,14 @@ class SimProvider:
         try:
             world.check_intent(method, key, changes)
             try:
-                await world.at_call("before", method)
+                number = await world.at_call("before", method)
             except BaseException:
                 call.close()
                 raise
             answer = await call
             world.provider_calls += 1
             world.check()
-            await world.at_call("after", method)
+            await world.at_call("after", method, number)
             return answer
         finally:
             self.busy.discard(key)
@@ -148,6 +148,7 @@ class World:
 
     def __init__(self, loop: VirtualLoop, *, seed: int = 0, latency: bool = True, max_batch: int = 0) -> None:
         self.rng = random.Random(seed)
+        random.seed(seed)  # back-off is jittered
         self.clock = LoopClock(loop)
         self.cloud = MemoryCloud(clock=self.clock)
         self.memory = MemoryProvider(cloud=self.cloud, max_batch=max_batch)
@@ -175,15 +176,16 @@ class World:
 
     # --- what goes wrong --------------------------------------------------------------------------------------
 
-    async def at_call(self, when: str, _what: str) -> None:
-        """One of the two moments of one external call."""
+    async def at_call(self, when: str, _what: str, number: int = 0) -> int:
+        """Be at one of the two moments of one external call; returns its number."""
         if self.dead:
             await asyncio.get_running_loop().create_future()
         if when == "before":
             self.calls += 1
+            number = self.calls
             if self.latency:
                 await asyncio.sleep(self.rng.choice((0.0, 0.0, 0.01, 0.2)))
-        if self.die_at == (self.calls, when):
+        if self.die_at == (number, when):
             self.die_at = None
             self.dead = True
             self.died.set()
@@ -191,6 +193,7 @@ class World:
         if self.fault_rate and self.rng.random() < self.fault_rate:
             # Before: nothing has happened. After: all of it has, and the answer is lost.
             raise Retry("no answer", reason="Injected")
+        return number
 
     # --- promises ---------------------------------------------------------------------------------------------
 
@@ -285,7 +288,7 @@ class World:
     async def let_pass(self, seconds: float) -> None:
         """Let time pass; a process that dies on the way is followed by the next one at once."""
         end_s = self.clock.monotonic() + seconds
-        while (left_s := end_s - self.clock.monotonic()) > 0:
+        while (left_s := end_s - self.clock.monotonic()) > 1e-6:
             died = asyncio.ensure_future(self.died.wait())
             await asyncio.wait((died,), timeout=left_s)
             died.cancel()
@@ -392,4 +395,4 @@ class World:
 
 
 def _as_told(one: Target) -> Target:
-    return msgspec.structs.replace(one, owners=())
+    return msgspec.structs.replace(one, owners=(), source="")

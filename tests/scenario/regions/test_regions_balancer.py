@@ -142,6 +142,30 @@ async def test_a_deleted_service_takes_everything_along(world: World) -> None:
     await until(gone)
 
 
+@pytest.mark.req("O-23", "O-22")
+async def test_a_pool_that_moves_to_another_region_gets_a_load_balancer_of_that_regions_hub(world: World) -> None:
+    await two_regions(world)
+    await world.start()
+    name = lb("test-east")
+    await world.user.merge_patch(TCP_LOAD_BALANCERS, NAMESPACE, name, HELD)
+    before = (await world.load_balancers())[name].metadata.uid
+    await world.pool("east", region="elsewhere", edge="yes")
+
+    async def going() -> bool:
+        return (await world.load_balancers())[name].deleting
+
+    await until(going)
+    await world.user.merge_patch(TCP_LOAD_BALANCERS, NAMESPACE, name, {"metadata": {"finalizers": None}})
+
+    async def anew() -> bool:
+        found = (await world.load_balancers()).get(name)
+        return found is not None and found.metadata.uid != before and found.spec.region == "elsewhere"
+
+    await until(anew)
+    await world.settled()
+    assert await world.targets(name) == ["10.0.1.1", "10.0.1.2"]
+
+
 @pytest.mark.req("O-14", "O-55", "O-5")
 async def test_nodes_as_backends_are_the_pools_ready_nodes_at_the_node_port(world: World) -> None:
     await two_regions(world, annotations={"fairlead.dev/target": "Node"})

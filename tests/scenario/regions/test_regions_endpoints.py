@@ -209,3 +209,31 @@ async def test_a_node_is_in_one_pool_and_the_younger_claim_is_told(world: World)
     await world.until_names("test-again", "test-beijing", "test-shanghai")
     await world.settled()
     assert await backends(world, "test-again") == [("10.0.2.1", True)]
+
+
+@pytest.mark.req("T-O-60", "T-O-61", "T-O-63", "T-O-64", "T-O-65", "O-48", "W-O-10")
+async def test_pools_that_come_change_and_go_concern_the_services_that_want_them(world: World) -> None:
+    names = ("s1", "s2", "s3")
+    for name in names:
+        await world.service(name)
+    await world.service("else", selector="tier=gold")
+    await world.service("plain", selector=None)
+    running = await world.start()
+    looked: list[str] = []
+    running.regions.inventory.on_region.append(lambda key: looked.append(key.service))  # type: ignore[union-attr]
+    await world.pool("np")  # without labels
+    await world.settled()
+    assert looked == []
+    await world.pool("np", app="deploy")
+    await world.until_names("s1-np", "s2-np", "s3-np")
+    await world.settled()
+    assert sorted(set(looked)) == list(names)
+    looked.clear()
+    await world.pool("unrelated", app="other")
+    await world.delete_pool("unrelated")
+    await world.settled()
+    assert looked == []
+    await world.delete_pool("np")
+    await world.until_names()
+    await world.settled()
+    assert sorted(set(looked)) == list(names)

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from regions_builders import RegionKey, membership, node, pool, pool_service, service, slice_of
 
 from fairlead.api.poolservice import PoolService
-from fairlead.regions.access_plan import AccessView, aggregated, plan_access
+from fairlead.regions.access_condition import AccessView
+from fairlead.regions.access_marks import aggregated
+from fairlead.regions.access_plan import plan_access
 from fairlead.regions.backends import BACKENDS_LIMIT_BYTES, Backends, build_backends, decode_backends, pool_node
 from fairlead.regions.identity import pool_service_names, region_of
 from fairlead.regions.pools import Membership, Pool, claims_of

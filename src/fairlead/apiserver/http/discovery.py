@@ -8,8 +8,8 @@ from fairlead.apiserver.objects import Obj
 
 VERSION: Obj = {
     "major": "1",
-    "minor": "32",
-    "gitVersion": "v1.32.0+fairlead",
+    "minor": "36",
+    "gitVersion": "v1.36.0+fairlead",
     "gitCommit": "",
     "gitTreeState": "clean",
     "buildDate": "1970-01-01T00:00:00Z",

@@ -24,10 +24,19 @@ class Gate:
         self._accounts = accounts
         self._authorizer = authorizer
 
+    def identify(self, request: web.BaseRequest) -> User | None:
+        """Return who makes this request, or None when it does not say; raises 401 for an unknown token."""
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            return None
+        user = self._accounts.user_of(token.strip())
+        if user is None:
+            raise unauthorized()
+        return user
+
     def enter(self, request: web.BaseRequest, info: RequestInfo) -> User:
         """Return who may make this request; raises 401 or 403."""
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        user = self._accounts.user_of(token.strip()) if scheme.lower() == "bearer" else None
+        user = self.identify(request)
         if user is None:
             raise unauthorized()
         if "Impersonate-User" in request.headers:

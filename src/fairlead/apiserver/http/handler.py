@@ -13,7 +13,7 @@ import structlog
 from aiohttp import web
 
 from fairlead.apiserver.auth.identity import User
-from fairlead.apiserver.failure import ApiFailure, no_such_path
+from fairlead.apiserver.failure import ApiFailure, NoSuchPath, no_such_path, not_allowed
 from fairlead.apiserver.http.answers import answer, refusal
 from fairlead.apiserver.http.body import parse_object, read_bytes
 from fairlead.apiserver.http.discovery import VERSION, discover
@@ -67,6 +67,8 @@ class Handler:
         info = parse(request.method, request.path, request.query)
         try:
             response = await self._answer(request, info)
+        except NoSuchPath as failure:
+            response = refusal(failure) if self._known(info) else web.Response(status=404, text="404 page not found\n")
         except ApiFailure as failure:
             response = refusal(failure)
         except (asyncio.CancelledError, ConnectionError):
@@ -83,6 +85,7 @@ class Handler:
     async def _answer(self, request: web.BaseRequest, info: RequestInfo) -> web.StreamResponse:
         path = info.path.rstrip("/") or "/"
         if path in OPEN_PATHS or path.startswith(("/readyz/", "/livez/")):
+            self._gate.identify(request)  # anybody may ask, but nobody may pretend
             return answer(encode(VERSION)) if path == "/version" else web.Response(text="ok")
         user = self._gate.enter(request, info)
         if not info.resource:
@@ -99,6 +102,16 @@ class Handler:
             return await self._watches.serve(request, kind, info)
         return await self._writes.serve(request, kind, info, user)
 
+    def _known(self, info: RequestInfo) -> bool:
+        """Say whether the path lies in a group of our own or in a custom kind; elsewhere nobody answers in JSON."""
+        parts = info.path.strip("/").split("/")
+        if parts[0] == "api":
+            return True
+        if parts[0] != "apis" or len(parts) < 2:
+            return False
+        custom = self._catalog.find(info.group, info.version, info.resource) if info.resource else None
+        return custom is not None or self._catalog.built_in(parts[1])
+
     @staticmethod
     def _check(kind: Kind, info: RequestInfo) -> None:
         """Raise 404 or 405 when the kind does not have what the URL asks for."""
@@ -107,19 +120,19 @@ class Handler:
             raise no_such_path()
         if not kind.namespaced and info.namespace:
             raise no_such_path()
+        if info.verb in {"update", "patch"} and not info.name:
+            raise not_allowed()
         needs_namespace = info.verb not in {"list", "watch"} or bool(info.name)
         if kind.namespaced and not info.namespace and needs_namespace:
             if info.verb in {"create", "deletecollection"}:
-                raise ApiFailure(
-                    405, "MethodNotAllowed", "the server does not allow this method on the requested resource"
-                )
+                raise not_allowed()
             raise no_such_path()
         if (
             info.verb not in _READS | _WRITES
             or (info.verb == "create" and info.name)
             or (status and info.verb == "delete")
         ):
-            raise ApiFailure(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+            raise not_allowed()
 
     def _answer_path(self, request: web.BaseRequest, path: str) -> web.Response:
         if request.method not in {"GET", "HEAD"}:

@@ -6,6 +6,7 @@ after a while, then the client gets 410 and lists again, as on a real server aft
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from fairlead.apiserver.store.entry import Entry
 from fairlead.apiserver.store.store import Store
 
 MAX_SNAPSHOTS, SNAPSHOT_TTL_S = 256, 300.0
+_TOKEN = re.compile(r"^[A-Za-z0-9_-]{16}$")  # as token_urlsafe(12) makes them
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ def check_rv(rv: str, store: Store) -> None:
     if rv and not rv.isdigit():
         raise bad_request(f"Invalid value: {rv!r}: strconv.ParseUint: parsing {rv!r}: invalid syntax")
     if rv and int(rv) > store.rv:
-        message = f"Too large resource version: {rv}, current: {store.rv}"
+        message = f"Timeout: Too large resource version: {rv}, current: {store.rv}"
         failure = ApiFailure(504, "Timeout", message, retry_after_s=1)
         failure.details["causes"] = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
         raise failure
@@ -88,6 +90,8 @@ class Reads:
         return token
 
     def _resume(self, token: str, of: tuple[str, str]) -> _Snapshot:
+        if not _TOKEN.match(token):
+            raise bad_request("invalid continue token: continue key is not valid")
         found = self._snapshots.get(token)
         if found is None or found.of != of or self._now() - found.born > SNAPSHOT_TTL_S:
             raise expired(

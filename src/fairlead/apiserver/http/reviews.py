@@ -88,7 +88,7 @@ class Reviews:
     def _token_review(self, body: Obj) -> Obj:
         audiences = tuple(str(audience) for audience in items(body, "spec", "audiences")) or (ISSUER,)
         found = self._accounts.user_of(str(look(body, "spec", "token") or ""), audiences)
-        status: Obj = {"authenticated": False, "user": {}, "error": "invalid bearer token"}
+        status: Obj = {"user": {}, "error": "invalid bearer token"}
         if found is not None:
             status = {"authenticated": True, "user": user_info(found), "audiences": list(audiences)}
         done: Obj = {"kind": "TokenReview", "apiVersion": f"{AUTHN}/v1", "metadata": body.get("metadata") or {}}

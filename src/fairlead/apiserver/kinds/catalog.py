@@ -13,6 +13,8 @@ from fairlead.apiserver.kinds.kind import Kind
 from fairlead.apiserver.schema.builtin import BuiltinSchemas
 from fairlead.apiserver.store.entry import Entry
 
+REVIEW_GROUPS = ("authentication.k8s.io", "authorization.k8s.io")
+
 
 class Catalog:
     """All served kinds of one server; ``generation`` grows with every change of them."""
@@ -22,6 +24,7 @@ class Catalog:
         self._builtins = builtins
         self._custom: dict[str, list[Kind]] = {}
         self._specs: dict[str, object] = {}
+        self._own_groups = {*REVIEW_GROUPS, *(kind.group for kind in builtins)}
         self._by_path: dict[tuple[str, str, str], Kind] = {}
         self.generation = 0
         self.changed: list[Callable[[str], None]] = []
@@ -58,6 +61,10 @@ class Catalog:
         """Return the kind at a path, or None."""
         return self._by_path.get((group, version, plural))
 
+    def built_in(self, group: str) -> bool:
+        """Say whether the server itself brings ``group`` along."""
+        return group in self._own_groups
+
     def by_bucket(self, bucket: str) -> Kind | None:
         """Return the kind in whose form a bucket's objects are stored."""
         return next((kind for kind in self.all() if kind.bucket == bucket and kind.conversion is None), None)
@@ -72,7 +79,7 @@ class Catalog:
 
     def groups(self) -> dict[str, list[str]]:
         """Return the versions of every group but the core one, preferred version first."""
-        found: dict[str, set[str]] = {"authentication.k8s.io": {"v1"}, "authorization.k8s.io": {"v1"}}
+        found: dict[str, set[str]] = {group: {"v1"} for group in REVIEW_GROUPS}
         for kind in self.all():
             if kind.group:
                 found.setdefault(kind.group, set()).add(kind.version)

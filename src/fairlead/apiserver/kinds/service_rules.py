@@ -27,12 +27,22 @@ _ENUMS = {
     "internalTrafficPolicy": ["Cluster", "Local"],
     "ipFamilyPolicy": ["SingleStack", "PreferDualStack", "RequireDualStack"],
 }
-_IANA = re.compile(r"^(?=.{1,15}$)(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*$")
+_PORT_NAME_FAULTS = {
+    "must be no more than 15 characters": re.compile(r".{16}"),
+    "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)": re.compile(r"[^-a-z0-9]"),
+    "must contain at least one letter (a-z)": re.compile(r"^[^a-z]*$"),
+    "must not contain consecutive hyphens": re.compile(r"--"),
+    "must not begin or end with a hyphen": re.compile(r"^-|-$"),
+}
 
 
 def check_port_number(value: Any, field: str) -> list[Cause]:
     """Check a port number."""
     return [] if isinstance(value, int) and 1 <= value <= 65535 else [wrong(field, value, PORT_WORDS)]
+
+
+def _port_name_faults(name: str) -> list[str]:
+    return [words for words, found in _PORT_NAME_FAULTS.items() if found.search(name)]
 
 
 def validate_service(new: Obj, old: Obj | None) -> list[Cause]:
@@ -85,10 +95,8 @@ def _check_port(port: Obj, here: str, *, alone: bool, kind: str) -> list[Cause]:
     target = port.get("targetPort")
     if isinstance(target, int):
         causes += check_port_number(target, f"{here}.targetPort")
-    elif isinstance(target, str) and not _IANA.match(target):
-        causes.append(
-            wrong(f"{here}.targetPort", target, "must be no more than 15 lower case characters, digits or '-'")
-        )
+    elif isinstance(target, str):
+        causes += [wrong(f"{here}.targetPort", target, words) for words in _port_name_faults(target)]
     if port.get("appProtocol"):
         causes += check_key(port["appProtocol"], f"{here}.appProtocol")
     if port.get("nodePort") and kind in {"ClusterIP", "ExternalName"}:
@@ -119,7 +127,7 @@ def _check_type_fields(spec: Obj) -> list[Cause]:
             ipaddress.ip_network(str(block).strip())
         except ValueError:
             why = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
-            causes.append(wrong(f"spec.loadBalancerSourceRanges[{index}]", block, why))
+            causes.append(wrong(f"spec.LoadBalancerSourceRanges[{index}]", block, why))
     seconds = look(spec, "sessionAffinityConfig", "clientIP", "timeoutSeconds")
     if seconds is not None and not 0 < seconds <= 86400:
         field = "spec.sessionAffinityConfig.clientIP.timeoutSeconds"

@@ -18,7 +18,15 @@ from fairlead.apiserver.schema.prune import prune
 from fairlead.apiserver.schema.rules import Rules
 from fairlead.apiserver.schema.validate import validate
 
-_STYLES = {"services": "dns1035", "namespaces": "label"}
+# With one of these a rule could fail on what it may rely on.
+_BLOCKING = frozenset(
+    ("FieldValueTypeInvalid", "FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueNotSupported")
+)
+_UNCHECKED = (
+    "Invalid value: null: some validation rules were not checked because the object was invalid; "
+    "correct the existing errors to complete validation"
+)
+_STYLES = {"services": "label", "namespaces": "label"}
 
 
 def name_style(kind: Kind) -> str:
@@ -119,9 +127,14 @@ def _check_custom(
     body = {"status": new["status"]} if context.status and "status" in new else new
     if context.status and "status" not in new:
         return
-    before = len(causes)
-    validate(body, node, "", causes)
-    if len(causes) == before:
+    found: list[Cause] = []
+    validate(body, node, "", found)
+    causes += found
+    if not node.has_rules:
+        return
+    if any(cause.reason in _BLOCKING for cause in found):
+        causes.append(Cause("FieldValueInvalid", _UNCHECKED, "<nil>"))
+    else:
         rules.evaluate(new, old, node, "", causes)
 
 

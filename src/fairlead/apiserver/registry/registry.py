@@ -73,7 +73,7 @@ class Registry:
         check_identity(body, kind, namespace, "")
         about = meta(body)
         if about.get("resourceVersion"):
-            raise bad_request("resourceVersion should not be set on objects to be created")
+            raise ApiFailure(500, "", "resourceVersion should not be set on objects to be created")
         return self._create(kind, to_storage(body, kind, context), context)
 
     def _create(self, kind: Kind, obj: Obj, context: Context, *, track: bool = True) -> Stored:

@@ -11,6 +11,22 @@ from typing import Any
 
 from fairlead.apiserver.objects import Obj
 
+_CEL_RESERVED = frozenset(
+    """
+    as break const continue else false for function if import in let loop namespace null package return true var void
+    while
+    """.split()  # noqa: SIM905 - shorter to read
+)
+_CEL_ESCAPES = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
+_CEL_ESCAPED = re.compile("|".join(re.escape(text) for text in _CEL_ESCAPES))
+
+
+def escape(name: str) -> str:
+    """Return a property's name as CEL rules write it: ``self.__namespace__`` for ``namespace``."""
+    if name in _CEL_RESERVED:
+        return f"__{name}__"
+    return _CEL_ESCAPED.sub(lambda match: _CEL_ESCAPES[match.group()], name)
+
 
 @dataclass(slots=True, eq=False)
 class Node:
@@ -40,6 +56,9 @@ class Node:
     description: str = ""
     has_defaults: bool = False
     has_rules: bool = False
+    escaped: dict[str, str] = field(default_factory=dict[str, str])
+    """Properties that a CEL rule writes differently, by their name."""
+    has_escaped: bool = False
 
     def child(self, key: str) -> Node | None:
         """Return the node of a mapping's key, or None when nothing is known about it."""
@@ -132,6 +151,8 @@ class Compiler:
         below = [*node.properties.values(), *(sub for sub in (node.additional, node.items) if sub)]
         node.has_defaults = node.has_defaults or any(sub.has_defaults for sub in below)
         node.has_rules = node.has_rules or any(sub.has_rules for sub in below)
+        node.escaped = {name: text for name in node.properties if (text := escape(name)) != name}
+        node.has_escaped = bool(node.escaped) or any(sub.has_escaped for sub in below)
 
     def compile_or_named(self, schema: Obj) -> Node:
         """Return the shared node of a bare reference, or a node of its own where the reference carries more."""

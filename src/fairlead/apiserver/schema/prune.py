@@ -14,7 +14,10 @@ EMBEDDED = frozenset({"apiVersion", "kind", "metadata"})
 
 
 def prune(value: Any, node: Node, path: str, unknown: list[str], *, drop_nulls: bool) -> None:
-    """Remove unknown fields below ``value``; with ``drop_nulls`` also nulls, which Go reads as absent."""
+    """Remove unknown fields below ``value``; with ``drop_nulls`` every null, which Go reads as absent.
+
+    Without it only the nulls that the schema does not allow and has no default for.
+    """
     if isinstance(value, dict):
         _prune_map(cast("Obj", value), node, path, unknown, drop_nulls=drop_nulls)
     elif isinstance(value, list) and node.items is not None:
@@ -34,7 +37,7 @@ def _prune_map(value: Obj, node: Node, path: str, unknown: list[str], *, drop_nu
                 unknown.append(f"{path}.{key}" if path else key)
                 gone.append(key)
         elif item is None:
-            if drop_nulls and not sub.preserve:
+            if not sub.preserve and (drop_nulls or (not sub.nullable and sub.default is None)):
                 gone.append(key)
         elif isinstance(item, (dict, list)):
             prune(item, sub, f"{path}.{key}" if path else key, unknown, drop_nulls=drop_nulls)

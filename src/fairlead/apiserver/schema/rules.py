@@ -45,10 +45,10 @@ class Rules:
         """Append a cause for every broken rule at and below ``value``."""
         if not node.has_rules or value is None:
             return
-        for rule in node.rules:
-            cause = self._broken(rule, value, old, path)
-            if cause is not None:
-                causes.append(cause)
+        if node.rules:
+            seen, seen_before = _as_seen(value, node), _as_seen(old, node)
+            broken = (self._broken(rule, seen, seen_before, path) for rule in node.rules)
+            causes += [cause for cause in broken if cause is not None]
         if isinstance(value, dict):
             before = cast("Obj", old) if isinstance(old, dict) else {}
             for key, item in cast("Obj", value).items():
@@ -79,7 +79,7 @@ class Rules:
             return Cause(reason, f"Required value: {message}", field)
         if reason == "FieldValueDuplicate":
             return Cause(reason, f"Duplicate value: {message}", field)
-        return wrong(field, value, message)
+        return Cause(reason, f"Invalid value: {message}", field)
 
     def _message(self, rule: Obj, value: Any, old: Any) -> str:
         if computed := rule.get("messageExpression"):
@@ -103,6 +103,21 @@ class Rules:
             for name, function in FUNCTIONS.items():  # pyright: ignore[reportPossiblyUnboundVariable]
                 context.add_function(name, function)
         return program.execute(context)
+
+
+def _as_seen(value: Any, node: Node) -> Any:
+    """Return ``value`` with its properties named as rules name them; keys of plain maps stay as they are."""
+    if not node.has_escaped:
+        return value
+    if isinstance(value, dict):
+        mapping = cast("Obj", value)
+        return {
+            node.escaped.get(key, key): _as_seen(item, sub) if (sub := node.child(key)) is not None else item
+            for key, item in mapping.items()
+        }
+    if isinstance(value, list) and node.items is not None:
+        return [_as_seen(item, node.items) for item in cast("list[Any]", value)]
+    return value
 
 
 def _key(item: Any, node: Node) -> bytes:

@@ -43,6 +43,8 @@ def validate(value: Any, node: Node, path: str, causes: list[Cause]) -> None:
         return
     if not has_type(value, node):
         causes.append(_type_cause(path, _NAMES.get(type(value), "null"), node))
+        if node.enum and value not in node.enum:
+            causes.append(unsupported(path, value, node.enum))
         return
     if node.enum and value not in node.enum:
         causes.append(unsupported(path, value, node.enum))
@@ -59,7 +61,7 @@ def validate(value: Any, node: Node, path: str, causes: list[Cause]) -> None:
 
 
 def _type_cause(path: str, got: str, node: Node) -> Cause:
-    want = "integer or string" if node.int_or_string else node.type
+    want = "integer,string" if node.int_or_string else node.type
     where = path or "<root>"
     message = f'Invalid value: "{got}": {where} in body must be of type {want}: "{got}"'
     return Cause("FieldValueTypeInvalid", message, path)
@@ -99,6 +101,8 @@ def _validate_list(value: list[Any], node: Node, path: str, causes: list[Cause])
 def _validate_unique(value: list[Any], node: Node, path: str, causes: list[Cause]) -> None:
     seen: set[bytes] = set()
     for index, item in enumerate(value):
+        if node.map_keys and not isinstance(item, dict):
+            continue  # of the wrong type, which has been said
         shape = {key: item.get(key) for key in node.map_keys if key in item} if node.map_keys else item
         if (key := encode(shape)) in seen:
             causes.append(duplicate(f"{path}[{index}]", shape))
@@ -116,7 +120,8 @@ def _validate_text(value: str, node: Node, path: str, causes: list[Cause]) -> No
     if node.pattern is not None and not node.pattern.search(value):
         causes.append(wrong(path, value, f"{path} in body should match '{node.pattern.pattern}'"))
     if node.format and not fits(value, node.format):
-        causes.append(wrong(path, value, f"{path} in body must be of type {node.format}: {shown(value)}"))
+        words = f"Invalid value: {shown(value)}: {path} in body must be of type {node.format}: {shown(value)}"
+        causes.append(Cause("FieldValueTypeInvalid", words, path))
 
 
 def _validate_number(value: float, node: Node, path: str, causes: list[Cause]) -> None:

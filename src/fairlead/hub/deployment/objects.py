@@ -150,9 +150,9 @@ class ClusterObjects:
         """Say whether something is to be written, or is being written."""
         return bool(len(self._queue) or self._queue.processing)
 
-    def problem(self) -> str:
-        """Return why the view of the objects is incomplete, empty when it is whole."""
-        return "; ".join(f"{one.plural}: {cache.problem}" for one, cache in self.caches.items() if cache.problem)
+    def problems(self) -> list[str]:
+        """Return why the view of the objects is incomplete, one sentence each; none when it is whole."""
+        return [f"{resource.plural}: {cache.problem}" for resource, cache in self.caches.items() if cache.problem]
 
     # --- one object -------------------------------------------------------------------------------------------
 

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 import msgspec
 
 _XDS = "fairlead-xds"
+_OWN = "own-certificate"
+_HUB = "hub-authority"
 _ADMIN_PATHS = ("/ready", "/server_info", "/listeners", "/clusters")
 
 Json = Mapping[str, object]
@@ -27,6 +29,9 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
     server_name: str
     #: The directory that is replaced as a whole when they are rotated (a mounted Secret).
     watched_directory: str
+    #: Where the files of ``secret_files`` are. Only what comes through them is read again when it changes; empty: the
+    #: certificate is read once.
+    secrets_directory: str = ""
 
 
 class Bootstrap(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,27 +126,55 @@ def _xds_cluster(bootstrap: Bootstrap) -> Json:
     return cluster
 
 
+def secret_files(tls: TlsFiles) -> Mapping[str, Json]:
+    """Build the files by which Envoy gets its certificate as a dynamic secret, by name.
+
+    Envoy watches files for changes only when they are named in a secret that it was told of dynamically.
+    """
+    kind = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
+    secrets = {
+        _OWN: {"tls_certificate": _own_certificate(tls)},
+        _HUB: {"validation_context": _trusted_hub(tls)},
+    }
+    return {f"{name}.json": {"resources": [{"@type": kind, "name": name, **rest}]} for name, rest in secrets.items()}
+
+
 def _tls(tls: TlsFiles) -> Json:
+    if tls.secrets_directory:
+        context: Json = {
+            "tls_certificate_sds_secret_configs": [_secret(tls, _OWN)],
+            "validation_context_sds_secret_config": _secret(tls, _HUB),
+        }
+    else:
+        context = {"tls_certificates": [_own_certificate(tls)], "validation_context": _trusted_hub(tls)}
     return {
         "name": "envoy.transport_sockets.tls",
         "typed_config": {
             "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
             "sni": tls.server_name,
-            "common_tls_context": {
-                "tls_certificates": [
-                    {
-                        "certificate_chain": {"filename": tls.certificate},
-                        "private_key": {"filename": tls.key},
-                        "watched_directory": {"path": tls.watched_directory},
-                    }
-                ],
-                "validation_context": {
-                    "trusted_ca": {"filename": tls.ca},
-                    "watched_directory": {"path": tls.watched_directory},
-                    "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": tls.server_name}}],
-                },
-            },
+            "common_tls_context": context,
         },
+    }
+
+
+def _secret(tls: TlsFiles, name: str) -> Json:
+    source = {"path": f"{tls.secrets_directory}/{name}.json"}
+    return {"name": name, "sds_config": {"path_config_source": source, "resource_api_version": "V3"}}
+
+
+def _own_certificate(tls: TlsFiles) -> Json:
+    return {
+        "certificate_chain": {"filename": tls.certificate},
+        "private_key": {"filename": tls.key},
+        "watched_directory": {"path": tls.watched_directory},
+    }
+
+
+def _trusted_hub(tls: TlsFiles) -> Json:
+    return {
+        "trusted_ca": {"filename": tls.ca},
+        "watched_directory": {"path": tls.watched_directory},
+        "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": tls.server_name}}],
     }
 
 

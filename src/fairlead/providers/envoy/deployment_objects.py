@@ -14,13 +14,14 @@ from hashlib import blake2b
 import msgspec
 
 from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY
-from fairlead.providers.envoy.bootstrap import Bootstrap, TlsFiles, bootstrap_json
+from fairlead.providers.envoy.bootstrap import Bootstrap, TlsFiles, bootstrap_json, secret_files
 
 Manifest = Mapping[str, object]
 
 GROUP_LABEL = "fairlead.dev/envoy-group"
 HASH_ANNOTATION = "fairlead.dev/applied-hash"
 
+_CONFIG_DIR = "/etc/envoy"
 _TLS_DIR = "/etc/fairlead-tls"
 _RUN_DIR = "/run/envoy"
 _NOT_A_LABEL_CHARACTER = re.compile(r"[^a-z0-9-]+")
@@ -84,13 +85,14 @@ def hashed(manifest: Manifest) -> Manifest:
 
 def group_manifests(group: str, settings: DeploymentSettings) -> list[Manifest]:
     """Build everything that runs a group's proxies, in the order in which it is to be applied."""
-    bootstrap = msgspec.json.encode(_bootstrap(group, settings), order="deterministic").decode()
+    files = {"bootstrap.json": _bootstrap(group, settings), **secret_files(_tls_files(settings))}
+    data = {name: msgspec.json.encode(file, order="deterministic").decode() for name, file in files.items()}
     return [
         hashed(each)
         for each in (
             {**_head("v1", "ServiceAccount", group, settings), "automountServiceAccountToken": False},
-            {**_head("v1", "ConfigMap", group, settings), "data": {"bootstrap.json": bootstrap}},
-            {**_head("apps/v1", "Deployment", group, settings), "spec": _deployment(group, settings, bootstrap)},
+            {**_head("v1", "ConfigMap", group, settings), "data": data},
+            {**_head("apps/v1", "Deployment", group, settings), "spec": _deployment(group, settings, data)},
             {**_head("policy/v1", "PodDisruptionBudget", group, settings), "spec": _disruption_budget(group)},
             {
                 **_head("networking.k8s.io/v1", "NetworkPolicy", group, settings),
@@ -126,15 +128,20 @@ def _bootstrap(group: str, settings: DeploymentSettings) -> Mapping[str, object]
             xds_port=settings.xds_port,
             admin_socket=f"{_RUN_DIR}/admin.sock",
             max_connections=settings.max_connections,
-            tls=TlsFiles(
-                certificate=f"{_TLS_DIR}/tls.crt",
-                key=f"{_TLS_DIR}/tls.key",
-                ca=f"{_TLS_DIR}/ca.crt",
-                server_name=settings.xds_host,
-                watched_directory=_TLS_DIR,
-            ),
+            tls=_tls_files(settings),
             readiness_port=settings.readiness_port,
         )
+    )
+
+
+def _tls_files(settings: DeploymentSettings) -> TlsFiles:
+    return TlsFiles(
+        certificate=f"{_TLS_DIR}/tls.crt",
+        key=f"{_TLS_DIR}/tls.key",
+        ca=f"{_TLS_DIR}/ca.crt",
+        server_name=settings.xds_host,
+        watched_directory=_TLS_DIR,
+        secrets_directory=_CONFIG_DIR,
     )
 
 
@@ -142,9 +149,9 @@ def _selector(group: str) -> Manifest:
     return {"matchLabels": {GROUP_LABEL: group_name(group)}}
 
 
-def _deployment(group: str, settings: DeploymentSettings, bootstrap: str) -> Manifest:
+def _deployment(group: str, settings: DeploymentSettings, data: Mapping[str, str]) -> Manifest:
     # Pods are replaced when their bootstrap changes: Envoy reads it once.
-    checksum = blake2b(bootstrap.encode(), digest_size=8).hexdigest()
+    checksum = blake2b(msgspec.json.encode(data, order="deterministic"), digest_size=8).hexdigest()
     return {
         "replicas": settings.replicas,
         "selector": _selector(group),
@@ -195,7 +202,7 @@ def _container(settings: DeploymentSettings) -> Manifest:
         "name": "envoy",
         "image": settings.image,
         "command": ["envoy"],
-        "args": ["-c", "/etc/envoy/bootstrap.json", *flags, "--log-level", "warning"],
+        "args": ["-c", f"{_CONFIG_DIR}/bootstrap.json", *flags, "--log-level", "warning"],
         "env": [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
         "ports": [{"name": "readiness", "containerPort": settings.readiness_port, "protocol": "TCP"}],
         # No liveness probe: a proxy that waits for its first configuration is not broken, and a broken one exits.
@@ -216,7 +223,7 @@ def _container(settings: DeploymentSettings) -> Manifest:
             "capabilities": {"drop": ["ALL"]},
         },
         "volumeMounts": [
-            {"name": "bootstrap", "mountPath": "/etc/envoy", "readOnly": True},
+            {"name": "bootstrap", "mountPath": _CONFIG_DIR, "readOnly": True},
             {"name": "tls", "mountPath": _TLS_DIR, "readOnly": True},
             {"name": "run", "mountPath": _RUN_DIR},
         ],

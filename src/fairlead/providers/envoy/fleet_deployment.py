@@ -66,11 +66,11 @@ class KubeObjects(Protocol):
         ...
 
     async def delete(self, ref: ObjectRef) -> None:
-        """Delete the object, and want it no more; not found is success."""
+        """Delete the object, and want it no more; a ConfigMap takes the Secret of its name along."""
         ...
 
     async def owned(self) -> Sequence[ObjectRef]:
-        """List objects with our labels whose load balancers do not exist any more; a group's Secret goes with the rest."""
+        """List objects with our labels whose load balancers do not exist any more, Secrets apart."""
         ...
 
     def on_service_status(self, notify: Callable[[ServiceStatus], None]) -> None:

@@ -19,9 +19,10 @@ from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, Reason, 
 from fairlead.model.contract import Capabilities
 from fairlead.model.desired import LoadBalancerSpec, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
-from fairlead.model.observed import Ensured, Observed, ObservedTarget
+from fairlead.model.observed import Ensured, Observed
 from fairlead.providers.haproxy.batch import no_backend, read, run_rows
 from fairlead.providers.haproxy.names import prefix, server_name, target_of
+from fairlead.providers.haproxy.readback import read_back
 from fairlead.providers.haproxy.rows import Row, refusal
 from fairlead.providers.haproxy.runtime_api import RuntimeApi
 from fairlead.providers.haproxy.settings import Settings, settings_from_spec
@@ -122,37 +123,12 @@ class HAProxyProvider:
         settings = self._settings.get(key)
         if settings is None:
             return None
-        api = self._api(settings)
-        targets: list[ObservedTarget] = []
-        foreign: set[str] = set()
-        epoch = ""
-        for listener, backend in settings.backends.items():
-            async with api.turn:
-                found = await read(api, backend)
-            if found.servers is None:
-                return Observed(addresses=settings.addresses, message=no_backend(settings.socket, backend))
-            epoch = found.epoch
-            begins = prefix(self._installation, key, listener)
-            for server in found.servers.values():
-                if target_of(server.name, begins) is None:
-                    foreign.add(f"{backend}/{server.name}")
-                    continue
-                at = TargetKey(server.address, server.port)
-                healthy = server.running if server.checked and server.ready else None
-                targets.append(ObservedTarget(listener, at, server.weight, not server.ready, healthy))
-        there = {(target.listener, target.key) for target in targets}
-        missing = len(self._wishes.get(key, {}).keys() - there)
-        return Observed(
-            addresses=settings.addresses,
-            programmed=not missing,
-            proxies=1,
-            acknowledged=0 if missing else 1,
-            message=f"{missing} of our servers are missing: HAProxy was reloaded, or somebody removed them"
-            if missing
-            else "",
-            targets=tuple(sorted(targets, key=lambda target: (target.listener, target.key))),
-            foreign=tuple(sorted(foreign)),
-            epoch=epoch,
+        return await read_back(
+            self._api(settings),
+            key,
+            settings,
+            installation=self._installation,
+            wishes=frozenset(self._wishes.get(key, ())),
         )
 
     async def delete(self, key: LoadBalancerKey) -> None:

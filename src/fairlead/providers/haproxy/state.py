@@ -88,19 +88,20 @@ def snapshot_from_text(text: str, backend: str, *, socket: str) -> Snapshot:
         )
     if "Pid" not in info:
         raise Retry(f"what answers on {socket} does not speak HAProxy's Runtime API; check parameters.socket")
-    sessions = {row["svname"]: _count(row, "scur") + _count(row, "qcur") for row in stat}
+    sessions = {row.get("svname", ""): _count(row, "scur") + _count(row, "qcur") for row in stat}
     missing = "Can't find backend." in words
+    try:
+        servers = {row["srv_name"]: _server(row, sessions) for row in state if row["be_name"] == backend}
+    except (KeyError, ValueError) as error:
+        raise Retry(
+            f"HAProxy at {socket} lists its servers in a way that we cannot read; is it another version?",
+            detail=f"{type(error).__name__} {error}",
+        ) from error
     return Snapshot(
         epoch=f"{info['Pid']}@{info.get('Start_time_sec', info.get('Uptime_sec', ''))}",
         version=info.get("Version", ""),
         stopping=info.get("Stopping", "0") != "0",
-        servers=None
-        if missing
-        else {
-            row["srv_name"]: _server(row, sessions.get(row["srv_name"], -1))
-            for row in state
-            if row.get("be_name") == backend
-        },
+        servers=None if missing else servers,
         words=tuple(words),
     )
 
@@ -110,7 +111,7 @@ def words_of(line: str) -> bool:
     return line.startswith(("'", "[")) or "unknown keyword" in line.lower()
 
 
-def _server(row: Mapping[str, str], sessions: int) -> Server:
+def _server(row: Mapping[str, str], sessions: Mapping[str, int]) -> Server:
     admin = int(row["srv_admin_state"])
     check = int(row["srv_check_state"])
     return Server(
@@ -123,7 +124,7 @@ def _server(row: Mapping[str, str], sessions: int) -> Server:
         checked=bool(check & _CHECK_CONFIGURED),
         check_idle=bool(check & _CHECK_CONFIGURED) and not check & _CHECK_ENABLED,
         running=int(row["srv_op_state"]) != _STOPPED,
-        sessions=sessions,
+        sessions=sessions.get(row["srv_name"], -1),
     )
 
 

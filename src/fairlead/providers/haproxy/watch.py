@@ -17,6 +17,8 @@ from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed
 from fairlead.runtime.clock import Clock
 
+_AFTER_BUG_S = 5.0
+
 log = structlog.get_logger(__name__)
 
 
@@ -38,6 +40,8 @@ class Watch:
         self._last: dict[LoadBalancerKey, Observed | str | None] = {}
         self._notify: list[Callable[[LoadBalancerKey], None]] = []
         self._task: asyncio.Task[None] | None = None
+        #: Counts how often it was closed.
+        self._generation = 0
 
     def subscribe(self, notify: Callable[[LoadBalancerKey], None]) -> None:
         """Add somebody to be told."""
@@ -46,10 +50,12 @@ class Watch:
     def start(self) -> None:
         """Begin to look."""
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="haproxy watch")
+            self._task.add_done_callback(self._ended)
 
     async def close(self) -> None:
         """Stop looking."""
+        self._generation += 1
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -73,6 +79,18 @@ class Watch:
                 log.debug("load balancer reads back differently", load_balancer=str(key))
                 for notify in self._notify:
                     notify(key)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A bug must not end the watch in silence: it is told, and the watch goes on a little later."""
+        if task.cancelled() or task is not self._task:
+            return
+        log.error("the watch on HAProxy failed", exc_info=task.exception())
+        self._task = None
+        task.get_loop().call_later(_AFTER_BUG_S, self._again, self._generation)
+
+    def _again(self, generation: int) -> None:
+        if generation == self._generation:
+            self.start()
 
     async def _run(self) -> None:
         while True:

@@ -23,15 +23,16 @@ _NOTHING: Mapping[str, str] = {}
 _NAMESPACE = uuid.UUID("6c7b1d3a-1f43-5a5e-9a53-6f2a55f6a3f1")
 
 
-class KnownLoadBalancer(msgspec.Struct):
-    """One load balancer that a driver has made.
+class KnownLoadBalancer(msgspec.Struct, frozen=True):
+    """One load balancer that a driver has made, or may have made.
 
-    ``whole``: this process has made it, and so has seen all of its backends.
+    ``created``: the driver said so. ``whole``: to this process, which so has seen all of its backends.
     """
 
     spec: LoadBalancerSpec
     settings: DriverSettings
     info: Mapping[str, str]
+    created: bool = False
     whole: bool = False
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import pytest
@@ -22,8 +22,6 @@ from fairlead.providers.envoy.provider import EnvoyProvider
 from fairlead.providers.envoy.resources import ResourceType
 from fairlead.providers.envoy.service_objects import service_manifest, service_name
 
-NAMESPACE = DeploymentSettings().namespace
-
 
 class FakeKube:
     """A cluster in a dictionary."""
@@ -35,8 +33,12 @@ class FakeKube:
         self._notify: list[Callable[[ServiceStatus], None]] = []
 
     async def apply(self, manifest: Manifest) -> None:
-        self.writes += 1
-        self.objects[ref_of(manifest)] = manifest
+        if self.objects.get(ref_of(manifest)) != manifest:
+            self.writes += 1
+            self.objects[ref_of(manifest)] = manifest
+
+    async def certify(self, ref: ObjectRef, *, group: str, labels: Mapping[str, str]) -> None:
+        self.objects.setdefault(ref, {"group": group, "labels": labels})
 
     async def delete(self, ref: ObjectRef) -> None:
         await asyncio.sleep(0)  # others run meanwhile, as they would
@@ -44,15 +46,19 @@ class FakeKube:
             raise Unreachable("the API server is away")
         self.objects.pop(ref, None)
 
-    async def owned(self, *, namespace: str) -> Sequence[ObjectRef]:
-        return [ref for ref in self.objects if ref.namespace == namespace]
+    async def owned(self) -> Sequence[ObjectRef]:
+        return list(self.objects)
 
     def on_service_status(self, notify: Callable[[ServiceStatus], None]) -> None:
         self._notify.append(notify)
 
     def assign(self, name: str, *addresses: str) -> None:
         for notify in self._notify:
-            notify(ServiceStatus(NAMESPACE, name, addresses))
+            notify(ServiceStatus("a", name, addresses))
+
+    def refuse(self, name: str, problem: str) -> None:
+        for notify in self._notify:
+            notify(ServiceStatus("a", name, (), problem))
 
     def kinds(self) -> list[str]:
         return sorted(ref.kind for ref in self.objects)
@@ -73,7 +79,7 @@ def spec(name: str, *, group: str = "a", port: int = 10_001) -> LoadBalancerSpec
     return LoadBalancerSpec(key=key, group=group, listeners=(Listener(80, proxy_port=port),))
 
 
-GROUP_KINDS = ["ConfigMap", "Deployment", "NetworkPolicy", "PodDisruptionBudget", "ServiceAccount"]
+GROUP_KINDS = ["ConfigMap", "Deployment", "NetworkPolicy", "PodDisruptionBudget", "Secret", "ServiceAccount"]
 
 
 @pytest.mark.req("K-28")
@@ -137,6 +143,25 @@ async def test_address_comes_from_the_service_status(kube: FakeKube, fleet: Depl
     kube.assign("somebody-else", "203.0.113.8")
     assert told == [one.key]
     assert (await fleet.ensure(one)).addresses == ("203.0.113.7", "lb.example.com")
+
+
+async def test_service_that_is_refused_says_why(kube: FakeKube, fleet: DeploymentFleet) -> None:
+    one = spec("one")
+    await fleet.ensure(one)
+    kube.refuse(service_name(one.key), "quota exceeded")
+    assert fleet.addresses(one.key).message == "quota exceeded"
+    kube.assign(service_name(one.key))
+    assert "has no address yet" in fleet.addresses(one.key).message
+
+
+async def test_each_group_has_its_own_namespace(kube: FakeKube) -> None:
+    fleet = DeploymentFleet(kube=kube)
+    await fleet.ensure(spec("one"))
+    await fleet.ensure(spec("one", group="b"))
+    assert {ref.namespace for ref in kube.objects} == {"a", "b"}
+    together = DeploymentFleet(kube=kube, settings=DeploymentSettings(namespace="all"))
+    await together.ensure(spec("one"))
+    assert {ref.namespace for ref in kube.objects} == {"a", "b", "all"}
 
 
 async def test_what_was_deleted_while_we_were_dead_is_swept(kube: FakeKube, fleet: DeploymentFleet) -> None:

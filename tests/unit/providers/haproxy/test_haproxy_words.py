@@ -182,6 +182,8 @@ def test_commands_share_lines_that_haproxy_can_take() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        ("Pid: 7\n\n1\n# be_id be_name srv_id\n3 b 1\n", "cannot read"),
+        ("Pid: 7\n\n1\n# be_id be_name srv_name srv_admin_state\n3 b x many\n", "cannot read"),
         ("", "does not speak"),
         ("HTTP/1.1 400 Bad Request\r\n", "does not speak"),
         ("Permission denied\n", "level admin"),

@@ -153,9 +153,9 @@ async def test_never_two_calls_for_one_record_at_once(webhook: WebhookProvider, 
 async def test_the_timeout_begins_with_the_call_not_with_the_queue(
     webhook: WebhookProvider, scripted: ScriptedDriver
 ) -> None:
-    await webhook.ensure(spec(scripted.url, parallel="1", timeout="500ms"))
-    scripted.on("ensureBackend", lambda _body: asyncio.sleep(0.05, web.json_response(SUCC)))
-    outcomes = await webhook.apply([row(number=number) for number in range(1, 16)])
+    await webhook.ensure(spec(scripted.url, parallel="1", timeout="2s"))
+    scripted.on("ensureBackend", lambda _body: asyncio.sleep(0.2, web.json_response(SUCC)))
+    outcomes = await webhook.apply([row(number=number) for number in range(1, 13)])
     assert {outcome.status for outcome in outcomes} == {OutcomeStatus.DONE}
 
 

@@ -107,6 +107,43 @@ async def test_one_that_was_never_created_is_deleted_without_a_call(
     assert scripted.asked("deleteLoadBalancer") == []
 
 
+@pytest.mark.parametrize("first", [{"status": "Running"}, {"status": "what?"}, {"status": "Fail"}])
+async def test_one_that_may_have_been_created_is_deleted(
+    webhook: WebhookProvider, scripted: ScriptedDriver, first: dict[str, str]
+) -> None:
+    """An answer that was lost, or not the last one, must not leak a load balancer; a plain Fail has made none."""
+    scripted.on("createLoadBalancer", first)
+    with pytest.raises(Retry):
+        await webhook.ensure(spec(scripted.url))
+    (outcome,) = await webhook.apply([row()])
+    assert outcome.status is OutcomeStatus.RETRY
+    await webhook.delete(KEY)
+    said = [body["lbInfo"] for body in scripted.asked("deleteLoadBalancer")]
+    assert said == ([] if first == {"status": "Fail"} else [{"lbID": "lb-1"}])
+    assert await webhook.observe(KEY) is None
+
+
+async def test_what_no_driver_has_heard_of_needs_none_to_be_deleted(
+    webhook: WebhookProvider, scripted: ScriptedDriver
+) -> None:
+    await scripted.stop()
+    with pytest.raises(Retry, match="nobody answers"):
+        await webhook.ensure(spec(scripted.url))
+    await webhook.delete(KEY)
+
+
+async def test_a_creation_that_another_process_began_is_finished(
+    webhook: WebhookProvider, scripted: ScriptedDriver
+) -> None:
+    webhook.recall(spec(scripted.url), {})
+    seen = await webhook.observe(KEY)
+    assert seen is not None
+    assert not seen.programmed
+    assert await webhook.apply([row(Action.DEREGISTER)]) == [DONE]
+    assert (await webhook.ensure(spec(scripted.url))).info == {"lbID": "lb-1"}
+    assert [hook for hook, _ in scripted.calls] == ["deregisterBackend", "createLoadBalancer"]
+
+
 async def test_one_that_existed_before_is_never_deleted(webhook: WebhookProvider, scripted: ScriptedDriver) -> None:
     existing = msgspec.structs.replace(spec(scripted.url), existing=True)
     await webhook.ensure(existing)

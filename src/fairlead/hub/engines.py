@@ -1,0 +1,167 @@
+"""The engines of one hub, by the name of their provider: those that are given, and those that classes ask for.
+
+    served     publishes to a data plane of ours; runs on every replica, remembers nothing
+    durable    made when a class first names its provider; works only while we lead, from what is on record
+
+In: providers, and factories of others. Out: a mapping that grows. Never: a provider that no class has named.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+
+import structlog
+
+from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord
+from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, Frontend, TCPLoadBalancer
+from fairlead.errors import FairleadError, Retry
+from fairlead.hub.engine import DurableEngine, Engine
+from fairlead.kube.cluster import Cluster
+from fairlead.model.contract import Capabilities, Provider, Runs
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.runtime.clock import Clock
+from fairlead.sync.worker import Report
+
+log = structlog.get_logger(__name__)
+
+_AGAIN_S = 2.0
+
+
+class Engines(Mapping[str, Engine]):
+    """Every engine of one hub. ``changed`` hears of load balancers that are worth another look."""
+
+    def __init__(
+        self,
+        *,
+        served: Mapping[str, Provider],
+        factories: Mapping[str, Callable[[], Provider]],
+        cluster: Cluster,
+        clock: Clock,
+        report: Callable[[Report], None],
+        changed: Callable[[LoadBalancerKey], None],
+        is_leader: Callable[[], bool],
+    ) -> None:
+        self._factories = factories
+        self._cluster = cluster
+        self._clock = clock
+        self._report = report
+        self._changed = changed
+        self._is_leader = is_leader
+        self._term: int | None = None
+        self._group: asyncio.TaskGroup | None = None
+        self.served = {name: Engine(provider=one, clock=clock, report=report) for name, one in served.items()}
+        self.durable: dict[str, DurableEngine] = {}
+        #: What the providers can do; grows with the engines.
+        self.capabilities: dict[str, Capabilities] = {name: one.capabilities for name, one in served.items()}
+
+    def __getitem__(self, name: str) -> Engine:
+        return self.served[name] if name in self.served else self.durable[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self.served, *self.durable))
+
+    def __len__(self) -> int:
+        return len(self.served) + len(self.durable)
+
+    def open(self, name: str) -> bool:
+        """Make the engine of a provider that a class names; False when there is none, or it is there already."""
+        factory = self._factories.get(name)
+        if factory is None or name in self:
+            return False
+        try:
+            provider = factory()
+        except Exception as error:
+            # Somebody else's code: one provider that cannot be made is no reason to stop the others.
+            log.exception("a provider cannot be made", provider=name, error=str(error))
+            return False
+        self.durable[name] = engine = DurableEngine(
+            name=name,
+            provider=provider,
+            store=self._cluster,
+            clock=self._clock,
+            report=self._report,
+            epoch=self._epoch,
+            changed=self._changed,
+        )
+        self.capabilities[name] = provider.capabilities
+        if self._group is not None:
+            self._group.create_task(self._lead_later(engine))
+        return True
+
+    def record_changed(self, old: BackendRecord | None, new: BackendRecord | None) -> None:
+        """Pass on what the watch shows of records."""
+        for engine in self.durable.values():
+            if engine.loaded:
+                engine.record_changed(old, new)
+
+    async def load(self, term: int) -> None:
+        """Begin a term: every durable engine starts from what is on record."""
+        self._term = term
+        if self.durable:
+            records, frontends = await self._on_record()
+            for name, engine in self.durable.items():
+                engine.begin(records, _of(name, frontends))
+
+    async def run(self) -> None:
+        """Work until cancelled, while we lead."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                # More may be asked for while we lead, so the group does not end with the last of them.
+                group.create_task(asyncio.Event().wait())
+                for engine in self.durable.values():
+                    group.create_task(engine.run())
+        finally:
+            self._group = None
+            self._term = None
+            for engine in self.durable.values():
+                engine.loaded = False
+
+    async def close(self) -> None:
+        """Let go of what the durable providers hold; what is registered stays."""
+        for engine in self.durable.values():
+            if isinstance(engine.provider, Runs):
+                await engine.provider.close()
+
+    def restored(self) -> list[LoadBalancerKey]:
+        """Return every load balancer of the durable engines, known from objects or from records alone."""
+        return [key for engine in self.durable.values() for key in engine.tracker]
+
+    def _epoch(self) -> int | None:
+        return self._term if self._is_leader() else None
+
+    async def _lead_later(self, engine: DurableEngine) -> None:
+        """Catch up with an engine that was made in the middle of a term."""
+        records, frontends = await self._on_record()
+        engine.begin(records, _of(engine.name, frontends))
+        for key in engine.tracker:
+            self._changed(key)
+        for key in frontends:
+            self._changed(key)
+        await engine.run()
+
+    async def _on_record(self) -> tuple[list[BackendRecord], dict[LoadBalancerKey, Frontend]]:
+        """Read everything that is on record, from the API itself: a cache may be older than the last leader's word."""
+        while True:
+            try:
+                records: list[BackendRecord] = await self._cluster.list(BACKEND_RECORDS)
+                tcp: list[TCPLoadBalancer] = await self._cluster.list(TCP_LOAD_BALANCERS)
+                shared: list[LoadBalancer] = await self._cluster.list(LOAD_BALANCERS)
+            except FairleadError as error:
+                log.warning("records cannot be read; nothing is decided before", sentence=error.sentence)
+                after_s = error.after_s if isinstance(error, Retry) else None
+                await self._clock.sleep(after_s or _AGAIN_S)
+                continue
+            frontends: dict[LoadBalancerKey, Frontend] = {}
+            for resource, objects in ((TCP_LOAD_BALANCERS, tcp), (LOAD_BALANCERS, shared)):
+                for one in objects:
+                    key = LoadBalancerKey(resource.kind, *one.key)
+                    # An object without a frontend is listed too: it is worth a look once the engine is there.
+                    frontends[key] = one.status.frontend or Frontend()
+            return records, frontends
+
+
+def _of(name: str, frontends: Mapping[LoadBalancerKey, Frontend]) -> dict[LoadBalancerKey, Frontend]:
+    return {key: frontend for key, frontend in frontends.items() if frontend.provider == name}

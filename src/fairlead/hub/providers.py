@@ -1,0 +1,50 @@
+"""Which providers can be asked for by their names: our own, and those that other packages bring as entry points.
+
+In: the entry points ``fairlead.providers``. Out: a factory for each. Never: an import of what no class has named.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from fairlead.model.contract import Provider
+from fairlead.runtime.clock import Clock
+
+GROUP = "fairlead.providers"
+#: Ours, also where the package was not installed but only put on the path.
+_OURS = {
+    "memory": "fairlead.providers.memory",
+    "webhook": "fairlead.providers.webhook.provider",
+    "haproxy": "fairlead.providers.haproxy.provider",
+}
+
+
+def installed_providers(
+    *, clock: Clock, registry: CollectorRegistry, without: frozenset[str] = frozenset()
+) -> Mapping[str, Callable[[], Provider]]:
+    """Return a factory for each provider that is installed, by name; ``without`` those that run already."""
+    loaders: dict[str, Callable[[], Any]] = {name: _import(module) for name, module in _OURS.items()}
+    loaders |= {one.name: one.load for one in entry_points(group=GROUP)}
+    known = {"clock": clock, "registry": registry}
+    return {name: _factory(load, known) for name, load in loaders.items() if name not in without}
+
+
+def _import(module: str) -> Callable[[], Any]:
+    return lambda: import_module(module).create
+
+
+def _factory(load: Callable[[], Any], known: Mapping[str, object]) -> Callable[[], Provider]:
+    def make() -> Provider:
+        create = load()
+        # Whoever writes a provider takes what they need of these, by name.
+        takes = inspect.signature(create).parameters
+        provider: Provider = create(**{name: value for name, value in known.items() if name in takes})
+        return provider
+
+    return make

@@ -1,0 +1,83 @@
+"""How are a Service's regions, in one condition? A Service that is well from the start has none.
+
+In: what access points look at. Out: the condition fairlead.dev/Regions, and whether it is news.
+Never: touches another's condition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+
+from fairlead.api.meta import WireCondition
+from fairlead.api.poolservice import PoolService
+from fairlead.model.condition import ConditionReason, ConditionType
+from fairlead.regions.identity import RegionKey
+from fairlead.regions.service_plan import Wanted
+from fairlead.regions.source import SourceService
+
+CONDITION = "fairlead.dev/Regions"
+FAILING = "RegionsFailing"
+WELL = "AllRegions"
+
+
+class AccessView(msgspec.Struct, frozen=True):
+    """All that the decision depends on. ``regions`` are the PoolServices of the Service that are ours.
+
+    ``conflicts`` are wanted pools in whose place there is somebody else's PoolService, with its name.
+    """
+
+    service: SourceService
+    wanted: Wanted
+    regions: tuple[tuple[RegionKey, PoolService], ...]
+    conflicts: Mapping[str, str] = {}
+
+
+def describe_regions(view: AccessView) -> tuple[bool, str, str]:
+    """Say how the regions are: (all well, reason, message)."""
+    if view.wanted.problem:
+        return (False, view.wanted.problem, view.wanted.sentence)
+    failing = [f"{pool}: PoolService {name} is somebody else's" for pool, name in sorted(view.conflicts.items())]
+    with_access = 0
+    for region, one in sorted(view.regions, key=lambda each: each[0]):
+        with_access += bool(one.status.load_balancer.ingress) and not one.deleting
+        problem = _problem_of(one)
+        if problem and not one.deleting and region.pool in view.wanted.pools:
+            failing.append(f"{region.pool}: {problem}")
+    if not failing:
+        return (True, WELL, "")
+    message = f"{with_access} of {len(view.wanted.pools)} regions have an access point; {'; '.join(failing)}"
+    return (False, FAILING, message[:1024])
+
+
+def _problem_of(one: PoolService) -> str:
+    """Return layer 2's own complaint about a region; what is only on its way is none."""
+    for condition in one.status.conditions or ():
+        told = condition.type in {ConditionType.ACCEPTED, ConditionType.PROGRAMMED} and condition.status == "False"
+        if told and condition.reason != ConditionReason.PENDING:
+            return f"{condition.reason}: {condition.message}" if condition.message else condition.reason
+    return ""
+
+
+def next_conditions(
+    service: SourceService, wanted: tuple[bool, str, str] | None, now: datetime
+) -> tuple[list[WireCondition] | None, tuple[str, str] | None]:
+    """Return the list to write, None when it is as it should be; and what is news about it."""
+    present = service.status.conditions or []
+    others = [one for one in present if one.type != CONDITION]
+    old = next((one for one in present if one.type == CONDITION), None)
+    if wanted is None:
+        return (others if old is not None else None), None
+    well, reason, message = wanted
+    if old is None and well:
+        return None, None
+    status = "True" if well else "False"
+    if old is not None and (old.status, old.reason, old.message) == (status, reason, message):
+        return None, None
+    same = old is not None and old.status == status
+    since = old.last_transition_time if same and old is not None else now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    new = WireCondition(type=CONDITION, status=status, reason=reason, message=message, last_transition_time=since)
+    told = old is not None and old.status == status and old.reason == reason
+    return [*others, new], (None if well or told else (reason, message))

@@ -1,0 +1,235 @@
+"""Are our own kinds accepted, refused and kept from changing alike, whoever serves them?"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from apiserver_client import APPLY, Api
+from test_apiserver_kubectl import Kubectl
+from tests.contract.apiserver.conftest import Target
+
+from fairlead.api.kinds import all_crds
+
+Obj = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A good spec, and merge patches of it with the words of the refusal ("" where it is accepted)."""
+
+    plural: str
+    good: Obj
+    created: list[tuple[Obj, str]] = field(default_factory=list)
+    changed: list[tuple[Obj, str]] = field(default_factory=list)
+
+
+PODS: Obj = {"ports": [{"port": 80}], "byLabel": {"selector": {"app": "web"}, "except": ["web-0"]}}
+CASES = [
+    Case(
+        "tenants",
+        {"namespace": "t-blue", "region": "north", "targetRanges": ["10.0.0.0/8"], "drainWhenLost": "10m"},
+        [
+            ({"maxLoadBalancers": -1}, "spec.maxLoadBalancers in body should be greater than or equal to 0"),
+            ({"drainWhenLost": "soon"}, "spec.drainWhenLost in body should match"),
+            ({"namespace": "x" * 64}, "spec.namespace: Too long: may not be more than 63 bytes"),
+            ({"targetRanges": 1}, "spec.targetRanges in body must be of type array"),
+            ({"namespace": None, "region": None}, ""),
+        ],
+        [
+            (
+                {"namespace": "other"},
+                "spec: Invalid value: namespace is immutable: delete the Tenant and create another",
+            ),
+            ({"namespace": None}, "namespace is immutable"),
+            ({"region": "south"}, ""),
+        ],
+    ),
+    Case(
+        "loadbalancerclasses",
+        {"provider": "envoy", "parameters": {"a": "b"}, "guard": {"maxRemovalPercent": 50}},
+        [
+            ({"provider": None}, "spec.provider: Required value"),
+            ({"provider": ""}, "spec.provider in body should be at least 1 chars long"),
+            ({"targets": "Cloud"}, 'spec.targets: Unsupported value: "Cloud"'),
+            ({"guard": {"maxRemovalPercent": 101}}, "should be less than or equal to 100"),
+        ],
+        [({"provider": "other"}, "provider is immutable: create another class"), ({"targets": "Pod"}, "")],
+    ),
+    Case(
+        "tcploadbalancers",
+        {"ports": [{"port": 80}], "loadBalancerSourceRanges": ["10.0.0.0/8"]},
+        [
+            ({"ports": []}, "spec.ports in body should have at least 1 items"),
+            ({"ports": [{"port": 0}]}, "spec.ports[0].port in body should be greater than or equal to 1"),
+            ({"ports": [{"port": 80}, {"port": 80}]}, 'spec.ports[1]: Duplicate value: {"port":80'),
+            ({"sessionAffinity": "Sometimes"}, 'spec.sessionAffinity: Unsupported value: "Sometimes"'),
+            ({"address": "x" * 254}, "spec.address: Too long"),
+        ],
+        [({"ports": [{"port": 81, "protocol": "UDP"}]}, "")],
+    ),
+    Case(
+        "loadbalancers",
+        {"className": "local", "listeners": [{"port": 80}], "parameters": {"size": "s"}, "scope": ["a", "b"]},
+        [
+            ({"className": None}, "spec.className: Required value"),
+            ({"listeners": []}, "spec.listeners in body should have at least 1 items"),
+            ({"scope": ["a", "a"]}, 'spec.scope[1]: Duplicate value: "a"'),
+            ({"existing": {"id": "7"}}, ""),
+        ],
+        [
+            ({"className": "other"}, "className is immutable: create another LoadBalancer"),
+            ({"parameters": {"size": "l"}}, "parameters is immutable: create another LoadBalancer"),
+            ({"parameters": None}, "parameters is immutable"),
+            ({"existing": {"id": "7"}}, "existing is immutable"),
+            ({"existing": {}}, ""),
+            ({"attributes": {"a": "b"}, "listeners": [{"port": 80}, {"port": 81}]}, ""),
+        ],
+    ),
+    Case(
+        "backendgroups",
+        {"loadBalancers": ["lb"], "pods": PODS},
+        [
+            ({"pods": None}, "exactly one of pods, service and static is needed"),
+            ({"static": ["10.0.0.1:80"]}, "exactly one of pods, service and static is needed"),
+            ({"pods": {"byName": ["web-1"]}}, "pods: exactly one of byLabel and byName is needed"),
+            ({"pods": {"byLabel": None}}, "pods: exactly one of byLabel and byName is needed"),
+            ({"deregisterPolicy": "Webhook"}, "deregisterPolicy Webhook needs deregisterWebhook"),
+            ({"loadBalancers": []}, "spec.loadBalancers in body should have at least 1 items"),
+            ({"pods": {"byLabel": {"selector": {"app": 1}}}}, "selector.app in body must be of type string"),
+            ({"deregisterPolicy": "Webhook", "deregisterWebhook": {"className": "c"}}, ""),
+        ],
+        [
+            ({"pods": None, "static": ["10.0.0.1:80"]}, "the kind of backends is immutable"),
+            ({"pods": None, "service": {"name": "s", "port": {"port": 80}}}, "the kind of backends is immutable"),
+            ({"pods": {"byLabel": None, "byName": ["web-1"]}}, ""),
+        ],
+    ),
+    Case(
+        "backendrecords",
+        {
+            "loadBalancer": {"kind": "LoadBalancer", "namespace": "n", "name": "lb", "provider": "envoy"},
+            "listener": {"port": 80, "protocol": "TCP"},
+            "target": {"address": "10.0.0.1", "port": 8080},
+            "owners": ["a"],
+        },
+        [
+            ({"target": {"address": ""}}, "spec.target.address in body should be at least 1 chars long"),
+            ({"listener": {"protocol": "ICMP"}}, 'spec.listener.protocol: Unsupported value: "ICMP"'),
+            ({"owners": ["a", "a"]}, 'spec.owners[1]: Duplicate value: "a"'),
+        ],
+        [
+            ({"target": {"address": "10.0.0.2"}}, "a record is about one backend for its whole life"),
+            ({"loadBalancer": {"name": "other"}}, "a record is about one backend for its whole life"),
+            ({"target": {"weight": 5}, "owners": ["a", "b"]}, ""),
+        ],
+    ),
+    Case(
+        "nodepools",
+        {"nodeSelector": {"zone": "a"}, "region": "north"},
+        [
+            ({"nodeSelector": {"zone": 1}}, "spec.nodeSelector.zone in body must be of type string"),
+            ({"region": "x" * 64}, "spec.region: Too long"),
+        ],
+        [({"region": "south"}, "")],
+    ),
+    Case(
+        "poolservices",
+        {
+            "nodepoolName": "north",
+            "renewTime": "2026-01-02T03:04:05.000006Z",
+            "loadBalancerClass": "fairlead.dev/local",
+        },
+        [
+            ({"loadBalancerClass": "x" * 254}, "spec.loadBalancerClass: Too long"),
+            ({"renewTime": None}, ""),
+            ({"nodepoolName": 5}, "spec.nodepoolName in body must be of type string"),
+        ],
+        [({"renewTime": "2026-01-02T03:04:06Z"}, "")],
+    ),
+]
+
+
+class Kind:
+    """One of our kinds at a server."""
+
+    def __init__(self, api: Api, plural: str) -> None:
+        self.api = api
+        self.crd = next(crd for crd in all_crds() if crd["spec"]["names"]["plural"] == plural)
+        spec = self.crd["spec"]
+        self.kind = spec["names"]["kind"]
+        place = f"namespaces/{api.ns}/" if spec["scope"] == "Namespaced" else ""
+        self.api_version = f"{spec['group']}/{spec['versions'][0]['name']}"
+        self.path = f"/apis/{self.api_version}/{place}{plural}"
+
+    async def install(self) -> None:
+        name = self.crd["metadata"]["name"]
+        path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
+        answer = await self.api.patch(
+            path, self.crd, APPLY, fieldManager="test", force="true", fieldValidation="Strict"
+        )
+        assert answer.code in {200, 201}, answer.raw
+        await self.api.served(self.path)
+
+    def object(self, name: str, spec: Obj) -> Obj:
+        return {"apiVersion": self.api_version, "kind": self.kind, "metadata": {"name": name}, "spec": spec}
+
+
+def merged(base: Any, patch: Any) -> Any:
+    """Apply a JSON merge patch."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(base) if isinstance(base, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value)
+    return result
+
+
+def test_every_kind_has_a_case() -> None:
+    assert [case.plural for case in CASES] == [crd["spec"]["names"]["plural"] for crd in all_crds()]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.plural for case in CASES])
+async def test_what_is_accepted_and_what_is_not(api: Api, case: Case) -> None:
+    kind = Kind(api, case.plural)
+    await kind.install()
+    name = f"a-{api.ns}"  # cluster-wide kinds outlive the namespace
+    for patch, words in case.created:
+        answer = await api.post(kind.path, kind.object(name, merged(case.good, patch)), fieldValidation="Strict")
+        if words:
+            answer.refused(422, "Invalid", words)
+        else:
+            answer.ok(201)
+            (await api.delete(f"{kind.path}/{name}")).ok()
+    made = (await api.post(kind.path, kind.object(name, case.good), fieldValidation="Strict")).ok(201)
+    assert made["spec"].keys() >= case.good.keys()
+    for patch, words in case.changed:
+        current = (await api.get(f"{kind.path}/{name}")).ok()
+        for answer in (
+            await api.put(f"{kind.path}/{name}", current | {"spec": merged(current["spec"], patch)}),
+            await api.patch(f"{kind.path}/{name}", {"spec": patch}),
+        ):
+            if words:
+                answer.refused(422, "Invalid", words)
+            else:
+                answer.ok()
+    (await api.delete(f"{kind.path}/{name}")).ok()
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on PATH")
+async def test_kubectl_is_told_that_a_tenant_keeps_its_namespace(target: Target, api: Api) -> None:
+    kubectl, tenants = Kubectl(target.kubeconfig, api.ns), Kind(api, "tenants")
+    await tenants.install()
+    name = f"blue-{api.ns}"
+    tenant = f"apiVersion: {tenants.api_version}\nkind: Tenant\nmetadata: {{name: {name}}}\nspec: {{namespace: one}}\n"
+    assert await kubectl("apply -f -", tenant) == f"tenant.fairlead.dev/{name} created"
+    for how in ("apply -f -", "apply --server-side --force-conflicts -f -", "replace -f -"):
+        refused = await kubectl.fails(how, tenant.replace("one", "two"))
+        assert "namespace is immutable: delete the Tenant and create another" in refused
+    assert await kubectl(f"get tenant {name} -o jsonpath={{.spec.namespace}}") == "one"
+    await kubectl(f"delete tenant {name}")

@@ -1,0 +1,91 @@
+"""The source calls things what the glossary calls them: no identifier has a word that the glossary avoids."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+from tests.docs.docs_console import ROOT
+
+SOURCE = ROOT / "src" / "fairlead"
+
+#: Words that the glossary avoids in one sense and that have another one, which is meant wherever they stand.
+OTHER_SENSE = {
+    "member": "a word of the glossary itself: a cluster, never a target",
+    "backend": "BackendGroup and BackendRecord are kinds; LBCF's word",
+    "driver": "the other side of the webhook protocol; LBCF's word",
+    "manager": "Kubernetes' field manager",
+    "rule": "a rule of RBAC, or of CEL",
+    "lease": "Kubernetes' Lease",
+    "cache": "a watch cache",
+    "type": "a Service's, a condition's, an Event's",
+    "ready": "a node's, an endpoint's, a process's",
+    "synced": "a cache that has been read, a proxy that has acknowledged",
+    "seed": "what a hash starts from",
+}
+#: Where Kubernetes' and Envoy's clusters are at home.
+CLUSTERS_AT_HOME = ("kube", "apiserver", "providers/envoy", "testing")
+#: Elsewhere: the connection to one (kube.cluster.Cluster), what is in it, and words of Kubernetes and of kubeconfigs.
+CLUSTER_NAMES = re.compile(
+    r"_?(cluster|cluster_?objects|cluster_ips?|cluster_roles?|cluster_role_bindings?|cluster_trust)", re.IGNORECASE
+)
+
+
+def avoided() -> list[tuple[str, ...]]:
+    """Return what the glossary's last column lists, in words."""
+    found: list[tuple[str, ...]] = []
+    for line in (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("| **"):
+            phrases = re.sub(r"\(.*?\)", "", line.strip("|").split("|")[2])
+            found += [tuple(phrase.lower().split()) for phrase in phrases.split(",") if phrase.strip()]
+    return found
+
+
+@cache
+def source() -> dict[str, list[str]]:
+    """Return the identifiers of every file."""
+    return {
+        file.relative_to(SOURCE).as_posix(): sorted(set(identifiers(ast.parse(file.read_text(encoding="utf-8")))))
+        for file in sorted(SOURCE.rglob("*.py"))
+    }
+
+
+def identifiers(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.arg(arg=name):
+                yield name
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield name
+            case _:
+                pass
+
+
+def words_of(name: str) -> tuple[str, ...]:
+    return tuple(word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name))
+
+
+def has(name: str, phrase: tuple[str, ...]) -> bool:
+    words = words_of(name)
+    return any(words[start : start + len(phrase)] == phrase for start in range(len(words)))
+
+
+@pytest.mark.parametrize("phrase", avoided(), ids=" ".join)
+def test_identifiers_have_no_avoided_word(phrase: tuple[str, ...]) -> None:
+    if " ".join(phrase) in OTHER_SENSE:
+        return
+    for where, names in source().items():
+        if phrase == ("cluster",) and where.startswith(CLUSTERS_AT_HOME):
+            continue
+        for name in names:
+            told = phrase == ("cluster",) and CLUSTER_NAMES.fullmatch(name)
+            assert told or not has(name, phrase), f"{where}: {name}: the glossary avoids {' '.join(phrase)!r}"
+
+
+def test_every_exception_is_in_the_glossary() -> None:
+    assert set(OTHER_SENSE) - {" ".join(phrase) for phrase in avoided()} == set()

@@ -1,0 +1,263 @@
+"""deploy/kubernetes: complete, locked down, and with exactly the rights that are used.
+
+Hub and agent run here as processes with the arguments of their manifests, as the service accounts that these make.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+import yaml
+from deployment_world import World, free_port, until
+
+from fairlead.agent.checks import member_needs
+from fairlead.api.kubernetes import LEASES, NAMESPACES, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, SERVICES
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.meta import JSONObject
+from fairlead.api.names import AGENT_SERVICE_ACCOUNT, GROUP, SYSTEM_NAMESPACE
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.api.tenant import TENANTS
+from fairlead.build.tenant import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, agent_rules
+from fairlead.kube.preflight import AccessNeed
+from fairlead.standalone.demo_process import Child, fairlead
+from fairlead.standalone.hub_rights import hub_needs
+
+MANIFESTS = Path(__file__).parents[3] / "deploy" / "kubernetes"
+_MADE = {
+    one.kind: one for one in (NAMESPACES, SERVICE_ACCOUNTS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS)
+}
+
+#: (namespace or "", API group, resource, verb)
+Right = tuple[str, str, str, str]
+
+
+def objects(name: str) -> list[JSONObject]:
+    return [one for one in yaml.safe_load_all((MANIFESTS / f"{name}.yaml").read_text()) if one]
+
+
+def rights(manifests: list[JSONObject]) -> set[Right]:
+    found: set[Right] = set()
+    for role in manifests:
+        if role["kind"] in {"Role", "ClusterRole"}:
+            found |= expand(role["rules"], role["metadata"].get("namespace", ""))
+    return found
+
+
+def expand(rules: list[JSONObject], namespace: str = "") -> set[Right]:
+    return {
+        (namespace, group, resource, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def needed(needs: list[AccessNeed]) -> set[Right]:
+    return {
+        (one.namespace, one.resource.group, "/".join(filter(None, (one.resource.plural, one.subresource))), one.verb)
+        for one in needs
+    }
+
+
+def everywhere(these: set[Right]) -> set[Right]:
+    return {("", *right[1:]) for right in these}
+
+
+#: What the hub holds only to give it to agents.
+PASSED_ON = expand(agent_rules()) | {
+    ("", GROUP, LOAD_BALANCER_CLASSES.plural, verb) for verb in ("get", "list", "watch")
+}
+
+
+@pytest.mark.req("KI-8")
+def test_hub_has_the_rights_that_it_checks_for_and_gives_away_and_no_more() -> None:
+    granted, needs = rights(objects("hub")), needed(hub_needs(deployment=True))
+    assert {one for one in needs if one not in granted and ("", *one[1:]) not in granted} == set(), "sufficient"
+    assert {
+        one for one in granted if one not in needs | PASSED_ON and (one[0] or one not in everywhere(needs))
+    } == set()
+    wide = {one for one in granted if not one[0]}
+    assert not wide - PASSED_ON - needs, "what one namespace is enough for is not asked for in all"
+    assert not {one for one in granted if one[3] in {"*", "bind", "escalate", "impersonate", "deletecollection"}}
+    assert not {one for one in granted if one[2] == "secrets" and one[3] in {"list", "watch"}}
+
+
+@pytest.mark.req("KI-8")
+def test_agent_has_the_rights_that_it_checks_for_and_no_more() -> None:
+    assert rights(objects("agent")) == needed(member_needs(system_namespace=SYSTEM_NAMESPACE))
+
+
+@pytest.mark.req("KI-8")
+@pytest.mark.parametrize("name", ["hub", "agent"])
+def test_pods_are_locked_down(name: str) -> None:
+    made = {one["kind"]: one for one in objects(name)}
+    deployment = made["Deployment"]
+    pod = deployment["spec"]["template"]["spec"]
+    labels = deployment["spec"]["template"]["metadata"]["labels"].items()
+    (container,) = pod["containers"]
+    assert deployment["spec"]["replicas"] == 2
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert container["livenessProbe"]["httpGet"]["path"] == "/livez"
+    assert {one["name"] for one in container["volumeMounts"]} == {one["name"] for one in pod["volumes"]}
+    assert made["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"].items() <= labels
+    assert deployment["spec"]["selector"]["matchLabels"].items() <= labels
+    if name == "hub":
+        service = made["Service"]
+        assert service["spec"]["selector"].items() <= labels
+        assert service["spec"]["ports"][0]["targetPort"] in {one["name"] for one in container["ports"]}
+        host = f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc"
+        assert f"--xds-address={host}:{service['spec']['ports'][0]['port']}" in container["args"]
+
+
+async def install(world: World, name: str) -> None:
+    for one in objects(name):
+        if one["kind"] in _MADE:
+            await world.admin.apply(_MADE[one["kind"]], one, manager="kubectl")
+
+
+async def kubeconfig(world: World, authority: bytes, namespace: str, account: str) -> Path:
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    answer = msgspec.json.decode(await world.admin.raw("POST", path, body=msgspec.json.encode(body)))
+    cluster = {"server": world.config.server}
+    if authority:
+        cluster["certificate-authority-data"] = base64.b64encode(authority).decode()
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "users": [{"name": account, "user": {"token": answer["status"]["token"]}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": account, "namespace": namespace}}],
+        "current-context": "c",
+    }
+    file = world.directory / f"{account}-{namespace}.kubeconfig"
+    file.write_text(yaml.safe_dump(content))
+    file.chmod(0o600)
+    return file
+
+
+def command(name: str, **instead: str) -> list[str]:
+    """Return the command line of a manifest, with some of its options replaced."""
+    (deployment,) = [one for one in objects(name) if one["kind"] == "Deployment"]
+    first, *given = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    options = dict(one.removeprefix("--").split("=", 1) for one in given)
+    options |= {key.replace("_", "-"): value for key, value in instead.items()}
+    return fairlead(first, *(f"--{key}={value}" for key, value in options.items()))
+
+
+async def page(port: int, path: str) -> tuple[int, str]:
+    try:
+        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}{path}") as answer:
+            return answer.status, await answer.text()
+    except aiohttp.ClientError:
+        return 0, ""
+
+
+async def ready(port: int, child: Child) -> None:
+    async def check() -> bool:
+        assert child.running, child.last_words()
+        return (await page(port, "/readyz"))[0] == 200
+
+    try:
+        await until(check, timeout_s=30)
+    except AssertionError:
+        raise AssertionError(f"{await page(port, '/readyz')}; {child.last_words()}") from None
+    assert (await page(port, "/livez"))[0] == 200
+
+
+def used(metrics: str) -> set[tuple[str, str]]:
+    """Return (resource.group, RBAC verb) of every request that was answered well."""
+    verbs = {"apply": ["create", "patch"], "replace": ["update"]}
+    found = re.findall(r"^fairlead_kube_requests_total{(.*)} ([0-9.]+)$", metrics, re.MULTILINE)
+    out: set[tuple[str, str]] = set()
+    for labels, _ in found:
+        fields: dict[str, Any] = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+        if fields["code"].startswith("2") or fields["code"] in {"404", "409"}:
+            out |= {(fields["resource"], verb) for verb in verbs.get(fields["verb"], [fields["verb"]])}
+    return out
+
+
+@pytest.mark.req("KI-8")
+@pytest.mark.req("K-28")
+async def test_hub_and_agent_work_with_exactly_these_rights(world: World, authority: bytes) -> None:
+    for name in ("hub", "agent"):
+        await install(world, name)
+    hub_page, agent_page = free_port(), free_port()
+    hub = Child(
+        "hub",
+        command(
+            "hub",
+            kubeconfig=str(await kubeconfig(world, authority, SYSTEM_NAMESPACE, "fairlead-hub")),
+            data_dir=str(world.directory / "data"),
+            metrics=f"127.0.0.1:{hub_page}",
+            xds_listen="127.0.0.1:0",
+        ),
+        log=world.directory / "hub.log",
+    )
+    agent: Child | None = None
+    try:
+        await hub.start()
+        await ready(hub_page, hub)
+        tenant = f"{world.prefix}-m"
+        await world.admin.create(TENANTS, {"metadata": {"name": tenant}, "spec": {}})
+        namespace = f"tenant-{tenant}"
+        await until(
+            lambda: world.admin.get(ROLE_BINDINGS, namespace, AGENT_SERVICE_ACCOUNT), what="the tenant's rights"
+        )
+        agent = Child(
+            "agent",
+            command(
+                "agent",
+                tenant=tenant,
+                kubeconfig=str(await kubeconfig(world, authority, SYSTEM_NAMESPACE, "fairlead-agent")),
+                hub_kubeconfig=str(await kubeconfig(world, authority, namespace, AGENT_SERVICE_ACCOUNT)),
+                metrics=f"127.0.0.1:{agent_page}",
+            ),
+            log=world.directory / "agent.log",
+        )
+        await agent.start()
+        await ready(agent_page, agent)
+
+        ports = [{"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080}]
+        service = {"metadata": {"name": f"{world.prefix}-web", "namespace": "default"}}
+        spec = {"type": "LoadBalancer", "ports": ports, "selector": {"app": "web"}}
+        await world.admin.create(SERVICES, {**service, "spec": spec})
+
+        async def kinds(count: int) -> bool:
+            return len(await world.kinds(namespace)) == count
+
+        await until(lambda: kinds(7), what="everything of the tenant")
+        await world.admin.delete(SERVICES, "default", f"{world.prefix}-web")
+        await until(lambda: kinds(0), what="nothing of the tenant")
+        did = used((await page(hub_page, "/metrics"))[1])
+        # A lease is created once in a cluster's life, and an Event is only patched when it repeats.
+        rare = {("leases.coordination.k8s.io", "create"), ("events", "create"), ("events", "patch")}
+        for need in hub_needs(deployment=True):
+            name = need.resource.full_name  # requests to a subresource are counted with it
+            read = need.verb in {"get", "list"} and (name, "watch") in did
+            assert read or (name, need.verb) in did | rare, f"{need.verb} {name} is asked for and never used"
+    except AssertionError as error:
+        raise AssertionError(
+            f"{error}; hub: {hub.last_words()}; agent: {agent.last_words() if agent else ''}"
+        ) from None
+    finally:
+        for child in (agent, hub):
+            if child is not None:
+                await child.terminate()
+        for one in await world.admin.list(LEASES, SYSTEM_NAMESPACE):
+            await world.admin.delete(LEASES, *one.key)
+    assert await world.admin.list(TCP_LOAD_BALANCERS) == []
