@@ -24,6 +24,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fairlead.providers.envoy.envoy_process import find_running
+
 ROOT = Path(__file__).parents[2]
 BIN = ROOT / ".venv" / "bin"
 
@@ -182,9 +184,12 @@ class Shell:
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
-        for file in self.directory.glob("**/envoy.pid"):
-            with suppress(ProcessLookupError, ValueError):
-                os.kill(int(file.read_text(encoding="utf-8")), signal.SIGKILL)
+        for file in self.directory.glob("**/bootstrap.json"):
+            # Not the pid file alone: a hub that was killed in between may have started one and not noted it yet.
+            while (running := find_running(file.parent)) is not None and running.alive():
+                with suppress(ProcessLookupError):
+                    os.kill(running.pid, signal.SIGKILL)
+                time.sleep(0.01)
 
     def _read(self) -> None:
         assert self._process.stdout is not None

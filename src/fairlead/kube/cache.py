@@ -16,16 +16,16 @@ import asyncio
 import math
 import random
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, Generic, TypeVar, cast
+from typing import Generic, TypeVar
 
-import msgspec
 import structlog
 
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.errors import Expired, FairleadError, Forbidden, Invalid, Retry, Terminal, Unreachable
-from fairlead.kube.cluster import Cluster, selector_params
-from fairlead.kube.failures import Status, error_from_status
-from fairlead.kube.frames import Frame, LineSplitter, LineTooLong
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.event_reader import BrokenStream, EventReader
+from fairlead.kube.frames import Frame, LineSplitter
+from fairlead.kube.listing import selector_params
 from fairlead.kube.store import Store
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import backoff_s
@@ -45,10 +45,6 @@ HEALTHY_S = 10.0
 _INITIAL_END = "k8s.io/initial-events-end"
 _PRESENT = ("ADDED", "MODIFIED")
 _COUNTED = ("change", "relist", "reconnect", "undecodable", "unconfirmed_empty")
-
-
-class _Broken(Retry):
-    """The stream said something that is no event; what was lost with it is unknown, so list again."""
 
 
 class _Silent(Retry):
@@ -90,7 +86,6 @@ class WatchCache(Generic[T]):
         self.broken: dict[Key, str] = {}  # objects that cannot be decoded, and why
         self._label_selector = label_selector
         self._field_selector = field_selector
-        self._transform = transform
         self._confirm_empty = confirm_empty
         self._confirm_after_s = confirm_after_s
         self._page_size = page_size
@@ -104,9 +99,7 @@ class WatchCache(Generic[T]):
         self._version = ""  # compared for equality only, and handed back to the server as it came
         self._offers_watch_list = True
         self._synced_event = asyncio.Event()
-        self._frames = msgspec.json.Decoder(Frame)
-        self._typed: msgspec.json.Decoder[Any] = msgspec.json.Decoder(resource.type)
-        self._untyped = msgspec.json.Decoder(KubeObject)
+        self._reader = EventReader(cluster, resource, namespace=namespace, transform=transform)
         self._counters = {
             event: cluster.metrics.cache_events.labels(cluster.name, resource.full_name, event) for event in _COUNTED
         }
@@ -175,7 +168,7 @@ class WatchCache(Generic[T]):
                 # Without a watch the next look is a new list: slow polling is better than standing still.
                 self._version = ""
             except Retry as error:
-                if isinstance(error, Expired | _Broken):
+                if isinstance(error, Expired | BrokenStream):
                     self._version = ""
                     self._log.info("starting over", sentence=error.sentence, detail=error.detail)
                 else:
@@ -229,7 +222,7 @@ class WatchCache(Generic[T]):
         )
         self._heard()
         state = _State[T]()
-        state.objects = {obj.key: obj for obj in (self._transformed(item) for item in listing.items)}
+        state.objects = {obj.key: obj for obj in (self._reader.transformed(item) for item in listing.items)}
         state.broken, state.version = listing.broken, listing.resource_version
         return state
 
@@ -259,7 +252,7 @@ class WatchCache(Generic[T]):
             self.problem = ""
             async for chunk in chunks:
                 self._heard()
-                for line in self._lines(splitter, chunk):
+                for line in self._reader.lines(splitter, chunk):
                     self._event(line)
 
     async def _first_state(self, chunks: AsyncIterator[bytes], splitter: LineSplitter, first: _State[T]) -> bool:
@@ -269,13 +262,13 @@ class WatchCache(Generic[T]):
                 async with asyncio.timeout(self._first_idle_s):
                     chunk = await anext(chunks, b"")
             except TimeoutError as error:
-                raise _Silent(f"{self._what} cannot be streamed; listing instead.") from error
+                raise _Silent(f"{self._reader.what} cannot be streamed; listing instead.") from error
             if not chunk:
-                raise Unreachable(f"The stream of {self._what} ended before it had told everything. Retrying.")
+                raise Unreachable(f"The stream of {self._reader.what} ended before it had told everything. Retrying.")
             self._heard()
-            lines = iter(self._lines(splitter, chunk))
+            lines = iter(self._reader.lines(splitter, chunk))
             for line in lines:
-                self._first_event(self._frame(line), first)
+                self._first_event(self._reader.frame(line), first)
                 if first.version:
                     break
             else:
@@ -293,33 +286,33 @@ class WatchCache(Generic[T]):
     def _first_event(self, frame: Frame, first: _State[T]) -> None:
         """Collect the state; it counts only when the server has said that it is complete."""
         if frame.type == "BOOKMARK":
-            meta = self._meta(frame)
+            meta = self._reader.meta(frame)
             if meta.annotation(_INITIAL_END) == "true":
                 first.version = meta.metadata.resource_version
             return
-        key = self._meta(frame).key
+        key = self._reader.meta(frame).key
         first.objects.pop(key, None)
         first.broken.pop(key, None)
         if frame.type in _PRESENT:
-            obj = self._decoded(frame)
+            obj = self._reader.decoded(frame)
             if isinstance(obj, str):
                 first.broken[key] = obj
             else:
                 first.objects[key] = obj
 
     def _event(self, line: bytes) -> None:
-        frame = self._frame(line)
+        frame = self._reader.frame(line)
         if frame.type == "BOOKMARK":
-            self._version = self._meta(frame).metadata.resource_version or self._version
+            self._version = self._reader.meta(frame).metadata.resource_version or self._version
             return
         if frame.type not in _PRESENT and frame.type != "DELETED":
             return  # a type of event that future servers may send
-        obj = self._decoded(frame)
+        obj = self._reader.decoded(frame)
         if isinstance(obj, str):
             self._undecodable(frame, obj)
             return
         if not obj.metadata.name:
-            raise _Broken(f"The watch of {self._what} sent an object without a name.")
+            raise BrokenStream(f"The watch of {self._reader.what} sent an object without a name.")
         self._version = obj.metadata.resource_version
         self.broken.pop(obj.key, None)
         if frame.type == "DELETED":
@@ -354,50 +347,9 @@ class WatchCache(Generic[T]):
 
     # --- small parts ------------------------------------------------------------------------------------------
 
-    @property
-    def _what(self) -> str:
-        return f"{self.resource.full_name} of {self.cluster.name}"
-
-    def _frame(self, line: bytes) -> Frame:
-        try:
-            frame = self._frames.decode(line)
-            if frame.type == "ERROR":
-                status = msgspec.json.decode(frame.object, type=Status)
-                call = self.cluster.call_for("watch", self.resource, self.namespace)
-                raise error_from_status(call, status.code or 500, status)
-        except msgspec.DecodeError as error:
-            raise _Broken(f"The watch of {self._what} broke off in the middle.", detail=str(error)) from error
-        return frame
-
-    def _decoded(self, frame: Frame) -> T | str:
-        """Return the object, or why it cannot be read."""
-        try:
-            return self._transformed(self._typed.decode(frame.object))
-        except msgspec.DecodeError as error:
-            return str(error)
-
-    def _transformed(self, obj: Any) -> T:
-        return self._transform(obj) if self._transform else cast("T", obj)
-
-    def _lines(self, splitter: LineSplitter, chunk: bytes) -> list[bytes]:
-        try:
-            return splitter.feed(chunk)
-        except LineTooLong as error:
-            raise _Broken(f"The watch of {self._what} sends something that is no watch.") from error
-
-    def _meta(self, frame: Frame) -> KubeObject:
-        """Return what can be read of any object."""
-        try:
-            meta = self._untyped.decode(frame.object)
-        except msgspec.DecodeError as error:
-            raise _Broken(f"The watch of {self._what} sent an object without a name.", detail=str(error)) from error
-        if not meta.metadata.name and frame.type != "BOOKMARK":
-            raise _Broken(f"The watch of {self._what} sent an object without a name.")
-        return meta
-
     def _undecodable(self, frame: Frame, why: str) -> None:
         """Keep the last readable state of this object, unless it is gone; all others go on (promise 7)."""
-        meta = self._meta(frame)
+        meta = self._reader.meta(frame)
         key, self._version = meta.key, meta.metadata.resource_version
         if frame.type == "DELETED":
             self.broken.pop(key, None)

@@ -20,7 +20,7 @@ from fairlead.errors import Bug, Expired, NotFound
 from fairlead.kube.config import ClusterConfig
 from fairlead.kube.failures import Call, undecodable
 from fairlead.kube.kubeconfig import load_config
-from fairlead.kube.listing import Listing, Page, decode_page
+from fairlead.kube.listing import Listing, Page, decode_page, selector_params
 from fairlead.kube.metrics import KubeMetrics
 from fairlead.kube.transport import Request, RetryPolicy, Transport
 from fairlead.runtime.clock import Clock, SystemClock
@@ -302,8 +302,6 @@ class Cluster:
             return False
         return True
 
-    # --- anything else ----------------------------------------------------------------------------------------
-
     async def raw(
         self,
         method: str,
@@ -396,16 +394,6 @@ class Cluster:
         # As kubectl does: what names no namespace goes to the one of the context.
         namespace = str(meta.get("namespace") or self.namespace) if resource.namespaced else ""
         return namespace, name
-
-
-def selector_params(label_selector: str, field_selector: str) -> dict[str, str]:
-    """Return the query parameters of a selection."""
-    params: dict[str, str] = {}
-    if label_selector:
-        params["labelSelector"] = label_selector
-    if field_selector:
-        params["fieldSelector"] = field_selector
-    return params
 
 
 def _typed(resource: Resource, obj: JSONObject) -> JSONObject:

@@ -85,3 +85,13 @@ def _one_by_one(body: bytes, of: type[KubeObject]) -> DecodedPage:
             # Metadata that cannot be read either would leave no name to keep apart: then the list is no list.
             broken[_META.decode(raw).key] = str(error)
     return DecodedPage(items, page.metadata.resource_version, page.metadata.next_page, broken)
+
+
+def selector_params(label_selector: str, field_selector: str) -> dict[str, str]:
+    """Return the query parameters of a selection."""
+    params: dict[str, str] = {}
+    if label_selector:
+        params["labelSelector"] = label_selector
+    if field_selector:
+        params["fieldSelector"] = field_selector
+    return params

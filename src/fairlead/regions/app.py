@@ -49,12 +49,16 @@ _RIGHTS_S = 30.0
 
 
 class RegionsConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How regions run. ``workers`` is for each controller; ``balancer`` off leaves layer 2 wholly to others."""
+    """How regions run. ``workers`` is for each controller; ``balancer`` off leaves layer 2 wholly to others.
+
+    ``reclaim_lease``: nobody else can have this identity, so a restart leads again at once.
+    """
 
     identity: str
     workers: int = 3
     balancer: bool = True
     lease_s: float = 15.0
+    reclaim_lease: bool = False
     install_crds: bool = True
 
     def check(self) -> None:
@@ -114,6 +118,7 @@ class Regions:
             lease_s=config.lease_s,
             renew_s=config.lease_s * 2 / 3,
             retry_s=config.lease_s / 8,
+            reclaim=config.reclaim_lease,
         )
 
     @property

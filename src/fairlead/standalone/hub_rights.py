@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.backendrecord import BACKEND_RECORDS
 from fairlead.api.kubernetes import (
     CONFIG_MAPS,
@@ -14,6 +15,7 @@ from fairlead.api.kubernetes import (
     SECRETS,
     SERVICE_ACCOUNTS,
 )
+from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import Resource
 from fairlead.api.names import SYSTEM_NAMESPACE
@@ -38,6 +40,8 @@ def hub_needs(*, deployment: bool) -> list[AccessNeed]:
             TCP_LOAD_BALANCERS,
             ENDPOINT_SLICES,
             LEASES,
+            LOAD_BALANCERS,
+            BACKEND_GROUPS,
             BACKEND_RECORDS,
         )
         for verb in _READ
@@ -46,7 +50,12 @@ def hub_needs(*, deployment: bool) -> list[AccessNeed]:
         AccessNeed("patch", TCP_LOAD_BALANCERS),
         AccessNeed("create", LOAD_BALANCER_CLASSES),
     ]
-    needs += [AccessNeed("patch", resource, subresource="status") for resource in (TCP_LOAD_BALANCERS, TENANTS)]
+    needs += [
+        AccessNeed("patch", resource, subresource="status")
+        for resource in (TCP_LOAD_BALANCERS, TENANTS, LOAD_BALANCERS, BACKEND_GROUPS)
+    ]
+    needs += [AccessNeed("patch", LOAD_BALANCERS)]
+    needs += [AccessNeed(verb, BACKEND_RECORDS) for verb in ("create", "patch", "delete")]
     needs += [AccessNeed(verb, LEASES, SYSTEM_NAMESPACE) for verb in ("create", "update")]
     needs += [AccessNeed(verb, CONFIG_MAPS, SYSTEM_NAMESPACE) for verb in _APPLY]
     applied: list[Resource] = [NAMESPACES, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS]

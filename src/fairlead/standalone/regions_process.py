@@ -64,9 +64,9 @@ async def run_regions(settings: RegionsSettings, *, supervisor: Supervisor | Non
         await own.run_until_stopped()
 
 
-def spawn_regions(supervisor: Supervisor, kubeconfig: Path, *, identity: str = "") -> None:
-    """Add regions to a process that runs other things as well."""
-    config = RegionsSettings(kubeconfig=kubeconfig, identity=identity).config()
+def spawn_regions(supervisor: Supervisor, kubeconfig: Path, *, identity: str) -> None:
+    """Add regions to the process that serves their API; nobody else can have ``identity`` there."""
+    config = RegionsConfig(identity=identity, reclaim_lease=True)
 
     async def beside() -> None:
         async with Cluster.from_kubeconfig(kubeconfig, name="regions", qps=_QPS, burst=_BURST) as cluster:

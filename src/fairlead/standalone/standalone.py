@@ -16,6 +16,7 @@ import msgspec
 from fairlead.runtime.supervisor import Supervisor
 from fairlead.standalone.api import running_api
 from fairlead.standalone.hub_process import HubSettings, run_hub
+from fairlead.standalone.identity import kept_identity
 from fairlead.standalone.regions_process import spawn_regions
 
 
@@ -48,5 +49,5 @@ async def run_standalone(settings: StandaloneSettings, *, ready: Callable[[Path]
     """Run everything until told to stop; ``ready`` gets the kubeconfig once load balancers are served."""
     async with running_api(settings.data_dir, settings.host, settings.port) as kubeconfig:
         supervisor = Supervisor(stop_deadline_s=4.0)
-        spawn_regions(supervisor, kubeconfig)
+        spawn_regions(supervisor, kubeconfig, identity=kept_identity(settings.data_dir))
         await run_hub(settings.hub(kubeconfig), supervisor=supervisor, ready=lambda: ready(kubeconfig))

@@ -9,7 +9,7 @@ from fairlead.apiserver.schema.builtin import BuiltinSchemas
 from fairlead.apiserver.schema.cel_library import quantity
 from fairlead.apiserver.schema.defaults import fill_defaults
 from fairlead.apiserver.schema.formats import fits
-from fairlead.apiserver.schema.node import Compiler, Node
+from fairlead.apiserver.schema.node import Compiler, Node, escape
 from fairlead.apiserver.schema.prune import prune
 from fairlead.apiserver.schema.rules import Rules
 from fairlead.apiserver.schema.validate import validate
@@ -95,6 +95,24 @@ def test_pruning_names_what_it_removes() -> None:
     assert unknown == ["a[0].y", "b"]
 
 
+def test_a_null_stays_where_it_may_or_where_a_default_takes_its_place() -> None:
+    text = {"type": "string"}
+    schema = node(
+        type="object",
+        properties={
+            "no": text,
+            "may": text | {"nullable": True},
+            "default": text | {"default": "x"},
+            "map": {"type": "object", "additionalProperties": text},
+            "list": {"type": "array", "items": text},
+        },
+    )
+    value = {"no": None, "may": None, "default": None, "map": {"k": None}, "list": [None]}
+    prune(value, schema, "", [], drop_nulls=False)
+    fill_defaults(value, schema)
+    assert value == {"may": None, "default": "x", "map": {}, "list": [None]}
+
+
 def test_defaults_are_copies() -> None:
     schema = node(type="object", properties={"l": {"type": "array", "items": {}, "default": [1]}})
     one: dict[str, Any] = {}
@@ -137,6 +155,44 @@ def test_cel_library(rule: str, verdict: bool) -> None:
     found: list[Cause] = []
     Rules().evaluate({"ip": "10.0.0.1", "list": ["b", "a"]}, None, schema, "", found)
     assert (found == []) is verdict, found
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("plain", "plain"),
+        ("namespace", "__namespace__"),
+        ("in", "__in__"),
+        ("a.b-c/d", "a__dot__b__dash__c__slash__d"),
+        ("a__b", "a__underscores__b"),
+        ("a___b", "a__underscores___b"),
+        ("_namespace", "_namespace"),
+    ],
+)
+def test_rules_write_some_names_differently(name: str, written: str) -> None:
+    assert escape(name) == written
+    item = {"type": "object", "properties": {name: {"type": "integer"}}}
+    schema = node(
+        type="object",
+        properties={
+            name: item,
+            "list": {"type": "array", "items": item},
+            "map": {"type": "object", "additionalProperties": item},
+        },
+        **{
+            "x-kubernetes-validations": [
+                {
+                    "rule": f"self.{written}.{written} == 1 && self.list[0].{written} == 2 "
+                    f"&& self.map['a-b'].{written} == 3 && (!has(oldSelf.{written}) || self == oldSelf)"
+                }
+            ]
+        },
+    )
+    value = {name: {name: 1}, "list": [{name: 2}], "map": {"a-b": {name: 3}}}
+    for changed, old, count in ((value, value, 0), (value, {name: {name: 9}}, 1), ({**value, name: {name: 7}}, {}, 1)):
+        found: list[Cause] = []
+        Rules().evaluate(changed, old, schema, "", found)
+        assert len(found) == count, found
 
 
 def test_a_rule_that_breaks_is_a_violation_not_a_crash() -> None:

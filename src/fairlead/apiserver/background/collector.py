@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Collection
+from itertools import islice
 from typing import cast
 
 from fairlead.apiserver.auth.accounts import Accounts
@@ -24,8 +26,9 @@ from fairlead.apiserver.registry.context import Context, DeleteOptions
 from fairlead.apiserver.registry.deletion import FOREGROUND, Deletion
 from fairlead.apiserver.store.entry import Entry, Key
 from fairlead.apiserver.store.store import Store
+from fairlead.apiserver.turns import Turns
 
-RETRY_S, BATCH = 1.0, 50
+RETRY_S, BATCH = 1.0, 10
 Item = tuple[str, Key]
 
 
@@ -82,7 +85,7 @@ class Collector:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            done = 0
+            turns = Turns()
             while self._queue:
                 item = self._queue.popleft()
                 self._queued.discard(item)
@@ -91,9 +94,7 @@ class Collector:
                 except ApiFailure:
                     self._note(item)
                     await asyncio.sleep(RETRY_S)
-                done += 1
-                if done % BATCH == 0:
-                    await asyncio.sleep(0)
+                await turns.rest()
 
     def _look_at(self, bucket: str, key: Key) -> None:
         entry = self._store.bucket(bucket).entries.get(key)
@@ -167,16 +168,23 @@ class Collector:
             meta(obj).pop("finalizers", None)
             self._store.delete(kind.bucket, obj)
 
+    def _delete_some(self, kind: Kind, contents: Collection[Entry]) -> bool:
+        """Delete a few of ``contents``; says whether there may be more to delete."""
+        chosen = list(islice((content for content in contents if not content.deleting), BATCH))
+        for content in chosen:
+            self._deletion.delete(kind, content, self._context, DeleteOptions())
+        return len(chosen) == BATCH
+
     def _empty_namespace(self, entry: Entry) -> None:
         left = 0
         for bucket in self._store.buckets():
             kind = self._catalog.by_bucket(bucket.name)
             if kind is None or not kind.namespaced:
                 continue
-            for content in bucket.in_order(entry.name):
-                if not content.deleting:
-                    self._deletion.delete(kind, content, self._context, DeleteOptions())
-            left += len(bucket.in_order(entry.name))
+            if self._delete_some(kind, bucket.within(entry.name)):
+                self._note(("namespaces", entry.key))
+                return
+            left += len(bucket.within(entry.name))
         obj = entry.obj()
         if left or not look(obj, "spec", "finalizers"):
             return
@@ -192,10 +200,9 @@ class Collector:
             return
         kinds = self._catalog.of_crd(entry.name)
         bucket = self._store.bucket(entry.name)
-        for content in list(bucket):
-            if kinds and not content.deleting:
-                self._deletion.delete(kinds[0], content, self._context, DeleteOptions())
-        if not len(bucket):
+        if kinds and self._delete_some(kinds[0], bucket.entries.values()):
+            self._note((CRDS, entry.key))
+        elif not len(bucket):
             self._store_without_cleanup(obj)
 
     def _store_without_cleanup(self, obj: Obj) -> None:

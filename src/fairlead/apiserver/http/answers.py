@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterable
+
 from aiohttp import web
 
 from fairlead.apiserver.failure import ApiFailure
 from fairlead.apiserver.objects import encode
+from fairlead.apiserver.turns import Turns
 
+PART_BYTES = 256 * 1024
 _JSON = {"Content-Type": "application/json", "Cache-Control": "no-cache, private"}
 
 
@@ -16,6 +21,31 @@ def answer(body: bytes, status: int = 200, warnings: list[str] | None = None) ->
     for warning in warnings or ():
         text = warning.replace("\\", "\\\\").replace('"', '\\"')
         response.headers.add("Warning", f'299 - "{text}"')
+    return response
+
+
+async def answer_pieces(request: web.BaseRequest, pieces: Iterable[bytes]) -> web.StreamResponse:
+    """Return a JSON answer whose pieces are made in turns; a large one is sent in parts."""
+    turns, made, parts = Turns(), list[bytes](), list[bytes]()
+    for piece in pieces:
+        made.append(piece)
+        if turns.over:
+            parts.append(b"".join(made))
+            made.clear()
+            await turns.rest()
+    parts.append(b"".join(made))
+    size = sum(map(len, parts))
+    if size <= PART_BYTES:
+        return answer(b"".join(parts))
+    response = web.StreamResponse(headers=_JSON)
+    response.content_length = size
+    with contextlib.suppress(ConnectionError):  # the client went away
+        await response.prepare(request)
+        for part in parts:
+            for start in range(0, len(part), PART_BYTES):
+                await response.write(part[start : start + PART_BYTES])
+                await turns.rest()
+        await response.write_eof()
     return response
 
 

@@ -95,7 +95,7 @@ class Handler:
             return await self._answer_review(request, info, user)
         self._check(kind, info)
         if info.verb == "list":
-            return self._reads.list(request, kind, info)
+            return await self._reads.list(request, kind, info)
         if info.verb == "get":
             return self._reads.get(request, kind, info)
         if info.verb == "watch":

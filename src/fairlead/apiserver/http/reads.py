@@ -15,15 +15,17 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from fairlead.apiserver.failure import ApiFailure, bad_request, expired
-from fairlead.apiserver.http.answers import answer
+from fairlead.apiserver.http.answers import answer, answer_pieces
 from fairlead.apiserver.http.info import RequestInfo
 from fairlead.apiserver.http.options import number, selection
 from fairlead.apiserver.http.shape import shape_of
 from fairlead.apiserver.kinds.kind import Kind
 from fairlead.apiserver.objects import Obj
 from fairlead.apiserver.registry.registry import Registry
+from fairlead.apiserver.selectors import Selection
 from fairlead.apiserver.store.entry import Entry
 from fairlead.apiserver.store.store import Store
+from fairlead.apiserver.turns import Turns
 
 MAX_SNAPSHOTS, SNAPSHOT_TTL_S = 256, 300.0
 _TOKEN = re.compile(r"^[A-Za-z0-9_-]{16}$")  # as token_urlsafe(12) makes them
@@ -48,6 +50,16 @@ def check_rv(rv: str, store: Store) -> None:
         raise failure
 
 
+async def choose(entries: list[Entry], chosen: Selection) -> list[Entry]:
+    """Return the selected ``entries``."""
+    turns, found = Turns(), list[Entry]()
+    for entry in entries:
+        if chosen.matches(entry):
+            found.append(entry)
+        await turns.rest()
+    return found
+
+
 class Reads:
     """Gets and lists of one server."""
 
@@ -62,7 +74,7 @@ class Reads:
         entry = self._registry.entry(kind, info.namespace, info.name)
         return answer(shape_of(request, kind, self._now).one(entry))
 
-    def list(self, request: web.BaseRequest, kind: Kind, info: RequestInfo) -> web.Response:
+    async def list(self, request: web.BaseRequest, kind: Kind, info: RequestInfo) -> web.StreamResponse:
         """Answer a list, or one page of it."""
         store = self._registry.store
         token, limit = request.query.get("continue", ""), number(request, "limit")
@@ -74,13 +86,13 @@ class Reads:
             chosen = selection(request, kind, info)
             rv, entries = store.rv, store.bucket(kind.bucket).in_order(info.namespace)
             if not chosen.everything:
-                entries = [entry for entry in entries if chosen.matches(entry)]
+                entries = await choose(entries, chosen)
         listmeta: Obj = {"resourceVersion": str(rv)}
         if limit and len(entries) > limit:
             listmeta["continue"] = self._keep((kind.bucket, info.namespace), rv, entries[limit:])
             listmeta["remainingItemCount"] = len(entries) - limit
             entries = entries[:limit]
-        return answer(shape_of(request, kind, self._now).list(entries, listmeta))
+        return await answer_pieces(request, shape_of(request, kind, self._now).list(entries, listmeta))
 
     def _keep(self, of: tuple[str, str], rv: int, rest: list[Entry]) -> str:
         token = secrets.token_urlsafe(12)

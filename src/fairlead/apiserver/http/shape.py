@@ -7,7 +7,7 @@ of a stored object is its stored bytes: nothing is decoded.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from aiohttp import web
@@ -22,6 +22,8 @@ _MEMBER = "meta.k8s.io/v1"
 
 class Shape:
     """The plain form; ``changes`` says whether lines differ from the stored bytes."""
+
+    _items = b"items"
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
@@ -41,17 +43,22 @@ class Shape:
         """Return the answer for an object that was not stored (dry run)."""
         return encode(self.kind.conversion.from_storage(obj) if self.kind.conversion is not None else obj)
 
-    def list(self, entries: list[Entry], listmeta: Obj) -> bytes:
-        """Return the answer to a list; like the real server, items of built-in kinds do not repeat their kind."""
-        head = f'{{"kind":"{self.kind.list_kind}","apiVersion":"{self.kind.api_version}","metadata":'
+    def list(self, entries: Iterable[Entry], listmeta: Obj) -> Iterator[bytes]:
+        """Make the answer to a list, piece by piece; like the real server, items do not repeat a built-in kind."""
+        yield b'%b,"%b":[' % (encode(self._list_head(listmeta))[:-1], self._items)
+        comma = b""
+        for entry in entries:
+            yield comma + self._item(entry)
+            comma = b","
+        yield b"]}\n"
+
+    def _list_head(self, listmeta: Obj) -> Obj:
+        return {"kind": self.kind.list_kind, "apiVersion": self.kind.api_version, "metadata": listmeta}
+
+    def _item(self, entry: Entry) -> bytes:
         if self.changes:
-            bodies = [encode(self.obj(entry)) for entry in entries]
-        elif self._prefix:
-            cut = self._prefix
-            bodies = [b"{" + entry.raw[cut:] for entry in entries]
-        else:
-            bodies = [entry.raw for entry in entries]
-        return b'%b%b,"items":[%b]}\n' % (head.encode(), encode(listmeta), b",".join(bodies))
+            return self.one(entry)
+        return b"{" + entry.raw[self._prefix :] if self._prefix else entry.raw
 
     def line(self, type_: str, event: Event) -> bytes:
         """Return a watch line; shared by all watchers of the same form."""
@@ -93,10 +100,8 @@ class PartialShape(Shape):
         """Return the metadata of one object."""
         return encode(self._partial(entry))
 
-    def list(self, entries: list[Entry], listmeta: Obj) -> bytes:
-        """Return the metadata of many objects."""
-        head: Obj = {"kind": "PartialObjectMetadataList", "apiVersion": _MEMBER, "metadata": listmeta}
-        return encode(head | {"items": [self._partial(entry) for entry in entries]})
+    def _list_head(self, listmeta: Obj) -> Obj:
+        return {"kind": "PartialObjectMetadataList", "apiVersion": _MEMBER, "metadata": listmeta}
 
     def _partial(self, entry: Entry) -> Obj:
         return {"kind": "PartialObjectMetadata", "apiVersion": _MEMBER, "metadata": meta(entry.obj())}
@@ -111,6 +116,8 @@ class PartialShape(Shape):
 class TableShape(Shape):
     """Rows for ``kubectl get``; ``include`` is the ``includeObject`` parameter."""
 
+    _items = b"rows"
+
     def __init__(self, kind: Kind, include: str, now: Callable[[], float]) -> None:
         super().__init__(kind)
         self.changes = True
@@ -119,30 +126,24 @@ class TableShape(Shape):
 
     def one(self, entry: Entry) -> bytes:
         """Return a table of one row."""
-        return encode(self._table([entry], {"resourceVersion": str(entry.rv)}))
-
-    def list(self, entries: list[Entry], listmeta: Obj) -> bytes:
-        """Return a table."""
-        return encode(self._table(entries, listmeta))
+        return b"".join(self.list([entry], {"resourceVersion": str(entry.rv)})).rstrip()
 
     def line(self, type_: str, event: Event) -> bytes:
         """Return a table of one row; never shared, because ages are made for the moment."""
         return self.wrap(type_, event.entry)
 
-    def _table(self, entries: list[Entry], listmeta: Obj) -> Obj:
-        now = self._now()
+    def _list_head(self, listmeta: Obj) -> Obj:
         columns = [_definition(column) for column in self.kind.columns]
-        head: Obj = {"kind": "Table", "apiVersion": _MEMBER, "metadata": listmeta, "columnDefinitions": columns}
-        return head | {"rows": [self._row(entry, now) for entry in entries]}
+        return {"kind": "Table", "apiVersion": _MEMBER, "metadata": listmeta, "columnDefinitions": columns}
 
-    def _row(self, entry: Entry, now: float) -> Obj:
-        obj = entry.obj()
+    def _item(self, entry: Entry) -> bytes:
+        obj, now = entry.obj(), self._now()
         row: Obj = {"cells": [column.cell(obj, now) for column in self.kind.columns]}
         if self._include == "Object":
             row["object"] = self.obj(entry)
         elif self._include == "Metadata":
             row["object"] = {"kind": "PartialObjectMetadata", "apiVersion": _MEMBER, "metadata": meta(obj)}
-        return row
+        return encode(row)
 
     def _bookmark(self, obj: Obj) -> Obj:
         partial: Any = obj | {"kind": "PartialObjectMetadata", "apiVersion": _MEMBER}

@@ -34,6 +34,11 @@ class Watcher:
         """Return how many events are queued."""
         return len(self._pending)
 
+    @property
+    def namespace(self) -> str:
+        """The namespace that the watch is about; empty for all."""
+        return self._selection.namespace
+
     def selects(self, entry: Entry) -> bool:
         """Say whether the watch is about ``entry``."""
         return self._selection.matches(entry)

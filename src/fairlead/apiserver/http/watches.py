@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from aiohttp import web
 
@@ -21,8 +21,9 @@ from fairlead.apiserver.http.watcher import Watcher
 from fairlead.apiserver.kinds.kind import Kind
 from fairlead.apiserver.objects import encode
 from fairlead.apiserver.store.bucket import Bucket
-from fairlead.apiserver.store.entry import Event
+from fairlead.apiserver.store.entry import Entry, Event
 from fairlead.apiserver.store.store import Store
+from fairlead.apiserver.turns import Turns
 
 BOOKMARK_EVERY_S = 60.0
 DEFAULT_TIMEOUT_S = (1800, 3600)
@@ -51,14 +52,19 @@ class Watches:
         transport = request.transport
         watcher = Watcher(chosen, transport.abort if transport is not None else _nothing)
         bucket = self._store.bucket(kind.bucket)
-        first = self._catch_up(bucket, watcher, shape, rv, initial=initial)
+        first = self._catch_up(bucket, watcher, rv, initial=initial)
+        current = self._store.rv
         response = web.StreamResponse(headers=_HEADERS)
         response.enable_chunked_encoding()
         bucket.listeners.add(watcher)
         self._open[watcher] = kind.bucket
         try:
             await response.prepare(request)
-            await self._stream(request, response, shape, watcher, first)
+            if isinstance(first, bytes):
+                await response.write(first)
+            else:
+                await _send(response, _first_lines(first, current, watcher, shape, mark=bool(initial)))
+                await self._stream(request, response, shape, watcher)
         except ConnectionError:
             pass  # the client went away, which is how most watches end
         finally:
@@ -75,23 +81,19 @@ class Watches:
             raise invalid("ListOptions", "meta.k8s.io", "", [denied("resourceVersionMatch", why)])
         return truth(request.query, "sendInitialEvents")
 
-    def _catch_up(
-        self, bucket: Bucket, watcher: Watcher, shape: Shape, rv: str, *, initial: bool | None
-    ) -> list[bytes]:
-        """Return the lines to start with; events since ``rv`` go through the watcher's own filter."""
+    def _catch_up(self, bucket: Bucket, watcher: Watcher, rv: str, *, initial: bool | None) -> list[Entry] | bytes:
+        """Return the objects to start with, or the error; events since ``rv`` go through the watcher's own filter."""
         current = self._store.rv
         if initial or (initial is None and rv in {"", "0"}):
             if rv and int(rv) > current:
-                return [_error(f"Too large resource version: {rv}, current: {current}")]
-            entries = [entry for entry in bucket.in_order() if watcher.selects(entry)]
-            lines = [shape.wrap("ADDED", entry) for entry in entries]
-            return [*lines, shape.bookmark(current, initial=True)] if initial else lines
+                return _error(f"Too large resource version: {rv}, current: {current}")
+            return bucket.in_order(watcher.namespace)
         if rv in {"", "0"}:
             return []
         missed = bucket.history.after(int(rv)) if int(rv) <= current else None
         if missed is None:
             oldest = max(bucket.history.oldest, 1)
-            return [_error(f"too old resource version: {rv} ({oldest})")]
+            return _error(f"too old resource version: {rv} ({oldest})")
         for event in missed:
             watcher.offer(event)
         return []
@@ -102,20 +104,15 @@ class Watches:
         response: web.StreamResponse,
         shape: Shape,
         watcher: Watcher,
-        first: list[bytes],
     ) -> None:
         clock = asyncio.get_running_loop().time
         timeout_s = number(request, "timeoutSeconds") or random.uniform(*DEFAULT_TIMEOUT_S)  # noqa: S311 - jitter
         ends, bookmarks = clock() + timeout_s, truth(request.query, "allowWatchBookmarks")
-        if first:
-            await response.write(b"".join(first))
-            if first[0].startswith(b'{"type":"ERROR"'):
-                return
         next_bookmark = clock() + BOOKMARK_EVERY_S
         while not watcher.closed and (left := ends - clock()) > 0:
             events: list[tuple[str, Event]] = await watcher.next(max(0.0, min(left, next_bookmark - clock())))
             if events:
-                await response.write(b"".join([shape.line(type_, event) for type_, event in events]))
+                await _send(response, (shape.line(type_, event) for type_, event in events))
             if clock() >= next_bookmark:
                 next_bookmark = clock() + BOOKMARK_EVERY_S
                 if bookmarks and not watcher.pending:
@@ -133,6 +130,26 @@ class Watches:
         """End all watches: the server stops."""
         for watcher in list(self._open):
             watcher.close()
+
+
+def _first_lines(entries: list[Entry], rv: int, watcher: Watcher, shape: Shape, *, mark: bool) -> Iterator[bytes]:
+    for entry in entries:
+        yield shape.wrap("ADDED", entry) if watcher.selects(entry) else b""
+    if mark:
+        yield shape.bookmark(rv, initial=True)
+
+
+async def _send(response: web.StreamResponse, lines: Iterable[bytes]) -> None:
+    """Write lines as they are made, in turns."""
+    turns, made = Turns(), list[bytes]()
+    for line in lines:
+        made.append(line)
+        if turns.over:
+            await response.write(b"".join(made))
+            made.clear()
+            await turns.rest()
+    if made:
+        await response.write(b"".join(made))
 
 
 def _error(message: str) -> bytes:

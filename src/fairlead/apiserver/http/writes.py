@@ -9,11 +9,12 @@ from aiohttp import web
 from fairlead.apiserver.auth.identity import User
 from fairlead.apiserver.auth.rbac import Ask, Authorizer
 from fairlead.apiserver.failure import forbidden, no_such_path, unsupported_media_type
-from fairlead.apiserver.http.answers import answer
+from fairlead.apiserver.http.answers import answer, answer_pieces
 from fairlead.apiserver.http.body import parse_any, parse_object, read_bytes
 from fairlead.apiserver.http.info import RequestInfo
 from fairlead.apiserver.http.options import delete_options, selection, write_context
 from fairlead.apiserver.http.protobuf import ProtobufReader
+from fairlead.apiserver.http.reads import choose
 from fairlead.apiserver.http.shape import shape_of
 from fairlead.apiserver.kinds.kind import Kind
 from fairlead.apiserver.objects import Obj, encode, look
@@ -26,6 +27,7 @@ from fairlead.apiserver.registry.registry import (
     STRATEGIC_PATCH,
     Registry,
 )
+from fairlead.apiserver.turns import Turns
 
 _PATCHES = frozenset({JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH})
 
@@ -64,7 +66,7 @@ class Writes:
             case "delete":
                 return self._delete(request, kind, info, raw, media, context)
             case "deletecollection":
-                return self._delete_collection(request, kind, info, raw, media, context)
+                return await self._delete_collection(request, kind, info, raw, media, context)
             case _:
                 raise no_such_path()
 
@@ -119,19 +121,21 @@ class Writes:
         status: Obj = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
         return encode(status)
 
-    def _delete_collection(
+    async def _delete_collection(
         self, request: web.BaseRequest, kind: Kind, info: RequestInfo, raw: bytes, media: str, context: Context
-    ) -> web.Response:
+    ) -> web.StreamResponse:
         options = delete_options(request, self._options(raw, media))
         chosen = selection(request, kind, info)
         stored = self._registry.stored_kind(kind)
         bucket = self._registry.store.bucket(kind.bucket)
-        entries = [entry for entry in bucket.in_order(info.namespace) if chosen.matches(entry)]
+        turns, entries = Turns(), await choose(bucket.in_order(info.namespace), chosen)
         for entry in entries:
-            self._deletion.delete(stored, entry, context, options)
-        return answer(
-            shape_of(request, kind, self._now).list(entries, {"resourceVersion": str(bucket_rv(self._registry))})
-        )
+            current = bucket.entries.get(entry.key)
+            if current is not None and current.uid == entry.uid:
+                self._deletion.delete(stored, current, context, options)
+            await turns.rest()
+        listmeta = {"resourceVersion": str(bucket_rv(self._registry))}
+        return await answer_pieces(request, shape_of(request, kind, self._now).list(entries, listmeta))
 
 
 def bucket_rv(registry: Registry) -> int:

@@ -5,7 +5,7 @@ In: changes that the journal has already taken. Out: lookups, ordered listings a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Protocol
 
 from fairlead.apiserver.store.entry import Entry, Event, Key
@@ -45,6 +45,10 @@ class Bucket:
         if keys is None:
             keys = self._sorted[namespace] = sorted(pool)
         return [pool[key] for key in keys]
+
+    def within(self, namespace: str) -> Collection[Entry]:
+        """Return the entries of a namespace in no order, without a copy: they change with the bucket."""
+        return self._by_namespace.get(namespace, {}).values()
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(list(self.entries.values()))
