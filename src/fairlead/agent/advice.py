@@ -12,7 +12,9 @@ from fairlead.agent.decision import Decision, Ours
 from fairlead.agent.notes import Note, warn
 from fairlead.api.kubernetes import Service
 from fairlead.api.names import (
+    ANNOTATION_ACCESS_POINTS,
     ANNOTATION_ADDRESS,
+    ANNOTATION_NODEPOOL_SELECTOR,
     ANNOTATION_PROXY_PROTOCOL,
     ANNOTATION_REQUESTED_ADDRESS,
     ANNOTATION_SERVICE_CLASS,
@@ -27,6 +29,8 @@ SERVICE_ANNOTATIONS = (
     ANNOTATION_PROXY_PROTOCOL,
     ANNOTATION_REQUESTED_ADDRESS,
     ANNOTATION_TARGET,
+    ANNOTATION_NODEPOOL_SELECTOR,
+    ANNOTATION_ACCESS_POINTS,
 )
 #: Kubernetes writes this into every Service with ClientIP affinity: nobody chose it.
 DEFAULT_AFFINITY_TIMEOUT_S = 10_800

@@ -61,7 +61,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
                 flag = "--" + name.replace("_", "-")
                 raise BadConfiguration(f"{flag} is {value!r}: it must be {' or '.join(values)}.")
         if self.workers < 1:
-            raise BadConfiguration(f"--workers is {self.workers}: it must be at least 1.")
+            raise BadConfiguration(f"workers is {self.workers}: it must be at least 1.")
         if self.status_listen:
             self.status_address()
 
@@ -73,7 +73,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
         """
         host, colon, port = self.status_listen.rpartition(":")
         if not colon or not port.isdecimal() or int(port) > 65535:
-            sentence = f"--status-listen is {self.status_listen!r}: it must be <address>:<port>."
+            sentence = f"--metrics is {self.status_listen!r}: it must be <address>:<port>."
             raise BadConfiguration(sentence)
         return host.strip("[]") or "127.0.0.1", int(port)
 

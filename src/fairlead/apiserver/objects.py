@@ -15,6 +15,7 @@ import msgspec
 Obj = dict[str, Any]
 
 _encode = msgspec.json.Encoder().encode
+_sorted = msgspec.json.Encoder(order="deterministic").encode
 _decode = msgspec.json.Decoder().decode
 _HEAD = ("kind", "apiVersion", "metadata")
 
@@ -27,6 +28,11 @@ def encode(value: object) -> bytes:
 def decode(raw: bytes | str) -> Any:
     """Return what the JSON ``raw`` says; raises ``msgspec.DecodeError``."""
     return _decode(raw)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Say whether two JSON values are equal, ``true`` and ``1`` being different."""
+    return bool(one == other) and _sorted(one) == _sorted(other)
 
 
 def ordered(obj: Obj) -> Obj:

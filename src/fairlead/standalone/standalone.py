@@ -1,6 +1,6 @@
 """How does one machine become a hub? API, hub, regions and Envoy in one process, with one directory for everything.
 
-    DIR/kubeconfig   for people and tools        DIR/api   the API's state        DIR/hub   Envoy and the hub's name
+    DIR   the API's state and its kubeconfig        DIR/hub   Envoy's files and the hub's name
 
 In: ``StandaloneSettings``. Out: ``run_standalone`` returns after a clean stop. Envoy goes on serving when it ends,
 unless it is told to end that too.

@@ -1,11 +1,14 @@
 """Are custom resources defaulted, pruned, validated and served as their definition says?"""
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from apiserver_client import APPLY, Api
+
+from fairlead.apiserver.objects import clone
 
 SPEC: dict[str, Any] = {
     "type": "object",
@@ -163,6 +166,37 @@ async def test_transition_rules(widgets: Widgets) -> None:
     refused = await widgets.api.patch(widgets.path + "/w", {"spec": {"fixed": "b"}})
     refused.refused(422, "Invalid", "spec.fixed: Invalid value: fixed may not change")
     (await widgets.api.patch(widgets.path + "/w", {"spec": {"n": 6}})).ok()
+
+
+async def test_a_stricter_definition_locks_nobody_out(widgets: Widgets) -> None:
+    api, path = widgets.api, widgets.path + "/w"
+    spec = {"n": 1, "low": 0, "tags": [{"k": "a", "v": "long"}, {"k": "b"}], "set": ["long"], "labels": {"a": "long", "b": "x"}}
+    (await api.post(widgets.path, widgets.widget("w", **spec))).ok(201)
+    stricter = widgets.definition()
+    rules = stricter["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"] = clone(SPEC)
+    short = {"type": "string", "maxLength": 2}
+    properties = rules["properties"]
+    properties["tags"]["items"]["properties"]["v"] = properties["labels"]["additionalProperties"] = short
+    properties["set"]["items"] = short
+    properties["low"]["x-kubernetes-validations"] = [{"rule": "self > 3", "message": "low must be above three"}]
+    (await api.patch(widgets.crd, {"spec": stricter["spec"]})).ok()
+    async with asyncio.timeout(30):
+        while True:
+            probe = await api.post(widgets.path, widgets.widget("probe", low=0), dryRun="All")
+            if probe.code == 422:
+                break
+            await asyncio.sleep(0.05)
+    probe.refused(422, "Invalid", "low must be above three")
+    for change in ({"mode": "b"}, {"tags": [{"k": "b"}, {"k": "a", "v": "long"}]}, {"labels": {"b": "y"}}):
+        (await api.patch(path, {"spec": change})).ok()
+    for change, words in (
+        ({"low": -1}, "low must be above three"),
+        ({"n": True}, "spec.n in body must be of type integer"),
+        ({"tags": [{"k": "a", "v": "longer"}]}, "spec.tags[0].v: Too long"),
+        ({"set": ["long", "x"]}, "spec.set[0]: Too long"),
+        ({"labels": {"b": "long"}}, "spec.labels.b: Too long"),
+    ):
+        (await api.patch(path, {"spec": change})).refused(422, "Invalid", words)
 
 
 async def test_generation_and_status(widgets: Widgets) -> None:

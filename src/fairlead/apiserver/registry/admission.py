@@ -16,7 +16,7 @@ from fairlead.apiserver.schema.defaults import fill_defaults
 from fairlead.apiserver.schema.node import Node
 from fairlead.apiserver.schema.prune import prune
 from fairlead.apiserver.schema.rules import Rules
-from fairlead.apiserver.schema.validate import validate
+from fairlead.apiserver.schema.validate import ABSENT, validate
 
 # With one of these a rule could fail on what it may rely on.
 _BLOCKING = frozenset(
@@ -128,7 +128,7 @@ def _check_custom(
     if context.status and "status" not in new:
         return
     found: list[Cause] = []
-    validate(body, node, "", found)
+    validate(body, node, "", found, ABSENT if old is None else old)
     causes += found
     if not node.has_rules:
         return

@@ -27,7 +27,7 @@ from fairlead.apiserver.failure import (
 )
 from fairlead.apiserver.kinds.catalog import Catalog
 from fairlead.apiserver.kinds.kind import Change, Kind
-from fairlead.apiserver.objects import Obj, clone, meta, rfc3339
+from fairlead.apiserver.objects import Obj, clone, meta, rfc3339, same
 from fairlead.apiserver.patch.apply import server_side_apply
 from fairlead.apiserver.patch.json_patch import json_patch
 from fairlead.apiserver.patch.managers import Write, track_update
@@ -175,7 +175,7 @@ class Registry:
         new = self._reset(stored, new, old, context)
         stored.behaviour.default(new)
         stored.behaviour.on_update(Change(new, old, context.status))
-        if new == old:
+        if same(new, old):
             return Stored(old, entry)
         if stored.generation and not context.status and _spec_changed(new, old):
             meta(new)["generation"] = int(meta(old).get("generation") or 0) + 1
@@ -185,7 +185,7 @@ class Registry:
             stored.behaviour.allocate(new)
         if track:
             track_update(old, new, stored.node, self._write(stored, context))
-        if new == old:
+        if same(new, old):
             return Stored(old, entry)
         return self._store(stored, new, context)
 

@@ -10,8 +10,9 @@ import re
 from typing import Any, cast
 
 from fairlead.apiserver.failure import Cause, wrong
-from fairlead.apiserver.objects import Obj, encode
+from fairlead.apiserver.objects import Obj, same
 from fairlead.apiserver.schema.node import Node
+from fairlead.apiserver.schema.validate import by_key, key_of
 
 try:
     import cel
@@ -55,14 +56,17 @@ class Rules:
                 if (sub := node.child(key)) is not None:
                     self.evaluate(item, before.get(key), sub, f"{path}.{key}" if path else key, causes)
         elif isinstance(value, list) and node.items is not None:
-            earlier = _by_key(old, node)
+            earlier = by_key(old, node)
             for index, item in enumerate(cast("list[Any]", value)):
-                self.evaluate(item, earlier.get(_key(item, node)), node.items, f"{path}[{index}]", causes)
+                self.evaluate(item, earlier.get(key_of(item, node)), node.items, f"{path}[{index}]", causes)
 
     def _broken(self, rule: Obj, value: Any, old: Any, path: str) -> Cause | None:
         expression = cast("str", rule["rule"])
-        if old is None and not rule.get("optionalOldSelf") and _OLD.search(expression):
+        transition = bool(_OLD.search(expression))
+        if old is None and not rule.get("optionalOldSelf") and transition:
             return None
+        if old is not None and not transition and same(value, old):
+            return None  # it was like this before, see validate.py
         field = path + rule.get("fieldPath", "") if path else rule.get("fieldPath", "").lstrip(".")
         field = field or "<nil>"
         try:
@@ -118,15 +122,3 @@ def _as_seen(value: Any, node: Node) -> Any:
     if isinstance(value, list) and node.items is not None:
         return [_as_seen(item, node.items) for item in cast("list[Any]", value)]
     return value
-
-
-def _key(item: Any, node: Node) -> bytes:
-    if node.map_keys and isinstance(item, dict):
-        return encode([cast("Obj", item).get(key) for key in node.map_keys])
-    return b""
-
-
-def _by_key(old: Any, node: Node) -> dict[bytes, Any]:
-    if not isinstance(old, list) or not node.map_keys:
-        return {}
-    return {_key(item, node): item for item in cast("list[Any]", old)}

@@ -1,6 +1,8 @@
 """Is a value what its schema asks for? One walk that collects every violation.
 
-In: a value, its node and its path. Out: causes with the words that a Kubernetes API server uses. Changes nothing.
+In: a value, its node, its path and perhaps what it replaces. Out: causes with the words that a Kubernetes API server
+uses. What an update leaves as it is may stay wrong ("ratcheting"), so that a stricter schema locks nobody out. Changes
+nothing.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from fairlead.apiserver.failure import Cause, duplicate, missing, shown, unsupported, wrong
-from fairlead.apiserver.objects import Obj, encode
+from fairlead.apiserver.objects import Obj, encode, same
 from fairlead.apiserver.schema.formats import fits
 from fairlead.apiserver.schema.node import Node
 
@@ -35,8 +37,13 @@ def has_type(value: Any, node: Node) -> bool:
     return isinstance(value, wanted) or (node.type == "integer" and isinstance(value, float) and value.is_integer())
 
 
-def validate(value: Any, node: Node, path: str, causes: list[Cause]) -> None:
-    """Append every violation at and below ``value``."""
+ABSENT: Any = object()
+
+
+def validate(value: Any, node: Node, path: str, causes: list[Cause], old: Any = ABSENT) -> None:
+    """Append every violation at and below ``value``, but for what is as in ``old``."""
+    if old is not ABSENT and same(value, old):
+        return
     if value is None:
         if not node.nullable and not node.preserve and (node.type or node.int_or_string):
             causes.append(_type_cause(path, "null", node))
@@ -49,9 +56,9 @@ def validate(value: Any, node: Node, path: str, causes: list[Cause]) -> None:
     if node.enum and value not in node.enum:
         causes.append(unsupported(path, value, node.enum))
     if isinstance(value, dict):
-        _validate_map(cast("Obj", value), node, path, causes)
+        _validate_map(cast("Obj", value), node, path, causes, cast("Obj", old) if isinstance(old, dict) else {})
     elif isinstance(value, list):
-        _validate_list(cast("list[Any]", value), node, path, causes)
+        _validate_list(cast("list[Any]", value), node, path, causes, old)
     elif isinstance(value, str):
         _validate_text(value, node, path, causes)
     elif node.limits and not isinstance(value, bool):
@@ -67,15 +74,15 @@ def _type_cause(path: str, got: str, node: Node) -> Cause:
     return Cause("FieldValueTypeInvalid", message, path)
 
 
-def _validate_map(value: Obj, node: Node, path: str, causes: list[Cause]) -> None:
+def _validate_map(value: Obj, node: Node, path: str, causes: list[Cause], old: Obj) -> None:
     causes += [missing(f"{path}.{key}" if path else key) for key in node.required if key not in value]
     known, extra = node.properties, node.additional
     for key, item in value.items():
         sub = known.get(key)
         if sub is not None:
-            validate(item, sub, f"{path}.{key}" if path else key, causes)
+            validate(item, sub, f"{path}.{key}" if path else key, causes, old.get(key, ABSENT))
         elif extra is not None:
-            validate(item, extra, f"{path}.{key}" if path else key, causes)
+            validate(item, extra, f"{path}.{key}" if path else key, causes, old.get(key, ABSENT))
     size, limits = len(value), node.limits
     if size < limits.get("minProperties", 0):
         causes.append(wrong(path, size, f"{path} in body should have at least {limits['minProperties']} properties"))
@@ -84,10 +91,11 @@ def _validate_map(value: Obj, node: Node, path: str, causes: list[Cause]) -> Non
         causes.append(Cause("FieldValueTooMany", message, path))
 
 
-def _validate_list(value: list[Any], node: Node, path: str, causes: list[Cause]) -> None:
+def _validate_list(value: list[Any], node: Node, path: str, causes: list[Cause], old: Any) -> None:
     if node.items is not None:
+        earlier = by_key(old, node)
         for index, item in enumerate(value):
-            validate(item, node.items, f"{path}[{index}]", causes)
+            validate(item, node.items, f"{path}[{index}]", causes, earlier.get(key_of(item, node), ABSENT))
     size, limits = len(value), node.limits
     if size < limits.get("minItems", 0):
         causes.append(wrong(path, size, f"{path} in body should have at least {limits['minItems']} items"))
@@ -96,6 +104,20 @@ def _validate_list(value: list[Any], node: Node, path: str, causes: list[Cause])
         causes.append(Cause("FieldValueTooMany", message, path))
     if node.list_type in {"set", "map"} or limits.get("uniqueItems"):
         _validate_unique(value, node, path, causes)
+
+
+def key_of(item: Any, node: Node) -> bytes:
+    """Return what tells an element of an associative list from the others; empty for other lists."""
+    if node.map_keys and isinstance(item, dict):
+        return encode([cast("Obj", item).get(key) for key in node.map_keys])
+    return b""
+
+
+def by_key(old: Any, node: Node) -> dict[bytes, Any]:
+    """Return the elements of an associative list by their keys; empty for other lists."""
+    if not isinstance(old, list) or not node.map_keys:
+        return {}
+    return {key_of(item, node): item for item in cast("list[Any]", old)}
 
 
 def _validate_unique(value: list[Any], node: Node, path: str, causes: list[Cause]) -> None:

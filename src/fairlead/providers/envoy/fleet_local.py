@@ -105,7 +105,7 @@ class LocalFleet:
             return ""
         return (
             f"this machine's proxy can open {self.max_listeners} ports with its limit of open files; "
-            "raise the limit (ulimit -Hn) or lower --concurrency"
+            "raise the limit (ulimit -Hn) or lower --envoy-threads"
         )
 
     def on_change(self, notify: Callable[[LoadBalancerKey], None]) -> None:

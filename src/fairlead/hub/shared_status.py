@@ -1,0 +1,169 @@
+"""What users read on a LoadBalancer and on its BackendGroups: conditions, address, how many of how many.
+
+In: what was built, reported and observed, and the records. Out: one status write when something is new, and Events:
+every removal with its reason. Never: a write that says what is said already.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import msgspec
+
+from fairlead.api.backendgroup import BACKEND_GROUPS, BackendGroup
+from fairlead.api.kubernetes import Ingress, LoadBalancerStatus
+from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer, LoadBalancerObjectStatus
+from fairlead.api.names import MANAGER_HUB
+from fairlead.build.view import Built
+from fairlead.hub.engine import DurableEngine
+from fairlead.hub.engines import Engines
+from fairlead.hub.inventory import Inventory
+from fairlead.hub.status import build_conditions, wire_condition
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.events import EventRecorder
+from fairlead.model.change import Action
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.runtime.clock import Clock
+from fairlead.sync.worker import Report
+
+_GOOD = frozenset({"Accepted", "ResolvedRefs", "Programmed"})
+
+
+class SharedStatus:
+    """Writes what is known of LoadBalancers into them and their groups."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        inventory: Inventory,
+        engines: Engines,
+        events: EventRecorder,
+        clock: Clock,
+        leading: Callable[[], bool],
+    ) -> None:
+        self._cluster = cluster
+        self._inventory = inventory
+        self._engines = engines
+        self._events = events
+        self._clock = clock
+        self._leading = leading
+        self._built: dict[LoadBalancerKey, Built] = {}
+        self._reports: dict[LoadBalancerKey, Report] = {}
+
+    def publish(self, key: LoadBalancerKey, built: Built) -> None:
+        """Take note of what was built."""
+        self._built[key] = built
+
+    def forget(self, key: LoadBalancerKey) -> None:
+        """Say nothing more about ``key``."""
+        self._built.pop(key, None)
+        self._reports.pop(key, None)
+
+    def report(self, report: Report) -> None:
+        """Take note of what the worker did; removals are news at once."""
+        self._reports[report.load_balancer] = report
+        load_balancer = self._inventory.shared.get(*report.load_balancer[1:])
+        if load_balancer is None:
+            return
+        removed: dict[str, list[str]] = {}
+        for change in report.done:
+            if change.action in (Action.DRAIN, Action.DEREGISTER):
+                removed.setdefault(f"{change.action}/{change.reason}", []).append(str(change.key))
+        for what, keys in removed.items():
+            action, _, reason = what.partition("/")
+            some = ", ".join(sorted(keys)[:5]) + (" and more" if len(keys) > 5 else "")
+            self._event(load_balancer, "Normal", action, f"{len(keys)} backends, {reason}: {some}")
+        if report.quarantined:
+            first = report.quarantined[0]
+            self._event(load_balancer, "Warning", "Quarantined", f"{first.change.key}: {first.message}")
+        if report.failure:
+            self._event(load_balancer, "Warning", report.failure_reason or "ProviderFailed", report.failure)
+
+    async def write(self, key: LoadBalancerKey) -> None:
+        """Write the statuses that ``key`` concerns, each when it says something new."""
+        built, load_balancer = self._built.get(key), self._inventory.shared.get(key.namespace, key.name)
+        if built is None or load_balancer is None or load_balancer.deleting or not self._leading():
+            return
+        await self._write_load_balancer(key, load_balancer, built)
+        for group in self._inventory.groups_of(key):
+            if not group.deleting:
+                await self._write_group(group)
+
+    async def _write_load_balancer(self, key: LoadBalancerKey, load_balancer: LoadBalancer, built: Built) -> None:
+        engine = self._engines.get(built.provider)
+        observed = await engine.provider.observe(key) if engine is not None else None
+        old = load_balancer.status
+        addresses = observed.addresses if observed is not None else ()
+        if not addresses and old.frontend is not None:
+            addresses = tuple(old.frontend.addresses or ())
+        drift = engine.readback.drifts.get(key) if isinstance(engine, DurableEngine) else None
+        conditions = build_conditions(built, self._reports.get(key), observed, drift, needs_address=False)
+        known = {condition.type: condition for condition in old.conditions or ()}
+        generation, now = load_balancer.metadata.generation, self._now()
+        records = self._inventory.records.by_index("lb", key)
+        registered = sum(one.status.state == "Registered" for one in records)
+        new = LoadBalancerObjectStatus(
+            address=addresses[0] if addresses else "",
+            backends=f"{registered}/{built.targets or 0}",
+            load_balancer=LoadBalancerStatus(ingress=[_ingress(one) for one in addresses] or None),
+            allocation=old.allocation,
+            frontend=old.frontend,
+            observed_generation=generation,
+            conditions=[wire_condition(one, known.get(one.type), generation, now) for one in conditions],
+        )
+        if msgspec.to_builtins(new) == msgspec.to_builtins(old):
+            return
+        words = msgspec.structs.replace(new, frontend=None)
+        await self._apply(LOAD_BALANCERS, load_balancer, msgspec.to_builtins(words))
+        for condition in new.conditions or ():
+            before = known.get(condition.type)
+            news = before is None or (before.status, before.reason) != (condition.status, condition.reason)
+            bad = (condition.status == "True") != (condition.type in _GOOD)
+            if news and bad and condition.reason != "Pending":
+                self._event(load_balancer, "Warning", condition.reason, condition.message)
+            elif news and condition.type == "Programmed":
+                self._event(load_balancer, "Normal", "Programmed", f"{registered} backends are registered")
+
+    async def _write_group(self, group: BackendGroup) -> None:
+        owner = f"BackendGroup/{group.metadata.namespace}/{group.metadata.name}"
+        counts: Counter[str] = Counter()
+        for key in self._inventory.load_balancers_of(group):
+            counts.update(
+                one.status.state for one in self._inventory.records.by_index("lb", key) if owner in one.spec.owners
+            )
+        status = msgspec.structs.replace(
+            group.status,
+            backends=counts.total() - counts["Deregistering"],
+            registered_backends=counts["Registered"],
+            observed_generation=group.metadata.generation,
+        )
+        if status != group.status:
+            await self._apply(BACKEND_GROUPS, group, msgspec.to_builtins(status))
+
+    async def _apply(self, resource: object, one: LoadBalancer | BackendGroup, status: object) -> None:
+        meta = one.metadata
+        body = {"metadata": {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid}, "status": status}
+        kind = LOAD_BALANCERS if resource is LOAD_BALANCERS else BACKEND_GROUPS
+        await self._cluster.apply(kind, body, manager=MANAGER_HUB, subresource="status")
+
+    def _event(self, one: LoadBalancer, type_: str, reason: str, message: str) -> None:
+        meta = one.metadata
+        self._events.emit(
+            kind=LOAD_BALANCERS.kind,
+            api_version=LOAD_BALANCERS.api_version,
+            namespace=meta.namespace,
+            name=meta.name,
+            uid=meta.uid,
+            type="Normal" if type_ == "Normal" else "Warning",
+            reason=reason,
+            message=message,
+        )
+
+    def _now(self) -> str:
+        return self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _ingress(address: str) -> Ingress:
+    return Ingress(ip=address) if address.replace(".", "").isdigit() or ":" in address else Ingress(hostname=address)
