@@ -21,6 +21,7 @@ import structlog
 
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import NAMESPACES
+from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerClass
 from fairlead.api.names import DEFAULT_CLASS, HUB_LEASE, MANAGER_HUB, SYSTEM_NAMESPACE
 from fairlead.api.naming import fit
@@ -36,6 +37,9 @@ from fairlead.hub.members import Members
 from fairlead.hub.metrics import HubCollector
 from fairlead.hub.reconcile import Reconciler
 from fairlead.hub.record import Recorder
+from fairlead.hub.selected import Selected
+from fairlead.hub.shared import SharedLoadBalancers
+from fairlead.hub.shared_status import SharedStatus
 from fairlead.hub.status import StatusWriter
 from fairlead.hub.tenants import Tenants
 from fairlead.hub.views import Views
@@ -143,11 +147,28 @@ class Hub:
             clock=self._clock,
             leading=lambda: self._lead,
         )
+        self.selected = Selected(cluster, changed=self.inventory.selection_changed)
+        self.shared_status = SharedStatus(
+            cluster=cluster,
+            inventory=self.inventory,
+            engines=self.engines,
+            events=self._events,
+            clock=self._clock,
+            leading=lambda: self._lead,
+        )
         self._reconciler = Reconciler(
             views=views,
             engines=self.engines,
             recorder=Recorder(cluster),
             status=self.status,
+            shared=SharedLoadBalancers(
+                cluster=cluster,
+                inventory=self.inventory,
+                selected=self.selected,
+                engines=self.engines,
+                loopback_targets=config.loopback_targets,
+            ),
+            shared_status=self.shared_status,
             departures=Departures(
                 cluster=cluster,
                 inventory=self.inventory,
@@ -249,7 +270,7 @@ class Hub:
 
     def _loops(self) -> Sequence[Coroutine[None, None, None]]:
         caches = [cache.run() for cache in self.inventory.caches.values()]
-        return [*caches, self._events.run(), self.members.run(), self._start()]
+        return [*caches, self.selected.run(), self._events.run(), self.members.run(), self._start()]
 
     def _wire(self) -> None:
         self.inventory.on_wake(self._queue.add)
@@ -333,14 +354,19 @@ class Hub:
             log.warning("not leading any more", holder=self.elector.holder)
 
     def _reported(self, report: Report) -> None:
-        self.status.report(report)
         key = report.load_balancer
+        if key.kind == LOAD_BALANCERS.kind:
+            self.shared_status.report(report)
+            self._queue.add(key)
+            return
+        self.status.report(report)
         if not any(key in engine.tracker for engine in self.engines.values()):
             self._queue.add(key)
 
     def _changed_at_provider(self, key: LoadBalancerKey) -> None:
         self._queue.add(key)
-        self.status.queue.add(key)
+        if key.kind != LOAD_BALANCERS.kind:
+            self.status.queue.add(key)
 
     def _class_changed(self, _old: LoadBalancerClass | None, new: LoadBalancerClass | None) -> None:
         if new is not None and self.engines.open(new.spec.provider):

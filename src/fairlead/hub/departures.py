@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
 from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.errors import NotFound
@@ -18,6 +19,8 @@ from fairlead.hub.engine import Engine
 from fairlead.hub.inventory import Inventory
 from fairlead.kube.cluster import Cluster
 from fairlead.model.keys import LoadBalancerKey
+
+_RESOURCES = {one.kind: one for one in (TCP_LOAD_BALANCERS, LOAD_BALANCERS)}
 
 
 class Departures:
@@ -41,7 +44,7 @@ class Departures:
 
     async def depart(self, key: LoadBalancerKey) -> None:
         """Take ``key`` one step further on its way out."""
-        load_balancer = self._inventory.tcp(key)
+        load_balancer = self._inventory.intent(key)
         if load_balancer is None:
             # Gone for good, with our finalizer removed by us or, by force, by somebody else.
             if self._ask(key, though_unknown=False) or self.in_flight(key):
@@ -65,12 +68,12 @@ class Departures:
             }
             try:
                 await self._cluster.merge_patch(
-                    TCP_LOAD_BALANCERS, meta.namespace, meta.name, patch, manager=MANAGER_HUB
+                    _RESOURCES[key.kind], meta.namespace, meta.name, patch, manager=MANAGER_HUB
                 )
             except NotFound:
                 return
 
-    def _unknown(self, load_balancer: TCPLoadBalancer) -> bool:
+    def _unknown(self, load_balancer: TCPLoadBalancer | LoadBalancer) -> bool:
         """Say whether it was made by a provider that does not run here (yet): only that one can let go of it."""
         frontend = load_balancer.status.frontend
         if frontend is None or not frontend.provider:

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from fairlead.api.backendgroup import BACKEND_GROUPS, BackendGroup
 from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord
 from fairlead.api.kubernetes import ENDPOINT_SLICES, LEASES, EndpointSlice, Lease
+from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerClass
+from fairlead.api.meta import KubeObject
 from fairlead.api.names import (
     DEFAULT_CLASS,
     LABEL_LOAD_BALANCER,
@@ -64,12 +67,23 @@ class Inventory:
         self.records: WatchCache[BackendRecord] = WatchCache(
             cluster, BACKEND_RECORDS, indexes={"lb": lambda one: [load_balancer_of(one)]}
         )
+        self.shared: WatchCache[LoadBalancer] = WatchCache(
+            cluster, LOAD_BALANCERS, indexes={"class": lambda lb: [lb.spec.class_name]}
+        )
+        self.groups: WatchCache[BackendGroup] = WatchCache(
+            cluster,
+            BACKEND_GROUPS,
+            indexes={"lb": _load_balancers_of, "namespace": lambda group: [group.metadata.namespace]},
+        )
         self.leases: WatchCache[Lease] = WatchCache(cluster, LEASES, label_selector=f"{LABEL_MANAGED_BY}={MANAGED_BY}")
         self._wakes: list[Wake] = []
         self.load_balancers.on_change(self._load_balancer_changed)
         self.slices.on_change(self._slice_changed)
         self.tenants.on_change(self._tenant_changed)
         self.classes.on_change(self._class_changed)
+        self.shared.on_change(self._shared_changed)
+        self.groups.on_change(self._group_changed)
+        self.records.on_change(self._record_changed)
 
     @property
     def caches(self) -> dict[str, WatchCache[Any]]:
@@ -80,6 +94,8 @@ class Inventory:
             "tcploadbalancers": self.load_balancers,
             "endpointslices": self.slices,
             "leases": self.leases,
+            "loadbalancers": self.shared,
+            "backendgroups": self.groups,
             "backendrecords": self.records,
         }
 
@@ -101,6 +117,23 @@ class Inventory:
         """Return the object of ``key``, None when there is none."""
         load_balancer = self.load_balancers.get(key.namespace, key.name)
         return load_balancer if load_balancer is not None and self.serves(load_balancer) else None
+
+    def intent(self, key: LoadBalancerKey) -> TCPLoadBalancer | LoadBalancer | None:
+        """Return the object that asks for ``key``, of whichever kind, None when there is none."""
+        return self.shared.get(key.namespace, key.name) if key.kind == LOAD_BALANCERS.kind else self.tcp(key)
+
+    def groups_of(self, key: LoadBalancerKey) -> tuple[BackendGroup, ...]:
+        """Return the groups that name a LoadBalancer, ordered by key."""
+        return tuple(self.groups.by_index("lb", key))
+
+    def load_balancers_of(self, group: BackendGroup) -> list[LoadBalancerKey]:
+        """Return the LoadBalancers that a group names."""
+        return _load_balancers_of(group)
+
+    def selection_changed(self, namespace: str) -> None:
+        """Look again at what groups select from: in one namespace, or with an empty one everywhere."""
+        groups = self.groups.by_index("namespace", namespace) if namespace else list(self.groups.values())
+        self.wake({key for group in groups for key in _load_balancers_of(group)})
 
     def serves(self, load_balancer: TCPLoadBalancer) -> bool:
         """Say whether this hub is the one for it: each region has its own, unless one serves all."""
@@ -128,7 +161,8 @@ class Inventory:
 
     def all_keys(self) -> list[LoadBalancerKey]:
         """Return every load balancer there is."""
-        return [tcp_key(lb) for lb in self.served()]
+        shared = [LoadBalancerKey(LOAD_BALANCERS.kind, *one.key) for one in self.shared.values()]
+        return [*(tcp_key(lb) for lb in self.served()), *shared]
 
     def wake(self, keys: Iterable[LoadBalancerKey]) -> None:
         """Have ``keys`` looked at again."""
@@ -140,6 +174,21 @@ class Inventory:
         ours = [one for one in (new, old) if one is not None and self.serves(one)]
         if ours and not _only_words_changed(old, new):
             self.wake([tcp_key(ours[0])])
+
+    def _shared_changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
+        one = new or old
+        if one is not None and not (old and new and _only_status_changed(old, new)):
+            self.wake([LoadBalancerKey(LOAD_BALANCERS.kind, *one.key)])
+
+    def _group_changed(self, old: BackendGroup | None, new: BackendGroup | None) -> None:
+        if not (old and new and _only_status_changed(old, new)):
+            self.wake({key for one in (old, new) if one is not None for key in _load_balancers_of(one)})
+
+    def _record_changed(self, old: BackendRecord | None, new: BackendRecord | None) -> None:
+        one = new or old
+        # One state more or less is told in the status; one record that goes or comes may change what is wanted.
+        if one is not None and (old is None or new is None or old.status.state != new.status.state):
+            self.wake([load_balancer_of(one)])
 
     def _slice_changed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
         for one in (old, new):
@@ -164,6 +213,27 @@ class Inventory:
         if one is not None:
             found = self.load_balancers.by_index("class", one.metadata.name)
             self.wake(tcp_key(lb) for lb in found if self.serves(lb))
+            shared = self.shared.by_index("class", one.metadata.name)
+            self.wake(LoadBalancerKey(LOAD_BALANCERS.kind, *lb.key) for lb in shared)
+
+
+def _load_balancers_of(group: BackendGroup) -> list[LoadBalancerKey]:
+    names = (
+        (group.metadata.namespace, name) if "/" not in name else name.split("/", 1)
+        for name in group.spec.load_balancers
+    )
+    return [LoadBalancerKey(LOAD_BALANCERS.kind, namespace, name) for namespace, name in names]
+
+
+def _only_status_changed(old: KubeObject, new: KubeObject) -> bool:
+    one, other = old.metadata, new.metadata
+    return (one.generation, one.uid, one.annotations, one.finalizers, one.deletion_timestamp) == (
+        other.generation,
+        other.uid,
+        other.annotations,
+        other.finalizers,
+        other.deletion_timestamp,
+    )
 
 
 def _only_words_changed(old: TCPLoadBalancer | None, new: TCPLoadBalancer | None) -> bool:

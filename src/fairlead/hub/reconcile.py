@@ -14,12 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.build.tcp import build_tcp
 from fairlead.build.view import Built, TCPView
 from fairlead.errors import FairleadError
 from fairlead.hub.departures import Departures
 from fairlead.hub.engine import Engine
 from fairlead.hub.record import Recorder
+from fairlead.hub.shared import SharedLoadBalancers
+from fairlead.hub.shared_status import SharedStatus
 from fairlead.hub.status import StatusWriter
 from fairlead.hub.views import Views, with_accepted_spec
 from fairlead.model.keys import LoadBalancerKey
@@ -35,6 +38,8 @@ class Reconciler:
         engines: Mapping[str, Engine],
         recorder: Recorder,
         status: StatusWriter,
+        shared: SharedLoadBalancers,
+        shared_status: SharedStatus,
         departures: Departures,
         leading: Callable[[], bool],
     ) -> None:
@@ -42,11 +47,16 @@ class Reconciler:
         self._engines = engines
         self._recorder = recorder
         self._status = status
+        self._shared = shared
+        self._shared_status = shared_status
         self._departures = departures
         self._leading = leading
 
     async def reconcile(self, key: LoadBalancerKey) -> None:
         """Bring ``key`` one step further; safe to call at any time, any number of times."""
+        if key.kind == LOAD_BALANCERS.kind:
+            await self._reconcile_shared(key)
+            return
         view = self._views.tcp(key, allocate=self._leading())
         if view is None:
             self._status.forget(key)
@@ -66,6 +76,16 @@ class Reconciler:
             self._wish_recorded(key, view)
             raise
         self._wish(key, built)
+
+    async def _reconcile_shared(self, key: LoadBalancerKey) -> None:
+        built = await self._shared.wish(key, leading=self._leading())
+        if built is None:
+            self._shared_status.forget(key)
+            await self._departures.depart(key)
+            return
+        self._departures.came_back(key)
+        self._shared_status.publish(key, built)
+        await self._shared_status.write(key)
 
     def _wish_recorded(self, key: LoadBalancerKey, view: TCPView) -> None:
         if (before := with_accepted_spec(view)) is not None:

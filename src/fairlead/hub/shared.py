@@ -110,9 +110,7 @@ class SharedLoadBalancers:
         if webhook.failure_policy == "IfNotReady":
             return frozenset()
         return frozenset(
-            pod.key
-            for pod in doubtful
-            if webhook.failure_policy == "DoNothing" or pod.status.phase == "Running"
+            pod.key for pod in doubtful if webhook.failure_policy == "DoNothing" or pod.status.phase == "Running"
         )
 
     def _conflict(self, load_balancer: LoadBalancer) -> str:

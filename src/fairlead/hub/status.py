@@ -195,12 +195,17 @@ _GOOD_WHEN_TRUE = frozenset({ConditionType.ACCEPTED, ConditionType.RESOLVED_REFS
 
 
 def build_conditions(
-    built: Built, report: Report | None, observed: Observed | None, drift: Drift | None = None
+    built: Built,
+    report: Report | None,
+    observed: Observed | None,
+    drift: Drift | None = None,
+    *,
+    needs_address: bool = True,
 ) -> list[Condition]:
     """Add to what was built what became of it: Programmed, Guarded, Drifted, and what a provider refuses."""
     conditions = {condition.type: condition for condition in built.conditions}
     if ConditionType.PROGRAMMED not in conditions:
-        conditions[ConditionType.PROGRAMMED] = _programmed(report, observed)
+        conditions[ConditionType.PROGRAMMED] = _programmed(report, observed, needs_address=needs_address)
     # A moment for a first health check is part of every replacement; only what waits for somebody is told.
     held = [row for row in report.held if row.reason != WARMING] if report is not None else []
     if held and ConditionType.PAUSED not in conditions:
@@ -223,7 +228,7 @@ def build_conditions(
     return sorted(conditions.values(), key=lambda condition: order.index(condition.type))
 
 
-def _programmed(report: Report | None, observed: Observed | None) -> Condition:
+def _programmed(report: Report | None, observed: Observed | None, *, needs_address: bool) -> Condition:
     def no(reason: ConditionReason, message: str) -> Condition:
         return Condition(ConditionType.PROGRAMMED, False, reason, message)
 
@@ -238,7 +243,7 @@ def _programmed(report: Report | None, observed: Observed | None) -> Condition:
     if not observed.programmed:
         message = f"{observed.acknowledged} of {observed.proxies} proxies have it"
         return no(ConditionReason.PENDING, observed.message or message)
-    if not observed.addresses:
+    if not observed.addresses and needs_address:
         return no(ConditionReason.ADDRESS_NOT_ASSIGNED, observed.message or "no address has been assigned yet")
     return Condition(ConditionType.PROGRAMMED, True, ConditionReason.PROGRAMMED, "")
 
@@ -270,7 +275,7 @@ def build_status(
         frontend=old.frontend,
         provider=old.provider,
         observed_generation=generation,
-        conditions=[_wire(condition, known.get(condition.type), generation, now) for condition in conditions],
+        conditions=[wire_condition(condition, known.get(condition.type), generation, now) for condition in conditions],
     )
 
 
@@ -283,7 +288,8 @@ def _ingress(address: str, ports: list[PortStatus]) -> Ingress:
     return Ingress(ip=address, ip_mode="Proxy", ports=ports)
 
 
-def _wire(condition: Condition, old: WireCondition | None, generation: int, now: str) -> WireCondition:
+def wire_condition(condition: Condition, old: WireCondition | None, generation: int, now: str) -> WireCondition:
+    """Return a condition as it is written; its time is that of the last change of its status."""
     status = "True" if condition.status else "False"
     since = old.last_transition_time if old is not None and old.status == status else now
     return WireCondition(

@@ -170,7 +170,13 @@ async def test_transition_rules(widgets: Widgets) -> None:
 
 async def test_a_stricter_definition_locks_nobody_out(widgets: Widgets) -> None:
     api, path = widgets.api, widgets.path + "/w"
-    spec = {"n": 1, "low": 0, "tags": [{"k": "a", "v": "long"}, {"k": "b"}], "set": ["long"], "labels": {"a": "long", "b": "x"}}
+    spec = {
+        "n": 1,
+        "low": 0,
+        "tags": [{"k": "a", "v": "long"}, {"k": "b"}],
+        "set": ["long"],
+        "labels": {"a": "long", "b": "x"},
+    }
     (await api.post(widgets.path, widgets.widget("w", **spec))).ok(201)
     stricter = widgets.definition()
     rules = stricter["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"] = clone(SPEC)
