@@ -137,6 +137,15 @@ async def test_lists(api: Api) -> None:
     )
 
 
+async def test_a_large_list_arrives_whole(api: Api) -> None:
+    for index in range(5):
+        await api.post(api.cms, config_map(f"p{index}", {"k": str(index) * 100_000}))
+    items = (await api.get(api.cms, fieldSelector="metadata.name!=kube-root-ca.crt")).ok()["items"]
+    sizes = {item["metadata"]["name"]: len(item["data"]["k"]) for item in items if item["metadata"]["name"][0] == "p"}
+    assert sizes == {f"p{index}": 100_000 for index in range(5)}
+    assert (await api.call("HEAD", api.cms)).code == 405
+
+
 async def test_a_continue_token_is_for_its_own_list(own: tuple[ApiServer, Api]) -> None:
     # A real server's token holds the last key, and does not notice.
     _, api = own

@@ -100,7 +100,15 @@ class RunningHub:
             capabilities=msgspec.structs.replace(ABLE, allocation=AllocationKind.ADDRESS, ipv6=False),
         )
         config = HubConfig(identity=identity, address_pool=AddressPool.parse(pool), workers=2)
-        self.hub = Hub(cluster=self.cluster, providers={"envoy": self.provider}, config=config, clock=world.clock)
+        #: Behind the class of provider ``memory``: not ours to serve, so its ledger are BackendRecords.
+        self.durable = MemoryProvider(cloud=world.outside)
+        self.hub = Hub(
+            cluster=self.cluster,
+            providers={"envoy": self.provider},
+            config=config,
+            clock=world.clock,
+            factories={"memory": lambda: self.durable},
+        )
         self.task = asyncio.create_task(self.hub.run(), name=f"hub-{identity}")
 
     @property
@@ -116,6 +124,7 @@ class HubWorld:
         self.server = server
         self.clock = VirtualClock()
         self.cloud = MemoryCloud(clock=self.clock)
+        self.outside = MemoryCloud(clock=self.clock)
         self.hubs: list[RunningHub] = []
         self.user = self.connect("user")
 

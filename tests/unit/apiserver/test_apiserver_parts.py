@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlead.apiserver import turns
 from fairlead.apiserver.auth.identity import User
 from fairlead.apiserver.auth.rbac import Ask, Rule
 from fairlead.apiserver.auth.tokens import TokenSigner
@@ -270,6 +271,23 @@ def test_broken_protobuf_is_a_bad_request(body: bytes) -> None:
     with pytest.raises(ApiFailure) as refused:
         reader.read(MAGIC + body)
     assert refused.value.code == 400
+
+
+async def test_long_work_lets_others_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "TURN_S", 0)
+    steps: list[str] = []
+
+    async def work(name: str) -> None:
+        pace = turns.Turns()
+        for _ in range(3):
+            steps.append(name)
+            await pace.rest()
+
+    await asyncio.gather(work("a"), work("b"))
+    assert steps == ["a", "b"] * 3
+    monkeypatch.setattr(turns, "TURN_S", 60)
+    await asyncio.gather(work("c"), work("d"))
+    assert steps[6:] == ["c"] * 3 + ["d"] * 3
 
 
 def test_certificates_are_trusted_by_openssl() -> None:

@@ -90,6 +90,8 @@ class Handler:
         user = self._gate.enter(request, info)
         if not info.resource:
             return self._answer_path(request, path)
+        if request.method == "HEAD":
+            raise not_allowed()
         kind = self._catalog.find(info.group, info.version, info.resource)
         if kind is None or (info.verb == "create" and kind.subresources.get(info.subresource)):
             return await self._answer_review(request, info, user)
