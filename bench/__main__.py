@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable
 
-from bench import regions, traffic
+from bench import records, regions, tracker, traffic
 from bench.figures import Figure, heading
 
 CASES: dict[str, Callable[[], AsyncIterator[Figure]]] = {
@@ -15,6 +15,10 @@ CASES: dict[str, Callable[[], AsyncIterator[Figure]]] = {
     "idle": traffic.idle_and_restart,
     "node": traffic.node_added,
     "memory": traffic.memory,
+    "tracker-change": tracker.one_change,
+    "tracker-cold": tracker.cold_diff,
+    "records-batch": records.batching,
+    "records-restart": records.restart,
     "regions-start": regions.cold_start,
     "regions-label": regions.label_change,
     "regions-change": regions.endpoint_to_effect,

@@ -40,9 +40,16 @@ IMPURE = frozenset(
 )  # fmt: skip
 #: ``datetime`` is a value; its clocks are not.
 IMPURE_CALLS = frozenset({"now", "utcnow", "today"})
-#: Where anything at all may be caught: one key of a loop, one load balancer of a worker, one request, one command.
+#: Where anything at all may be caught: one key of a loop, one load balancer of a worker, one request, one command, and
+#: one provider that somebody else wrote.
 BROAD_EXCEPT = frozenset(
-    {"fairlead.runtime.loop", "fairlead.sync.worker", "fairlead.apiserver.http.handler", "fairlead.cli.run"}
+    {
+        "fairlead.runtime.loop",
+        "fairlead.sync.worker",
+        "fairlead.apiserver.http.handler",
+        "fairlead.cli.run",
+        "fairlead.hub.engines",
+    }
 )
 
 

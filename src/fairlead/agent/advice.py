@@ -67,7 +67,7 @@ def _unknown_annotations(service: Service) -> list[Note]:
     found: list[Note] = []
     for key in sorted(service.metadata.annotations or {}):
         if key.startswith(f"{GROUP}/") and key not in SERVICE_ANNOTATIONS:
-            hint = did_you_mean(key, SERVICE_ANNOTATIONS)
+            hint = _near_annotation(key)
         elif key.startswith("kubernetes.io/service") and key != ANNOTATION_SERVICE_CLASS:
             near = get_close_matches(key.lower(), [ANNOTATION_SERVICE_CLASS], n=1, cutoff=0.9)
             if not near:
@@ -89,3 +89,10 @@ def _affinity(service: Service) -> list[Note]:
         "the client's address, which has no end. Clients stay with their target as long as the targets stay the same."
     )
     return [warn(AFFINITY_TIMEOUT_IGNORED, sentence)]
+
+
+def _near_annotation(key: str) -> str:
+    """Suggest by what follows the slash: the group, which all of ours share, makes any two of them look alike."""
+    near = {name.removeprefix(f"{GROUP}/"): name for name in SERVICE_ANNOTATIONS}
+    found = get_close_matches(key.removeprefix(f"{GROUP}/").lower(), sorted(near), n=1, cutoff=0.6)
+    return f" Did you mean {near[found[0]]!r}?" if found else ""

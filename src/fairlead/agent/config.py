@@ -6,6 +6,8 @@ Never reads files or the environment.
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from fairlead.agent.export import NodeOrPod
@@ -13,6 +15,9 @@ from fairlead.agent.nodes import NodeAddressType
 from fairlead.agent.ownership import CloudLoadBalancer
 from fairlead.api.names import SYSTEM_NAMESPACE, TENANT_NAMESPACE_PREFIX
 from fairlead.errors import BadConfiguration
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_TENANT_MAX = 63 - len(TENANT_NAMESPACE_PREFIX)
 
 
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +55,11 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
         """
         if not self.tenant:
             raise BadConfiguration("The agent needs the name of its tenant at the hub (--tenant).")
+        if not _LABEL.fullmatch(self.tenant) or len(self.tenant) > _TENANT_MAX:
+            raise BadConfiguration(
+                f"--tenant: {self.tenant!r} cannot name a tenant; use lower-case letters, digits and dashes, "
+                f"at most {_TENANT_MAX}"
+            )
         allowed = {
             "cloud_load_balancer": ("present", "absent"),
             "target": ("Node", "Pod"),
@@ -78,6 +88,18 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
         return host.strip("[]") or "127.0.0.1", int(port)
 
     def namespace_at_hub(self, of_context: str) -> str:
-        """Return the tenant's namespace; a context that names none has ``default``, which is never a tenant's."""
+        """Return the tenant's namespace; a context that names none has ``default``, which is never a tenant's.
+
+        Raises:
+            BadConfiguration: the context is that of another tenant, as ``fairlead tenant add`` printed it.
+        """
         named = "" if of_context == "default" else of_context
-        return self.hub_namespace or named or TENANT_NAMESPACE_PREFIX + self.tenant
+        expected = TENANT_NAMESPACE_PREFIX + self.tenant
+        if not self.hub_namespace and named.startswith(TENANT_NAMESPACE_PREFIX) and named != expected:
+            other = named.removeprefix(TENANT_NAMESPACE_PREFIX)
+            raise BadConfiguration(
+                f"--hub-kubeconfig is the key of tenant {other!r} (its namespace is {named}), and --tenant is "
+                f"{self.tenant!r}: take the kubeconfig that `fairlead tenant add {self.tenant}` printed, "
+                f"or --tenant {other}"
+            )
+        return self.hub_namespace or named or expected

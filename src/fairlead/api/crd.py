@@ -17,7 +17,8 @@ from fairlead.api.meta import JSONObject, KubeObject, Resource
 _KEPT = frozenset(
     {
         "type", "properties", "items", "required", "description", "enum", "pattern", "minimum", "maximum",
-        "minLength", "maxLength", "minItems", "maxItems", "additionalProperties", "default",
+        "minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "format",
+        "additionalProperties", "default",
     }
 )  # fmt: skip
 

@@ -121,7 +121,10 @@ def _desired(view: TCPView, spec: TCPLoadBalancerSpec, targets: dict[ListenerKey
         guard=GuardPolicy(100, 0) if view.member.drained else policy,
         stale=view.stale,
         repair_s=repair_s(class_spec.ensure_policy),
-        paused=view.load_balancer.annotation(ANNOTATION_PAUSED, "false") != "false",
+        paused=any(
+            one is not None and one.annotation(ANNOTATION_PAUSED, "false") != "false"
+            for one in (view.load_balancer, view.load_balancer_class)
+        ),
     )
 
 

@@ -9,7 +9,23 @@ from __future__ import annotations
 
 import typer
 
-from fairlead.cli import agent, apiserver, crds, demo, hub, regions, standalone, status, tenant, version
+from fairlead.cli import (
+    agent,
+    apiserver,
+    crds,
+    demo,
+    drift,
+    explain,
+    gc,
+    hub,
+    pause,
+    plan,
+    regions,
+    standalone,
+    status,
+    tenant,
+    version,
+)
 from fairlead.cli.run import EXIT_CODES, run_app
 
 app = typer.Typer(
@@ -35,6 +51,12 @@ app.command("apiserver", rich_help_panel=_RUN, epilog=EXIT_CODES)(apiserver.apis
 app.add_typer(tenant.app, name="tenant", rich_help_panel=_RUN)
 app.command("crds", rich_help_panel=_RUN, epilog=EXIT_CODES)(crds.crds)
 app.command("status", rich_help_panel=_LOOK, epilog=EXIT_CODES)(status.status)
+app.command("plan", rich_help_panel=_LOOK, epilog=EXIT_CODES)(plan.plan)
+app.command("explain", rich_help_panel=_LOOK, epilog=EXIT_CODES)(explain.explain)
+app.command("drift", rich_help_panel=_LOOK, epilog=EXIT_CODES)(drift.drift)
+app.command("gc", rich_help_panel=_LOOK, epilog=EXIT_CODES)(gc.gc)
+app.command("pause", rich_help_panel=_RUN, epilog=EXIT_CODES)(pause.pause)
+app.command("resume", rich_help_panel=_RUN, epilog=EXIT_CODES)(pause.resume)
 app.command("version", rich_help_panel=_LOOK, epilog=EXIT_CODES)(version.version)
 
 

@@ -45,9 +45,10 @@ def add(
 
 async def _add(name: str, kubeconfig: Path | None, region: str, valid_days: int, server: str) -> None:
     from fairlead.cli.connect import connect
-    from fairlead.cli.tenant_access import check_name, issue_access
+    from fairlead.cli.tenant_access import check_name, check_server, issue_access
 
     check_name(name, region)
+    check_server(server)
     async with connect(kubeconfig, name="the hub") as cluster:
         access = await issue_access(
             cluster, name=name, region=region, valid_s=valid_days * 86_400, server=server, kubeconfig=kubeconfig
@@ -56,7 +57,7 @@ async def _add(name: str, kubeconfig: Path | None, region: str, valid_days: int,
     sys.stdout.flush()
     file = f"{name}-at-hub.kubeconfig"
     sys.stderr.write(
-        f"Tenant {name} has namespace {access.namespace} at {cluster.server}; "
+        f"Tenant {name} has namespace {access.namespace} at {server or cluster.server}; "
         f"the token is valid until {access.expires}.\n"
         f"Next: save the kubeconfig ({file}, readable by you only), then run the agent of that member:\n"
         f"  fairlead agent --kubeconfig MEMBER.kubeconfig --hub-kubeconfig {file} --tenant {name}\n"

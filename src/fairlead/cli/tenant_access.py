@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import cast
+from urllib.parse import urlsplit
 
 import msgspec
 import yaml
@@ -51,8 +52,17 @@ def check_name(name: str, region: str) -> None:
         raise BadConfiguration(
             f"NAME: {name!r} cannot name a tenant; use lower-case letters, digits and dashes, at most {_NAME_MAX}"
         )
-    if len(region) > 63:
-        raise BadConfiguration(f"--region: {region!r} is longer than 63 characters")
+    if region and (not _LABEL.fullmatch(region) or len(region) > 63):
+        raise BadConfiguration(
+            f"--region: {region!r} cannot name a region; use lower-case letters, digits and dashes, at most 63"
+        )
+
+
+def check_server(server: str) -> None:
+    """Refuse what no agent could ever reach."""
+    parts = urlsplit(server)
+    if server and (parts.scheme not in ("https", "http") or not parts.hostname):
+        raise BadConfiguration(f"--server: {server!r} is not a URL such as https://hub.example.com:6443")
 
 
 async def issue_access(

@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from fairlead.hub.allocations import AllocationBook
-from fairlead.hub.engine import Engine
+from fairlead.hub.engine import DurableEngine, Engine
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.members import Members
 from fairlead.model.condition import ConditionType
@@ -93,6 +93,54 @@ class HubCollector(Collector):
             runs.add_metric([name], engine.worker.runs)
         yield pending
         yield runs
+        yield from self._troubles()
+        yield from self._calls()
+        yield self._records()
+
+    def _troubles(self) -> Iterable[Metric]:
+        waiting = GaugeMetricFamily(
+            "fairlead_sync_retrying", "Load balancers whose last run failed, and is tried again.", labels=["provider"]
+        )
+        retries = CounterMetricFamily("fairlead_sync_retries", "Runs that failed.", labels=["provider"])
+        parked = GaugeMetricFamily(
+            "fairlead_sync_quarantined", "Backends that their provider refuses.", labels=["provider"]
+        )
+        drift = GaugeMetricFamily(
+            "fairlead_sync_drift", "Entries of ours that somebody changed behind our back.", labels=["provider"]
+        )
+        foreign = GaugeMetricFamily(
+            "fairlead_sync_foreign", "Members of our load balancers that are not ours.", labels=["provider"]
+        )
+        for name, engine in self._engines.items():
+            waiting.add_metric([name], engine.worker.failing)
+            retries.add_metric([name], engine.worker.retries)
+            parked.add_metric([name], len(engine.worker.quarantine))
+            if isinstance(engine, DurableEngine):
+                drift.add_metric([name], sum(one.ours for one in engine.readback.drifts.values()))
+                foreign.add_metric([name], sum(len(one.foreign) for one in engine.readback.drifts.values()))
+        yield from (waiting, retries, parked, drift, foreign)
+
+    def _calls(self) -> Iterable[Metric]:
+        calls = CounterMetricFamily(
+            "fairlead_provider_calls", "Calls of providers.", labels=["provider", "method", "result"]
+        )
+        seconds = CounterMetricFamily(
+            "fairlead_provider_call_seconds", "Time spent in them.", labels=["provider", "method", "result"]
+        )
+        for name, engine in self._engines.items():
+            for (method, result), count in sorted(engine.worker.executor.calls.items()):
+                calls.add_metric([name, method, result], count)
+                seconds.add_metric([name, method, result], engine.worker.executor.seconds[method, result])
+        yield from (calls, seconds)
+
+    def _records(self) -> Metric:
+        family = GaugeMetricFamily("fairlead_records", "BackendRecords by state.", labels=["provider", "state"])
+        counts = Counter(
+            (one.spec.load_balancer.provider, one.status.state or "Pending") for one in self._inventory.records.values()
+        )
+        for (provider, state), count in sorted(counts.items()):
+            family.add_metric([provider, state], count)
+        return family
 
     def _member_states(self) -> Metric:
         family = GaugeMetricFamily("fairlead_hub_members", "Members by state of their agent.", labels=["state"])

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from fairlead.model.change import Outcome, TargetChange
 from fairlead.model.desired import LoadBalancerSpec
+from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured
 
 
@@ -20,6 +21,9 @@ class MemoryLedger:
 
     async def ensured(self, spec: LoadBalancerSpec, answer: Ensured) -> None:
         """Store nothing."""
+
+    def forget(self, key: LoadBalancerKey) -> None:
+        """Forget nothing: nothing was remembered."""
 
     async def record(self, spec: LoadBalancerSpec, changes: Sequence[TargetChange]) -> Sequence[TargetChange]:
         """Store nothing."""

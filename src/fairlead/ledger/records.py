@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -31,6 +32,7 @@ from fairlead.ledger.store import Store
 from fairlead.ledger.wire import facts_of, record_spec
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, Reason, TargetChange
 from fairlead.model.desired import LoadBalancerSpec
+from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured
 from fairlead.runtime.clock import Clock
 
@@ -134,12 +136,16 @@ class RecordsLedger:
         """Record what the provider answered."""
         await self.frontends.ensured(spec, answer)
 
+    def forget(self, key: LoadBalancerKey) -> None:
+        """Drop what is known of a load balancer that is gone."""
+        self.frontends.forget(key)
+
     # --- intent -----------------------------------------------------------------------------------------------
 
     async def record(self, spec: LoadBalancerSpec, changes: Sequence[TargetChange]) -> Sequence[TargetChange | Outcome]:
         """Store what is about to be done; raises ``Retry`` when that is not ours to decide any more."""
         epoch = self._term()
-        return await self._all(self._intended(spec, change, epoch) for change in changes)
+        return await self._all(partial(self._intended, spec, change, epoch) for change in changes)
 
     def _term(self) -> int:
         epoch = self._epoch()
@@ -248,7 +254,7 @@ class RecordsLedger:
         """Store what came of it; a deregistered record loses its finalizer only here."""
         del spec
         return await self._all(
-            self._settled(change, outcome) for change, outcome in zip(changes, outcomes, strict=True)
+            partial(self._settled, change, outcome) for change, outcome in zip(changes, outcomes, strict=True)
         )
 
     async def _settled(self, change: TargetChange, outcome: Outcome) -> Outcome:
@@ -326,12 +332,12 @@ class RecordsLedger:
         self._records.pop(key, None)
         self._awaited.pop(key, None)
 
-    async def _all(self, calls: Iterable[Awaitable[_T]]) -> list[_T]:
+    async def _all(self, calls: Iterable[Callable[[], Awaitable[_T]]]) -> list[_T]:
         """Run record writes side by side, a bounded number at once."""
 
-        async def one(call: Awaitable[_T]) -> _T:
+        async def one(call: Callable[[], Awaitable[_T]]) -> _T:
             async with self._slots:
-                return await call
+                return await call()
 
         return await asyncio.gather(*(one(call) for call in calls))
 

@@ -148,6 +148,10 @@ class Ledger(Protocol):
         """Store what the provider answered."""
         ...
 
+    def forget(self, key: LoadBalancerKey) -> None:
+        """Drop what is known of a load balancer that is gone; the next of that name is another one."""
+        ...
+
     async def record(
         self, spec: LoadBalancerSpec, changes: Sequence[TargetChange]
     ) -> Sequence[TargetChange | Outcome]:

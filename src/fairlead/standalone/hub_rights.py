@@ -10,15 +10,18 @@ from fairlead.api.kubernetes import (
     EVENTS,
     LEASES,
     NAMESPACES,
+    NODES,
     ROLE_BINDINGS,
     ROLES,
     SECRETS,
     SERVICE_ACCOUNTS,
+    SERVICES,
 )
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import Resource
 from fairlead.api.names import SYSTEM_NAMESPACE
+from fairlead.api.pods import PODS
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
 from fairlead.build.tenant import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
@@ -68,6 +71,11 @@ def hub_needs(*, deployment: bool) -> list[AccessNeed]:
         needs += [AccessNeed(verb, each) for each in WRITTEN for verb in kept]
         needs += [AccessNeed(verb, SECRETS) for verb in (*_APPLY, "delete")]
     return needs
+
+
+def group_needs() -> list[AccessNeed]:
+    """List what BackendGroups select from; without it a hub works, and says so on those that need it."""
+    return [AccessNeed(verb, resource) for resource in (PODS, SERVICES, NODES) for verb in _READ]
 
 
 async def check_hub(cluster: Cluster, *, deployment: bool) -> None:

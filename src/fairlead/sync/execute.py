@@ -11,6 +11,7 @@ the culprits are found, so that the others go through. Never: a call when ``may_
 from __future__ import annotations
 
 import asyncio
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
@@ -52,6 +53,9 @@ class Executor:
         self._quarantine = quarantine
         self._may_call = may_call
         self._limit_s = limit_s
+        #: Calls of the provider, and the seconds they took, by (method, result).
+        self.calls: Counter[tuple[str, str]] = Counter()
+        self.seconds: dict[tuple[str, str], float] = defaultdict(float)
 
     async def run(self, plan: Plan, side: Side, done: list[TargetChange]) -> Outcome | None:
         """Do the rows of ``plan`` in order; returns the first outcome that was not a success, failures first."""
@@ -59,7 +63,7 @@ class Executor:
         if frontend is not None and frontend.action is Action.ENSURE and frontend.spec is not None:
             self._tracker.begin_frontend(frontend)
             await self._ledger.ensuring(frontend.spec)
-            answer = await self._call(self._provider.ensure(frontend.spec))
+            answer = await self._call("ensure", self._provider.ensure(frontend.spec))
             await self._ledger.ensured(frontend.spec, answer)
             self._tracker.fold_frontend(frontend, DONE)
         spec = side.done_spec or (side.desired.spec if side.desired is not None else None)
@@ -72,7 +76,8 @@ class Executor:
         if frontend is not None and frontend.action is Action.DELETE:
             self._tracker.begin_frontend(frontend)
             if spec is None or not spec.existing:
-                await self._call(self._provider.delete(frontend.load_balancer))
+                await self._call("delete", self._provider.delete(frontend.load_balancer))
+            self._ledger.forget(frontend.load_balancer)
             self._tracker.fold_frontend(frontend, DONE)
         return None
 
@@ -117,7 +122,7 @@ class Executor:
     async def _call_provider(self, changes: Sequence[TargetChange], culprits_left: list[int]) -> Sequence[Outcome]:
         """Call the provider; a refusal of the whole batch is halved down to those that it is about."""
         try:
-            outcomes = await self._call(self._provider.apply(changes))
+            outcomes = await self._call("apply", self._provider.apply(changes))
         except Terminal as error:
             if culprits_left[0] <= 0:
                 return [Outcome(OutcomeStatus.RETRY, error.sentence)] * len(changes)
@@ -130,10 +135,24 @@ class Executor:
                 return [*first, *await self._call_provider(changes[half:], culprits_left)]
         return [_unless_removal(change, outcome) for change, outcome in zip(changes, outcomes, strict=True)]
 
-    async def _call(self, call: Awaitable[T]) -> T:
+    async def _call(self, method: str, call: Awaitable[T]) -> T:
         if not self._may_call():
             _close(call)
             raise Retry("this replica does not lead any more; nothing was done", reason="NotLeading")
+        began_s, result = self._clock.monotonic(), "failed"
+        try:
+            answer = await self._in_time(call)
+        except Terminal:
+            result = "refused"
+            raise
+        else:
+            result = "done"
+            return answer
+        finally:
+            self.calls[method, result] += 1
+            self.seconds[method, result] += self._clock.monotonic() - began_s
+
+    async def _in_time(self, call: Awaitable[T]) -> T:
         if self._limit_s is None:
             return await call
         task = asyncio.ensure_future(call)

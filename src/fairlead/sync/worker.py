@@ -85,7 +85,7 @@ class Worker:
         self._tracker = tracker
         self._clock = clock
         self.quarantine = Quarantine()
-        self._executor = Executor(
+        self.executor = Executor(
             tracker=tracker,
             provider=provider,
             ledger=ledger,
@@ -206,7 +206,7 @@ class Worker:
             plan = guard_plan(plan_load_balancer(key, side, now_s=now_s), side, now_s=now_s)
             plan, parked = self.quarantine.sift(plan, now_s=now_s)
             self._wake(key, plan.wake_at_s)
-            left = await self._executor.run(plan, side, done)
+            left = await self.executor.run(plan, side, done)
             if left is None:
                 self._failures.pop(key, None)
             elif left.status is OutcomeStatus.RUNNING:

@@ -30,6 +30,10 @@ class SurvivingLedger:
     async def ensured(self, spec: LoadBalancerSpec, answer: Ensured) -> None:
         """Store nothing more."""
 
+    def forget(self, key: LoadBalancerKey) -> None:
+        """Drop what is gone."""
+        self.specs.pop(key, None)
+
     async def record(self, spec: LoadBalancerSpec, changes: Sequence[TargetChange]) -> Sequence[TargetChange]:
         """Store that these changes are about to be made."""
         self.specs[spec.key] = spec

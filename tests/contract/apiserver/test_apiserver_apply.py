@@ -109,3 +109,15 @@ async def test_managers_can_be_rewritten_by_a_patch(api: Api) -> None:
 async def test_yaml_is_read(api: Api) -> None:
     text = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  k: v\n"
     assert (await api.patch(api.cms + "/a", text, APPLY, fieldManager="m")).ok(201)["data"] == {"k": "v"}
+
+
+async def test_a_partial_apply_may_leave_out_what_others_wrote(api: Api) -> None:
+    """A built-in kind's required fields are asked of the outcome, not of the part that one manager sends."""
+    path = f"/apis/discovery.k8s.io/v1/namespaces/{api.ns}/endpointslices/s"
+    part = {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {"name": "s", "labels": {"a": "b"}}}
+    refused = (await apply(api, path, part, "m2")).refused(422, "Invalid")
+    assert "addressType: Required value" in refused["message"]
+    (await apply(api, path, {**part, "addressType": "IPv4", "endpoints": []}, "m1")).ok(201)
+    assert (await apply(api, path, part, "m2")).ok()["addressType"] == "IPv4"
+    given_up = (await apply(api, path, part, "m1")).refused(422, "Invalid")
+    assert "addressType: Required value" in given_up["message"]

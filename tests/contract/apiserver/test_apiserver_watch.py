@@ -7,6 +7,8 @@ from apiserver_client import Api, config_map
 
 from fairlead.apiserver import ApiServer
 
+MINE = {"mine": ""}  # a real server's controllers put ConfigMaps of their own into every namespace
+
 
 def kinds(events: list[dict[str, Any]]) -> list[tuple[str, str | None]]:
     return [(event["type"], event["object"]["metadata"].get("name")) for event in events]
@@ -19,10 +21,10 @@ async def now(api: Api) -> str:
 async def test_resume_tells_only_later_events(api: Api) -> None:
     await api.post(api.cms, config_map("before"))
     rv = await now(api)
-    await api.post(api.cms, config_map("w"))
+    await api.post(api.cms, config_map("w", labels=MINE))
     await api.patch(api.cms + "/w", {"data": {"k": "2"}})
     await api.delete(api.cms + "/w")
-    events = await api.watch(api.cms, until=3, resourceVersion=rv)
+    events = await api.watch(api.cms, until=3, resourceVersion=rv, labelSelector="mine")
     assert kinds(events) == [("ADDED", "w"), ("MODIFIED", "w"), ("DELETED", "w")]
     rvs = [int(event["object"]["metadata"]["resourceVersion"]) for event in events]
     assert rvs == sorted(set(rvs))
@@ -104,9 +106,11 @@ async def test_an_old_resource_version_is_expired(own: tuple[ApiServer, Api]) ->
 
 async def test_many_watchers_see_the_same(api: Api) -> None:
     rv = await now(api)
-    watching = [asyncio.create_task(api.watch(api.cms, until=20, resourceVersion=rv)) for _ in range(10)]
+    watching = [
+        asyncio.create_task(api.watch(api.cms, until=20, resourceVersion=rv, labelSelector="mine")) for _ in range(10)
+    ]
     for index in range(20):
-        await api.post(api.cms, config_map(f"c{index}"))
+        await api.post(api.cms, config_map(f"c{index}", labels=MINE))
     seen = await asyncio.gather(*watching)
     assert all(kinds(events) == [("ADDED", f"c{index}") for index in range(20)] for events in seen)
 

@@ -26,7 +26,7 @@ from fairlead.api.tenant import TENANTS
 from fairlead.build.tenant import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, agent_rules
 from fairlead.kube.preflight import AccessNeed
 from fairlead.standalone.demo_process import Child, fairlead
-from fairlead.standalone.hub_rights import hub_needs
+from fairlead.standalone.hub_rights import group_needs, hub_needs
 
 MANIFESTS = Path(__file__).parents[3] / "deploy" / "kubernetes"
 _MADE = {
@@ -78,7 +78,7 @@ PASSED_ON = expand(agent_rules()) | {
 
 @pytest.mark.req("KI-8")
 def test_hub_has_the_rights_that_it_checks_for_and_gives_away_and_no_more() -> None:
-    granted, needs = rights(objects("hub")), needed(hub_needs(deployment=True))
+    granted, needs = rights(objects("hub")), needed([*hub_needs(deployment=True), *group_needs()])
     assert {one for one in needs if one not in granted and ("", *one[1:]) not in granted} == set(), "sufficient"
     assert {
         one for one in granted if one not in needs | PASSED_ON and (one[0] or one not in everywhere(needs))

@@ -34,6 +34,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._virtual = _Selector()
         super().__init__(self._virtual)
 
+    def reset(self) -> None:
+        """Begin at the beginning, so that no schedule depends on the one before it."""
+        self._virtual.now_s = 0.0
+        self._scheduled.clear()
+        self._timer_cancelled_count = 0
+
     def time(self) -> float:
         return self._virtual.now_s
 

@@ -77,8 +77,11 @@ def strip_unknown(obj: Obj, kind: Kind, context: Context) -> None:
     context.warnings += texts
 
 
-def check_types(obj: Obj, kind: Kind) -> None:
-    """Raise 400 when a built-in object cannot be decoded into its type, as Go would say."""
+def check_types(obj: Obj, kind: Kind, *, partial: bool = False) -> None:
+    """Raise 400 when a built-in object cannot be decoded into its type, as Go would say.
+
+    ``partial``: the body of a server-side apply, which may leave out what others wrote.
+    """
     if not kind.built_in:
         return
     causes: list[Cause] = []
@@ -90,14 +93,14 @@ def check_types(obj: Obj, kind: Kind) -> None:
             + "; ".join(f"{cause.field}: {cause.message}" for cause in wrong_types)
         )
     required = [c for c in causes if c.reason == "FieldValueRequired" and not c.field.startswith("status")]
-    if required:
+    if required and not partial:
         raise invalid(kind.kind, kind.group, str(meta(obj).get("name") or ""), required)
 
 
-def to_storage(obj: Obj, kind: Kind, context: Context) -> Obj:
+def to_storage(obj: Obj, kind: Kind, context: Context, *, partial: bool = False) -> Obj:
     """Take an object through decoding: unknown fields, types, defaults and version."""
     strip_unknown(obj, kind, context)
-    check_types(obj, kind)
+    check_types(obj, kind, partial=partial)
     if not kind.built_in:
         fill_defaults(obj, kind.node)
     return kind.conversion.to_storage(obj) if kind.conversion is not None else obj

@@ -232,13 +232,12 @@ class Registry:
         stored = self.stored_kind(kind)
         for key in ("resourceVersion", "uid", "creationTimestamp", "generation"):
             meta(body).pop(key, None)
-        body = to_storage(body, kind, context) if kind.built_in else body
+        body = to_storage(body, kind, context, partial=True) if kind.built_in else body
         if kind.conversion is not None and not kind.built_in:
             body = kind.conversion.to_storage(body)
         live = entry.obj() if entry is not None else None
         merged = server_side_apply(live, body, stored.node, self._write(stored, context), force=context.force)
-        if not stored.built_in:
-            merged = to_storage(merged, stored, context)
+        merged = to_storage(merged, stored, context)
         if entry is None:
             return self._create(stored, merged, context, track=False)
         return self._change(stored, entry, merged, context, track=False)

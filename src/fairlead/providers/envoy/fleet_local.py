@@ -141,7 +141,9 @@ class LocalFleet:
             self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
             lock = (self.data_dir / "lock").open("w")
         except OSError as error:
-            raise BadConfiguration(f"cannot use the data directory {self.data_dir}: {error}") from error
+            raise BadConfiguration(
+                f"--data-dir: {self.data_dir} cannot be used ({error.strerror}); make it writable or choose another"
+            ) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

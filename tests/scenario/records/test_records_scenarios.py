@@ -1,0 +1,364 @@
+"""LBCF's and the DiffTracker's scenarios at the durable engine: given, when, then."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from records_desk import KEY, Desk
+from records_world import backend
+
+from fairlead.api.backendrecord import BACKEND_RECORDS
+from fairlead.api.names import FINALIZER_DEREGISTER
+from fairlead.errors import Retry, Terminal
+from fairlead.model.change import Outcome, OutcomeStatus
+from fairlead.model.desired import GuardPolicy
+from fairlead.sync.quarantine import PARK_S
+from fairlead.testing.builders import HTTP
+
+LOOSE = GuardPolicy(100, 0)
+
+
+@pytest.fixture
+def desk(virtual):
+    one = Desk(virtual)
+    yield one
+    one.stop()
+
+
+def at(number):
+    return f"10.0.0.{number}"
+
+
+@pytest.mark.req("L-1", "L-3")
+def test_lt1_a_record_with_all_that_is_needed_is_there_before_the_call(desk):
+    seen = []
+    desk.provider.before = lambda method, changes: seen.extend(desk.records().values()) if changes else None
+    desk.wish(backend(1, owners=["g"], weight=2))
+    assert [FINALIZER_DEREGISTER in one.metadata.finalizers for one in seen] == [True]
+    assert seen[0].status.state == "Pending"
+    assert seen[0].spec.parameters == {"weight": "2"}
+    assert seen[0].spec.load_balancer.provider == "memory"
+    assert desk.states() == {at(1): "Registered"}
+
+
+@pytest.mark.req("L-2", "L-6", "L-14")
+def test_lt8_everything_is_deregistered_from_records_alone(desk):
+    desk.wish(backend(1), backend(2))
+    desk.stop()
+    desk.api.objects = {key: one for key, one in desk.api.objects.items() if key[0] == "BackendRecord"}
+    desk.start()
+    assert [one.key for one in desk.provider.recalled][-1] == KEY
+    desk.do(lambda: desk.engine.tracker.remove(KEY))
+    assert desk.at_cloud() == set()
+    assert desk.records() == {}
+
+
+@pytest.mark.req("L-12", "L-13")
+def test_lt10_what_a_person_changed_stands_through_resync_and_restart(desk):
+    wanted = desk.wish(backend(1), backend(2))
+    desk.do(lambda: desk.cloud.drift(KEY, HTTP, backend(2).key, None), after_s=300)
+    assert desk.engine.readback.drifts[KEY].missing == ((HTTP, backend(2).key),)
+    desk.stop()
+    desk.start(wish=wanted)
+    desk.do(after_s=300)
+    assert desk.at_cloud() == {at(1)}
+
+
+@pytest.mark.req("L-30", "A-52")
+def test_lt11_always_repairs_our_own_no_sooner_than_the_period(desk):
+    desk.cloud.add_foreign(KEY, "by-hand", backend(9))
+    desk.wish(backend(1), backend(2), repair_s=30.0)
+    desk.do(lambda: desk.cloud.drift(KEY, HTTP, backend(2).key, None), after_s=20)
+    assert desk.at_cloud() == {at(1)}
+    desk.do(after_s=60)
+    assert desk.at_cloud() == {at(1), at(2)}
+    assert desk.cloud.foreign(KEY) == {"by-hand": backend(9)}
+
+
+@pytest.mark.req("L-31")
+def test_lt12_other_parameters_update_in_place(desk):
+    desk.wish(backend(1))
+    desk.wish(backend(1, weight=2))
+    assert desk.provider.rows() == [("Register", at(1)), ("Update", at(1))]
+    assert desk.records()[at(1)].spec.parameters == {"weight": "2"}
+
+
+@pytest.mark.req("L-9", "L-23")
+def test_lt19_the_finalizer_stays_while_a_deregistration_runs(desk):
+    desk.wish(backend(1), guard=LOOSE)
+    running = [True]
+    desk.provider.answer = lambda change: (
+        Outcome(OutcomeStatus.RUNNING, retry_after_s=2.0) if change.action == "Deregister" and running[0] else None
+    )
+    desk.wish(guard=LOOSE, after_s=20)
+    asked = len(desk.provider.rows())
+    assert desk.states() == {at(1): "Deregistering"}
+    assert 8 <= asked <= 12, "every two seconds, and no more slowly each time"
+    running[0] = False
+    desk.do(after_s=5)
+    assert desk.records() == {}
+
+
+@pytest.mark.req("L-24", "A-34", "A-38")
+def test_lt20_a_failed_deregistration_is_retried_for_ever_with_the_same_record(desk):
+    desk.wish(backend(1), guard=LOOSE)
+    record = desk.records()[at(1)]
+    ids = []
+
+    def fail(change):
+        ids.append(change.facts.record_id)
+        return Outcome(OutcomeStatus.RETRY, "not now") if len(ids) < 6 else None
+
+    desk.provider.answer = fail
+    desk.wish(guard=LOOSE, after_s=120)
+    assert set(ids) == {record.metadata.uid}
+    assert desk.records() == {}
+
+
+@pytest.mark.req("L-18", "L-27", "A-39")
+def test_lt22_a_new_registration_waits_for_the_old_deregistration(desk):
+    desk.wish(backend(1), backend(2), guard=LOOSE)
+    running = [True]
+    desk.provider.answer = lambda change: (
+        Outcome(OutcomeStatus.RUNNING, retry_after_s=1.0) if change.action == "Deregister" and running[0] else None
+    )
+    desk.wish(backend(2), guard=LOOSE)
+    desk.provider.calls.clear()
+    desk.wish(backend(1), backend(2), guard=LOOSE, after_s=10)
+    assert ("Register", at(1)) not in desk.provider.rows()
+    running[0] = False
+    desk.do(after_s=5)
+    assert desk.provider.rows()[-2:] == [("Deregister", at(1)), ("Register", at(1))]
+    assert desk.at_cloud() == {at(1), at(2)}
+
+
+@pytest.mark.req("L-28")
+def test_lt23_and_so_it_does_across_a_restart(desk):
+    desk.wish(backend(1), backend(2), guard=LOOSE)
+    running = [True]
+    desk.provider.answer = lambda change: (
+        Outcome(OutcomeStatus.RUNNING, retry_after_s=1.0) if change.action == "Deregister" and running[0] else None
+    )
+    desk.wish(backend(2), guard=LOOSE)
+    wanted = desk.wish(backend(1), backend(2), guard=LOOSE)
+    desk.stop()
+    desk.provider.calls.clear()
+    running[0] = False
+    desk.start(wish=wanted)
+    desk.do(after_s=5)
+    assert desk.provider.rows() == [("Deregister", at(1)), ("Register", at(1))]
+
+
+@pytest.mark.req("L-28")
+def test_lt24_a_conflict_on_the_finalizer_never_deregisters_the_successor(desk):
+    desk.wish(backend(1), backend(2), guard=LOOSE)
+    hits = [0]
+
+    async def meddle(when, what, number=0):
+        record = desk.records().get(at(1))
+        if when == "before" and what == "patch BackendRecord" and record is not None and record.deleting and not hits[0]:
+            hits[0] += 1
+            labels = {"metadata": {"labels": {"touched": "true"}}}
+            desk.api.do_patch(BACKEND_RECORDS, *record.key, labels)
+        return number
+
+    desk.api.at_call = meddle
+    desk.wish(backend(2), guard=LOOSE, after_s=0.0)
+    desk.wish(backend(1), backend(2), guard=LOOSE, after_s=10)
+    assert hits == [1]
+    rows = [action for action, address in desk.provider.rows() if address == at(1)]
+    assert rows[-1] == "Register"
+    assert desk.at_cloud() == {at(1), at(2)}
+
+
+@pytest.mark.req("L-42")
+def test_a_record_whose_finalizer_was_taken_away_is_forgotten_without_a_call(desk):
+    desk.wish(backend(1), backend(2))
+    nobody = {"metadata": {"finalizers": None}}
+    desk.do(lambda: desk.api.do_patch(BACKEND_RECORDS, *desk.records()[at(1)].key, nobody))
+    desk.provider.calls.clear()
+    desk.wish(backend(2))
+    assert ("Deregister", at(1)) not in desk.provider.rows()
+    assert desk.at_cloud() == {at(1), at(2)}, "it stays as whoever forgot it wanted"
+    assert desk.states() == {at(2): "Registered"}
+
+
+@pytest.mark.req("L-8", "L-18")
+def test_lt39_a_deleted_record_is_deregistered_then_made_anew(desk):
+    desk.wish(backend(1), backend(2))
+    before = desk.records()[at(1)].metadata.uid
+    desk.provider.calls.clear()
+    desk.do(lambda: desk.delete_record(at(1)), after_s=5)
+    assert desk.provider.rows() == [("Deregister", at(1)), ("Register", at(1))]
+    assert desk.records()[at(1)].metadata.uid != before
+
+
+@pytest.mark.req("L-11", "L-44")
+def test_other_owners_are_recorded_and_nobody_is_called(desk):
+    desk.wish(backend(1, owners=["a", "b"]))
+    desk.provider.calls.clear()
+    desk.wish(backend(1, owners=["b"]))
+    assert desk.provider.calls == []
+    assert desk.records()[at(1)].spec.owners == ["b"]
+
+
+def test_an_address_of_another_pod_is_another_backend(desk):
+    desk.wish(backend(1, pod="web-1"), backend(2))
+    desk.provider.calls.clear()
+    desk.wish(backend(1, pod="web-9"), backend(2), after_s=5)
+    assert desk.provider.rows() == [("Deregister", at(1)), ("Register", at(1))]
+    assert desk.records()[at(1)].spec.target.source == "Pod/shop/web-9/uid-web-9"
+
+
+@pytest.mark.req("A-35", "A-36", "I-7")
+def test_a_batch_that_is_refused_as_a_whole_is_halved_until_the_culprit_is_found(virtual):
+    desk = Desk(virtual, max_batch=100)
+
+    def refuse(_method, changes):
+        if any(change.key.address == at(7) for change in changes):
+            raise Terminal("10.0.0.7 is reserved")
+
+    desk.provider.before = refuse
+    desk.wish(*(backend(number) for number in range(1, 33)), after_s=5)
+    assert desk.at_cloud() == {at(number) for number in range(1, 33) if number != 7}
+    assert desk.records()[at(7)].status.state == "Failed"
+    assert "reserved" in desk.records()[at(7)].status.message
+    calls = len(desk.provider.calls)
+    desk.do(after_s=PARK_S - 60)
+    assert len(desk.provider.calls) == calls, "it is not tried again and again"
+    desk.provider.before = lambda _method, _changes: None
+    desk.do(after_s=120)
+    assert at(7) in desk.at_cloud(), "and once in a while it is"
+    desk.stop()
+
+
+@pytest.mark.req("A-35", "L-9")
+def test_a_refused_backend_that_nobody_wants_any_more_leaves_no_record(desk):
+    desk.provider.answer = lambda change: (
+        Outcome(OutcomeStatus.REJECTED, "no") if change.key.address == at(2) and change.action == "Register" else None
+    )
+    desk.wish(backend(1), backend(2), after_s=5)
+    assert desk.states() == {at(1): "Registered", at(2): "Failed"}
+    desk.wish(backend(1), after_s=5)
+    assert desk.states() == {at(1): "Registered"}
+
+
+@pytest.mark.req("L-26")
+def test_what_a_driver_injects_is_stored_and_told_again(desk):
+    desk.provider.answer = lambda _change: Outcome(OutcomeStatus.DONE, injected_info={"id": "7"}, generated_address="x")
+    desk.wish(backend(1))
+    facts = []
+    desk.provider.answer = lambda change: facts.append(change.facts)
+    desk.stop()
+    desk.start()
+    desk.wish(backend(1, weight=2))
+    assert [(one.injected_info, one.generated_address) for one in facts] == [({"id": "7"}, "x")]
+
+
+@pytest.mark.req("I-5")
+def test_who_has_lost_the_lease_calls_nobody(desk):
+    desk.wish(backend(1))
+    desk.provider.calls.clear()
+    writes = desk.api.writes
+    desk.term = None
+    desk.wish(backend(1), backend(2), after_s=60)
+    assert desk.provider.calls == []
+    assert desk.api.writes == writes
+
+
+@pytest.mark.req("I-5")
+def test_a_record_of_a_newer_leader_is_not_touched_by_an_older_one(desk):
+    desk.term = 7
+    desk.wish(backend(1))
+    desk.provider.calls.clear()
+    desk.term = 6
+    desk.wish(backend(1, weight=2), after_s=30)
+    assert [changes for _, changes in desk.provider.calls if changes] == []
+    assert "newer leader" in desk.reports[-1].failure
+
+
+def test_a_provider_that_lost_its_memory_is_told_everything_again(desk):
+    desk.wish(backend(1), backend(2))
+    desk.do(after_s=70)
+    desk.do(desk.cloud.restart, after_s=10)
+    assert desk.at_cloud() == {at(1), at(2)}
+
+
+@pytest.mark.req("L-17", "A-31", "A-15")
+def test_at68_a_restart_with_nothing_changed_calls_and_writes_nothing(desk):
+    wanted = desk.wish(backend(1), backend(2))
+    desk.do(after_s=100)
+    desk.stop()
+    writes = desk.api.writes
+    desk.provider.calls.clear()
+    desk.start(wish=wanted)
+    desk.do(after_s=100)
+    assert (desk.provider.calls, desk.api.writes) == ([], writes)
+
+
+@pytest.mark.req("A-22", "A-47")
+def test_at19_changes_during_a_call_make_one_more_batch(desk):
+    desk.provider.latency_s = 1.0
+    desk.wish(backend(1), after_s=1.5)
+    for number in range(2, 30):
+        desk.wish(*(backend(one) for one in range(1, number)), after_s=0.0)
+    desk.do(after_s=10)
+    batches = [len(changes) for method, changes in desk.provider.calls if method == "apply"]
+    assert len(desk.at_cloud()) == 28
+    assert len(batches) <= 3
+
+
+@pytest.mark.req("A-13")
+def test_at20_what_cancels_out_before_a_run_is_never_called(desk):
+    desk.provider.latency_s = 1.0
+    desk.wish(backend(1), after_s=0.5)
+    desk.wish(backend(1), backend(2), after_s=0.1)
+    desk.wish(backend(1), after_s=20)
+    assert at(2) not in {address for _, address in desk.provider.rows()}
+
+
+@pytest.mark.req("A-14", "A-34")
+def test_at21_a_failed_call_is_retried_with_growing_delay_and_no_event(desk):
+    times = []
+
+    def fail(method, _changes):
+        times.append(desk.clock.monotonic())
+        if len(times) < 6:
+            raise Retry("down")
+
+    desk.provider.before = fail
+    desk.wish(backend(1), after_s=60)
+    gaps = [later - sooner for sooner, later in zip(times, times[1:], strict=False)]
+    assert gaps[4 - 1] > gaps[0]
+    assert desk.at_cloud() == {at(1)}
+
+
+@pytest.mark.req("A-34")
+def test_at22_a_call_that_hangs_is_given_up_and_others_go_on(virtual):
+    desk = Desk(virtual)
+    desk.provider.latency_s = 10_000.0
+    desk.wish(backend(1), after_s=1.0)
+    desk.provider.latency_s = 0.0
+    desk.do(after_s=200)
+    assert desk.at_cloud() == {at(1)}
+    desk.stop()
+
+
+@pytest.mark.req("A-23", "A-21", "L-35")
+def test_at29_backends_are_gone_before_the_load_balancer_is(desk):
+    desk.wish(backend(1), backend(2))
+    desk.provider.calls.clear()
+    desk.do(lambda: desk.engine.tracker.remove(KEY), after_s=5)
+    assert [method for method, _ in desk.provider.calls] == ["apply", "delete"]
+    assert desk.records() == {}
+
+
+def test_what_somebody_else_has_made_is_let_go_and_never_deleted(desk):
+    wanted = desk.wish(backend(1), after_s=0.0)
+    theirs = msgspec.structs.replace(wanted, spec=msgspec.structs.replace(wanted.spec, existing=True))
+    desk.do(lambda: desk.engine.tracker.put(theirs), after_s=5)
+    desk.provider.calls.clear()
+    desk.do(lambda: desk.engine.tracker.remove(KEY), after_s=5)
+    assert [method for method, _ in desk.provider.calls] == ["apply"]
+    assert KEY not in desk.engine.tracker
+    assert KEY in desk.cloud.load_balancers
