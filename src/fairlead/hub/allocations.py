@@ -80,7 +80,8 @@ class AllocationBook:
             if self._pool is not None and wanted != had and wanted not in self._pool:
                 return Allocation(had), _problem(
                     ConditionReason.ADDRESS_NOT_USABLE,
-                    f"spec.address: {wanted} is not in the hub's address pool {self._pool}",
+                    f"spec.address: {wanted} is not in the hub's address pool {self._pool}; "
+                    "choose one of it, or leave spec.address empty to get a free one",
                 )
             if (other := self._clash(key, wanted, listeners)) is not None:
                 return Allocation(had), _problem(

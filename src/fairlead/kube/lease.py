@@ -72,6 +72,7 @@ class LeaderElector:
         self._highest = 0  # the highest epoch ever seen, ours or not
         self.epoch = 0
         self.problem = ""
+        self._told_holder = ""
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.kube.lease").bind(
             lease=f"{namespace}/{name}", identity=identity
         )
@@ -114,6 +115,7 @@ class LeaderElector:
 
     async def _lead(self, while_leading: Callable[[int], Awaitable[None]]) -> bool:
         """Run one term; return True when the work has finished by itself."""
+        self._told_holder = ""
         self._log.info("leading", epoch=self.epoch)
         work = asyncio.create_task(_awaited(while_leading(self.epoch)), name=f"leading-{self._name}")
         keep: asyncio.Task[None] = asyncio.create_task(self._keep(), name=f"lease-{self._name}")
@@ -220,6 +222,7 @@ class LeaderElector:
             return True
         self._saw(lease)
         if not self._free(lease):
+            self._tell_who_leads(lease.spec.holder_identity or "")
             return False
         transitions = self._highest + 1
         started_s = self._clock.monotonic()
@@ -271,6 +274,12 @@ class LeaderElector:
             "leaseTransitions": transitions,
         }
         return {"metadata": meta, "spec": spec}
+
+    def _tell_who_leads(self, holder: str) -> None:
+        """Say once why nothing happens; after a crash it is our own predecessor that is waited for."""
+        if holder != self._told_holder:
+            self._told_holder = holder
+            self._log.info("standing by", holder=holder, takes_over_after_s=self._lease_s)
 
     def _report(self, error: FairleadError) -> None:
         if self.problem != error.sentence:

@@ -114,7 +114,11 @@ async def test_yaml_is_read(api: Api) -> None:
 async def test_a_partial_apply_may_leave_out_what_others_wrote(api: Api) -> None:
     """A built-in kind's required fields are asked of the outcome, not of the part that one manager sends."""
     path = f"/apis/discovery.k8s.io/v1/namespaces/{api.ns}/endpointslices/s"
-    part = {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {"name": "s", "labels": {"a": "b"}}}
+    part = {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": "s", "labels": {"a": "b"}},
+    }
     refused = (await apply(api, path, part, "m2")).refused(422, "Invalid")
     assert "addressType: Required value" in refused["message"]
     (await apply(api, path, {**part, "addressType": "IPv4", "endpoints": []}, "m1")).ok(201)

@@ -132,6 +132,7 @@ ADVICE = [
     ({"kubernetes.io/service.class": "failread"}, {}, "Did you mean 'fairlead'"),
     ({"fairlead.dev/proxy-protocl": "v2"}, {}, "Did you mean 'fairlead.dev/proxy-protocol'"),
     ({"fairlead.dev/adress-request": "10.0.0.1"}, {}, "Did you mean 'fairlead.dev/address-request'"),
+    ({"fairlead.dev/expose": "true"}, {}, "'fairlead.dev/expose' has no meaning on a Service."),
     ({"kubernetes.io/service-class": "kubelb"}, {}, "Did you mean 'kubernetes.io/service.class'"),
     ({"kubernetes.io/service-account.name": "x"}, {}, ""),
     ({"fairlead.dev/address": "10.0.0.1"}, {}, ""),
@@ -148,6 +149,7 @@ def test_advice(annotations, spec, expected):
     found = advise(one, decide(one, cloud="absent"))
     assert bool(found) == bool(expected)
     assert all(expected in advice.message for advice in found)
+    assert all(("Did you mean" in advice.message) == ("Did you mean" in expected) for advice in found if expected)
 
 
 @given(

@@ -208,6 +208,14 @@ def test_a_tenant_name_that_kubernetes_would_refuse_is_refused_first(name: str, 
     assert "NAME" in said
 
 
+@pytest.mark.parametrize(
+    ("flag", "value"), [("--server", "hub:6443"), ("--server", "nonsense"), ("--region", "../x"), ("--region", "EU")]
+)
+def test_a_tenant_that_could_never_be_used_is_refused_first(flag: str, value: str, tmp_path: Path) -> None:
+    config = kubeconfig(tmp_path, "http://127.0.0.1:1")
+    assert flag in sentence(run("tenant", "add", "--kubeconfig", config, flag, value, "east"), 2)
+
+
 def test_a_bad_duration_is_told(tmp_path: Path) -> None:
     said = sentence(
         run("status", "--wait", "--timeout", "soon", "--kubeconfig", kubeconfig(tmp_path, "http://[::1]:1")), 2
