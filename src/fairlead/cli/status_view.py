@@ -18,7 +18,7 @@ from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import TENANTS, Tenant
 from fairlead.errors import NotFound
 from fairlead.kube.cluster import Cluster
-from fairlead.standalone.proxy_report import ReplicaReport, read_reports
+from fairlead.standalone.proxy_report import ReplicaReport, read_reports, report_key
 
 #: The same ages as the hub's own (``hub/members.py``).
 _STALE_S, _LOST_S = 40.0, 300.0
@@ -106,11 +106,7 @@ def build_status(
     hub = _hub(hub_lease, now)
     rows = sorted((_load_balancer(one) for one in load_balancers), key=lambda row: (row.namespace, row.name))
     members = sorted((_member(one, leases, rows, now) for one in tenants), key=lambda row: row.name)
-    proxies = [
-        ProxyStatusRow(row.node, row.group, row.state if hub.leading else "UNKNOWN", row.refused, report.since)
-        for report in reports.values()
-        for row in report.proxies
-    ]
+    proxies = _proxies(reports, hub)
     problems = [*_hub_problems(hub), *_member_problems(members), *_load_balancer_problems(rows)]
     problems += [f"proxy {row.name} ({row.group}) is {row.state}" for row in proxies if row.state != "SYNCED"]
     return Status(
@@ -164,6 +160,24 @@ def _load_balancer(one: TCPLoadBalancer) -> LoadBalancerRow:
         message=worst.message if worst is not None and worst.status != "True" else "",
         targets=one.status.targets,
     )
+
+
+def _proxies(reports: Mapping[str, ReplicaReport], hub: HubRow) -> list[ProxyStatusRow]:
+    """Show each proxy once: a hub that is gone has left its last word, and so has one that the proxy turned away from.
+
+    The hub that leads is believed first, then whoever spoke last.
+    """
+    best: dict[tuple[str, str], tuple[bool, str]] = {}
+    shown: dict[tuple[str, str], ProxyStatusRow] = {}
+    for identity, report in reports.items():
+        rank = (identity == report_key(hub.holder), report.since)
+        for row in report.proxies:
+            name = (row.group, row.node)
+            if name not in best or rank > best[name]:
+                state = row.state if hub.leading else "UNKNOWN"
+                best[name] = rank
+                shown[name] = ProxyStatusRow(row.node, row.group, state, row.refused, report.since)
+    return [shown[name] for name in sorted(shown)]
 
 
 def _hub_problems(hub: HubRow) -> list[str]:

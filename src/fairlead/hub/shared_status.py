@@ -19,7 +19,7 @@ from fairlead.build.view import Built
 from fairlead.hub.engine import DurableEngine
 from fairlead.hub.engines import Engines
 from fairlead.hub.inventory import Inventory
-from fairlead.hub.status import build_conditions, wire_condition
+from fairlead.hub.status import as_recorded, build_conditions, wire_condition
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.model.change import Action
@@ -98,6 +98,8 @@ class SharedStatus:
         addresses = observed.addresses if observed is not None else ()
         if not addresses and old.frontend is not None:
             addresses = tuple(old.frontend.addresses or ())
+        if isinstance(engine, DurableEngine):
+            observed = as_recorded(observed, old.frontend)
         drift = engine.readback.drifts.get(key) if isinstance(engine, DurableEngine) else None
         conditions = build_conditions(built, self._reports.get(key), observed, drift, needs_address=False)
         known = {condition.type: condition for condition in old.conditions or ()}

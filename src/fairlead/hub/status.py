@@ -14,7 +14,7 @@ import msgspec
 
 from fairlead.api.kubernetes import Ingress, LoadBalancerStatus, PortStatus
 from fairlead.api.meta import WireCondition
-from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer, TCPLoadBalancerStatus
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, Frontend, TCPLoadBalancer, TCPLoadBalancerStatus
 from fairlead.build.view import Built
 from fairlead.hub.engine import DurableEngine, Engine
 from fairlead.hub.inventory import Inventory
@@ -122,7 +122,9 @@ class StatusWriter:
         if observed is not None and not observed.addresses and frontend is not None and frontend.addresses:
             # A provider that was told of it after a restart may not know what an earlier process was answered.
             observed = msgspec.structs.replace(observed, addresses=tuple(frontend.addresses))
-        drift = engine.readback.drifts.get(key) if isinstance(engine, DurableEngine) else None
+        drift = None
+        if isinstance(engine, DurableEngine):
+            observed, drift = as_recorded(observed, frontend), engine.readback.drifts.get(key)
         conditions = build_conditions(told.built, told.report, observed, drift)
         same = told.said is not None and told.said.metadata.uid == load_balancer.metadata.uid
         if told.said is not None and same and self._clock.monotonic() - told.counted_at_s < _CACHE_LAG_S:
@@ -192,6 +194,17 @@ class StatusWriter:
 
 
 _GOOD_WHEN_TRUE = frozenset({ConditionType.ACCEPTED, ConditionType.RESOLVED_REFS, ConditionType.PROGRAMMED})
+
+
+def as_recorded(observed: Observed | None, frontend: Frontend | None) -> Observed | None:
+    """Return what is observed of a load balancer that has no proxies of ours: on record as made is programmed.
+
+    What of ours is missing there is drift, which has a condition of its own.
+    """
+    if frontend is None or frontend.state != "Ensured":
+        return None
+    seen = observed or Observed(addresses=tuple(frontend.addresses or ()))
+    return msgspec.structs.replace(seen, programmed=True, proxies=1, acknowledged=1)
 
 
 def build_conditions(

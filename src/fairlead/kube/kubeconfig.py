@@ -250,6 +250,11 @@ def _check_shape(path: Path) -> None:
 
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.MarkedYAMLError as error:
+        where = f" at line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise BadConfiguration(
+            f"The kubeconfig {path} is no valid YAML{where} ({error.problem}). Correct it there."
+        ) from error
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise BadConfiguration(f"The kubeconfig {path} cannot be read: {_first_line(error)}.") from error
     if not isinstance(content, dict):

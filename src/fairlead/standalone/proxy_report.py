@@ -67,6 +67,11 @@ async def read_reports(cluster: Cluster) -> dict[str, ReplicaReport]:
     return reports
 
 
+def report_key(identity: str) -> str:
+    """Return the key under which a replica of this identity reports."""
+    return re.sub(r"[^-._a-zA-Z0-9]", "_", identity)
+
+
 class ProxyReporter:
     """Keeps one replica's key up to date."""
 
@@ -80,7 +85,7 @@ class ProxyReporter:
         settle_s: float = _SETTLE_S,
     ) -> None:
         self._cluster = cluster
-        self._key = re.sub(r"[^-._a-zA-Z0-9]", "_", identity)
+        self._key = report_key(identity)
         self._proxies = proxies
         self._clock = clock
         self._settle_s = settle_s

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from fairlead.errors import Bug, Retry, Terminal
-from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, Reason, TargetChange
+from fairlead.model.change import DONE, Action, FrontendChange, Outcome, OutcomeStatus, Reason, TargetChange
 from fairlead.model.contract import Ledger, Provider
 from fairlead.model.desired import LoadBalancerSpec
 from fairlead.runtime.clock import Clock
@@ -60,16 +60,23 @@ class Executor:
     async def run(self, plan: Plan, side: Side, done: list[TargetChange]) -> Outcome | None:
         """Do the rows of ``plan`` in order; returns the first outcome that was not a success, failures first."""
         frontend = plan.frontend
+        refused: Terminal | None = None
         if frontend is not None and frontend.action is Action.ENSURE and frontend.spec is not None:
-            self._tracker.begin_frontend(frontend)
-            await self._ledger.ensuring(frontend.spec)
-            answer = await self._call("ensure", self._provider.ensure(frontend.spec))
-            await self._ledger.ensured(frontend.spec, answer)
-            self._tracker.fold_frontend(frontend, DONE)
+            try:
+                await self._ensure(frontend, frontend.spec)
+            except Terminal as error:
+                if side.done_spec is None:
+                    raise
+                # The load balancer lives on as it was, and its backends with it.
+                refused = error
         spec = side.done_spec or (side.desired.spec if side.desired is not None else None)
         if spec is None and plan.changes:
             raise Bug(f"{plan.load_balancer} has targets on record, and nothing that says where")
-        for phase in order_changes(plan.changes):
+        changes = plan.changes
+        if refused is not None and spec is not None:
+            there = {listener.key for listener in spec.listeners}
+            changes = tuple(change for change in changes if change.listener in there)
+        for phase in order_changes(changes):
             failed = await self._apply(spec, phase, done) if spec is not None else None
             if failed is not None:
                 return failed
@@ -79,7 +86,16 @@ class Executor:
                 await self._call("delete", self._provider.delete(frontend.load_balancer))
             self._ledger.forget(frontend.load_balancer)
             self._tracker.fold_frontend(frontend, DONE)
+        if refused is not None:
+            raise refused
         return None
+
+    async def _ensure(self, frontend: FrontendChange, spec: LoadBalancerSpec) -> None:
+        self._tracker.begin_frontend(frontend)
+        await self._ledger.ensuring(spec)
+        answer = await self._call("ensure", self._provider.ensure(spec))
+        await self._ledger.ensured(spec, answer)
+        self._tracker.fold_frontend(frontend, DONE)
 
     async def _apply(
         self, spec: LoadBalancerSpec, changes: Sequence[TargetChange], done: list[TargetChange]

@@ -285,14 +285,14 @@ WRONG = [
     ({"tenant": "x" * 57}, "--tenant"),
     ({"tenant": "x", "target": "pod"}, "--target"),
     ({"tenant": "x", "cloud_load_balancer": "maybe"}, "--cloud-load-balancer"),
-    ({"tenant": "x", "workers": 0}, "--workers"),
-    ({"tenant": "x", "status_listen": "9091"}, "--status-listen"),
+    ({"tenant": "x", "workers": 0}, "workers"),
+    ({"tenant": "x", "status_listen": "9091"}, "--metrics"),
 ]
 
 
 def test_the_key_of_another_tenant_is_refused():
     config = AgentConfig(tenant="west")
-    with pytest.raises(BadConfiguration, match="the key of tenant 'east'.*fairlead tenant add west.*--tenant east"):
+    with pytest.raises(BadConfiguration, match=r"the key of tenant 'east'.*fairlead tenant add west.*--tenant east"):
         config.namespace_at_hub("tenant-east")
     assert config.namespace_at_hub("default") == config.namespace_at_hub("tenant-west") == "tenant-west"
     assert config.namespace_at_hub("elsewhere") == "elsewhere"

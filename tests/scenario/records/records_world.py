@@ -39,11 +39,9 @@ Wish = DesiredLoadBalancer | None
 Step = tuple[float, str, LoadBalancerKey, Any]
 
 
-class Died(Exception):
-    """Never seen by the process: it is gone by then."""
-
-
-def backend(number: int, *, owners: Sequence[str] = (), pod: str = "", weight: int = 1, draining: bool = False) -> Target:
+def backend(
+    number: int, *, owners: Sequence[str] = (), pod: str = "", weight: int = 1, draining: bool = False
+) -> Target:
     return Target(
         TargetKey(f"10.0.0.{number}", 8080),
         weight,
@@ -328,7 +326,8 @@ class World:
         if key in self.objects and self.objects[key] is None:
             return  # it is on its way out, and cannot be changed back
         if key not in self.objects:
-            self.api.do_create(LOAD_BALANCERS, {"metadata": {"namespace": key.namespace, "name": key.name}, "spec": {"className": "m"}})
+            meta = {"namespace": key.namespace, "name": key.name}
+            self.api.do_create(LOAD_BALANCERS, {"metadata": meta, "spec": {"className": "m"}})
         self._note_replacements(key, detail)
         self.objects[key] = detail
         self._reconcile(key)
@@ -390,7 +389,9 @@ class World:
             out.append("records without backends, or backends without records")
         for place, one in wanted.items():
             record: BackendRecord | None = records.get(place)
-            if record is not None and (record.status.state, tuple(sorted(record.spec.owners))) != ("Registered", one.owners):
+            if record is None:
+                continue
+            if (record.status.state, tuple(sorted(record.spec.owners))) != ("Registered", one.owners):
                 out.append(f"record {record.key}: {record.status.state}, owners {record.spec.owners}")
         return out
 

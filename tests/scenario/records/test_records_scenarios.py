@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import msgspec
 import pytest
 from records_desk import KEY, Desk
@@ -156,7 +158,8 @@ def test_lt24_a_conflict_on_the_finalizer_never_deregisters_the_successor(desk):
 
     async def meddle(when, what, number=0):
         record = desk.records().get(at(1))
-        if when == "before" and what == "patch BackendRecord" and record is not None and record.deleting and not hits[0]:
+        releases = (when, what) == ("before", "patch BackendRecord") and record is not None and record.deleting
+        if releases and not hits[0]:
             hits[0] += 1
             labels = {"metadata": {"labels": {"touched": "true"}}}
             desk.api.do_patch(BACKEND_RECORDS, *record.key, labels)
@@ -328,7 +331,7 @@ def test_at21_a_failed_call_is_retried_with_growing_delay_and_no_event(desk):
 
     desk.provider.before = fail
     desk.wish(backend(1), after_s=60)
-    gaps = [later - sooner for sooner, later in zip(times, times[1:], strict=False)]
+    gaps = [later - sooner for sooner, later in itertools.pairwise(times)]
     assert gaps[4 - 1] > gaps[0]
     assert desk.at_cloud() == {at(1)}
 

@@ -89,6 +89,27 @@ def test_a_stale_proxy_is_a_problem() -> None:
     assert status(state="STALE").problems == ["proxy local/here (local) is STALE"]
 
 
+@pytest.mark.parametrize(
+    ("said", "state"),
+    [
+        ({"hub-1": (1, "SYNCED"), "hub-2": (9, "STALE")}, "SYNCED"),
+        ({"hub-1": (9, "STALE"), "hub-2": (1, "SYNCED")}, "STALE"),
+        ({"hub-2": (1, "STALE"), "hub-3": (9, "SYNCED")}, "SYNCED"),
+        ({"hub-2": (9, "SYNCED"), "hub-3": (1, "STALE")}, "SYNCED"),
+    ],
+)
+def test_a_proxy_is_shown_once_the_leader_is_believed_and_then_the_last_to_speak(
+    said: dict[str, tuple[int, str]], state: str
+) -> None:
+    reports = {
+        identity: ReplicaReport(f"2029-12-01T00:00:0{second}Z", [ProxyRow("local/here", "local", word)])
+        for identity, (second, word) in said.items()
+    }
+    found = build_status([EAST], [], {"tenant-east": lease(1.0)}, lease(1.0), reports, now=NOW)
+    assert [row.state for row in found.proxies] == [state]
+    assert found.healthy == (state == "SYNCED")
+
+
 def test_a_refusal_is_told_in_its_own_words() -> None:
     refused = WireCondition(type="Accepted", status="False", reason="PortConflict", message="port 80 is taken")
     found = status(one=load_balancer(refused, GOOD[1]))

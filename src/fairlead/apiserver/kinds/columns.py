@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from fairlead.apiserver.kinds.jsonpath import find, parse
 from fairlead.apiserver.kinds.kind import Column
-from fairlead.apiserver.objects import Obj, items, look, seconds
+from fairlead.apiserver.objects import Obj, encode, items, look, seconds
 
 
 def human_duration(age_s: float) -> str:
@@ -319,4 +319,5 @@ def _custom(column: Obj) -> Column:
 def _plain(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return value if isinstance(value, str) else str(value)
+    # As the real server does: what is no plain value is shown as JSON.
+    return value if isinstance(value, str) else encode(value).decode()
