@@ -129,7 +129,7 @@ def _problems(load_balancer: TCPLoadBalancer) -> tuple[Note, ...]:
     """Return what the hub refuses or cannot do, in its own words; what is only on its way is no news."""
     notes: list[Note] = []
     for one in load_balancer.status.conditions or ():
-        if one.type not in {ConditionType.ACCEPTED, ConditionType.PROGRAMMED} or not _is_news(one, load_balancer):
+        if not _is_news(one, load_balancer):
             continue
         note = warn(one.reason, one.message)
         if note not in notes:
@@ -138,5 +138,10 @@ def _problems(load_balancer: TCPLoadBalancer) -> tuple[Note, ...]:
 
 
 def _is_news(condition: WireCondition, load_balancer: TCPLoadBalancer) -> bool:
+    """Say whether the author of the Service should hear of it: a refusal, a failure, or removals that are held."""
+    if condition.type == ConditionType.GUARDED:
+        return condition.status == "True"
+    if condition.type not in {ConditionType.ACCEPTED, ConditionType.PROGRAMMED}:
+        return False
     outdated = 0 < condition.observed_generation < load_balancer.metadata.generation
     return condition.status == "False" and condition.reason != ConditionReason.PENDING and not outdated

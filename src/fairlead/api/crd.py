@@ -34,11 +34,12 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """One CEL rule on ``spec``."""
+    """One CEL rule on ``spec``, or with ``whole`` on the whole object, where only metadata.name can be seen besides."""
 
     rule: str
     message: str
     field_path: str = ""
+    whole: bool = False
 
 
 def build_crd(
@@ -51,8 +52,9 @@ def build_crd(
 ) -> JSONObject:
     """Build the CRD of ``resource``; ``one_write``: spec and status are one, without a status subresource."""
     schema = structural_schema(resource.type)
-    if rules:
-        schema["properties"]["spec"]["x-kubernetes-validations"] = [_rule(rule) for rule in rules]
+    for place, whole in ((schema["properties"]["spec"], False), (schema, True)):
+        if mine := [_rule(rule) for rule in rules if rule.whole is whole]:
+            place["x-kubernetes-validations"] = mine
     version: JSONObject = {
         "name": resource.version,
         "served": True,

@@ -44,7 +44,12 @@ def all_crds() -> list[JSONObject]:
                     "(has(self.__namespace__) ? self.__namespace__ : '') == "
                     "(has(oldSelf.__namespace__) ? oldSelf.__namespace__ : '')",
                     "namespace is immutable: delete the Tenant and create another",
-                )
+                ),
+                Rule(
+                    "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 56",
+                    "metadata.name becomes part of a namespace: at most 56 of a-z, 0-9 and -, and no dots",
+                    whole=True,
+                ),
             ],
         ),
         build_crd(

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from fairlead.api.kubernetes import LEASES, Lease
+from fairlead.api.meta import WireCondition
 from fairlead.api.names import AGENT_LEASE, ANNOTATION_ORIGIN, DEFAULT_CLASS, HUB_LEASE, SYSTEM_NAMESPACE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import TENANTS, Tenant
@@ -147,6 +148,8 @@ def _load_balancer(one: TCPLoadBalancer) -> LoadBalancerRow:
     conditions = {condition.type: condition for condition in one.status.conditions or ()}
     programmed, accepted = conditions.get("Programmed"), conditions.get("Accepted")
     worst = accepted if accepted is not None and accepted.status == "False" else programmed
+    guarded = conditions.get("Guarded")
+    held = guarded if guarded is not None and guarded.status == "True" else None
     current = one.status.observed_generation >= one.metadata.generation
     origin = one.spec.origin
     return LoadBalancerRow(
@@ -156,10 +159,19 @@ def _load_balancer(one: TCPLoadBalancer) -> LoadBalancerRow:
         class_name=one.spec.class_name or DEFAULT_CLASS,
         address=one.status.address,
         programmed=current and worst is not None and worst.status == "True",
-        reason="Deleting" if one.deleting else (worst.reason if worst is not None and current else "Pending"),
-        message=worst.message if worst is not None and worst.status != "True" else "",
+        reason=_reason(one, worst, held) if current else "Pending",
+        message=worst.message if worst is not None and worst.status != "True" else (held.message if held else ""),
         targets=one.status.targets,
     )
+
+
+def _reason(one: TCPLoadBalancer, worst: WireCondition | None, held: WireCondition | None) -> str:
+    """Return the one word that says most: what is wrong, or what is being held although all works."""
+    if one.deleting:
+        return "Deleting"
+    if worst is None:
+        return "Pending"
+    return held.reason if held is not None and worst.status == "True" else worst.reason
 
 
 def _proxies(reports: Mapping[str, ReplicaReport], hub: HubRow) -> list[ProxyStatusRow]:

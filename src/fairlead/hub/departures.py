@@ -52,9 +52,9 @@ class Departures:
             self._asked.discard(key)
             self._book.release(key)
             return
-        if key not in self._asked:
-            self._asked.add(key)
-            self._ask(key, though_unknown=True)
+        # Every time: what is on record may have been read only since we asked last.
+        self._ask(key, though_unknown=key not in self._asked)
+        self._asked.add(key)
         if self.in_flight(key) or not self._leading() or self._unknown(load_balancer):
             return
         finalizers = load_balancer.metadata.finalizers or []

@@ -263,6 +263,9 @@ class RecordsLedger:
             return outcome
         try:
             if outcome.status is OutcomeStatus.DONE and change.action is Action.DEREGISTER:
+                if change.facts is not None and change.facts.record_id != record.metadata.uid:
+                    # A namesake has taken its place meanwhile: it is held until it has been deregistered itself.
+                    return Outcome(OutcomeStatus.RETRY, f"BackendRecord {'/'.join(record.key)} is another one by now")
                 await self._release(record)
             else:
                 await self._tell(record, change, outcome)

@@ -35,6 +35,8 @@ log = structlog.get_logger(__name__)
 _TURN = 32
 #: The least time between two questions about something that is under way.
 _POLL_S = 0.1
+#: How often what is dirty is looked at though nobody asked: a trigger that was lost delays work, and loses none.
+_TICK_S = 60.0
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -124,6 +126,7 @@ class Worker:
     async def run(self) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._tick())
             while True:
                 await self._wait()
                 self._tracker.touch(self._due())
@@ -131,6 +134,12 @@ class Worker:
                     await self._run_in_turn()
                 else:
                     self._dispatch(group)
+
+    async def _tick(self) -> None:
+        while True:
+            await self._clock.sleep(_TICK_S)
+            if self._tracker.dirty:
+                self._trigger.set()
 
     async def _run_in_turn(self) -> None:
         """Handle everything that is dirty now, one after the other."""

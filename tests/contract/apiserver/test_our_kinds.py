@@ -221,6 +221,14 @@ async def test_what_is_accepted_and_what_is_not(api: Api, case: Case) -> None:
     (await api.delete(f"{kind.path}/{name}")).ok()
 
 
+@pytest.mark.parametrize("name", ["dotted.name", "a" * 57])
+async def test_a_tenant_whose_name_makes_no_namespace_is_refused(api: Api, name: str) -> None:
+    tenants = Kind(api, "tenants")
+    await tenants.install()
+    answer = await api.post(tenants.path, tenants.object(name, {}))
+    answer.refused(422, "Invalid", "metadata.name becomes part of a namespace")
+
+
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on PATH")
 async def test_kubectl_is_told_that_a_tenant_keeps_its_namespace(target: Target, api: Api) -> None:
     kubectl, tenants = Kubectl(target.kubeconfig, api.ns), Kind(api, "tenants")

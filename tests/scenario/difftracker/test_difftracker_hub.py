@@ -135,7 +135,7 @@ async def test_slices_that_are_packed_anew_take_nobody_away(world, edge, hub):
     await edge.until("10.1.0.1")
 
 
-@pytest.mark.req("A-50")
+@pytest.mark.req("A-6", "A-22")
 async def test_at50_no_endpoints_is_an_empty_load_balancer_that_fills_later(world, edge):
     await edge.lb()
     await world.until(lambda: lb_key() in world.outside.load_balancers)

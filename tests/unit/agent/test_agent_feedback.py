@@ -159,6 +159,8 @@ CONDITIONS = [
     ([{"type": "Programmed", "status": "False", "reason": "Pending", "message": "m"}], []),
     ([{"type": "Programmed", "status": "True", "reason": "Programmed"}], []),
     ([{"type": "ResolvedRefs", "status": "False", "reason": "BackendNotFound", "message": "m"}], []),
+    ([{"type": "Guarded", "status": "True", "reason": "RemovalsHeld", "message": "m"}], [("RemovalsHeld", "m")]),
+    ([{"type": "Guarded", "status": "False", "reason": "RemovalsHeld", "message": "m"}], []),
     (
         [
             {"type": "Accepted", "status": "False", "reason": "QuotaExceeded", "message": "m"},

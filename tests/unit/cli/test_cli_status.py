@@ -69,6 +69,12 @@ def test_all_is_well() -> None:
     assert found.load_balancers[0].programmed
 
 
+def test_removals_that_are_held_are_seen_although_all_works() -> None:
+    guarded = WireCondition(type="Guarded", status="True", reason="RemovalsHeld", message="3 removals held: why")
+    row = status(one=load_balancer(*GOOD, guarded)).load_balancers[0]
+    assert (row.programmed, row.reason, row.message) == (True, "RemovalsHeld", "3 removals held: why")
+
+
 @pytest.mark.parametrize(
     ("age_s", "state"), [(None, "Pending"), (1.0, "Engaged"), (60.0, "Stale"), (1000.0, "Lost"), (-5.0, "Engaged")]
 )
