@@ -85,7 +85,8 @@ class Fleet:
         )
         self.hub = Process(
             "hub", "hub", "--kubeconfig", str(self.hub_config), "--address-pool", POOL,
-            "--data-dir", str(directory / "h"), "--metrics", f"127.0.0.1:{self.metrics_port}", "--stop-proxy", "--envoy-threads", "1",
+            "--data-dir", str(directory / "h"), "--metrics", f"127.0.0.1:{self.metrics_port}",
+            "--stop-proxy", "--envoy-threads", "1",
             directory=directory,
         )  # fmt: skip
         self.agent = Process(

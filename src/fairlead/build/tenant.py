@@ -1,6 +1,7 @@
 """What a member needs at the hub: a namespace of its own, an identity, and no right beyond both.
 
-The agent may write load balancers and their endpoints in its namespace, renew its own lease, and read the classes. It may not write any status, read secrets, or see another member.
+The agent may write load balancers and their endpoints in its namespace, renew its own lease, and read the classes.
+It may not write any status, read secrets, or see another member.
 """
 
 from __future__ import annotations

@@ -152,9 +152,7 @@ class Ledger(Protocol):
         """Drop what is known of a load balancer that is gone; the next of that name is another one."""
         ...
 
-    async def record(
-        self, spec: LoadBalancerSpec, changes: Sequence[TargetChange]
-    ) -> Sequence[TargetChange | Outcome]:
+    async def record(self, spec: LoadBalancerSpec, changes: Sequence[TargetChange]) -> Sequence[TargetChange | Outcome]:
         """Store that these changes are about to be made; the answers are in the order of the changes.
 
         A change comes back with what is known of it added. An ``Outcome`` says that the provider must not be called
