@@ -14,6 +14,9 @@ Adapters translate library errors at their door; the pure core returns reasons a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import cast
+
 
 class FairleadError(Exception):
     """The root of every error raised on purpose.
@@ -94,7 +97,15 @@ class BadConfiguration(Terminal):
     """A flag, a kubeconfig, an address pool or a file on disk is missing or wrong."""
 
 
-def first_of(errors: BaseExceptionGroup[FairleadError]) -> FairleadError:
-    """Return the first error of a (nested) group of tasks."""
-    first = errors.exceptions[0]
-    return first_of(first) if isinstance(first, BaseExceptionGroup) else first
+def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the error of a (nested) group of tasks that says most: ours before anybody else's."""
+    errors = list(_leaves(group))
+    return next((error for error in errors if isinstance(error, FairleadError)), errors[0])
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(cast("BaseExceptionGroup[BaseException]", error))
+        else:
+            yield error

@@ -8,7 +8,6 @@ Never renews for a member that it cannot see, or for a tenant that belongs to an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC
 
 import structlog
 
@@ -17,6 +16,7 @@ from fairlead.api.kubernetes import LEASES, NAMESPACES, Lease
 from fairlead.api.meta import KubeObject
 from fairlead.api.names import AGENT_LEASE, GROUP, LABEL_MANAGED_BY, LABEL_TENANT, MANAGED_BY, MANAGER_AGENT
 from fairlead.api.naming import label_value
+from fairlead.api.times import wire_time
 from fairlead.errors import FairleadError, NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.lease import Heartbeat
@@ -113,7 +113,7 @@ class MemberHeartbeat:
             await self._clock.sleep(self._interval_s)
 
     def _annotations(self) -> Mapping[str, str]:
-        now = self._clock.now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = wire_time(self._clock.now())
         found = {ANNOTATION_VERSION: __version__, ANNOTATION_LAST_SYNC: now}
         if self._region:
             found[ANNOTATION_REGION] = self._region

@@ -15,7 +15,7 @@ from typing import Any
 
 import typer
 
-from fairlead.errors import BadConfiguration, FairleadError, Unauthorized, Unreachable
+from fairlead.errors import BadConfiguration, FairleadError, Unauthorized, Unreachable, first_of
 
 OK, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -70,12 +70,6 @@ def run_async(main: Callable[[], Awaitable[Any]]) -> None:
         raise first_of(group) from group
 
 
-def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the error of a group that says most: ours before anybody else's."""
-    errors = list(_leaves(group))
-    return next((error for error in errors if isinstance(error, FairleadError)), errors[0])
-
-
 def run_app(app: typer.Typer) -> int:
     """Run the command line; return the exit code."""
     try:
@@ -111,16 +105,6 @@ def _report(error: Exception) -> int:
 
 async def _awaited(main: Callable[[], Awaitable[Any]]) -> None:
     await main()
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    found: list[BaseException] = []
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            found.extend(_leaves(error))
-        else:
-            found.append(error)
-    return found
 
 
 def _finished(sentence: str) -> str:

@@ -14,7 +14,9 @@ import msgspec
 from fairlead.api.backendgroup import BACKEND_GROUPS, BackendGroup
 from fairlead.api.kubernetes import Ingress, LoadBalancerStatus
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer, LoadBalancerObjectStatus
+from fairlead.api.meta import Resource
 from fairlead.api.names import MANAGER_HUB
+from fairlead.api.times import wire_time
 from fairlead.build.view import Built
 from fairlead.hub.engine import DurableEngine
 from fairlead.hub.engines import Engines
@@ -144,27 +146,16 @@ class SharedStatus:
         if status != group.status:
             await self._apply(BACKEND_GROUPS, group, msgspec.to_builtins(status))
 
-    async def _apply(self, resource: object, one: LoadBalancer | BackendGroup, status: object) -> None:
+    async def _apply(self, resource: Resource, one: LoadBalancer | BackendGroup, status: object) -> None:
         meta = one.metadata
         body = {"metadata": {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid}, "status": status}
-        kind = LOAD_BALANCERS if resource is LOAD_BALANCERS else BACKEND_GROUPS
-        await self._cluster.apply(kind, body, manager=MANAGER_HUB, subresource="status")
+        await self._cluster.apply(resource, body, manager=MANAGER_HUB, subresource="status")
 
     def _event(self, one: LoadBalancer, type_: str, reason: str, message: str) -> None:
-        meta = one.metadata
-        self._events.emit(
-            kind=LOAD_BALANCERS.kind,
-            api_version=LOAD_BALANCERS.api_version,
-            namespace=meta.namespace,
-            name=meta.name,
-            uid=meta.uid,
-            type="Normal" if type_ == "Normal" else "Warning",
-            reason=reason,
-            message=message,
-        )
+        self._events.emit_about(LOAD_BALANCERS, one, warning=type_ != "Normal", reason=reason, message=message)
 
     def _now(self) -> str:
-        return self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        return wire_time(self._clock.now())
 
 
 def _ingress(address: str) -> Ingress:

@@ -15,6 +15,7 @@ import msgspec
 from fairlead.api.kubernetes import Ingress, LoadBalancerStatus, PortStatus
 from fairlead.api.meta import WireCondition
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, Frontend, TCPLoadBalancer, TCPLoadBalancerStatus
+from fairlead.api.times import wire_time
 from fairlead.build.view import Built
 from fairlead.hub.engine import DurableEngine, Engine
 from fairlead.hub.inventory import Inventory
@@ -169,28 +170,18 @@ class StatusWriter:
             good = condition.type in _GOOD_WHEN_TRUE
             if (condition.status == "True") == good:
                 if condition.type == ConditionType.PROGRAMMED:
-                    self._event(load_balancer, "Normal", condition.reason, f"serving at {new.address}")
+                    self._event(load_balancer, condition.reason, f"serving at {new.address}", warning=False)
                 continue
             # A load balancer that is seconds old has no endpoints yet; that is news only when it had some.
             unborn = known is None and condition.reason == ConditionReason.BACKEND_NOT_FOUND
             if condition.reason != ConditionReason.PENDING and not unborn:
-                self._event(load_balancer, "Warning", condition.reason, condition.message)
+                self._event(load_balancer, condition.reason, condition.message, warning=True)
 
-    def _event(self, load_balancer: TCPLoadBalancer, type_: str, reason: str, message: str) -> None:
-        meta = load_balancer.metadata
-        self._events.emit(
-            kind=TCP_LOAD_BALANCERS.kind,
-            api_version=TCP_LOAD_BALANCERS.api_version,
-            namespace=meta.namespace,
-            name=meta.name,
-            uid=meta.uid,
-            type="Normal" if type_ == "Normal" else "Warning",
-            reason=reason,
-            message=message,
-        )
+    def _event(self, load_balancer: TCPLoadBalancer, reason: str, message: str, *, warning: bool) -> None:
+        self._events.emit_about(TCP_LOAD_BALANCERS, load_balancer, warning=warning, reason=reason, message=message)
 
     def _timestamp(self) -> str:
-        return self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        return wire_time(self._clock.now())
 
 
 _GOOD_WHEN_TRUE = frozenset({ConditionType.ACCEPTED, ConditionType.RESOLVED_REFS, ConditionType.PROGRAMMED})

@@ -14,6 +14,7 @@ from fairlead.api.meta import JSONObject, Resource, WireCondition
 from fairlead.api.names import LABEL_TENANT, MANAGER_HUB
 from fairlead.api.naming import short_hash
 from fairlead.api.tenant import TENANTS, Tenant, TenantStatus
+from fairlead.api.times import wire_time
 from fairlead.build.tenant import tenant_objects
 from fairlead.errors import NotFound, Terminal
 from fairlead.hub.inventory import Inventory
@@ -96,7 +97,7 @@ class Tenants:
             observed_generation=tenant.metadata.generation,
         )
         same = next((one for one in old.conditions or () if one.type == "Accepted"), None)
-        now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = wire_time(self._clock.now())
         since = same.last_transition_time if same is not None and same.status == condition.status else now
         new = TenantStatus(
             namespace=namespace,

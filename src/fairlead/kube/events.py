@@ -16,7 +16,8 @@ from typing import Literal, NamedTuple
 import structlog
 
 from fairlead.api.kubernetes import EVENTS
-from fairlead.api.meta import JSONObject
+from fairlead.api.meta import JSONObject, KubeObject, Resource
+from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, FairleadError, NotFound, Retry
 from fairlead.kube.cluster import Cluster
 from fairlead.runtime.clock import Clock
@@ -75,6 +76,20 @@ class EventRecorder:
         self._told = ""
         self.dropped = 0
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.kube.events")
+
+    def emit_about(self, resource: Resource, obj: KubeObject, *, warning: bool, reason: str, message: str) -> None:
+        """Say something about an object that we have at hand."""
+        meta = obj.metadata
+        self.emit(
+            kind=resource.kind,
+            api_version=resource.api_version,
+            namespace=meta.namespace,
+            name=meta.name,
+            uid=meta.uid,
+            type="Warning" if warning else "Normal",
+            reason=reason,
+            message=message,
+        )
 
     def emit(
         self,
@@ -188,4 +203,4 @@ class EventRecorder:
 
 
 def _time(when: datetime) -> str:
-    return when.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return wire_time(when)

@@ -25,6 +25,7 @@ from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord, RecordSta
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import FINALIZER_DEREGISTER, LABEL_LOAD_BALANCER, LABEL_MANAGED_BY, MANAGED_BY, MANAGER_HUB
 from fairlead.api.naming import label_value
+from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, Conflict, FairleadError, NotFound, Retry
 from fairlead.ledger.frontends import Frontends
 from fairlead.ledger.names import record_name
@@ -345,7 +346,7 @@ class RecordsLedger:
         return await asyncio.gather(*(one(call) for call in calls))
 
     def _now(self) -> str:
-        return self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        return wire_time(self._clock.now())
 
 
 def _whole(record: BackendRecord, wanted: JSONObject) -> JSONObject:

@@ -13,6 +13,7 @@ import msgspec
 
 from fairlead.api.meta import WireCondition
 from fairlead.api.poolservice import PoolService
+from fairlead.api.times import wire_time
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.regions.identity import RegionKey
 from fairlead.regions.service_plan import Wanted
@@ -77,7 +78,7 @@ def next_conditions(
     if old is not None and (old.status, old.reason, old.message) == (status, reason, message):
         return None, None
     same = old is not None and old.status == status
-    since = old.last_transition_time if same and old is not None else now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    since = old.last_transition_time if same and old is not None else wire_time(now)
     new = WireCondition(type=CONDITION, status=status, reason=reason, message=message, last_transition_time=since)
     told = old is not None and old.status == status and old.reason == reason
     return [*others, new], (None if well or told else (reason, message))

@@ -24,6 +24,7 @@ from fairlead.api.names import (
 from fairlead.api.naming import label_value
 from fairlead.api.poolservice import POOL_SERVICES, PoolService, PoolServiceStatus
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
+from fairlead.api.times import wire_time
 from fairlead.errors import Invalid, NotFound
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
@@ -152,7 +153,7 @@ class Balancer:
         )
         if present is not None and not made_for(present, pool_service.metadata.name):
             present = None
-        now = self._cluster.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = wire_time(self._cluster.clock.now())
         new = build_status(pool_service, present, refusal, now=now)
         if new == pool_service.status:
             return

@@ -18,8 +18,8 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from fairlead.errors import FairleadError
-from fairlead.standalone.demo_show import Show, traffic_table
+from fairlead.standalone.demo_play import play, sum_up
+from fairlead.standalone.demo_show import Show
 from fairlead.standalone.demo_steps import STEPS, Stage
 from fairlead.standalone.demo_traffic import Traffic
 from fairlead.standalone.demo_world import World
@@ -48,8 +48,9 @@ async def run_demo(settings: DemoSettings) -> bool:
     stage = Stage(world=world, show=show, traffics=traffics)
     passed = False
     try:
-        passed = await _play(stage)
-        _sum_up(console, stage, passed=passed)
+        passed = await play(stage, STEPS, sorry="some requests failed")
+        lost = sum(traffic.count.lost for traffic in traffics.values())
+        sum_up(console, stage, passed=passed, ending=f", {lost} lost with the pod that was killed")
         if settings.keep:
             await _keep(console, stage)
     finally:
@@ -60,39 +61,6 @@ async def run_demo(settings: DemoSettings) -> bool:
         elif not passed:
             console.print(Text(f"The logs are in {directory}"))
     return passed
-
-
-async def _play(stage: Stage) -> bool:
-    async with stage.show as show:
-        for step in STEPS:
-            try:
-                await step(stage)
-            except FairleadError as error:
-                show.failed(error.sentence, *([error.detail] if error.detail else []))
-                return False
-        show.doing("the last requests come back")
-        for traffic in stage.traffics.values():
-            await traffic.stop()
-        under_way = sum(traffic.count.under_way for traffic in stage.traffics.values())
-        if failures := [*stage.failures(), *([f"{under_way} requests unaccounted for"] if under_way else [])]:
-            show.failed("some requests failed", *failures)
-            return False
-    return True
-
-
-def _sum_up(console: Console, stage: Stage, *, passed: bool) -> None:
-    out = console if console.is_terminal else Console(width=200)
-    out.print()
-    if stage.traffics and not console.is_terminal:
-        out.print(traffic_table(stage.traffics))
-    sent = sum(traffic.count.sent for traffic in stage.traffics.values())
-    failed = sum(traffic.count.failed for traffic in stage.traffics.values())
-    lost = sum(traffic.count.lost for traffic in stage.traffics.values())
-    text = (
-        f"{'PASSED' if passed else 'FAILED'} in {stage.show.elapsed_s:.0f} s: {sent} requests sent, {failed} failed, "
-        f"{lost} lost with the pod that was killed"
-    )
-    out.print(Text(text, style="bold green" if passed else "bold red"))
 
 
 async def _keep(console: Console, stage: Stage) -> None:

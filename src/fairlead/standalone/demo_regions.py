@@ -17,11 +17,11 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from fairlead.errors import FairleadError
+from fairlead.standalone.demo_play import play, sum_up
 from fairlead.standalone.demo_regions_net import choose_networks
 from fairlead.standalone.demo_regions_steps import STEPS, RegionsStage
 from fairlead.standalone.demo_regions_world import RegionsWorld
-from fairlead.standalone.demo_show import Show, traffic_table
+from fairlead.standalone.demo_show import Show
 from fairlead.standalone.demo_traffic import Traffic
 
 
@@ -50,8 +50,8 @@ async def run_regions_demo(settings: RegionsDemoSettings) -> bool:
     stage = RegionsStage(world=world, show=show, traffics=traffics)
     passed = False
     try:
-        passed = await _play(stage)
-        _sum_up(console, stage, passed=passed)
+        passed = await play(stage, STEPS, sorry="some requests went wrong")
+        sum_up(console, stage, passed=passed, ending=", none answered by another region" if passed else "")
     finally:
         # Two Ctrl-C in a row must not leave half of it running.
         await asyncio.shield(_take_down(stage))
@@ -60,38 +60,6 @@ async def run_regions_demo(settings: RegionsDemoSettings) -> bool:
         elif not passed:
             console.print(Text(f"The logs are in {directory}"))
     return passed
-
-
-async def _play(stage: RegionsStage) -> bool:
-    async with stage.show as show:
-        for step in STEPS:
-            try:
-                await step(stage)
-            except FairleadError as error:
-                show.failed(error.sentence, *([error.detail] if error.detail else []))
-                return False
-        show.doing("the last requests come back")
-        for traffic in stage.traffics.values():
-            await traffic.stop()
-        under_way = sum(traffic.count.under_way for traffic in stage.traffics.values())
-        if failures := [*stage.failures(), *([f"{under_way} requests unaccounted for"] if under_way else [])]:
-            show.failed("some requests went wrong", *failures)
-            return False
-    return True
-
-
-def _sum_up(console: Console, stage: RegionsStage, *, passed: bool) -> None:
-    out = console if console.is_terminal else Console(width=200)
-    out.print()
-    if stage.traffics and not console.is_terminal:
-        out.print(traffic_table(stage.traffics))
-    sent = sum(traffic.count.sent for traffic in stage.traffics.values())
-    failed = sum(traffic.count.failed for traffic in stage.traffics.values())
-    text = (
-        f"{'PASSED' if passed else 'FAILED'} in {stage.show.elapsed_s:.0f} s: {sent} requests sent, {failed} failed, "
-        "none answered by another region"
-    )
-    out.print(Text(text if passed else text.rpartition(",")[0], style="bold green" if passed else "bold red"))
 
 
 async def _take_down(stage: RegionsStage) -> None:

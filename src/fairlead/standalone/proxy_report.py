@@ -18,6 +18,7 @@ import structlog
 from fairlead.api.kubernetes import CONFIG_MAPS
 from fairlead.api.meta import JSONObject, KubeObject, Resource
 from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY, MANAGER_HUB, SYSTEM_NAMESPACE
+from fairlead.api.times import wire_time
 from fairlead.errors import FairleadError, NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.runtime.clock import Clock
@@ -117,7 +118,7 @@ class ProxyReporter:
         self._written = report.proxies if report else None
 
     async def _write(self, rows: list[ProxyRow]) -> None:
-        since = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        since = wire_time(self._clock.now())
         text = msgspec.json.encode(ReplicaReport(since, rows)).decode()
         obj: JSONObject = {
             "metadata": {"namespace": SYSTEM_NAMESPACE, "name": NAME, "labels": {LABEL_MANAGED_BY: MANAGED_BY}},
