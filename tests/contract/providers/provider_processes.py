@@ -84,9 +84,9 @@ class HAProxy:
             self.stop()
             raise
 
-    def ask(self, *commands: str) -> str:
+    def ask(self, *commands: str, timeout_s: float = PATIENCE_S) -> str:
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(PATIENCE_S)
+            connection.settimeout(timeout_s)
             connection.connect(str(self.socket))
             connection.sendall(";".join(commands).encode() + b"\n")
             answer = b""
@@ -95,8 +95,9 @@ class HAProxy:
         return answer.decode()
 
     def pid(self) -> str:
+        # A worker that leaves in a reload can take a connection and never answer it: ask again soon.
         with contextlib.suppress(OSError):
-            for line in self.ask("show info").splitlines():
+            for line in self.ask("show info", timeout_s=0.5).splitlines():
                 if line.startswith("Pid: "):
                     return line.removeprefix("Pid: ")
         return ""
