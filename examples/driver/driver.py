@@ -1,4 +1,4 @@
-# ruff: noqa: D103, INP001, N802 (functions are named as the hooks are)
+# ruff: noqa: INP001
 """A Fairlead webhook driver whose load balancers live in a JSON file: python driver.py FILE PORT."""
 
 import json
@@ -11,30 +11,8 @@ FILE, PORT = Path(sys.argv[1]), int(sys.argv[2])
 load_balancers = json.loads(FILE.read_text()) if FILE.exists() else {}
 
 
-def save():
-    """Write what there is, at once or not at all."""
-    new = FILE.with_suffix(".new")
-    new.write_text(json.dumps(load_balancers, indent=1))
-    new.replace(FILE)
-
-
-def hook(act):
-    """Answer POST /<name of act>; in a dry run say yes and do nothing."""
-
-    async def answer(request):
-        call = await request.json()
-        result = {} if call.get("dryRun") else act(call)
-        save()
-        return web.json_response({"status": "Succ", "succ": True} | result)
-
-    app.router.add_post(f"/{act.__name__}", answer)
-
-
-app = web.Application()
-
-
-@hook
-def createLoadBalancer(call):  # lbInfo is what you need to find it again; it comes with every later call
+def create(call):
+    """Answer with lbInfo, what you need to find it again: it comes with every later call."""
     name = call["lbSpec"].get("name")
     if not name:
         return {"status": "Fail", "msg": "lbSpec needs a name", "minRetryDelayInSeconds": 30}
@@ -42,64 +20,77 @@ def createLoadBalancer(call):  # lbInfo is what you need to find it again; it co
     return {"lbInfo": {"name": name}}
 
 
-@hook
-def ensureLoadBalancer(call):  # the attributes have changed, or Fairlead repairs what is its own
-    lb = load_balancers.setdefault(call["lbInfo"]["name"], {"backends": {}})
-    lb["attributes"] = call["attributes"]
+def ensure(call):
+    """Take over attributes that have changed; also called when Fairlead repairs what is its own."""
+    load_balancers.setdefault(call["lbInfo"]["name"], {"backends": {}})["attributes"] = call["attributes"]
     return {}
 
 
-@hook
-def deleteLoadBalancer(call):  # one that is gone already is success
+def delete(call):
+    """One that is gone already is success."""
     load_balancers.pop(call["lbInfo"]["name"], None)
     return {}
 
 
-@hook
-def generateBackendAddr(call):  # only for backends that have no address of their own yet
-    pod = call["podBackend"]
-    return {"backendAddr": f"{pod['pod']['status']['podIP']}:{pod['port']['portNumber']}"}
-
-
-@hook
-def ensureBackend(call):  # repeating it is success, too
-    lb = load_balancers.get(call["lbInfo"]["name"])
-    if lb is None:
+def register(call):
+    """Repeating it is success, too."""
+    if call["lbInfo"]["name"] not in load_balancers:
         return {"status": "Fail", "msg": "no such load balancer"}
-    lb["backends"][call["backendAddr"]] = call["parameters"]
+    backends(call)[call["backendAddr"]] = call["parameters"]
     return {}
 
 
-@hook
-def deregisterBackend(call):  # a backend, or a load balancer, that is not there is success
-    load_balancers.get(call["lbInfo"]["name"], {}).get("backends", {}).pop(call["backendAddr"], None)
+def deregister(call):
+    """A backend, or a load balancer, that is not there is success."""
+    backends(call).pop(call["backendAddr"], None)
     return {}
 
 
-@hook
-def listBackends(call):  # Fairlead reads back what you say you did (verify: "true")
-    return {"backends": list(load_balancers.get(call["lbInfo"]["name"], {}).get("backends", {}))}
+def address(call):
+    """Name a backend as your load balancer does; Fairlead keeps that name."""
+    pod, port = call["podBackend"]["pod"], call["podBackend"]["port"]
+    return {"backendAddr": f"{pod['status']['podIP']}:{port['portNumber']}"}
 
 
-@hook
-def validateLoadBalancer(call):  # asked once, before an object is accepted
-    return {"succ": "name" in call["lbSpec"], "msg": "parameters need a name"}
+def backends(call):
+    """Return the backends by their addresses."""
+    return load_balancers.get(call["lbInfo"]["name"], {}).get("backends", {})
 
 
-@hook
-def validateBackend(call):
-    return {"succ": call["parameters"].get("weight", "1").isdigit(), "msg": "weight is a number"}
+def keep(call):
+    """Of pods that are not ready, say which keep their place all the same."""
+    return {"doNotDeregister": [pod for pod in call["notReadyPods"] if "keep" in pod["metadata"].get("labels", {})]}
 
 
-@hook
-def judgePodDeregister(call):  # pods that are not ready and keep their place all the same
-    return {"doNotDeregister": [p for p in call["notReadyPods"] if "keep" in p["metadata"].get("labels", {})]}
+HOOKS = {
+    "createLoadBalancer": create,
+    "ensureLoadBalancer": ensure,
+    "deleteLoadBalancer": delete,
+    "generateBackendAddr": address,
+    "ensureBackend": register,
+    "deregisterBackend": deregister,
+    "judgePodDeregister": keep,
+    "listBackends": lambda call: {"backends": list(backends(call))},
+    "validateLoadBalancer": lambda call: {"succ": "name" in call["lbSpec"], "msg": "parameters need a name"},
+    "validateBackend": lambda call: {
+        "succ": call["parameters"].get("weight", "1").isdigit(),
+        "msg": "weight: a number",
+    },
+    "healthz": lambda _call: {"healthy": True},
+}
 
 
-@hook
-def healthz(_call):
-    return {"healthy": True}
+async def answer(request):
+    """Do what is asked (in a dry run nothing), keep it, and say that it is done."""
+    call, act = await request.json(), HOOKS[request.match_info["hook"]]
+    result = {} if call.get("dryRun") else act(call)
+    new = FILE.with_suffix(".new")
+    new.write_text(json.dumps(load_balancers, indent=1))
+    new.replace(FILE)
+    return web.json_response({"status": "Succ", "succ": True} | result)
 
 
+app = web.Application()
+app.router.add_post("/{hook}", answer)
 if __name__ == "__main__":
     web.run_app(app, host="127.0.0.1", port=PORT)

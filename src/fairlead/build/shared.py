@@ -140,9 +140,16 @@ def _desired(
         drain_s=seconds_from_duration(class_spec.drain),
         guard=GuardPolicy(class_spec.guard.max_removal_percent, class_spec.guard.min_backends),
         stale=view.stale,
+        # What belonged to groups that are gone goes without a guard: somebody took them away on purpose.
+        owners=None if view.stale else frozenset(_owner(one) for one in view.groups if not one.out_of_scope),
         paused=_paused(one) or class_paused,
         repair_s=repair_s(spec.ensure_policy or class_spec.ensure_policy),
     )
+
+
+def _owner(view: GroupView) -> str:
+    meta = view.group.metadata
+    return f"BackendGroup/{meta.namespace}/{meta.name}"
 
 
 def _paused(one: LoadBalancer | LoadBalancerClass) -> bool:
@@ -182,7 +189,7 @@ def _of_group(
     recorded: frozenset[tuple[ListenerKey, TargetKey]],
     refused: set[str],
 ) -> Iterable[tuple[ListenerKey, Target]]:
-    group, spec = view.group, view.group.spec
+    spec = view.group.spec
     parameters = tuple(sorted((spec.parameters or {}).items()))
     weight = int(text) if (text := (spec.parameters or {}).get("weight", "1")).isdecimal() else 1
 
@@ -191,8 +198,7 @@ def _of_group(
         if address is None or not 0 < port < 65536:
             refused.add(raw)
             return None
-        owner = f"BackendGroup/{group.metadata.namespace}/{group.metadata.name}"
-        return Target(TargetKey(address, port), weight, draining, (owner,), parameters, source)
+        return Target(TargetKey(address, port), weight, draining, (_owner(view),), parameters, source)
 
     for backend in spec.static or ():
         raw, _, port = backend.rpartition(":")

@@ -40,6 +40,7 @@ class Reason(StrEnum):
     #: Its drain time is over.
     DRAINED = "Drained"
     LISTENER_REMOVED = "ListenerRemoved"
+    #: The load balancer's object is gone, or every group that wanted this target is, or names it no longer.
     OWNER_DELETED = "OwnerDeleted"
 
 

@@ -13,6 +13,7 @@ The table that ``_row`` implements (D = desired, L = ledger):
     D draining   L ready, or unsure        UPDATE      Terminating
     D draining   L draining                -
     D nothing    L ready                   DRAIN       Absent
+    D nothing    L ready, its owners gone  DRAIN       OwnerDeleted
     D nothing    L draining                DRAIN       Terminating   (its drain time starts now)
     D nothing    L leaving, time left      -           (wake when it is over)
     D nothing    L leaving, time over      DEREGISTER  Drained
@@ -80,7 +81,7 @@ def plan_load_balancer(key: LoadBalancerKey, side: Side, *, now_s: float) -> Pla
             if registered.leaving_since is not None and ends_s > now_s:
                 wake_at_s = ends_s if wake_at_s is None else min(wake_at_s, ends_s)
                 continue
-            row = _unwanted_row(registered, drain=desired.drain_s > 0)
+            row = _unwanted_row(registered, desired)
             changes.append(_change(key, listener, registered.target, *row, side.generation))
     for listener, done in side.done.items():
         if listener not in desired.targets:
@@ -132,11 +133,15 @@ def _same_but_owners(one: Target, other: Target) -> bool:
     return msgspec.structs.replace(one, owners=other.owners, source=other.source) == other
 
 
-def _unwanted_row(registered: Registered, *, drain: bool) -> tuple[Action, Reason]:
+def _unwanted_row(registered: Registered, desired: DesiredLoadBalancer) -> tuple[Action, Reason]:
     if registered.leaving_since is not None:
         return (Action.DEREGISTER, Reason.DRAINED)
-    reason = Reason.TERMINATING if registered.target.draining else Reason.ABSENT
-    return (Action.DRAIN if drain else Action.DEREGISTER, reason)
+    owners = registered.target.owners
+    if desired.owners is not None and owners and desired.owners.isdisjoint(owners):
+        reason = Reason.OWNER_DELETED
+    else:
+        reason = Reason.TERMINATING if registered.target.draining else Reason.ABSENT
+    return (Action.DRAIN if desired.drain_s > 0 else Action.DEREGISTER, reason)
 
 
 def _change(

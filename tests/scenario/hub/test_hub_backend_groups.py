@@ -121,6 +121,27 @@ async def test_a_group_that_goes_takes_its_backends_and_the_load_balancer_goes_l
     await world.until(gone)
 
 
+@pytest.mark.req("L-6", "L-34")
+async def test_the_only_group_takes_all_backends_with_it(shop, world):
+    """The guard keeps last targets that vanish; these were taken away on purpose."""
+    await shop.group("fixed", static=["10.9.0.1:8080", "10.9.0.2:8080"])
+    await shop.until("10.9.0.1", "10.9.0.2")
+    await world.user.delete(BACKEND_GROUPS, "shop", "fixed")
+    await shop.until()
+
+
+@pytest.mark.req("L-6", "I-3")
+async def test_a_group_deleted_while_nobody_runs_takes_all_its_backends_with_it(shop, world, hub):
+    await shop.group("fixed", static=["10.9.0.1:8080", "10.9.0.2:8080"])
+    await shop.until("10.9.0.1", "10.9.0.2")
+    await shop.registered(2)
+    await world.stop(hub)
+    await world.user.delete(BACKEND_GROUPS, "shop", "fixed")
+    assert len(shop.at_cloud()) == 2
+    await world.start(identity="hub-1")
+    await shop.until()
+
+
 @pytest.mark.req("L-44", "L-11")
 async def test_an_address_of_two_groups_goes_with_the_last_of_them(shop, world, hub):
     await shop.group("one", static=["10.9.0.1:8080", "10.9.0.2:8080"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from fairlead.model.change import Action, Reason
@@ -72,6 +73,24 @@ def test_row(wanted, registered, row):
 def test_without_drain_time_targets_go_at_once(registered, reason):
     (change,) = plan_of(None, registered, drain_s=0).changes
     assert (change.action, change.reason) == (Action.DEREGISTER, reason)
+
+
+@pytest.mark.req("L-6", "L-34")
+@pytest.mark.parametrize(
+    ("owners", "reason"),
+    [
+        pytest.param(frozenset(), Reason.OWNER_DELETED, id="all-gone"),
+        pytest.param(frozenset({"b"}), Reason.OWNER_DELETED, id="only-others-left"),
+        pytest.param(frozenset({"a", "b"}), Reason.ABSENT, id="one-is-left"),
+        pytest.param(None, Reason.ABSENT, id="nobody-knows"),
+    ],
+)
+def test_what_its_owners_left_behind_goes_on_purpose(owners, reason):
+    wish = msgspec.structs.replace(desired([], drain_s=DRAIN_S), owners=owners)
+    registered = Registered(msgspec.structs.replace(READY, owners=("a",)))
+    side = Side(desired=wish, done_spec=wish.spec, done={HTTP: {READY.key: registered}})
+    (change,) = plan_load_balancer(wish.key, side, now_s=NOW_S).changes
+    assert (change.action, change.reason) == (Action.DRAIN, reason)
 
 
 def test_a_drained_target_takes_no_new_connections():
