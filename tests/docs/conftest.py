@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.docs.docs_console import Shell
+from tests.docs.docs_console import ROOT, Shell
 
 from fairlead.standalone.demo_net import free_network, free_port
 
 #: What the pages call the directory and the addresses that each run has its own of.
 HOME = "/tmp/fairlead-tutorial"
 API = "127.0.0.1:6443"
+DRIVER = "8765"
 NETWORKS = ("127.200.", "127.61.", "127.62.")
 _IN_OWN_NETWORK = ("unshare", "--map-root-user", "--net")
 _WORLD = """
@@ -54,7 +55,9 @@ def shell() -> Iterator[Shell]:
     # Short: the path of a unix socket has room for 107 bytes.
     with tempfile.TemporaryDirectory(prefix="fl-docs-") as name:
         networks = {network: ".".join(free_network().split(".")[:2]) + "." for network in NETWORKS}
-        one = Shell(directory=Path(name), substitutions={HOME: name, API: f"127.0.0.1:{free_port()}", **networks})
+        ports = {API: f"127.0.0.1:{free_port()}", DRIVER: str(free_port())}
+        one = Shell(directory=Path(name), substitutions={HOME: name, **ports, **networks})
+        (one.directory / "examples").symlink_to(ROOT / "examples")
         yield one
         one.close()
 

@@ -30,6 +30,10 @@ def test_how_to_debug_and_how_to_upgrade(world: Shell) -> None:
     world.play(page("docs/how-to/upgrade.md"))
 
 
+def test_how_to_kill_the_controller(shell: Shell) -> None:
+    shell.play(page("docs/how-to/kill-the-controller.md"))
+
+
 def test_how_to_use_an_address_pool(own_network: Shell) -> None:
     own_network.play(page("docs/how-to/address-pool.md"))
 
