@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable
 
-from bench import records, regions, tracker, traffic
+from bench import haproxy, records, records_restart, regions, tracker, traffic
 from bench.figures import Figure, heading
 
 CASES: dict[str, Callable[[], AsyncIterator[Figure]]] = {
@@ -18,7 +18,8 @@ CASES: dict[str, Callable[[], AsyncIterator[Figure]]] = {
     "tracker-change": tracker.one_change,
     "tracker-cold": tracker.cold_diff,
     "records-batch": records.batching,
-    "records-restart": records.restart,
+    "records-restart": records_restart.restart,
+    "haproxy": haproxy.measured,
     "regions-start": regions.cold_start,
     "regions-label": regions.label_change,
     "regions-change": regions.endpoint_to_effect,

@@ -233,7 +233,11 @@ def _command_line() -> str:
     parts = ["# Command line\n\n" + _plain(root.help)]
     for path, command in _commands(root, "fairlead"):
         parts.append(f"## {path}\n\n{_plain(command.help)}")
-        arguments = "".join(f" {one.metavar}" for one in command.params if one.param_type_name == "argument")
+        arguments = "".join(
+            f" {one.metavar}" if one.required else f" [{one.metavar}]"
+            for one in command.params
+            if one.param_type_name == "argument"
+        )
         parts.append(f"```text\n{path}{arguments}{' [OPTIONS]' if command.params else ''}\n```")
         if command.params:
             parts.append(_table(("option", "default", "meaning"), (_option(one) for one in command.params)))
@@ -254,7 +258,7 @@ def _option(one: Any) -> tuple[str, ...]:
     choices = type(one.default) if isinstance(one.default, Enum) else ()
     value = one.metavar or "\\|".join(str(choice.value) for choice in choices)
     if one.param_type_name == "argument":
-        return f"`{one.metavar}`", "required", _plain(one.help)
+        return f"`{one.metavar}`", "required" if one.required else "", _plain(one.help)
     name = ", ".join([*one.opts, *one.secondary_opts])
     shown = f"`{name}`" if isinstance(one.default, bool) else f"`{name}` {_text(value)}".rstrip()
     default = one.default

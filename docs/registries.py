@@ -36,11 +36,13 @@ async def _hub() -> list[Family]:
     from fairlead.kube.config import ClusterConfig
     from fairlead.kube.metrics import KubeMetrics
     from fairlead.providers.envoy.counters import Counters
+    from fairlead.providers.webhook.metrics import WebhookMetrics
     from fairlead.runtime.telemetry import Telemetry
 
     registry = CollectorRegistry()
     KubeMetrics(registry)
     Counters(registry=registry)
+    WebhookMetrics(registry)
     async with Cluster.connect(ClusterConfig(server="http://127.0.0.1:9"), name="hub") as cluster:
         config = HubConfig(identity="reference", address_pool=AddressPool.parse("192.0.2.0/24"))
         Hub(cluster=cluster, providers={}, config=config, telemetry=Telemetry(registry))

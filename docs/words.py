@@ -14,6 +14,8 @@ CONDITIONS = {
     "Paused": "Somebody has frozen the object by annotation.",
     "Drifted": "The provider holds something else than what was recorded.",
     "Guarded": "Removals are held back; the message says which and why.",
+    "Protected": "It was deleted, and its label holds it with all that it serves.",
+    "InUse": "On a LoadBalancerClass: something uses it, and while that is so it cannot vanish.",
 }
 
 REASONS = {
@@ -45,6 +47,13 @@ REASONS = {
     "NoSuchLoadBalancer": "A LoadBalancer that the object names is not there.",
     "OutOfScope": "The `spec.scope` of a LoadBalancer does not admit this namespace.",
     "Deleting": "The object is going, and so is what was made for it.",
+    "ClassDraining": "Its LoadBalancerClass is draining or being deleted: what lives goes on, nothing new is taken.",
+    "RefusedByProvider": "The provider, or its driver, refuses it; the message is its own.",
+    "ParametersDiffer": "Two BackendGroups want one address with different parameters; the message says whose count.",
+    "DoNotDelete": "The label fairlead.dev/do-not-delete is set; remove it to let the object go.",
+    "NoSuchProvider": "This hub does not run the provider that the class names.",
+    "InUse": "Load balancers, or records of backends, are of this class; the message counts them and names the first.",
+    "Unused": "Nothing uses the class; it may be deleted.",
 }
 
 #: Reasons that are Events only, as (on what, type, sentence); conditions' reasons are Events too.
@@ -99,9 +108,15 @@ NAMES_ELSEWHERE = {
 }
 
 EXIT_CODES = {
-    "OK": "Done.",
-    "FAILED": "It failed, or `status` found something unhealthy, or a request of the demo failed.",
-    "USAGE": "A flag, a kubeconfig, a credential or an address pool is wrong; the sentence says which.",
+    "OK": "Done; also when it ran until Ctrl-C or SIGTERM told it to stop.",
+    "FAILED": (
+        "It failed, `status` found something unhealthy, `drift` something changed, `gc` orphans that are left, or a "
+        "request of the demo failed."
+    ),
+    "USAGE": (
+        "A flag, a kubeconfig, a credential or an address pool is wrong, the sentence says which; "
+        "or `plan` found something that would change."
+    ),
     "UNREACHABLE": "The API server does not answer; starting again later may help.",
-    "INTERRUPTED": "Ctrl-C.",
+    "INTERRUPTED": "Ctrl-C before it was done.",
 }

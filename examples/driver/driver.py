@@ -48,8 +48,10 @@ def deregister(call):
 
 def address(call):
     """Name a backend as your load balancer does; Fairlead keeps that name."""
-    pod, port = call["podBackend"]["pod"], call["podBackend"]["port"]
-    return {"backendAddr": f"{pod['status']['podIP']}:{port['portNumber']}"}
+    if pod := call.get("podBackend"):
+        return {"backendAddr": f"{pod['pod']['status']['podIP']}:{pod['port']['portNumber']}"}
+    node = call["serviceBackend"]
+    return {"backendAddr": f"{node['nodeName']}:{node['service']['spec']['ports'][0]['nodePort']}"}
 
 
 def backends(call):

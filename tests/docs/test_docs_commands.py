@@ -34,6 +34,11 @@ def test_how_to_kill_the_controller(shell: Shell) -> None:
     shell.play(page("docs/how-to/kill-the-controller.md"))
 
 
+@pytest.mark.skipif(not shutil.which("haproxy"), reason="the page is about a HAProxy that is there")
+def test_how_to_put_services_on_haproxy(world: Shell) -> None:
+    world.play(page("docs/how-to/haproxy.md"))
+
+
 def test_how_to_use_an_address_pool(own_network: Shell) -> None:
     own_network.play(page("docs/how-to/address-pool.md"))
 

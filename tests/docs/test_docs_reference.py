@@ -67,7 +67,9 @@ def test_commands_and_flags_exist(page: Path) -> None:
 @PAGES
 def test_annotations_and_labels_exist(page: Path) -> None:
     known = {value for value in vars(names).values() if isinstance(value, str)} | {names.API_VERSION}
-    known |= {f"{names.GROUP}/{line}" for line in ("gold", "envoy", "envoy-pods")}  # classes of the examples
+    known |= {
+        f"{names.GROUP}/{line}" for line in ("gold", "envoy", "envoy-pods", "edge-haproxy")
+    }  # classes of the examples
     text = page.read_text(encoding="utf-8")
     if "docs/regions" not in page.as_posix():
         assert set(_NAME.findall(text.replace(names.API_VERSION, ""))) <= known

@@ -157,7 +157,8 @@ class Fleet:
         """Add a Tenant by the command line, and start its agent."""
         at_hub = await self.tenant_kubeconfig(name)
         options = ("--kubeconfig", str(kubeconfig), "--hub-kubeconfig", str(at_hub), "--tenant", name)
-        command = fairlead("agent", *options, "--target", target, "--log-format", "json")
+        more = ("--target", target, "--data-dir", str(self.directory / "agents"), "--log-format", "json")
+        command = fairlead("agent", *options, *more)
         agent = Child(f"{name} agent", command, log=self.directory / f"{name}-agent.log")
         cluster = Cluster.from_kubeconfig(kubeconfig, name=name)
         member = self.members[name] = Member(name=name, cluster=cluster, hub=self.cluster, agent=agent, network=network)

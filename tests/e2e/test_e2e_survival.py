@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 from tests.e2e.e2e_backends import ask, refused
-from tests.e2e.e2e_fleet import Fleet, run_cli
+from tests.e2e.e2e_fleet import Fleet, Member, run_cli
 from tests.e2e.test_e2e_services import echoes, http, ready
 
 from fairlead.api.kubernetes import LEASES
-from fairlead.api.names import HUB_LEASE, SYSTEM_NAMESPACE
+from fairlead.api.names import AGENT_LEADER_LEASE, HUB_LEASE, SYSTEM_NAMESPACE
 from fairlead.kube.cluster import Cluster
 from fairlead.standalone.demo_net import free_network, free_port
 from fairlead.standalone.demo_process import Child, wait_until
@@ -27,6 +27,12 @@ pytestmark = [
 async def holder(fleet: Fleet) -> str:
     lease = await fleet.cluster.get(LEASES, SYSTEM_NAMESPACE, HUB_LEASE)
     return str(lease.spec.holder_identity)
+
+
+async def agent_term(member: Member) -> tuple[str, int]:
+    """Return who leads among the agents of a member, and for the how-manieth time somebody does."""
+    lease = await member.cluster.get(LEASES, "kube-system", AGENT_LEADER_LEASE)
+    return str(lease.spec.holder_identity), lease.spec.lease_transitions or 0
 
 
 @pytest.mark.req("KI-1", "KI-6", "I-3", "I-6", "I-8", "K-31")
@@ -55,11 +61,15 @@ async def test_hub_and_agent_die_and_come_back_without_a_trace(fleet: Fleet) -> 
         assert await fleet.metric("fairlead_xds_changing_pushes_total") == 0
         assert (await east.get("steady")).metadata.resource_version == version
 
+        name, term = await agent_term(east)
+        told = east.agent.log.read_text().count("standing by")
         await east.agent.kill()
         await east.delete("leaving")  # returns at once: no finalizer of ours holds a user's Service
         assert await fleet.at_hub("east", "default.leaving") is not None
         await east.agent.start()
         await fleet.gone("east", "default.leaving", timeout_s=60)
+        assert await agent_term(east) == (name, term + 1)
+        assert east.agent.log.read_text().count("standing by") == told, "its own lease was not waited for"
 
         async def closed() -> bool:
             return await refused(leaving, 81)
@@ -132,6 +142,12 @@ async def test_a_second_hub_waits_and_changes_nothing(fleet: Fleet) -> None:
                 return "hub publishes" in second.log.read_text()
 
             await wait_until(serves, "the second hub has read everything")
+
+            async def told() -> bool:
+                text = second.log.read_text()
+                return "ports are taken" in text and str(fleet.envoy_directory) in text
+
+            await wait_until(told, "the second hub says whose Envoy has its ports")
             assert await holder(fleet) == before
             assert await ask(address, 80) == "one hub"
             assert (await east.get("twin")).metadata.resource_version == version

@@ -7,7 +7,7 @@
          TCPLoadBalancer, Service ──► feedback queue ─► FeedbackWriter ─► member: status, annotation, Events
 
 In: two clusters and settings. Out: runs until cancelled. Caches always run; everything that writes runs only during a
-term as leader, and only once every cache has been complete.
+term as leader, and it is a candidate only once every cache has been complete and the hub takes its word.
 Never: decides anything about a Service, a node or an address.
 """
 
@@ -26,7 +26,8 @@ from fairlead.agent.config import AgentConfig
 from fairlead.agent.export import Settings
 from fairlead.agent.exporter import Exporter
 from fairlead.agent.feedback_writer import FeedbackWriter
-from fairlead.agent.heartbeat import MemberHeartbeat, read_member_uid, tenant_is_taken
+from fairlead.agent.fitness import Fitness
+from fairlead.agent.heartbeat import MemberHeartbeat
 from fairlead.agent.hub_writer import HubWriter
 from fairlead.agent.identity import ServiceKey
 from fairlead.agent.metrics import AgentMetrics
@@ -35,7 +36,7 @@ from fairlead.agent.sources import Sources
 from fairlead.agent.teller import Teller
 from fairlead.agent.wakes import Wakes
 from fairlead.api.names import AGENT_LEADER_LEASE
-from fairlead.errors import BadConfiguration, FairleadError, Forbidden
+from fairlead.errors import BadConfiguration, FairleadError
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.lease import LeaderElector
@@ -67,7 +68,9 @@ class Agent:
         self.problems: list[str] = ["the first look at both clusters is not done yet"]
         self._telemetry = Telemetry(self.registry)
         self.working = False
-        self._not_exporting = ""
+        self.fitness = Fitness(
+            member=member, hub=hub, sources=self.sources, config=config, hub_namespace=self.hub_namespace
+        )
         self._elector: LeaderElector | None = None
         self._heartbeat: MemberHeartbeat | None = None
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.agent").bind(tenant=config.tenant)
@@ -122,7 +125,7 @@ class Agent:
 
     def readiness(self) -> list[str]:
         """Return one sentence for each thing that is in the way; a copy that waits for its turn is ready."""
-        reasons = [*self.problems, *([self._not_exporting] if self._not_exporting else [])]
+        reasons = [*self.problems, *([self.fitness.why] if self.fitness.why else [])]
         for cache in (*self.sources.of_member, *self.sources.of_hub):
             if cache.problem:
                 reasons.append(cache.problem)
@@ -160,14 +163,19 @@ class Agent:
             lease_s=lease_s,
             renew_s=lease_s * 2 / 3,
             retry_s=lease_s * 2 / 15,
+            reclaim=self.config.reclaim_lease,
         )
-        await self._elector.run(self._lead)
+        while True:
+            await self.fitness.wait_able()
+            await self._elector.run(self._lead)
+            # It was let go: whoever else is there has the first turn.
+            await self.member.clock.sleep(lease_s / 2)
 
     async def _lead(self, epoch: int) -> None:
-        """Do the work of one term."""
-        for cache in (*self.sources.of_member, *self.sources.of_hub):
-            await cache.wait_synced()
-        member_uid = await self._own_the_tenant()
+        """Do the work of one term; return when it cannot be done."""
+        if not await self.fitness.able():
+            # It may have been waiting for its turn for days.
+            return
         self._log.info("exporting", epoch=epoch, services=len(self.sources.services), namespace=self.hub_namespace)
         # What was answered in an earlier term may be long out of date.
         self._writer.recent.clear()
@@ -180,14 +188,17 @@ class Agent:
             tenant=self.config.tenant,
             region=self.config.region,
             identity=self.identity,
-            member_uid=member_uid,
+            member_uid=self.fitness.member_uid,
             interval_s=self.config.heartbeat_s,
             is_fresh=lambda: self.sources.member_is_fresh(fresh_s=self.config.fresh_s),
             clock=self.hub.clock,
         )
         self.working = True
         try:
-            await self._work(heartbeat)
+            async with asyncio.TaskGroup() as group:
+                work = group.create_task(self._work(heartbeat), name="work")
+                await self.fitness.wait_unable(heartbeat)
+                work.cancel()
         finally:
             self.working = False
             self._heartbeat = None
@@ -208,27 +219,6 @@ class Agent:
                     self.feedbacks, self._feedback.reconcile, workers=workers, name="feedback", telemetry=telemetry
                 )
             )
-
-    async def _own_the_tenant(self) -> str:
-        """Wait until the tenant is this member's; return the member's uid."""
-        failures = 0
-        told = ""
-        while True:
-            try:
-                uid = await _uid_of(self.member)
-                why = await tenant_is_taken(
-                    self.hub, namespace=self.hub_namespace, tenant=self.config.tenant, member_uid=uid
-                )
-            except FairleadError as error:
-                uid, why = "", error.sentence
-            self._not_exporting = why
-            if not why:
-                return uid
-            if why != told:
-                told = why
-                self._log.error("not exporting", sentence=why)
-            failures += 1
-            await self.hub.clock.sleep(backoff_s(failures, base_s=0.5, limit_s=self.config.preflight_retry_s))
 
     async def _check(self) -> None:
         """Look for what is lacking until nothing is."""
@@ -290,11 +280,3 @@ def exit_code(error: BaseException | None) -> int:
     if error is None:
         return 0
     return 2 if isinstance(error, BadConfiguration) else 1
-
-
-async def _uid_of(member: Cluster) -> str:
-    try:
-        return await read_member_uid(member)
-    except Forbidden:
-        # Then two clusters of one tenant cannot be told apart; the checks say that the right is lacking.
-        return ""

@@ -55,7 +55,7 @@ async def find_problems(
         problems = [error.sentence]
     found, served = await _served(hub)
     problems += found
-    problems += await _namespace(hub, hub_namespace, tenant)
+    problems += await find_missing_namespace(hub, hub_namespace, tenant)
     if served:
         problems += await _access(hub, hub_needs(namespace=hub_namespace))
     return list(dict.fromkeys(problems))
@@ -72,6 +72,21 @@ async def find_system_namespace(member: Cluster, *, preferred: str) -> str:
     except (NotFound, Forbidden):
         return "kube-system"
     return preferred
+
+
+async def find_missing_namespace(hub: Cluster, namespace: str, tenant: str) -> list[str]:
+    """Return a sentence when the hub is sure that the tenant's namespace is not there."""
+    try:
+        await hub.get(NAMESPACES, "", namespace)
+    except NotFound:
+        return [
+            f"Namespace {namespace} does not exist at {hub.name}: has Tenant {tenant} been made there, "
+            "and is the name right?"
+        ]
+    except FairleadError:
+        # Reading it is a courtesy that an administrator may not have granted; the other checks say the rest.
+        return []
+    return []
 
 
 def _needs(resource: Resource, namespace: str, *verbs: str) -> list[AccessNeed]:
@@ -97,17 +112,3 @@ async def _served(hub: Cluster) -> tuple[list[str], bool]:
     except FairleadError as error:
         return [error.sentence], False
     return [], True
-
-
-async def _namespace(hub: Cluster, namespace: str, tenant: str) -> list[str]:
-    try:
-        await hub.get(NAMESPACES, "", namespace)
-    except NotFound:
-        return [
-            f"Namespace {namespace} does not exist at {hub.name}: has Tenant {tenant} been made there, "
-            "and is the name right?"
-        ]
-    except FairleadError:
-        # Reading it is a courtesy that an administrator may not have granted; the other checks say the rest.
-        return []
-    return []

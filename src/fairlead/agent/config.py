@@ -24,8 +24,9 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one agent. A kubeconfig of None is the default one, or the service account of the pod.
 
     ``hub_namespace`` empty: that of the hub kubeconfig's context, else tenant-<tenant>. ``status_listen`` empty: no
-    status page. Times are in seconds: how often the heartbeat is renewed, and from what age on a cache is not
-    believed to be current (a server sends something about once a minute).
+    status page. ``reclaim_lease``: a lock keeps everybody else from ``identity``, so a restarted agent leads again at
+    once. Times are in seconds: how often the heartbeat is renewed, from what age on a cache is not believed to be
+    current (a server sends something about once a minute), and how long an agent that cannot work keeps its lease.
     """
 
     tenant: str
@@ -41,10 +42,12 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     status_listen: str = "127.0.0.1:9091"
     workers: int = 16
     identity: str = ""
+    reclaim_lease: bool = False
     system_namespace: str = SYSTEM_NAMESPACE
     heartbeat_s: float = 10.0
     lease_s: float = 15.0
     fresh_s: float = 120.0
+    let_go_s: float = 30.0
     preflight_retry_s: float = 15.0
 
     def check(self) -> None:

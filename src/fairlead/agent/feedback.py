@@ -21,6 +21,7 @@ import msgspec
 from fairlead.agent.decision import Decision, NotOurs, Refused, Scenario
 from fairlead.agent.notes import Note, warn
 from fairlead.agent.wire import object_from_ingress
+from fairlead.agent.wording import in_words_of_service
 from fairlead.api.kubernetes import Ingress, PortStatus, Service
 from fairlead.api.meta import WireCondition
 from fairlead.api.names import ANNOTATION_ADDRESS
@@ -56,7 +57,7 @@ def build_feedback(
     if isinstance(decision, Refused) or load_balancer is None or not has_answered(load_balancer):
         return Feedback()
     wanted = wanted_ingress(load_balancer)
-    problems = _problems(load_balancer)
+    problems = _problems(load_balancer, service)
     if decision.scenario is Scenario.IMPLEMENTED:
         return _by_status(service, wanted, problems, status_is_ours=status_is_ours)
     return _by_annotation(service, wanted, problems, status_is_ours=status_is_ours)
@@ -125,13 +126,13 @@ def _ensured(wanted: tuple[Ingress, ...]) -> Note:
     return Note(warning=False, reason=ENSURED, message=f"The load balancer answers at {addresses}")
 
 
-def _problems(load_balancer: TCPLoadBalancer) -> tuple[Note, ...]:
-    """Return what the hub refuses or cannot do, in its own words; what is only on its way is no news."""
+def _problems(load_balancer: TCPLoadBalancer, service: Service) -> tuple[Note, ...]:
+    """Return what the hub refuses or cannot do, in words of the Service; what is only on its way is no news."""
     notes: list[Note] = []
     for one in load_balancer.status.conditions or ():
         if not _is_news(one, load_balancer):
             continue
-        note = warn(one.reason, one.message)
+        note = warn(one.reason, in_words_of_service(one.message, service))
         if note not in notes:
             notes.append(note)
     return tuple(notes)

@@ -76,11 +76,22 @@ class BackendGroupSpec(Wire, frozen=True, gc=False):
     ensure_policy: EnsurePolicy | None = None
 
 
+class AcceptedBackends(Wire, frozen=True, gc=False):
+    """With which parameters a load balancer has taken the group on; uid is that load balancer's."""
+
+    uid: str = ""
+    parameters: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+
+
 class BackendGroupStatus(Wire, frozen=True, gc=False):
-    """How far it has come: backends expected, and registered."""
+    """How far it has come: backends expected, and registered.
+
+    accepted is what is served, by namespace/name of the load balancer: when spec is refused, as it was before.
+    """
 
     backends: int = 0
     registered_backends: int = 0
+    accepted: dict[str, AcceptedBackends] | None = None
     observed_generation: int = 0
     conditions: Annotated[
         list[WireCondition] | None,

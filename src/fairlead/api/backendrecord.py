@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from fairlead.api.kubernetes import NodeAddress
 from fairlead.api.meta import KubeObject, Resource, Wire
 from fairlead.api.names import GROUP, VERSION
 from fairlead.api.tcploadbalancer import Port, ProtocolName
@@ -25,7 +26,6 @@ class RecordLoadBalancer(Wire, frozen=True, gc=False):
     namespace: str
     name: str
     provider: str
-    class_name: str = ""
     parameters: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     attributes: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     info: dict[str, str] = msgspec.field(default_factory=dict[str, str])
@@ -41,14 +41,41 @@ class RecordListener(Wire, frozen=True, gc=False):
     name: str = ""
 
 
+class RecordOrigin(Wire, frozen=True, gc=False):
+    """What a provider makes its own address of the backend from, as it was when the record was made.
+
+    kind Pod: namespace, name and uid are the pod's, labels and phase too, nodeName is where it runs.
+    kind Service: namespace, name, uid and labels are the Service's, servicePort the port of it that is meant, nodeName
+    and nodeAddresses the node at whose node port it is reached.
+    """
+
+    kind: Literal["Pod", "Service"]
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    labels: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    phase: str = ""
+    node_name: str = ""
+    service_port: int = 0
+    node_addresses: Annotated[list[NodeAddress], Meta(extra_json_schema={"x-kubernetes-list-type": "atomic"})] = (
+        msgspec.field(default_factory=list[NodeAddress])
+    )
+
+
 class RecordTarget(Wire, frozen=True, gc=False):
-    """The backend: its address, and the object behind it, if any, as kind/namespace/name/uid."""
+    """The backend: its address, and the object behind it, if any, as kind/namespace/name/uid.
+
+    origin only where the provider makes an address of its own from it; it never changes. name is the object in few
+    words, for people.
+    """
 
     address: Annotated[str, Meta(min_length=1, max_length=253)]
     port: Port
     weight: int = 1
     source: str = ""
     draining: bool = False
+    origin: RecordOrigin | None = None
+    name: str = ""
 
 
 class BackendRecordSpec(Wire, frozen=True, gc=False):

@@ -6,7 +6,7 @@ from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.backendrecord import BACKEND_RECORDS
 from fairlead.api.crd import Column, Rule, build_crd
 from fairlead.api.loadbalancer import LOAD_BALANCERS
-from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.loadbalancerclass import CHANGEABLE_PARAMETERS, LOAD_BALANCER_CLASSES
 from fairlead.api.meta import JSONObject
 from fairlead.api.nodepool import NODE_POOLS
 from fairlead.api.poolservice import POOL_SERVICES
@@ -14,7 +14,8 @@ from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
 
 _AGE = Column("Age", ".metadata.creationTimestamp", "date")
-_RESOLVED = '.status.conditions[?(@.type=="ResolvedRefs")]'
+_ACCEPTED = '.status.conditions[?(@.type=="Accepted")]'
+_IN_USE = '.status.conditions[?(@.type=="InUse")]'
 _PROGRAMMED = '.status.conditions[?(@.type=="Programmed")]'
 
 
@@ -23,6 +24,19 @@ def _fixed(field: str) -> Rule:
     return Rule(
         f"(has(self.{field}) ? self.{field} : {{}}) == (has(oldSelf.{field}) ? oldSelf.{field} : {{}})",
         f"{field} is immutable: create another LoadBalancer",
+        f".{field}",
+    )
+
+
+def _class_parameters() -> Rule:
+    """Return the rule that a class's parameters never change, but for those that only say how we come."""
+    new, old = (f"(has({one}.parameters) ? {one}.parameters : {{}})" for one in ("self", "oldSelf"))
+    names = ", ".join(f"'{one}'" for one in CHANGEABLE_PARAMETERS)
+    free = f"k in [{names}] || k.startsWith('timeout.')"
+    return Rule(
+        f"{new}.all(k, {free} || (k in {old} && {old}[k] == {new}[k])) && {old}.all(k, {free} || k in {new})",
+        f"parameters is immutable, but for {', '.join(CHANGEABLE_PARAMETERS)} and timeout.<hook>: create another class",
+        ".parameters",
     )
 
 
@@ -58,10 +72,17 @@ def all_crds() -> list[JSONObject]:
             columns=[
                 Column("Provider", ".spec.provider"),
                 Column("Targets", ".spec.targets"),
-                Column("Drain", ".spec.drain"),
+                Column("Accepted", f"{_ACCEPTED}.status"),
+                Column("Load Balancers", ".status.loadBalancers", "integer", description="what asks for it"),
+                Column("Draining", ".spec.draining", "boolean"),
+                Column("Drain", ".spec.drain", priority=1),
+                Column("Used By", f"{_IN_USE}.message", priority=1),
                 _AGE,
             ],
-            rules=[Rule("self.provider == oldSelf.provider", "provider is immutable: create another class")],
+            rules=[
+                Rule("self.provider == oldSelf.provider", "provider is immutable: create another class", ".provider"),
+                _class_parameters(),
+            ],
         ),
         build_crd(
             TCP_LOAD_BALANCERS,
@@ -84,11 +105,15 @@ def all_crds() -> list[JSONObject]:
                 Column("Address", ".status.address"),
                 Column("Programmed", f"{_PROGRAMMED}.status"),
                 Column("Reason", f"{_PROGRAMMED}.reason"),
-                Column("Backends", ".status.backends", description="registered/expected"),
+                Column("Targets", ".status.backends", description="registered/expected"),
                 _AGE,
             ],
             rules=[
-                Rule("self.className == oldSelf.className", "className is immutable: create another LoadBalancer"),
+                Rule(
+                    "self.className == oldSelf.className",
+                    "className is immutable: create another LoadBalancer",
+                    ".className",
+                ),
                 _fixed("existing"),
                 _fixed("parameters"),
                 Rule("size(self.listeners) > 0", "at least one listener is needed"),
@@ -98,10 +123,11 @@ def all_crds() -> list[JSONObject]:
             BACKEND_GROUPS,
             short_names=["bg"],
             columns=[
-                Column("LoadBalancers", ".spec.loadBalancers"),
+                Column("Load Balancers", ".spec.loadBalancers"),
+                Column("Programmed", f"{_PROGRAMMED}.status"),
+                Column("Reason", f"{_PROGRAMMED}.reason"),
                 Column("Registered", ".status.registeredBackends", "integer"),
                 Column("Expected", ".status.backends", "integer"),
-                Column("Reason", f"{_RESOLVED}.reason"),
                 _AGE,
             ],
             rules=[
@@ -111,7 +137,7 @@ def all_crds() -> list[JSONObject]:
                 ),
                 Rule(
                     "has(self.pods) == has(oldSelf.pods) && has(self.service) == has(oldSelf.service)",
-                    "the kind of backends is immutable: create another BackendGroup",
+                    "the kind of backends (pods, service or static) is immutable: create another BackendGroup",
                 ),
                 Rule(
                     "!has(self.pods) || has(self.pods.byLabel) != has(self.pods.byName)",
@@ -127,8 +153,8 @@ def all_crds() -> list[JSONObject]:
             BACKEND_RECORDS,
             short_names=["br"],
             columns=[
-                Column("LoadBalancer", ".spec.loadBalancer.name"),
-                Column("Target", ".spec.target.source", priority=1),
+                Column("Load Balancer", ".spec.loadBalancer.name"),
+                Column("Target", ".spec.target.name", description="the object behind the address, if there is one"),
                 Column("Address", ".spec.target.address"),
                 Column("Port", ".spec.target.port", "integer"),
                 Column("State", ".status.state"),
@@ -140,6 +166,7 @@ def all_crds() -> list[JSONObject]:
                 Rule(
                     "self.loadBalancer.name == oldSelf.loadBalancer.name && "
                     "self.loadBalancer.kind == oldSelf.loadBalancer.kind && "
+                    "self.loadBalancer.provider == oldSelf.loadBalancer.provider && "
                     "self.listener.port == oldSelf.listener.port && "
                     "self.listener.protocol == oldSelf.listener.protocol && "
                     "self.target.address == oldSelf.target.address && self.target.port == oldSelf.target.port",

@@ -31,7 +31,8 @@ class LoadBalancerObjectSpec(Wire, frozen=True, gc=False):
     """Which load balancer, and what is asked of it.
 
     existing identifies one that somebody else has made: it is used, and never deleted. Without it, one is made from
-    parameters. scope names the other namespaces whose BackendGroups may use it; * is all of them.
+    parameters. Neither may set what its class sets. scope names the other namespaces whose BackendGroups may use it;
+    * is all of them.
     """
 
     class_name: Annotated[str, Meta(min_length=1, max_length=253)]

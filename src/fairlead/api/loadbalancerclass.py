@@ -1,4 +1,7 @@
-"""LoadBalancerClass: which provider makes a load balancer, and how it behaves."""
+"""LoadBalancerClass: which provider makes a load balancer, and how it behaves.
+
+Who the provider is and how it is reached never changes; as whom we come to it, and how long we wait, may.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,22 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from fairlead.api.meta import KubeObject, Resource, Wire
+from fairlead.api.meta import KubeObject, Resource, Wire, WireCondition
 from fairlead.api.names import GROUP, VERSION
+
+#: Parameters of a class that may change while it lives, as may all that begin with ``timeout.``: they say as whom we
+#: come and how gently, not who is at the other end. All others are part of the identity of its load balancers.
+CHANGEABLE_PARAMETERS = (
+    "credentials",
+    "caBundle",
+    "timeout",
+    "parallel",
+    "verify",
+    "acceptDryRunCall",
+    "draining",
+    "drainTimeout",
+)
+Parameters = Annotated[dict[str, Annotated[str, Meta(max_length=4096)]], Meta(max_length=64)]
 
 Duration = Annotated[str, Meta(pattern=r"^[0-9]+(ms|s|m|h)$", max_length=16)]
 
@@ -38,21 +55,46 @@ class ClassHealthCheck(Wire, frozen=True, gc=False):
 
 
 class LoadBalancerClassSpec(Wire, frozen=True, gc=False):
-    """The provider by its entry point's name, its parameters, and the behaviour of all load balancers of the class."""
+    """The provider by its entry point's name, its parameters, and the behaviour of all load balancers of the class.
+
+    parameters count before those of a load balancer. draining: what uses the class lives on, and nothing new may.
+    """
 
     provider: Annotated[str, Meta(min_length=1, max_length=63)]
-    parameters: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    parameters: Parameters = msgspec.field(default_factory=dict[str, str])
     targets: Literal["", "Node", "Pod"] = ""
     ensure_policy: EnsurePolicy = EnsurePolicy()
     drain: Duration = "30s"
     guard: Guard = Guard()
     health_check: ClassHealthCheck = ClassHealthCheck()
+    draining: bool = False
+
+
+class LoadBalancerClassStatus(Wire, frozen=True, gc=False):
+    """Whether the class can be used, and whether it is: loadBalancers counts what asks for it, of both kinds."""
+
+    load_balancers: int = 0
+    observed_generation: int = 0
+    conditions: Annotated[
+        list[WireCondition] | None,
+        Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
+    ] = None
 
 
 class LoadBalancerClass(KubeObject, frozen=True, gc=False):
     """A kind of load balancer that Services can ask for as loadBalancerClass fairlead.dev/<name>."""
 
     spec: LoadBalancerClassSpec = LoadBalancerClassSpec(provider="")
+    status: LoadBalancerClassStatus = LoadBalancerClassStatus()
+
+    @property
+    def closed(self) -> str:
+        """Return why nothing new may use it, empty when it may."""
+        if self.deleting:
+            return f"LoadBalancerClass {self.metadata.name!r} is being deleted and takes nothing new; choose another"
+        if self.spec.draining:
+            return f"LoadBalancerClass {self.metadata.name!r} is draining and takes nothing new; choose another"
+        return ""
 
 
 LOAD_BALANCER_CLASSES = Resource(GROUP, VERSION, "LoadBalancerClass", "loadbalancerclasses", False, LoadBalancerClass)

@@ -51,10 +51,16 @@ ANNOTATION_ORIGIN = "fairlead.dev/origin"
 ANNOTATION_STALE = "fairlead.dev/stale"
 #: On a load balancer or a class: freeze everything but what is already programmed. Any value but "false".
 ANNOTATION_PAUSED = "fairlead.dev/paused"
+#: On a LoadBalancer, TCPLoadBalancer or BackendGroup, with any value: deleted or not, it stays until the label goes.
+LABEL_DO_NOT_DELETE = "fairlead.dev/do-not-delete"
 
 FINALIZER_CLEANUP = "fairlead.dev/cleanup"
 #: On a BackendRecord: its backend may still be registered.
 FINALIZER_DEREGISTER = "fairlead.dev/deregister"
+#: On a LoadBalancerClass: something uses it.
+FINALIZER_IN_USE = "fairlead.dev/in-use"
+#: On a BackendGroup that is labelled ``fairlead.dev/do-not-delete``.
+FINALIZER_PROTECTED = "fairlead.dev/protected"
 
 # --- what layer 1 writes on a PoolService -----------------------------------------------------------------------
 #: The Service that it belongs to, as canonical JSON without status and without what has no meaning outside.

@@ -102,8 +102,9 @@ class TCPLoadBalancerStatus(Wire, frozen=True, gc=False):
     """What became of it.
 
     address is the first of loadBalancer.ingress, targets is ready/total. accepted is the version of spec that is
-    served: when spec is refused, the last one that was not. provider is the one that serves it, also when its class
-    is gone.
+    served: when spec is refused, the last one that was not, and while it moves to another class, the one before.
+    provider is the one that serves it, also when its class is gone. frontends are those, by provider, that it has
+    beside frontend while it moves.
     """
 
     address: str = ""
@@ -113,11 +114,24 @@ class TCPLoadBalancerStatus(Wire, frozen=True, gc=False):
     accepted: TCPLoadBalancerSpec | None = None
     provider: str = ""
     frontend: Frontend | None = None
+    frontends: dict[str, Frontend] = msgspec.field(default_factory=dict[str, Frontend])
     observed_generation: int = 0
     conditions: Annotated[
         list[WireCondition] | None,
         Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
     ] = None
+
+    def frontend_of(self, provider: str) -> Frontend | None:
+        """Return what is on record of one provider's."""
+        beside = self.frontends.get(provider)
+        if beside is None and self.frontend is not None and self.frontend.provider == provider:
+            return self.frontend
+        return beside
+
+    @property
+    def recorded_providers(self) -> frozenset[str]:
+        """Return the providers that were, or may have been, asked for it."""
+        return frozenset(filter(None, (*self.frontends, self.frontend.provider if self.frontend else "")))
 
 
 class TCPLoadBalancer(KubeObject, frozen=True, gc=False):

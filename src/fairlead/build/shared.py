@@ -1,27 +1,35 @@
 """A LoadBalancer and the BackendGroups that use it become one desired load balancer.
 
-    pod ready                              -> target
-    pod deleting                           -> draining target
-    pod not ready, but kept by policy      -> target, if it is on record: a policy never registers
-    pod not ready otherwise, or gone       -> no target
+    nothing wrong                        -> as its spec says
+    its provider refuses the change      -> listeners and attributes as they were accepted, all else as it is now
+    refused otherwise, accepted before   -> as it was accepted
+    never accepted                       -> nothing
 
-In: a ``SharedView``. Out: ``Built``. Two groups that want one address own it together: it goes with the last of them.
+In: a ``SharedView``. Out: ``SharedBuilt``. Two groups that want one address own it together: it goes with the last of
+them. Groups are accepted one by one: a refused one brings what it brought before, with the parameters of then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from fairlead.api.backendgroup import BackendGroup, BackendPort
 from fairlead.api.durations import seconds_from_duration
-from fairlead.api.kubernetes import Node, Service
-from fairlead.api.loadbalancer import LoadBalancer, LoadBalancerListener
+from fairlead.api.loadbalancer import LoadBalancer
 from fairlead.api.loadbalancerclass import LoadBalancerClass, LoadBalancerClassSpec
 from fairlead.api.names import ANNOTATION_PAUSED
-from fairlead.api.pods import Pod
-from fairlead.build.endpoints import TargetPolicy, admit
+from fairlead.build.endpoints import TargetPolicy
+from fairlead.build.group import (
+    HEAVIEST,
+    GroupView,
+    Recorded,
+    owner_of,
+    resolve_group,
+    targets_of_group,
+    weight_of,
+)
+from fairlead.build.protection import build_protected
 from fairlead.build.tcp import repair_s
 from fairlead.build.view import Built
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
@@ -38,65 +46,116 @@ from fairlead.model.desired import (
 )
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
 
-_INGRESS_FAMILIES = ("InternalIP",)
+__all__ = ["GroupView", "SharedBuilt", "SharedView", "build_shared"]
 
-
-class GroupView(msgspec.Struct, frozen=True):
-    """One BackendGroup with what it selects. ``kept``: (namespace, name) of pods that keep their place by policy."""
-
-    group: BackendGroup
-    pods: tuple[Pod, ...] = ()
-    service: Service | None = None
-    nodes: tuple[Node, ...] = ()
-    kept: frozenset[tuple[str, str]] = frozenset()
-    out_of_scope: bool = False
+GroupKey = tuple[str, str]
 
 
 class SharedView(msgspec.Struct, frozen=True):
-    """The view of one LoadBalancer; ``recorded`` is what the ledger holds, ``conflict`` who has the same identity."""
+    """The view of one LoadBalancer; ``recorded`` is what the ledger holds, ``conflict`` who has the same identity.
+
+    ``living``: it was accepted before. ``accepted`` is what its provider was last asked for, and ``provider`` who that
+    was. ``verdict`` is what the provider says of the present spec, when that is not yes.
+    """
 
     key: LoadBalancerKey
     load_balancer: LoadBalancer
     load_balancer_class: LoadBalancerClass | None
     providers: Mapping[str, Capabilities]
     groups: tuple[GroupView, ...] = ()
-    recorded: frozenset[tuple[ListenerKey, TargetKey]] = frozenset()
+    recorded: Recorded = frozenset()
     conflict: str = ""
     stale: str = ""
     loopback_targets: bool = False
+    living: bool = False
+    accepted: LoadBalancerSpec | None = None
+    provider: str = ""
+    verdict: Condition | None = None
+
+    @property
+    def class_spec(self) -> LoadBalancerClassSpec:
+        """Return how it behaves; when its class is gone, as one does that says nothing."""
+        found = self.load_balancer_class
+        return found.spec if found is not None else LoadBalancerClassSpec(provider=self.provider)
 
 
-def build_shared(view: SharedView) -> Built:
+class SharedBuilt(Built, frozen=True):
+    """What a view comes to; ``groups`` is what each group is told of it, ``taken`` with which parameters it is in."""
+
+    groups: Mapping[GroupKey, tuple[Condition, ...]] = msgspec.field(
+        default_factory=dict[GroupKey, tuple[Condition, ...]]
+    )
+    taken: Mapping[GroupKey, Mapping[str, str]] = msgspec.field(default_factory=dict[GroupKey, Mapping[str, str]])
+
+
+def build_shared(view: SharedView) -> SharedBuilt:
     """Decide what ``view`` should be."""
-    refusal = _refusal(view)
-    class_spec = view.load_balancer_class.spec if view.load_balancer_class else LoadBalancerClassSpec(provider="")
-    if refusal is not None:
-        unprogrammed = msgspec.structs.replace(refusal, type=ConditionType.PROGRAMMED)
-        return Built(None, (refusal, unprogrammed), provider=class_spec.provider)
+    refusal = refuse(view) or view.verdict
+    provider = view.class_spec.provider
+    capabilities = view.providers.get(provider)
+    spec = _served(view, refusal)
+    if spec is None or capabilities is None:
+        unprogrammed = msgspec.structs.replace(refusal, type=ConditionType.PROGRAMMED) if refusal else None
+        nothing = tuple(filter(None, (refusal, unprogrammed, build_protected(view.load_balancer))))
+        return SharedBuilt(None, nothing, provider=provider, groups=_waiting(view))
     refused: set[str] = set()
-    targets = _targets(view, refused)
-    desired = _desired(view, class_spec, targets)
-    conditions = [Condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, ""), _resolved(view, refused)]
+    merged = _Merged(view, spec.listeners, capabilities)
+    conditions: dict[GroupKey, tuple[Condition, ...]] = {}
+    taken: dict[GroupKey, Mapping[str, str]] = {}
+    for one in sorted(view.groups, key=lambda each: each.group.key):
+        no = refuse_group(view, one) or one.verdict
+        parameters = (one.group.spec.parameters or {}) if no is None else one.accepted
+        if parameters is not None and not one.out_of_scope:
+            merged.add(one, parameters, refused)
+            if no is None:
+                taken[one.group.key] = parameters
+        lives = one.accepted is not None
+        conditions[one.group.key] = (
+            _accepted(no, lives=lives),
+            *resolve_group(one, view.load_balancer.spec.listeners, _name(view)),
+        )
+    for key, condition in merged.conflicts.items():
+        conditions[key] = (*conditions[key], condition)
+    desired = _desired(view, spec, merged.targets())
+    # One of each type: the first by name of its group.
+    stale = (one for told in conditions.values() for one in told if one.type is ConditionType.STALE)
+    others = (next(iter(merged.conflicts.values()), None), next(stale, None), build_protected(view.load_balancer))
+    said = [_accepted(refusal, lives=True), _resolved(view, refused), *filter(None, others)]
     if desired.paused:
         text = f"annotation {ANNOTATION_PAUSED} is set; nothing is changed or removed until it is taken away"
-        conditions.append(Condition(ConditionType.PAUSED, True, ConditionReason.PAUSED_BY_USER, text))
-    expected = sum(len(found) for found in targets.values())
-    return Built(desired, tuple(conditions), targets=str(expected), provider=class_spec.provider)
+        said.append(Condition(ConditionType.PAUSED, True, ConditionReason.PAUSED_BY_USER, text))
+    expected = sum(len(found) for found in desired.targets.values())
+    return SharedBuilt(
+        desired,
+        tuple(said),
+        targets=str(expected),
+        provider=provider,
+        serving_last_accepted=refusal is not None,
+        groups=conditions,
+        taken=taken,
+    )
 
 
-def _refusal(view: SharedView) -> Condition | None:
+def refuse(view: SharedView) -> Condition | None:
+    """Return why the load balancer cannot be served as it stands, whatever its provider would say."""
+
     def no(reason: ConditionReason, text: str) -> Condition:
         return Condition(ConditionType.ACCEPTED, False, reason, text)
 
-    name = view.load_balancer.spec.class_name
-    if view.load_balancer_class is None:
-        return no(ConditionReason.NO_SUCH_CLASS, f"spec.className: there is no LoadBalancerClass {name!r} at the hub")
-    capabilities = view.providers.get(view.load_balancer_class.spec.provider)
+    name, found = view.load_balancer.spec.class_name, view.load_balancer_class
+    if found is None:
+        text = f"spec.className: there is no LoadBalancerClass {name!r} at the hub; see kubectl get lbc"
+        return no(ConditionReason.NO_SUCH_CLASS, text)
+    capabilities = view.providers.get(found.spec.provider)
     if capabilities is None:
-        provider = view.load_balancer_class.spec.provider
+        provider = found.spec.provider
         return no(
             ConditionReason.NO_SUCH_CLASS, f"LoadBalancerClass {name!r} names provider {provider!r}, unknown here"
         )
+    if not view.living and (closed := found.closed):
+        return no(ConditionReason.CLASS_DRAINING, f"spec.className: {closed}")
+    if text := _of_the_class(view, found, capabilities):
+        return no(ConditionReason.INVALID, text)
     for one in view.load_balancer.spec.listeners:
         if Protocol(one.protocol) not in capabilities.protocols:
             text = f"spec.listeners: {one.protocol}/{one.port}: this class has no {one.protocol}"
@@ -106,17 +165,35 @@ def _refusal(view: SharedView) -> Condition | None:
     return None
 
 
-def _desired(
-    view: SharedView, class_spec: LoadBalancerClassSpec, targets: dict[ListenerKey, Targets]
-) -> DesiredLoadBalancer:
-    one = view.load_balancer
-    meta, spec, check = one.metadata, one.spec, class_spec.health_check
+def refuse_group(view: SharedView, one: GroupView) -> Condition | None:
+    """Return why the load balancer does not take on a group as it stands, whatever its provider would say."""
+
+    def no(reason: ConditionReason, text: str) -> Condition:
+        return Condition(ConditionType.ACCEPTED, False, reason, text)
+
+    found = view.load_balancer_class
+    if one.accepted is None and found is not None and (closed := found.closed):
+        return no(ConditionReason.CLASS_DRAINING, f"spec.loadBalancers: {_name(view)}: {closed}")
+    parameters = one.group.spec.parameters or {}
+    weight = weight_of(parameters)
+    if weight is None:
+        text = f"spec.parameters.weight: {parameters['weight'][:20]!r} is not a whole number from 0 to {HEAVIEST}"
+        return no(ConditionReason.INVALID, text)
+    capabilities = view.providers.get(view.class_spec.provider)
+    if weight != 1 and capabilities is not None and not capabilities.weights:
+        text = f"spec.parameters.weight: the class of {_name(view)} knows no weights; leave it out"
+        return no(ConditionReason.INVALID, text)
+    return None
+
+
+def frontend_of(view: SharedView) -> LoadBalancerSpec:
+    """Return the load balancer as its spec and its class ask for it."""
+    meta, spec, check = view.load_balancer.metadata, view.load_balancer.spec, view.class_spec.health_check
     listeners = sorted(
         (Listener(each.port, Protocol(each.protocol), each.name) for each in spec.listeners),
         key=lambda each: (each.port, each.protocol),
     )
-    parameters = {**class_spec.parameters, **(spec.parameters or {}), **(spec.existing or {})}
-    frontend = LoadBalancerSpec(
+    return LoadBalancerSpec(
         key=view.key,
         group=view.key.namespace,
         listeners=tuple(listeners),
@@ -128,133 +205,130 @@ def _desired(
             unhealthy_threshold=check.unhealthy_threshold,
             healthy_threshold=check.healthy_threshold,
         ),
-        parameters=dict(sorted(parameters.items())),
+        parameters=merged_parameters(view.load_balancer, view.load_balancer_class),
         attributes=dict(sorted((spec.attributes or {}).items())),
         owner=Owner("", view.key.kind, meta.namespace, meta.name, meta.uid),
         existing=bool(spec.existing),
     )
+
+
+def merged_parameters(load_balancer: LoadBalancer, found: LoadBalancerClass | None) -> dict[str, str]:
+    """Return the parameters of a load balancer, ordered; what its class says counts first."""
+    spec = load_balancer.spec
+    of_class = (found.spec.parameters or {}) if found is not None else {}
+    return dict(sorted({**(spec.parameters or {}), **(spec.existing or {}), **of_class}.items()))
+
+
+class _Merged:
+    """The backends of all groups, by listener; the first group by name says with which parameters."""
+
+    def __init__(self, view: SharedView, listeners: Sequence[Listener], capabilities: Capabilities) -> None:
+        self._policy = TargetPolicy(
+            loopback=view.loopback_targets, host_names=capabilities.host_name_targets, ipv6=capabilities.ipv6
+        )
+        self._recorded = view.recorded
+        self._listeners = listeners
+        self._name = _name(view)
+        self._found: dict[ListenerKey, dict[TargetKey, Target]] = {one.key: {} for one in listeners}
+        self.conflicts: dict[GroupKey, Condition] = {}
+
+    def add(self, one: GroupView, parameters: Mapping[str, str], refused: set[str]) -> None:
+        """Take over what a group brings."""
+        for listener, target in targets_of_group(
+            one, parameters, self._listeners, self._policy, self._recorded, refused
+        ):
+            known = self._found[listener].get(target.key)
+            self._found[listener][target.key] = target if known is None else self._together(one, known, target)
+
+    def targets(self) -> dict[ListenerKey, Targets]:
+        """Return everything, ordered."""
+        return {listener: dict(sorted(found.items())) for listener, found in self._found.items()}
+
+    def _together(self, one: GroupView, known: Target, other: Target) -> Target:
+        if known.parameters != other.parameters:
+            first = known.owners[0].removeprefix("BackendGroup/")
+            text = (
+                f"{known.key} on LoadBalancer {self._name} has other parameters in BackendGroup {first} than in "
+                f"{'/'.join(one.group.key)}: those of the first by name count, {first}; make them equal"
+            )
+            self.conflicts.setdefault(
+                one.group.key, Condition(ConditionType.CONFLICTED, True, ConditionReason.PARAMETERS_DIFFER, text)
+            )
+        # The first owner says with which parameters, so owners stay in the order of their names.
+        owners = tuple(sorted({*known.owners, *other.owners}))
+        return msgspec.structs.replace(
+            known, owners=owners, draining=known.draining and other.draining, source=known.source or other.source
+        )
+
+
+def _served(view: SharedView, refusal: Condition | None) -> LoadBalancerSpec | None:
+    """Return what is to be served; None when there is nothing that ever was accepted."""
+    if refusal is None:
+        return frontend_of(view)
+    if view.accepted is None or refusal is not view.verdict:
+        return view.accepted
+    # Its provider refuses what is asked of it, not who it is: new credentials of the class count at once.
+    was = view.accepted
+    return msgspec.structs.replace(frontend_of(view), listeners=was.listeners, attributes=was.attributes)
+
+
+def _desired(view: SharedView, spec: LoadBalancerSpec, targets: Mapping[ListenerKey, Targets]) -> DesiredLoadBalancer:
+    one, class_spec = view.load_balancer, view.class_spec
     class_paused = view.load_balancer_class is not None and _paused(view.load_balancer_class)
     return DesiredLoadBalancer(
-        spec=frontend,
+        spec=spec,
         targets=targets,
         drain_s=seconds_from_duration(class_spec.drain),
         guard=GuardPolicy(class_spec.guard.max_removal_percent, class_spec.guard.min_backends),
         stale=view.stale,
         # What belonged to groups that are gone goes without a guard: somebody took them away on purpose.
-        owners=None if view.stale else frozenset(_owner(one) for one in view.groups if not one.out_of_scope),
+        owners=None if view.stale else frozenset(owner_of(each) for each in view.groups if not each.out_of_scope),
         paused=_paused(one) or class_paused,
-        repair_s=repair_s(spec.ensure_policy or class_spec.ensure_policy),
+        repair_s=repair_s(one.spec.ensure_policy or class_spec.ensure_policy),
     )
-
-
-def _owner(view: GroupView) -> str:
-    meta = view.group.metadata
-    return f"BackendGroup/{meta.namespace}/{meta.name}"
 
 
 def _paused(one: LoadBalancer | LoadBalancerClass) -> bool:
     return one.annotation(ANNOTATION_PAUSED, "false") != "false"
 
 
-def _targets(view: SharedView, refused: set[str]) -> dict[ListenerKey, Targets]:
-    capabilities = (
-        view.providers[view.load_balancer_class.spec.provider] if view.load_balancer_class else Capabilities()
-    )
-    policy = TargetPolicy(
-        loopback=view.loopback_targets, host_names=capabilities.host_name_targets, ipv6=capabilities.ipv6
-    )
-    listeners = view.load_balancer.spec.listeners
-    out: dict[ListenerKey, dict[TargetKey, Target]] = {_key(one): {} for one in listeners}
-    for group in sorted(view.groups, key=lambda one: one.group.key):
-        if group.out_of_scope:
-            continue
-        for listener, target in _of_group(group, listeners, policy, view.recorded, refused):
-            known = out[listener].get(target.key)
-            out[listener][target.key] = target if known is None else _together(known, target)
-    return {listener: dict(sorted(found.items())) for listener, found in out.items()}
+def _of_the_class(view: SharedView, found: LoadBalancerClass, capabilities: Capabilities) -> str:
+    """Say which parameter is not the load balancer's to set, empty when there is none."""
+    spec, name = view.load_balancer.spec, found.metadata.name
+    theirs = found.spec.parameters or {}
+    for field, mine in (("parameters", spec.parameters or {}), ("existing", spec.existing or {})):
+        for key, value in sorted(mine.items()):
+            if key in theirs and theirs[key] != value:
+                return (
+                    f"spec.{field}.{key}: LoadBalancerClass {name!r} sets this, and the class counts; create another "
+                    "LoadBalancer without it, or of another class"
+                )
+            if key not in theirs and is_of_the_class(key, capabilities):
+                return (
+                    f"spec.{field}.{key}: only a LoadBalancerClass may set this; create another LoadBalancer without "
+                    f"it, or ask the operator for a class that has it"
+                )
+    return ""
 
 
-def _together(one: Target, other: Target) -> Target:
-    """Let two groups own one backend; the first by name says with which parameters."""
-    owners = tuple(sorted({*one.owners, *other.owners}))
-    return msgspec.structs.replace(
-        one, owners=owners, draining=one.draining and other.draining, source=one.source or other.source
-    )
+def is_of_the_class(parameter: str, capabilities: Capabilities) -> bool:
+    """Say whether only a class may set ``parameter``."""
+    reserved = capabilities.class_parameters
+    return parameter in reserved or any(one.endswith(".") and parameter.startswith(one) for one in reserved)
 
 
-def _of_group(
-    view: GroupView,
-    listeners: Iterable[LoadBalancerListener],
-    policy: TargetPolicy,
-    recorded: frozenset[tuple[ListenerKey, TargetKey]],
-    refused: set[str],
-) -> Iterable[tuple[ListenerKey, Target]]:
-    spec = view.group.spec
-    parameters = tuple(sorted((spec.parameters or {}).items()))
-    weight = int(text) if (text := (spec.parameters or {}).get("weight", "1")).isdecimal() else 1
-
-    def target(raw: str, port: int, source: str, *, draining: bool = False) -> Target | None:
-        address = admit(raw, policy)
-        if address is None or not 0 < port < 65536:
-            refused.add(raw)
-            return None
-        return Target(TargetKey(address, port), weight, draining, (_owner(view),), parameters, source)
-
-    for backend in spec.static or ():
-        raw, _, port = backend.rpartition(":")
-        found = target(raw.strip("[]"), int(port) if port.isdecimal() else 0, "")
-        for listener in _listeners(listeners, spec.listener, "TCP"):
-            if found is not None:
-                yield listener, found
-    if spec.pods is not None:
-        for pod, port in ((pod, port) for pod in view.pods for port in spec.pods.ports):
-            meta = pod.metadata
-            source = f"Pod/{meta.namespace}/{meta.name}/{meta.uid}"
-            found = (
-                target(pod.status.pod_ip or "", port.port, source, draining=pod.deleting) if pod.status.pod_ip else None
-            )
-            for listener in _listeners(listeners, port.listener or spec.listener, port.protocol):
-                if found is not None and _has_place(pod, view, (listener, found.key) in recorded):
-                    yield listener, found
-    if spec.service is not None and view.service is not None:
-        number = _node_port(view.service, spec.service.port)
-        for node in view.nodes if number else ():
-            raw = next((one.address for one in node.status.addresses or () if one.type in _INGRESS_FAMILIES), "")
-            found = target(raw, number, f"Node//{node.metadata.name}/{node.metadata.uid}") if raw else None
-            for listener in _listeners(
-                listeners, spec.service.port.listener or spec.listener, spec.service.port.protocol
-            ):
-                if found is not None:
-                    yield listener, found
+def _accepted(refusal: Condition | None, *, lives: bool) -> Condition:
+    if refusal is None:
+        return Condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "")
+    message = f"{refusal.message}; the last accepted version is served until then" if lives else refusal.message
+    return msgspec.structs.replace(refusal, message=message)
 
 
-def _has_place(pod: Pod, view: GroupView, recorded: bool) -> bool:
-    if pod.ready:
-        return True
-    if not recorded:
-        return False
-    if pod.deleting:
-        return True  # as a draining one
-    policy = view.group.spec.deregister_policy
-    if policy == "IfNotRunning":
-        return pod.status.phase == "Running"
-    return policy == "Webhook" and pod.key in view.kept
-
-
-def _listeners(listeners: Iterable[LoadBalancerListener], name: str, protocol: str) -> list[ListenerKey]:
-    """Return the listeners that a backend is for: the named one, else all of its protocol."""
-    return [_key(one) for one in listeners if one.protocol == protocol and (not name or one.name == name)]
-
-
-def _node_port(service: Service, wanted: BackendPort) -> int:
-    for port in service.spec.ports or ():
-        if port.port == wanted.port and (port.protocol or "TCP") == wanted.protocol:
-            return port.node_port or 0
-    return 0
-
-
-def _key(one: LoadBalancerListener) -> ListenerKey:
-    return ListenerKey(Protocol(one.protocol), one.port)
+def _waiting(view: SharedView) -> dict[GroupKey, tuple[Condition, ...]]:
+    """Tell the groups of a load balancer that does not exist yet."""
+    text = f"LoadBalancer {_name(view)} is not accepted; its own conditions say why"
+    no = Condition(ConditionType.RESOLVED_REFS, False, ConditionReason.NO_SUCH_LOAD_BALANCER, text)
+    return {one.group.key: (no,) for one in view.groups}
 
 
 def _resolved(view: SharedView, refused: set[str]) -> Condition:
@@ -266,3 +340,7 @@ def _resolved(view: SharedView, refused: set[str]) -> Condition:
         text = f"{len(refused)} addresses may not be backends: {', '.join(sorted(refused)[:3])}"
         return Condition(ConditionType.RESOLVED_REFS, False, ConditionReason.INVALID, text)
     return Condition(ConditionType.RESOLVED_REFS, True, ConditionReason.RESOLVED_REFS, "")
+
+
+def _name(view: SharedView) -> str:
+    return f"{view.key.namespace}/{view.key.name}"

@@ -14,7 +14,7 @@ import msgspec
 from fairlead.api.durations import seconds_from_duration
 from fairlead.api.loadbalancerclass import EnsurePolicy, LoadBalancerClassSpec
 from fairlead.api.names import ANNOTATION_PAUSED
-from fairlead.api.tcploadbalancer import LoadBalancerPort, TCPLoadBalancerSpec
+from fairlead.api.tcploadbalancer import Allocation, LoadBalancerPort, TCPLoadBalancerSpec
 from fairlead.build.endpoints import (
     IPNetwork,
     TargetPolicy,
@@ -22,9 +22,11 @@ from fairlead.build.endpoints import (
     targets_from_nodes,
     targets_from_slices,
 )
+from fairlead.build.protection import build_protected
 from fairlead.build.validate import validate_tcp
 from fairlead.build.view import Built, TCPView
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.model.contract import AllocationKind
 from fairlead.model.desired import (
     Affinity,
     DesiredLoadBalancer,
@@ -71,6 +73,8 @@ def build_tcp(view: TCPView) -> Built:
     if desired.paused:
         message = f"annotation {ANNOTATION_PAUSED} is set; nothing is changed or removed until it is taken away"
         conditions.append(Condition(ConditionType.PAUSED, True, ConditionReason.PAUSED_BY_USER, message))
+    if (protected := build_protected(view.load_balancer)) is not None:
+        conditions.append(protected)
     return Built(
         desired,
         tuple(conditions),
@@ -82,7 +86,11 @@ def build_tcp(view: TCPView) -> Built:
 
 def _desired(view: TCPView, spec: TCPLoadBalancerSpec, targets: dict[ListenerKey, Targets]) -> DesiredLoadBalancer:
     class_spec = _class_spec(view)
-    proxy_ports = {(port.protocol, port.port): port.proxy_port for port in view.allocation.ports}
+    capabilities = view.providers.get(class_spec.provider)
+    # While it moves from one provider to another, what was allocated may be for the other one.
+    needs_none = capabilities is not None and capabilities.allocation is AllocationKind.NONE
+    allocation = Allocation() if needs_none else view.allocation
+    proxy_ports = {(port.protocol, port.port): port.proxy_port for port in allocation.ports}
     listeners = sorted(
         (
             Listener(port.port, Protocol(port.protocol), port.name, proxy_ports.get((port.protocol, port.port), 0))
@@ -95,7 +103,7 @@ def _desired(view: TCPView, spec: TCPLoadBalancerSpec, targets: dict[ListenerKey
         key=view.key,
         group=view.key.namespace,
         listeners=tuple(listeners),
-        address=view.allocation.address,
+        address=allocation.address,
         source_ranges=_canonical_ranges(spec.load_balancer_source_ranges),
         affinity=Affinity(spec.session_affinity),
         proxy_protocol=ProxyProtocol(spec.proxy_protocol),

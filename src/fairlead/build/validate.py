@@ -9,10 +9,11 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable
 
+from fairlead.api.names import DEFAULT_CLASS
 from fairlead.api.tcploadbalancer import TCPLoadBalancerSpec
 from fairlead.build.view import TCPView
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
-from fairlead.model.contract import Capabilities
+from fairlead.model.contract import AllocationKind, Capabilities
 from fairlead.model.keys import Protocol
 
 
@@ -42,11 +43,21 @@ def _provider_runs(view: TCPView, spec: TCPLoadBalancerSpec) -> Refusal | None:
     if _capabilities(view) is not None or view.load_balancer_class is None:
         return None
     provider = view.load_balancer_class.spec.provider
+    if problem := view.provider_problems.get(provider):
+        name = view.load_balancer_class.metadata.name
+        return (ConditionReason.NO_SUCH_CLASS, f"spec.className: LoadBalancerClass {name!r}: {problem}")
     return (
         ConditionReason.NO_SUCH_CLASS,
         f"spec.className: LoadBalancerClass {view.load_balancer_class.metadata.name!r} names provider {provider!r}, "
         f"which this hub does not run (it runs: {', '.join(sorted(view.providers)) or 'none'})",
     )
+
+
+def _class_takes_new(view: TCPView, spec: TCPLoadBalancerSpec) -> Refusal | None:
+    found, accepted = view.load_balancer_class, view.load_balancer.status.accepted
+    if found is None or (accepted is not None and (accepted.class_name or DEFAULT_CLASS) == found.metadata.name):
+        return None
+    return (ConditionReason.CLASS_DRAINING, f"spec.className: {found.closed}") if found.closed else None
 
 
 def _within_quota(view: TCPView, spec: TCPLoadBalancerSpec) -> Refusal | None:
@@ -136,6 +147,12 @@ def _requested_address_valid(view: TCPView, spec: TCPLoadBalancerSpec) -> Refusa
             ConditionReason.UNSUPPORTED_ADDRESS_FAMILY,
             f"spec.address: {spec.address} is IPv6, which this class does not serve",
         )
+    given = view.load_balancer_class.spec.parameters.get("address", "") if view.load_balancer_class else ""
+    if capabilities is not None and capabilities.allocation is AllocationKind.NONE and spec.address != given:
+        return (
+            ConditionReason.ADDRESS_NOT_USABLE,
+            f"spec.address: the hub gives none to LoadBalancerClass {spec.class_name!r}; leave spec.address empty",
+        )
     return None
 
 
@@ -143,6 +160,7 @@ def _requested_address_valid(view: TCPView, spec: TCPLoadBalancerSpec) -> Refusa
 _PREDICATES: tuple[Callable[[TCPView, TCPLoadBalancerSpec], Refusal | None], ...] = (
     _class_exists,
     _provider_runs,
+    _class_takes_new,
     _has_ports,
     _protocols_supported,
     _node_ports_allocated,

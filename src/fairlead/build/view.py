@@ -34,7 +34,8 @@ class MemberState(msgspec.Struct, frozen=True, gc=False):
 class TCPView(msgspec.Struct, frozen=True):
     """The view of one TCPLoadBalancer.
 
-    ``providers`` maps the provider names that this hub runs to what they can do; ``slices`` are those labelled
+    ``providers`` maps the provider names that this hub runs to what they can do, ``provider_problems`` those that
+    could not be started to the reason; ``slices`` are those labelled
     with the load balancer, in any order. ``accepted_class`` is the class of the version that was last accepted, which
     is served on while the present one is refused. ``over_quota`` and ``port_conflict`` are sentences about its
     standing among others, empty when all is well. ``loopback_targets`` allows 127.0.0.0/8 where everything is
@@ -55,6 +56,7 @@ class TCPView(msgspec.Struct, frozen=True):
     over_quota: str = ""
     stale: str = ""
     loopback_targets: bool = False
+    provider_problems: Mapping[str, str] = {}
 
 
 class Built(msgspec.Struct, frozen=True):

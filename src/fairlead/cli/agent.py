@@ -14,6 +14,7 @@ from fairlead.cli.options import (
     LogFormat,
     LogLevel,
     Metrics,
+    StateDir,
     Verbose,
     kubeconfig_help,
     start_logging,
@@ -58,6 +59,7 @@ def agent(
         str,
         typer.Option("--identity", metavar="NAME", help="Name of this copy in the lease; unique; default: made up."),
     ] = "",
+    data_dir: StateDir = None,
     metrics: Metrics = "",
     log_level: Level = LogLevel.INFO,
     log_format: Format = LogFormat.AUTO,
@@ -79,4 +81,4 @@ def agent(
     )
     config.check()
     start_logging(log_level, log_format)
-    run_async(lambda: run_agent_process(config))
+    run_async(lambda: run_agent_process(config, data_dir=data_dir))

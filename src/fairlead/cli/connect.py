@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fairlead.errors import NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.transport import RetryPolicy
 
@@ -13,3 +14,19 @@ IMPATIENT = RetryPolicy(attempts=3, base_s=0.2, limit_s=1.0, deadline_s=10.0, co
 def connect(kubeconfig: Path | None, *, name: str, context: str | None = None) -> Cluster:
     """Open the cluster of a kubeconfig for one command."""
     return Cluster.from_kubeconfig(kubeconfig, context=context, name=name, policy=IMPATIENT)
+
+
+async def check_kinds(cluster: Cluster) -> set[str]:
+    """Return the names of the classes; ``NotFound`` says so where no hub has ever run."""
+    from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+
+    try:
+        return {one.metadata.name for one in await cluster.list(LOAD_BALANCER_CLASSES)}
+    except NotFound as error:
+        raise no_kinds(error) from error
+
+
+def no_kinds(error: NotFound) -> NotFound:
+    """Say in the user's words that the API does not serve our kinds."""
+    sentence = "This API does not know Fairlead's kinds: no hub has run here yet; start one with: fairlead hub"
+    return NotFound(sentence, detail=error.sentence)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import typer
 
 from fairlead.cli.options import Output, OutputOption, Verbose
 from fairlead.cli.run import FAILED, run_async
 from fairlead.cli.subject import Kubeconfig
-
-if TYPE_CHECKING:
-    from fairlead.hub.preview import Previewed
 
 
 def drift(
@@ -19,39 +14,31 @@ def drift(
     kubeconfig: Kubeconfig = None,
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
-    """Read load balancers back and compare them with the ledger; exit code 1 when something of ours differs."""
-    rows: list[dict[str, object]] = []
+    """Show what was changed behind our back; exit code 1 when something of ours was.
+
+    Every load balancer with a ledger is read back. Members that are not ours are listed apart, and are no drift.
+    What cannot be read back from here ends with exit code 1 as well.
+    """
+    bad = False
 
     async def show() -> None:
-        from fairlead.cli.connect import connect
-        from fairlead.hub.preview import preview
+        nonlocal bad
+        from fairlead.cli.drift_rows import drift_row, lines_of
+        from fairlead.cli.look import look
+        from fairlead.cli.words import counted, print_json
 
-        async with connect(kubeconfig, name="the hub") as cluster:
-            rows.extend(_row(one) for one in await preview(cluster))
+        looked = await look(kubeconfig)
+        rows = [drift_row(one) for one in looked.found if one.unread or one.side.done_spec is not None]
+        bad = any(row.ours or row.unread for row in rows)
+        if output is Output.JSON:
+            print_json({"drifted": any(row.ours for row in rows), "loadBalancers": rows})
+            return
+        for row in rows:
+            print("\n".join(lines_of(row)))
+        drifted = sum(bool(row.ours) for row in rows)
+        text = f"{drifted} of {counted(len(rows), 'load balancer')} drifted" if drifted else "Nothing of ours drifted"
+        print(f"{text}." if rows else "There is nothing to read back: no load balancer has a ledger yet.")
 
     run_async(show)
-    if output is Output.JSON:
-        import msgspec
-
-        print(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
-    else:
-        for row in rows:
-            words = [
-                f"{what}: {row[what]}" for what in ("missing", "changed", "foreign", "vanished", "unread") if row[what]
-            ]
-            print(f"{row['loadBalancer']}  {'; '.join(words) or 'as recorded'}")
-        if not rows:
-            print("no load balancer has a ledger")
-    if any(row["missing"] or row["changed"] or row["vanished"] for row in rows):
+    if bad:
         raise typer.Exit(FAILED)
-
-
-def _row(one: Previewed) -> dict[str, object]:
-    return {
-        "loadBalancer": str(one.key),
-        "missing": [str(at) for _, at in one.drift.missing],
-        "changed": [str(at) for _, at in one.drift.changed],
-        "foreign": list(one.drift.foreign),
-        "vanished": one.drift.vanished,
-        "unread": one.unread,
-    }

@@ -2,71 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from fairlead.cli.options import Verbose
-from fairlead.cli.run import FAILED, run_async
+from fairlead.cli.options import Output, OutputOption, Verbose
+from fairlead.cli.run import run_async
 from fairlead.cli.subject import Kubeconfig, Namespace, subject_of
-
-if TYPE_CHECKING:
-    from fairlead.hub.preview import Previewed
 
 
 def explain(
-    subject: Annotated[str, typer.Argument(metavar="KIND/NAME", help="One load balancer.")],
+    subject: Annotated[str, typer.Argument(metavar="KIND/NAME", help="lb/NAME, tcplb/NAME, or class/NAME.")],
     namespace: Namespace = "default",
+    output: OutputOption = Output.TABLE,
     kubeconfig: Kubeconfig = None,
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
-    """Say of each backend of one load balancer where it stands, since when, and what it waits for."""
-    from fairlead.model.keys import LoadBalancerKey
+    """Say why each backend is, or is not, registered.
 
-    kind, name = subject_of(subject)
-    found: list[Previewed] = []
+    Since when, what it waits for (a guard, a pause, a drain, its provider), and what was left out and why.
+    """
+    meant = subject_of(subject, namespace)
 
     async def show() -> None:
-        from fairlead.cli.connect import connect
-        from fairlead.hub.preview import preview
+        from fairlead.cli.explain_rows import explained, lines_of
+        from fairlead.cli.look import look
+        from fairlead.cli.words import print_json
 
-        async with connect(kubeconfig, name="the hub") as cluster:
-            found.extend(await preview(cluster, LoadBalancerKey(kind, namespace, name)))
+        looked = await look(kubeconfig, meant)
+        rows = [explained(one, now=looked.now, leading=looked.hub.leading) for one in looked.found]
+        if output is Output.JSON:
+            print_json({"hubLeads": looked.hub.leading, "loadBalancers": rows})
+            return
+        for one in rows:
+            print("\n".join(lines_of(one, now=looked.now)))
+        if not rows:
+            print(f"No load balancer is of {meant.words} yet.")
+        if looked.note:
+            print(looked.note)
 
     run_async(show)
-    if not found:
-        print(f"there is no {kind} {namespace}/{name} with a ledger")
-        raise typer.Exit(FAILED)
-    for line in explained(found[0]):
-        print(line)
-
-
-def explained(one: Previewed) -> list[str]:
-    """Return the explanation, line by line."""
-    lines = [f"{one.key} (provider {one.provider})"]
-    lines += [
-        f"  {condition.type}={condition.status} {condition.reason} {condition.message}".rstrip()
-        for condition in (one.built.conditions if one.built is not None else ())
-    ]
-    for record in one.records:
-        target, status = record.spec.target, record.status
-        owners = ", ".join(record.spec.owners or ()) or "its Service"
-        source = f" ({target.source})" if target.source else ""
-        lines.append(
-            f"  {target.address}:{target.port}{source}: {status.state or 'Pending'} since {status.since or '?'}, "
-            f"{status.reason}; wanted by {owners}"
-        )
-        if status.message:
-            lines.append(f"      {status.message}")
-    recorded = {(record.spec.target.address, record.spec.target.port) for record in one.records}
-    lines += [
-        f"  {change.key}: {change.action} is next, {change.reason}"
-        for change in one.plan.changes
-        if (change.key.address, change.key.port) not in recorded
-    ]
-    lines += [f"  {held.change.key}: {held.change.action} is held, {held.message}" for held in one.plan.held]
-    if one.drift.sentence:
-        lines.append(f"  drift: {one.drift.sentence}")
-    if one.unread:
-        lines.append(f"  not read back: {one.unread}")
-    return lines

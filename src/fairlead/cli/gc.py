@@ -1,41 +1,64 @@
-"""``fairlead gc``: orphans in both directions, records without owners and entries without records."""
+"""``fairlead gc``: what nobody owns, in both directions; a report first, and with --delete it goes."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fairlead.cli.options import Verbose
-from fairlead.cli.run import run_async
+from fairlead.cli.options import Output, OutputOption, Verbose
+from fairlead.cli.run import FAILED, run_async
 from fairlead.cli.subject import Kubeconfig
+
+if TYPE_CHECKING:
+    from fairlead.cli.gc_rows import OrphanRow
 
 
 def gc(
     delete: Annotated[
-        bool, typer.Option("--delete", help="Delete orphaned records: the hub deregisters their backends.")
+        bool, typer.Option("--delete", help="Have the hub deregister them; one line for each, and no question.")
     ] = False,
+    output: OutputOption = Output.TABLE,
     kubeconfig: Kubeconfig = None,
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
-    """List records whose load balancer is gone, and entries of ours that no record knows; the latter are only told."""
-    lines: list[str] = []
+    """List backends that nobody owns, and delete them; exit code 1 when some are left.
+
+    Records whose load balancer is gone, and entries of ours at a provider that no record knows. Members that are not
+    ours are never touched.
+    """
+    rows: list[OrphanRow] = []
+    unread: dict[str, str] = {}
+    note = ""
 
     async def collect() -> None:
-        from fairlead.api.backendrecord import BACKEND_RECORDS
+        nonlocal note
         from fairlead.cli.connect import connect
-        from fairlead.hub.preview import preview
+        from fairlead.cli.gc_rows import orphan_row
+        from fairlead.cli.look import look_at
+        from fairlead.cli.options import LogFormat, LogLevel, start_logging
+        from fairlead.hub.orphans import orphans_of, remove_orphan
 
+        start_logging(LogLevel.ERROR, LogFormat.AUTO)
         async with connect(kubeconfig, name="the hub") as cluster:
-            for one in await preview(cluster):
-                lines.extend(f"entry without a record: {one.key} {at} (remove it by hand)" for at in one.unrecorded)
-                if one.built is not None:
-                    continue
-                for record in one.records:
-                    state = "is on its way out" if record.deleting else "deleted" if delete else "orphaned"
-                    lines.append(f"record without a load balancer: {'/'.join(record.key)} {state}")
-                    if delete and not record.deleting:
-                        await cluster.delete(BACKEND_RECORDS, *record.key, uid=record.metadata.uid)
+            looked = await look_at(cluster)
+            note = looked.note
+            for one in looked.found:
+                if one.unread:
+                    unread[str(one.key)] = one.unread
+                for orphan in orphans_of(one):
+                    done = await remove_orphan(cluster, one, orphan) if delete else ""
+                    rows.append(orphan_row(one, orphan, done or ("on its way out already" if orphan.leaving else "")))
 
     run_async(collect)
-    print("\n".join(lines) or "no orphans")
+    left = [row for row in rows if not row.done]
+    if output is Output.JSON:
+        from fairlead.cli.words import print_json
+
+        print_json({"left": len(left), "orphans": rows, "unread": unread})
+    else:
+        from fairlead.cli.gc_rows import lines_of
+
+        print("\n".join(lines_of(rows, unread, note=note)))
+    if left:
+        raise typer.Exit(FAILED)

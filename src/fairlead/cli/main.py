@@ -7,7 +7,10 @@ Never: shows a traceback for something that a person can put right.
 
 from __future__ import annotations
 
+from typing import Annotated, Any
+
 import typer
+from typer.core import TyperGroup
 
 from fairlead.cli import (
     agent,
@@ -26,38 +29,71 @@ from fairlead.cli import (
     tenant,
     version,
 )
-from fairlead.cli.run import EXIT_CODES, run_app
+from fairlead.cli.run import EXIT_CODES, PLAN_EXIT_CODES, run_app
+
+ORDER = (
+    "demo", "standalone", "hub", "agent", "regions", "apiserver",
+    "status", "plan", "explain", "drift", "version",
+    "pause", "resume", "gc",
+    "tenant", "crds",
+)  # fmt: skip
+
+
+class _InOrder(TyperGroup):
+    """Shows the commands in the order in which a newcomer needs them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands."""
+        return sorted(super().list_commands(ctx), key=ORDER.index)
+
 
 app = typer.Typer(
     name="fairlead",
+    cls=_InOrder,
     no_args_is_help=True,
     add_completion=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="The load balancer control plane for Kubernetes fleets: a Service of type LoadBalancer in any of your "
-    "clusters gets a working address.",
     epilog=EXIT_CODES,
 )
 
-_TRY, _RUN, _LOOK = "Try it", "Run it", "Look at it"
+_RUN, _LOOK, _OPERATE, _SET_UP = "Run", "Look", "Operate", "Set up"
 
-app.add_typer(demo.app, name="demo", rich_help_panel=_TRY)
-app.command("standalone", rich_help_panel=_TRY, epilog=EXIT_CODES)(standalone.standalone)
-app.command("hub", rich_help_panel=_RUN, epilog=EXIT_CODES)(hub.hub)
-app.command("agent", rich_help_panel=_RUN, epilog=EXIT_CODES)(agent.agent)
-app.command("regions", rich_help_panel=_RUN, epilog=EXIT_CODES)(regions.regions)
-app.command("apiserver", rich_help_panel=_RUN, epilog=EXIT_CODES)(apiserver.apiserver)
-app.add_typer(tenant.app, name="tenant", rich_help_panel=_RUN)
-app.command("crds", rich_help_panel=_RUN, epilog=EXIT_CODES)(crds.crds)
-app.command("status", rich_help_panel=_LOOK, epilog=EXIT_CODES)(status.status)
-app.command("plan", rich_help_panel=_LOOK, epilog=EXIT_CODES)(plan.plan)
-app.command("explain", rich_help_panel=_LOOK, epilog=EXIT_CODES)(explain.explain)
-app.command("drift", rich_help_panel=_LOOK, epilog=EXIT_CODES)(drift.drift)
-app.command("gc", rich_help_panel=_LOOK, epilog=EXIT_CODES)(gc.gc)
-app.command("pause", rich_help_panel=_RUN, epilog=EXIT_CODES)(pause.pause)
-app.command("resume", rich_help_panel=_RUN, epilog=EXIT_CODES)(pause.resume)
-app.command("version", rich_help_panel=_LOOK, epilog=EXIT_CODES)(version.version)
+
+@app.callback(invoke_without_command=True)
+def fairlead(
+    show_version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and exit.", callback=version.print_and_exit, is_eager=True),
+    ] = False,
+) -> None:
+    """The load balancer control plane for Kubernetes fleets.
+
+    A Service of type LoadBalancer in any of your clusters gets a working address. Begin with: fairlead demo
+    """
+
+
+app.add_typer(demo.app, name="demo", rich_help_panel=_RUN, short_help="Show it all on this machine, in a minute.")
+for name, panel, command, in_one_line in (
+    ("standalone", _RUN, standalone.standalone, "Run a hub with all it needs on this machine."),
+    ("hub", _RUN, hub.hub, "Run the hub at a Kubernetes API."),
+    ("agent", _RUN, agent.agent, "Run the agent of one member cluster."),
+    ("regions", _RUN, regions.regions, "Give Services an access point in each region."),
+    ("apiserver", _RUN, apiserver.apiserver, "Serve a Kubernetes API for trying things out."),
+    ("status", _LOOK, status.status, "Is it healthy, did my change land?"),
+    ("plan", _LOOK, plan.plan, "What would change, and why?"),
+    ("explain", _LOOK, explain.explain, "Why is a backend where it is?"),
+    ("drift", _LOOK, drift.drift, "What was changed behind our back?"),
+    ("version", _LOOK, version.version, "Which version is this?"),
+    ("pause", _OPERATE, pause.pause, "Freeze a load balancer, or a class."),
+    ("resume", _OPERATE, pause.resume, "Let through what pause held."),
+    ("gc", _OPERATE, gc.gc, "Find and delete what nobody owns."),
+    ("crds", _SET_UP, crds.crds, "Print the CustomResourceDefinitions."),
+):
+    codes = PLAN_EXIT_CODES if name == "plan" else EXIT_CODES
+    app.command(name, rich_help_panel=panel, epilog=codes, short_help=in_one_line)(command)
+app.add_typer(tenant.app, name="tenant", rich_help_panel=_SET_UP, short_help="Add and remove member clusters.")
 
 
 def main() -> None:

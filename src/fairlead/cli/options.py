@@ -65,6 +65,16 @@ DataDir = Annotated[Path, typer.Option("--data-dir", metavar="DIR", help="Keeps 
 
 DEFAULT_POOL = "127.200.0.0/16"
 
+StateDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        metavar="DIR",
+        help="Keeps this copy's name, so that it leads again at once when it was killed; "
+        "default: ~/.local/state/fairlead.",
+    ),
+]
+
 
 def kubeconfig_help(what: str) -> str:
     """Say where a kubeconfig comes from when the option is not given."""

@@ -13,6 +13,7 @@ from fairlead.cli.options import (
     LogFormat,
     LogLevel,
     Metrics,
+    StateDir,
     Verbose,
     host_and_port,
     kubeconfig_help,
@@ -35,6 +36,7 @@ def regions(
         str,
         typer.Option("--identity", metavar="NAME", help="Name of this copy in the lease; unique; default: made up."),
     ] = "",
+    data_dir: StateDir = None,
     metrics: Metrics = "",
     log_level: Level = LogLevel.INFO,
     log_format: Format = LogFormat.AUTO,
@@ -48,6 +50,7 @@ def regions(
         workers=workers,
         balancer=not layer1_only,
         identity=identity,
+        data_dir=data_dir,
         metrics=host_and_port(metrics, "--metrics") if metrics else None,
     )
     settings.config()  # a bad number is told before anything is started

@@ -18,11 +18,14 @@ import typer
 from fairlead.errors import BadConfiguration, FairleadError, Unauthorized, Unreachable, first_of
 
 OK, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
+#: The answer of ``plan``, as of other tools that plan.
+WOULD_CHANGE = 2
 
 EXIT_CODES = (
-    "[bold]Exit codes[/bold]: 0 ok · 1 failed or unhealthy · 2 bad usage or configuration · "
-    "3 API unreachable · 130 interrupted"
+    "[bold]Exit codes[/bold]: 0 ok, also when told to stop · 1 failed or unhealthy · 2 bad usage or configuration · "
+    "3 API unreachable · 130 interrupted before it was done"
 )
+PLAN_EXIT_CODES = EXIT_CODES.replace("2 bad", "2 something would change, and bad")
 
 
 class _Verbosity:
@@ -73,7 +76,7 @@ def run_async(main: Callable[[], Awaitable[Any]]) -> None:
 def run_app(app: typer.Typer) -> int:
     """Run the command line; return the exit code."""
     try:
-        result = app(standalone_mode=False)
+        result = app(prog_name="fairlead", standalone_mode=False)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:

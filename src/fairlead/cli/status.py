@@ -9,7 +9,6 @@ import typer
 
 from fairlead.cli.options import Output, OutputOption, Verbose, kubeconfig_help
 from fairlead.cli.run import FAILED, run_async
-from fairlead.errors import FairleadError
 
 _LOOK_S = 0.5
 
@@ -48,22 +47,13 @@ def _seconds(text: str) -> float:
         raise BadConfiguration(f"--timeout: {text!r} is not a duration such as 60s or 2m") from error
 
 
-def _plainer(error: FairleadError) -> FairleadError:
-    from fairlead.errors import NotFound
-
-    if not isinstance(error, NotFound):
-        return error
-    sentence = "This API does not know Fairlead's kinds: no hub has run here yet; start one with: fairlead hub"
-    return NotFound(sentence, detail=error.sentence)
-
-
 async def _show(kubeconfig: Path | None, output: Output, wait_s: float) -> bool:
     import asyncio
     import sys
 
     import msgspec
 
-    from fairlead.cli.connect import connect
+    from fairlead.cli.connect import connect, no_kinds
     from fairlead.cli.status_table import print_status
     from fairlead.cli.status_view import gather_status
     from fairlead.errors import NotFound, Unreachable
@@ -77,7 +67,7 @@ async def _show(kubeconfig: Path | None, output: Output, wait_s: float) -> bool:
             except (Unreachable, NotFound) as error:
                 # With --wait the API, or the hub that installs the kinds, may be about to come.
                 if loop.time() >= end_s:
-                    raise _plainer(error) from error
+                    raise no_kinds(error) if isinstance(error, NotFound) else error from error
                 await asyncio.sleep(_LOOK_S)
                 continue
             if found.healthy or loop.time() >= end_s:

@@ -35,7 +35,8 @@ def print_status(status: Status, console: Console | None = None) -> None:
             (
                 row.origin or f"{row.namespace}/{row.name}",
                 row.class_name,
-                row.address or "<pending>",
+                # One that was there before us may have an address that only its makers know.
+                row.address or ("-" if row.programmed else "<pending>"),
                 str(row.programmed),
                 row.reason,
                 row.targets or "-",
@@ -43,10 +44,25 @@ def print_status(status: Status, console: Console | None = None) -> None:
             for row in status.load_balancers
         ]
         _print(out, header, rows)
+    if status.regions:
+        header = ("SERVICE", "REGION", "CLASS", "ADDRESS", "PROGRAMMED", "REASON", "TARGETS")
+        rows = [
+            (
+                f"{row.namespace}/{row.service}",
+                row.region,
+                row.class_name or "-",
+                row.address or "<pending>",
+                str(row.programmed),
+                row.reason,
+                row.targets or "-",
+            )
+            for row in status.regions
+        ]
+        _print(out, header, rows)
     if status.proxies:
         header = ("PROXY", "GROUP", "STATE", "REFUSED")
         _print(out, header, [(row.name, row.group, row.state, str(row.refused)) for row in status.proxies])
-    if not status.members:
+    if not status.members and not status.regions:
         out.print(Text("No members yet; add one with: fairlead tenant add NAME"))
     for problem in status.problems:
         out.print(Text(f"✗ {problem}", style="red"), soft_wrap=True)

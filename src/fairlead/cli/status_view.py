@@ -1,20 +1,30 @@
 """How is everything, as the hub's API tells it?
 
-In: a connection to the hub. Out: ``Status``: hub, members, load balancers, proxies, and every problem as a sentence.
+In: a connection to the hub. Out: ``Status``: hub, members, load balancers, regions, proxies, and each problem in
+a sentence.
 Ages are counted to now from what was written last, never taken from a boolean that somebody wrote once.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
 from fairlead.api.kubernetes import LEASES, Lease
+from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
 from fairlead.api.meta import WireCondition
-from fairlead.api.names import AGENT_LEASE, ANNOTATION_ORIGIN, DEFAULT_CLASS, HUB_LEASE, SYSTEM_NAMESPACE
+from fairlead.api.names import (
+    AGENT_LEASE,
+    ANNOTATION_ORIGIN,
+    DEFAULT_CLASS,
+    HUB_LEASE,
+    LABEL_POOL_SERVICE_SERVICE,
+    SYSTEM_NAMESPACE,
+)
+from fairlead.api.poolservice import POOL_SERVICES, PoolService
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import TENANTS, Tenant
 from fairlead.errors import NotFound
@@ -58,6 +68,20 @@ class LoadBalancerRow(msgspec.Struct, frozen=True, rename="camel"):
     targets: str
 
 
+class RegionRow(msgspec.Struct, frozen=True, rename="camel"):
+    """One region's share of a Service: a PoolService, with the access point that its layer 2 gave it."""
+
+    namespace: str
+    service: str
+    region: str
+    class_name: str
+    address: str
+    programmed: bool
+    reason: str
+    message: str
+    targets: str
+
+
 class ProxyStatusRow(msgspec.Struct, frozen=True, rename="camel"):
     """One proxy as the hub reported it last; UNKNOWN while no hub is heard."""
 
@@ -76,43 +100,64 @@ class Status(msgspec.Struct, frozen=True):
     members: list[MemberRow]
     load_balancers: list[LoadBalancerRow] = msgspec.field(name="loadBalancers")
     proxies: list[ProxyStatusRow]
+    regions: list[RegionRow]
     problems: list[str]
 
 
 async def gather_status(cluster: Cluster, *, now: datetime | None = None) -> Status:
     """Read everything once."""
-    tenants, load_balancers, leases, hub_lease, reports = await asyncio.gather(
-        cluster.list(TENANTS),
-        cluster.list(TCP_LOAD_BALANCERS),
-        cluster.list(LEASES, field_selector=f"metadata.name={AGENT_LEASE}"),
-        _hub_lease(cluster),
-        read_reports(cluster),
+    (tcp, shared, pool_services), (tenants, leases, hub_lease, reports) = await asyncio.gather(
+        asyncio.gather(cluster.list(TCP_LOAD_BALANCERS), cluster.list(LOAD_BALANCERS), _pool_services(cluster)),
+        asyncio.gather(
+            cluster.list(TENANTS),
+            cluster.list(LEASES, field_selector=f"metadata.name={AGENT_LEASE}"),
+            _hub_lease(cluster),
+            read_reports(cluster),
+        ),
     )
     return build_status(
-        tenants, load_balancers, {one.metadata.namespace: one for one in leases}, hub_lease, reports,
-        now=now or datetime.now(UTC),
+        tenants, [*tcp, *shared], {one.metadata.namespace: one for one in leases}, hub_lease, reports,
+        pool_services=pool_services, now=now or datetime.now(UTC),
     )  # fmt: skip
 
 
 def build_status(
     tenants: list[Tenant],
-    load_balancers: list[TCPLoadBalancer],
+    load_balancers: Sequence[TCPLoadBalancer | LoadBalancer],
     leases: Mapping[str, Lease],
     hub_lease: Lease | None,
     reports: Mapping[str, ReplicaReport],
     *,
     now: datetime,
+    pool_services: Sequence[PoolService] = (),
 ) -> Status:
     """Compose the picture; rows are ordered by name."""
     hub = _hub(hub_lease, now)
     rows = sorted((_load_balancer(one) for one in load_balancers), key=lambda row: (row.namespace, row.name))
     members = sorted((_member(one, leases, rows, now) for one in tenants), key=lambda row: row.name)
     proxies = _proxies(reports, hub)
+    regions = sorted((_region(one) for one in pool_services), key=lambda row: (row.namespace, row.service, row.region))
     problems = [*_hub_problems(hub), *_member_problems(members), *_load_balancer_problems(rows)]
+    problems += [
+        f"region {row.region} of {row.namespace}/{row.service}: {row.message or row.reason}"
+        for row in regions
+        if not row.programmed
+    ]
     problems += [f"proxy {row.name} ({row.group}) is {row.state}" for row in proxies if row.state != "SYNCED"]
     return Status(
-        healthy=not problems, hub=hub, members=members, load_balancers=rows, proxies=proxies, problems=problems
+        healthy=not problems,
+        hub=hub,
+        members=members,
+        load_balancers=rows,
+        proxies=proxies,
+        regions=regions,
+        problems=problems,
     )
+
+
+async def read_hub(cluster: Cluster, *, now: datetime | None = None) -> HubRow:
+    """Read which hub leads."""
+    return _hub(await _hub_lease(cluster), now or datetime.now(UTC))
 
 
 async def _hub_lease(cluster: Cluster) -> Lease | None:
@@ -144,28 +189,62 @@ def _member(tenant: Tenant, leases: Mapping[str, Lease], rows: list[LoadBalancer
     return MemberRow(tenant.metadata.name, tenant.spec.region, tenant.namespace, state, age_s, count)
 
 
-def _load_balancer(one: TCPLoadBalancer) -> LoadBalancerRow:
+def _load_balancer(one: TCPLoadBalancer | LoadBalancer) -> LoadBalancerRow:
     conditions = {condition.type: condition for condition in one.status.conditions or ()}
     programmed, accepted = conditions.get("Programmed"), conditions.get("Accepted")
     worst = accepted if accepted is not None and accepted.status == "False" else programmed
-    guarded = conditions.get("Guarded")
-    held = guarded if guarded is not None and guarded.status == "True" else None
+    raised = (conditions.get(word) for word in ("Guarded", "Paused"))
+    held = next((each for each in raised if each is not None and each.status == "True"), None)
     current = one.status.observed_generation >= one.metadata.generation
-    origin = one.spec.origin
     return LoadBalancerRow(
         namespace=one.metadata.namespace,
         name=one.metadata.name,
-        origin=one.annotation(ANNOTATION_ORIGIN) or f"{origin.namespace}/{origin.name}".strip("/"),
+        origin=_origin(one),
         class_name=one.spec.class_name or DEFAULT_CLASS,
         address=one.status.address,
         programmed=current and worst is not None and worst.status == "True",
         reason=_reason(one, worst, held) if current else "Pending",
         message=worst.message if worst is not None and worst.status != "True" else (held.message if held else ""),
+        targets=one.status.backends if isinstance(one, LoadBalancer) else one.status.targets,
+    )
+
+
+def _origin(one: TCPLoadBalancer | LoadBalancer) -> str:
+    if isinstance(one, LoadBalancer):
+        return ""
+    origin = one.spec.origin
+    return one.annotation(ANNOTATION_ORIGIN) or f"{origin.namespace}/{origin.name}".strip("/")
+
+
+async def _pool_services(cluster: Cluster) -> list[PoolService]:
+    try:
+        found: list[PoolService] = await cluster.list(POOL_SERVICES)
+    except NotFound:
+        # A hub without regions may have been set up without this kind.
+        return []
+    return found
+
+
+def _region(one: PoolService) -> RegionRow:
+    conditions = {condition.type: condition for condition in one.status.conditions or ()}
+    programmed, accepted = conditions.get("Programmed"), conditions.get("Accepted")
+    worst = accepted if accepted is not None and accepted.status == "False" else programmed
+    bad = worst is not None and worst.status != "True"
+    return RegionRow(
+        namespace=one.metadata.namespace,
+        service=one.label(LABEL_POOL_SERVICE_SERVICE) or one.metadata.name,
+        region=one.spec.nodepool_name,
+        class_name=one.spec.load_balancer_class,
+        address=one.status.address,
+        # Somebody else's layer 2 may know no conditions: then an address is its word.
+        programmed=not bad and (worst is not None or bool(one.status.address)),
+        reason=worst.reason if worst is not None else "" if one.status.address else "Pending",
+        message=worst.message if worst is not None and bad else "",
         targets=one.status.targets,
     )
 
 
-def _reason(one: TCPLoadBalancer, worst: WireCondition | None, held: WireCondition | None) -> str:
+def _reason(one: TCPLoadBalancer | LoadBalancer, worst: WireCondition | None, held: WireCondition | None) -> str:
     """Return the one word that says most: what is wrong, or what is being held although all works."""
     if one.deleting:
         return "Deleting"

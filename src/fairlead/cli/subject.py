@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -12,6 +12,7 @@ from fairlead.cli.options import kubeconfig_help
 Kubeconfig = Annotated[Path | None, typer.Option("--kubeconfig", metavar="FILE", help=kubeconfig_help("The hub's API"))]
 Namespace = Annotated[str, typer.Option("--namespace", "-n", metavar="NS", help="Namespace of KIND/NAME.")]
 
+CLASS = "LoadBalancerClass"
 _KINDS = {
     "lb": "LoadBalancer",
     "loadbalancer": "LoadBalancer",
@@ -19,17 +20,46 @@ _KINDS = {
     "tcplb": "TCPLoadBalancer",
     "tcploadbalancer": "TCPLoadBalancer",
     "tcploadbalancers": "TCPLoadBalancer",
-    "class": "LoadBalancerClass",
-    "lbc": "LoadBalancerClass",
-    "loadbalancerclass": "LoadBalancerClass",
+    "class": CLASS,
+    "lbc": CLASS,
+    "loadbalancerclass": CLASS,
+    "loadbalancerclasses": CLASS,
 }
+#: How each is typed, and how all of them are listed.
+_SHORT = {"LoadBalancer": "lb", "TCPLoadBalancer": "tcplb", CLASS: "class"}
+_LISTED = {"LoadBalancer": "lb -A", "TCPLoadBalancer": "tcplb -A", CLASS: "lbc"}
 
 
-def subject_of(text: str) -> tuple[str, str]:
-    """Return (kind, name); ``BadConfiguration`` says what can be typed."""
+class Subject(NamedTuple):
+    """One object at the hub; the namespace of a class is empty."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    @property
+    def words(self) -> str:
+        """Return how it is called in sentences."""
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+
+    @property
+    def typed(self) -> str:
+        """Return what is typed after a verb to mean it."""
+        return f"{_SHORT[self.kind]}/{self.name}" + (f" -n {self.namespace}" if self.namespace else "")
+
+    @property
+    def missing(self) -> str:
+        """Say that there is no such object, and how to find those that are there."""
+        return f"There is no {self.words}; kubectl get {_LISTED[self.kind]} lists those that there are"
+
+
+def subject_of(text: str, namespace: str) -> Subject:
+    """Read KIND/NAME, or KIND/NAMESPACE/NAME as the verbs print it; ``BadConfiguration`` says what can be typed."""
     from fairlead.errors import BadConfiguration
 
-    kind, slash, name = text.partition("/")
-    if not slash or not name or kind.lower() not in _KINDS:
+    kind, *rest = text.split("/")
+    known = _KINDS.get(kind.lower(), "")
+    named = len(rest) == 1 or (len(rest) == 2 and known != CLASS)
+    if not known or not named or not all(rest):
         raise BadConfiguration(f"{text!r} is not KIND/NAME; kinds are lb, tcplb and class, as in lb/shared")
-    return _KINDS[kind.lower()], name
+    return Subject(known, "" if known == CLASS else rest[0] if len(rest) == 2 else namespace, rest[-1])

@@ -32,6 +32,13 @@ def version(
         print(f"{name}: {value}")
 
 
+def print_and_exit(asked: bool) -> None:
+    """Answer ``fairlead --version`` as ``fairlead version`` does."""
+    if asked:
+        version()
+        raise typer.Exit
+
+
 async def _ask(kubeconfig: Path, versions: dict[str, str]) -> None:
     from fairlead.cli.connect import connect
 

@@ -21,6 +21,7 @@ class AllocationBook:
     def __init__(self, pool: AddressPool | None) -> None:
         self._pool = pool
         self._held: dict[LoadBalancerKey, Allocation] = {}
+        self._waiting: set[LoadBalancerKey] = set()
         self._addresses: dict[str, dict[LoadBalancerKey, frozenset[ListenerKey]]] = {}
         self._ports: dict[str, dict[int, LoadBalancerKey]] = {}
 
@@ -40,6 +41,12 @@ class AllocationBook:
             self._addresses.setdefault(allocation.address, {})[key] = frozenset(listeners)
         for port in allocation.ports:
             self._ports.setdefault(key.namespace, {}).setdefault(port.proxy_port, key)
+
+    def leave(self, key: LoadBalancerKey) -> frozenset[LoadBalancerKey]:
+        """Give back all that ``key`` had, which is gone; returns who was refused last time, and may now have that."""
+        self.release(key)
+        self._waiting.discard(key)
+        return frozenset(self._waiting)
 
     def release(self, key: LoadBalancerKey) -> None:
         """Give back all that ``key`` had; only once its load balancer is really gone."""
@@ -70,6 +77,9 @@ class AllocationBook:
                 allocation, problem = self._proxy_ports(key, had, listeners)
         if problem is None:
             self.hold(key, allocation, listeners)
+            self._waiting.discard(key)
+        else:
+            self._waiting.add(key)
         return allocation, problem
 
     def _address(

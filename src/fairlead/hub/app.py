@@ -32,14 +32,15 @@ from fairlead.errors import AlreadyExists, BadConfiguration, FairleadError, Retr
 from fairlead.hub.allocations import AllocationBook, listeners_on_record
 from fairlead.hub.departures import Departures
 from fairlead.hub.engines import Engines
+from fairlead.hub.handover import Handover
 from fairlead.hub.inventory import Inventory, tcp_key
 from fairlead.hub.members import Members
 from fairlead.hub.metrics import HubCollector
+from fairlead.hub.origins import Origins
 from fairlead.hub.reconcile import Reconciler
 from fairlead.hub.record import Recorder
 from fairlead.hub.selected import Selected
-from fairlead.hub.shared import SharedLoadBalancers
-from fairlead.hub.shared_status import SharedStatus
+from fairlead.hub.shared_side import SharedSide
 from fairlead.hub.status import StatusWriter
 from fairlead.hub.tenants import Tenants
 from fairlead.hub.views import Views
@@ -123,6 +124,7 @@ class Hub:
         self.book = AllocationBook(config.address_pool)
         self.members = Members(clock=self._clock, changed=self._member_changed)
         self._events = EventRecorder(cluster, component="fairlead-hub")
+        self.selected = Selected(cluster, changed=self.inventory.selection_changed)
         self.engines = Engines(
             served=providers,
             factories=factories or {},
@@ -131,6 +133,7 @@ class Hub:
             report=self._reported,
             changed=self._changed_at_provider,
             is_leader=lambda: self.elector.is_leader,
+            origin=Origins(inventory=self.inventory, selected=self.selected).of,
         )
         views = Views(
             inventory=self.inventory,
@@ -138,6 +141,7 @@ class Hub:
             members=self.members,
             providers=self.engines.capabilities,
             loopback_targets=config.loopback_targets,
+            provider_problems=self.engines.problems,
         )
         self.status = StatusWriter(
             cluster=cluster,
@@ -145,45 +149,40 @@ class Hub:
             engines=self.engines,
             events=self._events,
             clock=self._clock,
-            leading=lambda: self._lead,
+            leading=self._may_write,
         )
-        self.selected = Selected(cluster, changed=self.inventory.selection_changed)
-        self.shared_status = SharedStatus(
+        self._shared = SharedSide(
             cluster=cluster,
             inventory=self.inventory,
+            selected=self.selected,
             engines=self.engines,
             events=self._events,
             clock=self._clock,
-            leading=lambda: self._lead,
+            leading=self._may_write,
+            loopback_targets=config.loopback_targets,
         )
         self._reconciler = Reconciler(
             views=views,
-            engines=self.engines,
+            handover=Handover(engines=self.engines, book=self.book, clock=self._clock),
             recorder=Recorder(cluster),
             status=self.status,
-            shared=SharedLoadBalancers(
-                cluster=cluster,
-                inventory=self.inventory,
-                selected=self.selected,
-                engines=self.engines,
-                loopback_targets=config.loopback_targets,
-            ),
-            shared_status=self.shared_status,
+            shared=self._shared.load_balancers,
+            shared_status=self._shared.status,
             departures=Departures(
                 cluster=cluster,
                 inventory=self.inventory,
                 engines=self.engines,
                 book=self.book,
-                leading=lambda: self._lead,
+                leading=self._may_write,
             ),
-            leading=lambda: self._lead,
+            leading=self._may_write,
         )
         self._tenants = Tenants(
             cluster=cluster,
             inventory=self.inventory,
             members=self.members,
             clock=self._clock,
-            leading=lambda: self._lead,
+            leading=self._may_write,
         )
         self._telemetry.registry.register(
             HubCollector(
@@ -191,7 +190,8 @@ class Hub:
                 engines=self.engines,
                 members=self.members,
                 book=self.book,
-                leading=lambda: self._lead,
+                leading=self._may_write,
+                clock=self._clock,
             )
         )
         self.elector = LeaderElector(
@@ -208,6 +208,10 @@ class Hub:
     def leading(self) -> bool:
         """Say whether this replica writes."""
         return self._lead
+
+    def _may_write(self) -> bool:
+        """Say whether it leads at this very moment: a process that was suspended may not know yet that it does not."""
+        return self._lead and self.elector.is_leader
 
     def not_ready(self) -> list[str]:
         """Return the reasons why this hub is not ready, one sentence each; none when it is."""
@@ -279,6 +283,7 @@ class Hub:
         self.inventory.load_balancers.on_change(self._words_changed)
         self.inventory.classes.on_change(self._class_changed)
         self.inventory.records.on_change(self.engines.record_changed)
+        self._shared.wire()
         for provider in self._providers.values():
             provider.on_change(self.status.queue.add)
 
@@ -297,6 +302,8 @@ class Hub:
             group.create_task(self._run_workers(self._queue, self._reconcile, "loadbalancer", self._config.workers))
             group.create_task(self._run_workers(self.status.queue, self.status.write, "status", self._config.workers))
             group.create_task(self._run_workers(self._tenant_queue, self._tenants.reconcile, "tenant", 1))
+            for queue, work, name, workers in self._shared.loops():
+                group.create_task(self._run_workers(queue, work, name, workers))
 
     async def _run_workers(
         self, queue: KeyedQueue[K], reconcile: Callable[[K], Awaitable[float | None]], name: str, workers: int
@@ -323,9 +330,9 @@ class Hub:
         self._published.set()
         log.info("hub publishes", load_balancers=len(self.inventory.served()))
 
-    async def _reconcile(self, key: LoadBalancerKey) -> None:
+    async def _reconcile(self, key: LoadBalancerKey) -> float | None:
         try:
-            await self._reconciler.reconcile(key)
+            return await self._reconciler.reconcile(key)
         finally:
             if self._first_pass is not None:
                 self._first_pass.discard(key)
@@ -347,6 +354,7 @@ class Hub:
             for tenant in self.inventory.tenants.values():
                 self._tenant_queue.add(tenant.metadata.name)
             self.status.refresh()
+            self._shared.lead()
             await self.engines.run()
         finally:
             self._lead = False
@@ -356,7 +364,7 @@ class Hub:
     def _reported(self, report: Report) -> None:
         key = report.load_balancer
         if key.kind == LOAD_BALANCERS.kind:
-            self.shared_status.report(report)
+            self._shared.status.report(report)
             self._queue.add(key)
             return
         self.status.report(report)

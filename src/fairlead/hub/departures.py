@@ -45,12 +45,14 @@ class Departures:
     async def depart(self, key: LoadBalancerKey) -> None:
         """Take ``key`` one step further on its way out."""
         load_balancer = self._inventory.intent(key)
+        if load_balancer is None and self._inventory.is_unreadable(key):
+            return  # it is there, and what it says is not known: that is no reason to take anything away
         if load_balancer is None:
             # Gone for good, with our finalizer removed by us or, by force, by somebody else.
             if self._ask(key, though_unknown=False) or self.in_flight(key):
                 return
             self._asked.discard(key)
-            self._book.release(key)
+            self._inventory.wake(self._book.leave(key))
             return
         # Every time: what is on record may have been read only since we asked last.
         self._ask(key, though_unknown=key not in self._asked)
@@ -75,11 +77,15 @@ class Departures:
 
     def _unknown(self, load_balancer: TCPLoadBalancer | LoadBalancer) -> bool:
         """Say whether it was made by a provider that does not run here (yet): only that one can let go of it."""
-        frontend = load_balancer.status.frontend
-        if frontend is None or not frontend.provider:
-            return False
-        engine = self._engines.get(frontend.provider)
-        return engine is None or not engine.loaded
+        status = load_balancer.status
+        if isinstance(load_balancer, TCPLoadBalancer):
+            providers = load_balancer.status.recorded_providers
+        else:
+            providers = (
+                {status.frontend.provider} if status.frontend is not None and status.frontend.provider else set()
+            )
+        engines = [self._engines.get(provider) for provider in providers]
+        return any(engine is None or not engine.loaded for engine in engines)
 
     def in_flight(self, key: LoadBalancerKey) -> bool:
         """Say whether some provider still has, or may have, something of ``key``."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
-from fairlead.api.backendrecord import BackendRecord
+from fairlead.api.backendrecord import BackendRecord, RecordOrigin
 from fairlead.api.tcploadbalancer import Frontend
 from fairlead.hub.restore import place_of, registered_of, restore
 from fairlead.ledger.memory import MemoryLedger
 from fairlead.ledger.records import Happened, RecordsLedger
 from fairlead.ledger.store import Store
+from fairlead.model.change import TargetChange
 from fairlead.model.contract import Provider, Recalls, Runs
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import Clock
@@ -54,6 +55,7 @@ class DurableEngine(Engine):
         report: Callable[[Report], None],
         epoch: Callable[[], int | None],
         changed: Callable[[LoadBalancerKey], None] = lambda _key: None,
+        origin: Callable[[TargetChange], RecordOrigin | None] = lambda _change: None,
         limit_s: float | None = CALL_LIMIT_S,
         parallel: int = 10,
     ) -> None:
@@ -64,6 +66,7 @@ class DurableEngine(Engine):
         self._report = report
         self._epoch = epoch
         self._changed = changed
+        self._origin = origin
         self._limit_s = limit_s
         self._parallel = parallel
         self._started = False
@@ -74,7 +77,13 @@ class DurableEngine(Engine):
     def begin(self, records: Iterable[BackendRecord], frontends: Mapping[LoadBalancerKey, Frontend]) -> None:
         """Begin a term: all that this process believed is replaced by what is on record."""
         self.ledger = RecordsLedger(
-            store=self._store, provider=self.name, epoch=self._epoch, clock=self._clock, told=self._told
+            store=self._store,
+            provider=self.name,
+            epoch=self._epoch,
+            clock=self._clock,
+            told=self._told,
+            origin=self._origin_of,
+            by_address=self.provider.capabilities.generates_addresses,
         )
         self.tracker = Tracker(keeps_refused=True)
         for key, frontend in frontends.items():
@@ -100,6 +109,7 @@ class DurableEngine(Engine):
             epoch_of=lambda key: self.ledger.frontends.get(key).epoch,
             lives=self.ledger.frontends.lives,
             changed=self._changed,
+            account=self.worker.account,
         )
         self.loaded = True
 
@@ -116,6 +126,9 @@ class DurableEngine(Engine):
         """Take note of what the watch shows."""
         self.ledger.observed(old, new)
 
+    def _origin_of(self, change: TargetChange) -> RecordOrigin | None:
+        return self._origin(change) if self.provider.capabilities.generates_addresses else None
+
     def _told(self, happened: Happened, record: BackendRecord) -> None:
         place = place_of(record)
         match happened:
@@ -126,6 +139,9 @@ class DurableEngine(Engine):
                     self._changed(key)
                 else:
                     self.tracker.adopt(key, listener, registered_of(record, self._clock))
+            case Happened.EDITED:
+                key, listener, _ = place
+                self.tracker.adopt(key, listener, registered_of(record, self._clock), anew=True)
             case Happened.DELETED:
                 self.tracker.recall(*place)
             case Happened.GONE:

@@ -10,15 +10,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
+import msgspec
 import structlog
 
-from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord
+from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord, RecordOrigin
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
+from fairlead.api.meta import Resource
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, Frontend, TCPLoadBalancer
 from fairlead.errors import FairleadError, Retry
 from fairlead.hub.engine import DurableEngine, Engine
 from fairlead.kube.cluster import Cluster
+from fairlead.model.change import TargetChange
 from fairlead.model.contract import Capabilities, Provider, Runs
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import Clock
@@ -27,6 +31,8 @@ from fairlead.sync.worker import Report
 log = structlog.get_logger(__name__)
 
 _AGAIN_S = 2.0
+#: What is on record of each load balancer, one for each provider that was asked for it.
+OnRecord = dict[LoadBalancerKey, tuple[Frontend, ...]]
 
 
 class Engines(Mapping[str, Engine]):
@@ -42,6 +48,7 @@ class Engines(Mapping[str, Engine]):
         report: Callable[[Report], None],
         changed: Callable[[LoadBalancerKey], None],
         is_leader: Callable[[], bool],
+        origin: Callable[[TargetChange], RecordOrigin | None] = lambda _change: None,
     ) -> None:
         self._factories = factories
         self._cluster = cluster
@@ -49,10 +56,17 @@ class Engines(Mapping[str, Engine]):
         self._report = report
         self._changed = changed
         self._is_leader = is_leader
+        self._origin = origin
         self._term: int | None = None
         self._group: asyncio.TaskGroup | None = None
-        self.served = {name: Engine(provider=one, clock=clock, report=report) for name, one in served.items()}
+        #: Providers that some record names.
+        self._named: set[str] = set()
+        self.served = {
+            name: Engine(provider=one, clock=clock, report=self._report_of(name)) for name, one in served.items()
+        }
         self.durable: dict[str, DurableEngine] = {}
+        #: Why a provider that a class names is not there.
+        self.problems: dict[str, str] = {}
         #: What the providers can do; grows with the engines.
         self.capabilities: dict[str, Capabilities] = {name: one.capabilities for name, one in served.items()}
 
@@ -66,24 +80,30 @@ class Engines(Mapping[str, Engine]):
         return len(self.served) + len(self.durable)
 
     def open(self, name: str) -> bool:
-        """Make the engine of a provider that a class names; False when there is none, or it is there already."""
+        """Make the engine of a provider that a class names; False when nothing is new."""
         factory = self._factories.get(name)
-        if factory is None or name in self:
+        if factory is None or name in self or name in self.problems:
             return False
         try:
             provider = factory()
         except Exception as error:
             # Somebody else's code: one provider that cannot be made is no reason to stop the others.
             log.exception("a provider cannot be made", provider=name, error=str(error))
-            return False
+            self.problems[name] = (
+                f"provider {name!r} cannot be started ({type(error).__name__}: {str(error)[:200]}); mend its package "
+                "and restart the hub"
+            )
+            # Those that ask for it are to be told.
+            return True
         self.durable[name] = engine = DurableEngine(
             name=name,
             provider=provider,
             store=self._cluster,
             clock=self._clock,
-            report=self._report,
+            report=self._report_of(name),
             epoch=self._epoch,
             changed=self._changed,
+            origin=self._origin,
         )
         self.capabilities[name] = provider.capabilities
         if self._group is not None:
@@ -91,7 +111,11 @@ class Engines(Mapping[str, Engine]):
         return True
 
     def record_changed(self, old: BackendRecord | None, new: BackendRecord | None) -> None:
-        """Pass on what the watch shows of records."""
+        """Pass on what the watch shows of records; whoever is on record is asked to let go, class or no class."""
+        named = new.spec.load_balancer.provider if new is not None else ""
+        if named and named not in self._named:
+            self._named.add(named)
+            self.open(named)
         for engine in self.durable.values():
             if engine.loaded:
                 engine.record_changed(old, new)
@@ -129,6 +153,9 @@ class Engines(Mapping[str, Engine]):
         """Return every load balancer of the durable engines, known from objects or from records alone."""
         return [key for engine in self.durable.values() for key in engine.tracker]
 
+    def _report_of(self, name: str) -> Callable[[Report], None]:
+        return lambda report: self._report(msgspec.structs.replace(report, provider=name))
+
     def _epoch(self) -> int | None:
         return self._term if self._is_leader() else None
 
@@ -142,26 +169,35 @@ class Engines(Mapping[str, Engine]):
             self._changed(key)
         await engine.run()
 
-    async def _on_record(self) -> tuple[list[BackendRecord], dict[LoadBalancerKey, Frontend]]:
+    async def _on_record(self) -> tuple[list[BackendRecord], OnRecord]:
         """Read everything that is on record, from the API itself: a cache may be older than the last leader's word."""
         while True:
             try:
-                records: list[BackendRecord] = await self._cluster.list(BACKEND_RECORDS)
-                tcp: list[TCPLoadBalancer] = await self._cluster.list(TCP_LOAD_BALANCERS)
-                shared: list[LoadBalancer] = await self._cluster.list(LOAD_BALANCERS)
+                records: list[BackendRecord] = await self._readable(BACKEND_RECORDS)
+                tcp: list[TCPLoadBalancer] = await self._readable(TCP_LOAD_BALANCERS)
+                shared: list[LoadBalancer] = await self._readable(LOAD_BALANCERS)
             except FairleadError as error:
                 log.warning("records cannot be read; nothing is decided before", sentence=error.sentence)
                 after_s = error.after_s if isinstance(error, Retry) else None
                 await self._clock.sleep(after_s or _AGAIN_S)
                 continue
-            frontends: dict[LoadBalancerKey, Frontend] = {}
-            for resource, objects in ((TCP_LOAD_BALANCERS, tcp), (LOAD_BALANCERS, shared)):
-                for one in objects:
-                    key = LoadBalancerKey(resource.kind, *one.key)
-                    # An object without a frontend is listed too: it is worth a look once the engine is there.
-                    frontends[key] = one.status.frontend or Frontend()
+            # An object without a frontend is listed too: it is worth a look once the engine is there.
+            frontends: OnRecord = {
+                LoadBalancerKey(LOAD_BALANCERS.kind, *one.key): (one.status.frontend or Frontend(),) for one in shared
+            }
+            for one in tcp:
+                status = one.status
+                found = (status.frontend_of(name) for name in sorted(status.recorded_providers))
+                frontends[LoadBalancerKey(TCP_LOAD_BALANCERS.kind, *one.key)] = tuple(filter(None, found))
             return records, frontends
 
+    async def _readable(self, resource: Resource) -> list[Any]:
+        """List what can be understood; what cannot is left as it is, and holds up nothing else."""
+        listing = await self._cluster.listing(resource)
+        for key, why in listing.broken.items():
+            log.error("an object cannot be read; nothing is done about it", kind=resource.kind, key=key, why=why)
+        return listing.items
 
-def _of(name: str, frontends: Mapping[LoadBalancerKey, Frontend]) -> dict[LoadBalancerKey, Frontend]:
-    return {key: frontend for key, frontend in frontends.items() if frontend.provider == name}
+
+def _of(name: str, frontends: OnRecord) -> dict[LoadBalancerKey, Frontend]:
+    return {key: one for key, found in frontends.items() for one in found if one.provider == name}

@@ -109,6 +109,22 @@ class Inventory:
         """Return why the view is incomplete right now, empty when it is whole."""
         return "; ".join(f"{name}: {cache.problem}" for name, cache in self.caches.items() if cache.problem)
 
+    def is_unreadable(self, key: LoadBalancerKey) -> bool:
+        """Say whether the object that asks for ``key`` is there, and cannot be understood."""
+        cache = self.shared if key.kind == LOAD_BALANCERS.kind else self.load_balancers
+        return (key.namespace, key.name) in cache.broken
+
+    def unreadable_groups(self, namespaces: Iterable[str]) -> str:
+        """Return which groups in ``namespaces`` (``*``: all) cannot be understood, empty when there are none."""
+        wanted = set(namespaces)
+        found = sorted(key for key in self.groups.broken if wanted & {"*", key[0]})
+        return f"BackendGroup {'/'.join(found[0])} cannot be read: {self.groups.broken[found[0]]}" if found else ""
+
+    def unreadable_slices(self, namespace: str) -> str:
+        """Return which slice of a member cannot be understood, empty when there is none."""
+        found = sorted(key for key in self.slices.broken if key[0] == namespace)
+        return f"EndpointSlice {'/'.join(found[0])} cannot be read: {self.slices.broken[found[0]]}" if found else ""
+
     def on_wake(self, wake: Wake) -> None:
         """Call ``wake`` with every load balancer that a change concerns."""
         self._wakes.append(wake)
@@ -177,7 +193,9 @@ class Inventory:
 
     def _shared_changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
         one = new or old
-        if one is not None and not (old and new and _only_status_changed(old, new)):
+        # What is on record of it is told in the status.
+        same = old and new and _only_status_changed(old, new) and old.status.frontend == new.status.frontend
+        if one is not None and not same:
             self.wake([LoadBalancerKey(LOAD_BALANCERS.kind, *one.key)])
 
     def _group_changed(self, old: BackendGroup | None, new: BackendGroup | None) -> None:
@@ -210,7 +228,8 @@ class Inventory:
 
     def _class_changed(self, old: LoadBalancerClass | None, new: LoadBalancerClass | None) -> None:
         one = new or old
-        if one is not None:
+        # Its status says how many use it, which is no news to any of them.
+        if one is not None and not (old and new and old.spec == new.spec and _only_status_changed(old, new)):
             found = self.load_balancers.by_index("class", one.metadata.name)
             self.wake(tcp_key(lb) for lb in found if self.serves(lb))
             shared = self.shared.by_index("class", one.metadata.name)
@@ -227,9 +246,10 @@ def _load_balancers_of(group: BackendGroup) -> list[LoadBalancerKey]:
 
 def _only_status_changed(old: KubeObject, new: KubeObject) -> bool:
     one, other = old.metadata, new.metadata
-    return (one.generation, one.uid, one.annotations, one.finalizers, one.deletion_timestamp) == (
+    return (one.generation, one.uid, one.labels, one.annotations, one.finalizers, one.deletion_timestamp) == (
         other.generation,
         other.uid,
+        other.labels,
         other.annotations,
         other.finalizers,
         other.deletion_timestamp,
@@ -243,6 +263,7 @@ def _only_words_changed(old: TCPLoadBalancer | None, new: TCPLoadBalancer | None
     return (
         old.metadata.generation == new.metadata.generation
         and old.spec == new.spec
+        and old.metadata.labels == new.metadata.labels
         and old.metadata.annotations == new.metadata.annotations
         and old.metadata.finalizers == new.metadata.finalizers
         and old.metadata.uid == new.metadata.uid

@@ -1,25 +1,28 @@
 """How the hub is: numbers taken when somebody asks, so that counting costs the hot path nothing.
 
-In: the hub's parts. Out: gauges for Prometheus, each documented in docs/reference/metrics.md.
+In: the hub's parts. Out: metrics for Prometheus, each documented in docs/reference/metrics.md.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from fairlead.hub.allocations import AllocationBook
 from fairlead.hub.engine import DurableEngine, Engine
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.members import Members
+from fairlead.ledger.wire import load_balancer_of
 from fairlead.model.condition import ConditionType
+from fairlead.runtime.clock import Clock
+from fairlead.sync.worker import Worker
 
 
 class HubCollector(Collector):
-    """The hub's gauges."""
+    """The hub's metrics."""
 
     def __init__(
         self,
@@ -29,12 +32,14 @@ class HubCollector(Collector):
         members: Members,
         book: AllocationBook,
         leading: Callable[[], bool],
+        clock: Clock,
     ) -> None:
         self._inventory = inventory
         self._engines = engines
         self._members = members
         self._book = book
         self._leading = leading
+        self._clock = clock
 
     def collect(self) -> Iterable[Metric]:
         """Count everything now."""
@@ -56,7 +61,7 @@ class HubCollector(Collector):
     def _load_balancers(self) -> Iterable[Metric]:
         programmed: Counter[tuple[str, str]] = Counter()
         raised: Counter[str] = Counter()
-        for one in self._inventory.load_balancers.values():
+        for one in (*self._inventory.load_balancers.values(), *self._inventory.shared.values()):
             for condition in one.status.conditions or ():
                 if condition.type == ConditionType.PROGRAMMED:
                     programmed[condition.status, condition.reason] += 1
@@ -84,57 +89,85 @@ class HubCollector(Collector):
         yield _gauge("fairlead_hub_addresses_used", "Addresses that are given to a load balancer.", len(self._book))
 
     def _sync(self) -> Iterable[Metric]:
-        pending = GaugeMetricFamily(
-            "fairlead_sync_pending", "Load balancers that differ from what should be.", labels=["provider"]
+        for name, kind, text, read in _OF_WORKERS:
+            family = kind(f"fairlead_sync_{name}", text, labels=["provider"])
+            for provider, engine in self._engines.items():
+                family.add_metric([provider], read(engine.worker))
+            yield family
+        oldest = GaugeMetricFamily(
+            "fairlead_sync_oldest_pending_seconds",
+            "How long the oldest pending load balancer has been waiting; 0 when nothing is pending.",
+            labels=["provider"],
         )
-        runs = CounterMetricFamily("fairlead_sync_runs", "Runs of the worker that had work.", labels=["provider"])
-        for name, engine in self._engines.items():
-            pending.add_metric([name], engine.tracker.dirty)
-            runs.add_metric([name], engine.worker.runs)
-        yield pending
-        yield runs
-        yield from self._troubles()
+        for provider, engine in self._engines.items():
+            oldest.add_metric([provider], engine.worker.oldest_pending_s(self._clock.monotonic()))
+        yield oldest
+        yield from self._drift()
+        yield self._orphans()
         yield from self._calls()
         yield self._records()
 
-    def _troubles(self) -> Iterable[Metric]:
-        waiting = GaugeMetricFamily(
-            "fairlead_sync_retrying", "Load balancers whose last run failed, and is tried again.", labels=["provider"]
-        )
-        retries = CounterMetricFamily("fairlead_sync_retries", "Runs that failed.", labels=["provider"])
-        parked = GaugeMetricFamily(
-            "fairlead_sync_quarantined", "Backends that their provider refuses.", labels=["provider"]
-        )
+    def _drift(self) -> Iterable[Metric]:
         drift = GaugeMetricFamily(
             "fairlead_sync_drift", "Entries of ours that somebody changed behind our back.", labels=["provider"]
         )
         foreign = GaugeMetricFamily(
             "fairlead_sync_foreign", "Members of our load balancers that are not ours.", labels=["provider"]
         )
-        for name, engine in self._engines.items():
-            waiting.add_metric([name], engine.worker.failing)
-            retries.add_metric([name], engine.worker.retries)
-            parked.add_metric([name], len(engine.worker.quarantine))
-            if isinstance(engine, DurableEngine):
-                drift.add_metric([name], sum(one.ours for one in engine.readback.drifts.values()))
-                foreign.add_metric([name], sum(len(one.foreign) for one in engine.readback.drifts.values()))
-        yield from (waiting, retries, parked, drift, foreign)
+        for name, engine in self._durable():
+            drift.add_metric([name], sum(one.ours for one in engine.readback.drifts.values()))
+            foreign.add_metric([name], sum(len(one.foreign) for one in engine.readback.drifts.values()))
+        yield from (drift, foreign)
+
+    def _orphans(self) -> Metric:
+        family = GaugeMetricFamily(
+            "fairlead_sync_orphans",
+            "What nobody owns: records whose load balancer is gone, and entries of ours that no record knows.",
+            labels=["provider", "kind"],
+        )
+        records = Counter(
+            one.spec.load_balancer.provider
+            for one in self._inventory.records.values()
+            if self._inventory.intent(load_balancer_of(one)) is None
+        )
+        entries = {
+            name: sum(len(one.unrecorded) for one in engine.readback.drifts.values())
+            for name, engine in self._durable()
+        }
+        for name in sorted({*records, *entries}):
+            family.add_metric([name, "record"], records[name])
+            family.add_metric([name, "entry"], entries.get(name, 0))
+        return family
 
     def _calls(self) -> Iterable[Metric]:
         calls = CounterMetricFamily(
-            "fairlead_provider_calls", "Calls of providers.", labels=["provider", "method", "result"]
+            "fairlead_provider_calls",
+            "Calls of providers; result is success, error (it may pass) or refused (for good).",
+            labels=["provider", "method", "result"],
         )
-        seconds = CounterMetricFamily(
-            "fairlead_provider_call_seconds", "Time spent in them.", labels=["provider", "method", "result"]
+        seconds = HistogramMetricFamily(
+            "fairlead_provider_call_seconds", "How long they took.", labels=["provider", "method", "result"]
+        )
+        changes = CounterMetricFamily(
+            "fairlead_sync_changes",
+            "Backends registered, updated, drained and deregistered; result is done, running, retry or rejected.",
+            labels=["provider", "action", "result"],
         )
         for name, engine in self._engines.items():
-            for (method, result), count in sorted(engine.worker.executor.calls.items()):
-                calls.add_metric([name, method, result], count)
-                seconds.add_metric([name, method, result], engine.worker.executor.seconds[method, result])
-        yield from (calls, seconds)
+            timings = engine.worker.executor.timings
+            for method, result in timings:
+                labels = [name, method, result]
+                calls.add_metric(labels, timings.total(method, result))
+                seconds.add_metric(labels, timings.cumulative(method, result), timings.seconds(method, result))
+            for (action, outcome), count in sorted(engine.worker.executor.outcomes.items()):
+                changes.add_metric([name, action.lower(), outcome.lower()], count)
+        yield from (calls, seconds, changes)
+
+    def _durable(self) -> Iterator[tuple[str, DurableEngine]]:
+        return ((name, engine) for name, engine in self._engines.items() if isinstance(engine, DurableEngine))
 
     def _records(self) -> Metric:
-        family = GaugeMetricFamily("fairlead_records", "BackendRecords by state.", labels=["provider", "state"])
+        family = GaugeMetricFamily("fairlead_sync_records", "BackendRecords by state.", labels=["provider", "state"])
         counts = Counter(
             (one.spec.load_balancer.provider, one.status.state or "Pending") for one in self._inventory.records.values()
         )
@@ -149,6 +182,43 @@ class HubCollector(Collector):
             family.add_metric([state], states[state])
         return family
 
+
+Read = Callable[[Worker], float]
+#: What every worker says of itself.
+_OF_WORKERS: tuple[tuple[str, type[GaugeMetricFamily | CounterMetricFamily], str, Read], ...] = (
+    (
+        "pending",
+        GaugeMetricFamily,
+        "Load balancers that differ from what should be: waiting, being worked on, or to be tried again.",
+        lambda worker: worker.pending,
+    ),
+    ("runs", CounterMetricFamily, "Runs of the worker that had work.", lambda worker: worker.runs),
+    (
+        "retrying",
+        GaugeMetricFamily,
+        "Load balancers whose last run failed, and is tried again.",
+        lambda worker: worker.failing,
+    ),
+    ("retries", CounterMetricFamily, "Runs that failed.", lambda worker: worker.retries),
+    (
+        "parked",
+        GaugeMetricFamily,
+        "Backends and load balancers that their provider refuses, tried again every five minutes.",
+        lambda worker: worker.parked,
+    ),
+    (
+        "quarantined",
+        GaugeMetricFamily,
+        "Backends among them, kept apart so that the others go through.",
+        lambda worker: len(worker.quarantine),
+    ),
+    (
+        "draining",
+        GaugeMetricFamily,
+        "Load balancers that wait for backends to finish what they have.",
+        lambda worker: worker.draining,
+    ),
+)
 
 _WORTH_COUNTING = frozenset(
     {ConditionType.STALE.value, ConditionType.PAUSED.value, ConditionType.GUARDED.value, ConditionType.DRIFTED.value}

@@ -26,12 +26,15 @@ _OURS = {
 
 
 def installed_providers(
-    *, clock: Clock, registry: CollectorRegistry, without: frozenset[str] = frozenset()
+    *, clock: Clock, registry: CollectorRegistry, without: frozenset[str] = frozenset(), dry_run: bool = False
 ) -> Mapping[str, Callable[[], Provider]]:
-    """Return a factory for each provider that is installed, by name; ``without`` those that run already."""
+    """Return a factory for each provider that is installed, by name; ``without`` those that run already.
+
+    ``dry_run``: nothing is to be changed; a provider that makes a difference of that may say so to others.
+    """
     loaders: dict[str, Callable[[], Any]] = {name: _import(module) for name, module in _OURS.items()}
     loaders |= {one.name: one.load for one in entry_points(group=GROUP)}
-    known = {"clock": clock, "registry": registry}
+    known = {"clock": clock, "registry": registry, "dry_run": dry_run}
     return {name: _factory(load, known) for name, load in loaders.items() if name not in without}
 
 

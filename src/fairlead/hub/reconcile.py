@@ -6,20 +6,20 @@
     put       the wish into the tracker; the worker does the rest
     publish   conditions and addresses, once the provider has answered
 
-A refused object keeps what it had. A deleted one is the same path with nothing wished for: its finalizer goes
-when the provider has let go.
+A refused object keeps what it had. One that moves to another provider is made there before it goes here (``handover``).
+A deleted one is the same path with nothing wished for: its finalizer goes when the provider has let go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.build.tcp import build_tcp
 from fairlead.build.view import Built, TCPView
 from fairlead.errors import FairleadError
 from fairlead.hub.departures import Departures
-from fairlead.hub.engine import Engine
+from fairlead.hub.handover import LOOK_AGAIN_S, Handover
 from fairlead.hub.record import Recorder
 from fairlead.hub.shared import SharedLoadBalancers
 from fairlead.hub.shared_status import SharedStatus
@@ -35,7 +35,7 @@ class Reconciler:
         self,
         *,
         views: Views,
-        engines: Mapping[str, Engine],
+        handover: Handover,
         recorder: Recorder,
         status: StatusWriter,
         shared: SharedLoadBalancers,
@@ -44,7 +44,7 @@ class Reconciler:
         leading: Callable[[], bool],
     ) -> None:
         self._views = views
-        self._engines = engines
+        self._handover = handover
         self._recorder = recorder
         self._status = status
         self._shared = shared
@@ -52,49 +52,70 @@ class Reconciler:
         self._departures = departures
         self._leading = leading
 
-    async def reconcile(self, key: LoadBalancerKey) -> None:
-        """Bring ``key`` one step further; safe to call at any time, any number of times."""
+    async def reconcile(self, key: LoadBalancerKey) -> float | None:
+        """Bring ``key`` one step further; safe to call at any time, any number of times. Returns when to look again."""
         if key.kind == LOAD_BALANCERS.kind:
             await self._reconcile_shared(key)
-            return
+            return None
         view = self._views.tcp(key, allocate=self._leading())
         if view is None:
             self._status.forget(key)
+            self._handover.forget(key)
             await self._departures.depart(key)
-            return
+            return None
         self._departures.came_back(key)
         built = build_tcp(view)
-        self._status.publish(key, built)
+        before = self._handover.before(view, built)
         if not self._leading():
             # Who may not record serves what is on record: the leader's word comes through the cache.
-            self._wish_recorded(key, view)
-            return
+            self._status.publish(key, built)
+            return self._serve_recorded(view, built, moving=before is not None)
         try:
-            await self._recorder.record(view, built)
+            if before is not None and (lacking := await self._bring(view, built, before)):
+                self._status.publish(key, built, lacking)
+                return LOOK_AGAIN_S
+            self._status.publish(key, built)
+            await self._recorder.record(view, built, self._handover.allocation(view))
         except FairleadError:
             # The hub's API refuses the record; what was recorded before is safe to serve meanwhile.
-            self._wish_recorded(key, view)
+            self._status.publish(key, built)
+            self._serve_recorded(view, built, moving=before is not None)
             raise
-        self._wish(key, built)
+        leaving = self._handover.settle(view, built)
+        for provider in self._handover.done_with(view, built):
+            await self._recorder.forget_frontend(view.load_balancer, provider)
+        return LOOK_AGAIN_S if leaving else None
+
+    async def _bring(self, view: TCPView, built: Built, before: Built) -> str:
+        """Move one step further to the provider of ``built``; returns who serves until then and why, if any."""
+        await self._recorder.record_move(view)
+        lacking = await self._handover.bring(view, built, before)
+        spec, accepted = view.load_balancer.spec, view.load_balancer.status.accepted
+        if not lacking or accepted is None:
+            return ""
+        return (
+            f"LoadBalancerClass {accepted.class_name} serves until LoadBalancerClass {spec.class_name} has all of it "
+            f"({lacking})"
+        )
 
     async def _reconcile_shared(self, key: LoadBalancerKey) -> None:
-        built = await self._shared.wish(key, leading=self._leading())
-        if built is None:
+        wished = await self._shared.wish(key, leading=self._leading())
+        if wished is None:
             self._shared_status.forget(key)
             await self._departures.depart(key)
             return
         self._departures.came_back(key)
-        self._shared_status.publish(key, built)
+        if wished.asking:
+            return  # the answer wakes it, and is told then
+        self._shared_status.publish(key, wished.built)
         await self._shared_status.write(key)
 
-    def _wish_recorded(self, key: LoadBalancerKey, view: TCPView) -> None:
-        if (before := with_accepted_spec(view)) is not None:
-            self._wish(key, build_tcp(before))
-
-    def _wish(self, key: LoadBalancerKey, built: Built) -> None:
-        if built.desired is None:
-            return
-        for name, engine in self._engines.items():
-            changed = engine.tracker.put(built.desired) if name == built.provider else engine.tracker.remove(key)
-            if changed:
-                engine.worker.trigger()
+    def _serve_recorded(self, view: TCPView, built: Built, *, moving: bool) -> float | None:
+        if (recorded := with_accepted_spec(view)) is None:
+            return None
+        before = build_tcp(recorded)
+        if not moving:
+            return LOOK_AGAIN_S if self._handover.settle(recorded, before) else None
+        self._handover.keep(recorded, before)
+        self._handover.prepare(view, built)
+        return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from fairlead.api.meta import JSONObject
-from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB, MANAGER_RECORD
+from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB, MANAGER_LEDGER, MANAGER_RECORD
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, Allocation, TCPLoadBalancer, TCPLoadBalancerStatus
 from fairlead.build.view import Built, TCPView
 from fairlead.kube.cluster import Cluster
@@ -22,18 +22,43 @@ class Recorder:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    async def record(self, view: TCPView, built: Built) -> None:
+    async def record(self, view: TCPView, built: Built, allocation: Allocation) -> None:
         """Make the record whole; one write for each part that differs, none when nothing does."""
         load_balancer = view.load_balancer
         if built.desired is None:
             return
         if FINALIZER_CLEANUP not in (load_balancer.metadata.finalizers or ()):
             await self._add_finalizer(load_balancer)
-        status = load_balancer.status
-        record = TCPLoadBalancerStatus(allocation=view.allocation, accepted=load_balancer.spec, provider=built.provider)
-        if built.serving_last_accepted or _same_record(status, record):
-            return
-        await _apply_status(self._cluster, load_balancer, msgspec.to_builtins(record), MANAGER_RECORD)
+        if not built.serving_last_accepted:
+            accepted = load_balancer.spec
+            await self._apply(
+                load_balancer,
+                TCPLoadBalancerStatus(allocation=allocation, accepted=accepted, provider=built.provider),
+            )
+
+    async def record_move(self, view: TCPView) -> None:
+        """Record what the next provider is given; who serves, and as what, stays as it is."""
+        status = view.load_balancer.status
+        allocation = status.allocation if view.allocation == Allocation() else view.allocation
+        record = TCPLoadBalancerStatus(allocation=allocation, accepted=status.accepted, provider=status.provider)
+        await self._apply(view.load_balancer, record)
+
+    async def forget_frontend(self, load_balancer: TCPLoadBalancer, provider: str) -> None:
+        """Take one provider's frontend off the record: it has let go of all that it had."""
+        status, meta = load_balancer.status, load_balancer.metadata
+        gone: JSONObject = {}
+        if provider in status.frontends:
+            gone["frontends"] = {provider: None}
+        if status.frontend is not None and status.frontend.provider == provider:
+            gone["frontend"] = None
+        patch: JSONObject = {"metadata": {"resourceVersion": meta.resource_version}, "status": gone}
+        await self._cluster.merge_patch(
+            TCP_LOAD_BALANCERS, meta.namespace, meta.name, patch, subresource="status", manager=MANAGER_LEDGER
+        )
+
+    async def _apply(self, load_balancer: TCPLoadBalancer, record: TCPLoadBalancerStatus) -> None:
+        if not _same_record(load_balancer.status, record):
+            await _apply_status(self._cluster, load_balancer, msgspec.to_builtins(record), MANAGER_RECORD)
 
     async def _add_finalizer(self, load_balancer: TCPLoadBalancer) -> None:
         meta = load_balancer.metadata
@@ -54,7 +79,9 @@ async def write_status(
     cluster: Cluster, load_balancer: TCPLoadBalancer, status: TCPLoadBalancerStatus
 ) -> TCPLoadBalancer:
     """Apply the words of the status; what is left out is gone, but never the record, which has its own manager."""
-    words = msgspec.structs.replace(status, allocation=Allocation(), accepted=None, frontend=None, provider="")
+    words = msgspec.structs.replace(
+        status, allocation=Allocation(), accepted=None, frontend=None, frontends={}, provider=""
+    )
     return await _apply_status(cluster, load_balancer, msgspec.to_builtins(words), MANAGER_HUB)
 
 

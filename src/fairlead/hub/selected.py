@@ -17,6 +17,7 @@ from fairlead.api.kubernetes import NODES, SERVICES, Node, Service
 from fairlead.api.meta import KubeObject, ObjectMeta
 from fairlead.api.names import LABEL_EXCLUDE_NODE
 from fairlead.api.pods import PODS, Pod
+from fairlead.build.group import is_node_ready
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 
@@ -53,6 +54,9 @@ class Selected:
             for name, cache in needed.items()
             if cache.problem or not cache.synced
         ]
+        for name, cache in needed.items():
+            bad = sorted(key for key in cache.broken if key[0] in ("", group.metadata.namespace))
+            problems += [f"{name}: {'/'.join(key)} cannot be read: {cache.broken[key]}" for key in bad[:1]]
         return "; ".join(problems)
 
     def pods_of(self, group: BackendGroup) -> tuple[Pod, ...]:
@@ -69,7 +73,7 @@ class Selected:
         return tuple(pod for pod in pods if _matches(pod, selector) and pod.metadata.name not in left_out)
 
     def nodes_of(self, group: BackendGroup) -> tuple[Node, ...]:
-        """Return the ready nodes at which a Service's node port may be used, ordered by name."""
+        """Return the nodes at which a Service's node port may be used, ready or not, ordered by name."""
         if group.spec.service is None:
             return ()
         selector = group.spec.service.node_selector or {}
@@ -99,8 +103,16 @@ class Selected:
 
     def _object_changed(self, old: KubeObject | None, new: KubeObject | None) -> None:
         one = new or old
+        if isinstance(old, Node) and isinstance(new, Node) and _same_node(old, new):
+            return
         if one is not None:
             self._changed(one.metadata.namespace)
+
+
+def _same_node(old: Node, new: Node) -> bool:
+    """Say whether a change of a node can matter: its heartbeats do not."""
+    ready = is_node_ready(old) == is_node_ready(new)
+    return ready and old.metadata.labels == new.metadata.labels and old.status.addresses == new.status.addresses
 
 
 def _matches(one: KubeObject, selector: dict[str, str]) -> bool:

@@ -1,37 +1,48 @@
 """One LoadBalancer with its BackendGroups, from what users wrote to a wish: the same path as reconcile, other kinds.
 
     view      the object, its class, the groups that name it, what they select, what is on record
+    ask       its provider, where that wants to be asked: may this be, may these backends be, which pods stay
     build     what should be                                        (pure)
-    finalizer before anything is asked of a provider
+    record    the finalizer, and what was accepted, before anything is asked of a provider
     put       the wish into the tracker of its class's provider
 
-In: keys. Out: wishes, and ``Built`` for the status. Never: a backend that a policy of its group has not admitted.
+In: keys. Out: wishes, and ``SharedBuilt`` for the status. Never: a backend that a policy of its group has not
+admitted, a wait for a provider's answer, or a question while another replica leads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 import msgspec
 
 from fairlead.api.backendgroup import BackendGroup
-from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
-from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB
-from fairlead.api.pods import Pod
-from fairlead.build.shared import GroupView, SharedView, build_shared
-from fairlead.build.view import Built
-from fairlead.errors import FairleadError
+from fairlead.api.backendrecord import BackendRecord
+from fairlead.api.loadbalancer import LoadBalancer
+from fairlead.build.group import GroupView
+from fairlead.build.protection import is_leaving
+from fairlead.build.shared import SharedBuilt, SharedView, build_shared, merged_parameters
+from fairlead.errors import FairleadError, NotFound
+from fairlead.hub.acceptance import Acceptances
 from fairlead.hub.engines import Engines
 from fairlead.hub.inventory import Inventory
+from fairlead.hub.questions import Questions
 from fairlead.hub.selected import Selected
 from fairlead.kube.cluster import Cluster
 from fairlead.ledger.wire import listener_of, target_of
-from fairlead.model.contract import JudgesPods
+from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.keys import LoadBalancerKey
 
 
+class Wished(msgspec.Struct, frozen=True):
+    """What was built. ``asking``: an answer is on its way, and until then nothing new can be told."""
+
+    built: SharedBuilt
+    asking: bool = False
+
+
 class SharedLoadBalancers:
-    """Turns keys of LoadBalancers into wishes."""
+    """Turns keys of LoadBalancers into wishes; without ``questions`` (in a preview) every provider says yes."""
 
     def __init__(
         self,
@@ -41,46 +52,98 @@ class SharedLoadBalancers:
         selected: Selected,
         engines: Engines,
         loopback_targets: bool,
+        questions: Questions | None = None,
     ) -> None:
-        self._cluster = cluster
         self._inventory = inventory
         self._selected = selected
         self._engines = engines
         self._loopback_targets = loopback_targets
+        self._questions = questions
+        self._acceptances = Acceptances(cluster)
 
-    async def wish(self, key: LoadBalancerKey, *, leading: bool) -> Built | None:
+    async def wish(self, key: LoadBalancerKey, *, leading: bool) -> Wished | None:
         """Wish for ``key`` as its view says; None when it is not to exist (any more)."""
-        load_balancer = self._inventory.shared.get(key.namespace, key.name)
-        if load_balancer is None or load_balancer.deleting:
+        view = await self.view(key)
+        if view is None:
+            if self._questions is not None:
+                self._questions.forget(key)
             return None
-        built = build_shared(await self._view(key, load_balancer, ask=leading))
-        if built.desired is None or not leading:
-            return built
-        await self._hold(load_balancer)
+        if not leading:
+            self._acceptances.forget()
+            return Wished(build_shared(view))
+        asking = False
+        if self._questions is not None:
+            view, asking = self._questions.answered(view)
+        built = build_shared(view)
+        if built.desired is None:
+            return Wished(built, asking)
+        await self._acceptances.hold(view.load_balancer)
+        view, failure = await self._recorded(view, built)
+        if failure is not None:
+            # What cannot be put on record waits; the other groups do not.
+            built = build_shared(view)
+        self._put(built)
+        if failure is not None and not isinstance(failure, NotFound):
+            raise failure
+        return Wished(built, asking)
+
+    async def _recorded(self, view: SharedView, built: SharedBuilt) -> tuple[SharedView, FairleadError | None]:
+        """Put on record what is accepted; return the view without what could not be, and why."""
+        failure: FairleadError | None = None
+        groups: list[GroupView] = []
+        for one in view.groups:
+            parameters = built.taken.get(one.group.key)
+            try:
+                if parameters is not None:
+                    await self._acceptances.record(one.group, view.load_balancer, view.key, parameters)
+                groups.append(one)
+            except FairleadError as error:
+                if failure is None or isinstance(failure, NotFound):
+                    failure = error
+                no = Condition(ConditionType.ACCEPTED, False, ConditionReason.PENDING, error.sentence)
+                groups.append(msgspec.structs.replace(one, verdict=no))
+        return msgspec.structs.replace(view, groups=tuple(groups)), failure
+
+    def _put(self, built: SharedBuilt) -> None:
+        if built.desired is None:
+            return
         for name, engine in self._engines.items():
-            changed = engine.tracker.put(built.desired) if name == built.provider else engine.tracker.remove(key)
+            if name == built.provider:
+                changed = engine.tracker.put(built.desired)
+            else:
+                changed = engine.tracker.remove(built.desired.key)
             if changed:
                 engine.worker.trigger()
-        return built
 
-    async def _view(self, key: LoadBalancerKey, load_balancer: LoadBalancer, *, ask: bool) -> SharedView:
+    async def view(self, key: LoadBalancerKey) -> SharedView | None:
+        """Return the view of ``key`` without asking any driver; None when it is not to exist (any more)."""
+        load_balancer = self._inventory.shared.get(key.namespace, key.name)
+        if load_balancer is None or is_leaving(load_balancer):
+            return None
         inventory = self._inventory
-        groups = [group for group in inventory.groups_of(key) if not group.deleting]
-        problems = [inventory.problem, *(self._selected.need(group) for group in groups)]
+        groups = [group for group in inventory.groups_of(key) if not is_leaving(group)]
+        unreadable = inventory.unreadable_groups((key.namespace, *(load_balancer.spec.scope or ())))
+        problems = [inventory.problem, unreadable, *(self._selected.need(group) for group in groups)]
         records = inventory.records.by_index("lb", key)
+        frontend = load_balancer.status.frontend
         return SharedView(
             key=key,
             load_balancer=load_balancer,
             load_balancer_class=inventory.classes.get("", load_balancer.spec.class_name),
             providers=self._engines.capabilities,
-            groups=tuple([await self._group(group, load_balancer, ask=ask) for group in groups]),
+            groups=tuple(self._group(group, load_balancer, key, records) for group in groups),
             recorded=frozenset((listener_of(one), target_of(one).key) for one in records if not one.deleting),
             conflict=self._conflict(load_balancer),
             stale="; ".join(dict.fromkeys(filter(None, problems))),
             loopback_targets=self._loopback_targets,
+            living=self._acceptances.is_living(load_balancer),
+            accepted=self._acceptances.spec_of(load_balancer),
+            provider=frontend.provider if frontend is not None else "",
         )
 
-    async def _group(self, group: BackendGroup, load_balancer: LoadBalancer, *, ask: bool) -> GroupView:
+    def _group(
+        self, group: BackendGroup, load_balancer: LoadBalancer, key: LoadBalancerKey, records: Sequence[BackendRecord]
+    ) -> GroupView:
         namespace = group.metadata.namespace
         scope = load_balancer.spec.scope or ()
         pods = self._selected.pods_of(group)
@@ -89,28 +152,10 @@ class SharedLoadBalancers:
             pods=pods,
             service=self._selected.service_of(group),
             nodes=self._selected.nodes_of(group),
-            kept=await self._kept(group, pods) if ask else frozenset(pod.key for pod in pods),
+            # Until a driver has said which of them stay, all do.
+            kept=frozenset(pod.key for pod in pods),
             out_of_scope=namespace != load_balancer.metadata.namespace and not {"*", namespace} & set(scope),
-        )
-
-    async def _kept(self, group: BackendGroup, pods: tuple[Pod, ...]) -> frozenset[tuple[str, str]]:
-        """Ask the driver that the group names which of its pods that are not ready keep their place."""
-        webhook = group.spec.deregister_webhook
-        doubtful = [pod for pod in pods if not pod.ready and not pod.deleting]
-        if group.spec.deregister_policy != "Webhook" or webhook is None or not doubtful:
-            return frozenset()
-        found = self._inventory.classes.get("", webhook.class_name)
-        engine = self._engines.get(found.spec.provider) if found is not None else None
-        if found is not None and engine is not None and isinstance(engine.provider, JudgesPods):
-            bodies: list[Mapping[str, object]] = [msgspec.to_builtins(pod) for pod in doubtful]
-            try:
-                return await engine.provider.judge_pods(found.spec.parameters or {}, bodies)
-            except FairleadError:
-                pass  # what holds then is the user's word, failurePolicy
-        if webhook.failure_policy == "IfNotReady":
-            return frozenset()
-        return frozenset(
-            pod.key for pod in doubtful if webhook.failure_policy == "DoNothing" or pod.status.phase == "Running"
+            accepted=self._acceptances.parameters_of(group, load_balancer, key, records),
         )
 
     def _conflict(self, load_balancer: LoadBalancer) -> str:
@@ -127,17 +172,4 @@ class SharedLoadBalancers:
     def _identity(self, one: LoadBalancer) -> tuple[object, ...]:
         found = self._inventory.classes.get("", one.spec.class_name)
         provider = found.spec.provider if found is not None else ""
-        parameters = {**(found.spec.parameters or {} if found is not None else {}), **(one.spec.existing or {})}
-        return (provider, tuple(sorted(parameters.items())))
-
-    async def _hold(self, load_balancer: LoadBalancer) -> None:
-        meta = load_balancer.metadata
-        if FINALIZER_CLEANUP in (meta.finalizers or ()):
-            return
-        patch = {
-            "metadata": {
-                "resourceVersion": meta.resource_version,
-                "finalizers": [*(meta.finalizers or ()), FINALIZER_CLEANUP],
-            }
-        }
-        await self._cluster.merge_patch(LOAD_BALANCERS, meta.namespace, meta.name, patch, manager=MANAGER_HUB)
+        return (provider, tuple(merged_parameters(one, found).items()))

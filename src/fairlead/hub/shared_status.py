@@ -1,27 +1,25 @@
-"""What users read on a LoadBalancer and on its BackendGroups: conditions, address, how many of how many.
+"""What users read on a LoadBalancer: conditions, address, how many of how many.
 
 In: what was built, reported and observed, and the records. Out: one status write when something is new, and Events:
-every removal with its reason. Never: a write that says what is said already.
+every removal with its reason. Its groups are looked at after it. Never: a write that says what is said already.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
-from fairlead.api.backendgroup import BACKEND_GROUPS, BackendGroup
-from fairlead.api.kubernetes import Ingress, LoadBalancerStatus
+from fairlead.api.kubernetes import LoadBalancerStatus
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer, LoadBalancerObjectStatus
-from fairlead.api.meta import Resource
 from fairlead.api.names import MANAGER_HUB
 from fairlead.api.times import wire_time
-from fairlead.build.view import Built
+from fairlead.build.protection import is_leaving
+from fairlead.build.shared import SharedBuilt
 from fairlead.hub.engine import DurableEngine
 from fairlead.hub.engines import Engines
 from fairlead.hub.inventory import Inventory
-from fairlead.hub.status import as_recorded, build_conditions, wire_condition
+from fairlead.hub.status import as_recorded, build_conditions, ingress_of, wire_condition
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.model.change import Action
@@ -33,7 +31,7 @@ _GOOD = frozenset({"Accepted", "ResolvedRefs", "Programmed"})
 
 
 class SharedStatus:
-    """Writes what is known of LoadBalancers into them and their groups."""
+    """Writes what is known of LoadBalancers into them; ``groups_changed`` hears of the groups that it concerns."""
 
     def __init__(
         self,
@@ -44,6 +42,8 @@ class SharedStatus:
         events: EventRecorder,
         clock: Clock,
         leading: Callable[[], bool],
+        groups_changed: Callable[[Iterable[tuple[str, str]]], None],
+        built: dict[LoadBalancerKey, SharedBuilt],
     ) -> None:
         self._cluster = cluster
         self._inventory = inventory
@@ -51,10 +51,12 @@ class SharedStatus:
         self._events = events
         self._clock = clock
         self._leading = leading
-        self._built: dict[LoadBalancerKey, Built] = {}
+        self._groups_changed = groups_changed
+        #: What was last built for each load balancer; its groups are told from this, too.
+        self._built = built
         self._reports: dict[LoadBalancerKey, Report] = {}
 
-    def publish(self, key: LoadBalancerKey, built: Built) -> None:
+    def publish(self, key: LoadBalancerKey, built: SharedBuilt) -> None:
         """Take note of what was built."""
         self._built[key] = built
 
@@ -62,6 +64,7 @@ class SharedStatus:
         """Say nothing more about ``key``."""
         self._built.pop(key, None)
         self._reports.pop(key, None)
+        self._groups_changed(group.key for group in self._inventory.groups_of(key))
 
     def report(self, report: Report) -> None:
         """Take note of what the worker did; removals are news at once."""
@@ -84,16 +87,14 @@ class SharedStatus:
             self._event(load_balancer, "Warning", report.failure_reason or "ProviderFailed", report.failure)
 
     async def write(self, key: LoadBalancerKey) -> None:
-        """Write the statuses that ``key`` concerns, each when it says something new."""
+        """Write the status of ``key`` when it says something new, and have its groups looked at."""
         built, load_balancer = self._built.get(key), self._inventory.shared.get(key.namespace, key.name)
-        if built is None or load_balancer is None or load_balancer.deleting or not self._leading():
+        if built is None or load_balancer is None or is_leaving(load_balancer) or not self._leading():
             return
+        self._groups_changed(group.key for group in self._inventory.groups_of(key))
         await self._write_load_balancer(key, load_balancer, built)
-        for group in self._inventory.groups_of(key):
-            if not group.deleting:
-                await self._write_group(group)
 
-    async def _write_load_balancer(self, key: LoadBalancerKey, load_balancer: LoadBalancer, built: Built) -> None:
+    async def _write_load_balancer(self, key: LoadBalancerKey, load_balancer: LoadBalancer, built: SharedBuilt) -> None:
         engine = self._engines.get(built.provider)
         observed = await engine.provider.observe(key) if engine is not None else None
         old = load_balancer.status
@@ -111,7 +112,7 @@ class SharedStatus:
         new = LoadBalancerObjectStatus(
             address=addresses[0] if addresses else "",
             backends=f"{registered}/{built.targets or 0}",
-            load_balancer=LoadBalancerStatus(ingress=[_ingress(one) for one in addresses] or None),
+            load_balancer=LoadBalancerStatus(ingress=[ingress_of(one) for one in addresses] or None),
             allocation=old.allocation,
             frontend=old.frontend,
             observed_generation=generation,
@@ -120,7 +121,10 @@ class SharedStatus:
         if msgspec.to_builtins(new) == msgspec.to_builtins(old):
             return
         words = msgspec.structs.replace(new, frontend=None)
-        await self._apply(LOAD_BALANCERS, load_balancer, msgspec.to_builtins(words))
+        meta = load_balancer.metadata
+        about = {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
+        body = {"metadata": about, "status": msgspec.to_builtins(words)}
+        await self._cluster.apply(LOAD_BALANCERS, body, manager=MANAGER_HUB, subresource="status")
         for condition in new.conditions or ():
             before = known.get(condition.type)
             news = before is None or (before.status, before.reason) != (condition.status, condition.reason)
@@ -130,33 +134,8 @@ class SharedStatus:
             elif news and condition.type == "Programmed":
                 self._event(load_balancer, "Normal", "Programmed", f"{registered} backends are registered")
 
-    async def _write_group(self, group: BackendGroup) -> None:
-        owner = f"BackendGroup/{group.metadata.namespace}/{group.metadata.name}"
-        counts: Counter[str] = Counter()
-        for key in self._inventory.load_balancers_of(group):
-            counts.update(
-                one.status.state for one in self._inventory.records.by_index("lb", key) if owner in one.spec.owners
-            )
-        status = msgspec.structs.replace(
-            group.status,
-            backends=counts.total() - counts["Deregistering"],
-            registered_backends=counts["Registered"],
-            observed_generation=group.metadata.generation,
-        )
-        if status != group.status:
-            await self._apply(BACKEND_GROUPS, group, msgspec.to_builtins(status))
-
-    async def _apply(self, resource: Resource, one: LoadBalancer | BackendGroup, status: object) -> None:
-        meta = one.metadata
-        body = {"metadata": {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid}, "status": status}
-        await self._cluster.apply(resource, body, manager=MANAGER_HUB, subresource="status")
-
     def _event(self, one: LoadBalancer, type_: str, reason: str, message: str) -> None:
         self._events.emit_about(LOAD_BALANCERS, one, warning=type_ != "Normal", reason=reason, message=message)
 
     def _now(self) -> str:
         return wire_time(self._clock.now())
-
-
-def _ingress(address: str) -> Ingress:
-    return Ingress(ip=address) if address.replace(".", "").isdigit() or ":" in address else Ingress(hostname=address)

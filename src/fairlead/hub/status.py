@@ -16,7 +16,9 @@ from fairlead.api.kubernetes import Ingress, LoadBalancerStatus, PortStatus
 from fairlead.api.meta import WireCondition
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, Frontend, TCPLoadBalancer, TCPLoadBalancerStatus
 from fairlead.api.times import wire_time
+from fairlead.build.protection import is_leaving
 from fairlead.build.view import Built
+from fairlead.errors import FairleadError
 from fairlead.hub.engine import DurableEngine, Engine
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.record import write_status
@@ -41,6 +43,8 @@ class _Told(msgspec.Struct):
     """What is known of one load balancer since this process started."""
 
     built: Built
+    #: Who serves until its provider does, and what that still lacks; empty when it does.
+    lacking: str = ""
     report: Report | None = None
     #: Since when (monotonic seconds) a worse status than the written one is being waited out.
     worse_since_s: float | None = None
@@ -71,22 +75,27 @@ class StatusWriter:
         self._told: dict[LoadBalancerKey, _Told] = {}
         self.queue: KeyedQueue[LoadBalancerKey] = KeyedQueue(clock=clock)
 
-    def publish(self, key: LoadBalancerKey, built: Built) -> None:
-        """Take note of what was built; its targets are not kept, only what is said about them."""
+    def publish(self, key: LoadBalancerKey, built: Built, lacking: str = "") -> None:
+        """Take note of what was built; its targets are not kept, only what is said about them.
+
+        ``lacking``: its provider does not serve yet, and who does; the address that users know stays until then.
+        """
         told = self._told.get(key)
         words = msgspec.structs.replace(built, desired=None)
         if told is None:
-            self._told[key] = _Told(words)
-        elif told.built == words:
+            self._told[key] = _Told(words, lacking)
+        elif (told.built, told.lacking) == (words, lacking):
             return
         else:
-            told.built = words
+            if told.built.provider != words.provider:
+                told.report = None
+            told.built, told.lacking = words, lacking
         self.queue.add(key)
 
     def report(self, report: Report) -> None:
         """Take note of what the worker did."""
         told = self._told.get(report.load_balancer)
-        if told is None:
+        if told is None or report.provider not in ("", told.built.provider):
             return
         before = told.report
         told.report = report
@@ -115,24 +124,27 @@ class StatusWriter:
     async def write(self, key: LoadBalancerKey) -> float | None:
         """Write the status of ``key`` when it says something new; returns seconds to look again."""
         told, load_balancer = self._told.get(key), self._inventory.tcp(key)
-        if told is None or load_balancer is None or load_balancer.deleting or not self._leading():
+        if told is None or load_balancer is None or is_leaving(load_balancer) or not self._leading():
             return None
         engine = self._engines.get(told.built.provider)
-        observed = await engine.provider.observe(key) if engine else None
-        frontend = load_balancer.status.frontend
-        if observed is not None and not observed.addresses and frontend is not None and frontend.addresses:
-            # A provider that was told of it after a restart may not know what an earlier process was answered.
-            observed = msgspec.structs.replace(observed, addresses=tuple(frontend.addresses))
-        drift = None
-        if isinstance(engine, DurableEngine):
-            observed, drift = as_recorded(observed, frontend), engine.readback.drifts.get(key)
+        frontend = load_balancer.status.frontend_of(told.built.provider)
+        observed = await _observe(engine, key, frontend) if engine else None
+        drift = engine.readback.drifts.get(key) if isinstance(engine, DurableEngine) else None
         conditions = build_conditions(told.built, told.report, observed, drift)
+        if told.lacking:
+            conditions = [_until_it_serves(condition, told.lacking) for condition in conditions]
         same = told.said is not None and told.said.metadata.uid == load_balancer.metadata.uid
         if told.said is not None and same and self._clock.monotonic() - told.counted_at_s < _CACHE_LAG_S:
             # The record (allocation, accepted) has another writer, so that part is the cache's in any case.
             words = told.said.status
             known = load_balancer.status
-            record = {"allocation": known.allocation, "accepted": known.accepted, "frontend": known.frontend}
+            record = {
+                "allocation": known.allocation,
+                "accepted": known.accepted,
+                "provider": known.provider,
+                "frontend": known.frontend,
+                "frontends": known.frontends,
+            }
             load_balancer = msgspec.structs.replace(load_balancer, status=msgspec.structs.replace(words, **record))
         old = load_balancer.status
         new = build_status(load_balancer, told.built, conditions, observed, now=self._timestamp())
@@ -187,6 +199,18 @@ class StatusWriter:
 _GOOD_WHEN_TRUE = frozenset({ConditionType.ACCEPTED, ConditionType.RESOLVED_REFS, ConditionType.PROGRAMMED})
 
 
+async def _observe(engine: Engine, key: LoadBalancerKey, frontend: Frontend | None) -> Observed | None:
+    """Read back what is to be told; a provider that cannot be asked is told, too."""
+    try:
+        observed = await engine.provider.observe(key)
+    except FairleadError as error:
+        return Observed(message=error.sentence)
+    if observed is not None and not observed.addresses and frontend is not None and frontend.addresses:
+        # A provider that was told of it after a restart may not know what an earlier process was answered.
+        observed = msgspec.structs.replace(observed, addresses=tuple(frontend.addresses))
+    return as_recorded(observed, frontend) if engine.durable else observed
+
+
 def as_recorded(observed: Observed | None, frontend: Frontend | None) -> Observed | None:
     """Return what is observed of a load balancer that has no proxies of ours: on record as made is programmed.
 
@@ -212,7 +236,11 @@ def build_conditions(
         conditions[ConditionType.PROGRAMMED] = _programmed(report, observed, needs_address=needs_address)
     # A moment for a first health check is part of every replacement; only what waits for somebody is told.
     held = [row for row in report.held if row.reason != WARMING] if report is not None else []
-    if held and ConditionType.PAUSED not in conditions:
+    paused = conditions.get(ConditionType.PAUSED)
+    if held and paused is not None:
+        rows = ", ".join(f"{row.change.action} {row.change.key}" for row in held[:3]) + (", ..." if held[3:] else "")
+        conditions[paused.type] = msgspec.structs.replace(paused, message=f"{paused.message}; {len(held)} held: {rows}")
+    elif held:
         first = held[0]
         count = len(held)
         message = f"{count} removal{'s' if count > 1 else ''} held: {first.message}"
@@ -226,7 +254,7 @@ def build_conditions(
             ConditionType.RESOLVED_REFS, False, ConditionReason.QUARANTINED, message
         )
     if drift is not None and drift.ours:
-        text = f"{drift.sentence}; that stands, unless the class's ensurePolicy is Always"
+        text = f"{drift.sentence}; {drift.outlook}"
         conditions[ConditionType.DRIFTED] = Condition(ConditionType.DRIFTED, True, ConditionReason.DRIFTED, text)
     order = list(ConditionType)
     return sorted(conditions.values(), key=lambda condition: order.index(condition.type))
@@ -252,6 +280,15 @@ def _programmed(report: Report | None, observed: Observed | None, *, needs_addre
     return Condition(ConditionType.PROGRAMMED, True, ConditionReason.PROGRAMMED, "")
 
 
+def _until_it_serves(condition: Condition, lacking: str) -> Condition:
+    """Say of one that moves that another one serves it: its own failure first, when it has one."""
+    if condition.type is not ConditionType.PROGRAMMED:
+        return condition
+    if condition.status or condition.reason is ConditionReason.PENDING:
+        return msgspec.structs.replace(condition, status=False, reason=ConditionReason.PENDING, message=lacking)
+    return msgspec.structs.replace(condition, message=f"{condition.message}; {lacking}")
+
+
 def build_status(
     load_balancer: TCPLoadBalancer,
     built: Built,
@@ -268,7 +305,7 @@ def build_status(
     if programmed and observed is not None:
         spec = old.accepted or load_balancer.spec
         ports = [PortStatus(port.port, port.protocol) for port in spec.ports]
-        ingress = [_ingress(address, ports) for address in observed.addresses]
+        ingress = [ingress_of(address, ports) for address in observed.addresses]
     known = {condition.type: condition for condition in old.conditions or ()}
     return TCPLoadBalancerStatus(
         address=ingress[0].address if ingress else "",
@@ -277,13 +314,15 @@ def build_status(
         allocation=old.allocation,
         accepted=old.accepted,
         frontend=old.frontend,
+        frontends=old.frontends,
         provider=old.provider,
         observed_generation=generation,
         conditions=[wire_condition(condition, known.get(condition.type), generation, now) for condition in conditions],
     )
 
 
-def _ingress(address: str, ports: list[PortStatus]) -> Ingress:
+def ingress_of(address: str, ports: list[PortStatus] | None = None) -> Ingress:
+    """Return an address as status shows it."""
     try:
         ipaddress.ip_address(address)
     except ValueError:

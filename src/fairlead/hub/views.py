@@ -6,18 +6,21 @@ from collections.abc import Mapping
 
 import msgspec
 
-from fairlead.api.loadbalancerclass import LoadBalancerClass, LoadBalancerClassSpec
+from fairlead.api.loadbalancerclass import ClassHealthCheck, LoadBalancerClass, LoadBalancerClassSpec
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import ANNOTATION_STALE, DEFAULT_CLASS
-from fairlead.api.tcploadbalancer import TCPLoadBalancer
+from fairlead.api.tcploadbalancer import TCPLoadBalancer, TCPLoadBalancerStatus
 from fairlead.api.tenant import Tenant
 from fairlead.build.endpoints import nodes_from_slices
+from fairlead.build.protection import is_leaving
 from fairlead.build.validate import validate_tcp
 from fairlead.build.view import NodeAddresses, TCPView
 from fairlead.hub.allocations import AllocationBook, listeners_on_record
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.members import Members
+from fairlead.ledger.frontends import spec_of_text
 from fairlead.model.contract import Capabilities
+from fairlead.model.desired import HealthCheck
 from fairlead.model.keys import LoadBalancerKey
 
 
@@ -32,12 +35,14 @@ class Views:
         members: Members,
         providers: Mapping[str, Capabilities],
         loopback_targets: bool,
+        provider_problems: Mapping[str, str] | None = None,
     ) -> None:
         self._inventory = inventory
         self._book = book
         self._members = members
         self._providers = providers
         self._loopback_targets = loopback_targets
+        self._provider_problems = provider_problems if provider_problems is not None else {}
         self._nodes: dict[str, tuple[tuple[str, ...], NodeAddresses]] = {}
 
     def tcp(self, key: LoadBalancerKey, *, allocate: bool) -> TCPView | None:
@@ -46,7 +51,7 @@ class Views:
         ``allocate``: give it an address or ports when it has none; only the leader may.
         """
         load_balancer = self._inventory.tcp(key)
-        if load_balancer is None or load_balancer.deleting:
+        if load_balancer is None or is_leaving(load_balancer):
             return None
         tenant = self._inventory.tenant_of(key.namespace)
         load_balancer_class = self._inventory.classes.get("", load_balancer.spec.class_name or DEFAULT_CLASS)
@@ -61,11 +66,12 @@ class Views:
             slices=self._inventory.slices_of(key),
             nodes=self._nodes_of(key.namespace),
             allocation=load_balancer.status.allocation,
-            accepted_class=self._class_of(accepted.class_name, load_balancer.status.provider) if accepted else None,
+            accepted_class=self._class_of(accepted.class_name, load_balancer.status) if accepted else None,
             member=self._members.view(tenant, key.namespace),
             over_quota=over_quota,
-            stale=self._inventory.problem,
+            stale=self._inventory.problem or self._inventory.unreadable_slices(key.namespace),
             loopback_targets=self._loopback_targets,
+            provider_problems=self._provider_problems,
         )
         if not allocate:
             # Others give; what they have given is noted, so that it is known on the day that we are to give.
@@ -77,12 +83,19 @@ class Views:
         allocation, problem = self._book.allocate(key, load_balancer, kind)
         return msgspec.structs.replace(view, allocation=allocation, allocation_problem=problem)
 
-    def _class_of(self, name: str, provider: str) -> LoadBalancerClass | None:
+    def _class_of(self, name: str, status: TCPLoadBalancerStatus) -> LoadBalancerClass | None:
         """Return the class of what is served; when it is gone, or names another provider, what is on record of it."""
-        found = self._inventory.classes.get("", name or DEFAULT_CLASS)
+        found, provider = self._inventory.classes.get("", name or DEFAULT_CLASS), status.provider
         if not provider or (found is not None and found.spec.provider == provider):
             return found
-        return LoadBalancerClass(metadata=ObjectMeta(name=name), spec=LoadBalancerClassSpec(provider=provider))
+        frontend = status.frontend_of(provider)
+        ensured = spec_of_text(frontend.ensured) if frontend is not None else None
+        spec = LoadBalancerClassSpec(
+            provider=provider,
+            parameters=dict(ensured.parameters) if ensured is not None else {},
+            health_check=_health_check(ensured.health_check) if ensured is not None else ClassHealthCheck(),
+        )
+        return LoadBalancerClass(metadata=ObjectMeta(name=name), spec=spec)
 
     def _nodes_of(self, namespace: str) -> NodeAddresses:
         """Return a member's nodes, computed once for each version of its slices."""
@@ -106,6 +119,17 @@ class Views:
             f"member {tenant.metadata.name} has {limit} load balancers already, which is all that its Tenant's "
             "spec.maxLoadBalancers allows; delete one, or ask the operator for more"
         )
+
+
+def _health_check(check: HealthCheck | None) -> ClassHealthCheck:
+    if check is None:
+        return ClassHealthCheck(disabled=True)
+    return ClassHealthCheck(
+        interval=f"{round(check.interval_s * 1000)}ms",
+        timeout=f"{round(check.timeout_s * 1000)}ms",
+        unhealthy_threshold=check.unhealthy_threshold,
+        healthy_threshold=check.healthy_threshold,
+    )
 
 
 def _rank(one: TCPLoadBalancer) -> tuple[bool, str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -180,18 +181,23 @@ def error_from_status(call: Call, code: int, status: Status, *, after_s: float |
     return Invalid(f"Cannot {call.action}: {said or f'the server answered {code}'}.", detail=detail)
 
 
-def forbidden_sentence(call: Call, said: str = "") -> str:
-    """Say which right is missing, as an RBAC rule names it."""
+def forbidden_sentence(call: Call, said: str = "", *, verbs: Sequence[str] = ()) -> str:
+    """Say which right is missing, as an RBAC rule names it; ``verbs``: all that are, where one call stands for them."""
     if not call.resource:
         return f'Cannot {call.action}: {_who(call)} lacks the right to "{call.verb}" {call.path}. {said}'.strip()
-    verb = _RBAC_VERBS.get(call.verb, call.verb)
+    rights = ", ".join(f'"{_RBAC_VERBS.get(verb, verb)}"' for verb in verbs or (call.verb,))
+    action = (
+        call.action.replace(call.verb, " and ".join([", ".join(verbs[:-1]), verbs[-1]]), 1)
+        if verbs[1:]
+        else call.action
+    )
     where = f'in namespace "{call.namespace}"' if call.namespace else "in all namespaces (a ClusterRole)"
     if not call.resource.namespaced:
         where = "(a ClusterRole)"
     plural = call.resource.plural + (f"/{call.subresource}" if call.subresource else "")
     return (
-        f'Cannot {call.action}: {_who(call)} lacks the right to "{verb}" {call.kind} {where}. Grant the RBAC rule'
-        f' apiGroups: ["{call.resource.group}"], resources: ["{plural}"], verbs: ["{verb}"].'
+        f"Cannot {action}: {_who(call)} lacks the right to {rights} {call.kind} {where}. Grant the RBAC rule"
+        f' apiGroups: ["{call.resource.group}"], resources: ["{plural}"], verbs: [{rights}].'
     )
 
 

@@ -134,7 +134,7 @@ class Kubeconfig:
         if not name:
             raise BadConfiguration(
                 f"The kubeconfig {self._where} has no current-context. Choose one of: {contexts}"
-                " (--context, or `kubectl config use-context`)."
+                " (`kubectl config use-context NAME`)."
             )
         found = self._entry("contexts", str(name))
         if not found:

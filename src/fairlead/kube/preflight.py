@@ -42,16 +42,19 @@ class _Served(msgspec.Struct):
 
 
 async def check_access(cluster: Cluster, needs: Sequence[AccessNeed]) -> list[str]:
-    """Return one sentence for each right that RBAC does not give us, in the order of ``needs``.
+    """Return one sentence for each resource on which rights are missing, in the order of ``needs``.
 
     Raises:
         FairleadError: the server cannot be asked.
     """
     allowed = await asyncio.gather(*(_allowed(cluster, need) for need in needs))
+    missing: dict[tuple[Resource, str, str], list[str]] = {}
+    for need, yes in zip(needs, allowed, strict=True):
+        if not yes:
+            missing.setdefault((need.resource, need.namespace, need.subresource), []).append(need.verb)
     return [
-        forbidden_sentence(cluster.call_for(need.verb, need.resource, need.namespace, "", need.subresource))
-        for need, yes in zip(needs, allowed, strict=True)
-        if not yes
+        forbidden_sentence(cluster.call_for(verbs[0], resource, namespace, "", subresource), verbs=verbs)
+        for (resource, namespace, subresource), verbs in missing.items()
     ]
 
 

@@ -1,11 +1,13 @@
 """What is on record of a load balancer itself: that its provider was asked for it, and what it answered.
 
-It stands in the status of the object that wants it, under a field manager of its own. In: specs and answers. Out: the
-same after a restart. Never: one write for what is on record already.
+It stands in the status of the object that wants it, under a field manager of its own: in ``frontend``, and while it
+moves from one provider to another, what the other one has stands beside it, in ``frontends``. In: specs and answers.
+Out: the same after a restart. Never: one write for what is on record already.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 import msgspec
@@ -31,6 +33,13 @@ class Frontends:
         self._store = store
         self._provider = provider
         self._known: dict[LoadBalancerKey, Frontend] = {}
+        self._beside: set[LoadBalancerKey] = set()
+        #: One write at a time for each, or an older word would land on a newer one.
+        self._turns: dict[LoadBalancerKey, asyncio.Lock] = {}
+
+    def stand_beside(self, key: LoadBalancerKey) -> None:
+        """Leave ``frontend`` to the provider that has it: ours stands beside it from now on."""
+        self._beside.add(key)
 
     def load(self, key: LoadBalancerKey, frontend: Frontend) -> None:
         """Take over what is on record."""
@@ -47,30 +56,39 @@ class Frontends:
     def forget(self, key: LoadBalancerKey) -> None:
         """Drop one that is gone."""
         self._known.pop(key, None)
+        self._beside.discard(key)
+        self._turns.pop(key, None)
 
     async def ensuring(self, spec: LoadBalancerSpec) -> None:
         """Record that the provider is about to be asked."""
-        known = self.get(spec.key)
-        wanted = msgspec.structs.replace(known, provider=self._provider, state="Ensuring", ensured=spec_text(spec))
-        if msgspec.structs.replace(known, state="Ensuring") != wanted:
-            # When only the state would change, the record of the last answer is as good as an intent.
-            await self._write(spec.key, wanted)
+        async with self._turn(spec.key):
+            known = self.get(spec.key)
+            wanted = msgspec.structs.replace(known, provider=self._provider, state="Ensuring", ensured=spec_text(spec))
+            if msgspec.structs.replace(known, state="Ensuring") != wanted:
+                # When only the state would change, the record of the last answer is as good as an intent.
+                await self._write(spec.key, wanted)
 
     async def ensured(self, spec: LoadBalancerSpec, answer: Ensured) -> None:
         """Record what it answered."""
-        known = self.get(spec.key)
-        info = known.info if answer.info is None else dict(answer.info)
-        wanted = Frontend(
-            self._provider, "Ensured", spec_text(spec), info or {}, list(answer.addresses), epoch=known.epoch
-        )
-        if wanted != known:
-            await self._write(spec.key, wanted)
+        async with self._turn(spec.key):
+            known = self.get(spec.key)
+            info = known.info if answer.info is None else dict(answer.info)
+            epoch = known.epoch or answer.epoch
+            wanted = Frontend(
+                self._provider, "Ensured", spec_text(spec), info or {}, list(answer.addresses), epoch=epoch
+            )
+            if wanted != known:
+                await self._write(spec.key, wanted)
 
     async def lives(self, key: LoadBalancerKey, epoch: str) -> None:
         """Record in which life of the provider its backends are registered."""
-        known = self.get(key)
-        if known.epoch != epoch and known.state:
-            await self._write(key, msgspec.structs.replace(known, epoch=epoch))
+        async with self._turn(key):
+            known = self.get(key)
+            if known.epoch != epoch and known.state:
+                await self._write(key, msgspec.structs.replace(known, epoch=epoch))
+
+    def _turn(self, key: LoadBalancerKey) -> asyncio.Lock:
+        return self._turns.setdefault(key, asyncio.Lock())
 
     async def _write(self, key: LoadBalancerKey, frontend: Frontend) -> None:
         value: JSONObject = {
@@ -83,12 +101,13 @@ class Frontends:
             "epoch": frontend.epoch,
         }
         resource = _RESOURCES[key.kind]
+        place: JSONObject = {"frontends": {self._provider: value}} if key in self._beside else {"frontend": value}
         try:
             await self._store.merge_patch(
                 resource,
                 key.namespace,
                 key.name,
-                {"status": {"frontend": value}},
+                {"status": place},
                 subresource="status",
                 manager=MANAGER_LEDGER,
             )

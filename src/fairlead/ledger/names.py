@@ -8,7 +8,11 @@ from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 _HEAD = 40
 
 
-def record_name(load_balancer: LoadBalancerKey, listener: ListenerKey, target: TargetKey) -> str:
-    """Name the record; readable at its head, unambiguous by its tail."""
-    identity = short_hash(*load_balancer, *map(str, listener), target.address, str(target.port), size_bytes=10)
+def record_name(load_balancer: LoadBalancerKey, listener: ListenerKey, target: TargetKey, *, provider: str = "") -> str:
+    """Name the record; readable at its head, unambiguous by its tail.
+
+    ``provider``: while a load balancer moves, the same backend is on record for the one before and the one after.
+    """
+    parts = (*load_balancer, *map(str, listener), target.address, str(target.port), *filter(None, (provider,)))
+    identity = short_hash(*parts, size_bytes=10)
     return f"{load_balancer.name[:_HEAD].rstrip('-.')}-{identity}"

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from enum import StrEnum
 from functools import partial
 from typing import TypeVar
 
 import msgspec
 import structlog
 
-from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord, RecordState
+from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord, BackendRecordSpec, RecordOrigin, RecordState
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import FINALIZER_DEREGISTER, LABEL_LOAD_BALANCER, LABEL_MANAGED_BY, MANAGED_BY, MANAGER_HUB
 from fairlead.api.naming import label_value
@@ -29,8 +28,9 @@ from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, Conflict, FairleadError, NotFound, Retry
 from fairlead.ledger.frontends import Frontends
 from fairlead.ledger.names import record_name
+from fairlead.ledger.shelf import Happened, RecordKey, Shelf
 from fairlead.ledger.store import Store
-from fairlead.ledger.wire import facts_of, record_spec
+from fairlead.ledger.wire import facts_of, load_balancer_words, record_spec
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, Reason, TargetChange
 from fairlead.model.desired import LoadBalancerSpec
 from fairlead.model.keys import LoadBalancerKey
@@ -41,25 +41,17 @@ log = structlog.get_logger(__name__)
 
 #: Record writes under way at once.
 _PARALLEL = 32
-RecordKey = tuple[str, str]
+_LOOK_AGAIN_S = 1.0
+_NOT_LEADING = "this replica does not lead; nothing was done"
 _T = TypeVar("_T")
-
-
-class Happened(StrEnum):
-    """What somebody else did to a record."""
-
-    #: One that this process did not write.
-    APPEARED = "Appeared"
-    #: Its deletion has been asked for: exactly this backend is to be deregistered.
-    DELETED = "Deleted"
-    #: It is gone, with its finalizer: it was forgotten, and nobody is to be called.
-    GONE = "Gone"
 
 
 class RecordsLedger:
     """The records of one provider's load balancers.
 
     ``epoch`` answers the leader's term, None when we do not lead. ``told`` hears what others do to records.
+    ``origin`` is asked once for each record, when it is made: from what may the provider generate its address?
+    ``by_address``: the provider knows backends by their addresses alone, so records of one address share a backend.
     """
 
     def __init__(
@@ -70,6 +62,8 @@ class RecordsLedger:
         epoch: Callable[[], int | None],
         clock: Clock,
         told: Callable[[Happened, BackendRecord], None] = lambda _happened, _record: None,
+        origin: Callable[[TargetChange], RecordOrigin | None] = lambda _change: None,
+        by_address: bool = False,
     ) -> None:
         self.frontends = Frontends(store=store, provider=provider)
         self._store = store
@@ -77,54 +71,31 @@ class RecordsLedger:
         self._epoch = epoch
         self._clock = clock
         self._told = told
-        self._records: dict[RecordKey, BackendRecord] = {}
-        #: The version of our own last write, until the watch has shown it: what it shows before that is older.
-        self._awaited: dict[RecordKey, str] = {}
-        #: Records that we know to be gone, until the watch has shown that: what it shows before is history.
-        self._buried: set[str] = set()
+        self._origin = origin
+        self._shelf = Shelf(by_address=by_address)
         self._slots = asyncio.Semaphore(_PARALLEL)
 
     def __len__(self) -> int:
-        return len(self._records)
+        return len(self._shelf)
 
     def load(self, records: Iterable[BackendRecord]) -> list[BackendRecord]:
         """Take over what is on record; returns those of this provider, ordered by key."""
         ours = [record for record in records if record.spec.load_balancer.provider == self._provider]
-        self._records.update((record.key, record) for record in ours)
+        self._shelf.load(ours)
         return sorted(ours, key=lambda record: record.key)
 
     def observed(self, old: BackendRecord | None, new: BackendRecord | None) -> None:
         """Keep up with what others do to records: edits, deletions, finalizers taken away."""
-        if new is not None:
-            if new.spec.load_balancer.provider == self._provider:
-                self._observed(new)
+        one = new or old
+        if one is None or one.spec.load_balancer.provider != self._provider:
             return
-        if old is not None:
-            self._buried.discard(old.metadata.uid)
-        known = self._records.get(old.key) if old is not None else None
-        if old is not None and known is not None and known.metadata.uid == old.metadata.uid:
-            self._forget(old.key)
-            self._told(Happened.GONE, old)
-
-    def _observed(self, new: BackendRecord) -> None:
-        if new.metadata.uid in self._buried:
-            return
-        known, awaited = self._records.get(new.key), self._awaited.get(new.key)
-        if known is None or known.metadata.uid != new.metadata.uid:
-            self._records[new.key] = new
-            self._told(Happened.APPEARED, new)
-            return
-        if awaited == new.metadata.resource_version:
-            del self._awaited[new.key]
-        elif awaited is None or (new.deleting and not known.deleting):
-            self._records[new.key] = new
-            self._awaited.pop(new.key, None)
-            if new.deleting and not known.deleting:
-                self._told(Happened.DELETED, new)
+        happened = self._shelf.shown(one) if new is not None else self._shelf.shown_gone(one)
+        if happened is not None:
+            self._told(happened, one)
 
     def of(self, change: TargetChange) -> BackendRecord | None:
         """Return the record that ``change`` is about."""
-        return self._records.get(_key(change))
+        return self._shelf.get(self._key(change))
 
     # --- the load balancer itself -----------------------------------------------------------------------------
 
@@ -135,11 +106,27 @@ class RecordsLedger:
 
     async def ensured(self, spec: LoadBalancerSpec, answer: Ensured) -> None:
         """Record what the provider answered."""
+        epoch = self._term()
+        if self.frontends.get(spec.key).state == "Ensuring":
+            await self._restate(spec, answer, epoch)
         await self.frontends.ensured(spec, answer)
 
     def forget(self, key: LoadBalancerKey) -> None:
         """Drop what is known of a load balancer that is gone."""
         self.frontends.forget(key)
+
+    async def _restate(self, spec: LoadBalancerSpec, answer: Ensured, epoch: int) -> None:
+        """Bring what records say of the load balancer itself up to date, so that they suffice when it is gone."""
+        info = self.frontends.info(spec.key) if answer.info is None else answer.info
+        wanted = load_balancer_words(spec, provider=self._provider, info=info)
+        other = [one for one in self._shelf.of(spec.key) if not one.deleting and one.spec.load_balancer != wanted]
+        for record in other:
+            _fence(record, epoch)
+        words: JSONObject = msgspec.to_builtins(wanted)
+        await self._all(
+            partial(self._patch, one, {"spec": {"loadBalancer": _nulls(_builtins(one.spec.load_balancer), words)}})
+            for one in other
+        )
 
     # --- intent -----------------------------------------------------------------------------------------------
 
@@ -151,7 +138,7 @@ class RecordsLedger:
     def _term(self) -> int:
         epoch = self._epoch()
         if epoch is None:
-            raise Retry("this replica does not lead; nothing was done", reason="NotLeading")
+            raise Retry(_NOT_LEADING, reason="NotLeading")
         return epoch
 
     async def _intended(self, spec: LoadBalancerSpec, change: TargetChange, epoch: int) -> TargetChange | Outcome:
@@ -164,30 +151,34 @@ class RecordsLedger:
         return msgspec.structs.replace(change, facts=facts_of(found)) if isinstance(found, BackendRecord) else found
 
     async def _intend(self, spec: LoadBalancerSpec, change: TargetChange, epoch: int) -> BackendRecord | Outcome:
-        record = self._records.get(_key(change))
-        if record is not None and record.spec.epoch > epoch:
-            text = f"BackendRecord {'/'.join(record.key)} was written by a newer leader; nothing was done"
-            raise Retry(text, reason="Fenced")
+        record = self._shelf.get(self._key(change))
+        if record is not None:
+            _fence(record, epoch)
         match change.action:
             case Action.REGISTER | Action.UPDATE:
-                return await self._intend_registration(spec, change, record, epoch)
+                if change.target.draining and record is not None and self._shelf.addresses.leaves(record):
+                    return DONE
+                record = await self._intend_registration(spec, change, record, epoch)
+                return record if change.target.draining else await self._unless_taken_away(record, change)
             case Action.DRAIN:
-                return await self._mark(record, "Draining", change) if record is not None else DONE
+                if record is None or self._shelf.addresses.leaves(record):
+                    return DONE
+                return await self._mark(record, "Draining", change)
             case Action.DEREGISTER:
-                return await self._intend_deregistration(record, change)
+                return await self._intend_deregistration(record, change, epoch)
             case Action.ENSURE | Action.DELETE:
                 return DONE
 
     async def _intend_registration(
         self, spec: LoadBalancerSpec, change: TargetChange, record: BackendRecord | None, epoch: int
     ) -> BackendRecord:
-        info = self.frontends.info(change.load_balancer)
-        wanted = record_spec(spec, change, provider=self._provider, info=info, epoch=epoch)
+        origin = record.spec.target.origin if record is not None else self._origin(change)
+        wanted = self._wanted(spec, change, epoch, origin)
         if record is None:
             body: JSONObject = {
                 "metadata": {
                     "namespace": change.load_balancer.namespace,
-                    "name": _key(change)[1],
+                    "name": self._key(change)[1],
                     "labels": {
                         LABEL_MANAGED_BY: MANAGED_BY,
                         LABEL_LOAD_BALANCER: label_value(change.load_balancer.name),
@@ -198,10 +189,12 @@ class RecordsLedger:
                 "status": {"state": "Pending", "reason": change.reason.value, "since": self._now()},
             }
             try:
-                return self._keep(await self._store.create(BACKEND_RECORDS, body))
+                return self._shelf.keep(await self._store.create(BACKEND_RECORDS, body))
             except AlreadyExists:
                 # An earlier attempt whose answer was lost, or another process of ours.
-                record = self._keep(await self._store.get(BACKEND_RECORDS, *_key(change)))
+                record = self._shelf.keep(await self._store.get(BACKEND_RECORDS, *self._key(change)))
+                _fence(record, epoch)
+                wanted = self._wanted(spec, change, epoch, record.spec.target.origin)
         if record.deleting:
             self._told(Happened.DELETED, record)
             raise Retry(
@@ -219,27 +212,50 @@ class RecordsLedger:
             patch["metadata"] = {"finalizers": [*(record.metadata.finalizers or ()), FINALIZER_DEREGISTER]}
         return await self._patch(record, patch)
 
+    async def _unless_taken_away(self, record: BackendRecord, change: TargetChange) -> BackendRecord | Outcome:
+        """Have a registration wait for the deregistration of another record that is the same backend there."""
+        other = self._shelf.addresses.comes(record)
+        if other is None or change.reason is Reason.OWNERS_CHANGED:
+            return record
+        text = f"waits: BackendRecord {'/'.join(other.key)} has the same address there, and is deregistered first"
+        if record.status.message != text:
+            await self._patch(record, {"status": {"message": text}})
+        return Outcome(OutcomeStatus.RUNNING, f"{change.key} {text}", _LOOK_AGAIN_S)
+
+    def _wanted(
+        self, spec: LoadBalancerSpec, change: TargetChange, epoch: int, origin: RecordOrigin | None
+    ) -> BackendRecordSpec:
+        info = self.frontends.info(change.load_balancer)
+        return record_spec(spec, change, provider=self._provider, info=info, epoch=epoch, origin=origin)
+
     async def _intend_deregistration(
-        self, record: BackendRecord | None, change: TargetChange
+        self, record: BackendRecord | None, change: TargetChange, epoch: int
     ) -> BackendRecord | Outcome:
         try:
             if record is None or record.deleting:
                 # Begun before, by whomever: it may have been finished with its answer lost, or forgotten by hand.
-                record = self._keep(await self._store.get(BACKEND_RECORDS, *_key(change)))
+                record = self._shelf.keep(await self._store.get(BACKEND_RECORDS, *self._key(change)))
+                _fence(record, epoch)
             if FINALIZER_DEREGISTER not in (record.metadata.finalizers or ()):
                 # Forgotten by an operator: it is not ours to deregister any more.
                 await self._store.delete(BACKEND_RECORDS, *record.key, uid=record.metadata.uid)
-                self._drop(record.key)
+                self._shelf.bury(record.key)
+                return DONE
+            if self._shelf.addresses.leaves(record):
+                await self._release(record if record.deleting else await self._delete(record))
                 return DONE
             if record.status.state != "Deregistering":
                 record = await self._mark(record, "Deregistering", change)
             if not record.deleting:
-                await self._store.delete(BACKEND_RECORDS, *record.key, uid=record.metadata.uid)
-                record = self._keep(await self._store.get(BACKEND_RECORDS, *record.key))
+                record = await self._delete(record)
         except NotFound:
-            self._drop(_key(change))
+            self._shelf.bury(self._key(change))
             return DONE
         return record
+
+    async def _delete(self, record: BackendRecord) -> BackendRecord:
+        await self._store.delete(BACKEND_RECORDS, *record.key, uid=record.metadata.uid)
+        return self._shelf.keep(await self._store.get(BACKEND_RECORDS, *record.key))
 
     async def _mark(self, record: BackendRecord, state: RecordState, change: TargetChange) -> BackendRecord:
         if record.status.state == state:
@@ -254,14 +270,19 @@ class RecordsLedger:
     ) -> Sequence[Outcome]:
         """Store what came of it; a deregistered record loses its finalizer only here."""
         del spec
+        if self._epoch() is None:
+            # The answer came when the term was over: the next leader asks again, and its word is the one that counts.
+            return [Outcome(OutcomeStatus.RETRY, _NOT_LEADING) for _ in changes]
         return await self._all(
             partial(self._settled, change, outcome) for change, outcome in zip(changes, outcomes, strict=True)
         )
 
     async def _settled(self, change: TargetChange, outcome: Outcome) -> Outcome:
-        record = self._records.get(_key(change))
+        record = self._shelf.get(self._key(change))
         if record is None:
             return outcome
+        if change.target.draining or change.action is Action.DEREGISTER:
+            self._shelf.addresses.told(record.key, done=outcome.status is OutcomeStatus.DONE)
         try:
             if outcome.status is OutcomeStatus.DONE and change.action is Action.DEREGISTER:
                 if change.facts is not None and change.facts.record_id != record.metadata.uid:
@@ -271,7 +292,7 @@ class RecordsLedger:
             else:
                 await self._tell(record, change, outcome)
         except NotFound:
-            self._drop(record.key)
+            self._shelf.bury(record.key)
         except FairleadError as error:
             return Outcome(OutcomeStatus.RETRY, error.sentence)
         return outcome
@@ -289,6 +310,11 @@ class RecordsLedger:
         elif outcome.status in (OutcomeStatus.RETRY, OutcomeStatus.REJECTED):
             failed = {} if leaves or record.status.state == "Registered" else {"state": "Failed"}
             status |= {**failed, "message": outcome.message[:1024]}
+        elif outcome.status is OutcomeStatus.RUNNING and not outcome.generated_address:
+            # Told once: what a provider says of its progress may be new each time that it is asked.
+            begun = record.status.state == "Failed" and not leaves
+            if begun or not record.status.message:
+                status |= {**({"state": "Pending"} if begun else {}), "message": outcome.message[:1024]}
         if status.get("state", record.status.state) != record.status.state:
             status |= {"since": self._now(), "reason": change.reason.value}
         now: JSONObject = msgspec.to_builtins(record.status)
@@ -302,7 +328,7 @@ class RecordsLedger:
         kept = [one for one in record.metadata.finalizers or () if one != FINALIZER_DEREGISTER]
         await self._patch(record, {"metadata": {"finalizers": kept or None}})
         if not kept:
-            self._drop(record.key)
+            self._shelf.bury(record.key)
 
     # --- inside -----------------------------------------------------------------------------------------------
 
@@ -314,27 +340,18 @@ class RecordsLedger:
             new = await self._store.merge_patch(BACKEND_RECORDS, *record.key, body, manager=MANAGER_HUB)
         except Conflict:
             # Somebody wrote between; what they wrote is looked at before anything is tried again.
-            self._awaited.pop(record.key, None)
             found: BackendRecord = await self._store.get(BACKEND_RECORDS, *record.key)
-            self._records[record.key] = found
+            self._shelf.reread(found)
             if found.deleting and not record.deleting:
                 self._told(Happened.DELETED, found)
             raise
-        return self._keep(new)
+        return self._shelf.keep(new)
 
-    def _keep(self, record: BackendRecord) -> BackendRecord:
-        self._records[record.key] = record
-        self._awaited[record.key] = record.metadata.resource_version
-        return record
-
-    def _drop(self, key: RecordKey) -> None:
-        if (known := self._records.get(key)) is not None:
-            self._buried.add(known.metadata.uid)
-        self._forget(key)
-
-    def _forget(self, key: RecordKey) -> None:
-        self._records.pop(key, None)
-        self._awaited.pop(key, None)
+    def _key(self, change: TargetChange) -> RecordKey:
+        place = (change.load_balancer, change.listener, change.target.key)
+        known = (change.load_balancer.namespace, record_name(*place))
+        # Records of earlier releases are named without their provider; two of those may have the same place.
+        return known if known in self._shelf else (known[0], record_name(*place, provider=self._provider))
 
     async def _all(self, calls: Iterable[Callable[[], Awaitable[_T]]]) -> list[_T]:
         """Run record writes side by side, a bounded number at once."""
@@ -349,9 +366,20 @@ class RecordsLedger:
         return wire_time(self._clock.now())
 
 
+def _fence(record: BackendRecord, epoch: int) -> None:
+    if record.spec.epoch > epoch:
+        text = f"BackendRecord {'/'.join(record.key)} was written by a newer leader; nothing was done"
+        raise Retry(text, reason="Fenced")
+
+
 def _whole(record: BackendRecord, wanted: JSONObject) -> JSONObject:
     """Return a merge patch that leaves nothing of the old spec behind: what is not wanted any more is null."""
-    return _nulls(msgspec.to_builtins(record.spec), wanted)
+    return _nulls(_builtins(record.spec), wanted)
+
+
+def _builtins(value: object) -> JSONObject:
+    words: JSONObject = msgspec.to_builtins(value)
+    return words
 
 
 def _nulls(old: JSONObject, new: JSONObject) -> JSONObject:
@@ -360,8 +388,3 @@ def _nulls(old: JSONObject, new: JSONObject) -> JSONObject:
         before = old.get(key)
         out[key] = _nulls(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
     return out
-
-
-def _key(change: TargetChange) -> RecordKey:
-    name = record_name(change.load_balancer, change.listener, change.target.key)
-    return (change.load_balancer.namespace, name)

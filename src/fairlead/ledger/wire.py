@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from fairlead.api.backendrecord import (
     BackendRecord,
     BackendRecordSpec,
     RecordListener,
     RecordLoadBalancer,
+    RecordOrigin,
     RecordTarget,
 )
 from fairlead.model.change import BackendFacts, TargetChange
@@ -64,30 +67,55 @@ def spec_of(records: Sequence[BackendRecord]) -> LoadBalancerSpec:
     )
 
 
+def load_balancer_words(spec: LoadBalancerSpec, *, provider: str, info: Mapping[str, str]) -> RecordLoadBalancer:
+    """Return what each record says of the load balancer itself."""
+    return RecordLoadBalancer(
+        spec.key.kind,
+        spec.key.namespace,
+        spec.key.name,
+        provider,
+        parameters=dict(spec.parameters),
+        attributes=dict(spec.attributes),
+        info=dict(info),
+        existing=spec.existing,
+        uid=spec.owner.uid,
+    )
+
+
 def record_spec(
-    spec: LoadBalancerSpec, change: TargetChange, *, provider: str, info: Mapping[str, str], epoch: int
+    spec: LoadBalancerSpec,
+    change: TargetChange,
+    *,
+    provider: str,
+    info: Mapping[str, str],
+    epoch: int,
+    origin: RecordOrigin | None = None,
 ) -> BackendRecordSpec:
     """Return what is to be recorded for one change."""
-    key, target = change.load_balancer, change.target
+    target = change.target
     names = {listener.key: listener.name for listener in spec.listeners}
     return BackendRecordSpec(
-        load_balancer=RecordLoadBalancer(
-            key.kind,
-            key.namespace,
-            key.name,
-            provider,
-            parameters=dict(spec.parameters),
-            attributes=dict(spec.attributes),
-            info=dict(info),
-            existing=spec.existing,
-            uid=spec.owner.uid,
-        ),
+        load_balancer=load_balancer_words(spec, provider=provider, info=info),
         listener=RecordListener(change.listener.port, change.listener.protocol.value, names.get(change.listener, "")),
-        target=RecordTarget(target.key.address, target.key.port, target.weight, target.source, target.draining),
+        target=RecordTarget(
+            target.key.address,
+            target.key.port,
+            target.weight,
+            target.source,
+            target.draining,
+            origin,
+            _named(target.source),
+        ),
         owners=list(target.owners),
         parameters=dict(target.parameters),
         epoch=epoch,
     )
+
+
+def _named(source: str) -> str:
+    kind, _, rest = source.partition("/")
+    parts = rest.split("/")
+    return f"{kind}/{parts[1]}" if len(parts) > 1 else ""
 
 
 def facts_of(record: BackendRecord) -> BackendFacts:
@@ -103,14 +131,37 @@ def facts_of(record: BackendRecord) -> BackendFacts:
 
 def _origin(spec: BackendRecordSpec) -> Mapping[str, object]:
     """Return what an address is generated from, in the words of the driver protocol."""
-    kind, _, rest = spec.target.source.partition("/")
-    if kind != "Pod":
+    origin = spec.target.origin
+    if origin is None:
         return {}
-    namespace, _, rest = rest.partition("/")
-    name, _, uid = rest.partition("/")
-    pod = {
-        "metadata": {"name": name, "namespace": namespace, "uid": uid},
-        "status": {"podIP": spec.target.address},
+    meta = {"namespace": origin.namespace, "name": origin.name, "uid": origin.uid, "labels": origin.labels or {}}
+    protocol = spec.listener.protocol
+    if origin.kind == "Pod":
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": meta,
+            "spec": {"nodeName": origin.node_name},
+            "status": {"phase": origin.phase, "podIP": spec.target.address},
+        }
+        return {"podBackend": {"pod": pod, "port": _port(spec.target.port, protocol)}}
+    ports = [{"port": origin.service_port, "nodePort": spec.target.port, "protocol": protocol}]
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": meta,
+        "spec": {"type": "NodePort", "ports": ports},
     }
-    port = {"port": spec.target.port, "portNumber": spec.target.port, "protocol": spec.listener.protocol}
-    return {"podBackend": {"pod": pod, "port": port}}
+    return {
+        "serviceBackend": {
+            "service": service,
+            "port": _port(origin.service_port, protocol),
+            "nodeName": origin.node_name,
+            "nodeAddresses": msgspec.to_builtins(origin.node_addresses or []),
+        }
+    }
+
+
+def _port(number: int, protocol: str) -> Mapping[str, object]:
+    # portNumber is what the protocol called it first, and what drivers may still read.
+    return {"port": number, "portNumber": number, "protocol": protocol}

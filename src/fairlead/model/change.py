@@ -27,6 +27,8 @@ class Reason(StrEnum):
 
     NEW = "New"
     CHANGED = "Changed"
+    #: The load balancer itself was deleted by somebody else; it is made again.
+    VANISHED = "Vanished"
     #: Only who wants it changed: the ledger notes that, and the provider is not called.
     OWNERS_CHANGED = "OwnersChanged"
     #: It was being deregistered when it was wanted again, or somebody deleted its record: first it goes.

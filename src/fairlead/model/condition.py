@@ -18,6 +18,8 @@ class ConditionType(StrEnum):
     PAUSED = "Paused"
     DRIFTED = "Drifted"
     GUARDED = "Guarded"
+    PROTECTED = "Protected"
+    IN_USE = "InUse"
 
 
 class ConditionReason(StrEnum):
@@ -51,6 +53,13 @@ class ConditionReason(StrEnum):
     PAUSED_BY_USER = "PausedByUser"
     PROVIDER_FAILED = "ProviderFailed"
     DELETING = "Deleting"
+    CLASS_DRAINING = "ClassDraining"
+    REFUSED_BY_PROVIDER = "RefusedByProvider"
+    PARAMETERS_DIFFER = "ParametersDiffer"
+    DO_NOT_DELETE = "DoNotDelete"
+    NO_SUCH_PROVIDER = "NoSuchProvider"
+    IN_USE = "InUse"
+    UNUSED = "Unused"
 
 
 class Condition(msgspec.Struct, frozen=True, gc=False):

@@ -40,8 +40,15 @@ class Capabilities(msgspec.Struct, frozen=True):
     affinity: bool = False
     proxy_protocol: bool = False
     weights: bool = False
+    #: It makes its own address of a backend, so it must be told what is behind the one that we know.
+    generates_addresses: bool = False
+    #: Parameters that only a class may set: with whom we speak, and as whom. A name that ends in a dot stands for all
+    #: that begin so.
+    class_parameters: frozenset[str] = frozenset()
     #: The most target changes that one ``apply`` takes; 0 means no limit.
     max_batch: int = 0
+    #: One ``apply`` about several load balancers is cheaper than one for each of them.
+    batches_span_load_balancers: bool = False
     #: True when we serve the provider's whole state ourselves, so that a lost ledger costs nothing.
     serves_whole_state: bool = False
 
@@ -85,6 +92,15 @@ class Recalls(Protocol):
 
     def recall(self, spec: LoadBalancerSpec, info: Mapping[str, str]) -> None:
         """Take back a load balancer and the ``Ensured.info`` that was stored for it; calls nobody."""
+        ...
+
+
+@runtime_checkable
+class Accounts(Protocol):
+    """A provider behind which several parties answer, each on its own: one that hangs holds up no other."""
+
+    def account(self, spec: LoadBalancerSpec) -> str:
+        """Return what answers for this load balancer; any text, the same for the same party. Never fails."""
         ...
 
 

@@ -135,7 +135,7 @@ class DesiredLoadBalancer(msgspec.Struct, frozen=True):
     drain_s: float = 0.0
     guard: GuardPolicy = GuardPolicy()
     stale: str = ""
-    #: All that may own a target now; what only others own lost its owners. None: targets have no owners, or nobody knows.
+    #: All that may own a target now; what only others own has lost its owners. None: nobody owns, or nobody knows.
     owners: frozenset[str] | None = None
     paused: bool = False
     #: Our own entries are registered again this often (ensurePolicy Always); 0: what was changed by hand stands.

@@ -19,6 +19,8 @@ class Ensured(msgspec.Struct, frozen=True, gc=False):
     addresses: tuple[str, ...] = ()
     message: str = ""
     info: Mapping[str, str] | None = None
+    #: As in ``Observed``: in which life of the provider it was ensured; what is registered later is lost with it.
+    epoch: str = ""
 
 
 class ObservedTarget(msgspec.Struct, frozen=True, gc=False):

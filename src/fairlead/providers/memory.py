@@ -175,6 +175,7 @@ class MemoryProvider:
             proxy_protocol=True,
             weights=True,
             max_batch=self._max_batch,
+            batches_span_load_balancers=True,
         )
 
     def on_change(self, notify: Notify) -> None:
@@ -277,7 +278,8 @@ class MemoryProvider:
 
 
 def _addresses(spec: LoadBalancerSpec) -> tuple[str, ...]:
-    return (spec.address,) if spec.address else ()
+    address = spec.address or spec.parameters.get("address", "")
+    return (address,) if address else ()
 
 
 def create(*, clock: Clock | None = None) -> MemoryProvider:

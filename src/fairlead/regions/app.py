@@ -20,9 +20,8 @@ import structlog
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
-from fairlead.api.meta import Resource
 from fairlead.api.names import API_VERSION, MANAGER_REGIONS, REGIONS_LEASE, SYSTEM_NAMESPACE
-from fairlead.api.nodepool import NODE_POOLS, OPENYURT_GROUP, OPENYURT_VERSIONS, openyurt_node_pools
+from fairlead.api.nodepool import NODE_POOLS
 from fairlead.api.poolservice import POOL_SERVICES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.errors import AlreadyExists, BadConfiguration, Forbidden, NotFound, Retry
@@ -35,6 +34,7 @@ from fairlead.regions.access_points import AccessPointsController
 from fairlead.regions.balancer import Balancer
 from fairlead.regions.inventory import Inventory
 from fairlead.regions.keeper import Keeper
+from fairlead.regions.openyurt import OpenYurt
 from fairlead.regions.pool_endpoints import PoolEndpointsController
 from fairlead.regions.pool_service import PoolServiceController
 from fairlead.runtime.loop import run_workers
@@ -51,7 +51,8 @@ _RIGHTS_S = 30.0
 class RegionsConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How regions run. ``workers`` is for each controller; ``balancer`` off leaves layer 2 wholly to others.
 
-    ``reclaim_lease``: nobody else can have this identity, so a restart leads again at once.
+    ``reclaim_lease``: nobody else can have this identity, so a restart leads again at once. ``look_s``: how often
+    OpenYurt's NodePools are looked for.
     """
 
     identity: str
@@ -60,6 +61,7 @@ class RegionsConfig(msgspec.Struct, frozen=True, kw_only=True):
     lease_s: float = 15.0
     reclaim_lease: bool = False
     install_crds: bool = True
+    look_s: float = 30.0
 
     def check(self) -> None:
         """Refuse what cannot work.
@@ -109,7 +111,6 @@ class Regions:
         self.inventory: Inventory | None = None
         self.balancer: Balancer | None = None
         self.queues: dict[str, KeyedQueue[Any]] = {}
-        self.caches: dict[str, WatchCache[Any]] = {}
         self.elector = LeaderElector(
             cluster,
             namespace=SYSTEM_NAMESPACE,
@@ -125,6 +126,13 @@ class Regions:
     def leading(self) -> bool:
         """Say whether this replica may write, at this very moment."""
         return self._may_write()
+
+    @property
+    def caches(self) -> dict[str, WatchCache[Any]]:
+        """Return every cache by the full name of its kind; a kind that is installed later comes later."""
+        if self.inventory is None:
+            return {}
+        return {**self.inventory.caches, **(self.balancer.caches if self.balancer is not None else {})}
 
     def not_ready(self) -> list[str]:
         """Return the reasons why this replica is not ready, one sentence each; none when it is."""
@@ -142,12 +150,13 @@ class Regions:
         Raises:
             BadConfiguration: a kind that is needed is not installed, and we may not install it.
         """
-        openyurt = await self.prepare()
-        inventory = self.inventory = Inventory(self._cluster, openyurt=openyurt)
+        await self.prepare()
+        inventory = self.inventory = Inventory(self._cluster)
+        openyurt = OpenYurt(cluster=self._cluster, inventory=inventory, look_s=self._config.look_s)
+        await openyurt.look()
         keeper = Keeper(cluster=self._cluster, inventory=inventory, events=self._events, leading=self._may_write)
         loops = self._loops(inventory, keeper)
         self.queues = {loop.name: loop.queue for loop in loops}
-        self.caches = {**inventory.caches, **(self.balancer.caches if self.balancer is not None else {})}
         inventory.on_pools.append(lambda _pool: self._tell_conflicts(inventory, keeper))
 
         async def lead(epoch: int) -> None:
@@ -164,9 +173,11 @@ class Regions:
 
         async with asyncio.TaskGroup() as group:
             for cache in self.caches.values():
-                group.create_task(cache.run())
+                if cache is not openyurt.cache:
+                    group.create_task(cache.run())
+            group.create_task(openyurt.run())
             group.create_task(self._events.run())
-            for cache in self.caches.values():
+            for cache in list(self.caches.values()):
                 await cache.wait_synced()
             for loop in loops:
                 workers = self._config.workers
@@ -200,8 +211,8 @@ class Regions:
     def _may_write(self) -> bool:
         return self._lead and self.elector.is_leader
 
-    async def prepare(self) -> Resource | None:
-        """See that the kinds are there, and return OpenYurt's NodePool where it is installed."""
+    async def prepare(self) -> None:
+        """See that the kinds are there."""
         if self._config.install_crds:
             problems = await install_crds(self._cluster, all_crds(), MANAGER_REGIONS)
         else:
@@ -210,9 +221,6 @@ class Regions:
             raise BadConfiguration(f"Regions cannot start. {' '.join(problems)}")
         with suppress(AlreadyExists):
             await self._cluster.create(NAMESPACES, {"metadata": {"name": SYSTEM_NAMESPACE}})
-        openyurt = await self._find_openyurt()
-        log.info("node pools", kinds=[NODE_POOLS.full_name, *([openyurt.full_name] if openyurt else [])])
-        return openyurt
 
     async def _missing_kinds(self) -> list[str]:
         """Return a sentence about the kinds that the server does not serve."""
@@ -225,16 +233,6 @@ class Regions:
             return []
         names = ", ".join(missing)
         return [f"{self._cluster.name} does not serve {names}: apply `fairlead crds | kubectl apply -f -` first."]
-
-    async def _find_openyurt(self) -> Resource | None:
-        for version in OPENYURT_VERSIONS:
-            try:
-                body = await self._cluster.raw("GET", f"/apis/{OPENYURT_GROUP}/{version}")
-            except NotFound:
-                continue
-            if b'"nodepools"' in body:
-                return openyurt_node_pools(version)
-        return None
 
     def _tell_conflicts(self, inventory: Inventory, keeper: Keeper) -> None:
         """Tell each NodePool that goes short of a node, once for each such node."""

@@ -53,7 +53,8 @@ Call = Callable[[T], None]
 class Inventory:
     """The caches of layer 1."""
 
-    def __init__(self, cluster: Cluster, *, openyurt: Resource | None = None) -> None:
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
         self.services: WatchCache[SourceService] = WatchCache(
             cluster, SOURCE_SERVICES, transform=source_from_whole, indexes={"selector": _selector_index}
         )
@@ -70,8 +71,7 @@ class Inventory:
             POOL_SERVICES,
             indexes={"service": regions_index, "pool": lambda one: [one.spec.nodepool_name]},
         )
-        kinds = [NODE_POOLS] if openyurt is None else [NODE_POOLS, openyurt]
-        self.node_pools: list[WatchCache[Any]] = [WatchCache(cluster, kind) for kind in kinds]
+        self.node_pools: list[WatchCache[Any]] = []
         self.classes: WatchCache[LoadBalancerClass] = WatchCache(cluster, LOAD_BALANCER_CLASSES)
         self.membership = Membership()
         self.written = Written(self.pool_services)
@@ -85,8 +85,22 @@ class Inventory:
         self.nodes.on_change(self._node_changed)
         self.pool_services.on_change(self._pool_service_changed)
         self.classes.on_change(self._class_changed)
-        for cache in self.node_pools:
-            cache.on_change(self._node_pool_changed)
+        self.add_node_pools(NODE_POOLS)
+
+    # --- kinds of pools ---------------------------------------------------------------------------------------
+
+    def add_node_pools(self, kind: Resource) -> WatchCache[Any]:
+        """Let pools of this kind count, before those of kinds that were added earlier; the caller runs the cache."""
+        cache: WatchCache[Any] = WatchCache(self._cluster, kind)
+        cache.on_change(self._node_pool_changed)
+        self.node_pools.append(cache)
+        return cache
+
+    def drop_node_pools(self, cache: WatchCache[Any]) -> None:
+        """Let the pools of a kind count no more; the cache has been stopped."""
+        self.node_pools.remove(cache)
+        for one in list(cache.values()):
+            self._node_pool_changed(one, None)
 
     # --- reading ----------------------------------------------------------------------------------------------
 

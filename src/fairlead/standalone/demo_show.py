@@ -116,14 +116,32 @@ def traffic_table(traffics: Mapping[str, Traffic]) -> Table:
         table.add_column(title)
     for name, traffic in traffics.items():
         count = traffic.count
-        pods = "  ".join(f"{pod} {number}" for pod, number in sorted(count.by_pod.items(), key=_by_number))
         failed = Text(str(count.failed), style="bold red" if count.failed else "green")
         table.add_row(
-            name, f"{traffic.host}:{traffic.port}", str(count.sent), str(count.answered), failed, str(count.lost), pods
+            name,
+            f"{traffic.host}:{traffic.port}",
+            str(count.sent),
+            str(count.answered),
+            failed,
+            str(count.lost),
+            pods_words(count.by_pod),
         )
     return table
 
 
-def _by_number(row: tuple[str, int]) -> tuple[str, int]:
-    head, _, number = row[0].rpartition("-")
-    return head, int(number) if number.isdigit() else 0
+def pods_words(answers: Mapping[str, int]) -> str:
+    """Return the answers of each pod, in the order in which the pods were started: ``web-1..3: 5 7 6``."""
+    by_head: dict[str, dict[int, int]] = {}
+    words_: list[str] = []
+    for pod, count in sorted(answers.items()):
+        head, _, number = pod.rpartition("-")
+        if number.isdigit():
+            by_head.setdefault(head, {})[int(number)] = count
+        else:
+            words_.append(f"{pod}: {count}")
+    for head, counts in sorted(by_head.items()):
+        numbers = sorted(counts)
+        gapless = len(numbers) > 1 and numbers[-1] - numbers[0] == len(numbers) - 1
+        which = f"{numbers[0]}..{numbers[-1]}" if gapless else ",".join(map(str, numbers))
+        words_.append(f"{head}-{which}: {' '.join(str(counts[number]) for number in numbers)}")
+    return "  ".join(words_)

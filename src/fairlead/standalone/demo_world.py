@@ -42,8 +42,7 @@ class Member:
         api = fairlead("apiserver", "--data-dir", str(self.directory), "--log-format", "json")
         self.api = Child(f"{name} API", api, log=self.directory / "apiserver.log")
         agent = fairlead("agent", "--kubeconfig", str(self.kubeconfig), "--hub-kubeconfig", str(self.hub_kubeconfig))
-        # One name for each life of the agent: the next one has the lease at once, and shows that it changes nothing.
-        options = ("--tenant", name, "--target", "Pod", "--identity", f"{name}-agent", "--log-format", "json")
+        options = ("--tenant", name, "--target", "Pod", "--data-dir", str(self.directory), "--log-format", "json")
         self.agent = Child(f"{name} agent", [*agent, *options], log=self.directory / "agent.log")
         self.cluster: Cluster | None = None
 

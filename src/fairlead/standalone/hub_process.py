@@ -31,7 +31,9 @@ from fairlead.runtime.telemetry import StatusServer, Telemetry
 from fairlead.standalone.first_calls import FIRST_CALLS
 from fairlead.standalone.hub_rights import check_hub
 from fairlead.standalone.identity import kept_identity, new_identity
+from fairlead.standalone.ports import watch_ports
 from fairlead.standalone.proxy_report import ProxyReporter, ProxyRow
+from fairlead.standalone.replicas import Replicas
 
 log = structlog.get_logger(__name__)
 
@@ -136,11 +138,17 @@ async def _run(
         on_lead=parts.on_lead,
     )
     reporter = ProxyReporter(cluster=cluster, identity=identity, proxies=lambda: _rows(provider), clock=clock)
+    replicas = Replicas(
+        cluster=cluster, identity=identity, leading=lambda: hub.leading, returned=reporter.again, clock=clock
+    )
     if settings.metrics is not None:
         pages = StatusServer(*settings.metrics, registry, lambda: [*hub.not_ready(), *parts.problems()])
         supervisor.spawn("pages", pages.run)
     supervisor.spawn("hub", hub.run)
     supervisor.spawn("proxy report", lambda: _report(hub, reporter))
+    supervisor.spawn("replicas", lambda: _live(hub, replicas))
+    if fleet is not None:
+        supervisor.spawn("ports", lambda: watch_ports(provider.refusals, clock=clock))
     supervisor.spawn("ready", lambda: _tell_ready(hub, ready))
     try:
         await supervisor.run_until_stopped()
@@ -198,6 +206,12 @@ async def _report(hub: Hub, reporter: ProxyReporter) -> None:
     # Before that every proxy would be called STALE, for no better reason than that we have not spoken yet.
     await hub.wait_published()
     await reporter.run()
+
+
+async def _live(hub: Hub, replicas: Replicas) -> None:
+    # The namespace is there by then.
+    await hub.wait_published()
+    await replicas.run()
 
 
 async def _tell_ready(hub: Hub, ready: Callable[[], None] | None) -> None:

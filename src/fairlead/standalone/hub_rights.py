@@ -52,14 +52,16 @@ def hub_needs(*, deployment: bool) -> list[AccessNeed]:
     needs += [
         AccessNeed("patch", TCP_LOAD_BALANCERS),
         AccessNeed("create", LOAD_BALANCER_CLASSES),
+        AccessNeed("patch", LOAD_BALANCER_CLASSES),
+        AccessNeed("patch", BACKEND_GROUPS),
     ]
     needs += [
         AccessNeed("patch", resource, subresource="status")
-        for resource in (TCP_LOAD_BALANCERS, TENANTS, LOAD_BALANCERS, BACKEND_GROUPS)
+        for resource in (TCP_LOAD_BALANCERS, TENANTS, LOAD_BALANCERS, BACKEND_GROUPS, LOAD_BALANCER_CLASSES)
     ]
     needs += [AccessNeed("patch", LOAD_BALANCERS)]
     needs += [AccessNeed(verb, BACKEND_RECORDS) for verb in ("create", "patch", "delete")]
-    needs += [AccessNeed(verb, LEASES, SYSTEM_NAMESPACE) for verb in ("create", "update")]
+    needs += [AccessNeed(verb, LEASES, SYSTEM_NAMESPACE) for verb in ("create", "update", "patch", "delete")]
     needs += [AccessNeed(verb, CONFIG_MAPS, SYSTEM_NAMESPACE) for verb in _APPLY]
     applied: list[Resource] = [NAMESPACES, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS]
     needs += [AccessNeed(verb, resource) for resource in applied for verb in _APPLY]

@@ -1,18 +1,42 @@
-"""Who is this hub replica? The same after a restart in the same data directory, and never the same as another's.
+"""Who is this process? The same after a restart on one machine, and never the same as another that lives.
 
-A hub that is killed gets its own lease back at once because of that. The caller holds the directory's lock, so that
-two processes never share a name.
+    hub, standalone    kept in the data directory, whose lock the caller holds already
+    agent, regions     kept in a file that this process locks for its life; a second one there is a stranger
+
+A process that is killed gets its own lease back at once because of that. Never: vouches for a name across machines. A
+lock holds as far as one kernel does, so a name that was kept before the machine started last is not used again: a copy
+of the disk may run elsewhere.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
+from collections.abc import Generator
+from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
+from typing import IO, NamedTuple
+
+import structlog
 
 from fairlead.errors import BadConfiguration
 
+#: Where processes keep their names unless told otherwise.
+STATE_DIR = Path("~/.local/state/fairlead")
+
+log = structlog.get_logger(__name__)
+
 _FILE = "identity"
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Claim(NamedTuple):
+    """A name. With a ``lock`` no other living process has it, as long as that stays open; it must be kept."""
+
+    identity: str
+    lock: IO[str] | None = None
 
 
 def new_identity() -> str:
@@ -34,7 +58,72 @@ def kept_identity(data_dir: Path) -> str:
             data_dir.mkdir(parents=True, exist_ok=True)
             path.write_text(kept + "\n", encoding="utf-8")
     except OSError as error:
-        raise BadConfiguration(
-            f"--data-dir: {path} cannot be used ({error.strerror}); make the directory writable or choose another"
-        ) from error
+        raise _unusable(path, error) from error
     return kept
+
+
+def claim_identity(path: Path) -> Claim:
+    """Return the name kept in ``path``, locked; a made-up one without a lock while another process has that.
+
+    Raises:
+        BadConfiguration: it can neither be read nor written.
+    """
+    lock: IO[str] | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = path.open("a+", encoding="utf-8")
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock.seek(0)
+        identity, _, boot = lock.read().strip().partition(" ")
+        if not identity or boot != _this_boot():
+            identity = new_identity()
+            lock.truncate(0)
+            lock.write(f"{identity} {_this_boot()}\n")
+            lock.flush()
+    except BlockingIOError:
+        # Somebody lives under that name: both may run, and one of them will lead.
+        if lock is not None:
+            lock.close()
+        return Claim(new_identity())
+    except OSError as error:
+        if lock is not None:
+            lock.close()
+        raise _unusable(path, error) from error
+    return Claim(identity, lock)
+
+
+@contextmanager
+def claim_for(role: str, server: str, *, data_dir: Path | None) -> Generator[Claim]:
+    """Have one name for each role at each API server, kept in ``data_dir``, for as long as the block runs.
+
+    Without ``data_dir`` the usual place is tried; where that cannot be written (a container), the name is made up.
+
+    Raises:
+        BadConfiguration: ``data_dir`` was asked for, and cannot be used.
+    """
+    name = f"{role}-{sha256(server.encode()).hexdigest()[:8]}.lock"
+    try:
+        claim = claim_identity((STATE_DIR if data_dir is None else data_dir).expanduser() / name)
+    except (BadConfiguration, RuntimeError) as error:  # RuntimeError: nobody's home
+        if data_dir is not None:
+            raise
+        log.info("the name of this process is not kept", why=str(error))
+        claim = Claim(new_identity())
+    try:
+        yield claim
+    finally:
+        if claim.lock is not None:
+            claim.lock.close()
+
+
+def _this_boot() -> str:
+    try:
+        return _BOOT.read_text(encoding="ascii").strip()
+    except OSError:
+        return os.uname().nodename
+
+
+def _unusable(path: Path, error: OSError) -> BadConfiguration:
+    return BadConfiguration(
+        f"--data-dir: {path} cannot be used ({error.strerror}); make the directory writable or choose another"
+    )

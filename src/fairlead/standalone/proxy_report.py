@@ -105,8 +105,12 @@ class ProxyReporter:
             # The first word is not held back: until then there is nothing to compare with.
             settled = now_s - since_s >= self._settle_s or (self._written is None and bool(rows))
             if settled and rows != self._written:
-                await self._write(rows)
+                await self.write(rows)
             await self._clock.sleep(_LOOK_S)
+
+    def again(self) -> None:
+        """Report once more: what was written may be gone."""
+        self._written = None
 
     async def _recall(self) -> None:
         """Start from what an earlier process of the same identity wrote, so that a restart writes nothing."""
@@ -117,7 +121,8 @@ class ProxyReporter:
             return
         self._written = report.proxies if report else None
 
-    async def _write(self, rows: list[ProxyRow]) -> None:
+    async def write(self, rows: list[ProxyRow]) -> None:
+        """Report these now; what cannot be written is tried again at the next look."""
         since = wire_time(self._clock.now())
         text = msgspec.json.encode(ReplicaReport(since, rows)).decode()
         obj: JSONObject = {

@@ -5,6 +5,7 @@ In: ``RegionsSettings``. Out: ``run_regions`` returns after a clean stop, or rai
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,7 @@ from fairlead.regions.app import Regions, RegionsConfig
 from fairlead.runtime.supervisor import Supervisor
 from fairlead.runtime.telemetry import StatusServer, Telemetry
 from fairlead.standalone.first_calls import FIRST_CALLS
-from fairlead.standalone.identity import new_identity
+from fairlead.standalone.identity import Claim, claim_for
 
 #: One Service in fifty regions is fifty writes: the default of a client is too slow for a cold start of thousands.
 _QPS, _BURST = 1000.0, 2000
@@ -24,22 +25,27 @@ _STOP_S = 4.0
 
 
 class RegionsSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How ``fairlead regions`` was called. A kubeconfig of None is the default one; ``metrics`` None: no pages."""
+    """How ``fairlead regions`` was called. A kubeconfig of None is the default one; ``metrics`` None: no pages.
+
+    ``identity`` empty: it is kept in ``data_dir``, or in the usual place.
+    """
 
     kubeconfig: Path | None = None
     workers: int = 3
     balancer: bool = True
     identity: str = ""
+    data_dir: Path | None = None
     lease_s: float = 15.0
     metrics: tuple[str, int] | None = None
 
-    def config(self) -> RegionsConfig:
+    def config(self, claim: Claim | None = None) -> RegionsConfig:
         """Return the settings of regions; ``BadConfiguration`` says what is wrong with them."""
         config = RegionsConfig(
-            identity=self.identity or new_identity(),
+            identity=claim.identity if claim is not None else self.identity,
             workers=self.workers,
             balancer=self.balancer,
             lease_s=self.lease_s,
+            reclaim_lease=claim is not None and claim.lock is not None,
         )
         config.check()
         return config
@@ -48,7 +54,6 @@ class RegionsSettings(msgspec.Struct, frozen=True, kw_only=True):
 async def run_regions(settings: RegionsSettings, *, supervisor: Supervisor | None = None) -> None:
     """Run regions until told to stop."""
     registry = CollectorRegistry()
-    config = settings.config()
     metrics = KubeMetrics(registry)
     async with Cluster.from_kubeconfig(
         settings.kubeconfig, name="regions", metrics=metrics, qps=_QPS, burst=_BURST
@@ -56,12 +61,16 @@ async def run_regions(settings: RegionsSettings, *, supervisor: Supervisor | Non
         async with Cluster.connect(cluster.config, name="regions", policy=FIRST_CALLS) as first:
             # Reviews are for everybody who is signed in; /version answers strangers too, and would not tell.
             await first.can_i("list", "", "services")
-        regions = Regions(cluster=cluster, config=config, telemetry=Telemetry(registry))
         own = supervisor or Supervisor(stop_deadline_s=_STOP_S)
-        if settings.metrics is not None:
-            own.spawn("pages", StatusServer(*settings.metrics, registry, regions.not_ready).run)
-        own.spawn("regions", regions.run)
-        await own.run_until_stopped()
+        with ExitStack() as kept:
+            claim: Claim | None = None
+            if not settings.identity:
+                claim = kept.enter_context(claim_for("regions", cluster.server, data_dir=settings.data_dir))
+            regions = Regions(cluster=cluster, config=settings.config(claim), telemetry=Telemetry(registry))
+            if settings.metrics is not None:
+                own.spawn("pages", StatusServer(*settings.metrics, registry, regions.not_ready).run)
+            own.spawn("regions", regions.run)
+            await own.run_until_stopped()
 
 
 def spawn_regions(supervisor: Supervisor, kubeconfig: Path, *, identity: str) -> None:

@@ -4,25 +4,33 @@
     changes    record (stored)   ──► provider ──► settle (stored)  ──► folded
     delete     provider ──► folded; what somebody else has made is only let go
 
+A load balancer that is there and cannot be changed lives on as it was, and what concerns its backends goes on.
 In: a plan. Out: what was done, and the first thing that was not. A batch that is refused as a whole is halved until
-the culprits are found, so that the others go through. Never: a call when ``may_call`` says that we do not lead.
+the culprits are found, so that the others go through; where the provider takes batches of several load balancers they
+are gathered (``gather``). Never: a call when ``may_call`` says that we do not lead.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from fairlead.errors import Bug, Retry, Terminal
+import msgspec
+
+from fairlead.errors import Bug, Retry, Terminal, Throttled
 from fairlead.model.change import DONE, Action, FrontendChange, Outcome, OutcomeStatus, Reason, TargetChange
 from fairlead.model.contract import Ledger, Provider
 from fairlead.model.desired import LoadBalancerSpec
 from fairlead.runtime.clock import Clock
+from fairlead.sync.gather import Gather
+from fairlead.sync.guard import guard_plan
 from fairlead.sync.order import order_changes
 from fairlead.sync.plan import Plan
-from fairlead.sync.quarantine import Quarantine
+from fairlead.sync.quarantine import Quarantine, without_refused
+from fairlead.sync.slots import Slot, Slots
+from fairlead.sync.timings import Timings
 from fairlead.sync.tracker import Side, Tracker
 
 T = TypeVar("T")
@@ -43,6 +51,7 @@ class Executor:
         ledger: Ledger,
         clock: Clock,
         quarantine: Quarantine,
+        slots: Slots,
         may_call: Callable[[], bool],
         limit_s: float | None,
     ) -> None:
@@ -51,60 +60,83 @@ class Executor:
         self._ledger = ledger
         self._clock = clock
         self._quarantine = quarantine
+        self._slots = slots
         self._may_call = may_call
         self._limit_s = limit_s
-        #: Calls of the provider, and the seconds they took, by (method, result).
-        self.calls: Counter[tuple[str, str]] = Counter()
-        self.seconds: dict[tuple[str, str], float] = defaultdict(float)
+        #: Calls of the provider, by (method, result).
+        self.timings = Timings()
+        #: What became of single rows, by (action, outcome).
+        self.outcomes: Counter[tuple[str, str]] = Counter()
+        can = provider.capabilities
+        self._gather = (
+            Gather(call=self._apply_gathered, size=can.max_batch, clock=clock)
+            if can.batches_span_load_balancers
+            else None
+        )
 
-    async def run(self, plan: Plan, side: Side, done: list[TargetChange]) -> Outcome | None:
-        """Do the rows of ``plan`` in order; returns the first outcome that was not a success, failures first."""
+    async def run(self, plan: Plan, side: Side, done: list[TargetChange], slot: Slot) -> Outcome | None:
+        """Do the rows of ``plan`` in order; returns the first outcome that was not a success, failures first.
+
+        ``slot`` is held when this begins; it is given up by whoever waits for others.
+        """
         frontend = plan.frontend
-        refused: Terminal | None = None
+        changes: Sequence[TargetChange] = plan.changes
+        late: Retry | Terminal | None = None
         if frontend is not None and frontend.action is Action.ENSURE and frontend.spec is not None:
             try:
-                await self._ensure(frontend, frontend.spec)
-            except Terminal as error:
-                if side.done_spec is None:
+                made = await self._ensure(frontend, frontend.spec)
+            except (Retry, Terminal) as error:
+                if side.done_spec is None or not changes or isinstance(error, Throttled):
                     raise
+                made, late = False, error
+            if not made:
                 # The load balancer lives on as it was, and its backends with it.
-                refused = error
+                changes = without_refused(changes, side)
         spec = side.done_spec or (side.desired.spec if side.desired is not None else None)
         if spec is None and plan.changes:
             raise Bug(f"{plan.load_balancer} has targets on record, and nothing that says where")
-        changes = plan.changes
-        if refused is not None and spec is not None:
-            there = {listener.key for listener in spec.listeners}
-            changes = tuple(change for change in changes if change.listener in there)
-        for phase in order_changes(changes):
-            failed = await self._apply(spec, phase, done) if spec is not None else None
-            if failed is not None:
-                return failed
+        additions, removals = order_changes(changes)
+        failed = await self._apply(spec, additions, done, slot) if spec is not None else None
+        if failed is not None:
+            # What was to take their place is not there: what goes now must do so without it.
+            alone = msgspec.structs.replace(plan, frontend=None, changes=tuple(removals), held=())
+            removals = guard_plan(alone, side, now_s=self._clock.monotonic()).changes
+        also = await self._apply(spec, removals, done, slot) if spec is not None else None
+        if late is not None:
+            raise late
+        undone = [one for one in (failed, also) if one is not None]
+        if undone:
+            return next((one for one in undone if one.status is not OutcomeStatus.RUNNING), undone[0])
         if frontend is not None and frontend.action is Action.DELETE:
             self._tracker.begin_frontend(frontend)
             if spec is None or not spec.existing:
+                await slot.take()
                 await self._call("delete", self._provider.delete(frontend.load_balancer))
             self._ledger.forget(frontend.load_balancer)
             self._tracker.fold_frontend(frontend, DONE)
-        if refused is not None:
-            raise refused
         return None
 
-    async def _ensure(self, frontend: FrontendChange, spec: LoadBalancerSpec) -> None:
+    async def _ensure(self, frontend: FrontendChange, spec: LoadBalancerSpec) -> bool:
+        """Ensure the load balancer; False when the provider refuses that, which is parked."""
         self._tracker.begin_frontend(frontend)
         await self._ledger.ensuring(spec)
-        answer = await self._call("ensure", self._provider.ensure(spec))
+        try:
+            answer = await self._call("ensure", self._provider.ensure(spec))
+        except Terminal as error:
+            self._quarantine.refuse(spec, error, now_s=self._clock.monotonic())
+            return False
         await self._ledger.ensured(spec, answer)
         self._tracker.fold_frontend(frontend, DONE)
+        return True
 
     async def _apply(
-        self, spec: LoadBalancerSpec, changes: Sequence[TargetChange], done: list[TargetChange]
+        self, spec: LoadBalancerSpec, changes: Sequence[TargetChange], done: list[TargetChange], slot: Slot
     ) -> Outcome | None:
         """Apply one phase in batches of the provider's size."""
         size = self._provider.capabilities.max_batch or len(changes)
         failed: Outcome | None = None
         for start in range(0, len(changes), max(1, size)):
-            for change, outcome in await self._apply_batch(spec, changes[start : start + size]):
+            for change, outcome in await self._apply_batch(spec, changes[start : start + size], slot):
                 if outcome.status is OutcomeStatus.DONE:
                     done.append(change)
                 elif failed is None or failed.status is OutcomeStatus.RUNNING:
@@ -112,7 +144,7 @@ class Executor:
         return failed
 
     async def _apply_batch(
-        self, spec: LoadBalancerSpec, changes: Sequence[TargetChange]
+        self, spec: LoadBalancerSpec, changes: Sequence[TargetChange], slot: Slot
     ) -> list[tuple[TargetChange, Outcome]]:
         answers = await self._ledger.record(spec, changes)
         # Of an intent that could not be stored nobody knows whether it was, so the record may be there as well.
@@ -122,7 +154,7 @@ class Executor:
             if not isinstance(answer, Outcome) or answer.status is not OutcomeStatus.DONE
         )
         calls = [one for one in answers if isinstance(one, TargetChange) and one.reason is not Reason.OWNERS_CHANGED]
-        outcomes = await self._call_provider(calls, [_MOST_CULPRITS]) if calls else ()
+        outcomes = await self._call_provider(calls, slot, [_MOST_CULPRITS]) if calls else ()
         settled = iter(await self._ledger.settle(spec, calls, outcomes) if calls else ())
         found = [
             answer if isinstance(answer, Outcome) else DONE if answer.reason is Reason.OWNERS_CHANGED else next(settled)
@@ -131,14 +163,21 @@ class Executor:
         now_s = self._clock.monotonic()
         self._tracker.fold_targets(changes, found, now_s=now_s)
         for change, outcome in zip(changes, found, strict=True):
+            self.outcomes[change.action, outcome.status] += 1
             if outcome.status is OutcomeStatus.REJECTED:
                 self._quarantine.add(change, outcome.message, now_s=now_s)
         return list(zip(changes, found, strict=True))
 
-    async def _call_provider(self, changes: Sequence[TargetChange], culprits_left: list[int]) -> Sequence[Outcome]:
+    async def _call_provider(
+        self, changes: Sequence[TargetChange], slot: Slot, culprits_left: list[int], *, alone: bool = False
+    ) -> Sequence[Outcome]:
         """Call the provider; a refusal of the whole batch is halved down to those that it is about."""
         try:
-            outcomes = await self._call("apply", self._provider.apply(changes))
+            if self._gather is None:
+                outcomes = await self._call("apply", self._provider.apply(changes))
+            else:
+                slot.give()
+                outcomes = await self._gather.apply(slot.account, changes, alone=alone)
         except Terminal as error:
             if culprits_left[0] <= 0:
                 return [Outcome(OutcomeStatus.RETRY, error.sentence)] * len(changes)
@@ -147,26 +186,33 @@ class Executor:
                 outcomes = [Outcome(OutcomeStatus.REJECTED, error.sentence)]
             else:
                 half = len(changes) // 2
-                first = await self._call_provider(changes[:half], culprits_left)
-                return [*first, *await self._call_provider(changes[half:], culprits_left)]
+                first = await self._call_provider(changes[:half], slot, culprits_left, alone=True)
+                return [*first, *await self._call_provider(changes[half:], slot, culprits_left, alone=True)]
         return [_unless_removal(change, outcome) for change, outcome in zip(changes, outcomes, strict=True)]
+
+    async def _apply_gathered(self, account: str, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
+        slot = self._slots.reserve(account)
+        await slot.take()
+        try:
+            return await self._call("apply", self._provider.apply(changes))
+        finally:
+            slot.give()
 
     async def _call(self, method: str, call: Awaitable[T]) -> T:
         if not self._may_call():
             _close(call)
             raise Retry("this replica does not lead any more; nothing was done", reason="NotLeading")
-        began_s, result = self._clock.monotonic(), "failed"
+        began_s, result = self._clock.monotonic(), "error"
         try:
             answer = await self._in_time(call)
         except Terminal:
             result = "refused"
             raise
         else:
-            result = "done"
+            result = "success"
             return answer
         finally:
-            self.calls[method, result] += 1
-            self.seconds[method, result] += self._clock.monotonic() - began_s
+            self.timings.add(method, result, self._clock.monotonic() - began_s)
 
     async def _in_time(self, call: Awaitable[T]) -> T:
         if self._limit_s is None:

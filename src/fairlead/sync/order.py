@@ -1,7 +1,7 @@
 """In which order the rows of a plan are done: ensure, add, shift, drain, remove, delete.
 
-In: target changes. Out: the same in phases. A phase begins only when every row of the one before it succeeded:
-that is what "add before remove" means when a provider fails half-way.
+In: target changes. Out: the same in phases. When additions failed, the removals are judged once more, by what is there
+without them: that is what "add before remove" means when a provider fails half-way.
 """
 
 from __future__ import annotations

@@ -105,6 +105,8 @@ def _plan_deletion(key: LoadBalancerKey, side: Side) -> Plan:
 def _frontend(desired: DesiredLoadBalancer, side: Side) -> FrontendChange | None:
     if side.done_spec is None:
         return FrontendChange(desired.key, desired.spec, Action.ENSURE, Reason.NEW, side.generation)
+    if side.vanished:
+        return FrontendChange(desired.key, desired.spec, Action.ENSURE, Reason.VANISHED, side.generation)
     if side.done_spec != desired.spec or side.ensure_again:
         return FrontendChange(desired.key, desired.spec, Action.ENSURE, Reason.CHANGED, side.generation)
     return None

@@ -1,18 +1,26 @@
-"""Which backends a provider has refused for good, so that they stop nobody else: parked, told, and tried again.
+"""What a provider has refused for good, so that it stops nobody else: parked, told, and tried again.
 
-A refusal stands for one backend exactly as it was asked for. What is changed is tried at once; what stays the same is
-tried again after ``PARK_S``, since quotas grow and drivers are repaired. In: refusals and plans. Out: plans without the
-refused additions, which are listed with the provider's own words. Never: a removal is parked.
+    a backend            the others of its load balancer are registered without it
+    a load balancer      it lives on as it was, and what concerns its backends goes on; a new one waits
+
+A refusal stands for exactly what was asked for. What is changed is tried at once; what stays the same is tried again
+after ``PARK_S``, since quotas grow and drivers are repaired. In: refusals and plans. Out: plans without what is known
+to be refused, which is told with the provider's own words. Never: a removal is parked, except of what a refused load
+balancer would not have any more.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
-from fairlead.model.change import Action, Held, TargetChange
-from fairlead.model.desired import Target
+from fairlead.errors import Terminal
+from fairlead.model.change import Action, Held, Reason, TargetChange
+from fairlead.model.desired import LoadBalancerSpec, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.sync.plan import Plan
+from fairlead.sync.tracker import Side
 
 PARK_S = 300.0
 QUARANTINED = "Quarantined"
@@ -26,22 +34,47 @@ class _Parked(msgspec.Struct, frozen=True):
     until_s: float
 
 
+class Refusal(msgspec.Struct, frozen=True):
+    """A load balancer that is not made, or not changed, as it was asked for."""
+
+    spec: LoadBalancerSpec
+    message: str
+    reason: str
+    until_s: float
+
+
 class Quarantine:
-    """The refused backends of one provider."""
+    """What one provider has refused."""
 
     def __init__(self) -> None:
         self._parked: dict[LoadBalancerKey, dict[tuple[ListenerKey, TargetKey], _Parked]] = {}
+        self._refused: dict[LoadBalancerKey, Refusal] = {}
 
     def __len__(self) -> int:
+        """Return how many backends are parked."""
         return sum(len(parked) for parked in self._parked.values())
+
+    @property
+    def load_balancers(self) -> int:
+        """Return how many load balancers are parked."""
+        return len(self._refused)
 
     def add(self, change: TargetChange, message: str, *, now_s: float) -> None:
         """Park one backend."""
         parked = self._parked.setdefault(change.load_balancer, {})
         parked[change.listener, change.key] = _Parked(change.target, message, now_s + PARK_S)
 
-    def sift(self, plan: Plan, *, now_s: float) -> tuple[Plan, tuple[Held, ...]]:
-        """Take the additions out of ``plan`` that are known to be refused, and list them."""
+    def refuse(self, spec: LoadBalancerSpec, error: Terminal, *, now_s: float) -> None:
+        """Park one load balancer."""
+        self._refused[spec.key] = Refusal(spec, error.sentence, error.reason, now_s + PARK_S)
+
+    def refusal(self, key: LoadBalancerKey) -> Refusal | None:
+        """Return what stands against the load balancer as it is wanted."""
+        return self._refused.get(key)
+
+    def sift(self, plan: Plan, side: Side, *, now_s: float) -> tuple[Plan, tuple[Held, ...]]:
+        """Take out of ``plan`` what is known to be refused, and list the backends among that."""
+        plan = self._sift_frontend(plan, side, now_s)
         known = self._parked.get(plan.load_balancer)
         if not known:
             return plan, ()
@@ -59,9 +92,40 @@ class Quarantine:
         # What is in no plan any more is not asked for any more.
         if still:
             self._parked[plan.load_balancer] = still
-            soonest_s = min(one.until_s for one in still.values())
-            wake_at_s = soonest_s if plan.wake_at_s is None else min(plan.wake_at_s, soonest_s)
-            plan = msgspec.structs.replace(plan, wake_at_s=wake_at_s)
+            plan = _woken(plan, min(one.until_s for one in still.values()))
         else:
             del self._parked[plan.load_balancer]
         return msgspec.structs.replace(plan, changes=tuple(kept)), tuple(parked)
+
+    def _sift_frontend(self, plan: Plan, side: Side, now_s: float) -> Plan:
+        refused = self._refused.get(plan.load_balancer)
+        if refused is None:
+            return plan
+        asked = plan.frontend is not None
+        if side.desired is None or side.desired.spec != refused.spec or (asked and refused.until_s <= now_s):
+            del self._refused[plan.load_balancer]
+            return plan
+        if not asked:
+            # A guard holds everything: the refusal still stands, and nobody asks.
+            return plan
+        changes = tuple(without_refused(plan.changes, side))
+        return _woken(msgspec.structs.replace(plan, frontend=None, changes=changes), refused.until_s)
+
+
+def without_refused(changes: Iterable[TargetChange], side: Side) -> list[TargetChange]:
+    """Return the rows that concern the load balancer as it is, and not as it was refused; none when there is none."""
+    there = frozenset(listener.key for listener in side.done_spec.listeners) if side.done_spec is not None else ()
+    return [
+        change
+        for change in changes
+        if change.listener in there and (change.reason is not Reason.LISTENER_REMOVED or _recalled(change, side))
+    ]
+
+
+def _recalled(change: TargetChange, side: Side) -> bool:
+    registered = side.done.get(change.listener, {}).get(change.key)
+    return registered is not None and registered.deregistering
+
+
+def _woken(plan: Plan, at_s: float) -> Plan:
+    return msgspec.structs.replace(plan, wake_at_s=at_s if plan.wake_at_s is None else min(plan.wake_at_s, at_s))

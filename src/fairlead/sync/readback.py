@@ -2,22 +2,26 @@
 
     the provider lost its memory (another epoch)   what is on record is registered again
     an entry of ours is missing or different       told as drift; with ensurePolicy Always it is registered again
+    a load balancer that we made is gone           told; seen gone twice, with time between, it is made again
+    one that somebody else keeps for us is gone    told: whoever made it makes it again
     members that are not ours                      counted, never touched
 
 In: notices of the provider, and time. Out: doubts in the tracker, which the worker resolves. Never: a removal, and
-never a repair of what a person changed by hand while the policy is IfNotSucc.
+never a repair of backends that a person changed by hand while the policy is IfNotSucc. An account that does not answer
+keeps nobody from looking at another.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
 import msgspec
 import structlog
 
 from fairlead.errors import FairleadError
 from fairlead.model.contract import Provider
+from fairlead.model.desired import Targets
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Observed
 from fairlead.runtime.clock import Clock
@@ -27,16 +31,26 @@ log = structlog.get_logger(__name__)
 
 #: How often everything is read back, when nothing says that it should be.
 LOOK_EVERY_S = 60.0
+#: The least time between two looks that make it certain that a load balancer is gone: what reads back late shows
+#: nothing for a moment. After each time that it was made again in vain it is twice as long, up to the longest.
+CERTAIN_S = 5.0
+_LONGEST_S = 3600.0
 _TICK_S = 5.0
 
 
 class Drift(msgspec.Struct, frozen=True):
-    """How one load balancer differs from the ledger; each ordered. ``vanished``: it is not there at all."""
+    """How one load balancer differs from the ledger; each ordered.
+
+    ``vanished``: it is not there at all; ``kept_by_others`` when it is not ours to make again.
+    """
 
     missing: tuple[tuple[ListenerKey, TargetKey], ...] = ()
     changed: tuple[tuple[ListenerKey, TargetKey], ...] = ()
     foreign: tuple[str, ...] = ()
     vanished: bool = False
+    kept_by_others: bool = False
+    #: Entries of ours by their names, on no record, and wanted by nobody.
+    unrecorded: tuple[tuple[ListenerKey, TargetKey], ...] = ()
 
     @property
     def ours(self) -> int:
@@ -52,11 +66,23 @@ class Drift(msgspec.Struct, frozen=True):
         parts += [f"{len(self.changed)} were changed"] if self.changed else []
         return f"{' and '.join(parts)} behind our back" if parts else ""
 
+    @property
+    def outlook(self) -> str:
+        """Say what becomes of it, and who can do something about it; empty when nothing of ours differs."""
+        if not self.ours:
+            return ""
+        if not self.vanished:
+            return "that stands, unless the class's ensurePolicy is Always"
+        if self.kept_by_others:
+            return "it was there before us, so whoever made it must make it again; or delete this object"
+        return "it is made again once that is certain; to be rid of it, delete this object"
+
 
 def drift_of(side: Side, observed: Observed | None) -> Drift:
     """Compare what is on record with what is there; what is under way is not compared."""
     if observed is None:
-        return Drift(vanished=side.done_spec is not None)
+        spec = side.done_spec
+        return Drift(vanished=spec is not None, kept_by_others=spec is not None and spec.existing)
     if observed.targets is None:
         return Drift(foreign=observed.foreign)
     there = {(one.listener, one.key): one for one in observed.targets}
@@ -71,11 +97,34 @@ def drift_of(side: Side, observed: Observed | None) -> Drift:
                 missing.append((listener, key))
             elif found.weight != registered.target.weight or found.draining != registered.target.draining:
                 changed.append((listener, key))
-    return Drift(tuple(sorted(missing)), tuple(sorted(changed)), observed.foreign)
+    known = {place for targets in (side.done, _wanted(side)) for place in _places(targets)}
+    unrecorded = tuple(sorted(there.keys() - known))
+    return Drift(tuple(sorted(missing)), tuple(sorted(changed)), observed.foreign, unrecorded=unrecorded)
+
+
+def _wanted(side: Side) -> Mapping[ListenerKey, Targets]:
+    return side.desired.targets if side.desired is not None else {}
+
+
+def _places(targets: Mapping[ListenerKey, Iterable[TargetKey]]) -> Iterator[tuple[ListenerKey, TargetKey]]:
+    return ((listener, key) for listener, found in targets.items() for key in found)
+
+
+class _Gone(msgspec.Struct):
+    """One load balancer that is not there: since when, None while that says nothing, and how often it was remade."""
+
+    since_s: float | None = None
+    remade: int = 0
+
+    @property
+    def certain_s(self) -> float:
+        return min(_LONGEST_S, CERTAIN_S * 2.0 ** min(self.remade, 32))
 
 
 class Readback:
-    """Reads the load balancers of one provider back. ``lives`` stores the epoch in which targets are registered."""
+    """Reads the load balancers of one provider back. ``lives`` stores the epoch in which targets are registered;
+    ``account`` says who answers for a load balancer.
+    """
 
     def __init__(
         self,
@@ -87,6 +136,7 @@ class Readback:
         epoch_of: Callable[[LoadBalancerKey], str],
         lives: Callable[[LoadBalancerKey, str], Awaitable[None]],
         changed: Callable[[LoadBalancerKey], None] = lambda _key: None,
+        account: Callable[[LoadBalancerKey], str] = lambda _key: "",
     ) -> None:
         self._provider = provider
         self._tracker = tracker
@@ -95,10 +145,14 @@ class Readback:
         self._epoch_of = epoch_of
         self._lives = lives
         self._changed = changed
+        self._account = account
         self._noticed: dict[LoadBalancerKey, None] = {}
         self._wake = asyncio.Event()
         self._looked_s: dict[LoadBalancerKey, float] = {}
         self._repaired_s: dict[LoadBalancerKey, float] = {}
+        self._gone: dict[LoadBalancerKey, _Gone] = {}
+        #: Accounts that are being read back.
+        self._looking: set[str] = set()
         self.drifts: dict[LoadBalancerKey, Drift] = {}
         self.repairs = 0
 
@@ -109,33 +163,57 @@ class Readback:
 
     async def run(self) -> None:
         """Read back until cancelled."""
-        while True:
-            sleeper = asyncio.ensure_future(self._clock.sleep(_TICK_S))
-            waiter = asyncio.ensure_future(self._wake.wait())
-            try:
-                await asyncio.wait((sleeper, waiter), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                sleeper.cancel()
-                waiter.cancel()
-            self._wake.clear()
-            for key in self._due():
-                await self.look(key)
+        async with asyncio.TaskGroup() as group:
+            while True:
+                sleeper = asyncio.ensure_future(self._clock.sleep(_TICK_S))
+                waiter = asyncio.ensure_future(self._wake.wait())
+                try:
+                    await asyncio.wait((sleeper, waiter), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    sleeper.cancel()
+                    waiter.cancel()
+                self._wake.clear()
+                for account, keys in self._due().items():
+                    self._looking.add(account)
+                    group.create_task(self._look_at(account, keys))
 
-    def _due(self) -> list[LoadBalancerKey]:
+    async def _look_at(self, account: str, keys: list[LoadBalancerKey]) -> None:
+        try:
+            for key in keys:
+                await self.look(key)
+        finally:
+            self._looking.discard(account)
+            if self._noticed:
+                self._wake.set()
+
+    def _due(self) -> dict[str, list[LoadBalancerKey]]:
+        """Return what is to be looked at, by account; one that is being looked at has its turn after that."""
         now_s = self._clock.monotonic()
-        due = dict(self._noticed)
-        self._noticed.clear()
+        due: dict[str, list[LoadBalancerKey]] = {}
+        later: dict[LoadBalancerKey, None] = {}
         for key in self._tracker:
             side = self._tracker.side(key)
-            every_s = LOOK_EVERY_S
-            if side is not None and side.desired is not None and side.desired.repair_s:
-                every_s = min(every_s, side.desired.repair_s)
             # What has never been looked at is looked at now: its provider may have restarted while we were away.
-            if now_s - self._looked_s.get(key, -every_s) >= every_s:
-                due[key] = None
+            every_s = self._every_s(key, side)
+            if key not in self._noticed and now_s - self._looked_s.get(key, -every_s) < every_s:
+                continue
+            account = self._account(key)
+            if account not in self._looking:
+                due.setdefault(account, []).append(key)
+            elif key in self._noticed:
+                later[key] = None
+        self._noticed = later
         for gone in self._looked_s.keys() - set(self._tracker):
             self._forget(gone)
-        return list(due)
+        return due
+
+    def _every_s(self, key: LoadBalancerKey, side: Side | None) -> float:
+        every_s = LOOK_EVERY_S
+        if side is not None and side.desired is not None and side.desired.repair_s:
+            every_s = min(every_s, side.desired.repair_s)
+        if (gone := self._gone.get(key)) is not None and gone.since_s is not None:
+            every_s = min(every_s, gone.certain_s)
+        return every_s
 
     async def look(self, key: LoadBalancerKey) -> None:
         """Read one load balancer back, and have done about it what is our business."""
@@ -165,7 +243,26 @@ class Readback:
         if drift != self.drifts.get(key, _NONE):
             self.drifts[key] = drift
             self._changed(key)
+        self._make_again(key, side, drift)
         self._repair(key, side, drift, listed=observed is not None and observed.targets is not None)
+
+    def _make_again(self, key: LoadBalancerKey, side: Side, drift: Drift) -> None:
+        if not drift.vanished or drift.kept_by_others or side.desired is None:
+            self._gone.pop(key, None)
+            return
+        now_s = self._clock.monotonic()
+        gone = self._gone.setdefault(key, _Gone())
+        if side.ensure_again:
+            # It is being made, or about to be: that it is not there says nothing.
+            gone.since_s = None
+        elif gone.since_s is None:
+            gone.since_s = now_s
+        elif now_s - gone.since_s >= gone.certain_s:
+            log.info("somebody has deleted it; making it again", load_balancer=str(key))
+            gone.since_s = None
+            gone.remade += 1
+            self._tracker.vanished(key)
+            self._trigger()
 
     def _repair(self, key: LoadBalancerKey, side: Side, drift: Drift, *, listed: bool) -> None:
         every_s = side.desired.repair_s if side.desired is not None else 0.0
@@ -181,7 +278,7 @@ class Readback:
         self._trigger()
 
     def _forget(self, key: LoadBalancerKey) -> None:
-        for known in (self._looked_s, self._repaired_s, self.drifts):
+        for known in (self._looked_s, self._repaired_s, self._gone, self.drifts):
             known.pop(key, None)
 
 

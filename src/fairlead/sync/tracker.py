@@ -46,6 +46,8 @@ class Side(msgspec.Struct):
     generation: int = 0
     #: The frontend is ensured again although it did not change (new leader, provider restarted).
     ensure_again: bool = False
+    #: Somebody else has deleted it, as far as can be known: that is why it is ensured again.
+    vanished: bool = False
     #: Known from the ledger, and nobody has said yet what is wished for: nothing is done about it until then.
     undecided: bool = False
 
@@ -78,6 +80,10 @@ class Tracker:
     def dirty(self) -> int:
         """Return how many load balancers wait for the worker."""
         return len(self._dirty)
+
+    def is_dirty(self, key: LoadBalancerKey) -> bool:
+        """Say whether ``key`` waits for the worker."""
+        return key in self._dirty
 
     def side(self, key: LoadBalancerKey) -> Side | None:
         """Return both sides of one load balancer, None when it is unknown; not to be changed by the caller."""
@@ -216,6 +222,13 @@ class Tracker:
         side.ensure_again = side.ensure_again or wanted is None
         self._dirty[key] = None
 
+    def vanished(self, key: LoadBalancerKey) -> None:
+        """Have the load balancer made again, and all its targets registered again: somebody has deleted it."""
+        side = self._sides.get(key)
+        if side is not None and side.desired is not None and side.done_spec is not None:
+            side.vanished = True
+            self.doubt(key)
+
     def _registered(self, key: LoadBalancerKey, listener: ListenerKey, target: TargetKey) -> Registered | None:
         side = self._sides.get(key)
         return None if side is None else side.done.get(listener, {}).get(target)
@@ -230,13 +243,13 @@ class Tracker:
         if change.action is Action.DELETE:
             side.done_spec = None
             side.done.clear()
-            side.ensure_again = False
+            side.ensure_again = side.vanished = False
             if side.desired is None:
                 del self._sides[change.load_balancer]
                 self._dirty.pop(change.load_balancer, None)
             return
         side.done_spec = change.spec
-        side.ensure_again = False
+        side.ensure_again = side.vanished = False
 
     def fold_targets(self, changes: Iterable[TargetChange], outcomes: Iterable[Outcome], *, now_s: float) -> None:
         """Remember what became of targets, item by item; only what succeeded is remembered as done."""

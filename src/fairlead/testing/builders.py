@@ -28,7 +28,7 @@ from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, Allocation, TCPLoad
 from fairlead.api.tenant import Tenant
 from fairlead.build.view import NodeAddresses, TCPView
 from fairlead.model.condition import Condition
-from fairlead.model.contract import Capabilities
+from fairlead.model.contract import AllocationKind, Capabilities
 from fairlead.model.desired import DesiredLoadBalancer, GuardPolicy, HealthCheck, Listener, LoadBalancerSpec, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
 
@@ -44,6 +44,8 @@ ABLE = Capabilities(
     proxy_protocol=True,
     weights=True,
 )
+#: One for which the hub allocates.
+_GIVEN = msgspec.structs.replace(ABLE, allocation=AllocationKind.ADDRESS)
 #: A provider that can do nothing beyond the least.
 PLAIN = Capabilities()
 
@@ -159,7 +161,7 @@ def tcp_view(
     slices: Iterable[EndpointSlice] = (),
     nodes: Iterable[str] = ("10.0.0.1", "10.0.0.2"),
     nodes_stale: str = "",
-    capabilities: Capabilities = ABLE,
+    capabilities: Capabilities = _GIVEN,
     allocation: Allocation | None = None,
     allocation_problem: Condition | None = None,
     **others: Any,

@@ -191,6 +191,23 @@ class ProviderContract:
         assert all(outcome.message for outcome in outcomes if outcome.status is not OutcomeStatus.DONE)
         await shows(subject, spec, good)
 
+    async def test_a_batch_may_be_about_several_load_balancers(self, subject: Subject) -> None:
+        """Where a provider says so: one call, an answer for each row in its place, and no row of one on another."""
+        if not subject.provider.capabilities.batches_span_load_balancers:
+            return
+        spec, targets = await self._filled(subject, 2)
+        other, _ = await self._filled(subject, 2, name="two")
+        more = subject.targets(4)[2:]
+        refused = subject.refused()
+        rows = [*additions(spec, more[:1]), *removals(other, targets[:1]), *additions(other, more)]
+        expected = [OutcomeStatus.DONE] * 4
+        if refused is not None:
+            rows.insert(1, *additions(spec, [refused]))
+            expected.insert(1, OutcomeStatus.REJECTED)
+        assert statuses(await settled(subject, rows)) == expected
+        await shows(subject, spec, [*targets, *more[:1]])
+        await shows(subject, other, [*targets[1:], *more])
+
     async def test_the_order_of_changes_does_not_matter(self, subject: Subject) -> None:
         """What is observed has one form, whatever the way there (else it is repaired for ever)."""
         spec, targets = await self._filled(subject, 4)

@@ -43,7 +43,10 @@ class Fault(StrEnum):
 
 
 class ProviderCall(msgspec.Struct, frozen=True):
-    """One call as the script sees it; ``number`` counts from 1 over the life of the provider."""
+    """One call as the script sees it; ``number`` counts from 1 over the life of the provider.
+
+    ``load_balancer`` is that of the first change, where a batch has several.
+    """
 
     number: int
     method: str
@@ -56,7 +59,7 @@ class FaultyProvider:
 
     ``latency_s`` is virtual time. ``rejected`` maps the targets that are refused whenever they are added to the
     words of the refusal. ``calls`` holds every call in the order in which they began. ``capabilities`` replaces those
-    of the provider inside.
+    of the provider inside, ``account`` says what answers for a load balancer; ``concurrent`` calls are under way now.
     """
 
     def __init__(
@@ -68,8 +71,10 @@ class FaultyProvider:
         script: Callable[[ProviderCall], Fault] = lambda _: Fault.NONE,
         rejected: Mapping[TargetKey, str] | None = None,
         capabilities: Capabilities | None = None,
+        account: Callable[[LoadBalancerSpec], str] = lambda _: "",
     ) -> None:
         self.inner = inner
+        self.account = account
         self.published = False
         self._capabilities = capabilities
         self.calls: list[ProviderCall] = []
@@ -78,6 +83,7 @@ class FaultyProvider:
         self.rejected: dict[TargetKey, str] = dict(rejected or {})
         self.latency_s = latency_s
         self._clock = clock
+        self.concurrent = 0
         self._under_way: Counter[LoadBalancerKey] = Counter()
 
     @property
@@ -102,28 +108,28 @@ class FaultyProvider:
 
     async def ensure(self, spec: LoadBalancerSpec) -> Ensured:
         """Ensure, perhaps."""
-        fault = await self._begin("ensure", spec.key)
+        fault = await self._begin("ensure", (spec.key,))
         try:
             answer = await self.inner.ensure(spec) if fault is not Fault.REFUSE else Ensured()
             await self._end(fault, spec.key)
             return answer
         finally:
-            self._under_way[spec.key] -= 1
+            self._leave((spec.key,))
 
     async def apply(self, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
         """Apply the changes, or some of them, or say so."""
-        key = changes[0].load_balancer
-        fault = await self._begin("apply", key, tuple(changes))
+        keys = tuple({change.load_balancer: None for change in changes})
+        fault = await self._begin("apply", keys, tuple(changes))
         try:
             outcomes: Sequence[Outcome] = ()
             if fault is Fault.HALF:
                 await self._apply(changes[: len(changes) // 2])
             elif fault is not Fault.REFUSE:
                 outcomes = await self._apply(changes)
-            await self._end(fault, key)
+            await self._end(fault, keys[0])
             return outcomes
         finally:
-            self._under_way[key] -= 1
+            self._leave(keys)
 
     async def observe(self, key: LoadBalancerKey) -> Observed | None:
         """Read back; never fails."""
@@ -131,13 +137,13 @@ class FaultyProvider:
 
     async def delete(self, key: LoadBalancerKey) -> None:
         """Delete, perhaps."""
-        fault = await self._begin("delete", key)
+        fault = await self._begin("delete", (key,))
         try:
             if fault is not Fault.REFUSE:
                 await self.inner.delete(key)
             await self._end(fault, key)
         finally:
-            self._under_way[key] -= 1
+            self._leave((key,))
 
     async def _apply(self, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
         outcomes: list[Outcome] = []
@@ -149,28 +155,37 @@ class FaultyProvider:
                 outcomes += await self.inner.apply([change])
         return outcomes
 
-    async def _begin(self, method: str, key: LoadBalancerKey, changes: tuple[TargetChange, ...] = ()) -> Fault:
-        call = ProviderCall(len(self.calls) + 1, method, key, changes)
+    async def _begin(
+        self, method: str, keys: Sequence[LoadBalancerKey], changes: tuple[TargetChange, ...] = ()
+    ) -> Fault:
+        call = ProviderCall(len(self.calls) + 1, method, keys[0], changes)
         self.calls.append(call)
-        self._under_way[key] += 1
-        if self._under_way[key] > 1:
-            self.overlaps.append(key)
+        self._enter(keys)
+        self.overlaps += [key for key in keys if self._under_way[key] > 1]
         fault = self.script(call)
         if self.latency_s:
             try:
                 await self._clock.sleep(self.latency_s)
             except BaseException:
-                self._under_way[key] -= 1
+                self._leave(keys)
                 raise
         if fault is Fault.BUG:
-            self._under_way[key] -= 1
+            self._leave(keys)
             raise ZeroDivisionError("a provider's own mistake")
         if fault is Fault.STALL:
             try:
                 await asyncio.get_running_loop().create_future()
             finally:
-                self._under_way[key] -= 1
+                self._leave(keys)
         return fault
+
+    def _enter(self, keys: Sequence[LoadBalancerKey]) -> None:
+        self._under_way.update(keys)
+        self.concurrent += 1
+
+    def _leave(self, keys: Sequence[LoadBalancerKey]) -> None:
+        self._under_way.subtract(keys)
+        self.concurrent -= 1
 
     async def _end(self, fault: Fault, key: LoadBalancerKey) -> None:
         if self.latency_s:

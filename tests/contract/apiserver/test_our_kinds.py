@@ -49,14 +49,31 @@ CASES = [
     ),
     Case(
         "loadbalancerclasses",
-        {"provider": "envoy", "parameters": {"a": "b"}, "guard": {"maxRemovalPercent": 50}},
+        {
+            "provider": "webhook",
+            "parameters": {"url": "https://one", "credentials": "old", "timeout": "5s"},
+            "guard": {"maxRemovalPercent": 50},
+        },
         [
             ({"provider": None}, "spec.provider: Required value"),
             ({"provider": ""}, "spec.provider in body should be at least 1 chars long"),
             ({"targets": "Cloud"}, 'spec.targets: Unsupported value: "Cloud"'),
             ({"guard": {"maxRemovalPercent": 101}}, "should be less than or equal to 100"),
         ],
-        [({"provider": "other"}, "provider is immutable: create another class"), ({"targets": "Pod"}, "")],
+        [
+            ({"provider": "other"}, "spec.provider: Invalid value: provider is immutable: create another class"),
+            (
+                {"parameters": {"url": "https://two"}},
+                "spec.parameters: Invalid value: parameters is immutable, but for",
+            ),
+            ({"parameters": {"url": None}}, "parameters is immutable, but for credentials"),
+            ({"parameters": None}, "timeout.<hook>: create another class"),
+            ({"parameters": {"size": "l"}}, "parameters is immutable"),
+            ({"parameters": {"timeouts": "1s"}}, "parameters is immutable"),
+            ({"parameters": {"credentials": "new", "timeout": None}}, ""),
+            ({"parameters": {"credentials": None, "timeout.ensureBackend": "20s", "verify": "true"}}, ""),
+            ({"targets": "Pod", "draining": True}, ""),
+        ],
     ),
     Case(
         "tcploadbalancers",
@@ -80,10 +97,16 @@ CASES = [
             ({"existing": {"id": "7"}}, ""),
         ],
         [
-            ({"className": "other"}, "className is immutable: create another LoadBalancer"),
-            ({"parameters": {"size": "l"}}, "parameters is immutable: create another LoadBalancer"),
-            ({"parameters": None}, "parameters is immutable"),
-            ({"existing": {"id": "7"}}, "existing is immutable"),
+            (
+                {"className": "other"},
+                "spec.className: Invalid value: className is immutable: create another LoadBalancer",
+            ),
+            (
+                {"parameters": {"size": "l"}},
+                "spec.parameters: Invalid value: parameters is immutable: create another LoadBalancer",
+            ),
+            ({"parameters": None}, "spec.parameters: Invalid value: parameters is immutable"),
+            ({"existing": {"id": "7"}}, "existing is immutable: create another LoadBalancer"),
             ({"existing": {}}, ""),
             ({"attributes": {"a": "b"}, "listeners": [{"port": 80}, {"port": 81}]}, ""),
         ],
@@ -102,8 +125,14 @@ CASES = [
             ({"deregisterPolicy": "Webhook", "deregisterWebhook": {"className": "c"}}, ""),
         ],
         [
-            ({"pods": None, "static": ["10.0.0.1:80"]}, "the kind of backends is immutable"),
-            ({"pods": None, "service": {"name": "s", "port": {"port": 80}}}, "the kind of backends is immutable"),
+            (
+                {"pods": None, "static": ["10.0.0.1:80"]},
+                "the kind of backends (pods, service or static) is immutable: create another",
+            ),
+            (
+                {"pods": None, "service": {"name": "s", "port": {"port": 80}}},
+                "the kind of backends (pods, service or static) is immutable: create another",
+            ),
             ({"pods": {"byLabel": None, "byName": ["web-1"]}}, ""),
         ],
     ),
@@ -194,7 +223,17 @@ def test_every_kind_has_a_case() -> None:
     assert [case.plural for case in CASES] == [crd["spec"]["names"]["plural"] for crd in all_crds()]
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case.plural for case in CASES])
+#: Those whose identity is fixed.
+FIXED = {"loadbalancers", "loadbalancerclasses", "backendgroups"}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case.plural, marks=[pytest.mark.req("L-36")] if case.plural in FIXED else [])
+        for case in CASES
+    ],
+)
 async def test_what_is_accepted_and_what_is_not(api: Api, case: Case) -> None:
     kind = Kind(api, case.plural)
     await kind.install()

@@ -17,12 +17,15 @@ from fairlead.testing.contract import Place, ProviderContract, Subject
 class HAProxySubject(Subject):
     def __init__(self, haproxy: HAProxy) -> None:
         self.haproxy = haproxy
-        self.backend = next(haproxy.backends)
+        #: One for each load balancer: HAProxy would mix the traffic of two that share one.
+        self.backends: dict[str, str] = {}
         self.provider = HAProxyProvider(installation="tests")
 
     def spec(self, name: str) -> LoadBalancerSpec:
         key = LoadBalancerKey("LoadBalancer", "shop", name)
-        parameters = {"socket": str(self.haproxy.socket), "backend": self.backend}
+        if name not in self.backends:
+            self.backends[name] = next(self.haproxy.backends)
+        parameters = {"socket": str(self.haproxy.socket), "backend": self.backends[name]}
         return LoadBalancerSpec(key, "group", (Listener(80),), parameters=parameters)
 
     def targets(self, count: int) -> Sequence[TargetKey]:
@@ -36,7 +39,7 @@ class HAProxySubject(Subject):
         listener = spec.listeners[0].key
         begins = prefix("tests", spec.key, listener)
         found: dict[Place, bool] = {}
-        for name, fields in self.haproxy.servers(self.backend).items():
+        for name, fields in self.haproxy.servers(spec.parameters["backend"]).items():
             if (target := target_of(name, begins)) is not None:
                 assert fields[0] == target.address
                 found[listener, target] = fields[2] == "0"
@@ -47,10 +50,10 @@ class HAProxySubject(Subject):
 
     async def add_foreign(self, spec: LoadBalancerSpec) -> None:
         at = self.targets(1)[0]
-        self.haproxy.ask(f"add server {self.backend}/byhand {at.address}:{at.port} weight 3")
+        self.haproxy.ask(f"add server {spec.parameters['backend']}/byhand {at.address}:{at.port} weight 3")
 
     async def foreign(self, spec: LoadBalancerSpec) -> object:
-        servers = self.haproxy.servers(self.backend)
+        servers = self.haproxy.servers(spec.parameters["backend"])
         return {name: fields for name, fields in servers.items() if not name.startswith("fl-")}
 
     async def break_it(self) -> None:

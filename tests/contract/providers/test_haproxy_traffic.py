@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from tests.contract.providers.provider_processes import HAProxy, free_port
 
+from fairlead.errors import BadConfiguration, Retry
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, Reason, TargetChange
 from fairlead.model.desired import Listener, LoadBalancerSpec, ProxyProtocol, Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey
@@ -142,6 +143,8 @@ def front(session_dir: Path) -> Iterator[tuple[HAProxy, int]]:
         f"frontend f\n  bind 127.0.0.1:{port}\n  default_backend front\n"
         "backend front\n  balance roundrobin\n  server theirs 192.0.2.1:1 weight 7 disabled\n"
         "backend sticky\n  balance source\n"
+        f"frontend same\n  bind 127.0.0.1:{free_port()}\n  default_backend same\n"
+        "backend same\n  balance roundrobin\n"
     )
     haproxy = HAProxy(directory, backends=1, extra=extra)
     yield haproxy, port
@@ -222,6 +225,23 @@ async def test_drain_waits_for_sessions(balanced: Balanced) -> None:
     await balanced.until(lambda: balanced.haproxy.stat("front", balanced.name(old), "scur") == "0")
     await balanced.must(Action.DEREGISTER, old)
     assert balanced.name(old) not in balanced.haproxy.servers("front")
+
+
+async def test_a_backend_with_the_name_of_its_frontend_is_drained_and_emptied(balanced: Balanced) -> None:
+    """HAProxy takes that name for the frontend's when it is asked for sessions; it does so after a reload, too."""
+    webs = [await balanced.web(str(number)) for number in range(3)]
+    parameters = {**balanced.spec.parameters, "backend": "same"}
+    spec = msgspec.structs.replace(balanced.spec, parameters=parameters, key=LoadBalancerKey("L", "shop", "same"))
+    await balanced.provider.ensure(spec)
+    rows = [TargetChange(spec.key, HTTP, Target(web.key), Action.REGISTER, Reason.NEW) for web in webs]
+    gone = [msgspec.structs.replace(row, action=Action.DEREGISTER, reason=Reason.ABSENT) for row in rows]
+    for reloads in (True, False):
+        assert await balanced.provider.apply(rows) == [DONE] * 3
+        assert await balanced.provider.apply(gone) == [DONE] * 3
+        assert balanced.haproxy.servers("same") == {}
+        if reloads:
+            await asyncio.to_thread(balanced.haproxy.reload)
+    await balanced.provider.delete(spec.key)
 
 
 async def test_sessions_are_cut_when_their_time_is_over(balanced: Balanced) -> None:
@@ -367,6 +387,62 @@ async def test_two_installations_on_one_backend_do_not_meet(balanced: Balanced) 
     assert (await other.apply([row]))[0].status is OutcomeStatus.DONE
     await other.delete(KEY)
     assert list(balanced.haproxy.servers("front").keys() - balanced.theirs().keys()) == [balanced.name(web)]
+
+
+@pytest.mark.req("L-11")
+async def test_two_hubs_on_one_backend_are_told_apart_by_the_class(balanced: Balanced) -> None:
+    web = await balanced.web("one")
+    other = HAProxyProvider()
+    parameters = {**balanced.spec.parameters, "installation": "hub-two"}
+    await other.ensure(msgspec.structs.replace(balanced.spec, parameters=parameters))
+    row = TargetChange(KEY, HTTP, Target(web.key), Action.REGISTER, Reason.NEW)
+    await balanced.must(Action.REGISTER, web)
+    assert await other.apply([row]) == [DONE]
+    seen = await other.observe(KEY)
+    assert seen is not None
+    assert seen.foreign == ("front/" + balanced.name(web), "front/theirs")
+    await other.delete(KEY)
+    assert list(balanced.haproxy.servers("front").keys() - balanced.theirs().keys()) == [balanced.name(web)]
+
+
+@pytest.mark.req("I-4")
+async def test_b29_two_load_balancers_never_share_a_backend(balanced: Balanced) -> None:
+    """The second is refused until the first has gone; a restart knows who was first."""
+    second = msgspec.structs.replace(balanced.spec, key=LoadBalancerKey("LoadBalancer", "shop", "another"))
+    with pytest.raises(Retry, match=rf"backend front .* serves {KEY} already"):
+        await balanced.provider.ensure(second)
+    again = HAProxyProvider()
+    again.recall(second, {})
+    again.recall(balanced.spec, (await balanced.provider.ensure(balanced.spec)).info or {})
+    with pytest.raises(Retry, match="already"):
+        await again.ensure(second)
+    await again.ensure(balanced.spec)
+    await again.delete(KEY)
+    await again.ensure(second)
+    await again.delete(second.key)
+
+
+@pytest.mark.req("I-2")
+async def test_it_does_not_move_while_servers_of_ours_would_be_left_behind(balanced: Balanced) -> None:
+    web = await balanced.web("one")
+    await balanced.must(Action.REGISTER, web)
+    answer = await balanced.provider.ensure(balanced.spec)
+    elsewhere = msgspec.structs.replace(balanced.spec, parameters={**balanced.spec.parameters, "backend": "b0"})
+    successor = HAProxyProvider()
+    # What is on record as wanted is already the new place; where it is says the last answer.
+    successor.recall(elsewhere, answer.info or {})
+    for provider in (balanced.provider, successor):
+        with pytest.raises(BadConfiguration, match=r"its 1 servers are in backend front .* and serve on"):
+            await provider.ensure(elsewhere)
+        seen = await provider.observe(KEY)
+        assert seen is not None
+        assert [one.key for one in seen.targets or ()] == [web.key]
+    assert await balanced.get() == "one"
+    await balanced.removed(web, Reason.ABSENT)
+    await balanced.provider.ensure(elsewhere)
+    await balanced.must(Action.REGISTER, web)
+    assert balanced.name(web) in balanced.haproxy.servers("b0")
+    await balanced.removed(web, Reason.ABSENT)
 
 
 async def test_a_removed_listener_is_still_known_to_be_emptied(balanced: Balanced) -> None:

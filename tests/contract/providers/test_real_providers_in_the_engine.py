@@ -7,6 +7,7 @@ import contextlib
 import itertools
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -225,3 +226,77 @@ async def test_changes_are_ensured_in_place_and_once() -> None:
     finally:
         await webhook.close()
         await driver.stop()
+
+
+def named(name: str, parameters: Mapping[str, str], *targets: Target) -> DesiredLoadBalancer:
+    """Return a wish for another load balancer than ``KEY``."""
+    one = wish(parameters, *targets)
+    key = LoadBalancerKey("LoadBalancer", "shop", name)
+    return msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, key=key))
+
+
+#: More than all places of one account; and less time than any provider waits for an answer.
+MANY, AT_ONCE_S = 25, 4.0
+
+
+@pytest.mark.req("A-46", "I-7")
+async def test_a_driver_that_never_answers_slows_no_other_driver() -> None:
+    hung, well = await ScriptedDriver().start(), await ScriptedDriver().start()
+    hung.gate.clear()
+    provider = WebhookProvider()
+    try:
+        async with running(provider) as engine:
+            for number in range(MANY):
+                engine.put(named(f"hung-{number}", {"url": hung.url, "lbID": "x"}, *TARGETS))
+            await until(lambda: hung.at_once > 0)
+            async with asyncio.timeout(AT_ONCE_S):
+                for count in (1, 2, 3):
+                    engine.put(named("well", {"url": well.url, "lbID": "y"}, *TARGETS[:count]))
+                    await until(lambda count=count: len(well.asked("ensureBackend")) >= count)
+            assert hung.most_at_once <= 10
+            assert all(hook == "createLoadBalancer" for hook, _ in hung.calls)
+    finally:
+        hung.gate.set()
+        await provider.close()
+        await hung.stop()
+        await well.stop()
+
+
+@pytest.mark.req("A-46", "I-7")
+async def test_a_haproxy_that_never_answers_slows_no_other_haproxy(haproxy: HAProxy, tmp_path: Path) -> None:
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await released.wait()
+        finally:
+            writer.close()
+
+    released = asyncio.Event()
+    dead = await asyncio.start_unix_server(say_nothing, tmp_path / "dead.sock")
+    backend = next(haproxy.backends)
+    provider = HAProxyProvider()
+    well = named("well", {"socket": str(haproxy.socket), "backend": backend})
+    try:
+        async with running(provider) as engine:
+            for number in range(MANY):
+                engine.put(named(f"dead-{number}", {"socket": str(tmp_path / "dead.sock"), "backend": "b"}, *TARGETS))
+            async with asyncio.timeout(AT_ONCE_S):
+                for count in (1, 2, 3):
+                    engine.put(named("well", well.spec.parameters, *TARGETS[:count]))
+                    await until(lambda count=count: len(ours(haproxy, backend)) == count)
+            assert not [report for report in engine.reports if report.done and report.load_balancer != well.key]
+    finally:
+        released.set()
+        dead.close()
+        await provider.delete(well.key)
+        await provider.close()
+
+
+def test_what_answers_as_one_is_one_account() -> None:
+    haproxy, webhook = HAProxyProvider(), WebhookProvider()
+    one, same, other = ({"socket": path, "backend": name} for path, name in (("/a", "x"), ("/a", "y"), ("/b", "x")))
+    accounts = [haproxy.account(wish(parameters).spec) for parameters in (one, same, other)]
+    assert (accounts[0] == accounts[1], accounts[0] == accounts[2]) == (True, False)
+    urls = ("http://driver/v1", "http://driver/v1/", "http://other/v1")
+    accounts = [webhook.account(wish({"url": url}).spec) for url in urls]
+    assert (accounts[0] == accounts[1], accounts[0] == accounts[2]) == (True, False)
+    assert (haproxy.account(wish({}).spec), webhook.account(wish({}).spec)) == ("", ""), "and it never fails"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
-import msgspec
+from tests.scenario.any_api import EVENT, until
 
 from fairlead.agent.app import Agent
 from fairlead.agent.config import AgentConfig
@@ -25,33 +25,6 @@ HUB_NAMESPACE = "tenant-east"
 USER = "kubectl"
 TOKEN = "for-these-tests-only"
 _ADMIN = Access(headers={"Authorization": f"Bearer {TOKEN}"})
-
-
-class Event(KubeObject, frozen=True, gc=False):
-    """A core/v1 Event."""
-
-    type: str = ""
-    reason: str = ""
-    message: str = ""
-    involved_object: dict[str, str] = msgspec.field(default_factory=dict)
-
-
-EVENT = Resource("", "v1", "Event", "events", True, Event)
-
-
-async def until(check: Callable[[], Any], *, what: str = "", timeout_s: float = 15.0) -> Any:
-    """Poll until ``check`` (plain or async) returns something true, and return that."""
-    loop = asyncio.get_running_loop()
-    end_s = loop.time() + timeout_s
-    last: Any = None
-    while loop.time() < end_s:
-        last = check()
-        if asyncio.iscoroutine(last):
-            last = await last
-        if last:
-            return last
-        await asyncio.sleep(0.005)
-    raise AssertionError(f"not within {timeout_s} s: {what or check}; last: {last!r}")
 
 
 class World:

@@ -401,3 +401,67 @@ async def test_a_list_that_is_suddenly_empty_removes_nothing_until_it_is_confirm
     await world.settled(agent)
     assert writes(agent) == before
     assert not (await world.find()).deleting
+
+
+async def lease_holder(world: World) -> str:
+    try:
+        return (await world.member.get(LEASES, "kube-system", AGENT_LEADER_LEASE)).spec.holder_identity or ""
+    except NotFound:
+        return ""
+
+
+@pytest.mark.req("I-5")
+@pytest.mark.req("B08")
+async def test_a_killed_agent_leads_again_at_once_when_its_name_was_locked(world: World):
+    await world.service()
+    # Its predecessor died a moment ago: the lease has an hour to go, and nobody will hand it back.
+    lease = {
+        "metadata": {"name": AGENT_LEADER_LEASE, "namespace": "kube-system"},
+        "spec": {"holderIdentity": "one", "leaseDurationSeconds": 3600, "leaseTransitions": 7},
+    }
+    await world.member.apply(LEASES, lease, manager="predecessor")
+    stranger = await world.start(exporting=False, identity="one")
+    await until(lambda: stranger.readiness() == [], what="waiting for its turn")
+    again = await world.start(identity="one", reclaim_lease=True)
+    await world.load_balancer()
+    assert not stranger.may_write()
+    assert writes(stranger) == 0
+    assert (await world.member.get(LEASES, "kube-system", AGENT_LEADER_LEASE)).spec.lease_transitions == 8
+    await world.stop(again)
+
+
+@pytest.mark.req("I-8")
+@pytest.mark.req("B15")
+async def test_an_agent_that_cannot_work_never_takes_the_lease(world: World):
+    await world.service()
+    nobody = await world.start(exporting=False, hub_namespace="tenant-nowhere", tenant="nowhere")
+    await until(lambda: "tenant-nowhere does not exist" in nobody.fitness.why, what="said")
+    kept_out = await world.start(exporting=False, hub_url=world.member_url)
+    await until(lambda: "fairlead.dev/v1alpha1" in kept_out.fitness.why, what="said")
+    assert await lease_holder(world) == ""
+    standby = await world.start()
+    await world.load_balancer()
+    assert await lease_holder(world) == standby.identity
+    assert not nobody.may_write()
+    assert not kept_out.may_write()
+
+
+@pytest.mark.req("I-8")
+@pytest.mark.req("B15")
+async def test_a_leader_that_the_hub_turns_away_lets_its_standby_lead(world: World):
+    """The leader's way to the hub breaks, and only that one: it renews its lease without being able to work."""
+    door = Door(world.hub_url)
+    await world.service()
+    first = await world.start(hub_url=await door.open(), heartbeat_s=0.05, let_go_s=0.5, fresh_s=1.0)
+    second = await world.start(exporting=False)
+    await world.load_balancer()
+    await door.shut()
+    await until(second.may_write, what="the standby leads", timeout_s=30)
+    assert not first.may_write()
+    assert any("hub" in one for one in first.readiness())
+    await world.service("later")
+    await world.load_balancer("shop.later")
+    await door.open()
+    await until(lambda: first.fitness.why == "", what="able again")
+    assert second.may_write(), "whoever leads goes on leading"
+    await door.shut()

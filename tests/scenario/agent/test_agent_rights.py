@@ -85,10 +85,11 @@ async def accounts(world: World, *, without: AccessNeed | None = None, by_hub: b
     return member, hub
 
 
-async def start(world: World, clusters: tuple[Cluster, Cluster]) -> Agent:
+async def start(world: World, clusters: tuple[Cluster, Cluster], **options: Any) -> Agent:
     import asyncio
 
-    config = AgentConfig(tenant="east", heartbeat_s=3600.0, lease_s=3.0, preflight_retry_s=0.2)
+    defaults: dict[str, Any] = {"tenant": "east", "heartbeat_s": 3600.0, "lease_s": 3.0, "preflight_retry_s": 0.2}
+    config = AgentConfig(**{**defaults, **options})
     agent = Agent(member=clusters[0], hub=clusters[1], config=config)
     assert agent.hub_namespace == HUB_NAMESPACE, "that of the kubeconfig's context"
     world.agents.append((agent, asyncio.create_task(agent.run())))
@@ -115,6 +116,23 @@ async def test_with_exactly_these_rights_everything_works(world: World, by_hub: 
     await world.member.delete(ENDPOINT_SLICES, "shop", "web-1")
     await world.delete_service("pods")
     await world.gone("shop.pods")
+
+
+@pytest.mark.req("I-8")
+@pytest.mark.req("B15")
+async def test_an_agent_whose_key_is_revoked_gives_way_to_one_whose_key_is_not(world: World):
+    await world.service()
+    first = await start(world, await accounts(world, by_hub=True), heartbeat_s=0.05, let_go_s=0.5)
+    await world.load_balancer()
+    second = await world.start(exporting=False)
+    await until(lambda: second.readiness() == [], what="the standby is ready")
+    assert not second.may_write()
+    await world.hub.delete(SERVICE_ACCOUNTS, HUB_NAMESPACE, "agent")
+    await until(second.may_write, what="the standby leads")
+    await world.service("later")
+    await world.load_balancer("shop.later")
+    assert not first.may_write()
+    assert "does not accept the credentials" in " ".join(first.readiness())
 
 
 EVERY_NEED = [*member_needs(system_namespace="kube-system"), *hub_needs(namespace=HUB_NAMESPACE)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -10,45 +9,18 @@ from pathlib import Path
 
 import pytest
 from deployment_world import World, new_world
-from tests.contract.kube.conftest import Real, real
+from tests.scenario.any_api import api, authority, embedded_api, real
 
-from fairlead.apiserver import ApiServer
-from fairlead.kube.config import ClusterConfig, bearer
-from fairlead.kube.credentials import tls_context
+from fairlead.kube.config import ClusterConfig
 
-__all__ = ["real"]
-
-_SERVERS = ["embedded"]
-if os.environ.get("KUBEBUILDER_ASSETS"):
-    _SERVERS.append("real")
-
-
-@pytest.fixture(params=[pytest.param(one, marks=[pytest.mark.real_api] if one == "real" else []) for one in _SERVERS])
-async def api(request: pytest.FixtureRequest) -> AsyncIterator[ClusterConfig]:
-    if request.param == "embedded":
-        server = ApiServer()
-        url = await server.start()
-        yield ClusterConfig(server=url, sign_in=bearer(server.admin_token), user="admin")
-        await server.stop()
-        return
-    there: Real = request.getfixturevalue("real")
-    tls = tls_context(authority=there.authority)
-    yield ClusterConfig(server=there.url, sign_in=bearer(there.token, tls=tls), user="admin")
-
-
-@pytest.fixture
-def authority(request: pytest.FixtureRequest, api: ClusterConfig) -> bytes:
-    """What a kubeconfig for ``api`` has to trust; nothing where it speaks plain HTTP on this machine."""
-    return request.getfixturevalue("real").authority if api.server.startswith("https") else b""
+__all__ = ["api", "authority", "real"]
 
 
 @pytest.fixture
 async def embedded() -> AsyncIterator[ClusterConfig]:
     """For traffic: a real API server refuses endpoints on the loopback interface."""
-    server = ApiServer()
-    url = await server.start()
-    yield ClusterConfig(server=url, sign_in=bearer(server.admin_token), user="admin")
-    await server.stop()
+    async with embedded_api() as config:
+        yield config
 
 
 @pytest.fixture

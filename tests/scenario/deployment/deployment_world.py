@@ -11,11 +11,12 @@ import os
 import shutil
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.scenario.any_api import until
 from tests.xds.world import Backend
 
 from fairlead.api.kinds import all_crds
@@ -52,25 +53,6 @@ from fairlead.testing.builders import slice_body, tcp_body
 
 _NUMBERS = itertools.count(1)
 _OURS = f"{LABEL_MANAGED_BY}={MANAGED_BY},{GROUP_LABEL}"
-
-
-async def until(check: Callable[[], Any], *, what: str = "", timeout_s: float = 20.0) -> Any:
-    """Poll until ``check`` (plain or async) returns something true, and return that."""
-    loop = asyncio.get_running_loop()
-    end_s = loop.time() + timeout_s
-    last: Any = None
-    while loop.time() < end_s:
-        try:
-            last = check()
-            if asyncio.iscoroutine(last):
-                last = await last
-        except NotFound as error:
-            last = error
-        else:
-            if last:
-                return last
-        await asyncio.sleep(0.01)
-    raise AssertionError(f"not within {timeout_s} s: {what or check}; last: {last!r}")
 
 
 def free_port() -> int:

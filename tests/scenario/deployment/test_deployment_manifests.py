@@ -126,8 +126,14 @@ def test_pods_are_locked_down(name: str) -> None:
 #: Used only by a hub that has BackendGroups or load balancers with a ledger; here are neither.
 OF_BACKEND_GROUPS = {"backendgroups", "backendrecords", "loadbalancers", "nodes", "pods"}
 
-#: A lease is created once in a cluster's life, and an Event is only patched when it repeats.
-RARE = {("leases.coordination.k8s.io", "create"), ("events", "create"), ("events", "patch")}
+#: A lease is created once in a cluster's life, and deleted when a replica has been gone for minutes; an Event is only
+#: patched when it repeats.
+RARE = {
+    ("leases.coordination.k8s.io", "create"),
+    ("leases.coordination.k8s.io", "delete"),
+    ("events", "create"),
+    ("events", "patch"),
+}
 
 
 def never_used(did: set[tuple[str, str]]) -> list[str]:

@@ -190,14 +190,14 @@ async def test_at69_what_cannot_be_listed_at_the_start_is_not_decided(world, edg
     await world.slice("web", "10.1.0.1")
     again = RunningHub(world, identity="hub-1", pool=POOL, refuse_writes=False, refuse_preparing=False)
     world.hubs.append(again)
-    listing, broken = again.cluster.list, [True]
+    listing, broken = again.cluster.listing, [True]
 
     async def fails(resource, *rest, **words):
         if broken[0] and resource is BACKEND_RECORDS:
             raise Unreachable("The hub's API does not answer.")
         return await listing(resource, *rest, **words)
 
-    again.cluster.list = fails
+    again.cluster.listing = fails
     await world.quiet(40)
     assert not again.hub.leading, "not before it knows what is on record"
     assert [method for method in again.durable.calls if method != "observe"] == []
@@ -324,7 +324,7 @@ async def test_what_is_pending_failing_refused_and_drifted_is_counted(world, edg
     await edge.until("10.1.0.1", "10.1.0.2")
     await world.quiet()
     assert metric("fairlead_sync_quarantined") == 1
-    assert metric("fairlead_provider_calls_total", method="apply", result="done") >= 1
+    assert metric("fairlead_provider_calls_total", method="apply", result="success") >= 1
     world.outside.add_foreign(lb_key(), "by-hand", target("200"))
     world.outside.drift(lb_key(), HTTP, target("10.1.0.2").key, None)
     await world.until(lambda: metric("fairlead_sync_drift") == 1, what="drift")
@@ -334,11 +334,11 @@ async def test_what_is_pending_failing_refused_and_drifted_is_counted(world, edg
     await world.slice("web", "10.1.0.1", "10.1.0.2", "10.1.0.3")
     await world.until(lambda: metric("fairlead_sync_retrying") == 1, what="a failure")
     assert metric("fairlead_sync_retries_total") >= 1
-    assert metric("fairlead_provider_calls_total", method="apply", result="failed") >= 1
+    assert metric("fairlead_provider_calls_total", method="apply", result="error") >= 1
     hub.durable.faults.down = ""
     await world.until(lambda: metric("fairlead_sync_retrying") == 0, what="success")
     await world.quiet()
-    assert metric("fairlead_records", state="Registered") == 3
+    assert metric("fairlead_sync_records", state="Registered") == 3
     assert metric("fairlead_sync_pending") == 0
 
 

@@ -24,7 +24,7 @@ from fairlead.errors import NotFound, Unreachable
 from fairlead.hub.app import Hub, HubConfig
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
-from fairlead.model.contract import AllocationKind
+from fairlead.model.contract import AllocationKind, Provider
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import VirtualClock
 from fairlead.testing.builders import ABLE, NAMESPACE, lb_key, slice_body, tcp_body
@@ -52,6 +52,8 @@ class WatchedCluster(Cluster):
     refuse_writes = False
     #: The definitions of kinds, the system namespace and the default class, which a hub ensures when it starts.
     refuse_preparing = False
+    #: No write about an object of this name goes through.
+    refuse_name = ""
 
     def __init__(self, *args: Any, **words: Any) -> None:
         super().__init__(*args, **words)
@@ -59,7 +61,7 @@ class WatchedCluster(Cluster):
 
     def _note(self, verb: str, resource: Resource, name: str) -> None:
         preparing = resource.kind in {"CustomResourceDefinition", "Namespace", "LoadBalancerClass"}
-        if self.refuse_preparing if preparing else self.refuse_writes:
+        if (self.refuse_preparing if preparing else self.refuse_writes) or name == self.refuse_name:
             raise Unreachable("The hub's API answers 503 to every write.")
         if resource.kind not in {"Lease", "Event"} and not (preparing and verb == "create"):
             self.written.append(f"{verb} {resource.kind} {name}")
@@ -107,7 +109,7 @@ class RunningHub:
             providers={"envoy": self.provider},
             config=config,
             clock=world.clock,
-            factories={"memory": lambda: self.durable},
+            factories={"memory": lambda: self.durable, **world.factories},
         )
         self.task = asyncio.create_task(self.hub.run(), name=f"hub-{identity}")
 
@@ -125,6 +127,8 @@ class HubWorld:
         self.clock = VirtualClock()
         self.cloud = MemoryCloud(clock=self.clock)
         self.outside = MemoryCloud(clock=self.clock)
+        #: More providers that classes may name; each hub makes its own.
+        self.factories: dict[str, Callable[[], Provider]] = {}
         self.hubs: list[RunningHub] = []
         self.user = self.connect("user")
 

@@ -233,7 +233,6 @@ async def test_which_pods_that_are_not_ready_keep_their_place(shop, policy, phas
     await shop.until(*(["10.1.0.1"] if stays else []), "10.1.0.9")
 
 
-@pytest.mark.req("L-33")
 async def test_two_load_balancers_that_are_the_same_one_do_not_share_it(shop, world):
     await shop.lb("mine", existing={"backend": "b"})
     await world.quiet(2)

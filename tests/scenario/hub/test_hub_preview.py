@@ -1,15 +1,23 @@
-"""What the operators' verbs say is what the hub then does."""
+"""What operators see before anything happens, and why: plan, explain, pause, drift and orphans over a real hub."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
-from test_hub_backend_groups import PODS_OF_WEB, Shop
+from shop_world import open_shop
+from test_hub_backend_groups import KEY, PODS_OF_WEB, Shop
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
+from fairlead.api.backendrecord import BACKEND_RECORDS
 from fairlead.api.loadbalancer import LOAD_BALANCERS
-from fairlead.cli.explain import explained
-from fairlead.cli.plan import rows_of
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.cli.explain_rows import explained, lines_of
+from fairlead.cli.plan_rows import plan_of
+from fairlead.hub.orphans import OrphanKind, orphans_of, remove_orphan
 from fairlead.hub.preview import preview
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -17,6 +25,14 @@ async def shop(world, hub):
     one = Shop(world)
     await one.open()
     return one
+
+
+def told(found):
+    return "\n".join(lines_of(explained(found, now=NOW, leading=True), now=NOW))
+
+
+def fields(row):
+    return {one.field: (one.ledger, one.wanted) for one in row.fields}
 
 
 @pytest.mark.req("I-10", "L-41")
@@ -28,27 +44,36 @@ async def test_what_would_change_is_told_with_its_reason_and_nothing_is_written(
     await shop.registered(2)
     await world.quiet(10)
     (calm,) = await preview(world.user)
-    assert calm.plan.empty
+    assert plan_of(calm).rows == []
     await world.stop(hub)
     await shop.group("fixed", static=["10.9.0.2:8080"])
+    await shop.group("web", pods=PODS_OF_WEB, parameters={"weight": "7"})
     written = len(world.user.written)
     (found,) = await preview(world.user)
-    assert {(row["action"], row["target"], row["reason"]) for row in rows_of(found)} == {
-        ("Register", "TCP/80 10.9.0.2:8080", "New"),
-        ("Deregister", "TCP/80 10.9.0.1:8080", "Absent"),
+    rows = {(row.action, row.target): row for row in plan_of(found).rows}
+    assert {key: row.reason for key, row in rows.items()} == {
+        ("Update", "10.1.0.1:8080"): "Changed",
+        ("Register", "10.9.0.2:8080"): "New",
+        ("Deregister", "10.9.0.1:8080"): "Absent",
     }
+    assert not any(row.held_by for row in rows.values())
+    changed = rows["Update", "10.1.0.1:8080"]
+    assert (changed.listener, changed.source) == ("TCP/80", "Pod/shop/web-0")
+    assert fields(changed) == {"weight": ("1", "7")}
+    assert fields(rows["Register", "10.9.0.2:8080"])["owners"] == ("", "BackendGroup/shop/fixed")
+    assert fields(rows["Deregister", "10.9.0.1:8080"])["weight"] == ("1", "")
     assert len(world.user.written) == written
-    text = "\n".join(explained(found))
-    assert "10.1.0.1:8080 (Pod/shop/web-0/" in text
-    assert "Registered since" in text
-    assert "wanted by BackendGroup/shop/fixed" in text
-    assert "10.9.0.2:8080: Register is next, New" in text
+    text = told(found)
+    assert "10.1.0.1:8080  Registered" in text
+    assert "for BackendGroup/shop/web" in text
+    assert "waits: Deregister is next, Absent: not listed any more" in text
+    assert "10.9.0.2:8080  NotRegistered" in text
     await world.start(identity="hub-1")
     await shop.until("10.1.0.1", "10.9.0.2")
 
 
 @pytest.mark.req("I-10")
-async def test_paused_holds_everything_and_says_so(shop, world, hub):
+async def test_paused_holds_everything_and_the_condition_says_what(shop, world, hub):
     await shop.group("fixed", static=["10.9.0.1:8080", "10.9.0.2:8080"])
     await shop.until("10.9.0.1", "10.9.0.2")
     await shop.registered(2)
@@ -59,8 +84,110 @@ async def test_paused_holds_everything_and_says_so(shop, world, hub):
     await world.quiet(20)
     assert shop.at_cloud() == {"10.9.0.1:8080", "10.9.0.2:8080"}
     (found,) = await preview(world.user)
-    assert found.plan.empty
-    assert {held.reason for held in found.plan.held} == {"Paused"}
+    plan = plan_of(found)
+    assert {(row.action, row.held_by) for row in plan.rows} == {("Deregister", "Paused")}
+    assert plan.rows[0].message.endswith("fairlead resume LoadBalancer/shop/shared")
+    lb = await world.user.get(LOAD_BALANCERS, "shop", "shared")
+    (said,) = [one.message for one in lb.status.conditions if one.type == "Paused"]
+    assert "2 held: Deregister 10.9.0.1:8080, Deregister 10.9.0.2:8080" in said
+
+
+@pytest.mark.req("I-10")
+async def test_a_paused_class_holds_what_is_asked_of_the_load_balancer_itself_too(shop, world, hub):
+    await shop.group("fixed", static=["10.9.0.1:8080"])
+    await shop.until("10.9.0.1")
+    await shop.registered(1)
+    patch = {"metadata": {"annotations": {"fairlead.dev/paused": "true"}}}
+    await world.user.merge_patch(LOAD_BALANCER_CLASSES, "", "edge", patch)
+    await world.quiet(3)
+    await shop.lb("shared", attributes={"size": "large"})
+    await world.quiet(20)
+    assert world.outside.load_balancers[KEY].spec.attributes == {}
+    (found,) = await preview(world.user)
+    assert found.paused == ("LoadBalancerClass/edge",)
+    (row,) = plan_of(found).rows
+    assert (row.action, row.held_by, fields(row)) == ("Ensure", "Paused", {"attributes.size": ("", "large")})
+    assert row.message.endswith("fairlead resume LoadBalancerClass/edge")
+
+
+@pytest.mark.req("I-10")
+async def test_what_is_not_on_the_load_balancer_is_explained(shop, world, hub):
+    await shop.pod("web-0", "10.1.0.1")
+    await shop.pod("web-1", "10.1.0.2", ready=False)
+    await shop.pod("web-2", "10.1.0.3")
+    await shop.pod("web-3", "")
+    await shop.group("web", pods=PODS_OF_WEB)
+    await shop.group("named", pods={"byName": ["web-0", "web-9"], "ports": [{"port": 8080}]})
+    await shop.group("other", listener="https", static=["10.9.0.1:8080"])
+    await shop.group("bad", static=["224.0.0.1:8080", "10.9.0.2:8080"])
+    await shop.until("10.1.0.1", "10.9.0.2")
+    (found,) = await preview(world.user)
+    assert {(one.what, one.owner.rpartition("/")[2]): one.why for one in found.left_out} == {
+        ("Pod/shop/web-1", "web"): "the pod is not ready",
+        ("Pod/shop/web-2", "web"): "named in spec.pods.byLabel.except",
+        ("Pod/shop/web-3", "web"): "the pod has no address yet (phase Running)",
+        ("Pod/shop/web-9", "named"): "spec.pods.byName: there is no such pod",
+        ("everything", "other"): "spec.listener: the load balancer has no listener 'https'",
+        ("224.0.0.1:8080", "bad"): "spec.static: this may not be a backend; use an address:port that the provider can "
+        "reach",
+    }
+
+
+@pytest.mark.req("I-10")
+async def test_what_a_driver_says_while_it_is_at_it_is_what_a_backend_waits_for(world):
+    async with open_shop(world) as shop:
+        running = {"status": "Running", "msg": "the cloud is slow", "minRetryDelayInSeconds": 5}
+        shop.driver.on("ensureBackend", running)
+        await shop.class_("driven")
+        await shop.lb("driven", className="driven")
+        await shop.group("fixed", lbs=("driven",), static=["10.9.0.1:8080"])
+
+        async def said():
+            return [one for one in await shop.records() if one.status.message]
+
+        (record,) = await world.until(said, what="the driver's words are on record")
+        patched = f"patch BackendRecord {record.metadata.name}"
+        written = world.hubs[0].written.count(patched)
+        await world.quiet(30)
+        assert len(shop.driver.asked("ensureBackend")) > 3
+        assert world.hubs[0].written.count(patched) == written, "once is enough"
+        found = {one.key.name: one for one in await preview(world.user)}["driven"]
+        text = told(found)
+        assert "10.9.0.1:8080  Pending" in text
+        assert "its provider says: driver" in text
+        assert "is still at ensureBackend for 10.9.0.1:8080" in text
+        assert "the cloud is slow" in text
+        shop.driver.on("ensureBackend", {"status": "Succ"})
+        await shop.registered(1)
+        (record,) = await shop.records()
+        assert record.status.message == ""
+
+
+@pytest.mark.req("I-10")
+async def test_a_class_that_is_not_there_is_said_and_nothing_is_planned(shop, world, hub):
+    await shop.lb("lost", className="none-such")
+    found = {one.key.name: one for one in await preview(world.user)}
+    plan = plan_of(found["lost"])
+    assert plan.rows == []
+    assert "NoSuchClass" in plan.problem
+    assert "none-such" in told(found["lost"])
+
+
+async def test_one_that_its_provider_refuses_is_not_called_deleted(shop, world, hub):
+    hub.durable.faults.refuse_new = "the quota is used up"
+    await shop.lb("second")
+    await shop.group("fixed", lbs=("second",), static=["10.9.0.1:8080"])
+
+    async def refused():
+        lb = await world.user.get(LOAD_BALANCERS, "shop", "second")
+        return any("the quota is used up" in one.message for one in lb.status.conditions or ())
+
+    await world.until(refused)
+    found = {one.key.name: one for one in await preview(world.user)}["second"]
+    assert not found.drift.ours
+    text = told(found)
+    assert "the quota is used up" in text
+    assert "waits: Register is next, after the load balancer itself, New" in text
 
 
 @pytest.mark.req("I-2", "L-6")
@@ -72,9 +199,14 @@ async def test_a_load_balancer_whose_object_was_torn_away_is_told_as_an_orphan_a
     await world.stop(hub)
     await world.user.merge_patch(LOAD_BALANCERS, "shop", "shared", {"metadata": {"finalizers": None}})
     await world.user.delete(LOAD_BALANCERS, "shop", "shared")
+    # Not even its class is left: what is on record says who must let go.
+    await world.user.merge_patch(LOAD_BALANCER_CLASSES, "", "edge", {"metadata": {"finalizers": None}})
+    await world.user.delete(LOAD_BALANCER_CLASSES, "", "edge")
     (found,) = await preview(world.user)
-    assert found.built is None
-    assert {row["reason"] for row in rows_of(found)} == {"OwnerDeleted"}
+    assert found.gone
+    assert {row.reason for row in plan_of(found).rows} == {"OwnerDeleted"}
+    (orphan,) = orphans_of(found)
+    assert (orphan.kind, str(orphan.target), orphan.leaving) == (OrphanKind.RECORD, "10.9.0.1:8080", False)
     await world.start(identity="hub-1")
     await shop.until()
 
@@ -82,3 +214,40 @@ async def test_a_load_balancer_whose_object_was_torn_away_is_told_as_an_orphan_a
         return not await shop.records()
 
     await world.until(gone)
+    assert await preview(world.user) == []
+
+
+async def test_an_orphaned_record_is_deleted_on_demand_and_deregistered_by_the_hub(shop, world, hub):
+    await shop.group("fixed", static=["10.9.0.1:8080"])
+    await shop.until("10.9.0.1")
+    await shop.registered(1)
+    await world.stop(hub)
+    await world.user.merge_patch(LOAD_BALANCERS, "shop", "shared", {"metadata": {"finalizers": None}})
+    await world.user.delete(LOAD_BALANCERS, "shop", "shared")
+    (found,) = await preview(world.user)
+    (orphan,) = orphans_of(found)
+    assert await remove_orphan(world.user, found, orphan) == "deleted: the hub deregisters it now"
+    assert shop.at_cloud() == {"10.9.0.1:8080"}, "only the hub calls a provider"
+    (record,) = await world.user.list(BACKEND_RECORDS, "shop")
+    assert record.deleting
+    (found,) = await preview(world.user)
+    (orphan,) = orphans_of(found)
+    assert orphan.leaving
+    assert await remove_orphan(world.user, found, orphan) == "on its way out already"
+    await world.start(identity="hub-1")
+    await shop.until()
+
+
+async def test_a_record_of_a_provider_that_is_not_installed_here_is_an_orphan_like_any_other(shop, world, hub):
+    spec = {
+        "loadBalancer": {"kind": "LoadBalancer", "namespace": "shop", "name": "old", "provider": "gone-away"},
+        "listener": {"port": 80, "protocol": "TCP"},
+        "target": {"address": "10.9.0.9", "port": 8080},
+    }
+    meta = {"name": "old-1", "namespace": "shop", "finalizers": ["fairlead.dev/deregister"]}
+    await world.user.create(BACKEND_RECORDS, {"metadata": meta, "spec": spec})
+    found = {one.key.name: one for one in await preview(world.user)}["old"]
+    assert (found.provider, found.gone) == ("gone-away", True)
+    assert found.unread == "provider 'gone-away' is not installed where this command runs"
+    assert [(one.kind, one.record) for one in orphans_of(found)] == [(OrphanKind.RECORD, ("shop", "old-1"))]
+    assert "10.9.0.9:8080" in told(found)

@@ -44,6 +44,8 @@ async def test_a_class_that_comes_later_is_enough(world, hub):
 async def test_a_class_that_is_deleted_takes_nothing_away(world, hub):
     address = await served(world)
     await world.user.delete(LOAD_BALANCER_CLASSES, "", "envoy")
+    # It is held while it is used, unless somebody insists.
+    await world.user.merge_patch(LOAD_BALANCER_CLASSES, "", "envoy", {"metadata": {"finalizers": None}})
     accepted = await world.said("Accepted", "False")
     assert accepted.reason == "NoSuchClass"
     assert world.at_cloud() == {"10.1.0.1:8080"}

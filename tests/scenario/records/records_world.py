@@ -31,7 +31,7 @@ from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.sync.worker import Report
 from fairlead.testing.builders import HTTP, desired, target
 
-KEYS = tuple(LoadBalancerKey("LoadBalancer", "shop", name) for name in ("a", "b"))
+KEYS = tuple(LoadBalancerKey("LoadBalancer", "shop", name) for name in ("a", "b", "c"))
 FOREIGN = ("by-hand", target("200"))
 DRAIN_S = 2.0
 
@@ -109,24 +109,27 @@ class SimProvider:
         self._inner.on_change(notify)
 
     async def ensure(self, spec: LoadBalancerSpec) -> Ensured:
-        return await self._call("ensure", spec.key, (), self._inner.ensure(spec))
+        return await self._call("ensure", {spec.key}, (), self._inner.ensure(spec))
 
     async def apply(self, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
-        return await self._call("apply", changes[0].load_balancer, changes, self._inner.apply(changes))
+        keys = {change.load_balancer for change in changes}
+        return await self._call("apply", keys, changes, self._inner.apply(changes))
 
     async def delete(self, key: LoadBalancerKey) -> None:
-        await self._call("delete", key, (), self._inner.delete(key))
+        await self._call("delete", {key}, (), self._inner.delete(key))
 
     async def observe(self, key: LoadBalancerKey) -> Observed | None:
         return await self._inner.observe(key)
 
-    async def _call(self, method: str, key: LoadBalancerKey, changes: Sequence[TargetChange], call: Any) -> Any:
+    async def _call(self, method: str, keys: set[LoadBalancerKey], changes: Sequence[TargetChange], call: Any) -> Any:
         world = self._world
-        if key in self.busy:
+        world.mixed += len(keys) > 1
+        for key in keys & self.busy:
             world.broken(f"two operations on {key} at once")
-        self.busy.add(key)
+        self.busy |= keys
         try:
-            world.check_intent(method, key, changes)
+            for key in keys:
+                world.check_intent(method, key, [change for change in changes if change.load_balancer == key])
             try:
                 number = await world.at_call("before", method)
             except BaseException:
@@ -138,7 +141,7 @@ class SimProvider:
             await world.at_call("after", method, number)
             return answer
         finally:
-            self.busy.discard(key)
+            self.busy -= keys
 
 
 class World:
@@ -158,6 +161,8 @@ class World:
         self.checks = 0
         self.calls = 0
         self.provider_calls = 0
+        #: Calls about more than one load balancer.
+        self.mixed = 0
         self.fault_rate = 0.0
         #: (number of the call, "before" or "after") at which the process dies.
         self.die_at: tuple[int, str] | None = None

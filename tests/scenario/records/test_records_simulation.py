@@ -54,7 +54,7 @@ def told(loop, seed, *, die_at=None, fault_rate=0.0):
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_a_crash_at_any_call_changes_nothing_in_the_end(shard, request, virtual, record_property, capsys):
     wanted = max(1, request.config.getoption("--schedules") // SHARDS)
-    schedules = checks = crashes = 0
+    schedules = checks = crashes = mixed = 0
     for number in itertools.count():
         seed = shard + number * SHARDS
         calm, wrong = told(virtual, seed)
@@ -68,10 +68,16 @@ def test_a_crash_at_any_call_changes_nothing_in_the_end(shard, request, virtual,
             assert world.crashes or die_at is None or die_at[1] == "after", f"seed {seed}, dies at {die_at}"
             checks += world.checks
             crashes += world.crashes
+            mixed += world.mixed
         schedules += 1 + len(runs)
         if schedules >= wanted:
             break
     record_property("schedules", schedules)
     with capsys.disabled():
-        text = f"{schedules} schedules, {crashes} crashes, {checks} looks at {len(INVARIANTS)} invariants"
+        text = f"{schedules} schedules, {crashes} crashes, {mixed} mixed calls, {checks} looks at "
+        text += f"{len(INVARIANTS)} invariants"
         print(f"\n  shard {shard}: {text}")
+
+
+def test_some_of_these_stories_have_calls_about_several_load_balancers(virtual):
+    assert sum(told(virtual, seed)[0].mixed > 0 for seed in range(SHARDS)) > 1

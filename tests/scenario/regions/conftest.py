@@ -1,40 +1,16 @@
-"""The world that every scenario starts with: an API server, and whoever plays users, nodes and layer 2 there.
-
-Every scenario runs against the embedded API server, and where KUBEBUILDER_ASSETS names its binaries against a real
-kube-apiserver as well.
-"""
+"""The world that every scenario starts with: an API server, and whoever plays users, nodes and layer 2 there."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator
 
 import pytest
 from regions_world import World, new_world
-from tests.contract.kube.conftest import Real, real
+from tests.scenario.any_api import api, authority, real
 
-from fairlead.apiserver import ApiServer
-from fairlead.kube.config import ClusterConfig, bearer
-from fairlead.kube.credentials import tls_context
+from fairlead.kube.config import ClusterConfig
 
-__all__ = ["real"]
-
-_SERVERS = ["embedded"]
-if os.environ.get("KUBEBUILDER_ASSETS"):
-    _SERVERS.append("real")
-
-
-@pytest.fixture(params=[pytest.param(one, marks=[pytest.mark.real_api] if one == "real" else []) for one in _SERVERS])
-async def api(request: pytest.FixtureRequest) -> AsyncIterator[ClusterConfig]:
-    if request.param == "embedded":
-        server = ApiServer()
-        url = await server.start()
-        yield ClusterConfig(server=url, sign_in=bearer(server.admin_token), user="admin")
-        await server.stop()
-        return
-    there: Real = request.getfixturevalue("real")
-    tls = tls_context(authority=there.authority)
-    yield ClusterConfig(server=there.url, sign_in=bearer(there.token, tls=tls), user="admin")
+__all__ = ["api", "authority", "real"]
 
 
 @pytest.fixture

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
-import msgspec
+from tests.scenario.any_api import EVENT, Event, until
 
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import ENDPOINT_SLICES, NAMESPACES, NODES, SERVICES, EndpointSlice, Node, Service
-from fairlead.api.meta import KubeObject, Resource
 from fairlead.api.nodepool import NODE_POOLS
 from fairlead.api.poolservice import POOL_SERVICES, PoolService
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
@@ -30,32 +29,6 @@ OWNED = {
 }
 _READS = {"get", "list", "watch"}
 _NOISE = {"leases.coordination.k8s.io", "events", "namespaces", "customresourcedefinitions.apiextensions.k8s.io"}
-
-
-class Event(KubeObject, frozen=True, gc=False):
-    type: str = ""
-    reason: str = ""
-    message: str = ""
-    count: int = 0
-    involved_object: dict[str, str] = msgspec.field(default_factory=dict)
-
-
-EVENT = Resource("", "v1", "Event", "events", True, Event)
-
-
-async def until(check: Callable[[], Any], *, what: str = "", timeout_s: float = 15.0) -> Any:
-    """Poll until ``check`` (plain or async) returns something true, and return that."""
-    loop = asyncio.get_running_loop()
-    end_s = loop.time() + timeout_s
-    last: Any = None
-    while loop.time() < end_s:
-        last = check()
-        if asyncio.iscoroutine(last):
-            last = await last
-        if last:
-            return last
-        await asyncio.sleep(0.005)
-    raise AssertionError(f"not within {timeout_s} s: {what or check}; last: {last!r}")
 
 
 class Running:

@@ -258,9 +258,8 @@ async def test_a_pool_service_that_goes_to_another_class_is_let_go(world: World)
 
 
 @pytest.mark.req("O-1", "O-3", "O-21", "O-22", "O-23", "O-24", "O-25", "O-26", "O-52")
-async def test_a_foreign_layer_2_that_knows_only_the_crd(world: World, tmp_path: Path) -> None:
-    if world.api.server.startswith("https"):
-        pytest.skip("the foreign controller of this test speaks plain HTTP")
+async def test_a_foreign_layer_2_that_knows_only_the_crd(world: World, tmp_path: Path, authority: bytes) -> None:
+    (tmp_path / "authority").write_bytes(authority)
     await two_regions(world, class_name="example.com/elb")
     await world.service("ours", selector="edge=yes", class_name="fairlead.dev/envoy")
     running = await world.start()
@@ -270,6 +269,7 @@ async def test_a_foreign_layer_2_that_knows_only_the_crd(world: World, tmp_path:
         "API": world.api.server,
         "AUTHORIZATION": access.headers["Authorization"],
         "CLASS": "example.com/elb",
+        "SSL_CERT_FILE": str(tmp_path / "authority"),
     }
     script = Path(__file__).with_name("foreign_layer2.py")
     process = await asyncio.create_subprocess_exec(sys.executable, str(script), env=environment)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from regions_world import FINALIZER, NAMESPACE, SELECTOR, Running, World, until
@@ -220,19 +221,59 @@ async def test_without_the_kinds_it_says_which_are_missing(world: World) -> None
     assert await install_crds(world.user, all_crds(), "user") == []
 
 
-@pytest.mark.req("O-15", "O-27")
-async def test_openyurts_own_node_pools_count_where_they_are_installed(world: World) -> None:
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    crd = {
+def openyurt_crd(*versions: str, stored: str = "") -> dict[str, Any]:
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    return {
         "metadata": {"name": "nodepools.apps.openyurt.io"},
         "spec": {
             "group": "apps.openyurt.io",
             "scope": "Cluster",
             "names": {"plural": "nodepools", "singular": "nodepool", "kind": "NodePool", "listKind": "NodePoolList"},
-            "versions": [{"name": "v1beta1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+            "versions": [
+                {"name": one, "served": True, "storage": one == (stored or versions[0]), "schema": schema}
+                for one in versions
+            ],
         },
     }
-    assert await install_crds(world.user, [crd], "user") == []
+
+
+@pytest.mark.req("O-15", "O-27")
+async def test_openyurt_may_be_installed_upgraded_and_removed_while_regions_run(world: World) -> None:
+    await world.pool("ours", app="deploy")
+    await world.service()
+    running = await world.start(look_s=0.1)
+    assert await world.names() == ["test-ours"]
+
+    assert await install_crds(world.user, [openyurt_crd("v1beta1")], "user") == []
+    theirs = openyurt_node_pools("v1beta1")
+    await world.user.create(theirs, {"metadata": {"name": "yurt", "labels": {"app": "deploy"}}})
+    await world.until_names("test-ours", "test-yurt")
+
+    # An upgrade brings a version: its pools are the same, and no region goes for a moment.
+    uid = (await world.get("test-yurt")).metadata.uid
+    assert await install_crds(world.user, [openyurt_crd("v1beta1", "v1beta2")], "user") == []
+
+    def turned() -> bool:
+        kinds = [
+            cache.resource.version for cache in running.regions.caches.values() if "openyurt" in cache.resource.group
+        ]
+        return kinds == ["v1beta2"] and len(running.regions.inventory.node_pools) == 2
+
+    await until(turned, what="the newest version is read")
+    await world.settled()
+    assert (await world.get("test-yurt")).metadata.uid == uid
+
+    await world.user.delete(CRDS, "", "nodepools.apps.openyurt.io")
+    await world.until_names("test-ours")
+    await until(lambda: len(running.regions.inventory.node_pools) == 1, what="the kind is forgotten")
+    await until(lambda: running.regions.not_ready() == [], what="ready without it")
+    await world.pool("more", app="deploy")
+    await world.until_names("test-more", "test-ours")
+
+
+@pytest.mark.req("O-15", "O-27")
+async def test_openyurts_own_node_pools_count_where_they_are_installed(world: World) -> None:
+    assert await install_crds(world.user, [openyurt_crd("v1beta1")], "user") == []
     theirs = openyurt_node_pools("v1beta1")
     await world.user.create(
         theirs, {"metadata": {"name": "yurt", "labels": {"app": "deploy"}}, "spec": {"type": "Edge"}}

@@ -13,6 +13,7 @@ from fairlead.api.tcploadbalancer import Allocation, ProxyPort
 from fairlead.build.tcp import build_tcp
 from fairlead.build.view import MemberState
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.model.contract import AllocationKind
 from fairlead.model.desired import Affinity, GuardPolicy, Listener, Owner, ProxyProtocol
 from fairlead.model.keys import ListenerKey, Protocol
 from fairlead.testing.builders import PLAIN, endpoint, endpoint_slice, lb_class, tcp, tcp_view, tenant
@@ -275,8 +276,9 @@ def test_a_bad_version_never_changes_what_is_served(spec, with_ports):
     good = build_tcp(tcp_view(tcp(status=KNOWN)))
     ports = {"ports": [{"port": 9, "nodePort": 9}]} if with_ports else {}
     one = tcp(spec=spec, status=KNOWN, **ports)
+    plain = msgspec.structs.replace(PLAIN, allocation=AllocationKind.ADDRESS)
     bad = build_tcp(
-        tcp_view(one, load_balancer_class=None if spec == {"className": "gone"} else lb_class(), capabilities=PLAIN)
+        tcp_view(one, load_balancer_class=None if spec == {"className": "gone"} else lb_class(), capabilities=plain)
     )
     assert not conditions(bad)[ConditionType.ACCEPTED].status or spec.get("proxyProtocol") is None
     assert msgspec.structs.replace(bad.desired, spec=good.desired.spec) == good.desired

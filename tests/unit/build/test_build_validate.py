@@ -136,3 +136,22 @@ def test_the_first_reason_is_the_one_that_is_told():
 def test_the_default_class_is_named_when_it_is_missing():
     case = view(load_balancer_class=None)
     assert "'envoy'" in validate_tcp(case, case.load_balancer.spec).message
+
+
+def test_who_asks_for_an_address_of_a_class_that_gets_none_from_the_hub_is_told():
+    one = tcp(spec={"address": "192.0.2.7"})
+    refused = validate_tcp(tcp_view(one, capabilities=ABLE), one.spec)
+    assert refused is not None
+    assert (refused.reason, "leave spec.address empty" in refused.message) == (R.ADDRESS_NOT_USABLE, True)
+    its_own = lb_class(spec={"parameters": {"address": "192.0.2.7"}})
+    assert validate_tcp(tcp_view(one, capabilities=ABLE, load_balancer_class=its_own), one.spec) is None
+
+
+def test_a_provider_that_could_not_be_started_is_told_with_the_reason():
+    one = tcp()
+    problems = {"racks": "provider 'racks' cannot be started (ImportError)"}
+    view = tcp_view(one, load_balancer_class=lb_class(provider="racks"), provider_problems=problems)
+    refused = validate_tcp(view, one.spec)
+    assert refused is not None
+    assert "LoadBalancerClass 'envoy'" in refused.message
+    assert "cannot be started (ImportError)" in refused.message

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import io
+import re
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 from rich.console import Console
 
 from fairlead.api.kubernetes import Lease, LeaseSpec
+from fairlead.api.loadbalancer import LoadBalancer, LoadBalancerObjectSpec, LoadBalancerObjectStatus
 from fairlead.api.meta import ObjectMeta, WireCondition
+from fairlead.api.poolservice import PoolService, PoolServiceSpec, PoolServiceStatus
 from fairlead.api.tcploadbalancer import LoadBalancerPort, TCPLoadBalancer, TCPLoadBalancerSpec, TCPLoadBalancerStatus
 from fairlead.api.tenant import Tenant, TenantSpec
 from fairlead.cli.status_table import print_status
@@ -135,6 +139,67 @@ def test_a_status_of_an_older_generation_is_not_believed() -> None:
 )
 def test_ages_read_as_with_kubectl(age_s: float | None, text: str) -> None:
     assert age_text(age_s) == text
+
+
+def test_a_load_balancer_of_backend_groups_is_a_row_like_any_other() -> None:
+    status_of = LoadBalancerObjectStatus(backends="1/2", observed_generation=1, conditions=list(GOOD))
+    meta = ObjectMeta(name="shared", namespace="shop", generation=1)
+    one = LoadBalancer(metadata=meta, spec=LoadBalancerObjectSpec(class_name="edge"), status=status_of)
+    refused = WireCondition(type="Accepted", status="False", reason="NoSuchClass", message="there is no class gold")
+    lost = msgspec.structs.replace(
+        one,
+        metadata=msgspec.structs.replace(meta, name="lost"),
+        status=msgspec.structs.replace(status_of, conditions=[refused, GOOD[1]]),
+    )
+    found = build_status([], [one, lost], {}, lease(1.0), {}, now=NOW)
+    rows = [(row.name, row.class_name, row.programmed, row.reason, row.targets) for row in found.load_balancers]
+    assert rows == [("lost", "edge", False, "NoSuchClass", "1/2"), ("shared", "edge", True, "Programmed", "1/2")]
+    assert found.problems == ["load balancer shop/lost: there is no class gold"]
+    out = io.StringIO()
+    print_status(found, Console(file=out))
+    assert re.search(r"shop/shared +edge +- +True +Programmed +1/2", out.getvalue())
+    assert re.search(r"shop/lost +edge +<pending> +False +NoSuchClass", out.getvalue())
+
+
+def test_a_pause_is_seen_although_all_works() -> None:
+    paused = WireCondition(type="Paused", status="True", reason="PausedByUser", message="2 held")
+    row = status(one=load_balancer(*GOOD, paused)).load_balancers[0]
+    assert (row.programmed, row.reason, row.message) == (True, "PausedByUser", "2 held")
+
+
+def pool_service(region: str, *conditions: WireCondition, address: str = "") -> PoolService:
+    return PoolService(
+        metadata=ObjectMeta(name=f"web-{region}", namespace="shop", labels={"openyurt.io/service-name": "web"}),
+        spec=PoolServiceSpec(nodepool_name=region, load_balancer_class="fairlead.dev/envoy"),
+        status=PoolServiceStatus(address=address, targets="1/1" if address else "", conditions=list(conditions)),
+    )
+
+
+def test_each_region_of_a_service_has_a_row_and_its_problem_a_sentence() -> None:
+    refused = WireCondition(type="Programmed", status="False", reason="AddressPoolExhausted", message="no address left")
+    regions = [
+        pool_service("paris", *GOOD, address="127.200.0.7"),
+        pool_service("lyon", refused),
+        pool_service("nice", address="198.51.100.1"),
+        pool_service("metz"),
+    ]
+    found = build_status([], [], {}, lease(1.0), {}, now=NOW, pool_services=regions)
+    assert [(row.region, row.programmed, row.reason) for row in found.regions] == [
+        ("lyon", False, "AddressPoolExhausted"),
+        ("metz", False, "Pending"),
+        ("nice", True, ""),
+        ("paris", True, "Programmed"),
+    ]
+    assert found.problems == [
+        "region lyon of shop/web: no address left",
+        "region metz of shop/web: Pending",
+    ]
+    out = io.StringIO()
+    print_status(found, Console(file=out))
+    text = out.getvalue()
+    assert "No members" not in text
+    for word in ("shop/web", "paris", "127.200.0.7", "fairlead.dev/envoy", "AddressPoolExhausted", "✗ region lyon"):
+        assert word in text
 
 
 def test_the_table_shows_everything_and_cuts_nothing() -> None:

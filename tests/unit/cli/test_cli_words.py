@@ -16,11 +16,11 @@ from unittest.mock import patch
 import pytest
 
 from fairlead.cli import run as cli
-from fairlead.cli.main import app
+from fairlead.cli.main import ORDER, app
 
 COMMANDS = [
     [], ["crds"], ["apiserver"], ["hub"], ["agent"], ["standalone"], ["tenant"], ["tenant", "add"], ["status"],
-    ["demo"], ["version"],
+    ["demo"], ["version"], ["regions"], ["plan"], ["explain"], ["pause"], ["resume"], ["drift"], ["gc"],
 ]  # fmt: skip
 
 
@@ -92,6 +92,7 @@ def test_help_is_short_and_tells_the_exit_codes(command: list[str]) -> None:
     assert "Usage" in result.stdout
     assert len(result.stdout.splitlines()) <= 60
     if command != ["tenant"]:
+        assert "0 ok, also when told to stop" in " ".join(result.stdout.split())
         assert "130 interrupted" in " ".join(result.stdout.split())
 
 
@@ -103,6 +104,37 @@ def test_every_command_of_the_documentation_is_there() -> None:
 
 def test_the_installed_command_line_says_its_version() -> None:
     assert json.loads(process("version", "-o", "json").stdout)["client"].startswith("v")
+
+
+def test_version_as_a_flag_says_the_same_as_the_command() -> None:
+    assert run("--version") == run("version")
+    assert run("--version").stdout.startswith("client: v")
+
+
+def test_help_has_a_line_for_each_command_under_the_heading_of_what_it_is_for() -> None:
+    lines = run("--help", COLUMNS="80").stdout.splitlines()
+    titles = ("Run", "Look", "Operate", "Set up")
+    at = [next(number for number, line in enumerate(lines) if line.startswith(f"╭─ {title} ")) for title in titles]
+    assert at == sorted(at)
+    named = [line.split()[1] for line in lines[at[0] :] if line.startswith("│ ") and line[2] != " "]
+    assert named == list(ORDER)
+    assert len([line for line in lines[at[0] :] if line.startswith("│")]) == len(named), "one line each"
+
+
+@pytest.mark.parametrize("verb", ["plan", "explain", "pause", "resume"])
+def test_an_object_that_cannot_be_meant_is_a_usage_error(verb: str, tmp_path: Path) -> None:
+    said = sentence(run(verb, "svc/web", "--kubeconfig", str(tmp_path / "none")), 2)
+    assert "'svc/web' is not KIND/NAME; kinds are lb, tcplb and class, as in lb/shared" in said
+
+
+@pytest.mark.parametrize("verb", [("plan",), ("explain", "lb/x"), ("pause", "lb/x"), ("drift",), ("gc",)], ids=" ".join)
+def test_the_verbs_say_in_one_sentence_why_they_cannot_look(verb: tuple[str, ...], tmp_path: Path) -> None:
+    missing = sentence(process(*verb, "--kubeconfig", str(tmp_path / "none")), 2)
+    assert "does not exist" in missing
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        config = kubeconfig(tmp_path, f"http://127.0.0.1:{taken.getsockname()[1]}")
+        assert "refuses connections" in sentence(process(*verb, "--kubeconfig", config), 3)
 
 
 def test_help_imports_nothing_heavy() -> None:

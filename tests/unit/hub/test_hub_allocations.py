@@ -69,6 +69,17 @@ class TestAddress:
         assert problem.reason is ConditionReason.ADDRESS_POOL_EXHAUSTED
         assert "all 6 addresses of the pool 192.0.2.0/29" in problem.message
 
+    @pytest.mark.req("O-53")
+    def test_who_was_refused_hears_of_what_is_given_back(self):
+        book = book_of("192.0.2.1/32")
+        give(book, one("a"))
+        late, later = one("late"), one("later")
+        for refused in (late, later):
+            give(book, refused)
+        assert book.leave(key_of(one("a"))) == {key_of(late), key_of(later)}
+        give(book, late)
+        assert book.leave(key_of(later)) == frozenset(), "one has it now, the other is gone"
+
     @pytest.mark.req("I-6")
     def test_b12_deleting_one_does_not_move_another(self):
         book = book_of()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from fairlead.api.kubernetes import EndpointSlice
+from fairlead.api.loadbalancerclass import LoadBalancerClassStatus
 from fairlead.hub.inventory import Inventory, tcp_key
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
@@ -72,7 +74,9 @@ async def test_nodes_concern_all_load_balancers_of_nodes_of_that_member(told):
 async def test_a_class_concerns_its_load_balancers_also_when_it_comes_late(told):
     assert told.change(told.inventory.classes, lb_class("gold")) == ["b"]
     assert told.change(told.inventory.classes, None, lb_class("gold")) == ["b"]
-    assert told.change(told.inventory.classes, lb_class(), lb_class()) == ["a", "c"]
+    assert told.change(told.inventory.classes, lb_class(), lb_class(spec={"drain": "1s"})) == ["a", "c"]
+    counted = msgspec.structs.replace(lb_class(), status=LoadBalancerClassStatus(load_balancers=2))
+    assert told.change(told.inventory.classes, lb_class(), counted) == []
 
 
 async def test_a_tenant_concerns_its_load_balancers_when_its_spec_changes(told):

@@ -69,6 +69,14 @@ async def test_missing_rights_are_sentences_in_the_order_of_the_needs(api: Scrip
     assert 'resources: ["nodes"], verbs: ["watch"]' in second
 
 
+async def test_the_missing_rights_on_one_resource_are_one_sentence(api: ScriptedApi, cluster: Cluster) -> None:
+    allow(api, {"watch"})
+    (said,) = await check_access(cluster, [AccessNeed(verb, SERVICES) for verb in ("get", "list", "watch", "create")])
+    assert said.startswith("Cannot get, list and create services")
+    assert 'lacks the right to "get", "list", "create" services in all namespaces' in said
+    assert 'resources: ["services"], verbs: ["get", "list", "create"].' in said
+
+
 async def test_no_sentence_when_all_is_well(api: ScriptedApi, cluster: Cluster) -> None:
     allow(api, {"list"})
     assert await check_access(cluster, [AccessNeed("list", SERVICES)]) == []

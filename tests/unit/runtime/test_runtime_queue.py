@@ -137,7 +137,10 @@ async def test_close_ends_every_worker(queue: KeyedQueue[str]) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["add", "after", "retry"])), max_size=60), st.randoms())
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["add", "after", "retry"])), max_size=60),
+    st.randoms(use_true_random=True),
+)
 def test_no_two_workers_on_one_key_and_no_key_is_lost(wishes: list[tuple[int, str]], chance: random.Random) -> None:
     async def scenario() -> None:
         clock = VirtualClock()

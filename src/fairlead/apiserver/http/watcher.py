@@ -71,6 +71,11 @@ class Watcher:
             self._cut_off()
         self._wake.set()
 
+    def finish(self) -> None:
+        """End the watch once what is queued has been sent."""
+        self.closed = True
+        self._wake.set()
+
     def close(self) -> None:
         """End the watch; what is queued is dropped."""
         self.closed = True

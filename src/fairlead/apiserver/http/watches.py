@@ -109,7 +109,7 @@ class Watches:
         timeout_s = number(request, "timeoutSeconds") or random.uniform(*DEFAULT_TIMEOUT_S)  # noqa: S311 - jitter
         ends, bookmarks = clock() + timeout_s, truth(request.query, "allowWatchBookmarks")
         next_bookmark = clock() + BOOKMARK_EVERY_S
-        while not watcher.closed and (left := ends - clock()) > 0:
+        while (watcher.pending or not watcher.closed) and (left := ends - clock()) > 0:
             events: list[tuple[str, Event]] = await watcher.next(max(0.0, min(left, next_bookmark - clock())))
             if events:
                 await _send(response, (shape.line(type_, event) for type_, event in events))
@@ -121,10 +121,10 @@ class Watches:
             await response.write(shape.bookmark(self._store.rv, initial=False))
 
     def close_kind(self, bucket: str) -> None:
-        """End all watches of a kind that is no longer what it was."""
+        """End all watches of a kind that is no longer what it was; when it is gone, they tell of its objects first."""
         for watcher, name in list(self._open.items()):
             if name == bucket:
-                watcher.close()
+                watcher.finish()
 
     def close_all(self) -> None:
         """End all watches: the server stops."""

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -45,6 +45,7 @@ _OTHER_FILES = 256
 _FIRST_BACK_OFF_S = 0.1
 _LAST_BACK_OFF_S = 30.0
 _ANSWER_S = 10.0
+_FLAG = "--disable-hot-restart"
 
 _log = structlog.get_logger(__name__)
 
@@ -149,7 +150,8 @@ class LocalFleet:
         except OSError as error:
             lock.close()
             raise BadConfiguration(
-                f"another hub uses the data directory {self.data_dir}: stop it, or choose another directory"
+                f"another hub uses the data directory {self.data_dir} and the Envoy in it: stop that hub first; a hub "
+                "for another API needs a --data-dir and an --address-pool of its own"
             ) from error
         self._lock = lock
 
@@ -239,5 +241,12 @@ class LocalFleet:
         )
 
     def _command(self) -> list[str]:
-        flags = ("--disable-hot-restart", "--concurrency", str(self.concurrency), "--drain-time-s", str(self._drain_s))
+        flags = (_FLAG, "--concurrency", str(self.concurrency), "--drain-time-s", str(self._drain_s))
         return [str(self._binary), "-c", str(self.data_dir / "bootstrap.json"), *flags, "--log-level", "warning"]
+
+
+def data_dir_of(command: Sequence[str]) -> Path | None:
+    """Return the data directory of a local Envoy that was started with this command; None when it is no such one."""
+    if _FLAG not in command or "-c" not in command[:-1]:
+        return None
+    return Path(command[command.index("-c") + 1]).parent

@@ -211,6 +211,10 @@ class EnvoyProvider:
         ]
         return sorted(found, key=lambda one: (one.group, one.node_id))
 
+    def refusals(self) -> list[str]:
+        """Return what proxies have said of listeners that they cannot open, sorted."""
+        return sorted({text for group in self.store.groups() for text in group.refusals(ResourceType.LISTENER)})
+
     # --- inside -----------------------------------------------------------------------------------------------
 
     def _store(self, changes: dict[str, list[Change]]) -> None:

@@ -88,6 +88,10 @@ class Group:
         refusal = self._refused[kind].get(name)
         return refusal.message if wanted and refusal and refusal.version == wanted.version else ""
 
+    def refusals(self, kind: ResourceType) -> list[str]:
+        """Return Envoy's complaints about all wanted resources of a kind."""
+        return [text for name in self._refused[kind] if (text := self.refusal(kind, name))]
+
     def apply(self, changes: Sequence[Change]) -> int:
         """Take over changes and mark the streams; return how many really changed something."""
         touched: dict[ResourceType, list[str]] = {}

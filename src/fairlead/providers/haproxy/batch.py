@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from fairlead.errors import Retry
 from fairlead.model.change import DONE, Outcome, OutcomeStatus
 from fairlead.providers.haproxy.rows import Row, commands, done, waits
@@ -29,8 +31,16 @@ _CONTENT = ("New server registered.", "Server deleted.", "No such server.")
 
 async def read(api: RuntimeApi, backend: str, before: Sequence[str] = (), *, sessions: bool = False) -> Snapshot:
     """Say ``before``, then read one backend."""
-    text = await api.run([*before, *show(backend, sessions=sessions)])
-    return snapshot_from_text(text, backend, socket=api.path)
+    sessions_of = api.numbers.get(backend, backend) if sessions else ""
+    text = await api.run([*before, *show(backend, sessions_of=sessions_of)])
+    found = snapshot_from_text(text, backend, socket=api.path)
+    uncounted = any(server.sessions < 0 for server in (found.servers or {}).values())
+    if not sessions or not uncounted or found.number == sessions_of:
+        return found
+    # A frontend has the same name, and that is the one that was counted; numbers are given anew by each reload.
+    api.numbers[backend] = found.number
+    text = await api.run(show(backend, sessions_of=found.number))
+    return msgspec.structs.replace(snapshot_from_text(text, backend, socket=api.path), words=found.words)
 
 
 async def run_rows(api: RuntimeApi, backend: str, rows: Sequence[Row]) -> tuple[list[Outcome], str]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 import structlog
 
-from fairlead.errors import Retry, Terminal
+from fairlead.errors import BadConfiguration, Retry, Terminal
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, Reason, TargetChange
 from fairlead.model.contract import Capabilities
 from fairlead.model.desired import LoadBalancerSpec, Target
@@ -48,6 +48,8 @@ class HAProxyProvider:
         self._gone: dict[LoadBalancerKey, None] = {}
         self._wishes: dict[LoadBalancerKey, dict[tuple[ListenerKey, TargetKey], Target]] = {}
         self._removing_since_s: dict[Place, float] = {}
+        #: Whose each backend is: two load balancers in one would get each other's traffic.
+        self._holders: dict[tuple[str, str], LoadBalancerKey] = {}
         self._apis: dict[str, RuntimeApi] = {}
         self._watch = Watch(
             observe=self.observe, keys=lambda: list(self._settings), clock=self._clock, interval_s=look_every_s
@@ -63,20 +65,30 @@ class HAProxyProvider:
         """Stop watching; servers stay as they are."""
         await self._watch.close()
 
-    def recall(self, spec: LoadBalancerSpec, info: Mapping[str, str]) -> None:  # noqa: ARG002 - names say it all
-        """Take back a load balancer of an earlier process; its servers are found by their names."""
+    def recall(self, spec: LoadBalancerSpec, info: Mapping[str, str]) -> None:
+        """Take back a load balancer of an earlier process; its servers are found by their names, where they were."""
         try:
-            self._settings[spec.key] = settings_from_spec(spec)
+            settings = settings_from_spec(spec).where_it_was(info)
         except Terminal as error:
             # One bad object must not keep the others from being taken back; this one waits for a good ensure.
             log.warning("not taken back", load_balancer=str(spec.key), why=error.sentence)
+            return
+        self._settings[spec.key] = settings
+        if info:
+            self._hold(spec.key, settings)
+
+    def account(self, spec: LoadBalancerSpec) -> str:
+        """Return its HAProxy: each answers, or hangs, on its own."""
+        return spec.parameters.get("socket", "")
 
     # --- the Provider protocol --------------------------------------------------------------------------------
 
     @property
     def capabilities(self) -> Capabilities:
         """Say what HAProxy can do at run time."""
-        return Capabilities(ipv6=True, proxy_protocol=True, weights=True, max_batch=500)
+        return Capabilities(
+            ipv6=True, proxy_protocol=True, weights=True, class_parameters=frozenset({"socket"}), max_batch=500
+        )
 
     def on_change(self, notify: Callable[[LoadBalancerKey], None]) -> None:
         """Tell ``notify`` of reloads, drift, health and sessions that ended."""
@@ -85,7 +97,10 @@ class HAProxyProvider:
     async def ensure(self, spec: LoadBalancerSpec) -> Ensured:
         """Check that HAProxy is there, new enough, and has the backends; it is not changed."""
         settings = settings_from_spec(spec)
+        self._must_be_free(spec.key, settings)
+        await self._must_not_move(spec.key, settings)
         api = self._api(settings)
+        epoch = ""
         for backend in sorted(set(settings.backends.values())):
             async with api.turn:
                 found = await read(api, backend)
@@ -93,9 +108,13 @@ class HAProxyProvider:
                 raise Retry(f"HAProxy at {settings.socket} is {found.version}; 2.6 or newer is needed")
             if found.servers is None:
                 raise Retry(f"{spec.key}: {no_backend(settings.socket, backend)}", reason="BackendNotFound")
+            epoch = epoch or found.epoch
+        # Meanwhile another one may have come to hold it.
+        self._must_be_free(spec.key, settings)
         self._settings[spec.key] = self._with_retired(settings, spec.key)
+        self._hold(spec.key, settings)
         self._gone.pop(spec.key, None)
-        return Ensured(settings.addresses, info={"socket": settings.socket})
+        return Ensured(settings.addresses, info=settings.info, epoch=epoch)
 
     async def apply(self, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
         """Change servers, few conversations for many rows; each outcome is what was read back."""
@@ -127,7 +146,7 @@ class HAProxyProvider:
             self._api(settings),
             key,
             settings,
-            installation=self._installation,
+            installation=self._installed_as(settings),
             wishes=frozenset(self._wishes.get(key, ())),
         )
 
@@ -140,7 +159,7 @@ class HAProxyProvider:
         for listener, backend in settings.backends.items():
             async with api.turn:
                 found = await read(api, backend)
-            begins = prefix(self._installation, key, listener)
+            begins = prefix(self._installed_as(settings), key, listener)
             named = {name: target_of(name, begins) for name in found.servers or ()}
             changes = [
                 TargetChange(key, listener, Target(target), Action.DEREGISTER, Reason.OWNER_DELETED)
@@ -151,6 +170,7 @@ class HAProxyProvider:
             if left:
                 raise Retry(f"{key}: {left[0].message}", after_s=left[0].retry_after_s)
         del self._settings[key]
+        self._let_go(key)
         self._wishes.pop(key, None)
         self._gone[key] = None
         while len(self._gone) > _MOST_GONE:
@@ -167,6 +187,54 @@ class HAProxyProvider:
         if before is None or before.socket != settings.socket:
             return settings
         return msgspec.structs.replace(settings, backends={**before.backends, **settings.backends})
+
+    def _installed_as(self, settings: Settings) -> str:
+        return settings.installation or self._installation
+
+    def _hold(self, key: LoadBalancerKey, settings: Settings) -> None:
+        self._let_go(key)
+        self._holders.update(dict.fromkeys(settings.places, key))
+
+    def _let_go(self, key: LoadBalancerKey) -> None:
+        for place in [place for place, holder in self._holders.items() if holder == key]:
+            del self._holders[place]
+
+    def _must_be_free(self, key: LoadBalancerKey, settings: Settings) -> None:
+        for socket, backend in sorted(settings.places):
+            holder = self._holders.get((socket, backend), key)
+            if holder != key:
+                raise Retry(
+                    f"{key}: backend {backend} of HAProxy at {socket} serves {holder} already; give each its own "
+                    "(parameters.backend of the class may hold {namespace} and {name})",
+                    reason="Conflicted",
+                )
+
+    async def _must_not_move(self, key: LoadBalancerKey, settings: Settings) -> None:
+        """Refuse another backend while servers of ours are in the one before: nobody would ever remove them."""
+        before = self._settings.get(key)
+        if before is None:
+            return
+        for listener, backend in before.backends.items():
+            now = settings.backends.get(listener)
+            if now is None or (before.socket, backend) == (settings.socket, now):
+                continue
+            api = self._api(before)
+            try:
+                async with api.turn:
+                    found = await read(api, backend)
+            except Retry as error:
+                if error.reason != "HAProxyUnreachable":
+                    raise
+                # What was added at run time has gone with that process.
+                continue
+            begins = prefix(self._installed_as(before), key, listener)
+            count = sum(target_of(name, begins) is not None for name in found.servers or ())
+            if count:
+                raise BadConfiguration(
+                    f"{key}: its {count} servers are in backend {backend} of HAProxy at {before.socket} and serve on; "
+                    f"they do not move to backend {now} at {settings.socket}. Take the change of the class's "
+                    "parameters back, or delete the load balancer and make it again"
+                )
 
     def _row(self, change: TargetChange) -> Row | Outcome:
         """Find the server of one change, or say at once what becomes of it."""
@@ -187,7 +255,7 @@ class HAProxyProvider:
             return Outcome(
                 OutcomeStatus.RETRY, f"{change.key}: {change.load_balancer} has no listener {change.listener} yet"
             )
-        name = server_name(self._installation, change.load_balancer, change.listener, change.key)
+        name = server_name(self._installed_as(settings), change.load_balancer, change.listener, change.key)
         return Row(change, settings, backend, name, cut=self._over(change, settings))
 
     def _over(self, change: TargetChange, settings: Settings) -> bool:

@@ -15,6 +15,8 @@ from fairlead.providers.haproxy.runtime_api import RuntimeApi
 from fairlead.providers.haproxy.settings import Settings
 from fairlead.providers.haproxy.state import Server
 
+NO_ADDRESS = "its class says no address; set parameters.address to the one that HAProxy's frontend listens on"
+
 
 async def read_back(
     api: RuntimeApi,
@@ -41,14 +43,15 @@ async def read_back(
             else:
                 targets.append(_observed(listener, server))
     missing = len(wishes - {(target.listener, target.key) for target in targets})
+    message = "" if settings.addresses else NO_ADDRESS
+    if missing:
+        message = f"{missing} of our servers are missing: HAProxy was reloaded, or somebody removed them"
     return Observed(
         addresses=settings.addresses,
         programmed=not missing,
         proxies=1,
         acknowledged=0 if missing else 1,
-        message=f"{missing} of our servers are missing: HAProxy was reloaded, or somebody removed them"
-        if missing
-        else "",
+        message=message,
         targets=tuple(sorted(targets, key=lambda target: (target.listener, target.key))),
         foreign=tuple(sorted(foreign)),
         epoch=epoch,

@@ -25,6 +25,8 @@ class RuntimeApi:
     def __init__(self, path: str, *, timeout_s: float = 5.0) -> None:
         self.path = path
         self.exchanges = 0
+        #: The numbers of backends whose names do not name them alone, as far as they are known.
+        self.numbers: dict[str, str] = {}
         self.turn = asyncio.Lock()
         self._timeout_s = timeout_s
 

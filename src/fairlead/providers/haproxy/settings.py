@@ -3,16 +3,21 @@
 In: a load balancer with its parameters. Out: ``Settings``; a mistake is a ``BadConfiguration`` that names the field.
 
     socket             path of the Runtime API's unix socket, level admin
-    backend            the backend of its configuration, when the load balancer has one listener
-    backend.<port>     the same for each listener of several
+    backend            the backend of its configuration, when the load balancer has one listener, or with {port}
+    backend.<port>     the same for one listener of several
     drainTimeout       how long sessions of a removed server may go on; default 30s
     address            what users are told to connect to, if anything
-Never: opens the socket. Names are checked here because they become part of commands.
+    installation       another word for each hub, where several use one HAProxy
+
+A backend's name may hold {member}, {namespace}, {name} and {port}, so that one class serves many. Never: opens the
+socket. Names are checked here because they become part of commands.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from difflib import get_close_matches
 
 import msgspec
 
@@ -22,6 +27,9 @@ from fairlead.model.desired import HealthCheck, LoadBalancerSpec, ProxyProtocol
 from fairlead.model.keys import ListenerKey, Protocol
 
 _BACKEND = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_PARAMETERS = ("socket", "backend", "drainTimeout", "address", "installation")
+_OF_PORT = re.compile(r"backend\.[0-9]{1,5}")
 #: sun_path of Linux, less its final zero byte.
 _LONGEST_PATH = 107
 
@@ -35,6 +43,8 @@ class Settings(msgspec.Struct, frozen=True):
     health_check: HealthCheck | None
     proxy_protocol: ProxyProtocol
     addresses: tuple[str, ...]
+    #: Tells our servers from those of another hub.
+    installation: str = ""
     #: Backends by port ("" for any), also of listeners that are no longer there: their servers may have to go yet.
     named: dict[str, str] = msgspec.field(default_factory=dict[str, str])
 
@@ -43,12 +53,29 @@ class Settings(msgspec.Struct, frozen=True):
         found = self.backends.get(listener, "")
         if not found and removal:
             found = self.named.get(str(listener.port)) or self.named.get("", "")
-        return found
+        return found.replace("{port}", str(listener.port))
+
+    @property
+    def places(self) -> frozenset[tuple[str, str]]:
+        """Return the (socket, backend) of every listener."""
+        return frozenset((self.socket, backend) for backend in self.backends.values())
+
+    @property
+    def info(self) -> dict[str, str]:
+        """Return what is to be stored: where it is, whatever its class may say later."""
+        backends = {f"backend.{listener.port}": name for listener, name in self.backends.items()}
+        return {"socket": self.socket, **backends}
+
+    def where_it_was(self, info: Mapping[str, str]) -> Settings:
+        """Return these settings at the place that ``info`` tells of."""
+        backends = {one: info.get(f"backend.{one.port}", name) for one, name in self.backends.items()}
+        return msgspec.structs.replace(self, socket=info.get("socket", self.socket), backends=backends)
 
 
 def settings_from_spec(spec: LoadBalancerSpec) -> Settings:
     """Read and check the parameters of ``spec``."""
     parameters = spec.parameters
+    _check_names(spec)
     drain = parameters.get("drainTimeout", "30s")
     try:
         drain_timeout_s = seconds_from_duration(drain)
@@ -62,12 +89,22 @@ def settings_from_spec(spec: LoadBalancerSpec) -> Settings:
         health_check=spec.health_check,
         proxy_protocol=spec.proxy_protocol,
         addresses=(address,) if address else (),
+        installation=parameters.get("installation", ""),
         named={
             key.removeprefix("backend").removeprefix("."): name
-            for key, name in parameters.items()
-            if (key == "backend" or key.startswith("backend.")) and _BACKEND.fullmatch(name)
+            for key, text in parameters.items()
+            if (key == "backend" or key.startswith("backend."))
+            and _BACKEND.fullmatch((name := _filled(spec, text)).replace("{port}", "0"))
         },
     )
+
+
+def _check_names(spec: LoadBalancerSpec) -> None:
+    for name in sorted(spec.parameters):
+        if name not in _PARAMETERS and not _OF_PORT.fullmatch(name):
+            near = get_close_matches(name.lower(), _PARAMETERS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_PARAMETERS)} and backend.<port>"
+            raise BadConfiguration(f"{spec.key}: parameters.{name[:60]} is unknown to provider haproxy; {hint}")
 
 
 def _socket(spec: LoadBalancerSpec) -> str:
@@ -86,15 +123,33 @@ def _socket(spec: LoadBalancerSpec) -> str:
 def _backend(spec: LoadBalancerSpec, listener: ListenerKey) -> str:
     if listener.protocol is not Protocol.TCP:
         raise BadConfiguration(f"{spec.key}: listener {listener}: HAProxy balances TCP only; remove it")
-    name = spec.parameters.get(f"backend.{listener.port}", "")
-    if not name and len(spec.listeners) == 1:
-        name = spec.parameters.get("backend", "")
+    field = f"backend.{listener.port}"
+    name = spec.parameters.get(field, "")
+    common = spec.parameters.get("backend", "")
+    if not name and (len(spec.listeners) == 1 or "{port}" in common):
+        name, field = common, "backend"
     if not name:
-        field = "existing.backend" if len(spec.listeners) == 1 else f"existing.backend.{listener.port}"
+        field = "backend" if len(spec.listeners) == 1 else field
+        # What a user may write is on the object itself only where the object is theirs.
+        where = f"existing.{field}" if spec.key.kind == "LoadBalancer" else f"its class's parameters.{field}"
         raise BadConfiguration(
-            f"{spec.key}: {field} is missing: name the HAProxy backend of listener {listener}; backends are made in "
+            f"{spec.key}: {where} is missing: name the HAProxy backend of listener {listener}; backends are made in "
             "HAProxy's own configuration, not at run time"
         )
+    name = _filled(spec, name).replace("{port}", str(listener.port))
+    if unknown := _PLACEHOLDER.search(name):
+        raise BadConfiguration(
+            f"{spec.key}: parameters.{field}: {unknown[0][:40]!r} is unknown; a backend's name may hold {{member}}, "
+            "{namespace}, {name} and {port}"
+        )
     if not _BACKEND.fullmatch(name):
-        raise BadConfiguration(f"{spec.key}: {name[:40]!r} cannot be the name of a HAProxy backend")
+        raise BadConfiguration(f"{spec.key}: parameters.{field}: {name[:40]!r} cannot be the name of a HAProxy backend")
     return name
+
+
+def _filled(spec: LoadBalancerSpec, text: str) -> str:
+    """Fill in whom the backend is for; the port is left to whoever knows it."""
+    owner = spec.owner
+    for name, value in (("member", owner.member), ("namespace", owner.namespace), ("name", owner.name)):
+        text = text.replace(f"{{{name}}}", value)
+    return text

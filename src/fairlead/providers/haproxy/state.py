@@ -50,13 +50,15 @@ class Snapshot(msgspec.Struct, frozen=True):
     version: str
     stopping: bool
     servers: Mapping[str, Server] | None
+    #: HAProxy's number of the backend: its name may be a frontend's, too.
+    number: str = ""
     #: The lines that belong to none of the lists: what HAProxy says of commands.
     words: tuple[str, ...] = ()
 
 
-def show(backend: str, *, sessions: bool = False) -> list[str]:
-    """Return the commands whose answers ``snapshot_from_text`` reads."""
-    return ["show info", f"show servers state {backend}", *([f"show stat {backend} 4 -1"] if sessions else [])]
+def show(backend: str, *, sessions_of: str = "") -> list[str]:
+    """Return the commands whose answers ``snapshot_from_text`` reads; ``sessions_of``: the backend's name or number."""
+    return ["show info", f"show servers state {backend}", *([f"show stat {sessions_of} 4 -1"] if sessions_of else [])]
 
 
 def snapshot_from_text(text: str, backend: str, *, socket: str) -> Snapshot:
@@ -88,10 +90,14 @@ def snapshot_from_text(text: str, backend: str, *, socket: str) -> Snapshot:
         )
     if "Pid" not in info:
         raise Retry(f"what answers on {socket} does not speak HAProxy's Runtime API; check parameters.socket")
-    sessions = {row.get("svname", ""): _count(row, "scur") + _count(row, "qcur") for row in stat}
+    sessions = {
+        row.get("svname", ""): _count(row, "scur") + _count(row, "qcur") for row in stat if row.get("pxname") == backend
+    }
     missing = "Can't find backend." in words
     try:
-        servers = {row["srv_name"]: _server(row, sessions) for row in state if row["be_name"] == backend}
+        mine = [row for row in state if row["be_name"] == backend]
+        servers = {row["srv_name"]: _server(row, sessions) for row in mine}
+        number = mine[0]["be_id"] if mine else ""
     except (KeyError, ValueError) as error:
         raise Retry(
             f"HAProxy at {socket} lists its servers in a way that we cannot read; is it another version?",
@@ -102,6 +108,7 @@ def snapshot_from_text(text: str, backend: str, *, socket: str) -> Snapshot:
         version=info.get("Version", ""),
         stopping=info.get("Stopping", "0") != "0",
         servers=None if missing else servers,
+        number=number,
         words=tuple(words),
     )
 

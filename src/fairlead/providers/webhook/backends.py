@@ -32,12 +32,18 @@ from fairlead.providers.webhook.turns import Turns
 
 
 async def task(driver: Driver, hook: Hook, body: Body, *, about: str) -> Answer:
-    """Call a hook that is retried; an answer that the protocol does not know is a ``Retry``."""
+    """Call a hook that is retried; an answer that the protocol does not know is a ``Retry``.
+
+    Not called before the time that the driver named when it was last asked the same.
+    """
+    if (answer := driver.pauses.stands(body)) is not None:
+        return answer
     found = await driver.call(hook, body, about=about)
     try:
         answer = answer_from_body(found)
     except Malformed as error:
         raise invalid(f"{driver.settings.name}: {hook} for {about}", error) from error
+    driver.pauses.answered(body, answer)
     if answer.status is Status.FAIL:
         driver.failed(hook)
     return answer

@@ -20,6 +20,7 @@ import structlog
 from fairlead.errors import Retry
 from fairlead.providers.webhook.credentials import Credentials, Stamp
 from fairlead.providers.webhook.metrics import WebhookMetrics
+from fairlead.providers.webhook.pauses import Pauses
 from fairlead.providers.webhook.protocol import Body, Hook, Malformed, decode
 from fairlead.providers.webhook.settings import DriverSettings
 from fairlead.runtime.clock import Clock
@@ -40,6 +41,7 @@ class Driver:
 
     def __init__(self, *, settings: DriverSettings, directory: Path, metrics: WebhookMetrics, clock: Clock) -> None:
         self.settings = settings
+        self.pauses = Pauses(clock)
         self._credentials = Credentials(settings=settings, directory=directory)
         self._metrics = metrics
         self._clock = clock
@@ -53,6 +55,9 @@ class Driver:
             started_s = self._clock.monotonic()
             labels = (self.settings.url, hook.value)
             self._metrics.calls.labels(*labels).inc()
+            # From the first call on, so that a sum of both is not empty while one of them never happened.
+            for counter in (self._metrics.errors, self._metrics.fails):
+                counter.labels(*labels)
             try:
                 return await self._post(hook, body, about)
             except Retry as error:

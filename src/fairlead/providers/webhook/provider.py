@@ -28,7 +28,7 @@ from fairlead.providers.webhook.drivers import Drivers
 from fairlead.providers.webhook.frontends import Frontends
 from fairlead.providers.webhook.known import Memory
 from fairlead.providers.webhook.metrics import WebhookMetrics
-from fairlead.providers.webhook.settings import DriverSettings, settings_from_parameters
+from fairlead.providers.webhook.settings import OF_THE_CLASS, DriverSettings, settings_from_parameters
 from fairlead.providers.webhook.turns import Turns
 from fairlead.providers.webhook.verify import Verifier
 from fairlead.runtime.clock import Clock, SystemClock
@@ -56,7 +56,7 @@ class WebhookProvider:
         self._frontends = Frontends(memory=memory, dry_run=dry_run, changed=self._tell)
         self._known = self._frontends.known
         self._backends = Backends(memory=memory, dry_run=dry_run)
-        self._verifier = Verifier(memory=memory)
+        self._verifier = Verifier(memory=memory, dry_run=dry_run)
         self._turns = Turns()
         self.recall = self._frontends.recall
         asks = Asks(drivers=self._drivers, known=self._known, dry_run=dry_run)
@@ -74,13 +74,23 @@ class WebhookProvider:
         """Close all connections."""
         await self._drivers.close()
 
+    def account(self, spec: LoadBalancerSpec) -> str:
+        """Return its driver: each answers, or hangs, on its own."""
+        return spec.parameters.get("url", "").rstrip("/")
+
     # --- the Provider protocol --------------------------------------------------------------------------------
 
     @property
     def capabilities(self) -> Capabilities:
         """Say what can be said in the driver protocol; what a driver makes of it is its own business."""
         return Capabilities(
-            protocols=frozenset(Protocol), ipv6=True, host_name_targets=True, weights=True, max_batch=500
+            protocols=frozenset(Protocol),
+            ipv6=True,
+            host_name_targets=True,
+            weights=True,
+            generates_addresses=True,
+            class_parameters=OF_THE_CLASS,
+            max_batch=500,
         )
 
     def on_change(self, notify: Callable[[LoadBalancerKey], None]) -> None:

@@ -32,6 +32,9 @@ _MOST_PARALLEL = 64
 _FOLDER = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9_-]|\.(?!\.)){0,62}$")
 _OURS = frozenset({"url", "credentials", "timeout", "parallel", "acceptDryRunCall", "draining", "verify"})
 
+#: What no user of a class may set: where the driver is, as whom we come, and how it is spared.
+OF_THE_CLASS = _OURS | {"timeout."}
+
 
 class DriverSettings(msgspec.Struct, frozen=True):
     """One driver, as a class describes it."""

@@ -24,8 +24,9 @@ from fairlead.providers.webhook.protocol import Hook, Malformed, Status, failure
 class Verifier:
     """Reads back, where a driver can."""
 
-    def __init__(self, *, memory: Memory) -> None:
+    def __init__(self, *, memory: Memory, dry_run: bool) -> None:
         self._memory = memory
+        self._dry_run = dry_run
 
     async def verified(
         self,
@@ -46,7 +47,7 @@ class Verifier:
             if load_balancer is None or not load_balancer.settings.verify or not rows:
                 continue
             try:
-                there = await _listed(load_balancer, drivers)
+                there = await self._listed(load_balancer, drivers)
             except Retry as error:
                 for index in rows:
                     checked[index] = outcome_from_error(error)
@@ -61,7 +62,7 @@ class Verifier:
         addresses = (known.spec.address,) if known.spec.address else ()
         if not known.settings.verify:
             return Observed(addresses=addresses, programmed=True)
-        there = await _listed(known, drivers)
+        there = await self._listed(known, drivers)
         if not known.whole:
             # Which of the listed ones are ours is on record, and not known here.
             return Observed(addresses=addresses, programmed=True)
@@ -97,16 +98,17 @@ class Verifier:
             injected_info=outcome.injected_info,
         )
 
-
-async def _listed(known: KnownLoadBalancer, drivers: Drivers) -> frozenset[str]:
-    hook = Hook.LIST_BACKENDS
-    driver = drivers.get(known.settings)
-    about = str(known.spec.key)
-    subject = known.spec.owner.uid or about
-    answer = await task(driver, hook, task_body(hook, subject, dry_run=False, lbInfo=known.info), about=about)
-    if answer.status is not Status.SUCC:
-        raise failure(driver.settings.name, hook, about, answer)
-    try:
-        return frozenset(answer.texts("backends"))
-    except Malformed as error:
-        raise invalid(f"{driver.settings.name}: {hook} for {about}", error) from error
+    async def _listed(self, known: KnownLoadBalancer, drivers: Drivers) -> frozenset[str]:
+        hook = Hook.LIST_BACKENDS
+        driver = drivers.get(known.settings)
+        about = str(known.spec.key)
+        # To be read is what a class agrees to with ``verify``; the word itself goes to those alone that know it.
+        dry_run = self._dry_run and known.settings.accept_dry_run
+        body = task_body(hook, known.spec.owner.uid or about, dry_run=dry_run, lbInfo=known.info)
+        answer = await task(driver, hook, body, about=about)
+        if answer.status is not Status.SUCC:
+            raise failure(driver.settings.name, hook, about, answer)
+        try:
+            return frozenset(answer.texts("backends"))
+        except Malformed as error:
+            raise invalid(f"{driver.settings.name}: {hook} for {about}", error) from error

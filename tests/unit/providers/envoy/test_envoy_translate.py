@@ -58,7 +58,7 @@ def built_by_protobuf(name: str, chosen: Sequence[Target]) -> bytes:
     return packaged_schema().encode(ASSIGNMENT, fields)
 
 
-@given(target_lists, st.randoms())
+@given(target_lists, st.randoms(use_true_random=True))
 @pytest.mark.req("K-30")
 def test_endpoints_are_what_protobuf_would_write_in_any_order(chosen: list[Target], rng: random.Random) -> None:
     expected = built_by_protobuf("k/n/a/TCP/80", chosen)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fairlead.errors import BadConfiguration, Bug, Retry
 from fairlead.model.change import Action, Reason, TargetChange
-from fairlead.model.desired import HealthCheck, Listener, LoadBalancerSpec, ProxyProtocol, Target
+from fairlead.model.desired import HealthCheck, Listener, LoadBalancerSpec, Owner, ProxyProtocol, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
 from fairlead.providers.haproxy.names import prefix, server_name, target_of
 from fairlead.providers.haproxy.rows import Row, commands, done, refusal, waits
@@ -151,12 +151,41 @@ def test_other_names_are_foreign(name: str) -> None:
         ({"socket": "/s", "backend": "b;shutdown"}, (80,), "cannot be the name"),
         ({"socket": "/s", "backend": "b\nquit"}, (80,), "cannot be the name"),
         ({"socket": "/s", "backend": "b", "drainTimeout": "soon"}, (80,), "drainTimeout"),
+        (
+            {"socket": "/s", "backend": "b", "sockt": "/t"},
+            (80,),
+            r"parameters\.sockt is unknown .* did you mean socket",
+        ),
+        ({"socket": "/s", "backend": "{shop}"}, (80,), r"'\{shop\}' is unknown; .* \{member\}, \{namespace\}"),
+        ({"socket": "/s", "backend": "b{"}, (80,), "cannot be the name"),
     ],
 )
 def test_mistakes_name_the_field(parameters: dict[str, str], listeners: tuple[int, ...], words: str) -> None:
     spec = LoadBalancerSpec(KEY, "group", tuple(map(Listener, listeners)), parameters=parameters)
     with pytest.raises(BadConfiguration, match=words):
         settings_from_spec(spec)
+
+
+def test_a_service_has_no_field_for_its_backend_so_its_class_is_named() -> None:
+    key = LoadBalancerKey("TCPLoadBalancer", "tenant-east", "shop.web")
+    spec = LoadBalancerSpec(key, "group", (Listener(80),), parameters={"socket": "/s"})
+    with pytest.raises(BadConfiguration, match=r"its class's parameters\.backend is missing"):
+        settings_from_spec(spec)
+
+
+@pytest.mark.req("L-10")
+def test_one_class_serves_many_services_by_placeholders() -> None:
+    owner = Owner(member="east", kind="Service", namespace="shop", name="web")
+    parameters = {"socket": "/s", "backend": "{member}.{namespace}-{name}:{port}", "backend.443": "{name}-tls"}
+    spec = LoadBalancerSpec(KEY, "group", (Listener(80), Listener(443)), parameters=parameters, owner=owner)
+    settings = settings_from_spec(spec)
+    assert list(settings.backends.values()) == ["east.shop-web:80", "web-tls"]
+    retired = Listener(8080).key
+    assert settings.backend_of(retired, removal=False) == ""
+    assert settings.backend_of(retired, removal=True) == "east.shop-web:8080"
+    # What was asked for once is where it is, whatever its owner is called by then.
+    anonymous = settings_from_spec(msgspec.structs.replace(spec, owner=Owner()))
+    assert anonymous.where_it_was(settings.info).backends == settings.backends
 
 
 def test_each_listener_has_its_backend_and_udp_has_none() -> None:

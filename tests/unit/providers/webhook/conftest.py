@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry
 from tests.unit.providers.webhook.scripted_driver import ScriptedDriver
 
 from fairlead.providers.webhook.provider import WebhookProvider
+from fairlead.runtime.clock import VirtualClock
 
 
 @pytest.fixture
@@ -22,7 +23,12 @@ def registry() -> CollectorRegistry:
 
 
 @pytest.fixture
-async def webhook(registry: CollectorRegistry) -> AsyncIterator[WebhookProvider]:
-    provider = WebhookProvider(registry=registry)
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+async def webhook(registry: CollectorRegistry, clock: VirtualClock) -> AsyncIterator[WebhookProvider]:
+    provider = WebhookProvider(registry=registry, clock=clock)
     yield provider
     await provider.close()

@@ -6,7 +6,7 @@ import asyncio
 import ssl
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Self
 
 from aiohttp import web
 
@@ -35,12 +35,12 @@ class ScriptedDriver:
         self._runner: web.AppRunner | None = None
         self.url = ""
 
-    async def start(self, tls: ssl.SSLContext | None = None) -> ScriptedDriver:
+    async def start(self, tls: ssl.SSLContext | None = None, *, port: int = 0) -> Self:
         app = web.Application(client_max_size=1 << 24)
         app.router.add_route("*", "/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=tls)
+        site = web.TCPSite(self._runner, "127.0.0.1", port, ssl_context=tls)
         await site.start()
         port = self._runner.addresses[0][1]
         self.url = f"{'https' if tls else 'http'}://127.0.0.1:{port}/prefix"

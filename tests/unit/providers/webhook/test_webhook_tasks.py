@@ -11,9 +11,10 @@ from prometheus_client import CollectorRegistry
 from tests.unit.providers.webhook.scripted_driver import KEY, POD, SUCC, ScriptedDriver, row, spec
 
 from fairlead.errors import Retry, Terminal
-from fairlead.model.change import DONE, Action, BackendFacts, OutcomeStatus
+from fairlead.model.change import DONE, Action, BackendFacts, Outcome, OutcomeStatus
 from fairlead.model.contract import JudgesPods, Recalls, Runs, Validates
 from fairlead.providers.webhook.provider import WebhookProvider
+from fairlead.runtime.clock import VirtualClock
 
 LB_INFO = {"lbInfo": {"id": "lb-1"}}
 
@@ -55,7 +56,9 @@ async def test_lb_info_is_lb_spec_when_the_driver_names_none(
 
 
 @pytest.mark.req("L-23", "L-22")
-async def test_create_is_asked_again_until_succ(webhook: WebhookProvider, scripted: ScriptedDriver) -> None:
+async def test_create_is_asked_again_until_succ(
+    webhook: WebhookProvider, scripted: ScriptedDriver, clock: VirtualClock
+) -> None:
     scripted.on(
         "createLoadBalancer",
         {"status": "Running", "msg": "booting", "minRetryDelayInSeconds": 7},
@@ -65,9 +68,11 @@ async def test_create_is_asked_again_until_succ(webhook: WebhookProvider, script
     with pytest.raises(Retry, match=r"still at createLoadBalancer.*booting") as running:
         await webhook.ensure(spec(scripted.url))
     assert (running.value.after_s, running.value.reason) == (7, "DriverRunning")
+    await clock.advance(7)
     with pytest.raises(Retry, match=r"failed createLoadBalancer.*quota") as failed:
         await webhook.ensure(spec(scripted.url))
     assert (failed.value.after_s, failed.value.reason) == (10, "DriverFail")
+    await clock.advance(10)
     await webhook.ensure(spec(scripted.url))
     bodies = scripted.asked("createLoadBalancer")
     assert len({body["recordID"] for body in bodies}) == 1
@@ -82,7 +87,9 @@ async def test_changed_attributes_are_ensured_once(webhook: WebhookProvider, scr
     assert len(scripted.asked("createLoadBalancer")) == 1
 
 
-async def test_delete_waits_for_succ_and_says_lb_info(webhook: WebhookProvider, scripted: ScriptedDriver) -> None:
+async def test_delete_waits_for_succ_and_says_lb_info(
+    webhook: WebhookProvider, scripted: ScriptedDriver, clock: VirtualClock
+) -> None:
     """LT-30, B21, B22."""
     await ready(webhook, scripted)
     scripted.on("deleteLoadBalancer", {"status": "Running"}, {"status": "Fail", "msg": "in use"}, SUCC)
@@ -90,6 +97,7 @@ async def test_delete_waits_for_succ_and_says_lb_info(webhook: WebhookProvider, 
         with pytest.raises(Retry, match=words):
             await webhook.delete(KEY)
         assert await webhook.observe(KEY) is not None
+        await clock.advance(10)
     await webhook.delete(KEY)
     await webhook.delete(KEY)
     assert [body["lbInfo"] for body in scripted.asked("deleteLoadBalancer")] == [{"id": "lb-1"}] * 3
@@ -174,17 +182,20 @@ async def test_ensure_backend_says_everything(webhook: WebhookProvider, scripted
 
 
 @pytest.mark.req("L-22")
-async def test_record_ids_stay_across_retries_and_processes(webhook: WebhookProvider, scripted: ScriptedDriver) -> None:
+async def test_record_ids_stay_across_retries_and_processes(
+    webhook: WebhookProvider, scripted: ScriptedDriver, clock: VirtualClock
+) -> None:
     """LT-20, with and without a ledger that names them."""
     await ready(webhook, scripted)
     scripted.on("deregisterBackend", {"status": "Fail"})
     for facts in (None, BackendFacts(record_id="uid-br")):
         scripted.calls.clear()
-        other = WebhookProvider()
+        other = WebhookProvider(clock=clock)
         other.recall(spec(scripted.url), {"id": "lb-1"})
         for provider in (webhook, webhook, other):
             (outcome,) = await provider.apply([row(Action.DEREGISTER, facts=facts)])
             assert (outcome.status, outcome.retry_after_s) == (OutcomeStatus.RETRY, 10)
+            await clock.advance(10)
         await other.close()
         bodies = scripted.asked("deregisterBackend")
         assert len({body["recordID"] for body in bodies}) == 1
@@ -268,7 +279,9 @@ async def test_without_an_address_nothing_was_registered(webhook: WebhookProvide
 
 
 @pytest.mark.req("L-26")
-async def test_injected_info_comes_back_with_later_calls(webhook: WebhookProvider, scripted: ScriptedDriver) -> None:
+async def test_injected_info_comes_back_with_later_calls(
+    webhook: WebhookProvider, scripted: ScriptedDriver, clock: VirtualClock
+) -> None:
     """LT-18: kept on Succ only, and only when there is any; from the ledger, and until it is there."""
     await ready(webhook, scripted)
     scripted.on(
@@ -277,13 +290,35 @@ async def test_injected_info_comes_back_with_later_calls(webhook: WebhookProvide
         SUCC | {"injectedInfo": {"task": "7"}},
         SUCC,
     )
-    failed, good, again = [(await webhook.apply([row()]))[0] for _ in range(3)]
+    (failed,) = await webhook.apply([row()])
+    await clock.advance(10)
+    good, again = [(await webhook.apply([row()]))[0] for _ in range(2)]
     assert (failed.injected_info, good.injected_info, again.injected_info) == (None, {"task": "7"}, None)
     await webhook.apply([row(Action.DEREGISTER)])
     said = [body["injectedInfo"] for name, body in scripted.calls if name != "createLoadBalancer"]
     assert said == [{}, {}, {"task": "7"}, {"task": "7"}]
     await webhook.apply([row(Action.DEREGISTER, facts=BackendFacts(injected_info={"task": "8"}))])
     assert scripted.asked("deregisterBackend")[-1]["injectedInfo"] == {"task": "8"}
+
+
+@pytest.mark.req("L-24")
+async def test_a_driver_is_not_asked_the_same_before_its_time(
+    webhook: WebhookProvider, scripted: ScriptedDriver, clock: VirtualClock
+) -> None:
+    """Whatever else makes the core try again; what is asked in other words, or about another, is asked at once."""
+    await ready(webhook, scripted)
+    scripted.on("ensureBackend", {"status": "Fail", "msg": "full", "minRetryDelayInSeconds": 60})
+    outcomes: list[Outcome] = []
+    for _ in range(4):
+        outcomes += await webhook.apply([row()])
+        await clock.advance(20)
+    assert len(scripted.asked("ensureBackend")) == 2
+    assert [one.retry_after_s for one in outcomes] == [60, 40, 20, 60]
+    assert len({one.message for one in outcomes}) == 1
+    await webhook.apply([row(weight=2), row(number=2)])
+    assert len(scripted.asked("ensureBackend")) == 4
+    await webhook.apply([row(Action.DEREGISTER)])
+    assert len(scripted.asked("deregisterBackend")) == 1
 
 
 async def test_changed_parameters_ensure_in_place(webhook: WebhookProvider, scripted: ScriptedDriver) -> None:
@@ -444,12 +479,13 @@ async def test_dry_run_asks_only_who_agreed_and_remembers_nothing(scripted: Scri
 
 @pytest.mark.req("L-45")
 async def test_calls_errors_fails_and_latency_are_counted(
-    webhook: WebhookProvider, scripted: ScriptedDriver, registry: CollectorRegistry
+    webhook: WebhookProvider, scripted: ScriptedDriver, registry: CollectorRegistry, clock: VirtualClock
 ) -> None:
     await ready(webhook, scripted)
     scripted.on("ensureBackend", SUCC, {"status": "Fail"}, lambda _body: asyncio.sleep(0, _html()))
     for _ in range(3):
         await webhook.apply([row()])
+        await clock.advance(10)
     labels = {"driver": scripted.url, "hook": "ensureBackend"}
     values = [
         registry.get_sample_value(f"fairlead_webhook_{name}", labels)

@@ -1,0 +1,213 @@
+"""How does a plan read? Each row with its reason, and field by field: on record, there, wanted.
+
+In: what a preview found. Out: the rows that ``-o json`` prints, and the same as lines for people.
+Never: a row that the worker would not do; what a guard holds is marked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from fairlead.cli.words import columns, counted, reason_words
+from fairlead.model.change import Action, FrontendChange, TargetChange
+from fairlead.model.desired import Target
+from fairlead.sync.guard import PAUSED
+
+if TYPE_CHECKING:
+    from fairlead.hub.preview import Previewed
+
+_SIGNS = {
+    Action.ENSURE: "~", Action.UPDATE: "~", Action.REGISTER: "+",
+    Action.DRAIN: "-", Action.DEREGISTER: "-", Action.DELETE: "-",
+}  # fmt: skip
+_COUNTED = {"+": "add", "~": "change", "-": "remove"}
+
+
+class Field(msgspec.Struct, frozen=True):
+    """One field that differs; empty where there is nothing, ``there`` None when nobody could read it."""
+
+    field: str
+    ledger: str
+    there: str | None
+    wanted: str
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One thing to do. ``held_by`` names the guard (or Paused) that keeps it back, and then ``message`` says why."""
+
+    action: str
+    reason: str
+    held_by: str = msgspec.field(name="heldBy")
+    message: str
+    listener: str
+    target: str
+    source: str
+    fields: list[Field]
+
+
+class PlanOf(msgspec.Struct, frozen=True):
+    """What would be done to one load balancer; ``problem``: why nothing is planned, ``unread``: not read back."""
+
+    load_balancer: str = msgspec.field(name="loadBalancer")
+    provider: str
+    problem: str
+    unread: str
+    rows: list[Row]
+
+
+def plan_of(one: Previewed) -> PlanOf:
+    """Return the plan of one load balancer."""
+    rows = [_frontend(one, one.plan.frontend)] if one.plan.frontend is not None else []
+    if one.held_frontend is not None:
+        rows.append(_frontend(one, one.held_frontend, held_by=PAUSED))
+    rows += [_target(one, change) for change in one.plan.changes]
+    rows += [_target(one, row.change, held_by=row.reason, message=row.message) for row in one.plan.held]
+    return PlanOf(str(one.key), one.provider, problem_of(one), one.unread, rows)
+
+
+def problem_of(one: Previewed) -> str:
+    """Say why nothing is planned for a load balancer that somebody wants; empty when that is not so."""
+    if one.built is None or one.built.desired is not None:
+        return ""
+    bad = next((condition for condition in one.built.conditions if not condition.status), None)
+    return f"{bad.reason}: {bad.message}" if bad is not None else "not decided yet"
+
+
+def lines_of(plan: PlanOf) -> list[str]:
+    """Return the plan for people."""
+    lines = [f"{plan.load_balancer} (provider {plan.provider or 'unknown'})"]
+    if plan.problem:
+        lines.append(f"  ! nothing is planned: {plan.problem}")
+    heads = columns([_head(row) for row in plan.rows])
+    for row, head in zip(plan.rows, heads, strict=True):
+        lines.append(head)
+        lines += [f"      {_change(field)}" for field in row.fields]
+        if row.action == Action.ENSURE and not row.fields:
+            lines.append("      as before: it was asked for, and nobody knows the answer")
+        if row.held_by:
+            lines.append(f"      held: {row.held_by}, {row.message}")
+    if plan.unread:
+        lines.append(f"  not read back: {plan.unread}")
+    return lines
+
+
+def summary(plans: Iterable[PlanOf], *, served: int, compared: int) -> str:
+    """Say in one line how much it is."""
+    rows = [row for plan in plans for row in plan.rows]
+    if not compared and not served:
+        return (
+            "There are no load balancers here yet; a LoadBalancer object makes one, and so does a Service of type "
+            "LoadBalancer in a member."
+        )
+    counts = {word: sum(not row.held_by and _sign(row) == sign for row in rows) for sign, word in _COUNTED.items()}
+    held = sum(bool(row.held_by) for row in rows)
+    parts = [f"{count} to {word}" for word, count in counts.items() if count]
+    text = ", ".join(parts) if parts else "Nothing would change"
+    text += f", {held} held" if held else ""
+    text += f"; {counted(compared, 'load balancer')} compared"
+    return text + (f", {served} served by the hub's own proxies (fairlead status)" if served else "") + "."
+
+
+def fields_of(old: Mapping[str, str], there: Mapping[str, str] | None, new: Mapping[str, str]) -> list[Field]:
+    """Return the fields that differ, ordered; ``there`` None: nobody could read them."""
+    return [
+        Field(name, old.get(name, ""), there.get(name) if there is not None else None, new.get(name, ""))
+        for name in sorted({*old, *new})
+        if old.get(name, "") != new.get(name, "")
+    ]
+
+
+def flat(value: Any, name: str = "") -> dict[str, str]:
+    """Return the leaves of a spec by their path, in the spelling of our resources; what is empty is left out."""
+    if isinstance(value, Mapping):
+        out: dict[str, str] = {}
+        for key, inner in cast("Mapping[str, Any]", value).items():
+            # What users call themselves is not respelt.
+            path = (
+                f"{name}.{key}" if name in ("parameters", "attributes") else ".".join(filter(None, (name, _camel(key))))
+            )
+            out |= flat(inner, path)
+        return out
+    if isinstance(value, list | tuple):
+        return {name: ", ".join(str(each) for each in cast("Sequence[Any]", value))} if value else {}
+    return {} if value in (None, "", False) else {name: "yes" if value is True else str(value)}
+
+
+def held_words(one: Previewed, held_by: str, message: str) -> str:
+    """Return a guard's own words; of a pause, who asked for it and how it ends."""
+    if held_by != PAUSED or not one.paused:
+        return message
+    return "; ".join(f"{who} is paused, let it through with: fairlead resume {who}" for who in one.paused)
+
+
+def _frontend(one: Previewed, change: FrontendChange, *, held_by: str = "") -> Row:
+    old, new = one.side.done_spec, change.spec if change.action is Action.ENSURE else None
+    words = held_words(one, held_by, "") if held_by else ""
+    return Row(change.action, change.reason, held_by, words, "", "", "", fields_of(_of_spec(old), None, _of_spec(new)))
+
+
+def _of_spec(spec: Any) -> dict[str, str]:
+    if spec is None:
+        return {}
+    body: dict[str, Any] = msgspec.to_builtins(spec)
+    listeners = {f"{each['protocol']}/{each['port']}": each["name"] or "unnamed" for each in body["listeners"]}
+    for left_out in ("key", "group", "listeners", "owner"):
+        del body[left_out]
+    return flat(body) | {f"listeners.{name}": text for name, text in listeners.items()}
+
+
+def _target(one: Previewed, change: TargetChange, *, held_by: str = "", message: str = "") -> Row:
+    registered = one.side.done.get(change.listener, {}).get(change.key)
+    leaves = change.action is Action.DEREGISTER
+    fields = fields_of(
+        _of_target(registered.target if registered is not None else None),
+        _there(one, change),
+        _of_target(None if leaves else change.target),
+    )
+    source = "/".join(change.target.source.split("/")[:3]).replace("//", "/")
+    words = held_words(one, held_by, message)
+    place = (str(change.listener), str(change.key), source)
+    return Row(change.action, change.reason, held_by, words, *place, fields)
+
+
+def _of_target(target: Target | None) -> dict[str, str]:
+    if target is None:
+        return {}
+    found = {"weight": str(target.weight), "owners": ", ".join(target.owners)}
+    found["draining"] = "yes" if target.draining else "no"
+    return found | {f"parameters.{name}": value for name, value in target.parameters if name != "weight"}
+
+
+def _there(one: Previewed, change: TargetChange) -> dict[str, str] | None:
+    if one.observed is None or one.observed.targets is None:
+        return None
+    places = {(each.listener, each.key): each for each in one.observed.targets}
+    found = places.get((change.listener, change.key))
+    if found is None:
+        return {}
+    return {"weight": str(found.weight), "draining": "yes" if found.draining else "no"}
+
+
+def _head(row: Row) -> tuple[str, str, str]:
+    sign = "=" if row.held_by else _sign(row)
+    action = f"hold {row.action}" if row.held_by else row.action
+    what = " ".join(filter(None, (row.listener, row.target, f"({row.source})" if row.source else "")))
+    return f"{sign} {action}", what or "the load balancer itself", reason_words(row.reason)
+
+
+def _sign(row: Row) -> str:
+    return _SIGNS[Action(row.action)]
+
+
+def _change(field: Field) -> str:
+    text = f"{field.field}: {field.ledger or '-'} -> {field.wanted or '-'}"
+    differs = field.there is not None and field.there != field.ledger
+    return f"{text} (there: {field.there or '-'})" if differs else text
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.removesuffix("_s").split("_")
+    return head + "".join(part.title() for part in rest) + ("Seconds" if name.endswith("_s") else "")

@@ -1,0 +1,89 @@
+"""Which records are the same backend to their provider?
+
+A provider that makes its own addresses knows a backend by (load balancer, address) alone: not by listener, pod or IP.
+Two records of one address are two claims on one backend.
+
+    one leaves, another stays     the backend stays: nobody is called, and the one that leaves is let go
+    one is being taken away       the other waits until that has ended, across restarts too
+    both leave                    the last one takes the backend with it
+
+In: records, as they are written and seen. Out: the records that share an address with one. Never: a call or a write.
+"""
+
+from __future__ import annotations
+
+from fairlead.api.backendrecord import BackendRecord
+from fairlead.ledger.wire import load_balancer_of
+from fairlead.model.keys import LoadBalancerKey, TargetKey
+
+RecordKey = tuple[str, str]
+_Place = tuple[LoadBalancerKey, str]
+
+
+class Addresses:
+    """The records of one provider, by the address that it knows their backends by."""
+
+    def __init__(self) -> None:
+        self._places: dict[RecordKey, _Place] = {}
+        self._records: dict[_Place, dict[RecordKey, BackendRecord]] = {}
+        #: Those that leave without a call, since another keeps their backend: they keep nothing for others.
+        self._leaving: set[RecordKey] = set()
+        #: Those whose backend the provider has been told to take away, and has not answered yet that it is done.
+        self._begun: set[RecordKey] = set()
+
+    def put(self, record: BackendRecord) -> None:
+        """Take note of what a record says now."""
+        self._unplace(record.key)
+        if address := _address_of(record):
+            place = self._places[record.key] = (load_balancer_of(record), address)
+            self._records.setdefault(place, {})[record.key] = record
+
+    def drop(self, key: RecordKey) -> None:
+        """Forget a record that is gone."""
+        self._unplace(key)
+        self._leaving.discard(key)
+        self._begun.discard(key)
+
+    def comes(self, record: BackendRecord) -> BackendRecord | None:
+        """Note that ``record`` is to be registered; returns one that is taking its backend away, if any is."""
+        self._leaving.discard(record.key)
+        self._begun.discard(record.key)
+        return next((one for one in self._others(record) if self._is_begun(one)), None)
+
+    def leaves(self, record: BackendRecord) -> bool:
+        """Note that ``record`` is to go; True when another keeps its backend, so that nobody is to be called."""
+        if self._is_begun(record) or not any(self._keeps(one) for one in self._others(record)):
+            return False
+        self._leaving.add(record.key)
+        return True
+
+    def told(self, key: RecordKey, *, done: bool) -> None:
+        """Note what the provider answered when it was told to take a backend away."""
+        (self._begun.discard if done else self._begun.add)(key)
+
+    def _is_begun(self, record: BackendRecord) -> bool:
+        return record.status.state == "Deregistering" or record.key in self._begun
+
+    def _keeps(self, record: BackendRecord) -> bool:
+        return not (record.deleting or record.spec.target.draining or record.key in self._leaving) and (
+            record.status.state not in ("Draining", "Deregistering")
+        )
+
+    def _others(self, record: BackendRecord) -> list[BackendRecord]:
+        place = self._places.get(record.key)
+        return [] if place is None else [one for key, one in self._records[place].items() if key != record.key]
+
+    def _unplace(self, key: RecordKey) -> None:
+        place = self._places.pop(key, None)
+        if place is not None:
+            sharers = self._records[place]
+            del sharers[key]
+            if not sharers:
+                del self._records[place]
+
+
+def _address_of(record: BackendRecord) -> str:
+    """Return the provider's own word for the backend; empty while it has not said it."""
+    target = record.spec.target
+    given = "" if target.origin is not None else str(TargetKey(target.address, target.port))
+    return record.status.generated_address or given

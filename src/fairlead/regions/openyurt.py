@@ -1,0 +1,100 @@
+"""Does the API serve OpenYurt's NodePools, now? Looked at again and again: OpenYurt may come, and go, after us.
+
+    not served ──served──► its pools count, before ours ──another version is served──► that one, once it is read
+        ▲                                │
+        └──not served, and none is left──┘
+
+In: the API's discovery. Out: a cache in the inventory, run and stopped here.
+Never: lets pools go because discovery said nothing; a kind that is removed takes its objects along first, one by one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import structlog
+
+from fairlead.api.meta import Resource
+from fairlead.api.nodepool import OPENYURT_GROUP, OPENYURT_VERSIONS, openyurt_node_pools
+from fairlead.errors import FairleadError, NotFound
+from fairlead.kube.cache import WatchCache
+from fairlead.kube.cluster import Cluster
+from fairlead.regions.inventory import Inventory
+
+log = structlog.get_logger(__name__)
+
+
+class OpenYurt:
+    """OpenYurt's kind of pools, while it is there."""
+
+    def __init__(self, *, cluster: Cluster, inventory: Inventory, look_s: float) -> None:
+        self._cluster = cluster
+        self._inventory = inventory
+        self._look_s = look_s
+        self.cache: WatchCache[Any] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def look(self) -> None:
+        """Look once, before anything runs.
+
+        Raises:
+            FairleadError: the API cannot be asked.
+        """
+        kind = await self._served()
+        if kind is not None:
+            self.cache = self._inventory.add_node_pools(kind)
+
+    async def run(self) -> None:
+        """Keep the cache of whatever is served, until cancelled."""
+        problem = ""
+        async with asyncio.TaskGroup() as group:
+            if self.cache is not None:
+                self._task = group.create_task(self.cache.run())
+            while True:
+                await self._cluster.clock.sleep(self._look_s)
+                try:
+                    await self._look_again(group)
+                    problem = ""
+                except FairleadError as error:
+                    if error.sentence != problem:
+                        log.warning("openyurt", sentence=error.sentence, detail=error.detail)
+                    problem = error.sentence
+
+    async def _look_again(self, group: asyncio.TaskGroup) -> None:
+        kind = await self._served()
+        if kind is None:
+            if self.cache is not None and not len(self.cache):
+                self._leave(self.cache, self._task)
+                self.cache = self._task = None
+                log.info("OpenYurt's NodePools are not served any more, and none was left")
+        elif self.cache is None or self.cache.resource.version != kind.version:
+            log.info("OpenYurt's NodePools are served", version=kind.api_version)
+            await self._turn_to(kind, group)
+
+    async def _turn_to(self, kind: Resource, group: asyncio.TaskGroup) -> None:
+        cache = self._inventory.add_node_pools(kind)
+        task = group.create_task(cache.run())
+        try:
+            await cache.wait_synced(self._look_s)
+        except FairleadError:
+            self._leave(cache, task)
+            raise
+        if self.cache is not None:
+            self._leave(self.cache, self._task)
+        self.cache, self._task = cache, task
+
+    def _leave(self, cache: WatchCache[Any], task: asyncio.Task[None] | None) -> None:
+        if task is not None:
+            task.cancel()
+        self._inventory.drop_node_pools(cache)
+
+    async def _served(self) -> Resource | None:
+        for version in OPENYURT_VERSIONS:
+            try:
+                body = await self._cluster.raw("GET", f"/apis/{OPENYURT_GROUP}/{version}")
+            except NotFound:
+                continue
+            if b'"nodepools"' in body:
+                return openyurt_node_pools(version)
+        return None

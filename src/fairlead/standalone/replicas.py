@@ -1,0 +1,119 @@
+"""Which hub replicas live, and what have those left behind that do not?
+
+    each replica   renews a Lease of its own           Lease fairlead-system/fairlead-replica-<name>
+    the leader     watches these, and the reports of proxies; one whose Lease stands still is gone, and so is its report
+
+In: who we are, and whether we lead. Out: a Lease, and the ConfigMap of reports without the keys of the dead, who would
+else be counted as proxies that lag behind for ever.
+Never: compares clocks of two machines; gone is who has stood still for five minutes before our eyes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from fairlead.api.kubernetes import CONFIG_MAPS, LEASES, Lease
+from fairlead.api.names import GROUP, MANAGER_HUB, SYSTEM_NAMESPACE
+from fairlead.api.naming import fit
+from fairlead.errors import FairleadError
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.lease import Heartbeat
+from fairlead.runtime.clock import Clock
+from fairlead.standalone.proxy_report import NAME, read_reports, report_key
+
+#: A label of its own: with the agents' one, every heartbeat would wake the hub's list of members.
+LABEL_REPLICA = f"{GROUP}/hub-replica"
+
+log = structlog.get_logger(__name__)
+
+
+class Replicas:
+    """One replica's sign of life, and the eye that a leader has on the others.
+
+    ``returned`` is called when we were silent for so long that a leader may have taken us for dead.
+    """
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        identity: str,
+        leading: Callable[[], bool],
+        returned: Callable[[], None],
+        clock: Clock,
+        look_s: float = 30.0,
+        gone_s: float = 300.0,
+    ) -> None:
+        self._cluster = cluster
+        self._key = report_key(identity)
+        self._leading = leading
+        self._returned = returned
+        self._clock = clock
+        self._look_s = look_s
+        self._gone_s = gone_s
+        self._lived_s = clock.monotonic()
+        self._signs: dict[str, tuple[str, float]] = {}
+        self._heartbeat = Heartbeat(
+            cluster,
+            namespace=SYSTEM_NAMESPACE,
+            name=fit(f"fairlead-replica-{self._key.lower().replace('_', '-')}", identity=(self._key,)),
+            identity=self._key,
+            interval_s=look_s,
+            labels={LABEL_REPLICA: "true"},
+            manager=MANAGER_HUB,
+            clock=clock,
+        )
+
+    async def run(self) -> None:
+        """Live, and look after the others, until cancelled."""
+        problem = ""
+        while True:
+            try:
+                await self.live()
+                problem = ""
+            except FairleadError as error:
+                if problem != error.sentence:
+                    log.warning("hub replicas", sentence=error.sentence, detail=error.detail)
+                problem = error.sentence
+            await self._clock.sleep(self._look_s)
+
+    async def live(self) -> None:
+        """Give one sign of life; who leads looks at those of the others.
+
+        Raises:
+            FairleadError: the hub's API cannot be asked, or refuses.
+        """
+        await self._heartbeat.beat()
+        # Half of the time, because the leader's patience began when it last looked.
+        if self._clock.monotonic() - self._lived_s > self._gone_s / 2:
+            self._returned()
+        self._lived_s = self._clock.monotonic()
+        if self._leading():
+            await self._sweep()
+
+    async def _sweep(self) -> None:
+        found: list[Lease] = await self._cluster.list(LEASES, SYSTEM_NAMESPACE, label_selector=LABEL_REPLICA)
+        leases = {one.spec.holder_identity or "": one for one in found}
+        reports = await read_reports(self._cluster)
+        now_s = self._clock.monotonic()
+        before, self._signs = self._signs, {}
+        for key in sorted({*leases, *reports} - {self._key}):
+            sign = leases[key].metadata.resource_version if key in leases else ""
+            known, since_s = before.get(key, (sign, now_s))
+            self._signs[key] = (sign, since_s if known == sign else now_s)
+        gone = [key for key, (_, since_s) in self._signs.items() if now_s - since_s >= self._gone_s]
+        for key in gone:
+            await self._drop(key, leases.get(key), reported=key in reports)
+            del self._signs[key]
+
+    async def _drop(self, key: str, lease: Lease | None, *, reported: bool) -> None:
+        if lease is not None:
+            # First, and only as we saw it: one that has just come back keeps both.
+            version = lease.metadata.resource_version
+            await self._cluster.delete(LEASES, SYSTEM_NAMESPACE, lease.metadata.name, resource_version=version)
+        if reported:
+            patch = {"data": {key: None}}
+            await self._cluster.merge_patch(CONFIG_MAPS, SYSTEM_NAMESPACE, NAME, patch, manager=MANAGER_HUB)
+        log.info("dropped what a hub that is gone had reported", hub=key, silent_s=self._gone_s)

@@ -1,0 +1,123 @@
+"""The alert rules speak of metrics and labels that are really exported, and each says what to do first."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from functools import cache
+from typing import Any
+
+import pytest
+import typer
+import yaml
+from docs.registries import Family, registries
+from tests.docs.docs_console import ROOT
+
+from fairlead.cli.main import app
+
+FILE = ROOT / "deploy" / "monitoring" / "alerts.yaml"
+RULES: list[dict[str, Any]] = [
+    rule for group in yaml.safe_load(FILE.read_text(encoding="utf-8"))["groups"] for rule in group["rules"]
+]
+EACH = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
+
+_SERIES = re.compile(r"(fairlead_\w+)(?:\{([^}]*)\})?")
+_MATCHER = re.compile(r'\s*(\w+)\s*(?:=~|!~|!=|=)\s*"[^"]*"\s*')
+_BY = re.compile(r"\bby \(([^)]*)\)")
+_SHOWN = re.compile(r"\$labels\.(\w+)")
+
+
+@cache
+def families() -> dict[str, Family]:
+    return {one.name: one for found in asyncio.run(registries()).values() for one in found}
+
+
+def family_of(series: str) -> Family:
+    for suffix in ("", "_bucket", "_sum", "_count"):
+        found = families().get(series.removesuffix(suffix)) if series.endswith(suffix) else None
+        if found is not None and (not suffix or found.kind == "histogram"):
+            return found
+    raise AssertionError(f"no process exports {series}")
+
+
+def labels_of(expr: str) -> set[str]:
+    """Return the labels that are on all series of an expression, as far as they are ours."""
+    return {label for series, _ in _SERIES.findall(expr) for label in family_of(series).labels} | {"le"}
+
+
+@EACH
+def test_each_metric_and_label_of_a_rule_is_exported(rule: dict[str, Any]) -> None:
+    found = _SERIES.findall(rule["expr"])
+    assert found, "a rule about nothing of ours"
+    for series, matchers in found:
+        labels = family_of(series).labels
+        for matcher in filter(None, matchers.split(",")):
+            parts = _MATCHER.fullmatch(matcher)
+            assert parts is not None, matcher
+            assert parts[1] in labels, f"{series} has no label {parts[1]}"
+    for names in _BY.findall(rule["expr"]):
+        for name in names.split(","):
+            assert name.strip() in labels_of(rule["expr"])
+
+
+@EACH
+def test_what_a_rule_shows_survives_its_aggregation(rule: dict[str, Any]) -> None:
+    kept = {name.strip() for names in _BY.findall(rule["expr"]) for name in names.split(",")}
+    for text in rule["annotations"].values():
+        assert set(_SHOWN.findall(text)) <= kept
+
+
+@EACH
+def test_each_rule_says_how_bad_it_is_and_what_to_do_first(rule: dict[str, Any]) -> None:
+    assert set(rule) == {"alert", "expr", "for", "labels", "annotations"}
+    assert re.fullmatch(r"\d+[smh]", rule["for"])
+    assert rule["labels"]["severity"] in {"critical", "warning", "info"}
+    assert set(rule["annotations"]) == {"summary", "description"}
+    text = rule["annotations"]["description"]
+    root: Any = typer.main.get_command(app)
+    verbs = re.findall(r"`fairlead ([a-z]+)", text)
+    assert set(verbs) <= set(root.commands)
+    pages = re.findall(r"docs/[\w/.-]+\.md", text)
+    assert all((ROOT / page).is_file() for page in pages)
+    assert verbs or pages or "kubectl" in text or "fairlead_" in text, "no next step"
+
+
+def test_names_are_unique_and_documented() -> None:
+    names = [rule["alert"] for rule in RULES]
+    assert len(set(names)) == len(names)
+    page = (ROOT / "docs" / "how-to" / "operate.md").read_text(encoding="utf-8")
+    assert [name for name in names if name not in page] == []
+
+
+def test_the_metrics_that_operators_were_promised_are_all_there() -> None:
+    promised = {
+        "fairlead_sync_pending": ("provider",),
+        "fairlead_sync_oldest_pending_seconds": ("provider",),
+        "fairlead_sync_retrying": ("provider",),
+        "fairlead_sync_retries_total": ("provider",),
+        "fairlead_sync_parked": ("provider",),
+        "fairlead_sync_quarantined": ("provider",),
+        "fairlead_sync_draining": ("provider",),
+        "fairlead_sync_drift": ("provider",),
+        "fairlead_sync_orphans": ("provider", "kind"),
+        "fairlead_sync_changes_total": ("provider", "action", "result"),
+        "fairlead_provider_calls_total": ("provider", "method", "result"),
+        "fairlead_provider_call_seconds": ("provider", "method", "result"),
+        "fairlead_webhook_calls_total": ("driver", "hook"),
+        "fairlead_webhook_errors_total": ("driver", "hook"),
+        "fairlead_webhook_fails_total": ("driver", "hook"),
+        "fairlead_webhook_seconds": ("driver", "hook"),
+        "fairlead_queue_depth": ("controller",),
+        "fairlead_hub_conditions": ("condition",),
+    }
+    assert {name: families()[name].labels for name in promised if name in families()} == promised
+
+
+def test_no_metric_breaks_the_rules_of_names() -> None:
+    units = ("seconds", "bytes")
+    for one in families().values():
+        assert re.fullmatch(r"fairlead_[a-z]+_[a-z_]+", one.name), one.name
+        assert one.name.endswith("_total") == (one.kind == "counter"), one.name
+        if one.kind == "histogram":
+            assert one.name.endswith(units), one.name
+        assert not {"namespace", "name", "pod", "service"} & set(one.labels), one.name

@@ -1,0 +1,370 @@
+"""Services on a HAProxy that somebody else runs: real hub, agents, HAProxy and HTTP, and nothing but ordinary Services.
+
+The member is ``west``, whose agent prefers nodes: that pods are the targets is the class's doing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from tests.contract.providers.provider_processes import HAProxy
+from tests.e2e.e2e_backends import Echo, ask, refused
+from tests.e2e.e2e_fleet import Fleet, Member
+
+from fairlead.api.backendrecord import BACKEND_RECORDS
+from fairlead.api.kubernetes import ENDPOINT_SLICES, EVENTS
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
+from fairlead.standalone.demo_net import free_port
+from fairlead.standalone.demo_process import wait_until
+from fairlead.standalone.demo_traffic import Traffic
+from fairlead.testing.builders import slice_body
+
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.envoy, pytest.mark.timeout(180)]
+
+NAMES = ("shop", "rolling", "lasting", "reloaded", "moving")
+ADDRESS = "127.0.0.1"
+#: A TCPLoadBalancer that an operator wrote, of a member without an agent: a Service's class cannot change.
+MOVING = "tenant-mover/moving"
+
+
+class Edge:
+    """The HAProxy: a frontend and a backend for each Service, and in each backend a server of somebody else."""
+
+    def __init__(self, directory: Path) -> None:
+        self.ports = {name: free_port() for name in NAMES}
+        sections = (
+            f"frontend default-{name}\n  bind {ADDRESS}:{port}\n  default_backend default-{name}\n"
+            f"backend default-{name}\n  balance roundrobin\n  server theirs 192.0.2.1:1 weight 7 disabled\n"
+            for name, port in self.ports.items()
+        )
+        self.haproxy = HAProxy(directory, backends=1, extra="".join(sections))
+
+    def servers(self, name: str) -> dict[str, list[str]]:
+        return self.haproxy.servers(f"default-{name}")
+
+    def ours(self, name: str) -> set[str]:
+        """Return the addresses of our servers that take traffic."""
+        return {
+            fields[0] for server, fields in self.servers(name).items() if server.startswith("fl-") and fields[2] == "0"
+        }
+
+    def theirs(self, name: str) -> dict[str, list[str]]:
+        return {server: fields for server, fields in self.servers(name).items() if not server.startswith("fl-")}
+
+    async def serves(self, name: str, *addresses: str) -> None:
+        """Wait until exactly ``addresses`` take the traffic of a Service."""
+
+        async def so() -> bool:
+            with contextlib.suppress(OSError):
+                return self.ours(name) == set(addresses)
+            return False
+
+        await wait_until(so, f"HAProxy sends {name} to {addresses}")
+
+
+def edge_class(socket: str, **more: object) -> dict[str, object]:
+    return {
+        "provider": "haproxy",
+        "parameters": {"socket": socket, "backend": "{namespace}-{name}", "address": ADDRESS, "drainTimeout": "5s"},
+        "targets": "Pod",
+        "drain": "1s",
+        **more,
+    }
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def edge(fleet: Fleet) -> AsyncIterator[Edge]:
+    # Short: the path of a unix socket has room for 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="fl-edge-") as name:
+        one = started(Path(name))
+        try:
+            await add_class(fleet, "edge-haproxy", edge_class(str(one.haproxy.socket)))
+            yield one
+        finally:
+            one.haproxy.stop()
+
+
+def started(directory: Path) -> Edge:
+    """Start HAProxy; a port that was free a moment ago may be somebody else's by now."""
+    for _ in range(2):
+        with contextlib.suppress(AssertionError):
+            return Edge(directory)
+    return Edge(directory)
+
+
+async def add_class(fleet: Fleet, name: str, spec: dict[str, object]) -> None:
+    await fleet.cluster.apply(LOAD_BALANCER_CLASSES, {"metadata": {"name": name}, "spec": spec}, manager="operator")
+
+
+async def on_haproxy(fleet: Fleet, edge: Edge, name: str, *pods: str) -> Member:
+    """Make an ordinary Service that asks for the class, and wait until it has its address."""
+    west = fleet.members["west"]
+    await west.endpoints(name, 8080, *pods)
+    port = {"port": edge.ports[name], "targetPort": 8080}
+    await west.service(name, port, loadBalancerClass="fairlead.dev/edge-haproxy")
+    assert await west.address(name) == ADDRESS
+    await edge.serves(name, *pods)
+    return west
+
+
+@contextlib.asynccontextmanager
+async def pods(member: Member, count: int) -> AsyncGenerator[list[Echo]]:
+    """Run backends that answer with their address."""
+    addresses = [member.new_address() for _ in range(count)]
+    servers = [await Echo(address, 8080, address).start() for address in addresses]
+    try:
+        yield servers
+    finally:
+        for server in servers:
+            await server.stop()
+
+
+async def words(member: Member, name: str) -> dict[str, str]:
+    """Return the messages of the Events about a Service by their reasons."""
+    raw = json.loads(await member.cluster.raw("GET", EVENTS.path("default")))
+    return {one["reason"]: one["message"] for one in raw["items"] if one["involvedObject"].get("name") == name}
+
+
+@pytest.mark.req("A-2", "A-5", "I-4")
+async def test_an_ordinary_service_is_served_by_haproxy_and_leaves_nothing_behind(fleet: Fleet, edge: Edge) -> None:
+    theirs = edge.theirs("shop")
+    async with pods(fleet.members["west"], 2) as servers:
+        addresses = {server.host for server in servers}
+        west = await on_haproxy(fleet, edge, "shop", *addresses)
+        service = await west.get("shop")
+        (ingress,) = tuple(service.status.load_balancer.ingress or ())
+        assert (ingress.ip, ingress.ip_mode) == (ADDRESS, "Proxy")
+        assert [(one.port, one.protocol) for one in ingress.ports or ()] == [(edge.ports["shop"], "TCP")]
+        assert {await ask(ADDRESS, edge.ports["shop"]) for _ in range(6)} == addresses
+        # Both policies reach every pod in one hop.
+        port = {"port": edge.ports["shop"], "targetPort": 8080}
+        await west.service("shop", port, loadBalancerClass="fairlead.dev/edge-haproxy", externalTrafficPolicy="Local")
+
+        async def is_local() -> bool:
+            found = await fleet.at_hub("west", "default.shop")
+            accepted = found.status.accepted if found is not None else None
+            return accepted is not None and accepted.external_traffic_policy == "Local"
+
+        await wait_until(is_local, "the hub serves the other policy")
+        assert edge.ours("shop") == addresses
+        assert {await ask(ADDRESS, edge.ports["shop"]) for _ in range(6)} == addresses
+        assert edge.theirs("shop") == theirs
+        assert "EnsuredLoadBalancer" in await west.events("shop")
+        await west.delete("shop")
+        await fleet.gone("west", "default.shop")
+        assert edge.servers("shop") == theirs
+        assert await fleet.cluster.list(BACKEND_RECORDS, "tenant-west") == []
+
+
+@pytest.mark.req("I-9")
+async def test_b35_pods_roll_under_load_and_no_request_fails(fleet: Fleet, edge: Edge) -> None:
+    west = fleet.members["west"]
+    async with pods(west, 4) as old, pods(west, 4) as new:
+        there = [server.host for server in old]
+        await on_haproxy(fleet, edge, "rolling", *there)
+        traffic = Traffic(host=ADDRESS, port=edge.ports["rolling"], new_per_s=100, kept=0)
+        traffic.start()
+        for before, after in zip(old, new, strict=True):
+            there = [*there, after.host]
+            await west.endpoints("rolling", 8080, *there)
+            await edge.serves("rolling", *there)
+            there.remove(before.host)
+            await west.endpoints("rolling", 8080, *there)
+            await edge.serves("rolling", *there)
+        await edge.serves("rolling", *(server.host for server in new))
+        await traffic.stop()
+        assert traffic.count.failed == 0, traffic.count.failures
+        assert traffic.count.answered > 50
+        assert set(traffic.count.by_pod) >= {server.host for server in new}
+        await west.delete("rolling")
+        await fleet.gone("west", "default.rolling")
+
+
+@pytest.mark.req("I-8", "A-31")
+async def test_hub_and_agent_killed_and_started_again_change_nothing(fleet: Fleet, edge: Edge) -> None:
+    west = fleet.members["west"]
+    async with pods(west, 3) as servers:
+        await on_haproxy(fleet, edge, "lasting", *(server.host for server in servers))
+        version = (await west.get("lasting")).metadata.resource_version
+        before = edge.haproxy.ask("show servers state default-lasting")
+        records = await record_versions(fleet)
+        traffic = Traffic(host=ADDRESS, port=edge.ports["lasting"], kept=0)
+        traffic.start()
+        await asyncio.gather(fleet.hub.kill(), west.agent.kill())
+        await fleet.start_hub()
+        await west.agent.start()
+        # A change that comes after says that both are at work again.
+        await west.service("proof", {"port": 1, "targetPort": 1}, loadBalancerClass="fairlead.dev/no-such")
+
+        async def told() -> bool:
+            return "NoSuchClass" in await west.events("proof")
+
+        await wait_until(told, "both are at work again", timeout_s=60)
+        await traffic.stop()
+        assert traffic.count.failed == 0, traffic.count.failures
+        # Field 10 counts the seconds since the last change of a server, and those alone have passed.
+        assert without_ages(edge.haproxy.ask("show servers state default-lasting")) == without_ages(before)
+        assert await record_versions(fleet) == records
+        assert (await west.get("lasting")).metadata.resource_version == version
+        for name in ("proof", "lasting"):
+            await west.delete(name)
+            await fleet.gone("west", f"default.{name}")
+
+
+def without_ages(state: str) -> list[list[str]]:
+    return [[*row[:9], *row[10:]] for row in map(str.split, state.splitlines())]
+
+
+async def record_versions(fleet: Fleet) -> dict[str, str]:
+    found = await fleet.cluster.list(BACKEND_RECORDS, "tenant-west")
+    return {one.metadata.name: one.metadata.resource_version for one in found}
+
+
+@pytest.mark.req("I-4")
+async def test_haproxy_reloaded_is_healed_from_the_ledger(fleet: Fleet, edge: Edge) -> None:
+    west = fleet.members["west"]
+    async with pods(west, 2) as servers:
+        await on_haproxy(fleet, edge, "reloaded", *(server.host for server in servers))
+        theirs = edge.theirs("reloaded")
+        edge.haproxy.reload()
+        await edge.serves("reloaded", *(server.host for server in servers))
+        assert edge.theirs("reloaded") == theirs
+        answers = {await ask(ADDRESS, edge.ports["reloaded"]) for _ in range(6)}
+        assert answers == {server.host for server in servers}
+        await west.delete("reloaded")
+        await fleet.gone("west", "default.reloaded")
+
+
+MISTAKES = [
+    ("socket", {"socket": "/nowhere/admin.sock"}, "there is no socket /nowhere/admin.sock"),
+    ("nobackend", {}, "has no backend default-nobackend; add it to its configuration and reload"),
+    ("typo", {"adress": "192.0.2.1"}, "parameters.adress is unknown to provider haproxy; did you mean address?"),
+    ("address", {"backend": "b0", "address": None}, "set parameters.address to the one that HAProxy's frontend"),
+]
+
+
+@pytest.mark.parametrize(("name", "parameters", "expected"), MISTAKES)
+async def test_a_mistake_in_the_class_is_told_on_the_service(
+    fleet: Fleet, edge: Edge, name: str, parameters: dict[str, str | None], expected: str
+) -> None:
+    west = fleet.members["west"]
+    spec = edge_class(str(edge.haproxy.socket))
+    known = spec["parameters"]
+    assert isinstance(known, dict)
+    spec["parameters"] = {key: value for key, value in {**known, **parameters}.items() if value is not None}
+    await add_class(fleet, f"wrong-{name}", spec)
+    await west.service(name, {"port": 80, "targetPort": 8080}, loadBalancerClass=f"fairlead.dev/wrong-{name}")
+
+    async def told() -> bool:
+        return any(expected in message for message in (await words(west, name)).values())
+
+    await wait_until(told, f"the Service hears: {expected}")
+    assert all("TCPLoadBalancer" not in message for message in (await words(west, name)).values())
+    await west.delete(name)
+    await fleet.gone("west", f"default.{name}")
+
+
+async def test_unknown_classes_and_providers_are_told_in_words_of_the_service(fleet: Fleet, edge: Edge) -> None:
+    west = fleet.members["west"]
+    await add_class(fleet, "from-the-moon", {"provider": "moon"})
+    expected = {
+        "no-such": "spec.loadBalancerClass: there is no LoadBalancerClass 'no-such' at the hub",
+        "from-the-moon": "names provider 'moon', which this hub does not run",
+        "edge-haproxy": "spec.loadBalancerIP: the hub gives none to LoadBalancerClass 'edge-haproxy'",
+    }
+    for name, sentence in expected.items():
+        port = {"port": 80, "targetPort": 8080, "nodePort": 0}
+        asked = "192.0.2.9" if name == "edge-haproxy" else ""
+        await west.service(f"asks-{name}", port, loadBalancerClass=f"fairlead.dev/{name}", loadBalancerIP=asked or None)
+
+        async def told(name: str = name, sentence: str = sentence) -> bool:
+            return any(sentence in message for message in (await words(west, f"asks-{name}")).values())
+
+        await wait_until(told, f"the Service hears: {sentence}")
+        await west.delete(f"asks-{name}")
+        await fleet.gone("west", f"default.asks-{name}")
+
+
+async def at_hub(fleet: Fleet) -> TCPLoadBalancer:
+    found: TCPLoadBalancer = await fleet.cluster.get(TCP_LOAD_BALANCERS, *MOVING.split("/"))
+    return found
+
+
+@pytest.mark.req("I-6", "I-9")
+async def test_b31_moved_from_envoy_to_haproxy_and_back_every_request_is_answered(fleet: Fleet, edge: Edge) -> None:
+    """Whoever asks at the address that is shown at that moment gets an answer, at every moment."""
+    namespace, name = MOVING.split("/")
+    port = edge.ports["moving"]
+    parameters = {"socket": str(edge.haproxy.socket), "backend": "default-moving", "address": ADDRESS}
+    await add_class(fleet, "moving-haproxy", {"provider": "haproxy", "parameters": parameters, "drain": "1s"})
+    async with pods(fleet.members["east"], 2) as servers:
+        await fleet.tenant_kubeconfig("mover")
+        endpoints = slice_body(name, [server.host for server in servers], namespace=namespace, load_balancer=name)
+        await fleet.cluster.apply(ENDPOINT_SLICES, endpoints, manager="operator")
+        await move(fleet, "envoy", port)
+        failed: list[str] = []
+        shown: list[str] = []
+        stop = asyncio.Event()
+
+        async def browse() -> None:
+            while not stop.is_set():
+                address = (await at_hub(fleet)).status.address
+                if address not in shown[-1:]:
+                    shown.append(address)
+                try:
+                    await ask(address, port)
+                except (OSError, EOFError, AssertionError, TimeoutError) as error:
+                    failed.append(f"{address}: {error!r}")
+
+        user = asyncio.ensure_future(browse())
+        try:
+            first = (await at_hub(fleet)).status.address
+            await move(fleet, "moving-haproxy", port)
+            await edge.serves("moving", *(server.host for server in servers))
+
+            async def closed() -> bool:
+                return await refused(first, port)
+
+            await wait_until(closed, "Envoy has let go of it")
+            await move(fleet, "envoy", port)
+            await edge.serves("moving")
+        finally:
+            stop.set()
+            await user
+        assert failed == []
+        assert shown == [first, ADDRESS, first]
+        await fleet.cluster.delete(TCP_LOAD_BALANCERS, namespace, name)
+        await fleet.gone("mover", name)
+        assert await fleet.cluster.list(BACKEND_RECORDS, namespace) == []
+
+
+async def move(fleet: Fleet, class_name: str, port: int) -> None:
+    """Ask for a class, and wait until that one serves and nobody else has anything of it on record."""
+    namespace, name = MOVING.split("/")
+    spec = {"className": class_name, "targets": "Pod", "ports": [{"port": port}]}
+    body = {"metadata": {"namespace": namespace, "name": name}, "spec": spec}
+    await fleet.cluster.apply(TCP_LOAD_BALANCERS, body, manager="operator")
+    provider = "envoy" if class_name == "envoy" else "haproxy"
+
+    async def there() -> bool:
+        found = await at_hub(fleet)
+        programmed = [
+            one.status == "True" and one.observed_generation == found.metadata.generation
+            for one in found.status.conditions or ()
+            if one.type == "Programmed"
+        ]
+        return (
+            found.status.provider == provider
+            and programmed == [True]
+            and set(found.status.recorded_providers) == {provider} - {"envoy"}
+        )
+
+    await wait_until(there, f"{name} is served by {class_name}", timeout_s=60)

@@ -1,0 +1,232 @@
+"""An operator's walk: plan, explain, pause, resume, drift and gc as people type them, over a real hub and HAProxy."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from tests.contract.providers.provider_processes import HAProxy
+from tests.e2e.e2e_apis import Apis, EmbeddedApis, RealApis, assets_directory, why_not_real
+from tests.e2e.e2e_fleet import run_cli
+
+from fairlead.api.backendgroup import BACKEND_GROUPS
+from fairlead.api.backendrecord import BACKEND_RECORDS
+from fairlead.api.kubernetes import NAMESPACES
+from fairlead.api.loadbalancer import LOAD_BALANCERS
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.kube.cluster import Cluster
+from fairlead.providers.envoy.fleet_local import LocalFleet
+from fairlead.standalone.demo_net import free_network, free_port
+from fairlead.standalone.demo_process import Child, fairlead, wait_until
+
+pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(120)]
+ADDRESSES = ("127.0.0.1:9001", "127.0.0.1:9002", "127.0.0.1:9003")
+
+
+class Place:
+    """One machine: an API, a hub that can be ended without it, and somebody else's HAProxy."""
+
+    def __init__(self, directory: Path, haproxy: HAProxy, apis: Apis) -> None:
+        self.haproxy = haproxy
+        self.apis = apis
+        self.kubeconfig = apis.kubeconfig("hub")
+        self.metrics = f"127.0.0.1:{free_port()}"
+        pool = ("--address-pool", f"{free_network(81)}.0/24", "--metrics", self.metrics, "--stop-proxy")
+        known = ("--kubeconfig", str(self.kubeconfig), "--data-dir", str(directory / "hub"))
+        self.hub = Child("hub", fairlead("hub", *known, *pool), log=directory / "h")
+
+    async def type(self, *words: str, code: int = 0) -> str:
+        """Type a command; its exit code is part of what it says."""
+        found, out, problem = await run_cli(*words, "--kubeconfig", str(self.kubeconfig))
+        assert found == code, (words, found, out, problem)
+        assert "Traceback" not in problem
+        return out + problem
+
+    async def json(self, *words: str, code: int = 0) -> Any:
+        found, out, problem = await run_cli(*words, "-o", "json", "--kubeconfig", str(self.kubeconfig))
+        assert (found, problem) == (code, ""), (words, out)
+        return json.loads(out)
+
+    def servers(self) -> set[str]:
+        """Return the addresses of our servers, and the names of others."""
+        found = self.haproxy.servers("b0")
+        return {name.partition("-")[2].partition("-")[2].replace("_", ":") or name for name in found}
+
+    async def has(self, *wanted: str) -> None:
+        async def there() -> bool:
+            return self.servers() == {*wanted, "theirs"}
+
+        await wait_until(there, f"HAProxy has {wanted} and what is theirs, not {self.servers()}")
+
+
+@pytest_asyncio.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.real_api)])
+async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
+    with tempfile.TemporaryDirectory(prefix="fl-e2e-") as name:
+        directory = Path(name)
+        apis: Apis = EmbeddedApis(directory / "api", ("hub",))
+        if request.param == "real":
+            if why := why_not_real():
+                pytest.skip(why)
+            assets = assets_directory()
+            assert assets is not None
+            apis = RealApis(directory / "api", ("hub",), assets=assets)
+        haproxy = HAProxy(directory, backends=1)
+        one = Place(directory, haproxy, apis)
+        try:
+            await apis.start()
+            yield one
+        finally:
+            await one.hub.kill()
+            await apis.close()
+            await LocalFleet(data_dir=directory / "hub").stop()
+            haproxy.stop()
+
+
+async def open_shop(cluster: Cluster, socket: Path) -> None:
+    """Write what users and operators write."""
+    await cluster.create(NAMESPACES, {"metadata": {"name": "shop"}})
+    spec: dict[str, Any] = {"provider": "haproxy", "parameters": {"socket": str(socket)}, "drain": "0s"}
+    await cluster.create(LOAD_BALANCER_CLASSES, {"metadata": {"name": "edge"}, "spec": spec})
+    spec = {"className": "edge", "existing": {"backend": "b0"}, "listeners": [{"name": "http", "port": 80}]}
+    await cluster.create(LOAD_BALANCERS, {"metadata": {"name": "shared", "namespace": "shop"}, "spec": spec})
+
+
+async def group(cluster: Cluster, *static: str) -> None:
+    spec = {"loadBalancers": ["shared"], "static": list(static)}
+    body = {"metadata": {"name": "fixed", "namespace": "shop"}, "spec": spec}
+    await cluster.apply(BACKEND_GROUPS, body, manager="kubectl")
+
+
+async def registered(cluster: Cluster, count: int) -> None:
+    async def there() -> bool:
+        found = await cluster.list(BACKEND_RECORDS, "shop")
+        return [one.status.state for one in found] == ["Registered"] * count
+
+    await wait_until(there, f"{count} records are Registered")
+
+
+async def metric(place: Place, name: str) -> float:
+    """Scrape the hub, as Prometheus does, and add up one metric of the provider."""
+    async with aiohttp.ClientSession() as session, session.get(f"http://{place.metrics}/metrics") as answer:
+        lines = (await answer.text()).splitlines()
+    mine = [line for line in lines if line.startswith(f"{name}{{") and 'provider="haproxy"' in line]
+    assert mine, f"there is no {name}"
+    return sum(float(line.rpartition(" ")[2]) for line in mine)
+
+
+@pytest.mark.req("I-2", "I-4", "I-10")
+async def test_an_operator_sees_holds_and_cleans_up(place: Place) -> None:
+    """Each verb once, in the order of a bad day; every exit code is checked on the way."""
+    assert "no hub has run here yet" in await place.type("plan", code=1)
+    await place.hub.start()
+    await place.type("status", "--wait", "--timeout", "30s")
+    assert "There are no load balancers here yet" in await place.type("plan")
+    assert "No orphans." in await place.type("gc")
+    assert "nothing to read back" in await place.type("drift")
+    assert "There is no LoadBalancer shop/shared" in await place.type("explain", "lb/shared", "-n", "shop", code=1)
+    assert "There is no LoadBalancerClass edge" in await place.type("pause", "class/edge", code=1)
+
+    async with Cluster.from_kubeconfig(place.kubeconfig, name="the hub") as cluster:
+        await open_shop(cluster, place.haproxy.socket)
+        await group(cluster, *ADDRESSES)
+        await place.has(*ADDRESSES)
+        await registered(cluster, 3)
+        assert "Nothing would change; 1 load balancer compared." in await place.type("plan")
+        said = await place.type("explain", "lb/shared", "-n", "shop")
+        assert "TCP/80  127.0.0.1:9001  Registered" in said
+        assert "for BackendGroup/shop/fixed" in said
+        await _hold(place, cluster)
+        await _drift(place)
+        await _entry_without_record(place, cluster)
+        await _while_nobody_leads(place, cluster)
+
+
+async def _hold(place: Place, cluster: Cluster) -> None:
+    assert "nothing held so far" in await place.type("pause", "lb/shared", "-n", "shop")
+    await group(cluster, *ADDRESSES[:2])
+
+    async def told() -> bool:
+        lb = await cluster.get(LOAD_BALANCERS, "shop", "shared")
+        return any("1 held: Deregister 127.0.0.1:9003" in one.message for one in lb.status.conditions or ())
+
+    await wait_until(told, "the condition Paused says what is held")
+    plan = await place.json("plan", "lb/shared", "-n", "shop")
+    (row,) = plan["loadBalancers"][0]["rows"]
+    assert (plan["wouldChange"], plan["hubLeads"]) == (False, True)
+    assert (row["action"], row["heldBy"], row["target"]) == ("Deregister", "Paused", "127.0.0.1:9003")
+    assert "is held, Paused" in await place.type("explain", "LoadBalancer/shop/shared")
+    assert place.servers() == {*ADDRESSES, "theirs"}
+    assert "it held 1 change." in await place.type("resume", "lb/shared", "-n", "shop")
+    await place.has(*ADDRESSES[:2])
+    await registered(cluster, 2)
+    assert "was not paused" in await place.type("resume", "lb/shared", "-n", "shop")
+
+
+async def _drift(place: Place) -> None:
+    (name,) = [one for one in place.haproxy.servers("b0") if one.endswith("9001")]
+    place.haproxy.ask(f"set server b0/{name} weight 9")
+    drift = await place.json("drift", code=1)
+    (found,) = drift["loadBalancers"]
+    changed = {"listener": "TCP/80", "target": "127.0.0.1:9001", "field": "weight", "ledger": "1", "there": "9"}
+    assert (drift["drifted"], found["changed"], found["foreign"]) == (True, [changed], ["b0/theirs"])
+    said = await place.type("drift", code=1)
+    assert "ours     TCP/80 127.0.0.1:9001: weight 1 on record, 9 there" in said
+    assert "foreign  b0/theirs" in said
+
+    async def scraped() -> bool:
+        return await metric(place, "fairlead_sync_drift") == 1
+
+    await wait_until(scraped, "the drift is in the metrics")
+    place.haproxy.ask(f"set server b0/{name} weight 1")
+    assert "Nothing of ours drifted." in await place.type("drift")
+
+
+async def _entry_without_record(place: Place, cluster: Cluster) -> None:
+    """Somebody forgets a backend by hand, and takes it out of the group: it serves on, and nobody owns it."""
+    await place.type("pause", "class/edge")
+    await group(cluster, ADDRESSES[0])
+    records = await cluster.list(BACKEND_RECORDS, "shop")
+    (forgotten,) = [one.metadata.name for one in records if one.spec.target.port == 9002]
+    await cluster.merge_patch(BACKEND_RECORDS, "shop", forgotten, {"metadata": {"finalizers": None}})
+    await cluster.delete(BACKEND_RECORDS, "shop", forgotten)
+    await registered(cluster, 1)
+    await place.type("resume", "class/edge")
+    await place.has(*ADDRESSES[:2])
+    report = await place.json("gc", code=1)
+    (orphan,) = report["orphans"]
+    assert (orphan["kind"], orphan["target"], orphan["done"]) == ("Entry", "127.0.0.1:9002", "")
+    assert "1 orphan left" in await place.type("gc", code=1)
+    assert place.servers() == {*ADDRESSES[:2], "theirs"}, "a report is no more than that"
+    assert "127.0.0.1:9002  deleted: the hub deregisters it now" in await place.type("gc", "--delete")
+    await place.has(ADDRESSES[0])
+    assert "No orphans." in await place.type("gc")
+
+
+async def _while_nobody_leads(place: Place, cluster: Cluster) -> None:
+    """What would change, and what is left over, can be seen without a hub; it is done when one is back."""
+    await place.hub.terminate(patience_s=30)
+    assert await place.hub.ended() == 0, "told to stop is no failure"
+    await group(cluster, ADDRESSES[1])
+    said = await place.type("plan", code=2)
+    assert "+ Register         TCP/80 127.0.0.1:9002  New: wanted, and not on record" in said
+    assert "= hold Deregister  TCP/80 127.0.0.1:9001  Absent: not listed any more" in said
+    assert "held: Warming, listener TCP/80 gets all new targets" in said
+    assert "1 to add, 1 held; 1 load balancer compared." in said
+    assert "No hub leads now" in said
+    await cluster.merge_patch(LOAD_BALANCERS, "shop", "shared", {"metadata": {"finalizers": None}})
+    await cluster.delete(LOAD_BALANCERS, "shop", "shared")
+    assert "Records whose load balancer is gone:" in await place.type("gc", code=1)
+    assert "deleted: the hub deregisters it now" in await place.type("gc", "--delete")
+    assert "on its way out already" in await place.type("gc")
+    await place.hub.start()
+    await place.has()
+    await registered(cluster, 0)
+    assert "No orphans." in await place.type("gc")
+    await place.apis.kill("hub")
+    assert "refuses connections" in await place.type("plan", code=3)

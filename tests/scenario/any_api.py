@@ -1,0 +1,87 @@
+"""What scenarios share that play at an API server: the server, embedded or real, its Events, and patience.
+
+Every scenario runs against the embedded API server, and where KUBEBUILDER_ASSETS names its binaries against a real
+kube-apiserver as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from tests.contract.apiserver.real_api import Real, real
+
+from fairlead.api.meta import KubeObject, Resource
+from fairlead.apiserver import ApiServer
+from fairlead.errors import NotFound
+from fairlead.kube.config import ClusterConfig, bearer
+from fairlead.kube.credentials import tls_context
+
+__all__ = ["EVENT", "Event", "Real", "api", "authority", "embedded_api", "real", "until"]
+
+_SERVERS = ["embedded"]
+if os.environ.get("KUBEBUILDER_ASSETS"):
+    _SERVERS.append("real")
+
+
+@asynccontextmanager
+async def embedded_api() -> AsyncGenerator[ClusterConfig]:
+    """Run an embedded API server; yields how its administrator connects."""
+    server = ApiServer()
+    url = await server.start()
+    yield ClusterConfig(server=url, sign_in=bearer(server.admin_token), user="admin")
+    await server.stop()
+
+
+@pytest.fixture(params=[pytest.param(one, marks=[pytest.mark.real_api] if one == "real" else []) for one in _SERVERS])
+async def api(request: pytest.FixtureRequest) -> AsyncIterator[ClusterConfig]:
+    if request.param == "embedded":
+        async with embedded_api() as config:
+            yield config
+        return
+    there: Real = request.getfixturevalue("real")
+    tls = tls_context(authority=there.authority)
+    yield ClusterConfig(server=there.url, sign_in=bearer(there.token, tls=tls), user="admin")
+
+
+@pytest.fixture
+def authority(request: pytest.FixtureRequest, api: ClusterConfig) -> bytes:
+    """What a kubeconfig for ``api`` has to trust; nothing where it speaks plain HTTP on this machine."""
+    return request.getfixturevalue("real").authority if api.server.startswith("https") else b""
+
+
+class Event(KubeObject, frozen=True, gc=False):
+    """A core/v1 Event."""
+
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    count: int = 0
+    involved_object: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+EVENT = Resource("", "v1", "Event", "events", True, Event)
+
+
+async def until(check: Callable[[], Any], *, what: str = "", timeout_s: float = 20.0) -> Any:
+    """Poll until ``check`` (plain or async) returns something true, and return that; NotFound is not true."""
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + timeout_s
+    last: Any = None
+    while loop.time() < end_s:
+        try:
+            last = check()
+            if asyncio.iscoroutine(last):
+                last = await last
+        except NotFound as error:
+            last = error
+        else:
+            if last:
+                return last
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"not within {timeout_s} s: {what or check}; last: {last!r}")

@@ -1,0 +1,296 @@
+"""Many load balancers at one provider: few calls, and nobody pays for what is wrong with somebody else."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from fairlead.errors import Retry, Terminal, Throttled
+from fairlead.model.desired import GuardPolicy
+from fairlead.providers.memory import MemoryCloud, MemoryProvider
+from fairlead.runtime.clock import VirtualClock
+from fairlead.sync.worker import Worker
+from fairlead.testing.builders import desired, lb_key, target
+from fairlead.testing.engine import EngineProcess
+from fairlead.testing.faults import Fault, FaultyProvider
+from fairlead.testing.ledger import SurvivingLedger
+
+
+def wish(name, *numbers, account=""):
+    one = desired([target(str(at)) for at in numbers], key=lb_key(name), guard=GuardPolicy(100, 0))
+    one.spec.parameters["account"] = account
+    return one
+
+
+class Choosy(MemoryProvider):
+    """Refuses a whole batch that holds one of the ``poison`` addresses, as an API that checks the body first does."""
+
+    poison: frozenset[str] = frozenset()
+
+    async def apply(self, changes):
+        if any(change.key.address in self.poison for change in changes):
+            self.calls["apply"] += 1
+            raise Terminal("the body is malformed", reason="BadRequest")
+        return await super().apply(changes)
+
+
+class Hub:
+    """One worker over load balancers at several accounts, 50 ms for each half of a call."""
+
+    def __init__(self, *, latency_s=0.05, max_batch=0, limit_s=None):
+        self.clock = VirtualClock()
+        self.cloud = MemoryCloud(clock=self.clock)
+        self.memory = Choosy(cloud=self.cloud, max_batch=max_batch)
+        self.provider = FaultyProvider(
+            self.memory, clock=self.clock, latency_s=latency_s, account=lambda spec: spec.parameters["account"]
+        )
+        self.ledger = SurvivingLedger()
+        self.engine = EngineProcess(provider=self.provider, ledger=self.ledger, clock=self.clock, parallel=10)
+        self.leads = True
+        self.engine.worker = Worker(
+            tracker=self.engine.tracker,
+            provider=self.provider,
+            ledger=self.ledger,
+            clock=self.clock,
+            report=self.engine.reports.append,
+            parallel=10,
+            limit_s=limit_s,
+            may_call=lambda: self.leads,
+        )
+
+    async def __aenter__(self):
+        self.engine.start()
+        return self
+
+    async def __aexit__(self, *_):
+        await self.engine.die()
+        assert self.provider.overlaps == []
+        assert self.provider.concurrent == 0
+
+    def on(self, name):
+        return {int(at.address.removeprefix("10.0.0.")) for _, at in self.cloud.members(lb_key(name))}
+
+    async def served(self, *names, account=""):
+        self.engine.put(*(wish(name, 1, account=account) for name in names))
+        await self.engine.advance(30)
+        assert all(self.on(name) == {1} for name in names)
+        self.provider.calls.clear()
+        self.engine.reports.clear()
+
+    @property
+    def applies(self):
+        return [call for call in self.provider.calls if call.method == "apply"]
+
+
+def names(count, letter="lb"):
+    return [f"{letter}-{number}" for number in range(count)]
+
+
+@pytest.mark.req("A-12")
+async def test_a_thousand_changes_of_a_hundred_load_balancers_in_one_second_are_a_dozen_calls():
+    async with Hub(max_batch=500) as hub:
+        await hub.served(*names(100))
+        for step in range(1, 101):
+            # Ten load balancers get a backend each time, and every one has eleven in the end.
+            for number in range(10):
+                name = f"lb-{(step * 10 + number) % 100}"
+                hub.engine.put(wish(name, *range(1, 2 + (step + 9) // 10)))
+            await hub.engine.advance(0.01)
+        await hub.engine.advance(2.0)
+        assert all(hub.on(name) == set(range(1, 12)) for name in names(100))
+        assert len(hub.applies) <= 15
+        assert max(len(call.changes) for call in hub.applies) <= 500
+        assert sum(len(call.changes) for call in hub.applies) == 1000
+
+
+@pytest.mark.req("A-11")
+async def test_as_long_as_calls_are_answered_there_is_one_at_a_time():
+    async with Hub() as hub:
+        await hub.served(*names(50))
+        seen = []
+        hub.provider.script = lambda _call: seen.append(hub.provider.concurrent) or Fault.NONE
+        for step in range(2, 40):
+            hub.engine.put(*(wish(name, *range(1, step)) for name in names(50)))
+            await hub.engine.advance(0.02)
+        await hub.engine.advance(5)
+        assert all(hub.on(name) == set(range(1, 39)) for name in names(50))
+        assert set(seen) == {1}
+
+
+@pytest.mark.req("A-35", "A-36", "I-7")
+async def test_a_batch_that_is_refused_is_refused_for_the_culprit_alone():
+    async with Hub() as hub:
+        await hub.served(*names(20))
+        hub.memory.poison = frozenset({"10.0.0.66"})
+        hub.engine.put(*(wish(name, 1, 2, 3, *((66,) if name == "lb-7" else ())) for name in names(20)))
+        await hub.engine.advance(10)
+        assert all(hub.on(name) == {1, 2, 3} for name in names(20))
+        assert [one.change.key.address for one in hub.engine.last_report(lb_key("lb-7")).quarantined] == ["10.0.0.66"]
+        others = [one for one in hub.engine.reports if one.load_balancer != lb_key("lb-7")]
+        assert {one.failure for one in others} == {""}, "nobody else hears of it"
+
+
+async def test_an_answer_that_is_lost_is_lost_for_all_and_all_get_there():
+    async with Hub() as hub:
+        await hub.served(*names(20))
+        hub.provider.script = lambda call: Fault.LOSE if call is hub.applies[0] else Fault.NONE
+        hub.engine.put(*(wish(name, 1, 2) for name in names(20)))
+        await hub.engine.advance(0.15)
+        done = {name: hub.engine.tracker.side(lb_key(name)).done for name in names(20)}
+        assert all(found[next(iter(found))][target("2").key].unsure for found in done.values())
+        await hub.engine.advance(5)
+        assert all(hub.on(name) == {1, 2} for name in names(20))
+        sides = [hub.engine.tracker.side(lb_key(name)) for name in names(20)]
+        assert not any(one.unsure for side in sides for found in side.done.values() for one in found.values())
+
+
+@pytest.mark.req("I-7")
+async def test_one_that_is_never_answered_holds_up_those_who_share_its_call_once():
+    hub = Hub(limit_s=20.0)
+    async with hub:
+        await hub.served(*names(20))
+
+        def stall(call):
+            return Fault.STALL if any(one.load_balancer.name == "lb-7" for one in call.changes) else Fault.NONE
+
+        hub.provider.script = stall
+        hub.engine.put(*(wish(name, 1, 2) for name in names(20)))
+        await hub.engine.advance(21)
+        assert all(hub.on(name) == {1, 2} for name in names(20) if name != "lb-7")
+        hub.engine.put(*(wish(name, 1, 2, 3) for name in names(20)))
+        await hub.engine.advance(1)
+        assert all(hub.on(name) == {1, 2, 3} for name in names(20) if name != "lb-7"), "and never again"
+
+
+@pytest.mark.req("A-46", "I-7")
+async def test_an_account_that_hangs_takes_no_place_from_another():
+    async with Hub() as hub:
+        await hub.served(*names(40, "a"), account="a")
+        await hub.served(*names(3, "b"), account="b")
+
+        def stall(call):
+            return Fault.STALL if call.load_balancer.name.startswith("a") else Fault.NONE
+
+        hub.provider.script = stall
+        hub.engine.put(*(wish(name, 1, 2, account="a") for name in names(40, "a")))
+        hub.engine.put(*(wish(f"a-new-{n}", 1, account="a") for n in range(40)))
+        await hub.engine.advance(1)
+        assert hub.provider.concurrent == 10, "all places of the account hang"
+        hub.engine.put(*(wish(name, 1, 2, account="b") for name in names(3, "b")), wish("b-new", 5, account="b"))
+        await hub.engine.advance(0.5)
+        assert [hub.on(name) for name in (*names(3, "b"), "b-new")] == [{1, 2}, {1, 2}, {1, 2}, {5}]
+        hub.engine.remove(lb_key("b-0"))
+        await hub.engine.advance(0.5)
+        assert lb_key("b-0") not in hub.cloud.load_balancers
+
+
+async def test_no_call_is_about_two_accounts():
+    async with Hub() as hub:
+        account = {name: f"account-{number % 3}" for number, name in enumerate(names(30))}
+        hub.engine.put(*(wish(name, 1, account=account[name]) for name in names(30)))
+        await hub.engine.advance(5)
+        hub.engine.put(*(wish(name, 1, 2, account=account[name]) for name in names(30)))
+        await hub.engine.advance(5)
+        assert all(hub.on(name) == {1, 2} for name in names(30))
+        for call in hub.applies:
+            assert len({account[one.load_balancer.name] for one in call.changes}) == 1
+        assert len(hub.applies) < 30
+
+
+async def test_an_account_that_says_not_now_slows_no_other():
+    class Throttling(Choosy):
+        async def apply(self, changes):
+            if any(change.load_balancer.name.startswith("a") for change in changes):
+                raise Retry("too many requests", reason="Throttled", after_s=30.0)
+            return await super().apply(changes)
+
+    hub = Hub()
+    theirs, ours = names(30, "a"), names(30, "b")
+    async with hub:
+        await hub.served(*theirs, account="a")
+        await hub.served(*ours, account="b")
+        hub.provider.inner = Throttling(cloud=hub.cloud)
+        hub.engine.put(*(wish(name, 1, 2, account="a") for name in theirs))
+        for step in range(2, 12):
+            hub.engine.put(*(wish(name, *range(1, step + 1), account="b") for name in ours))
+            await hub.engine.advance(0.5)
+            assert all(hub.on(name) == set(range(1, step + 1)) for name in ours)
+        tries = [call for call in hub.applies if call.load_balancer.name.startswith("a")]
+        assert len(tries) <= 2, "it is left alone for as long as it asked"
+
+
+async def test_who_does_not_lead_any_more_makes_no_call_for_those_who_wait():
+    async with Hub() as hub:
+        await hub.served(*names(20))
+        hub.engine.put(wish("lb-0", 1, 2))
+        await hub.engine.advance(0.01)
+        hub.engine.put(*(wish(name, 1, 2) for name in names(20)))
+        await hub.engine.advance(0.01)
+        hub.leads = False
+        await hub.engine.advance(30)
+        assert [{one.load_balancer.name for one in call.changes} for call in hub.applies] == [{"lb-0"}]
+        assert hub.engine.last_report(lb_key("lb-5")).failure_reason == "NotLeading"
+        hub.leads = True
+        await hub.engine.advance(61)
+        assert all(hub.on(name) == {1, 2} for name in names(20))
+
+
+@pytest.mark.req("A-46")
+async def test_many_deletions_keep_to_the_places_of_their_account():
+    async with Hub() as hub:
+        await hub.served(*names(60))
+        seen = []
+        hub.provider.script = lambda _call: seen.append(hub.provider.concurrent) or Fault.NONE
+        hub.engine.remove(*(lb_key(name) for name in names(60)))
+        await hub.engine.advance(10)
+        assert hub.cloud.load_balancers == {}
+        assert (hub.ledger.entries, len(hub.engine.tracker)) == ({}, 0)
+        assert max(seen) <= 10
+
+
+async def test_a_crash_in_the_middle_of_a_gathered_call_leaves_no_call_behind():
+    hub = Hub()
+    async with hub:
+        await hub.served(*names(20))
+        hub.provider.script = lambda call: Fault.VANISH if call.method == "apply" else Fault.NONE
+        hub.engine.put(*(wish(name, 1, 2) for name in names(20)))
+        await hub.engine.advance(5)
+        assert hub.provider.concurrent > 0
+    assert all(hub.on(name) == {1, 2} for name in names(20)), "all was done, and nobody was told"
+    hub.provider.script = lambda _call: Fault.NONE
+    async with EngineProcess(provider=hub.provider, ledger=hub.ledger, clock=hub.clock) as after:
+        for name in names(20):
+            after.tracker.restore(hub.ledger.specs[lb_key(name)], hub.ledger.recall(lb_key(name)))
+        after.put(*(wish(name, 1) for name in names(20)))
+        await after.advance(10)
+        assert all(hub.on(name) == {1} for name in names(20))
+
+
+@pytest.mark.req("I-7")
+async def test_a_provider_that_cannot_tell_an_account_is_one_account():
+    async with Hub() as hub:
+        del (unnamed := wish("unnamed", 1)).spec.parameters["account"]
+        with capture_logs() as logs:
+            hub.engine.put(unnamed, wish("named", 2, account="a"))
+            await hub.engine.advance(5)
+        assert (hub.on("unnamed"), hub.on("named")) == ({1}, {2})
+        assert {line["load_balancer"] for line in logs if line["event"] == "bug"} == {str(unnamed.key)}
+
+
+async def test_a_provider_that_says_not_now_to_one_call_gets_no_other_one_for_that_load_balancer():
+    class Busy(MemoryProvider):
+        async def ensure(self, spec):
+            raise Throttled("too many requests", after_s=20.0)
+
+    async with Hub() as hub:
+        await hub.served("web")
+        hub.provider.inner = Busy(cloud=hub.cloud)
+        changed = wish("web", 1, 2)
+        spec = msgspec.structs.replace(changed.spec, address="192.0.2.9")
+        hub.engine.put(msgspec.structs.replace(changed, spec=spec))
+        await hub.engine.advance(19)
+        assert [call.method for call in hub.provider.calls] == ["ensure"]
+        hub.provider.inner = hub.memory
+        await hub.engine.advance(2)
+        assert hub.on("web") == {1, 2}

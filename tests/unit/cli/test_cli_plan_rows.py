@@ -1,0 +1,219 @@
+"""How ``fairlead plan``, ``pause`` and ``resume`` put what they found into rows, lines and JSON."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead.build.view import Built
+from fairlead.cli.look import Looked
+from fairlead.cli.pause import paused_lines, resumed_lines
+from fairlead.cli.plan_rows import flat, lines_of, plan_of, summary
+from fairlead.cli.status_view import HubRow
+from fairlead.cli.subject import Subject, subject_of
+from fairlead.cli.words import REASONS, columns, counted, reason_words
+from fairlead.errors import BadConfiguration
+from fairlead.hub.preview import Previewed
+from fairlead.model.change import Reason
+from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.model.desired import DesiredLoadBalancer
+from fairlead.model.observed import Observed, ObservedTarget
+from fairlead.sync.guard import guard_plan
+from fairlead.sync.plan import plan_load_balancer
+from fairlead.sync.tracker import Registered, Side
+from fairlead.testing.builders import HTTP, desired, lb_key, target
+
+KEY = lb_key("web", namespace="shop")
+LEADS = HubRow("hub-1", 1.0, True)
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def previewed(wanted: DesiredLoadBalancer | None, done: DesiredLoadBalancer | None, **words: Any) -> Previewed:
+    """Look at ``wanted`` where ``done`` is on record, through the real plan and guard."""
+    registered = {} if done is None else {at: {key: Registered(one) for key, one in found.items()}
+                                          for at, found in done.targets.items()}  # fmt: skip
+    side = Side(desired=wanted, done_spec=done.spec if done is not None else None, done=registered)
+    whole = plan_load_balancer(KEY, side, now_s=0.0)
+    plan = guard_plan(whole, side, now_s=0.0)
+    held = whole.frontend if plan.frontend is None else None
+    built = Built(wanted, (), provider="haproxy")
+    found = Previewed(key=KEY, provider="haproxy", plan=plan, held_frontend=held, side=side, built=built)
+    return msgspec.structs.replace(found, **words)
+
+
+def lb(*targets: Any, **words: Any) -> DesiredLoadBalancer:
+    return desired(targets, key=KEY, **words)
+
+
+def test_each_row_has_its_reason_and_its_fields_old_new_and_there() -> None:
+    there = Observed(targets=(ObservedTarget(HTTP, target("1").key, weight=3),))
+    one = previewed(lb(target("1", weight=10), target("2")), lb(target("1")), observed=there)
+    plan = plan_of(one)
+    assert [(row.action, row.reason, row.target, row.held_by) for row in plan.rows] == [
+        ("Update", "Changed", "10.0.0.1:8080", ""),
+        ("Register", "New", "10.0.0.2:8080", ""),
+    ]
+    (weight,) = plan.rows[0].fields
+    assert (weight.field, weight.ledger, weight.there, weight.wanted) == ("weight", "1", "3", "10")
+    assert lines_of(plan) == [
+        "TCPLoadBalancer/shop/web (provider haproxy)",
+        "  ~ Update    TCP/80 10.0.0.1:8080  Changed: wanted differently than on record",
+        "      weight: 1 -> 10 (there: 3)",
+        "  + Register  TCP/80 10.0.0.2:8080  New: wanted, and not on record",
+        "      draining: - -> no",
+        "      weight: - -> 1",
+    ]
+
+
+def test_a_load_balancer_whose_answer_was_lost_is_asked_for_again() -> None:
+    side = Side(desired=lb(), done_spec=lb().spec, ensure_again=True)
+    one = msgspec.structs.replace(previewed(lb(), lb()), side=side, plan=plan_load_balancer(KEY, side, now_s=0.0))
+    assert lines_of(plan_of(one))[1:] == [
+        "  ~ Ensure  the load balancer itself  Changed: wanted differently than on record",
+        "      as before: it was asked for, and nobody knows the answer",
+    ]
+
+
+def test_json_has_stable_names() -> None:
+    body = msgspec.to_builtins(plan_of(previewed(lb(target("1")), lb())))
+    assert set(body) == {"loadBalancer", "provider", "problem", "unread", "rows"}
+    (row,) = body["rows"]
+    assert set(row) == {"action", "reason", "heldBy", "message", "listener", "target", "source", "fields"}
+    assert set(row["fields"][0]) == {"field", "ledger", "there", "wanted"}
+    assert row["fields"][0]["there"] is None, "nobody could read it"
+
+
+def test_what_a_guard_holds_is_marked_with_its_words() -> None:
+    plan = plan_of(previewed(lb(), lb(target("1"))))
+    assert [(row.action, row.held_by) for row in plan.rows] == [("Deregister", "LastTargets")]
+    text = "\n".join(lines_of(plan))
+    assert "= hold Deregister  TCP/80 10.0.0.1:8080" in text
+    assert "held: LastTargets, listener TCP/80 would be left with 0 ready targets" in text
+    assert summary([plan], served=0, compared=1) == "Nothing would change, 1 held; 1 load balancer compared."
+
+
+def test_a_pause_holds_the_load_balancer_itself_and_says_who_and_how_it_ends() -> None:
+    wanted = lb(target("1"), address="192.0.2.9", paused=True)
+    plan = plan_of(previewed(wanted, lb(target("1"), target("2")), paused=("LoadBalancerClass/edge",)))
+    assert [(row.action, row.held_by, row.target) for row in plan.rows] == [
+        ("Ensure", "Paused", ""),
+        ("Deregister", "Paused", "10.0.0.2:8080"),
+    ]
+    assert {row.message for row in plan.rows} == {
+        "LoadBalancerClass/edge is paused, let it through with: fairlead resume LoadBalancerClass/edge"
+    }
+    assert [(one.field, one.ledger, one.wanted) for one in plan.rows[0].fields] == [
+        ("address", "192.0.2.1", "192.0.2.9")
+    ]
+
+
+def test_a_load_balancer_that_is_refused_has_a_problem_and_no_rows() -> None:
+    refusal = Condition(ConditionType.ACCEPTED, False, ConditionReason.NO_SUCH_CLASS, "there is no class x")
+    plan = plan_of(previewed(None, None, built=Built(None, (refusal,)), plan=plan_load_balancer(KEY, Side(
+        undecided=True), now_s=0.0)))  # fmt: skip
+    assert plan.problem == "NoSuchClass: there is no class x"
+    assert "  ! nothing is planned: NoSuchClass: there is no class x" in lines_of(plan)
+
+
+@pytest.mark.parametrize(
+    ("served", "compared", "text"),
+    [
+        (0, 0, "There are no load balancers here yet"),
+        (2, 0, "Nothing would change; 0 load balancers compared, 2 served by the hub's own proxies (fairlead status)."),
+        (0, 3, "Nothing would change; 3 load balancers compared."),
+    ],
+)
+def test_nothing_to_do_is_said_in_one_line(served: int, compared: int, text: str) -> None:
+    assert summary([], served=served, compared=compared).startswith(text)
+
+
+def test_everything_is_counted_by_what_it_does() -> None:
+    plans = [
+        plan_of(previewed(lb(target("1", weight=2), target("3")), lb(target("1")))),
+        plan_of(previewed(None, lb(target("1")))),
+    ]
+    assert summary(plans, served=0, compared=2) == "1 to add, 1 to change, 2 to remove; 2 load balancers compared."
+
+
+def test_specs_are_flattened_in_the_spelling_of_our_resources() -> None:
+    assert flat({"health_check": {"interval_s": 2.0, "off": False}, "parameters": {"my_key": "x"}, "ranges": []}) == {
+        "healthCheck.intervalSeconds": "2.0",
+        "parameters.my_key": "x",
+    }
+
+
+# --- pause and resume -------------------------------------------------------------------------------------------
+
+MEANT = Subject("TCPLoadBalancer", "shop", "web")
+
+
+def test_pause_says_what_it_holds_and_how_to_let_it_through() -> None:
+    one = previewed(lb(target("1"), paused=True), lb(target("1"), target("2")), paused=("TCPLoadBalancer/shop/web",))
+    lines = paused_lines(MEANT, Looked([one], LEADS, NOW), was=False)
+    assert lines[0] == "TCPLoadBalancer shop/web is paused; 1 held so far."
+    assert lines[-1] == "Let it through with: fairlead resume tcplb/web -n shop"
+    assert any("= hold Deregister" in line for line in lines)
+    assert paused_lines(MEANT, Looked([], HubRow(), NOW), was=True) == [
+        "TCPLoadBalancer shop/web was paused already; nothing held so far.",
+        "Let it through with: fairlead resume tcplb/web -n shop",
+        "No hub leads now, so nothing is done; start one with: fairlead hub",
+    ]
+
+
+def test_resume_says_what_goes_on_and_what_is_paused_still() -> None:
+    changed = (lb(target("1"), paused=True), lb(target("1"), target("2")))
+    own = previewed(*changed, paused=("TCPLoadBalancer/shop/web",))
+    lines = resumed_lines(MEANT, Looked([own], LEADS, NOW), was=True)
+    assert lines[0] == "TCPLoadBalancer shop/web goes on; it held 1 change."
+    assert any(line.startswith("  - Deregister") for line in lines)
+    both = previewed(*changed, paused=("TCPLoadBalancer/shop/web", "LoadBalancerClass/edge"))
+    lines = resumed_lines(MEANT, Looked([both], LEADS, NOW), was=True)
+    assert lines == [
+        "TCPLoadBalancer shop/web goes on; it held 0 changes.",
+        "LoadBalancerClass/edge is paused still, and holds what is its own: fairlead resume LoadBalancerClass/edge",
+    ]
+    assert resumed_lines(MEANT, Looked([own], LEADS, NOW), was=False) == ["TCPLoadBalancer shop/web was not paused."]
+
+
+# --- what can be typed, and words -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("lb/shared", ("LoadBalancer", "here", "shared")),
+        ("LB/shared", ("LoadBalancer", "here", "shared")),
+        ("tcplb/shop.web", ("TCPLoadBalancer", "here", "shop.web")),
+        ("LoadBalancer/shop/shared", ("LoadBalancer", "shop", "shared")),
+        ("class/edge", ("LoadBalancerClass", "", "edge")),
+        ("lbc/edge", ("LoadBalancerClass", "", "edge")),
+    ],
+)
+def test_an_object_is_typed_as_kubectl_does_or_as_the_verbs_print_it(typed: str, meant: tuple[str, str, str]) -> None:
+    assert subject_of(typed, "here") == meant
+
+
+@pytest.mark.parametrize("typed", ["", "lb", "lb/", "/x", "svc/web", "lb/a/b/c", "class/a/b", "lb//x"])
+def test_what_is_no_object_is_said_with_an_example(typed: str) -> None:
+    with pytest.raises(BadConfiguration, match="lb/shared"):
+        subject_of(typed, "here")
+
+
+def test_every_reason_has_a_meaning() -> None:
+    assert set(REASONS) == set(Reason)
+    assert reason_words("Drained") == "Drained: its drain time is over"
+    assert reason_words("SomebodyElses") == "SomebodyElses"
+
+
+def test_columns_are_aligned_and_numbers_have_nouns() -> None:
+    assert columns([("a", "bb", "c"), ("aaa", "b", "long last one")]) == ["  a    bb  c", "  aaa  b   long last one"]
+    assert columns([]) == []
+    assert [counted(number, "load balancer") for number in (0, 1, 2)] == [
+        "0 load balancers",
+        "1 load balancer",
+        "2 load balancers",
+    ]
+    assert counted(2, "entry") == "2 entries"

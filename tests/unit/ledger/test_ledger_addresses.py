@@ -1,0 +1,117 @@
+"""Which records share a backend, and who waits for whom."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from fairlead.api.backendrecord import (
+    BackendRecord,
+    BackendRecordSpec,
+    BackendRecordStatus,
+    RecordListener,
+    RecordLoadBalancer,
+    RecordOrigin,
+    RecordState,
+    RecordTarget,
+)
+from fairlead.api.meta import ObjectMeta
+from fairlead.ledger.addresses import Addresses
+
+POD = RecordOrigin("Pod", "shop", "web-0", "uid")
+
+
+def record(
+    name: str,
+    *,
+    ip: str = "10.0.0.1",
+    generated: str = "",
+    state: RecordState = "Registered",
+    lb: str = "lb",
+    origin: RecordOrigin | None = None,
+    draining: bool = False,
+    deleting: bool = False,
+) -> BackendRecord:
+    meta = ObjectMeta(name=name, namespace="shop", uid=name, deletion_timestamp="now" if deleting else None)
+    spec = BackendRecordSpec(
+        RecordLoadBalancer("LoadBalancer", "shop", lb, "webhook"),
+        RecordListener(80, "TCP"),
+        RecordTarget(ip, 80, draining=draining, origin=origin),
+    )
+    return BackendRecord(meta, spec, BackendRecordStatus(state=state, generated_address=generated))
+
+
+def shelf(*records: BackendRecord) -> Addresses:
+    one = Addresses()
+    for each in records:
+        one.put(each)
+    return one
+
+
+def in_state(one: BackendRecord, state: RecordState) -> BackendRecord:
+    return msgspec.structs.replace(one, status=msgspec.structs.replace(one.status, state=state))
+
+
+@pytest.mark.parametrize(
+    ("other", "shares"),
+    [
+        (record("b", generated="web-0"), True),
+        (record("b", generated="web-0", state="Pending"), True),
+        (record("b", generated="web-0", state="Deregistering"), False),
+        (record("b", generated="web-0", state="Draining"), False),
+        (record("b", generated="web-0", draining=True), False),
+        (record("b", generated="web-0", deleting=True), False),
+        (record("b", generated="web-1"), False),
+        (record("b", generated="web-0", lb="another"), False),
+        (record("b", ip="web-0", origin=POD), False),
+    ],
+)
+def test_a_backend_stays_while_another_record_keeps_it(other: BackendRecord, shares: bool) -> None:
+    one = record("a", generated="web-0", ip="10.0.0.2")
+    assert shelf(one, other).leaves(one) is shares
+
+
+def test_of_two_that_leave_together_the_last_takes_the_backend_with_it() -> None:
+    one, other = record("a", generated="x"), record("b", generated="x")
+    addresses = shelf(one, other)
+    assert addresses.leaves(one)
+    assert not addresses.leaves(other)
+    addresses.drop(one.key)
+    assert not addresses.leaves(other)
+
+
+def test_one_that_comes_back_keeps_the_backend_again() -> None:
+    one, other = record("a", generated="x"), record("b", generated="x")
+    addresses = shelf(one, other)
+    assert addresses.leaves(one)
+    assert addresses.comes(one) is None
+    assert addresses.leaves(other)
+
+
+@pytest.mark.parametrize(("state", "waits"), [("Deregistering", True), ("Draining", False), ("Registered", False)])
+def test_a_newcomer_waits_for_a_deregistration_that_has_begun(state: RecordState, waits: bool) -> None:
+    going, coming = record("a", generated="x", state=state), record("b", generated="x", state="Pending")
+    found = shelf(going, coming).comes(coming)
+    assert (found is not None) is waits
+
+
+def test_a_drain_that_is_not_answered_is_waited_for_and_two_that_come_back_never_wait_for_each_other() -> None:
+    one, other = record("a", generated="x", state="Draining"), record("b", generated="x", state="Draining")
+    addresses = shelf(one, other)
+    for each in (one, other):
+        addresses.told(each.key, done=False)
+        assert not addresses.leaves(each), "begun is finished"
+    assert addresses.comes(one) == other
+    assert addresses.comes(other) is None
+    assert addresses.comes(one) is None
+
+
+def test_a_given_address_is_an_address_and_one_that_is_yet_to_be_generated_is_none() -> None:
+    given, generated = record("a"), record("b", generated="10.0.0.1:80", origin=POD)
+    addresses = shelf(given, generated)
+    assert addresses.leaves(given)
+    waiting = record("c", origin=POD, state="Deregistering")
+    addresses.put(waiting)
+    assert addresses.comes(generated) is None
+    addresses.put(in_state(given, "Deregistering"))
+    assert addresses.comes(generated) is not None

@@ -1,0 +1,42 @@
+"""Who has the port? Named exactly, because there may be several hubs, and several Envoys, on one machine."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairlead.standalone.ports import Owner, owner_of, taken_ports
+
+BIND = "Error adding/updating listener(s) a: cannot bind '127.200.0.{}:80': Address already in use"
+ENVOY = ("/x/envoy", "-c", "/var/lib/first/bootstrap.json", "--disable-hot-restart", "--concurrency", "2")
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
+@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0"])
+def test_the_owner_of_a_port_is_found(kind: socket.SocketKind, address: str) -> None:
+    with socket.socket(socket.AF_INET, kind) as taken:
+        taken.bind((address, 0))
+        if kind is socket.SOCK_STREAM:
+            taken.listen()
+        port = taken.getsockname()[1]
+        found = owner_of(f"127.0.0.1:{port}")
+        assert found is not None
+        assert found.pid == os.getpid()
+        assert Path(found.command[0]).name == Path(sys.executable).name
+    assert owner_of(f"127.0.0.1:{port}") is None
+    assert owner_of("[::1]:80") is None
+    assert owner_of("nonsense") is None
+
+
+def test_whose_ports_these_are_is_one_sentence() -> None:
+    refused = [BIND.format(1), "refused for another reason", BIND.format(2)]
+    sentence = taken_ports(refused, lambda place: Owner(4711, ENVOY) if place == "127.200.0.1:80" else None)
+    assert "cannot open 127.200.0.1:80 and 1 more: another hub's Envoy has it" in sentence
+    assert "process 4711, --data-dir /var/lib/first)" in sentence
+    assert "process 5 (nginx) has it" in taken_ports(refused, lambda _: Owner(5, ("/usr/sbin/nginx", "-g")))
+    assert "another process of this machine has it" in taken_ports(refused, lambda _: None)
+    assert taken_ports(["refused for another reason"], lambda _: None) == ""

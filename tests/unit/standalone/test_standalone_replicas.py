@@ -1,0 +1,109 @@
+"""Who is gone? Only who has stood still before our eyes; what it had reported goes, and nothing else does."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from fairlead.api.kubernetes import LEASES, NAMESPACES
+from fairlead.api.names import HUB_LEASE, SYSTEM_NAMESPACE
+from fairlead.apiserver.server import ApiServer
+from fairlead.kube.cluster import Cluster
+from fairlead.runtime.clock import VirtualClock
+from fairlead.standalone.proxy_report import ProxyReporter, ProxyRow, read_reports
+from fairlead.standalone.replicas import LABEL_REPLICA, Replicas
+
+GONE_S = 300.0
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    server = ApiServer()
+    await server.start()
+    server.write_kubeconfig(tmp_path / "kubeconfig")
+    async with Cluster.from_kubeconfig(tmp_path / "kubeconfig", name="hub") as made:
+        await made.create(NAMESPACES, {"metadata": {"name": SYSTEM_NAMESPACE}})
+        yield made
+    await server.stop()
+
+
+class Hubs:
+    """Hub replicas as far as this matters: a report, and a sign of life that a test makes or withholds."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.clock = VirtualClock()
+        self.returned: list[str] = []
+
+    def replica(self, name: str, *, leading: bool = False) -> Replicas:
+        return Replicas(
+            cluster=self.cluster,
+            identity=name,
+            leading=lambda: leading,
+            returned=lambda: self.returned.append(name),
+            clock=self.clock,
+            gone_s=GONE_S,
+        )
+
+    async def report(self, name: str) -> None:
+        rows = [ProxyRow(f"local/{name}", "local", "SYNCED")]
+        await ProxyReporter(cluster=self.cluster, identity=name, proxies=lambda: rows, clock=self.clock).write(rows)
+
+    async def reported(self) -> list[str]:
+        return sorted(await read_reports(self.cluster))
+
+    async def leases(self) -> list[str]:
+        found = await self.cluster.list(LEASES, SYSTEM_NAMESPACE, label_selector=LABEL_REPLICA)
+        return sorted(one.spec.holder_identity or "" for one in found)
+
+
+@pytest.mark.req("I-2")
+async def test_what_a_dead_hub_reported_is_dropped_and_a_living_ones_stays(cluster: Cluster) -> None:
+    hubs = Hubs(cluster)
+    leader, alive, dead = hubs.replica("leader", leading=True), hubs.replica("Alive_1"), hubs.replica("dead")
+    for name in ("leader", "Alive_1", "dead", "from-an-older-release"):
+        await hubs.report(name)
+    for one in (leader, alive, dead):
+        await one.live()
+    lease = {"metadata": {"name": HUB_LEASE, "namespace": SYSTEM_NAMESPACE}, "spec": {"holderIdentity": "leader"}}
+    await cluster.apply(LEASES, lease, manager="test")
+    everybody = ["Alive_1", "dead", "from-an-older-release", "leader"]
+    for _ in range(10):
+        await leader.live()
+        assert await hubs.reported() == everybody, "nobody has been silent for long enough"
+        await hubs.clock.advance(GONE_S / 10)
+        await alive.live()
+    await leader.live()
+    assert await hubs.reported() == ["Alive_1", "leader"]
+    assert await hubs.leases() == ["Alive_1", "leader"]
+    await cluster.get(LEASES, SYSTEM_NAMESPACE, HUB_LEASE)
+    writes = cluster.writes
+    await leader.live()
+    assert cluster.writes == writes + 1, "nobody is gone: its own sign of life, and nothing else"
+
+
+@pytest.mark.req("I-2")
+async def test_who_comes_back_while_it_is_being_dropped_keeps_its_report(cluster: Cluster) -> None:
+    hubs = Hubs(cluster)
+    leader, other = hubs.replica("leader", leading=True), hubs.replica("other")
+    await hubs.report("other")
+    await other.live()
+    await leader.live()
+    await hubs.clock.advance(GONE_S + 1)
+    await other.live()
+    await leader.live()
+    assert await hubs.reported() == ["other"]
+
+
+async def test_a_replica_that_was_silent_for_long_reports_again(cluster: Cluster) -> None:
+    hubs = Hubs(cluster)
+    one = hubs.replica("one")
+    for pause_s in (0.0, GONE_S / 3, GONE_S / 3):
+        await hubs.clock.advance(pause_s)
+        await one.live()
+    assert hubs.returned == []
+    await hubs.clock.advance(GONE_S)
+    await one.live()
+    assert hubs.returned == ["one"]

@@ -1,0 +1,226 @@
+"""A load balancer that somebody has deleted: made again when that is certain and our business, told in any case."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from fairlead.model.change import Reason
+from fairlead.model.desired import GuardPolicy
+from fairlead.providers.memory import MemoryCloud, MemoryProvider
+from fairlead.runtime.clock import VirtualClock
+from fairlead.sync.readback import CERTAIN_S, LOOK_EVERY_S, Readback
+from fairlead.testing.builders import HTTP, desired, lb_key, target
+from fairlead.testing.engine import EngineProcess
+from fairlead.testing.faults import FaultyProvider
+from fairlead.testing.ledger import SurvivingLedger
+
+KEY = lb_key()
+#: As long as it takes at most from a notice to the second look, at ticks of five seconds.
+SOON_S = 3 * CERTAIN_S
+
+
+def wish(*numbers, existing=False, **words):
+    one = desired([target(str(at)) for at in numbers], guard=GuardPolicy(100, 0), **words)
+    return msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, existing=existing))
+
+
+class Forgetful(MemoryProvider):
+    """Shows nothing of load balancers in ``hidden``; for each look at one of them one is taken off."""
+
+    def __init__(self, **words):
+        super().__init__(**words)
+        self.hidden = {}
+        self.hangs = set()
+
+    async def observe(self, key):
+        if key.namespace in self.hangs:
+            await asyncio.get_running_loop().create_future()
+        if self.hidden.get(key, 0) > 0:
+            self.hidden[key] -= 1
+            return None
+        return await super().observe(key)
+
+
+class Watched:
+    """An engine that reads back what it has done."""
+
+    def __init__(self):
+        self.clock = VirtualClock()
+        self.cloud = MemoryCloud(clock=self.clock)
+        self.memory = Forgetful(cloud=self.cloud)
+        self.provider = FaultyProvider(self.memory, clock=self.clock)
+        self.engine = EngineProcess(provider=self.provider, ledger=SurvivingLedger(), clock=self.clock)
+        self.told = []
+
+        async def lives(_key, _epoch):
+            pass
+
+        self.readback = Readback(
+            provider=self.memory,
+            tracker=self.engine.tracker,
+            clock=self.clock,
+            trigger=self.engine.worker.trigger,
+            epoch_of=lambda _key: "",
+            lives=lives,
+            changed=self.told.append,
+            account=lambda key: key.namespace,
+        )
+        self.memory.on_change(self.readback.notice)
+
+    async def __aenter__(self):
+        self.engine.start()
+        self._task = asyncio.create_task(self.readback.run())
+        return self
+
+    async def __aexit__(self, *_):
+        self._task.cancel()
+        await asyncio.wait((self._task,))
+        await self.engine.die()
+        assert self.provider.overlaps == []
+
+    @property
+    def drift(self):
+        return self.readback.drifts.get(KEY)
+
+    def on(self, key=KEY):
+        return {int(at.address.removeprefix("10.0.0.")) for _, at in self.cloud.members(key)}
+
+    async def served(self, *wishes):
+        self.engine.put(*wishes)
+        await self.engine.advance(SOON_S)
+        self.provider.calls.clear()
+        self.engine.reports.clear()
+
+
+@pytest.mark.req("A-52")
+async def test_one_that_we_made_is_made_again_with_its_backends_and_the_reason_is_told():
+    async with Watched() as one:
+        await one.served(wish(1, 2))
+        one.cloud.delete(KEY)
+        await one.engine.advance(CERTAIN_S - 1)
+        assert one.drift.vanished
+        assert "it is made again" in one.drift.outlook
+        assert one.provider.calls == [], "one look is not enough"
+        await one.engine.advance(SOON_S)
+        assert one.on() == {1, 2}
+        assert one.engine.sentences() == ["Ensure load balancer (Vanished), Register 2 (New)"]
+        assert one.engine.reports[0].frontend.reason is Reason.VANISHED
+        assert not one.drift.vanished
+        assert one.told == [KEY, KEY]
+
+
+@pytest.mark.req("L-12", "L-13", "A-52")
+async def test_backends_that_were_changed_by_hand_stand():
+    async with Watched() as one:
+        await one.served(wish(1, 2, 3))
+        one.cloud.drift(KEY, HTTP, target("1").key, None)
+        one.cloud.drift(KEY, HTTP, target("2").key, target("2", weight=9))
+        await one.engine.advance(20 * LOOK_EVERY_S)
+        assert one.provider.calls == []
+        assert one.on() == {2, 3}
+        assert one.drift.ours == 2
+        assert "that stands" in one.drift.outlook
+
+
+async def test_one_that_others_made_for_us_is_told_and_left_to_them():
+    async with Watched() as one:
+        await one.served(wish(1, 2, existing=True))
+        one.cloud.delete(KEY)
+        await one.engine.advance(20 * LOOK_EVERY_S)
+        assert one.provider.calls == []
+        assert (one.drift.vanished, one.drift.kept_by_others) == (True, True)
+        assert "whoever made it must make it again" in one.drift.outlook
+
+
+@pytest.mark.parametrize("looks", [1, 2])
+async def test_what_reads_back_late_once_is_not_made_again(looks):
+    async with Watched() as one:
+        await one.served(wish(1, 2))
+        one.memory.hidden[KEY] = looks
+        for _ in range(looks):
+            # However many notices come at once: it takes time, and not many looks, to be certain.
+            one.readback.notice(KEY)
+            await one.engine.advance(0.5)
+        assert one.drift.vanished
+        await one.engine.advance(10 * LOOK_EVERY_S)
+        assert one.provider.calls == []
+        assert not one.drift.vanished
+
+
+async def test_one_that_is_never_seen_is_made_again_less_and_less_often():
+    async with Watched() as one:
+        await one.served(wish(1))
+        one.memory.hidden[KEY] = 10**6
+        times = []
+        for _ in range(6):
+            one.provider.calls.clear()
+            await one.engine.advance(3600)
+            times.append(sum(call.method == "ensure" for call in one.provider.calls))
+        assert 3 <= times[0] <= 12
+        assert times[-1] <= 1
+
+
+async def test_while_it_is_being_made_that_it_is_not_there_says_nothing():
+    async with Watched() as one:
+        one.memory.faults.down = "no answer"
+        one.engine.put(wish(1))
+        await one.engine.advance(30)
+        one.memory.faults.down = ""
+        one.provider.latency_s = 20.0
+        one.engine.put(wish(1, 2))
+        await one.engine.advance(200)
+        assert one.on() == {1, 2}
+        assert one.drift is None or not one.drift.vanished
+        assert Reason.VANISHED not in {report.frontend.reason for report in one.engine.reports if report.frontend}
+
+
+async def test_one_that_is_to_be_deleted_is_not_made_again():
+    async with Watched() as one:
+        await one.served(wish(1))
+        one.memory.faults.down = "no answer"
+        one.engine.remove(KEY)
+        await one.engine.advance(1)
+        one.cloud.load_balancers.clear()
+        one.memory.faults.down = ""
+        await one.engine.advance(5 * LOOK_EVERY_S)
+        assert KEY not in one.engine.tracker
+        assert one.cloud.load_balancers == {}
+        assert one.readback.drifts == {}
+
+
+async def test_one_that_is_paused_is_made_again_when_it_is_not():
+    async with Watched() as one:
+        await one.served(wish(1))
+        one.engine.put(msgspec.structs.replace(wish(1), paused=True))
+        one.cloud.delete(KEY)
+        await one.engine.advance(5 * LOOK_EVERY_S)
+        assert one.provider.calls == []
+        one.engine.put(wish(1))
+        await one.engine.advance(SOON_S)
+        assert one.on() == {1}
+
+
+async def test_one_that_cannot_be_read_is_not_one_that_is_gone():
+    async with Watched() as one:
+        await one.served(wish(1))
+        one.memory.faults.down = "no answer"
+        await one.engine.advance(10 * LOOK_EVERY_S)
+        assert one.drift is None
+        assert one.provider.calls == []
+
+
+@pytest.mark.req("I-7")
+async def test_an_account_that_does_not_answer_keeps_nobody_from_looking_at_another():
+    async with Watched() as one:
+        theirs, ours = lb_key("web", namespace="hangs"), lb_key("web", namespace="answers")
+        await one.served(wish(1, key=theirs), wish(1, key=ours))
+        one.memory.hangs.add("hangs")
+        await one.engine.advance(2 * LOOK_EVERY_S)
+        one.cloud.delete(ours)
+        one.cloud.delete(theirs)
+        await one.engine.advance(SOON_S)
+        assert one.on(ours) == {1}
+        assert theirs not in one.cloud.load_balancers
