@@ -201,6 +201,11 @@ def _events() -> str:
             "## On a TCPLoadBalancer, at the hub\n\nWritten by `fairlead-hub`: `Programmed` (Normal) with the address "
             "when it begins to serve, and a Warning with the reason of each condition that turns bad. "
             "`Pending` is no news.",
+            "## On a LoadBalancer, BackendGroup or LoadBalancerClass, at the hub\n\nWritten by `fairlead-hub`: "
+            "`Programmed` (Normal) when a LoadBalancer is in use; `Drain` and `Deregister` (Normal) with how many "
+            "backends, and the reason of their removal; `Quarantined` (Warning) for a backend that is refused; "
+            "a Warning with the provider's own reason (such as `BadConfiguration`, `DriverFail`, `HAProxyUnreachable`) "
+            "when a call fails; and one with the reason of each other condition that turns bad.",
             "## On Services and PoolServices with regions\n\nSee [regions](../regions/reference.md).",
         ]
     )

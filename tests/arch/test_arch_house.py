@@ -46,9 +46,11 @@ BROAD_EXCEPT = frozenset(
     {
         "fairlead.runtime.loop",
         "fairlead.sync.worker",
+        "fairlead.sync.readback",
         "fairlead.apiserver.http.handler",
         "fairlead.cli.run",
         "fairlead.hub.engines",
+        "fairlead.hub.engine",
     }
 )
 

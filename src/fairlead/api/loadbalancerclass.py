@@ -22,7 +22,6 @@ CHANGEABLE_PARAMETERS = (
     "parallel",
     "verify",
     "acceptDryRunCall",
-    "draining",
     "drainTimeout",
 )
 Parameters = Annotated[dict[str, Annotated[str, Meta(max_length=4096)]], Meta(max_length=64)]

@@ -13,7 +13,7 @@ is to be told of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -82,6 +82,8 @@ class _Offer(msgspec.Struct, frozen=True):
     protocol: str = "TCP"
     draining: bool = False
     new: bool = True
+    #: As the user wrote it, when it is more than the address.
+    written: str = ""
 
 
 def targets_of_group(
@@ -99,7 +101,7 @@ def targets_of_group(
     for one in (*_static(view), *_pods(view), *_nodes(view)):
         address = admit(one.raw, policy)
         if address is None or not 0 < one.port < 65536:
-            refused.add(one.raw)
+            refused.add(one.written or one.raw)
             continue
         at = TargetKey(address, one.port)
         found = Target(at, 1 if weight is None else weight, one.draining, (owner_of(view),), told, one.source)
@@ -112,7 +114,8 @@ def _static(view: GroupView) -> Iterator[_Offer]:
     spec = view.group.spec
     for backend in spec.static or ():
         raw, _, port = backend.rpartition(":")
-        yield _Offer(raw.strip("[]"), int(port) if port.isdecimal() else 0, listener=spec.listener)
+        number = int(port) if port.isdecimal() else 0
+        yield _Offer(raw.strip("[]"), number, listener=spec.listener, written=backend)
 
 
 def _pods(view: GroupView) -> Iterator[_Offer]:
@@ -141,7 +144,9 @@ def _nodes(view: GroupView) -> Iterator[_Offer]:
             yield _Offer(raw, number, source, listener, wanted.port.protocol, new=ready)
 
 
-def resolve_group(view: GroupView, listeners: Sequence[LoadBalancerListener], load_balancer: str) -> list[Condition]:
+def resolve_group(
+    view: GroupView, listeners: Sequence[LoadBalancerListener], load_balancer: str, refused: Collection[str] = ()
+) -> list[Condition]:
     """Return what is to be told of what the group refers to: ResolvedRefs, and Stale."""
 
     def no(reason: ConditionReason, text: str) -> list[Condition]:
@@ -166,11 +171,19 @@ def resolve_group(view: GroupView, listeners: Sequence[LoadBalancerListener], lo
         return no(ConditionReason.PROVIDER_FAILED, text)
     if spec.service is not None and (text := _unusable(view)):
         return no(ConditionReason.BACKEND_NOT_FOUND, text)
+    if refused:
+        return no(ConditionReason.INVALID, refused_addresses(refused, "spec.static: " if spec.static else ""))
     good = Condition(ConditionType.RESOLVED_REFS, True, ConditionReason.RESOLVED_REFS, "")
     if spec.service is not None and view.nodes and not any(map(is_node_ready, view.nodes)):
         text = f"none of {len(view.nodes)} nodes that spec.service chooses is Ready; those that are registered stay"
         return [good, Condition(ConditionType.STALE, True, ConditionReason.ALL_NODES_NOT_READY, text)]
     return [good]
+
+
+def refused_addresses(refused: Collection[str], field: str = "") -> str:
+    """Say which addresses were left out, and what one has to be."""
+    some = ", ".join(sorted(refused)[:3]) + (" and more" if len(refused) > 3 else "")
+    return f"{field}no backend can be at {some}; write address:port, with an address that the provider can reach"
 
 
 def _ports(group: BackendGroup) -> list[BackendPort]:

@@ -25,6 +25,7 @@ from fairlead.build.group import (
     GroupView,
     Recorded,
     owner_of,
+    refused_addresses,
     resolve_group,
     targets_of_group,
     weight_of,
@@ -33,7 +34,7 @@ from fairlead.build.protection import build_protected
 from fairlead.build.tcp import repair_s
 from fairlead.build.view import Built
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
-from fairlead.model.contract import Capabilities
+from fairlead.model.contract import AllocationKind, Capabilities
 from fairlead.model.desired import (
     DesiredLoadBalancer,
     GuardPolicy,
@@ -98,7 +99,7 @@ def build_shared(view: SharedView) -> SharedBuilt:
         unprogrammed = msgspec.structs.replace(refusal, type=ConditionType.PROGRAMMED) if refusal else None
         nothing = tuple(filter(None, (refusal, unprogrammed, build_protected(view.load_balancer))))
         return SharedBuilt(None, nothing, provider=provider, groups=_waiting(view))
-    refused: set[str] = set()
+    refused: dict[GroupKey, set[str]] = {one.group.key: set() for one in view.groups}
     merged = _Merged(view, spec.listeners, capabilities)
     conditions: dict[GroupKey, tuple[Condition, ...]] = {}
     taken: dict[GroupKey, Mapping[str, str]] = {}
@@ -106,13 +107,13 @@ def build_shared(view: SharedView) -> SharedBuilt:
         no = refuse_group(view, one) or one.verdict
         parameters = (one.group.spec.parameters or {}) if no is None else one.accepted
         if parameters is not None and not one.out_of_scope:
-            merged.add(one, parameters, refused)
+            merged.add(one, parameters, refused[one.group.key])
             if no is None:
                 taken[one.group.key] = parameters
         lives = one.accepted is not None
         conditions[one.group.key] = (
             _accepted(no, lives=lives),
-            *resolve_group(one, view.load_balancer.spec.listeners, _name(view)),
+            *resolve_group(one, view.load_balancer.spec.listeners, _name(view), refused[one.group.key]),
         )
     for key, condition in merged.conflicts.items():
         conditions[key] = (*conditions[key], condition)
@@ -120,7 +121,7 @@ def build_shared(view: SharedView) -> SharedBuilt:
     # One of each type: the first by name of its group.
     stale = (one for told in conditions.values() for one in told if one.type is ConditionType.STALE)
     others = (next(iter(merged.conflicts.values()), None), next(stale, None), build_protected(view.load_balancer))
-    said = [_accepted(refusal, lives=True), _resolved(view, refused), *filter(None, others)]
+    said = [_accepted(refusal, lives=True), _resolved(view, set().union(*refused.values())), *filter(None, others)]
     if desired.paused:
         text = f"annotation {ANNOTATION_PAUSED} is set; nothing is changed or removed until it is taken away"
         said.append(Condition(ConditionType.PAUSED, True, ConditionReason.PAUSED_BY_USER, text))
@@ -149,9 +150,17 @@ def refuse(view: SharedView) -> Condition | None:
     capabilities = view.providers.get(found.spec.provider)
     if capabilities is None:
         provider = found.spec.provider
-        return no(
-            ConditionReason.NO_SUCH_CLASS, f"LoadBalancerClass {name!r} names provider {provider!r}, unknown here"
+        text = (
+            f"spec.className: LoadBalancerClass {name!r} names provider {provider!r}, which this hub does not run; "
+            "create another LoadBalancer, of a class whose provider it runs"
         )
+        return no(ConditionReason.NO_SUCH_CLASS, text)
+    if capabilities.allocation is not AllocationKind.NONE:
+        text = (
+            f"spec.className: LoadBalancerClass {name!r} is for Services, which the hub's own proxies serve; create "
+            "another LoadBalancer, of a class for a load balancer that you have already"
+        )
+        return no(ConditionReason.INVALID, text)
     if not view.living and (closed := found.closed):
         return no(ConditionReason.CLASS_DRAINING, f"spec.className: {closed}")
     if text := _of_the_class(view, found, capabilities):
@@ -161,7 +170,11 @@ def refuse(view: SharedView) -> Condition | None:
             text = f"spec.listeners: {one.protocol}/{one.port}: this class has no {one.protocol}"
             return no(ConditionReason.UNSUPPORTED_PROTOCOL, text)
     if view.conflict:
-        return no(ConditionReason.INVALID, f"spec.existing: {view.conflict} has this load balancer already")
+        text = (
+            f"spec.existing: LoadBalancer {view.conflict} has this one already; name {view.conflict} in "
+            "spec.loadBalancers of the BackendGroups instead, or correct spec.existing"
+        )
+        return no(ConditionReason.INVALID, text)
     return None
 
 
@@ -337,8 +350,7 @@ def _resolved(view: SharedView, refused: set[str]) -> Condition:
         text = f"BackendGroup {out[0]} is not in spec.scope; add its namespace there to let it in"
         return Condition(ConditionType.RESOLVED_REFS, False, ConditionReason.OUT_OF_SCOPE, text)
     if refused:
-        text = f"{len(refused)} addresses may not be backends: {', '.join(sorted(refused)[:3])}"
-        return Condition(ConditionType.RESOLVED_REFS, False, ConditionReason.INVALID, text)
+        return Condition(ConditionType.RESOLVED_REFS, False, ConditionReason.INVALID, refused_addresses(refused))
     return Condition(ConditionType.RESOLVED_REFS, True, ConditionReason.RESOLVED_REFS, "")
 
 

@@ -86,7 +86,7 @@ def lines_of(plan: PlanOf) -> list[str]:
         lines.append(head)
         lines += [f"      {_change(field)}" for field in row.fields]
         if row.action == Action.ENSURE and not row.fields:
-            lines.append("      as before: it was asked for, and nobody knows the answer")
+            lines.append("      as before: it was asked for, and no answer is on record")
         if row.held_by:
             lines.append(f"      held: {row.held_by}, {row.message}")
     if plan.unread:

@@ -62,7 +62,7 @@ def print_status(status: Status, console: Console | None = None) -> None:
     if status.proxies:
         header = ("PROXY", "GROUP", "STATE", "REFUSED")
         _print(out, header, [(row.name, row.group, row.state, str(row.refused)) for row in status.proxies])
-    if not status.members and not status.regions:
+    if not status.members and not status.regions and not status.load_balancers:
         out.print(Text("No members yet; add one with: fairlead tenant add NAME"))
     for problem in status.problems:
         out.print(Text(f"✗ {problem}", style="red"), soft_wrap=True)

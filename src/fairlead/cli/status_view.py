@@ -291,10 +291,15 @@ def _member_problems(members: list[MemberRow]) -> list[str]:
 
 def _load_balancer_problems(rows: list[LoadBalancerRow]) -> list[str]:
     return [
-        f"load balancer {row.origin or f'{row.namespace}/{row.name}'}: {row.message or row.reason}"
+        f"load balancer {row.origin or f'{row.namespace}/{row.name}'}: {_once(row)}"
         for row in rows
         if not row.programmed
     ]
+
+
+def _once(row: LoadBalancerRow) -> str:
+    """Return what is wrong, without the name that stands before it already."""
+    return row.message.removeprefix(f"LoadBalancer/{row.namespace}/{row.name}: ") or row.reason
 
 
 def _age_s(time: str | None, now: datetime) -> float | None:

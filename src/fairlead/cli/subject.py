@@ -25,6 +25,7 @@ _KINDS = {
     "loadbalancerclass": CLASS,
     "loadbalancerclasses": CLASS,
 }
+_GROUPS = frozenset({"bg", "backendgroup", "backendgroups"})
 #: How each is typed, and how all of them are listed.
 _SHORT = {"LoadBalancer": "lb", "TCPLoadBalancer": "tcplb", CLASS: "class"}
 _LISTED = {"LoadBalancer": "lb -A", "TCPLoadBalancer": "tcplb -A", CLASS: "lbc"}
@@ -60,6 +61,8 @@ def subject_of(text: str, namespace: str) -> Subject:
     kind, *rest = text.split("/")
     known = _KINDS.get(kind.lower(), "")
     named = len(rest) == 1 or (len(rest) == 2 and known != CLASS)
+    if kind.lower() in _GROUPS:
+        raise BadConfiguration(f"{text!r} is a BackendGroup; name a load balancer that it is on, as in lb/shared")
     if not known or not named or not all(rest):
         raise BadConfiguration(f"{text!r} is not KIND/NAME; kinds are lb, tcplb and class, as in lb/shared")
     return Subject(known, "" if known == CLASS else rest[0] if len(rest) == 2 else namespace, rest[-1])

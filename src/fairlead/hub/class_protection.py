@@ -136,7 +136,7 @@ class ClassProtection:
         provider = found.spec.provider
         if provider in self._engines.capabilities:
             return Condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "")
-        runs = ", ".join(sorted(self._engines.capabilities)) or "none"
+        runs = ", ".join(sorted(self._engines.known)) or "none"
         text = (
             f"spec.provider: this hub does not run {provider!r} (it runs: {runs}); install it, or create another class"
         )

@@ -7,7 +7,10 @@ serves all others: it begins each term of leadership from the records, and works
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+
+import structlog
 
 from fairlead.api.backendrecord import BackendRecord, RecordOrigin
 from fairlead.api.tcploadbalancer import Frontend
@@ -19,9 +22,12 @@ from fairlead.model.change import TargetChange
 from fairlead.model.contract import Provider, Recalls, Runs
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import Clock
+from fairlead.runtime.loop import BUG_RETRY_S
 from fairlead.sync.readback import Readback
 from fairlead.sync.tracker import Tracker
 from fairlead.sync.worker import Report, Worker
+
+log = structlog.get_logger(__name__)
 
 #: How long one call of a provider may take before it counts as lost.
 CALL_LIMIT_S = 120.0
@@ -70,6 +76,8 @@ class DurableEngine(Engine):
         self._limit_s = limit_s
         self._parallel = parallel
         self._started = False
+        #: What the watch has shown since what is on record began to be read.
+        self._meanwhile: list[tuple[BackendRecord | None, BackendRecord | None]] | None = None
         self.begin((), {})
         self.loaded = False
         provider.on_change(self._noticed)
@@ -88,9 +96,7 @@ class DurableEngine(Engine):
         self.tracker = Tracker(keeps_refused=True)
         for key, frontend in frontends.items():
             self.ledger.frontends.load(key, frontend)
-        for one in restore(self.tracker, self.ledger.load(records), frontends, self._clock):
-            if isinstance(self.provider, Recalls):
-                self.provider.recall(one.spec, one.info)
+        self._restore(self.ledger.load(records), frontends)
         self.worker = Worker(
             tracker=self.tracker,
             provider=self.provider,
@@ -112,19 +118,41 @@ class DurableEngine(Engine):
             account=self.worker.account,
         )
         self.loaded = True
+        for old, new in self._meanwhile or ():
+            self.ledger.observed(old, new)
+
+    @contextmanager
+    def catching_up(self) -> Generator[None]:
+        """Keep for ``begin`` what the watch shows while what is on record is read: it may be younger."""
+        self._meanwhile = []
+        try:
+            yield
+        finally:
+            self._meanwhile = None
 
     async def run(self) -> None:
         """Work until cancelled; only while we lead."""
-        if isinstance(self.provider, Runs) and not self._started:
-            self._started = True
-            await self.provider.start()
+        await self._start()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.worker.run())
             group.create_task(self.readback.run())
 
+    async def _start(self) -> None:
+        while isinstance(self.provider, Runs) and not self._started:
+            try:
+                await self.provider.start()
+                self._started = True
+            except Exception as error:
+                # Promise 7, and somebody else's code: one provider that does not start must not stop the others.
+                log.exception("provider does not start", provider=self.name, error=str(error))
+                await self._clock.sleep(BUG_RETRY_S)
+
     def record_changed(self, old: BackendRecord | None, new: BackendRecord | None) -> None:
-        """Take note of what the watch shows."""
-        self.ledger.observed(old, new)
+        """Take note of what the watch shows; before a term has begun nobody needs it."""
+        if self.loaded:
+            self.ledger.observed(old, new)
+        elif self._meanwhile is not None:
+            self._meanwhile.append((old, new))
 
     def _origin_of(self, change: TargetChange) -> RecordOrigin | None:
         return self._origin(change) if self.provider.capabilities.generates_addresses else None
@@ -135,7 +163,7 @@ class DurableEngine(Engine):
             case Happened.APPEARED:
                 key, listener, _ = place
                 if key not in self.tracker:
-                    restore(self.tracker, [record], {}, self._clock)
+                    self._restore([record], {})
                     self._changed(key)
                 else:
                     self.tracker.adopt(key, listener, registered_of(record, self._clock))
@@ -147,6 +175,12 @@ class DurableEngine(Engine):
             case Happened.GONE:
                 self.tracker.forget(*place)
         self.worker.trigger()
+
+    def _restore(self, records: Iterable[BackendRecord], frontends: Mapping[LoadBalancerKey, Frontend]) -> None:
+        """Believe what is on record, and remind the provider of it."""
+        for one in restore(self.tracker, records, frontends, self._clock):
+            if isinstance(self.provider, Recalls):
+                self.provider.recall(one.spec, one.info)
 
     def _noticed(self, key: LoadBalancerKey) -> None:
         self.readback.notice(key)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import msgspec
@@ -79,6 +80,11 @@ class Engines(Mapping[str, Engine]):
     def __len__(self) -> int:
         return len(self.served) + len(self.durable)
 
+    @property
+    def known(self) -> frozenset[str]:
+        """Return every provider that a class may name here, whether or not one does."""
+        return frozenset({*self.served, *self._factories})
+
     def open(self, name: str) -> bool:
         """Make the engine of a provider that a class names; False when nothing is new."""
         factory = self._factories.get(name)
@@ -117,16 +123,18 @@ class Engines(Mapping[str, Engine]):
             self._named.add(named)
             self.open(named)
         for engine in self.durable.values():
-            if engine.loaded:
-                engine.record_changed(old, new)
+            engine.record_changed(old, new)
 
     async def load(self, term: int) -> None:
         """Begin a term: every durable engine starts from what is on record."""
         self._term = term
         if self.durable:
-            records, frontends = await self._on_record()
-            for name, engine in self.durable.items():
-                engine.begin(records, _of(name, frontends))
+            with ExitStack() as stack:
+                for engine in self.durable.values():
+                    stack.enter_context(engine.catching_up())
+                records, frontends = await self._on_record()
+                for name, engine in self.durable.items():
+                    engine.begin(records, _of(name, frontends))
 
     async def run(self) -> None:
         """Work until cancelled, while we lead."""
@@ -161,8 +169,9 @@ class Engines(Mapping[str, Engine]):
 
     async def _lead_later(self, engine: DurableEngine) -> None:
         """Catch up with an engine that was made in the middle of a term."""
-        records, frontends = await self._on_record()
-        engine.begin(records, _of(engine.name, frontends))
+        with engine.catching_up():
+            records, frontends = await self._on_record()
+            engine.begin(records, _of(engine.name, frontends))
         for key in engine.tracker:
             self._changed(key)
         for key in frontends:

@@ -158,5 +158,6 @@ def _programmed(conditions: Sequence[Condition], registered: int, expected: int)
     if registered < expected or not conditions:
         return no(ConditionReason.PENDING, f"{registered} of {expected} backends are registered")
     if not expected:
-        return no(ConditionReason.BACKEND_NOT_FOUND, "nothing that it selects is ready")
+        text = "nothing that it selects is there and ready; fairlead explain, of its load balancer, says of each why"
+        return no(ConditionReason.BACKEND_NOT_FOUND, text)
     return Condition(ConditionType.PROGRAMMED, True, ConditionReason.PROGRAMMED, "")

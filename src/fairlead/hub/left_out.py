@@ -17,7 +17,7 @@ from fairlead.api.kubernetes import EndpointSlice, Node
 from fairlead.api.names import LABEL_EXCLUDE_NODE
 from fairlead.api.pods import Pod
 from fairlead.build.group import is_node_ready
-from fairlead.build.shared import GroupView, SharedView
+from fairlead.build.shared import GroupView, SharedView, refuse_group
 from fairlead.hub.selected import Selected
 from fairlead.model.desired import DesiredLoadBalancer
 
@@ -57,6 +57,10 @@ def _of_group(
             f"namespace {namespace} is not in spec.scope of LoadBalancer {'/'.join(view.key[1:])}; add it there",
         )
         return
+    refused = refuse_group(view, one) or one.verdict
+    if refused is not None and one.accepted is None:
+        yield "everything", refused.message
+        return
     wanted = {(source.source, str(key)) for targets in desired.targets.values() for key, source in targets.items()}
     names = {listener.name for listener in desired.spec.listeners}
     if spec.listener and spec.listener not in names:
@@ -93,7 +97,7 @@ def _pods(one: GroupView, wanted: set[str], selected: Selected) -> Iterator[tupl
                 yield _pod(pod), "named in spec.pods.byLabel.except"
         if not one.pods:
             labels = ",".join(f"{key}={value}" for key, value in sorted(spec.by_label.selector.items()))
-            yield "pods", f"spec.pods.byLabel: no pod in {group.metadata.namespace} is left that has {labels}"
+            yield "pods", f"spec.pods.byLabel: no pod in {group.metadata.namespace} has {labels}"
 
 
 def _why_not(pod: Pod, group: BackendGroup) -> str:

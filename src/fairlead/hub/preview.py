@@ -30,13 +30,14 @@ from fairlead.hub.inventory import Inventory
 from fairlead.hub.left_out import LeftOut, left_out, nodes_left_out
 from fairlead.hub.members import Members
 from fairlead.hub.providers import installed_providers
+from fairlead.hub.questions import as_told
 from fairlead.hub.selected import Selected
 from fairlead.hub.shared import SharedLoadBalancers
 from fairlead.hub.views import Views
 from fairlead.kube.cluster import Cluster
 from fairlead.ledger.wire import load_balancer_of
 from fairlead.model.change import FrontendChange
-from fairlead.model.contract import Capabilities, Recalls
+from fairlead.model.contract import AllocationKind, Capabilities, Recalls
 from fairlead.model.keys import LoadBalancerKey, Protocol
 from fairlead.model.observed import Observed
 from fairlead.runtime.clock import SystemClock
@@ -55,6 +56,7 @@ _SERVED = Capabilities(
     affinity=True,
     proxy_protocol=True,
     weights=True,
+    allocation=AllocationKind.ADDRESS,
     serves_whole_state=True,
 )
 
@@ -229,6 +231,7 @@ class _Look:
         shared = await self._shared.view(key)
         if shared is None:
             return None, ()
+        shared = as_told(shared)
         built = build_shared(shared)
         return built, left_out(shared, built.desired, self._selected) if built.desired is not None else ()
 

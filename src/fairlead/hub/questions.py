@@ -11,12 +11,13 @@ refused anyway.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import msgspec
 
 from fairlead.api.backendgroup import BackendGroup
+from fairlead.api.meta import WireCondition
 from fairlead.build.group import GroupView
 from fairlead.build.shared import SharedView, frontend_of, is_of_the_class, refuse, refuse_group
 from fairlead.errors import FairleadError, Retry
@@ -30,6 +31,7 @@ from fairlead.model.keys import LoadBalancerKey
 
 #: Which pods stay may change with time alone, so that is asked again while some are not ready.
 _JUDGED_AGAIN_S = 60.0
+_VERDICTS = frozenset({ConditionReason.REFUSED_BY_PROVIDER, ConditionReason.PROVIDER_FAILED})
 
 
 class Questions:
@@ -177,3 +179,24 @@ def _verdict(error: FairleadError | None) -> Condition | None:
         text = f"not accepted yet, its provider cannot be asked: {error.sentence}"
         return Condition(ConditionType.ACCEPTED, False, ConditionReason.PROVIDER_FAILED, text)
     return Condition(ConditionType.ACCEPTED, False, ConditionReason.REFUSED_BY_PROVIDER, error.sentence)
+
+
+def as_told(view: SharedView) -> SharedView:
+    """Return ``view`` with what its provider has answered the hub, as the objects say it: here nobody is asked."""
+    status = view.load_balancer.status
+    told = _told(status.conditions, view.load_balancer.metadata.generation)
+    groups = [
+        one
+        if one.accepted == (one.group.spec.parameters or {})
+        else msgspec.structs.replace(one, verdict=_told(one.group.status.conditions, one.group.metadata.generation))
+        for one in view.groups
+    ]
+    return msgspec.structs.replace(view, verdict=told, groups=tuple(groups))
+
+
+def _told(conditions: Sequence[WireCondition] | None, generation: int) -> Condition | None:
+    for one in conditions or ():
+        current = one.type == ConditionType.ACCEPTED and one.observed_generation == generation
+        if current and one.status == "False" and one.reason in _VERDICTS:
+            return Condition(ConditionType.ACCEPTED, False, ConditionReason(one.reason), one.message)
+    return None

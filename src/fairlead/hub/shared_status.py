@@ -19,7 +19,7 @@ from fairlead.build.shared import SharedBuilt
 from fairlead.hub.engine import DurableEngine
 from fairlead.hub.engines import Engines
 from fairlead.hub.inventory import Inventory
-from fairlead.hub.status import as_recorded, build_conditions, ingress_of, wire_condition
+from fairlead.hub.status import build_conditions, ingress_of, observed_of, wire_condition
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.model.change import Action
@@ -28,6 +28,8 @@ from fairlead.runtime.clock import Clock
 from fairlead.sync.worker import Report
 
 _GOOD = frozenset({"Accepted", "ResolvedRefs", "Programmed"})
+#: No news, and what the worker's report has said already, with the provider's own reason.
+_QUIET = frozenset({"Pending", "Quarantined"})
 
 
 class SharedStatus:
@@ -79,7 +81,7 @@ class SharedStatus:
         for what, keys in removed.items():
             action, _, reason = what.partition("/")
             some = ", ".join(sorted(keys)[:5]) + (" and more" if len(keys) > 5 else "")
-            self._event(load_balancer, "Normal", action, f"{len(keys)} backends, {reason}: {some}")
+            self._event(load_balancer, "Normal", action, f"{_counted(len(keys))}, {reason}: {some}")
         if report.quarantined:
             first = report.quarantined[0]
             self._event(load_balancer, "Warning", "Quarantined", f"{first.change.key}: {first.message}")
@@ -96,15 +98,14 @@ class SharedStatus:
 
     async def _write_load_balancer(self, key: LoadBalancerKey, load_balancer: LoadBalancer, built: SharedBuilt) -> None:
         engine = self._engines.get(built.provider)
-        observed = await engine.provider.observe(key) if engine is not None else None
         old = load_balancer.status
+        observed = await observed_of(engine, key, old.frontend) if engine is not None else None
         addresses = observed.addresses if observed is not None else ()
         if not addresses and old.frontend is not None:
             addresses = tuple(old.frontend.addresses or ())
-        if isinstance(engine, DurableEngine):
-            observed = as_recorded(observed, old.frontend)
         drift = engine.readback.drifts.get(key) if isinstance(engine, DurableEngine) else None
-        conditions = build_conditions(built, self._reports.get(key), observed, drift, needs_address=False)
+        report = self._reports.get(key)
+        conditions = build_conditions(built, report, observed, drift, needs_address=False)
         known = {condition.type: condition for condition in old.conditions or ()}
         generation, now = load_balancer.metadata.generation, self._now()
         records = self._inventory.records.by_index("lb", key)
@@ -125,17 +126,22 @@ class SharedStatus:
         about = {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
         body = {"metadata": about, "status": msgspec.to_builtins(words)}
         await self._cluster.apply(LOAD_BALANCERS, body, manager=MANAGER_HUB, subresource="status")
+        failure = report.failure if report is not None else ""
         for condition in new.conditions or ():
             before = known.get(condition.type)
             news = before is None or (before.status, before.reason) != (condition.status, condition.reason)
             bad = (condition.status == "True") != (condition.type in _GOOD)
-            if news and bad and condition.reason != "Pending":
+            if news and bad and condition.reason not in _QUIET and not (failure and condition.message == failure):
                 self._event(load_balancer, "Warning", condition.reason, condition.message)
-            elif news and condition.type == "Programmed":
-                self._event(load_balancer, "Normal", "Programmed", f"{registered} backends are registered")
+            elif news and not bad and condition.type == "Programmed":
+                self._event(load_balancer, "Normal", "Programmed", f"in use, with {_counted(registered)} registered")
 
     def _event(self, one: LoadBalancer, type_: str, reason: str, message: str) -> None:
         self._events.emit_about(LOAD_BALANCERS, one, warning=type_ != "Normal", reason=reason, message=message)
 
     def _now(self) -> str:
         return wire_time(self._clock.now())
+
+
+def _counted(backends: int) -> str:
+    return "1 backend" if backends == 1 else f"{backends} backends"

@@ -128,7 +128,7 @@ class StatusWriter:
             return None
         engine = self._engines.get(told.built.provider)
         frontend = load_balancer.status.frontend_of(told.built.provider)
-        observed = await _observe(engine, key, frontend) if engine else None
+        observed = await observed_of(engine, key, frontend) if engine else None
         drift = engine.readback.drifts.get(key) if isinstance(engine, DurableEngine) else None
         conditions = build_conditions(told.built, told.report, observed, drift)
         if told.lacking:
@@ -199,16 +199,23 @@ class StatusWriter:
 _GOOD_WHEN_TRUE = frozenset({ConditionType.ACCEPTED, ConditionType.RESOLVED_REFS, ConditionType.PROGRAMMED})
 
 
-async def _observe(engine: Engine, key: LoadBalancerKey, frontend: Frontend | None) -> Observed | None:
-    """Read back what is to be told; a provider that cannot be asked is told, too."""
-    try:
-        observed = await engine.provider.observe(key)
-    except FairleadError as error:
-        return Observed(message=error.sentence)
-    if observed is not None and not observed.addresses and frontend is not None and frontend.addresses:
+async def observed_of(engine: Engine, key: LoadBalancerKey, frontend: Frontend | None) -> Observed | None:
+    """Return what is to be told; that a provider cannot be asked is told, too.
+
+    Of a provider elsewhere that is what was read back last: nobody who tells of one waits for another's answer.
+    """
+    if not isinstance(engine, DurableEngine):
+        try:
+            return await engine.provider.observe(key)
+        except FairleadError as error:
+            return Observed(message=error.sentence)
+    seen = engine.readback.seen.get(key)
+    if isinstance(seen, str):
+        return Observed(message=seen)
+    if seen is not None and not seen.addresses and frontend is not None and frontend.addresses:
         # A provider that was told of it after a restart may not know what an earlier process was answered.
-        observed = msgspec.structs.replace(observed, addresses=tuple(frontend.addresses))
-    return as_recorded(observed, frontend) if engine.durable else observed
+        seen = msgspec.structs.replace(seen, addresses=tuple(frontend.addresses))
+    return as_recorded(seen, frontend)
 
 
 def as_recorded(observed: Observed | None, frontend: Frontend | None) -> Observed | None:
@@ -249,7 +256,9 @@ def build_conditions(
         )
     if report is not None and report.quarantined:
         first = report.quarantined[0]
-        message = f"{len(report.quarantined)} backends are refused by the provider, {first.change.key}: {first.message}"
+        count = len(report.quarantined)
+        refused = "1 backend is" if count == 1 else f"{count} backends are"
+        message = f"{refused} refused by the provider, {first.change.key}: {first.message}"
         conditions[ConditionType.RESOLVED_REFS] = Condition(
             ConditionType.RESOLVED_REFS, False, ConditionReason.QUARANTINED, message
         )

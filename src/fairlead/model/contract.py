@@ -96,6 +96,15 @@ class Recalls(Protocol):
 
 
 @runtime_checkable
+class LetsGo(Protocol):
+    """A provider that remembers load balancers: one that somebody else keeps is let go of, and never deleted."""
+
+    def let_go(self, key: LoadBalancerKey) -> None:
+        """Drop all that is remembered of it, since the next of that name is another one; calls nobody."""
+        ...
+
+
+@runtime_checkable
 class Accounts(Protocol):
     """A provider behind which several parties answer, each on its own: one that hangs holds up no other."""
 

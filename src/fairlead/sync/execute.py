@@ -21,7 +21,7 @@ import msgspec
 
 from fairlead.errors import Bug, Retry, Terminal, Throttled
 from fairlead.model.change import DONE, Action, FrontendChange, Outcome, OutcomeStatus, Reason, TargetChange
-from fairlead.model.contract import Ledger, Provider
+from fairlead.model.contract import Ledger, LetsGo, Provider
 from fairlead.model.desired import LoadBalancerSpec
 from fairlead.runtime.clock import Clock
 from fairlead.sync.gather import Gather
@@ -112,6 +112,8 @@ class Executor:
             if spec is None or not spec.existing:
                 await slot.take()
                 await self._call("delete", self._provider.delete(frontend.load_balancer))
+            elif isinstance(self._provider, LetsGo):
+                self._provider.let_go(frontend.load_balancer)
             self._ledger.forget(frontend.load_balancer)
             self._tracker.fold_frontend(frontend, DONE)
         return None

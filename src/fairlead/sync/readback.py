@@ -6,9 +6,10 @@
     one that somebody else keeps for us is gone    told: whoever made it makes it again
     members that are not ours                      counted, never touched
 
-In: notices of the provider, and time. Out: doubts in the tracker, which the worker resolves. Never: a removal, and
-never a repair of backends that a person changed by hand while the policy is IfNotSucc. An account that does not answer
-keeps nobody from looking at another.
+In: notices of the provider, and time. Out: doubts in the tracker, which the worker resolves; drift, and what was seen,
+for whoever tells users, so that nobody else waits for an answer. Never: a removal, and never a repair of backends that
+a person changed by hand while the policy is IfNotSucc. An account that does not answer keeps nobody from looking at
+another.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from fairlead.model.desired import Targets
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Observed
 from fairlead.runtime.clock import Clock
-from fairlead.sync.tracker import Side, Tracker
+from fairlead.sync.tracker import Registered, Side, Tracker
 
 log = structlog.get_logger(__name__)
 
@@ -110,6 +111,21 @@ def _places(targets: Mapping[ListenerKey, Iterable[TargetKey]]) -> Iterator[tupl
     return ((listener, key) for listener, found in targets.items() for key in found)
 
 
+def _without_changed(drift: Drift, before: Mapping[ListenerKey, Mapping[TargetKey, Registered]], side: Side) -> Drift:
+    """Leave out what we changed ourselves while it was read: what was read of that is older."""
+
+    def same(place: tuple[ListenerKey, TargetKey]) -> bool:
+        listener, key = place
+        return before.get(listener, {}).get(key) is side.done.get(listener, {}).get(key)
+
+    return msgspec.structs.replace(
+        drift,
+        missing=tuple(filter(same, drift.missing)),
+        changed=tuple(filter(same, drift.changed)),
+        unrecorded=tuple(filter(same, drift.unrecorded)),
+    )
+
+
 class _Gone(msgspec.Struct):
     """One load balancer that is not there: since when, None while that says nothing, and how often it was remade."""
 
@@ -153,6 +169,10 @@ class Readback:
         self._gone: dict[LoadBalancerKey, _Gone] = {}
         #: Accounts that are being read back.
         self._looking: set[str] = set()
+        self._scan_at_s = clock.monotonic() + _TICK_S
+        self._unread_since_s: dict[LoadBalancerKey, float] = {}
+        #: What was read last, without its targets; text says why it cannot be read.
+        self.seen: dict[LoadBalancerKey, Observed | str | None] = {}
         self.drifts: dict[LoadBalancerKey, Drift] = {}
         self.repairs = 0
 
@@ -165,7 +185,8 @@ class Readback:
         """Read back until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
-                sleeper = asyncio.ensure_future(self._clock.sleep(_TICK_S))
+                delay_s = max(0.0, self._scan_at_s - self._clock.monotonic())
+                sleeper = asyncio.ensure_future(self._clock.sleep(delay_s))
                 waiter = asyncio.ensure_future(self._wake.wait())
                 try:
                     await asyncio.wait((sleeper, waiter), return_when=asyncio.FIRST_COMPLETED)
@@ -189,23 +210,27 @@ class Readback:
     def _due(self) -> dict[str, list[LoadBalancerKey]]:
         """Return what is to be looked at, by account; one that is being looked at has its turn after that."""
         now_s = self._clock.monotonic()
+        noticed, self._noticed = self._noticed, {}
+        keys = dict.fromkeys(key for key in noticed if key in self._tracker)
+        if now_s >= self._scan_at_s:
+            # Everything only now and then: what is noticed may be one of very many.
+            self._scan_at_s = now_s + _TICK_S
+            keys |= dict.fromkeys(key for key in self._tracker if self._is_due(key, now_s))
+            for gone in (self._looked_s.keys() | self.seen.keys() | self.drifts.keys()) - set(self._tracker):
+                self._forget(gone)
         due: dict[str, list[LoadBalancerKey]] = {}
-        later: dict[LoadBalancerKey, None] = {}
-        for key in self._tracker:
-            side = self._tracker.side(key)
-            # What has never been looked at is looked at now: its provider may have restarted while we were away.
-            every_s = self._every_s(key, side)
-            if key not in self._noticed and now_s - self._looked_s.get(key, -every_s) < every_s:
-                continue
+        for key in keys:
             account = self._account(key)
             if account not in self._looking:
                 due.setdefault(account, []).append(key)
-            elif key in self._noticed:
-                later[key] = None
-        self._noticed = later
-        for gone in self._looked_s.keys() - set(self._tracker):
-            self._forget(gone)
+            elif key in noticed:
+                self._noticed[key] = None
         return due
+
+    def _is_due(self, key: LoadBalancerKey, now_s: float) -> bool:
+        # What has never been looked at is looked at now: its provider may have restarted while we were away.
+        every_s = self._every_s(key, self._tracker.side(key))
+        return now_s - self._looked_s.get(key, -every_s) >= every_s
 
     def _every_s(self, key: LoadBalancerKey, side: Side | None) -> float:
         every_s = LOOK_EVERY_S
@@ -220,31 +245,61 @@ class Readback:
         side = self._tracker.side(key)
         if side is None or side.done_spec is None:
             return
+        before = {listener: dict(targets) for listener, targets in side.done.items()}
         try:
             observed = await self._provider.observe(key)
-            side = self._tracker.side(key)
-            if side is None:
-                return
-            self._looked_s[key] = self._clock.monotonic()
-            await self._compare(key, side, observed)
+            self._unread_since_s.pop(key, None)
+            await self._compare(key, before, observed)
         except FairleadError as error:
             log.debug("not read back", load_balancer=str(key), error=error.sentence)
+            self._unread(key, error.sentence)
+        except Exception as error:
+            # Promise 7: a provider's bug about one load balancer must not stop the others.
+            log.exception("bug", load_balancer=str(key), error=str(error))
+            self._looked_s[key] = self._clock.monotonic()
 
-    async def _compare(self, key: LoadBalancerKey, side: Side, observed: Observed | None) -> None:
+    def _unread(self, key: LoadBalancerKey, why: str) -> None:
+        """Remember that it cannot be read, once that has lasted: a reload takes a moment."""
+        now_s = self._clock.monotonic()
+        since_s = self._unread_since_s.setdefault(key, now_s)
+        if now_s - since_s >= CERTAIN_S and self._is_news(key, why):
+            self._changed(key)
+
+    async def _compare(
+        self,
+        key: LoadBalancerKey,
+        before: Mapping[ListenerKey, Mapping[TargetKey, Registered]],
+        observed: Observed | None,
+    ) -> None:
+        self._looked_s[key] = self._clock.monotonic()
         epoch = observed.epoch if observed is not None else ""
-        before = self._epoch_of(key)
-        if epoch and before and epoch != before:
+        recorded = self._epoch_of(key)
+        if epoch and recorded and epoch != recorded:
             log.info("the provider has lost its state; registering again", load_balancer=str(key))
             self._tracker.doubt(key)
             self._trigger()
-        if epoch and epoch != before:
+        if epoch and epoch != recorded and key in self._tracker:
             await self._lives(key, epoch)
-        drift = drift_of(side, observed)
+        side = self._tracker.side(key)
+        if side is None:
+            return
+        drift = _without_changed(drift_of(side, observed), before, side)
+        news = self._is_news(key, observed)
         if drift != self.drifts.get(key, _NONE):
             self.drifts[key] = drift
+            news = True
+        if news:
             self._changed(key)
         self._make_again(key, side, drift)
         self._repair(key, side, drift, listed=observed is not None and observed.targets is not None)
+
+    def _is_news(self, key: LoadBalancerKey, seen: Observed | str | None) -> bool:
+        """Keep what is to be told of one load balancer; True when that is another than before."""
+        if isinstance(seen, Observed):
+            seen = msgspec.structs.replace(seen, targets=None, foreign=())
+        before = self.seen.get(key)
+        self.seen[key] = seen
+        return seen != before
 
     def _make_again(self, key: LoadBalancerKey, side: Side, drift: Drift) -> None:
         if not drift.vanished or drift.kept_by_others or side.desired is None:
@@ -278,7 +333,14 @@ class Readback:
         self._trigger()
 
     def _forget(self, key: LoadBalancerKey) -> None:
-        for known in (self._looked_s, self._repaired_s, self._gone, self.drifts):
+        for known in (
+            self._looked_s,
+            self._repaired_s,
+            self._gone,
+            self._unread_since_s,
+            self.seen,
+            self.drifts,
+        ):
             known.pop(key, None)
 
 

@@ -58,6 +58,9 @@ class WatchedCluster(Cluster):
     def __init__(self, *args: Any, **words: Any) -> None:
         super().__init__(*args, **words)
         self.written: list[str] = []
+        #: Patches of this kind are answered once ``answers`` is set.
+        self.slow_kind = ""
+        self.answers = asyncio.Event()
 
     def _note(self, verb: str, resource: Resource, name: str) -> None:
         preparing = resource.kind in {"CustomResourceDefinition", "Namespace", "LoadBalancerClass"}
@@ -79,6 +82,8 @@ class WatchedCluster(Cluster):
         return await super().replace(resource, obj, **words)
 
     async def merge_patch(self, resource: Resource, namespace: str, name: str, patch: Any, **words: Any) -> Any:
+        if resource.kind == self.slow_kind:
+            await self.answers.wait()
         self._note("patch", resource, name)
         return await super().merge_patch(resource, namespace, name, patch, **words)
 

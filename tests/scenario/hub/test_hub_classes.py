@@ -204,7 +204,7 @@ async def test_records_alone_keep_their_class(shop, world):
 async def test_an_unused_class_goes_at_once_and_one_without_a_provider_says_so(shop, world):
     body = {"metadata": {"name": "strange"}, "spec": {"provider": "elsewhere"}}
     await shop.api.create(LOAD_BALANCER_CLASSES, body)
-    accepted = await says(shop, "strange", "Accepted", "False", "'elsewhere'", "it runs: ")
+    accepted = await says(shop, "strange", "Accepted", "False", "'elsewhere'", "it runs: ", "webhook")
     assert accepted.reason == "NoSuchProvider"
     await says(shop, "strange", "InUse", "False", "nothing uses it")
     await shop.api.delete(LOAD_BALANCER_CLASSES, "", "strange")

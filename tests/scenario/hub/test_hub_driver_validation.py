@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 from aiohttp import web
+from hub_world import EVENT
 from shop_world import YES, open_shop
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.loadbalancer import LOAD_BALANCERS
+from fairlead.cli.plan_rows import plan_of
+from fairlead.hub.preview import preview
 
 
 @pytest.fixture
@@ -174,3 +177,38 @@ async def test_a_group_on_record_is_not_new_because_nobody_wrote_that_it_was_acc
     await shop.world.quiet(20)
     assert shop.at_driver() == {"10.9.0.1:8080"}
     await shop.group_says("fixed", "Accepted", "True")
+
+
+async def previewed(shop):
+    (found,) = [one for one in await preview(shop.world.user) if one.key.name == "mine"]
+    return found
+
+
+@pytest.mark.req("L-37", "I-10")
+async def test_a_preview_plans_nothing_of_what_the_driver_refused(shop):
+    shop.driver.on("validateLoadBalancer", no("lbID 7 is taken"))
+    await mine(shop)
+    await shop.lb_says("Accepted", "False", "lbID 7 is taken", name="mine")
+    plan = plan_of(await previewed(shop))
+    assert plan.rows == []
+    assert "lbID 7 is taken" in plan.problem
+    shop.driver.on("validateLoadBalancer", YES)
+    shop.driver.on("validateBackend", no("weight: 1 to 10"))
+    await mine(shop, attributes={"a": "1"})
+    await shop.lb_says("Programmed", "True", name="mine")
+    await shop.group("bad", lbs=["mine"], static=["10.9.0.1:8080"], parameters={"weight": "99"})
+    await shop.group_says("bad", "Accepted", "False", "weight: 1 to 10")
+    found = await previewed(shop)
+    assert plan_of(found).rows == []
+    assert [(one.owner, "weight: 1 to 10" in one.why) for one in found.left_out] == [("BackendGroup/shop/bad", True)]
+
+
+async def test_what_a_driver_fails_at_is_one_warning_and_no_good_news(shop):
+    shop.driver.on("createLoadBalancer", {"status": "Fail", "msg": "no room"})
+    await mine(shop)
+    await shop.lb_says("Programmed", "False", "no room", name="mine")
+    await shop.warned("mine", "DriverFail", "no room")
+    await shop.world.quiet(5)
+    about = [one for one in await shop.api.list(EVENT, "shop") if one.involved_object.get("name") == "mine"]
+    assert {(one.type, "no room" in one.message) for one in about} == {("Warning", True)}
+    assert len({one.reason for one in about}) == 1

@@ -160,7 +160,7 @@ async def test_drift_orphans_and_what_is_held_are_counted(shop, world, hub):
 async def test_the_depth_of_a_queue_is_how_many_keys_nobody_works_on_yet(shop, world, hub):
     async with scraped(hub) as page:
         await becomes(world, page, 0, "fairlead_queue_depth", controller="loadbalancer")
-        hub.durable.faults.latency_s = (60.0, 60.0)
+        hub.cluster.slow_kind = LOAD_BALANCERS.kind
         for number in range(6):
             await shop.lb(f"lb-{number}")
 
@@ -168,8 +168,31 @@ async def test_the_depth_of_a_queue_is_how_many_keys_nobody_works_on_yet(shop, w
             return await page.value("fairlead_queue_depth", controller="loadbalancer") >= 3
 
         await world.until(waiting, what="two workers are busy, and the others wait", limit_s=30)
-        hub.durable.faults.latency_s = (0.0, 0.0)
+        hub.cluster.answers.set()
         await becomes(world, page, 0, "fairlead_queue_depth", controller="loadbalancer")
+
+
+@pytest.mark.req("I-7")
+async def test_a_provider_that_does_not_answer_keeps_nobody_from_being_reconciled(shop, world, hub):
+    await shop.group("fixed", static=["10.9.0.1:8080"])
+    await shop.until("10.9.0.1")
+    await shop.registered(1)
+    async with scraped(hub) as page:
+        hub.durable.faults.latency_s = (10**6, 10**6)
+        for number in range(6):
+            await shop.lb(f"lb-{number}")
+        for name in ("lb-0", "shared"):
+            await world.user.merge_patch(LOAD_BALANCERS, "shop", name, {"spec": {"attributes": {"a": "1"}}})
+        await becomes(world, page, 0, "fairlead_queue_depth", controller="loadbalancer")
+        await world.quiet(10)
+
+        async def told():
+            found = await world.user.list(LOAD_BALANCERS, "shop")
+            return len(found) == 7 and all(
+                one.status.observed_generation == one.metadata.generation and one.status.conditions for one in found
+            )
+
+        assert await told(), "every status says what its object asks for, though nobody has answered"
 
 
 @pytest.mark.req("L-45")

@@ -35,6 +35,7 @@ class Scripted:
         self.inner = inner
         self.calls: list[tuple[str, tuple[TargetChange, ...]]] = []
         self.recalled: list[LoadBalancerSpec] = []
+        self.let_go_of: list[LoadBalancerKey] = []
         self.answer: Callable[[TargetChange], Outcome | None] = lambda _change: None
         self.before: Callable[[str, Sequence[TargetChange]], None] = lambda _method, _changes: None
         self.latency_s = 0.0
@@ -48,6 +49,9 @@ class Scripted:
 
     def recall(self, spec: LoadBalancerSpec, info: Any) -> None:
         self.recalled.append(spec)
+
+    def let_go(self, key: LoadBalancerKey) -> None:
+        self.let_go_of.append(key)
 
     async def ensure(self, spec: LoadBalancerSpec) -> Ensured:
         await self._call("ensure", ())
@@ -97,8 +101,8 @@ class Desk:
         self._unwatch: Callable[[], None] = lambda: None
         self.start()
 
-    def start(self, *, wish: DesiredLoadBalancer | None = None) -> None:
-        """Begin a term from what is on record, and wish."""
+    def start(self, *, wish: DesiredLoadBalancer | None = None, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """Begin a term from what is on record, and wish; ``meanwhile`` happens after the records were read."""
 
         async def begin() -> None:
             self.engine = DurableEngine(
@@ -111,8 +115,11 @@ class Desk:
             )
             found = self.api.typed(LOAD_BALANCERS, "shop", "shared")
             frontend = found.status.frontend if found is not None else None
-            self.engine.begin(self.api.records(), {KEY: frontend} if frontend is not None else {})
-            self._unwatch = self.api.watch(self.engine.record_changed)
+            with self.engine.catching_up():
+                self._unwatch = self.api.watch(self.engine.record_changed)
+                records = self.api.records()
+                meanwhile()
+                self.engine.begin(records, {KEY: frontend} if frontend is not None else {})
             if wish is not None:
                 self.engine.tracker.put(wish)
             self.engine.worker.trigger()

@@ -365,3 +365,50 @@ def test_what_somebody_else_has_made_is_let_go_and_never_deleted(desk):
     assert [method for method, _ in desk.provider.calls] == ["apply"]
     assert KEY not in desk.engine.tracker
     assert KEY in desk.cloud.load_balancers
+    assert desk.provider.let_go_of == [KEY], "who remembers it must hear of that, or its namesake is taken for it"
+
+
+def test_a_record_that_appears_of_a_load_balancer_that_nobody_knows_reminds_its_provider(desk):
+    desk.wish(backend(1))
+    (record,) = desk.api.records()
+    words = msgspec.to_builtins(record)
+    other = {
+        "metadata": {"namespace": "shop", "name": "restored", "finalizers": record.metadata.finalizers},
+        "spec": {**words["spec"], "loadBalancer": {**words["spec"]["loadBalancer"], "name": "forgotten"}},
+        "status": {"state": "Registered"},
+    }
+    desk.provider.recalled.clear()
+    desk.do(lambda: desk.api.do_create(BACKEND_RECORDS, other))
+    assert [spec.key.name for spec in desk.provider.recalled] == ["forgotten"], "or it can never be deregistered"
+
+
+def test_what_somebody_does_to_a_record_while_a_new_leader_reads_them_is_not_missed(desk):
+    wanted = desk.wish(backend(1), backend(2))
+    gone, _ = desk.records()
+    before = desk.records()[gone].metadata.uid
+    desk.stop()
+    desk.provider.calls.clear()
+    desk.start(wish=wanted, meanwhile=lambda: desk.delete_record(gone))
+    desk.do(after_s=10)
+    assert ("Deregister", gone) in desk.provider.rows()
+    assert desk.records()[gone].metadata.uid != before, "it is wanted, so it is registered anew"
+    assert set(desk.states().values()) == {"Registered"}
+
+
+def test_a_provider_that_does_not_start_is_started_again(desk):
+    begun = []
+
+    async def start():
+        begun.append(desk.clock.monotonic())
+        if len(begun) == 1:
+            raise RuntimeError("somebody else's mistake")
+
+    async def close():
+        pass
+
+    desk.stop()
+    desk.provider.start, desk.provider.close = start, close
+    desk.start()
+    desk.wish(backend(1), after_s=60)
+    assert len(begun) == 2
+    assert desk.states() == {"10.0.0.1": "Registered"}

@@ -12,6 +12,7 @@ from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.build.group import GroupView, weight_of
 from fairlead.build.shared import SharedView, build_shared, frontend_of, merged_parameters
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.model.contract import AllocationKind
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.testing.builders import ABLE, HTTP, decoded, target
 
@@ -181,3 +182,23 @@ def test_two_groups_with_other_parameters_for_one_address(order):
         for (_, name), words in built.groups.items()
     }
     assert told == {"a": [], "b": [ConditionReason.PARAMETERS_DIFFER]}
+
+
+@pytest.mark.parametrize("written", ["10.0.0.9", "10.0.0.9:http", "127.0.0.1:80", "10.0.0.9:70000"])
+def test_an_address_that_may_not_be_a_backend_is_told_as_it_was_written(written):
+    good, bad = GroupView(group("good")), GroupView(group("bad", static=[written, "10.0.0.2:8080"]))
+    built = build_shared(view(groups=[good, bad]))
+    assert set(built.desired.targets[HTTP]) == {target("1").key, target("2").key}
+    (wrong,) = [one for one in built.groups["shop", "bad"] if not one.status]
+    assert (wrong.type, wrong.reason) == (ConditionType.RESOLVED_REFS, ConditionReason.INVALID)
+    assert wrong.message.startswith(f"spec.static: no backend can be at {written}; ")
+    assert all(one.status for one in built.groups["shop", "good"])
+    assert any(written in one.message for one in built.conditions if not one.status)
+
+
+def test_a_class_of_the_hubs_own_proxies_is_for_services():
+    ours = msgspec.structs.replace(CAPABLE, allocation=AllocationKind.ADDRESS)
+    built = build_shared(msgspec.structs.replace(view(), providers={"p": ours}))
+    assert built.desired is None
+    assert (accepted(built).status, accepted(built).reason) == (False, ConditionReason.INVALID)
+    assert accepted(built).message.startswith("spec.className: LoadBalancerClass 'edge' is for Services")

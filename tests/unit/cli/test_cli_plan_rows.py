@@ -73,7 +73,7 @@ def test_a_load_balancer_whose_answer_was_lost_is_asked_for_again() -> None:
     one = msgspec.structs.replace(previewed(lb(), lb()), side=side, plan=plan_load_balancer(KEY, side, now_s=0.0))
     assert lines_of(plan_of(one))[1:] == [
         "  ~ Ensure  the load balancer itself  Changed: wanted differently than on record",
-        "      as before: it was asked for, and nobody knows the answer",
+        "      as before: it was asked for, and no answer is on record",
     ]
 
 

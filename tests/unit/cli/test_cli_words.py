@@ -127,6 +127,11 @@ def test_an_object_that_cannot_be_meant_is_a_usage_error(verb: str, tmp_path: Pa
     assert "'svc/web' is not KIND/NAME; kinds are lb, tcplb and class, as in lb/shared" in said
 
 
+def test_a_group_is_looked_at_by_its_load_balancers(tmp_path: Path) -> None:
+    said = sentence(run("explain", "bg/web", "--kubeconfig", str(tmp_path / "none")), 2)
+    assert "'bg/web' is a BackendGroup; name a load balancer that it is on, as in lb/shared" in said
+
+
 @pytest.mark.parametrize("verb", [("plan",), ("explain", "lb/x"), ("pause", "lb/x"), ("drift",), ("gc",)], ids=" ".join)
 def test_the_verbs_say_in_one_sentence_why_they_cannot_look(verb: tuple[str, ...], tmp_path: Path) -> None:
     missing = sentence(process(*verb, "--kubeconfig", str(tmp_path / "none")), 2)

@@ -34,8 +34,21 @@ class Forgetful(MemoryProvider):
         super().__init__(**words)
         self.hidden = {}
         self.hangs = set()
+        self.bugs = set()
+        self.observed = []
+        #: Is awaited after each look, before its answer is given.
+        self.slowly = None
 
     async def observe(self, key):
+        self.observed.append(key)
+        if key in self.bugs:
+            raise ZeroDivisionError("a provider's own mistake")
+        seen = await self._seen(key)
+        if self.slowly is not None:
+            await self.slowly()
+        return seen
+
+    async def _seen(self, key):
         if key.namespace in self.hangs:
             await asyncio.get_running_loop().create_future()
         if self.hidden.get(key, 0) > 0:
@@ -93,6 +106,7 @@ class Watched:
         await self.engine.advance(SOON_S)
         self.provider.calls.clear()
         self.engine.reports.clear()
+        self.told.clear()
 
 
 @pytest.mark.req("A-52")
@@ -224,3 +238,68 @@ async def test_an_account_that_does_not_answer_keeps_nobody_from_looking_at_anot
         await one.engine.advance(SOON_S)
         assert one.on(ours) == {1}
         assert theirs not in one.cloud.load_balancers
+
+
+@pytest.mark.req("I-7")
+async def test_a_providers_own_mistake_about_one_keeps_nobody_from_looking_at_another():
+    async with Watched() as one:
+        broken, whole = lb_key("broken"), lb_key("whole")
+        await one.served(wish(1, key=broken), wish(1, key=whole))
+        one.memory.bugs.add(broken)
+        await one.engine.advance(2 * LOOK_EVERY_S)
+        one.cloud.delete(whole)
+        await one.engine.advance(SOON_S)
+        assert one.on(whole) == {1}
+        assert one.on(broken) == {1}
+
+
+async def test_what_we_change_while_it_is_read_is_no_drift():
+    async with Watched() as one:
+        await one.served(wish(1, 2))
+        may_answer = asyncio.Event()
+        one.memory.slowly = may_answer.wait
+        one.readback.notice(KEY)
+        await one.engine.advance(0.1)
+        one.engine.put(wish(2, 3))
+        await one.engine.advance(5)
+        assert one.on() == {2, 3}
+        may_answer.set()
+        await one.engine.advance(0.1)
+        assert one.drift is None or (one.drift.ours, one.drift.unrecorded) == (0, ())
+
+
+async def test_a_notice_about_one_looks_at_that_one_alone():
+    async with Watched() as one:
+        keys = [lb_key(f"web-{number}") for number in range(50)]
+        await one.served(*(wish(1, key=key) for key in keys))
+        await one.engine.advance(LOOK_EVERY_S + SOON_S)
+        one.memory.observed.clear()
+        one.cloud.drift(keys[7], HTTP, target("1").key, None)
+        await one.engine.advance(0.1)
+        assert one.memory.observed == [keys[7]]
+        assert one.readback.drifts[keys[7]].ours == 1
+
+
+async def test_that_it_cannot_be_read_is_told_once_that_has_lasted():
+    async with Watched() as one:
+        await one.served(wish(1))
+        one.memory.faults.down = "nobody answers"
+        one.readback.notice(KEY)
+        await one.engine.advance(CERTAIN_S - 1)
+        assert one.told == [], "a reload takes a moment"
+        await one.engine.advance(LOOK_EVERY_S + SOON_S)
+        assert one.told == [KEY]
+        assert one.readback.seen[KEY] == "nobody answers"
+        one.memory.faults.down = ""
+        await one.engine.advance(SOON_S)
+        assert one.told == [KEY, KEY]
+        assert not isinstance(one.readback.seen[KEY], str)
+
+
+async def test_nothing_is_remembered_of_one_that_is_gone():
+    async with Watched() as one:
+        await one.served(wish(1))
+        assert KEY in one.readback.seen
+        one.engine.remove(KEY)
+        await one.engine.advance(SOON_S)
+        assert KEY not in one.readback.seen

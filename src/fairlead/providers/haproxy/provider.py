@@ -169,9 +169,15 @@ class HAProxyProvider:
             left = [outcome for outcome in await self.apply(changes) if outcome.status is not OutcomeStatus.DONE]
             if left:
                 raise Retry(f"{key}: {left[0].message}", after_s=left[0].retry_after_s)
-        del self._settings[key]
-        self._let_go(key)
+        self.let_go(key)
+
+    def let_go(self, key: LoadBalancerKey) -> None:
+        """Know nothing of it any more, so that its backends may be another one's."""
+        self._settings.pop(key, None)
+        self._leave_places(key)
         self._wishes.pop(key, None)
+        for place in [one for one in self._removing_since_s if one[0] == key]:
+            del self._removing_since_s[place]
         self._gone[key] = None
         while len(self._gone) > _MOST_GONE:
             del self._gone[next(iter(self._gone))]
@@ -192,10 +198,10 @@ class HAProxyProvider:
         return settings.installation or self._installation
 
     def _hold(self, key: LoadBalancerKey, settings: Settings) -> None:
-        self._let_go(key)
+        self._leave_places(key)
         self._holders.update(dict.fromkeys(settings.places, key))
 
-    def _let_go(self, key: LoadBalancerKey) -> None:
+    def _leave_places(self, key: LoadBalancerKey) -> None:
         for place in [place for place, holder in self._holders.items() if holder == key]:
             del self._holders[place]
 

@@ -30,11 +30,6 @@ class Asks:
     async def validate(self, spec: LoadBalancerSpec, *, old: LoadBalancerSpec | None = None) -> None:
         """Raise ``Terminal`` when the driver refuses the load balancer, or its new attributes."""
         settings = settings_from_parameters(spec.parameters)
-        if old is None and settings.draining:
-            raise Terminal(
-                f"{settings.name} is draining and takes no new load balancers; choose another class",
-                reason="DriverDraining",
-            )
         body: Body = {
             "lbSpec": lb_spec(spec.parameters),
             "operation": "Create" if old is None else "Update",
@@ -54,11 +49,6 @@ class Asks:
     ) -> None:
         """Raise ``Terminal`` when the driver refuses backends with these parameters."""
         settings = settings_from_parameters(spec.parameters)
-        if old_parameters is None and settings.draining:
-            raise Terminal(
-                f"{settings.name} is draining and takes no new groups of backends; choose another load balancer",
-                reason="DriverDraining",
-            )
         known = self._known.get(spec.key)
         body: Body = {
             "backendType": backend_type,

@@ -145,9 +145,10 @@ class Driver:
         """Return the pool; a new one when certificates have changed."""
         stamp = self._credentials.stamp()
         if self._session is None or stamp != self._stamp:
-            await self.close()
             tls = self._credentials.ssl_context() if self.settings.url.startswith("https:") else True
-            self._session = aiohttp.ClientSession(
+            # In one step, since others who call meanwhile would each make one, too.
+            before, self._stamp = self._session, stamp
+            session = self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(ssl=tls, limit=self.settings.parallel),
                 timeout=aiohttp.ClientTimeout(total=None),
                 headers={"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "fairlead"},
@@ -156,7 +157,9 @@ class Driver:
                 auto_decompress=False,
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
-            self._stamp = stamp
+            if before is not None:
+                await before.close()
+            return session
         return self._session
 
 

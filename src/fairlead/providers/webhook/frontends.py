@@ -94,14 +94,17 @@ class Frontends:
             body = task_body(hook, _subject(spec), dry_run=self._dry_run, **body)
             answer = await task(driver, hook, body, about=str(spec.key))
             self._must_be_succ(driver, hook, spec, answer)
-        if self._dry_run:
-            return
-        self.known.pop(spec.key, None)
-        self._memory.forget_all(spec.key)
-        self.gone[spec.key] = None
+        if not self._dry_run:
+            self.let_go(spec.key)
+
+    def let_go(self, key: LoadBalancerKey) -> None:
+        """Know nothing of it any more: the next of that name is created, whatever this one was."""
+        self.known.pop(key, None)
+        self._memory.forget_all(key)
+        self.gone[key] = None
         while len(self.gone) > _MOST_GONE:
             del self.gone[next(iter(self.gone))]
-        self._changed(spec.key)
+        self._changed(key)
 
     def _remember(self, known: KnownLoadBalancer) -> None:
         if not self._dry_run:

@@ -14,7 +14,6 @@ from pathlib import Path
 import structlog
 from prometheus_client import CollectorRegistry
 
-from fairlead.errors import Terminal
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, TargetChange
 from fairlead.model.contract import Capabilities
 from fairlead.model.desired import LoadBalancerSpec
@@ -59,6 +58,7 @@ class WebhookProvider:
         self._verifier = Verifier(memory=memory, dry_run=dry_run)
         self._turns = Turns()
         self.recall = self._frontends.recall
+        self.let_go = self._frontends.let_go
         asks = Asks(drivers=self._drivers, known=self._known, dry_run=dry_run)
         self.validate = asks.validate
         self.validate_backends = asks.validate_backends
@@ -102,11 +102,6 @@ class WebhookProvider:
         settings = settings_from_parameters(spec.parameters)
         async with self._turns.of(spec.key):
             known = self._known.get(spec.key)
-            if known is None and settings.draining:
-                raise Terminal(
-                    f"{settings.name} is draining and takes no new load balancers; choose another class for {spec.key}",
-                    reason="DriverDraining",
-                )
             created = known is not None and known.created
             if self._skips(settings, "ensure" if created else "create", spec.key):
                 return Ensured(message=f"dry run: {settings.name} does not accept dry-run calls and was not asked")

@@ -8,7 +8,6 @@ the ``lbSpec`` that the driver gets. Every mistake is a ``BadConfiguration`` tha
     timeout              for every hook; default 10s, at most 60s          timeout.<hook>    for one hook
     parallel             calls at once to this driver, 1 to 64; default 8
     acceptDryRunCall     "true": the driver wants to be called, with dryRun, when we only look
-    draining             "true": takes no new load balancers or groups of backends
     verify               "true": the driver has the hook listBackends, and effects are read back
 Never: opens a file or a connection.
 """
@@ -30,7 +29,7 @@ DEFAULT_TIMEOUT_S = 10.0
 LONGEST_TIMEOUT_S = 60.0
 _MOST_PARALLEL = 64
 _FOLDER = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9_-]|\.(?!\.)){0,62}$")
-_OURS = frozenset({"url", "credentials", "timeout", "parallel", "acceptDryRunCall", "draining", "verify"})
+_OURS = frozenset({"url", "credentials", "timeout", "parallel", "acceptDryRunCall", "verify"})
 
 #: What no user of a class may set: where the driver is, as whom we come, and how it is spared.
 OF_THE_CLASS = _OURS | {"timeout."}
@@ -45,7 +44,6 @@ class DriverSettings(msgspec.Struct, frozen=True):
     hook_timeouts_s: tuple[tuple[str, float], ...] = ()
     parallel: int = 8
     accept_dry_run: bool = False
-    draining: bool = False
     verify: bool = False
 
     @property
@@ -80,7 +78,6 @@ def settings_from_parameters(parameters: Mapping[str, str]) -> DriverSettings:
         hook_timeouts_s=tuple(hook_timeouts),
         parallel=_parallel(parameters.get("parallel", "8")),
         accept_dry_run=_flag(parameters, "acceptDryRunCall"),
-        draining=_flag(parameters, "draining"),
         verify=_flag(parameters, "verify"),
     )
 

@@ -12,7 +12,7 @@ from tests.unit.providers.webhook.scripted_driver import KEY, POD, SUCC, Scripte
 
 from fairlead.errors import Retry, Terminal
 from fairlead.model.change import DONE, Action, BackendFacts, Outcome, OutcomeStatus
-from fairlead.model.contract import JudgesPods, Recalls, Runs, Validates
+from fairlead.model.contract import JudgesPods, LetsGo, Recalls, Runs, Validates
 from fairlead.providers.webhook.provider import WebhookProvider
 from fairlead.runtime.clock import VirtualClock
 
@@ -25,7 +25,7 @@ async def ready(webhook: WebhookProvider, scripted: ScriptedDriver, **parameters
 
 
 def test_it_says_what_it_can_do(webhook: WebhookProvider) -> None:
-    for protocol in (Recalls, Runs, Validates, JudgesPods):
+    for protocol in (Recalls, LetsGo, Runs, Validates, JudgesPods):
         assert isinstance(webhook, protocol)
 
 
@@ -158,6 +158,24 @@ async def test_one_that_existed_before_is_never_deleted(webhook: WebhookProvider
     await webhook.delete(KEY)
     assert scripted.asked("deleteLoadBalancer") == []
     assert await webhook.observe(KEY) is None
+
+
+async def test_a_namesake_of_one_that_was_let_go_is_another_one(
+    webhook: WebhookProvider, scripted: ScriptedDriver
+) -> None:
+    first = msgspec.structs.replace(spec(scripted.url), existing=True)
+    await webhook.ensure(first)
+    assert await webhook.apply([row()]) == [DONE]
+    webhook.let_go(KEY)
+    assert await webhook.observe(KEY) is None
+    parameters = {**first.parameters, "lbID": "lb-2"}
+    second = msgspec.structs.replace(first, parameters=parameters)
+    assert (await webhook.ensure(second)).info == {"lbID": "lb-2"}
+    assert [body["lbSpec"] for body in scripted.asked("createLoadBalancer")] == [{"lbID": "lb-1"}, {"lbID": "lb-2"}]
+    assert await webhook.apply([row()]) == [DONE]
+    assert [body["lbInfo"] for body in scripted.asked("ensureBackend")] == [{"lbID": "lb-1"}, {"lbID": "lb-2"}]
+    assert scripted.asked("ensureLoadBalancer") == []
+    assert scripted.asked("deleteLoadBalancer") == []
 
 
 # --- backends -------------------------------------------------------------------------------------------------
@@ -417,27 +435,6 @@ async def test_health_is_asked(webhook: WebhookProvider, scripted: ScriptedDrive
     await webhook.healthy(spec(scripted.url).parameters)
     with pytest.raises(Retry, match="disk full"):
         await webhook.healthy(spec(scripted.url).parameters)
-
-
-async def test_a_draining_driver_takes_nothing_new_and_keeps_what_it_has(
-    webhook: WebhookProvider, scripted: ScriptedDriver
-) -> None:
-    """LT-31."""
-    draining = spec(scripted.url, draining="true")
-    for refused in (
-        webhook.ensure(draining),
-        webhook.validate(draining),
-        webhook.validate_backends(draining, backend_type="Pod", parameters={}),
-    ):
-        with pytest.raises(Terminal, match="draining"):
-            await refused
-    assert scripted.calls == []
-    webhook.recall(draining, {"id": "lb-1"})
-    scripted.on("validateBackend", {"succ": True})
-    await webhook.ensure(draining)
-    await webhook.validate_backends(draining, backend_type="Pod", parameters={}, old_parameters={})
-    assert await webhook.apply([row(), row(Action.DEREGISTER)]) == [DONE, DONE]
-    await webhook.delete(KEY)
 
 
 @pytest.mark.req("L-41")

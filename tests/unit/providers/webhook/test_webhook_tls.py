@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import os
 import ssl
 import subprocess
 from pathlib import Path
 
+import aiohttp
+import msgspec
 import pytest
 from tests.unit.providers.webhook.scripted_driver import ScriptedDriver, spec
 
@@ -87,6 +91,22 @@ async def test_rotated_files_are_used_at_once(secrets: Path, scripted: ScriptedD
     finally:
         token.write_text(TOKEN)
         await webhook.close()
+
+
+async def test_connections_of_before_a_rotation_are_closed_however_many_notice_it(
+    secrets: Path, scripted: ScriptedDriver
+) -> None:
+    webhook = WebhookProvider(credentials_dir=secrets)
+    token = secrets / "token" / "token"
+    asked = spec(scripted.url, credentials="token")
+    many = [msgspec.structs.replace(asked, key=asked.key._replace(name=f"lb-{number}")) for number in range(6)]
+    try:
+        await webhook.ensure(asked)
+        os.utime(token, ns=(2, 2))
+        await asyncio.gather(*(webhook.ensure(one) for one in many))
+    finally:
+        await webhook.close()
+    assert [one for one in gc.get_objects() if isinstance(one, aiohttp.ClientSession) and not one.closed] == []
 
 
 async def test_a_token_never_leaves_in_the_clear(secrets: Path) -> None:

@@ -153,7 +153,6 @@ def test_each_hook_has_its_own_timeout() -> None:
         ({"url": URL, "parallel": "0"}, "1 to 64"),
         ({"url": URL, "parallel": "65"}, "1 to 64"),
         ({"url": URL, "parallel": "²"}, "1 to 64"),
-        ({"url": URL, "draining": "yes"}, "true"),
         ({"url": URL, "credentials": "../../etc"}, "folder"),
         ({"url": URL, "credentials": "a..b"}, "folder"),
         ({"url": URL, "credentials": "/etc"}, "folder"),
