@@ -42,7 +42,8 @@ def hub(
     ] = EnvoyMode.LOCAL,
     address_pool: AddressPool = "",
     region: Annotated[
-        str, typer.Option("--region", metavar="NAME", help="Serve only load balancers of this region; empty: all.")
+        str,
+        typer.Option("--region", metavar="NAME", help="Serve only members' load balancers of this region; empty: all."),
     ] = "",
     metrics: Metrics = "",
     data_dir: Annotated[

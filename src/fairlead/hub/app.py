@@ -128,6 +128,7 @@ class Hub:
         self.engines = Engines(
             served=providers,
             factories=factories or {},
+            inventory=self.inventory,
             cluster=cluster,
             clock=self._clock,
             report=self._reported,

@@ -22,7 +22,9 @@ from fairlead.api.meta import Resource
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, Frontend, TCPLoadBalancer
 from fairlead.errors import FairleadError, Retry
 from fairlead.hub.engine import DurableEngine, Engine
+from fairlead.hub.inventory import Inventory
 from fairlead.kube.cluster import Cluster
+from fairlead.ledger.wire import load_balancer_of
 from fairlead.model.change import TargetChange
 from fairlead.model.contract import Capabilities, Provider, Runs
 from fairlead.model.keys import LoadBalancerKey
@@ -44,6 +46,7 @@ class Engines(Mapping[str, Engine]):
         *,
         served: Mapping[str, Provider],
         factories: Mapping[str, Callable[[], Provider]],
+        inventory: Inventory,
         cluster: Cluster,
         clock: Clock,
         report: Callable[[Report], None],
@@ -52,6 +55,7 @@ class Engines(Mapping[str, Engine]):
         origin: Callable[[TargetChange], RecordOrigin | None] = lambda _change: None,
     ) -> None:
         self._factories = factories
+        self._inventory = inventory
         self._cluster = cluster
         self._clock = clock
         self._report = report
@@ -122,6 +126,9 @@ class Engines(Mapping[str, Engine]):
         if named and named not in self._named:
             self._named.add(named)
             self.open(named)
+        record = new or old
+        if record is None or not self._concerns(load_balancer_of(record)):
+            return
         for engine in self.durable.values():
             engine.record_changed(old, new)
 
@@ -164,6 +171,12 @@ class Engines(Mapping[str, Engine]):
     def _report_of(self, name: str) -> Callable[[Report], None]:
         return lambda report: self._report(msgspec.structs.replace(report, provider=name))
 
+    def _concerns(self, key: LoadBalancerKey) -> bool:
+        """Say whether ``key`` is this hub's: what another region's hub has on record is that hub's alone."""
+        inventory = self._inventory
+        known = any(key in engine.tracker for engine in self.durable.values())
+        return known or not inventory.region or inventory.intent(key) is not None
+
     def _epoch(self) -> int | None:
         return self._term if self._is_leader() else None
 
@@ -190,6 +203,12 @@ class Engines(Mapping[str, Engine]):
                 after_s = error.after_s if isinstance(error, Retry) else None
                 await self._clock.sleep(after_s or _AGAIN_S)
                 continue
+            if self._inventory.region:
+                tcp = [one for one in tcp if self._inventory.serves(one)]
+                shared = [one for one in shared if self._inventory.serves(one)]
+                ours = {LoadBalancerKey(TCP_LOAD_BALANCERS.kind, *one.key) for one in tcp}
+                # Orphans, whose object cannot say any more where it was, are for the hub that serves all.
+                records = [one for one in records if load_balancer_of(one) in ours]
             # An object without a frontend is listed too: it is worth a look once the engine is there.
             frontends: OnRecord = {
                 LoadBalancerKey(LOAD_BALANCERS.kind, *one.key): (one.status.frontend or Frontend(),) for one in shared

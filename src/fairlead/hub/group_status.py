@@ -65,8 +65,8 @@ class GroupStatus:
     async def reconcile(self, key: tuple[str, str]) -> None:
         """Write what ``key`` lacks; nothing when it lacks nothing."""
         group = self._inventory.groups.get(*key)
-        if group is None or not self._leading():
-            return
+        if group is None or self._inventory.region or not self._leading():
+            return  # the hub of a region serves no LoadBalancers, so it has nothing to say about groups
         if (FINALIZER_PROTECTED in (group.metadata.finalizers or ())) != is_labelled(group) and not (
             group.deleting and is_labelled(group)  # too late for a finalizer
         ):

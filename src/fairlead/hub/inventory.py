@@ -44,7 +44,7 @@ class Inventory:
     """The hub's caches, wired to the keys that depend on them."""
 
     def __init__(self, cluster: Cluster, *, region: str = "") -> None:
-        self._region = region
+        self.region = region
         self.tenants: WatchCache[Tenant] = WatchCache(
             cluster, TENANTS, indexes={"namespace": lambda tenant: [tenant.namespace]}
         )
@@ -136,7 +136,10 @@ class Inventory:
 
     def intent(self, key: LoadBalancerKey) -> TCPLoadBalancer | LoadBalancer | None:
         """Return the object that asks for ``key``, of whichever kind, None when there is none."""
-        return self.shared.get(key.namespace, key.name) if key.kind == LOAD_BALANCERS.kind else self.tcp(key)
+        if key.kind != LOAD_BALANCERS.kind:
+            return self.tcp(key)
+        load_balancer = self.shared.get(key.namespace, key.name)
+        return load_balancer if load_balancer is not None and self.serves(load_balancer) else None
 
     def groups_of(self, key: LoadBalancerKey) -> tuple[BackendGroup, ...]:
         """Return the groups that name a LoadBalancer, ordered by key."""
@@ -151,9 +154,13 @@ class Inventory:
         groups = self.groups.by_index("namespace", namespace) if namespace else list(self.groups.values())
         self.wake({key for group in groups for key in _load_balancers_of(group)})
 
-    def serves(self, load_balancer: TCPLoadBalancer) -> bool:
-        """Say whether this hub is the one for it: each region has its own, unless one serves all."""
-        return self._region in {"", load_balancer.spec.region}
+    def serves(self, load_balancer: TCPLoadBalancer | LoadBalancer) -> bool:
+        """Say whether this hub is the one for it: each region has its own, unless one serves all.
+
+        A LoadBalancer is in no region: it is for the hub that serves all, so that it never has two writers.
+        """
+        wanted = load_balancer.spec.region if isinstance(load_balancer, TCPLoadBalancer) else ""
+        return self.region in {"", wanted}
 
     def served(self) -> list[TCPLoadBalancer]:
         """Return the load balancers that are this hub's."""
@@ -177,7 +184,7 @@ class Inventory:
 
     def all_keys(self) -> list[LoadBalancerKey]:
         """Return every load balancer there is."""
-        shared = [LoadBalancerKey(LOAD_BALANCERS.kind, *one.key) for one in self.shared.values()]
+        shared = [LoadBalancerKey(LOAD_BALANCERS.kind, *one.key) for one in self.shared.values() if self.serves(one)]
         return [*(tcp_key(lb) for lb in self.served()), *shared]
 
     def wake(self, keys: Iterable[LoadBalancerKey]) -> None:

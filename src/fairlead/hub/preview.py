@@ -130,6 +130,7 @@ class _Look:
             factories=installed_providers(
                 clock=self._clock, registry=CollectorRegistry(), without=frozenset({DEFAULT_CLASS}), dry_run=True
             ),
+            inventory=inventory,
             cluster=cluster,
             clock=self._clock,
             report=lambda _report: None,

@@ -117,8 +117,8 @@ class SharedLoadBalancers:
 
     async def view(self, key: LoadBalancerKey) -> SharedView | None:
         """Return the view of ``key`` without asking any driver; None when it is not to exist (any more)."""
-        load_balancer = self._inventory.shared.get(key.namespace, key.name)
-        if load_balancer is None or is_leaving(load_balancer):
+        load_balancer = self._inventory.intent(key)
+        if not isinstance(load_balancer, LoadBalancer) or is_leaving(load_balancer):
             return None
         inventory = self._inventory
         groups = [group for group in inventory.groups_of(key) if not is_leaving(group)]

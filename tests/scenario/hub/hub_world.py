@@ -96,7 +96,7 @@ class RunningHub:
     """One hub replica, its connection, and its provider."""
 
     def __init__(
-        self, world: HubWorld, *, identity: str, pool: str, refuse_writes: bool, refuse_preparing: bool
+        self, world: HubWorld, *, identity: str, pool: str, region: str, refuse_writes: bool, refuse_preparing: bool
     ) -> None:
         self.cluster = world.connect("hub")
         self.cluster.refuse_preparing = refuse_preparing
@@ -106,7 +106,7 @@ class RunningHub:
             clock=world.clock,
             capabilities=msgspec.structs.replace(ABLE, allocation=AllocationKind.ADDRESS, ipv6=False),
         )
-        config = HubConfig(identity=identity, address_pool=AddressPool.parse(pool), workers=2)
+        config = HubConfig(identity=identity, address_pool=AddressPool.parse(pool), region=region, workers=2)
         #: Behind the class of provider ``memory``: not ours to serve, so its ledger are BackendRecords.
         self.durable = MemoryProvider(cloud=world.outside)
         self.hub = Hub(
@@ -148,12 +148,18 @@ class HubWorld:
         *,
         identity: str = "hub-0",
         pool: str = POOL,
+        region: str = "",
         lead: bool = True,
         refuse_writes: bool = False,
         refuse_preparing: bool = False,
     ) -> RunningHub:
         one = RunningHub(
-            self, identity=identity, pool=pool, refuse_writes=refuse_writes, refuse_preparing=refuse_preparing
+            self,
+            identity=identity,
+            pool=pool,
+            region=region,
+            refuse_writes=refuse_writes,
+            refuse_preparing=refuse_preparing,
         )
         self.hubs.append(one)
         await self.until(lambda: one.task.done() or (one.provider.published and (not lead or one.hub.leading)))
