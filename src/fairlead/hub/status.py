@@ -129,7 +129,11 @@ class StatusWriter:
         engine = self._engines.get(told.built.provider)
         frontend = load_balancer.status.frontend_of(told.built.provider)
         observed = await observed_of(engine, key, frontend) if engine else None
-        drift = engine.readback.drifts.get(key) if isinstance(engine, DurableEngine) else None
+        drift = None
+        if isinstance(engine, DurableEngine):
+            drift = engine.readback.drifts.get(key)
+            if observed is not None and not observed.addresses and key not in engine.readback.seen:
+                observed = None  # what it has to say of its address has not been read yet
         conditions = build_conditions(told.built, told.report, observed, drift)
         if told.lacking:
             conditions = [_until_it_serves(condition, told.lacking) for condition in conditions]

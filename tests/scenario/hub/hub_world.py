@@ -96,7 +96,14 @@ class RunningHub:
     """One hub replica, its connection, and its provider."""
 
     def __init__(
-        self, world: HubWorld, *, identity: str, pool: str, region: str, refuse_writes: bool, refuse_preparing: bool
+        self,
+        world: HubWorld,
+        *,
+        identity: str,
+        pool: str,
+        refuse_writes: bool,
+        refuse_preparing: bool,
+        region: str = "",
     ) -> None:
         self.cluster = world.connect("hub")
         self.cluster.refuse_preparing = refuse_preparing

@@ -25,7 +25,7 @@ from fairlead.providers.haproxy.names import prefix, server_name, target_of
 from fairlead.providers.haproxy.readback import read_back
 from fairlead.providers.haproxy.rows import Row, refusal
 from fairlead.providers.haproxy.runtime_api import RuntimeApi
-from fairlead.providers.haproxy.settings import Settings, settings_from_spec
+from fairlead.providers.haproxy.settings import BACKEND_PARAMETERS, Settings, settings_from_spec
 from fairlead.providers.haproxy.state import Snapshot
 from fairlead.providers.haproxy.watch import Watch
 from fairlead.runtime.clock import Clock, SystemClock
@@ -87,12 +87,37 @@ class HAProxyProvider:
     def capabilities(self) -> Capabilities:
         """Say what HAProxy can do at run time."""
         return Capabilities(
-            ipv6=True, proxy_protocol=True, weights=True, class_parameters=frozenset({"socket"}), max_batch=500
+            ipv6=True,
+            proxy_protocol=True,
+            weights=True,
+            class_parameters=frozenset({"socket", "installation"}),
+            max_batch=500,
         )
 
     def on_change(self, notify: Callable[[LoadBalancerKey], None]) -> None:
         """Tell ``notify`` of reloads, drift, health and sessions that ended."""
         self._watch.subscribe(notify)
+
+    async def validate(self, spec: LoadBalancerSpec, *, old: LoadBalancerSpec | None = None) -> None:
+        """Refuse parameters that cannot be meant; HAProxy itself is not asked."""
+        del old
+        settings_from_spec(spec)
+
+    async def validate_backends(
+        self,
+        spec: LoadBalancerSpec,
+        *,
+        backend_type: str,
+        parameters: Mapping[str, str],
+        old_parameters: Mapping[str, str] | None = None,
+    ) -> None:
+        """Refuse parameters of backends that nobody would read."""
+        del backend_type, old_parameters
+        if unknown := sorted(parameters.keys() - BACKEND_PARAMETERS):
+            raise BadConfiguration(
+                f"{spec.key}: parameters.{unknown[0][:60]} of backends is unknown to provider haproxy; there is "
+                f"{', '.join(sorted(BACKEND_PARAMETERS))}"
+            )
 
     async def ensure(self, spec: LoadBalancerSpec) -> Ensured:
         """Check that HAProxy is there, new enough, and has the backends; it is not changed."""

@@ -28,6 +28,8 @@ from fairlead.model.keys import ListenerKey, Protocol
 
 _BACKEND = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+#: What a BackendGroup may say of its backends.
+BACKEND_PARAMETERS = frozenset({"weight"})
 _PARAMETERS = ("socket", "backend", "drainTimeout", "address", "installation")
 _OF_PORT = re.compile(r"backend\.[0-9]{1,5}")
 #: sun_path of Linux, less its final zero byte.

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from fairlead.errors import BadConfiguration, Bug, Retry
 from fairlead.model.change import Action, Reason, TargetChange
+from fairlead.model.contract import Validates
 from fairlead.model.desired import HealthCheck, Listener, LoadBalancerSpec, Owner, ProxyProtocol, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
 from fairlead.providers.haproxy.names import prefix, server_name, target_of
+from fairlead.providers.haproxy.provider import HAProxyProvider
 from fairlead.providers.haproxy.rows import Row, commands, done, refusal, waits
 from fairlead.providers.haproxy.runtime_api import RuntimeApi, _lines
 from fairlead.providers.haproxy.settings import Settings, settings_from_spec
@@ -164,6 +166,20 @@ def test_mistakes_name_the_field(parameters: dict[str, str], listeners: tuple[in
     spec = LoadBalancerSpec(KEY, "group", tuple(map(Listener, listeners)), parameters=parameters)
     with pytest.raises(BadConfiguration, match=words):
         settings_from_spec(spec)
+
+
+@pytest.mark.req("L-37")
+async def test_mistakes_are_refused_before_anything_is_made() -> None:
+    provider = HAProxyProvider()
+    assert isinstance(provider, Validates)
+    good = LoadBalancerSpec(KEY, "group", (Listener(80),), parameters={"socket": "/s", "backend": "b"})
+    await provider.validate(good)
+    await provider.validate_backends(good, backend_type="Pod", parameters={"weight": "3"})
+    bad = msgspec.structs.replace(good, parameters={"socket": "/s", "backend": "b", "sockt": "/t"})
+    with pytest.raises(BadConfiguration, match=r"parameters\.sockt is unknown"):
+        await provider.validate(bad, old=good)
+    with pytest.raises(BadConfiguration, match=r"parameters\.wieght of backends is unknown .* there is weight"):
+        await provider.validate_backends(good, backend_type="Pod", parameters={"wieght": "3"})
 
 
 def test_a_service_has_no_field_for_its_backend_so_its_class_is_named() -> None:
