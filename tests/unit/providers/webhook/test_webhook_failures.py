@@ -117,7 +117,7 @@ async def test_a_driver_that_is_down_is_not_asked_five_hundred_times(
 async def test_a_driver_that_never_answers_in_time_is_given_up_for_this_batch(
     webhook: WebhookProvider, scripted: ScriptedDriver
 ) -> None:
-    await webhook.ensure(spec(scripted.url, timeout="50ms", parallel="1"))
+    await webhook.ensure(spec(scripted.url, parallel="1", **{"timeout.ensureBackend": "300ms"}))
     scripted.gate.clear()
     outcomes = await webhook.apply([row(number=number) for number in range(1, 100)])
     assert len(scripted.asked("ensureBackend")) == 3
@@ -189,7 +189,7 @@ async def test_two_drivers_do_not_hold_each_other_up(webhook: WebhookProvider, s
     other = await ScriptedDriver().start()
     try:
         second = msgspec.structs.replace(spec(other.url), key=LoadBalancerKey("LoadBalancer", "shop", "other"))
-        await webhook.ensure(spec(scripted.url, timeout="200ms"))
+        await webhook.ensure(spec(scripted.url, **{"timeout.ensureBackend": "200ms"}))
         await webhook.ensure(second)
         scripted.gate.clear()
         theirs = msgspec.structs.replace(row(), load_balancer=second.key)
