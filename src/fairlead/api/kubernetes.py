@@ -137,15 +137,6 @@ class EndpointConditions(Wire, frozen=True, gc=False):
     terminating: bool | None = None
 
 
-class ObjectReference(Wire, frozen=True, gc=False):
-    """A pointer to another object."""
-
-    kind: str = ""
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
-
-
 class Endpoint(Wire, frozen=True, gc=False):
     """One endpoint; several ``addresses`` are the same endpoint, and consumers use the first."""
 

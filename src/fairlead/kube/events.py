@@ -162,6 +162,10 @@ class EventRecorder:
         entry = self._entries.get(about)
         if entry is None or entry.written == entry.count:
             return
+        wait_s = entry.written_s + self._repeat_s - self._clock.monotonic()
+        if entry.written and wait_s > 0:
+            self._queue.add_after(about, wait_s)  # said again while the first one was being written
+            return
         count = entry.count
         if entry.event_name:
             patch: JSONObject = {"count": count, "lastTimestamp": _time(entry.last)}
