@@ -15,7 +15,7 @@ from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.names import MANAGER_HUB
-from fairlead.hub.engine import DurableEngine
+from fairlead.hub.providers.runner import DurableRunner
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.preflight import install_crds
 from fairlead.model.change import Outcome, TargetChange
@@ -68,8 +68,8 @@ async def api(keys: Sequence[LoadBalancerKey] = (KEY,)) -> AsyncIterator[Cluster
             await server.stop()
 
 
-def engine_of(cluster: Cluster, provider: MemoryProvider) -> DurableEngine:
-    return DurableEngine(
+def engine_of(cluster: Cluster, provider: MemoryProvider) -> DurableRunner:
+    return DurableRunner(
         name="memory",
         provider=provider,
         store=cluster,

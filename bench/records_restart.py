@@ -17,7 +17,7 @@ from fairlead.api.kubernetes import CRDS, ENDPOINT_SLICES, NAMESPACES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.hub.app import Hub, HubConfig
-from fairlead.hub.engine import DurableEngine
+from fairlead.hub.providers.runner import DurableRunner
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.metrics import KubeMetrics
 from fairlead.model.keys import LoadBalancerKey
@@ -46,7 +46,7 @@ class RunningHub:
         )
 
     @property
-    def engine(self) -> DurableEngine | None:
+    def engine(self) -> DurableRunner | None:
         return self.hub.engines.durable.get("memory")
 
     def ready(self, records: int) -> bool:
@@ -160,7 +160,7 @@ async def versions(cluster: Cluster) -> dict[str, str]:
 async def ledger_alone(cluster: Cluster, records: int) -> Figure:
     """Read the records, and know what was done: without a hub, and with nothing to do."""
     started = time.perf_counter()
-    engine = DurableEngine(
+    engine = DurableRunner(
         name="memory",
         provider=MemoryProvider(),
         store=cluster,

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 from bench.figures import Figure, percentile
 from fairlead.model.change import DONE
-from fairlead.model.desired import DesiredLoadBalancer, Listener, LoadBalancerSpec, Target
+from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, Listener, Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.sync.plan import plan_load_balancer
 from fairlead.sync.tracker import Tracker
@@ -27,7 +27,7 @@ def wish(service: int, *, weight: int = 1) -> DesiredLoadBalancer:
         at = TargetKey(f"10.{service >> 8}.{service & 255}.{number}", 8080)
         targets[at] = Target(at, weight if number == 0 else 1)
     key = LoadBalancerKey("TCPLoadBalancer", "bench", f"service-{service}")
-    return DesiredLoadBalancer(LoadBalancerSpec(key, "bench", (HTTP,)), {HTTP.key: targets})
+    return DesiredLoadBalancer(FrontendSpec(key, "bench", (HTTP,)), {HTTP.key: targets})
 
 
 def carry_out(tracker: Tracker) -> int:

@@ -183,10 +183,10 @@ def _conditions() -> str:
 
 
 def _events() -> str:
-    from fairlead.agent import advice, exporter, feedback, feedback_writer
+    from fairlead.agent import exporter, feedback, feedback_writer, warnings
 
     constants = [
-        feedback.ENSURED, advice.UNKNOWN_ANNOTATION, advice.AFFINITY_TIMEOUT_IGNORED,
+        feedback.ENSURED, warnings.UNKNOWN_ANNOTATION, warnings.AFFINITY_TIMEOUT_IGNORED,
         exporter.CONFLICTED, feedback_writer.STATUS_CONFLICT,
     ]  # fmt: skip
     _exactly(words.EVENTS, constants, "EVENTS")

@@ -30,7 +30,6 @@ async def registries() -> dict[str, list[Family]]:
 
 
 async def _hub() -> list[Family]:
-    from fairlead.build.allocate import AddressPool
     from fairlead.hub.app import Hub, HubConfig
     from fairlead.kube.cluster import Cluster
     from fairlead.kube.config import ClusterConfig
@@ -38,6 +37,7 @@ async def _hub() -> list[Family]:
     from fairlead.providers.envoy.counters import Counters
     from fairlead.providers.webhook.metrics import WebhookMetrics
     from fairlead.runtime.telemetry import Telemetry
+    from fairlead.translate.allocate import AddressPool
 
     registry = CollectorRegistry()
     KubeMetrics(registry)

@@ -92,7 +92,7 @@ NAMES = {
 
 #: Names that stand elsewhere in the source than in ``api/names.py``, as module: constants.
 NAMES_ELSEWHERE = {
-    "fairlead.agent.wishes": {
+    "fairlead.agent.service_options": {
         "ANNOTATION_SOURCE_RANGES": (
             "Kubernetes' older spelling of `spec.loadBalancerSourceRanges`; counts when that is empty."
         )

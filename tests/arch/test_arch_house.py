@@ -26,7 +26,7 @@ PURE = (
     "fairlead.errors",
     "fairlead.model",
     "fairlead.api",
-    "fairlead.build",
+    "fairlead.translate",
     "fairlead.sync.tracker",
     "fairlead.sync.plan",
     "fairlead.sync.guard",
@@ -49,8 +49,8 @@ BROAD_EXCEPT = frozenset(
         "fairlead.sync.readback",
         "fairlead.apiserver.http.handler",
         "fairlead.cli.run",
-        "fairlead.hub.engines",
-        "fairlead.hub.engine",
+        "fairlead.hub.providers.registry",
+        "fairlead.hub.providers.runner",
     }
 )
 

@@ -16,11 +16,11 @@ from typing import Protocol
 
 import yaml
 
+from fairlead.demo.net import free_port
+from fairlead.demo.process import Child, fairlead, wait_until
 from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.transport import RetryPolicy
-from fairlead.standalone.demo_net import free_port
-from fairlead.standalone.demo_process import Child, fairlead, wait_until
 
 
 class Apis(Protocol):

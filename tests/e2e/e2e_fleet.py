@@ -15,11 +15,11 @@ from tests.e2e.e2e_apis import Apis
 
 from fairlead.api.kubernetes import ENDPOINT_SLICES, EVENTS, NAMESPACES, NODES, SERVICES, Service
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
+from fairlead.demo.net import free_network, free_port
+from fairlead.demo.process import Child, StepFailed, fairlead, wait_until
 from fairlead.errors import AlreadyExists, NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.providers.envoy.fleet_local import LocalFleet
-from fairlead.standalone.demo_net import free_network, free_port
-from fairlead.standalone.demo_process import Child, StepFailed, fairlead, wait_until
 
 MEMBERS = {"east": "Pod", "west": "Node"}
 _SLICE_LABELS = {"endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"}

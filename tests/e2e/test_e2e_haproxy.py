@@ -22,9 +22,9 @@ from fairlead.api.backendrecord import BACKEND_RECORDS
 from fairlead.api.kubernetes import ENDPOINT_SLICES, EVENTS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
-from fairlead.standalone.demo_net import free_port
-from fairlead.standalone.demo_process import wait_until
-from fairlead.standalone.demo_traffic import Traffic
+from fairlead.demo.net import free_port
+from fairlead.demo.process import wait_until
+from fairlead.demo.traffic import Traffic
 from fairlead.testing.builders import slice_body
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.envoy, pytest.mark.timeout(180)]

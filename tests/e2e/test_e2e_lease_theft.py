@@ -23,11 +23,11 @@ from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.names import HUB_LEASE, SYSTEM_NAMESPACE
 from fairlead.api.pods import PODS
 from fairlead.apiserver import ApiServer
+from fairlead.demo.net import free_network, free_port
+from fairlead.demo.process import Child, fairlead, wait_until
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.providers.envoy.fleet_local import LocalFleet
-from fairlead.standalone.demo_net import free_network, free_port
-from fairlead.standalone.demo_process import Child, fairlead, wait_until
 
 pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(120)]
 

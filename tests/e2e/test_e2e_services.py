@@ -13,8 +13,8 @@ from tests.e2e.e2e_backends import Echo, UdpEcho, ask, ask_udp, refused
 from tests.e2e.e2e_fleet import Fleet, Member
 
 from fairlead.api.names import ANNOTATION_ADDRESS, LABEL_ORIGIN_NAME
-from fairlead.standalone.demo_process import wait_until
-from fairlead.standalone.demo_traffic import Traffic
+from fairlead.demo.process import wait_until
+from fairlead.demo.traffic import Traffic
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.envoy, pytest.mark.timeout(180)]
 

@@ -9,10 +9,10 @@ import pytest
 from tests.e2e.e2e_fleet import run_cli
 
 from fairlead.api.kubernetes import NAMESPACES
+from fairlead.demo.net import free_network, free_port
+from fairlead.demo.process import Child, fairlead, wait_until
 from fairlead.kube.cluster import Cluster
 from fairlead.providers.envoy.fleet_local import LocalFleet
-from fairlead.standalone.demo_net import free_network, free_port
-from fairlead.standalone.demo_process import Child, fairlead, wait_until
 
 pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(120)]
 

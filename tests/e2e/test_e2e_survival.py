@@ -11,10 +11,10 @@ from tests.e2e.test_e2e_services import echoes, http, ready
 
 from fairlead.api.kubernetes import LEASES
 from fairlead.api.names import AGENT_LEADER_LEASE, HUB_LEASE, SYSTEM_NAMESPACE
+from fairlead.demo.net import free_network, free_port
+from fairlead.demo.process import Child, wait_until
+from fairlead.demo.traffic import Traffic
 from fairlead.kube.cluster import Cluster
-from fairlead.standalone.demo_net import free_network, free_port
-from fairlead.standalone.demo_process import Child, wait_until
-from fairlead.standalone.demo_traffic import Traffic
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),

@@ -20,10 +20,10 @@ from fairlead.api.backendrecord import BACKEND_RECORDS
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.demo.net import free_network, free_port
+from fairlead.demo.process import Child, fairlead, wait_until
 from fairlead.kube.cluster import Cluster
 from fairlead.providers.envoy.fleet_local import LocalFleet
-from fairlead.standalone.demo_net import free_network, free_port
-from fairlead.standalone.demo_process import Child, fairlead, wait_until
 
 pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(120)]
 ADDRESSES = ("127.0.0.1:9001", "127.0.0.1:9002", "127.0.0.1:9003")

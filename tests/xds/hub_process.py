@@ -10,15 +10,15 @@ import sys
 from pathlib import Path
 
 from fairlead.model.change import Action, Reason, TargetChange
-from fairlead.model.desired import Listener, LoadBalancerSpec, Target
+from fairlead.model.desired import FrontendSpec, Listener, Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.providers.envoy.provider import create
 
 KEY = LoadBalancerKey("TCPLoadBalancer", "test", "survivor")
 
 
-def spec(address: str) -> LoadBalancerSpec:
-    return LoadBalancerSpec(key=KEY, group="test", listeners=(Listener(8080),), address=address, health_check=None)
+def spec(address: str) -> FrontendSpec:
+    return FrontendSpec(key=KEY, group="test", listeners=(Listener(8080),), address=address, health_check=None)
 
 
 async def main(data_dir: str, address: str, target: str, port: str) -> None:

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.unit.providers.envoy.test_envoy_deployment_fleet import FakeKube
+from tests.unit.providers.envoy.kubernetes.test_envoy_kubernetes_fleet import FakeKube
 from tests.xds.conftest import worker_number
 from tests.xds.world import TIMEOUT_S, Addresses, World, ask
 
 from fairlead.model.desired import Listener
 from fairlead.providers.envoy.bootstrap import Bootstrap, TlsFiles, bootstrap_json
-from fairlead.providers.envoy.deployment_objects import DeploymentSettings
 from fairlead.providers.envoy.envoy_process import admin_get, find_binary
-from fairlead.providers.envoy.fleet_deployment import DeploymentFleet
 from fairlead.providers.envoy.identity import ServerCertificate
+from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings
+from fairlead.providers.envoy.kubernetes.fleet import DeploymentFleet
 from fairlead.providers.envoy.provider import EnvoyProvider
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from fairlead.model.change import Action, OutcomeStatus, Reason, TargetChange
-from fairlead.model.desired import Listener, LoadBalancerSpec, Target
+from fairlead.model.desired import FrontendSpec, Listener, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
 from fairlead.providers.envoy.provider import EnvoyProvider
 
@@ -206,19 +206,19 @@ class World:
         self._stop.append(backend)
         return backend
 
-    def spec(self, *listeners: Listener, **fields: object) -> LoadBalancerSpec:
+    def spec(self, *listeners: Listener, **fields: object) -> FrontendSpec:
         key = LoadBalancerKey("TCPLoadBalancer", "test", f"lb-{id(self)}-{next(self._numbers)}")
         self._keys.append(key)
         found = {"key": key, "group": "test", "address": self.addresses.take(), "health_check": None, **fields}
-        return LoadBalancerSpec(listeners=listeners or (Listener(8080),), **found)  # pyright: ignore[reportArgumentType]
+        return FrontendSpec(listeners=listeners or (Listener(8080),), **found)  # pyright: ignore[reportArgumentType]
 
-    async def load_balancer(self, *targets: Target, **fields: object) -> LoadBalancerSpec:
+    async def load_balancer(self, *targets: Target, **fields: object) -> FrontendSpec:
         """Serve targets on TCP 8080 and wait until that is acknowledged."""
         spec = self.spec(**fields)
         await self.serve(spec, *targets)
         return spec
 
-    async def serve(self, spec: LoadBalancerSpec, *targets: Target) -> None:
+    async def serve(self, spec: FrontendSpec, *targets: Target) -> None:
         await self.provider.ensure(spec)
         for listener in spec.listeners:
             await self.change(spec, Action.REGISTER, *targets, listener=listener.key, wait=False)
@@ -226,7 +226,7 @@ class World:
 
     async def change(
         self,
-        spec: LoadBalancerSpec,
+        spec: FrontendSpec,
         action: Action,
         *targets: Target,
         listener: ListenerKey | None = None,
@@ -239,7 +239,7 @@ class World:
         if wait:
             await self.programmed(spec)
 
-    async def programmed(self, spec: LoadBalancerSpec) -> None:
+    async def programmed(self, spec: FrontendSpec) -> None:
         await self.provider.wait_programmed(spec.key, timeout_s=TIMEOUT_S)
 
     async def close(self) -> None:

@@ -23,18 +23,18 @@ from prometheus_client import CollectorRegistry
 
 from fairlead.agent.checks import find_problems, find_system_namespace
 from fairlead.agent.config import AgentConfig
+from fairlead.agent.eligibility import Fitness
+from fairlead.agent.event_writer import Teller
 from fairlead.agent.export import Settings
 from fairlead.agent.exporter import Exporter
 from fairlead.agent.feedback_writer import FeedbackWriter
-from fairlead.agent.fitness import Fitness
 from fairlead.agent.heartbeat import MemberHeartbeat
 from fairlead.agent.hub_writer import HubWriter
 from fairlead.agent.identity import ServiceKey
 from fairlead.agent.metrics import AgentMetrics
 from fairlead.agent.node_exporter import NodeExporter
 from fairlead.agent.sources import Sources
-from fairlead.agent.teller import Teller
-from fairlead.agent.wakes import Wakes
+from fairlead.agent.watch_events import Wakes
 from fairlead.api.names import AGENT_LEADER_LEASE
 from fairlead.errors import BadConfiguration, FairleadError
 from fairlead.kube.cluster import Cluster

@@ -15,8 +15,8 @@ import msgspec
 
 from fairlead.agent.decision import Ours, Refused, Scenario
 from fairlead.agent.identity import ServiceKey, origin_labels
+from fairlead.agent.service_options import Wishes, read_wishes
 from fairlead.agent.slices import address_slices, local_slices, mirror_slices
-from fairlead.agent.wishes import Wishes, read_wishes
 from fairlead.api.kubernetes import EndpointSlice, Service
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import ANNOTATION_ORIGIN, ANNOTATION_TARGET, DEFAULT_CLASS, FINALIZER_CLEANUP

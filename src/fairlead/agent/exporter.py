@@ -19,17 +19,17 @@ from collections.abc import Mapping
 
 import structlog
 
-from fairlead.agent.advice import advise
 from fairlead.agent.decision import NotOurs, Ours, Refused
+from fairlead.agent.event_writer import Teller
+from fairlead.agent.events import Note, warn
 from fairlead.agent.export import Export, NotYet, ServiceView, Settings, build_export
 from fairlead.agent.hub_writer import HubWriter
 from fairlead.agent.identity import ServiceKey
 from fairlead.agent.metrics import AgentMetrics
-from fairlead.agent.notes import Note, warn
 from fairlead.agent.ownership import CloudLoadBalancer, decide
 from fairlead.agent.plan import Plan, plan_removal, plan_service
 from fairlead.agent.sources import MemberService, Sources
-from fairlead.agent.teller import Teller
+from fairlead.agent.warnings import advise
 from fairlead.api.kubernetes import ENDPOINT_SLICES, EndpointSlice
 from fairlead.api.meta import KubeObject
 from fairlead.api.naming import hub_name

@@ -19,9 +19,9 @@ from __future__ import annotations
 import msgspec
 
 from fairlead.agent.decision import Decision, NotOurs, Refused, Scenario
-from fairlead.agent.notes import Note, warn
+from fairlead.agent.events import Note, warn
+from fairlead.agent.message_translation import in_words_of_service
 from fairlead.agent.wire import object_from_ingress
-from fairlead.agent.wording import in_words_of_service
 from fairlead.api.kubernetes import Ingress, PortStatus, Service
 from fairlead.api.meta import WireCondition
 from fairlead.api.names import ANNOTATION_ADDRESS

@@ -11,14 +11,14 @@ from collections.abc import Callable
 
 import structlog
 
+from fairlead.agent.event_writer import Teller
+from fairlead.agent.events import warn
 from fairlead.agent.feedback import Feedback, build_feedback
 from fairlead.agent.hub_writer import Recent
 from fairlead.agent.identity import ServiceKey
 from fairlead.agent.metrics import AgentMetrics
-from fairlead.agent.notes import warn
 from fairlead.agent.ownership import CloudLoadBalancer, decide
 from fairlead.agent.sources import MEMBER_SERVICES, MemberService, Sources, compact_service
-from fairlead.agent.teller import Teller
 from fairlead.agent.wire import object_from_ingress
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import ANNOTATION_ADDRESS, MANAGER_AGENT

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
-from fairlead.agent.compact import compact_load_balancer, compact_slice
 from fairlead.agent.metrics import AgentMetrics
 from fairlead.agent.plan import Write
+from fairlead.agent.transforms import compact_load_balancer, compact_slice
 from fairlead.agent.wire import object_from_load_balancer, object_from_slice
 from fairlead.api.kubernetes import ENDPOINT_SLICES, EndpointSlice
 from fairlead.api.meta import KubeObject, Resource

@@ -18,8 +18,8 @@ from typing import Literal
 
 import msgspec
 
-from fairlead.agent.compact import is_ipv4, make_conditions
 from fairlead.agent.identity import nodes_slice_index, nodes_slice_labels, nodes_slice_name
+from fairlead.agent.transforms import is_ipv4, make_conditions
 from fairlead.api.kubernetes import Endpoint, EndpointSlice, Node
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import ANNOTATION_STALE, LABEL_EXCLUDE_NODE, TAINT_TO_BE_DELETED

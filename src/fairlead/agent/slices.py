@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fairlead.agent.compact import is_ipv4, make_conditions
 from fairlead.agent.identity import ServiceKey, slice_labels, slice_name
 from fairlead.agent.nodes import MAX_ENDPOINTS_PER_SLICE
+from fairlead.agent.transforms import is_ipv4, make_conditions
 from fairlead.api.kubernetes import Endpoint, EndpointConditions, EndpointPort, EndpointSlice, Service
 from fairlead.api.meta import ObjectMeta
 

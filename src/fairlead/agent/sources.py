@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from fairlead.agent.compact import compact_load_balancer, compact_node, compact_slice, without_noise
 from fairlead.agent.identity import ServiceKey
+from fairlead.agent.transforms import compact_load_balancer, compact_node, compact_slice, without_noise
 from fairlead.api.kubernetes import ENDPOINT_SLICES, NODES, EndpointSlice, Node, Service
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerClass
 from fairlead.api.meta import ObjectMeta, Resource, Wire

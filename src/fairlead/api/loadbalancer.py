@@ -27,7 +27,7 @@ class LoadBalancerListener(Wire, frozen=True, gc=False):
     protocol: ProtocolName = "TCP"
 
 
-class LoadBalancerObjectSpec(Wire, frozen=True, gc=False):
+class LoadBalancerSpec(Wire, frozen=True, gc=False):
     """Which load balancer, and what is asked of it.
 
     existing identifies one that somebody else has made: it is used, and never deleted. Without it, one is made from
@@ -70,7 +70,7 @@ class LoadBalancerObjectStatus(Wire, frozen=True, gc=False):
 class LoadBalancer(KubeObject, frozen=True, gc=False):
     """A load balancer that BackendGroups share."""
 
-    spec: LoadBalancerObjectSpec = LoadBalancerObjectSpec(class_name="")
+    spec: LoadBalancerSpec = LoadBalancerSpec(class_name="")
     status: LoadBalancerObjectStatus = LoadBalancerObjectStatus()
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from fairlead.hub.preview import Previewed
+    from fairlead.hub.inspect.preview import Previewed
 
 
 class Changed(msgspec.Struct, frozen=True):

@@ -22,8 +22,8 @@ from fairlead.model.change import Action
 from fairlead.model.keys import ListenerKey, TargetKey
 
 if TYPE_CHECKING:
-    from fairlead.hub.left_out import LeftOut
-    from fairlead.hub.preview import Previewed
+    from fairlead.hub.inspect.exclusions import LeftOut
+    from fairlead.hub.inspect.preview import Previewed
 
 Place = tuple[ListenerKey, TargetKey]
 

@@ -37,7 +37,7 @@ def gc(
         from fairlead.cli.gc_rows import orphan_row
         from fairlead.cli.look import look_at
         from fairlead.cli.options import LogFormat, LogLevel, start_logging
-        from fairlead.hub.orphans import orphans_of, remove_orphan
+        from fairlead.hub.inspect.orphans import orphans_of, remove_orphan
 
         start_logging(LogLevel.ERROR, LogFormat.AUTO)
         async with connect(kubeconfig, name="the hub") as cluster:

@@ -12,8 +12,8 @@ import msgspec
 from fairlead.cli.words import columns, counted
 
 if TYPE_CHECKING:
-    from fairlead.hub.orphans import Orphan
-    from fairlead.hub.preview import Previewed
+    from fairlead.hub.inspect.orphans import Orphan
+    from fairlead.hub.inspect.preview import Previewed
 
 
 class OrphanRow(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from fairlead.cli.subject import CLASS, Subject
 
 if TYPE_CHECKING:
     from fairlead.cli.status_view import HubRow
-    from fairlead.hub.preview import Previewed
+    from fairlead.hub.inspect.preview import Previewed
     from fairlead.kube.cluster import Cluster
 
 _SILENT = "No hub leads now, so nothing is done; start one with: fairlead hub"
@@ -48,7 +48,7 @@ async def look_at(cluster: Cluster, subject: Subject | None = None) -> Looked:
     from fairlead.cli.connect import check_kinds
     from fairlead.cli.status_view import read_hub
     from fairlead.errors import NotFound
-    from fairlead.hub.preview import preview
+    from fairlead.hub.inspect.preview import preview
     from fairlead.model.keys import LoadBalancerKey
 
     classes = await check_kinds(cluster)

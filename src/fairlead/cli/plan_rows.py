@@ -17,7 +17,7 @@ from fairlead.model.desired import Target
 from fairlead.sync.guard import PAUSED
 
 if TYPE_CHECKING:
-    from fairlead.hub.preview import Previewed
+    from fairlead.hub.inspect.preview import Previewed
 
 _SIGNS = {
     Action.ENSURE: "~", Action.UPDATE: "~", Action.REGISTER: "+",

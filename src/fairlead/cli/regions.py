@@ -73,7 +73,7 @@ def demo_regions(
 
     Fails when a request fails that should not have, or reaches another region's pods.
     """
-    from fairlead.standalone.demo_regions import RegionsDemoSettings, run_regions_demo
+    from fairlead.demo.regions import RegionsDemoSettings, run_regions_demo
 
     passed = True
 

@@ -31,7 +31,7 @@ from fairlead.errors import NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.standalone.proxy_report import ReplicaReport, read_reports, report_key
 
-#: The same ages as the hub's own (``hub/members.py``).
+#: The same ages as the hub's own (``hub/tenants/member_health.py``).
 _STALE_S, _LOST_S = 40.0, 300.0
 
 

@@ -1,7 +1,7 @@
 """How does an agent get its key? The tenant's objects, and a token of its service account, as a kubeconfig.
 
 In: an administrator's connection to the hub. Out: a kubeconfig that reaches one namespace only, and expires.
-The objects are those that the hub itself makes (``build/tenant.py``), so it does not matter who comes first.
+The objects are those that the hub itself makes (``translate/tenant.py``), so it does not matter who comes first.
 Never: prints or copies a credential of the administrator.
 """
 
@@ -20,11 +20,11 @@ from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import AGENT_SERVICE_ACCOUNT, LABEL_TENANT, MANAGER_CLI, MANAGER_HUB, TENANT_NAMESPACE_PREFIX
 from fairlead.api.tenant import TENANTS, Tenant
-from fairlead.build.tenant import tenant_objects
 from fairlead.cli.authority import cluster_trust
 from fairlead.errors import AlreadyExists, BadConfiguration, Invalid, NotFound, Terminal
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.preflight import install_crds
+from fairlead.translate.tenant import tenant_objects
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _NAME_MAX = 63 - len(TENANT_NAMESPACE_PREFIX)

@@ -27,23 +27,22 @@ from fairlead.api.names import DEFAULT_CLASS, HUB_LEASE, MANAGER_HUB, SYSTEM_NAM
 from fairlead.api.naming import fit
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.tenant import Tenant
-from fairlead.build.allocate import AddressPool
 from fairlead.errors import AlreadyExists, BadConfiguration, FairleadError, Retry, first_of
-from fairlead.hub.allocations import AllocationBook, listeners_on_record
-from fairlead.hub.departures import Departures
-from fairlead.hub.engines import Engines
-from fairlead.hub.handover import Handover
+from fairlead.hub.inspect.metrics import HubCollector
+from fairlead.hub.intents.finalization import Finalization
+from fairlead.hub.intents.loadbalancer.backend_sources import BackendSources
+from fairlead.hub.intents.loadbalancer.parts import LoadBalancerParts
+from fairlead.hub.intents.loadbalancer.target_refs import TargetRefs
+from fairlead.hub.intents.tcp.accepted_status import AcceptedStatus
+from fairlead.hub.intents.tcp.status import TCPStatusWriter
+from fairlead.hub.intents.tcp.views import Views
 from fairlead.hub.inventory import Inventory, tcp_key
-from fairlead.hub.members import Members
-from fairlead.hub.metrics import HubCollector
-from fairlead.hub.origins import Origins
+from fairlead.hub.providers.migration import ProviderMigration
+from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.reconcile import Reconciler
-from fairlead.hub.record import Recorder
-from fairlead.hub.selected import Selected
-from fairlead.hub.shared_side import SharedSide
-from fairlead.hub.status import StatusWriter
-from fairlead.hub.tenants import Tenants
-from fairlead.hub.views import Views
+from fairlead.hub.tenants.address_allocator import AddressAllocator, listeners_on_record
+from fairlead.hub.tenants.member_health import MemberHealth
+from fairlead.hub.tenants.tenants import Tenants
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.lease import LeaderElector
@@ -55,6 +54,7 @@ from fairlead.runtime.loop import run_workers
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.runtime.telemetry import Telemetry
 from fairlead.sync.worker import Report
+from fairlead.translate.allocate import AddressPool
 
 log = structlog.get_logger(__name__)
 
@@ -121,11 +121,11 @@ class Hub:
         self._first_pass_done = asyncio.Event()
         self._lead = False
         self.inventory = Inventory(cluster, region=config.region)
-        self.book = AllocationBook(config.address_pool)
-        self.members = Members(clock=self._clock, changed=self._member_changed)
+        self.book = AddressAllocator(config.address_pool)
+        self.members = MemberHealth(clock=self._clock, changed=self._member_changed)
         self._events = EventRecorder(cluster, component="fairlead-hub")
-        self.selected = Selected(cluster, changed=self.inventory.selection_changed)
-        self.engines = Engines(
+        self.selected = BackendSources(cluster, changed=self.inventory.selection_changed)
+        self.engines = ProviderRegistry(
             served=providers,
             factories=factories or {},
             inventory=self.inventory,
@@ -134,7 +134,7 @@ class Hub:
             report=self._reported,
             changed=self._changed_at_provider,
             is_leader=lambda: self.elector.is_leader,
-            origin=Origins(inventory=self.inventory, selected=self.selected).of,
+            origin=TargetRefs(inventory=self.inventory, selected=self.selected).of,
         )
         views = Views(
             inventory=self.inventory,
@@ -144,7 +144,7 @@ class Hub:
             loopback_targets=config.loopback_targets,
             provider_problems=self.engines.problems,
         )
-        self.status = StatusWriter(
+        self.status = TCPStatusWriter(
             cluster=cluster,
             inventory=self.inventory,
             engines=self.engines,
@@ -152,7 +152,7 @@ class Hub:
             clock=self._clock,
             leading=self._may_write,
         )
-        self._shared = SharedSide(
+        self._shared = LoadBalancerParts(
             cluster=cluster,
             inventory=self.inventory,
             selected=self.selected,
@@ -164,12 +164,12 @@ class Hub:
         )
         self._reconciler = Reconciler(
             views=views,
-            handover=Handover(engines=self.engines, book=self.book, clock=self._clock),
-            recorder=Recorder(cluster),
+            handover=ProviderMigration(engines=self.engines, book=self.book, clock=self._clock),
+            recorder=AcceptedStatus(cluster),
             status=self.status,
             shared=self._shared.load_balancers,
             shared_status=self._shared.status,
-            departures=Departures(
+            departures=Finalization(
                 cluster=cluster,
                 inventory=self.inventory,
                 engines=self.engines,

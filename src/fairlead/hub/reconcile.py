@@ -15,17 +15,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fairlead.api.loadbalancer import LOAD_BALANCERS
-from fairlead.build.tcp import build_tcp
-from fairlead.build.view import Built, TCPView
 from fairlead.errors import FairleadError
-from fairlead.hub.departures import Departures
-from fairlead.hub.handover import LOOK_AGAIN_S, Handover
-from fairlead.hub.record import Recorder
-from fairlead.hub.shared import SharedLoadBalancers
-from fairlead.hub.shared_status import SharedStatus
-from fairlead.hub.status import StatusWriter
-from fairlead.hub.views import Views, with_accepted_spec
+from fairlead.hub.intents.finalization import Finalization
+from fairlead.hub.intents.loadbalancer.intent import LoadBalancerIntent
+from fairlead.hub.intents.loadbalancer.status import LoadBalancerStatusWriter
+from fairlead.hub.intents.tcp.accepted_status import AcceptedStatus
+from fairlead.hub.intents.tcp.status import TCPStatusWriter
+from fairlead.hub.intents.tcp.views import Views, with_accepted_spec
+from fairlead.hub.providers.migration import LOOK_AGAIN_S, ProviderMigration
 from fairlead.model.keys import LoadBalancerKey
+from fairlead.translate.tcp import translate_tcp
+from fairlead.translate.view import TCPView, Translation
 
 
 class Reconciler:
@@ -35,12 +35,12 @@ class Reconciler:
         self,
         *,
         views: Views,
-        handover: Handover,
-        recorder: Recorder,
-        status: StatusWriter,
-        shared: SharedLoadBalancers,
-        shared_status: SharedStatus,
-        departures: Departures,
+        handover: ProviderMigration,
+        recorder: AcceptedStatus,
+        status: TCPStatusWriter,
+        shared: LoadBalancerIntent,
+        shared_status: LoadBalancerStatusWriter,
+        departures: Finalization,
         leading: Callable[[], bool],
     ) -> None:
         self._views = views
@@ -64,7 +64,7 @@ class Reconciler:
             await self._departures.depart(key)
             return None
         self._departures.came_back(key)
-        built = build_tcp(view)
+        built = translate_tcp(view)
         before = self._handover.before(view, built)
         if not self._leading():
             # Who may not record serves what is on record: the leader's word comes through the cache.
@@ -86,7 +86,7 @@ class Reconciler:
             await self._recorder.forget_frontend(view.load_balancer, provider)
         return LOOK_AGAIN_S if leaving else None
 
-    async def _bring(self, view: TCPView, built: Built, before: Built) -> str:
+    async def _bring(self, view: TCPView, built: Translation, before: Translation) -> str:
         """Move one step further to the provider of ``built``; returns who serves until then and why, if any."""
         await self._recorder.record_move(view)
         lacking = await self._handover.bring(view, built, before)
@@ -110,10 +110,10 @@ class Reconciler:
         self._shared_status.publish(key, wished.built)
         await self._shared_status.write(key)
 
-    def _serve_recorded(self, view: TCPView, built: Built, *, moving: bool) -> float | None:
+    def _serve_recorded(self, view: TCPView, built: Translation, *, moving: bool) -> float | None:
         if (recorded := with_accepted_spec(view)) is None:
             return None
-        before = build_tcp(recorded)
+        before = translate_tcp(recorded)
         if not moving:
             return LOOK_AGAIN_S if self._handover.settle(recorded, before) else None
         self._handover.keep(recorded, before)

@@ -18,12 +18,12 @@ from fairlead.api.names import MANAGER_LEDGER
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, Frontend
 from fairlead.errors import NotFound, Wait
 from fairlead.ledger.store import Store
-from fairlead.model.desired import LoadBalancerSpec
+from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured
 
 _RESOURCES: Mapping[str, Resource] = {one.kind: one for one in (TCP_LOAD_BALANCERS, LOAD_BALANCERS)}
-_DECODER = msgspec.json.Decoder(LoadBalancerSpec)
+_DECODER = msgspec.json.Decoder(FrontendSpec)
 
 
 class Frontends:
@@ -59,7 +59,7 @@ class Frontends:
         self._beside.discard(key)
         self._turns.pop(key, None)
 
-    async def ensuring(self, spec: LoadBalancerSpec) -> None:
+    async def ensuring(self, spec: FrontendSpec) -> None:
         """Record that the provider is about to be asked."""
         async with self._turn(spec.key):
             known = self.get(spec.key)
@@ -68,7 +68,7 @@ class Frontends:
                 # When only the state would change, the record of the last answer is as good as an intent.
                 await self._write(spec.key, wanted)
 
-    async def ensured(self, spec: LoadBalancerSpec, answer: Ensured) -> None:
+    async def ensured(self, spec: FrontendSpec, answer: Ensured) -> None:
         """Record what it answered."""
         async with self._turn(spec.key):
             known = self.get(spec.key)
@@ -116,12 +116,12 @@ class Frontends:
         self._known[key] = frontend
 
 
-def spec_text(spec: LoadBalancerSpec) -> str:
+def spec_text(spec: FrontendSpec) -> str:
     """Write a spec so that equal ones are the same text."""
     return msgspec.json.encode(spec, order="sorted").decode()
 
 
-def spec_of_text(text: str) -> LoadBalancerSpec | None:
+def spec_of_text(text: str) -> FrontendSpec | None:
     """Read it; None when there is none, or an incompatible release wrote it."""
     try:
         return _DECODER.decode(text) if text else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairlead.model.change import Outcome, TargetChange
-from fairlead.model.desired import LoadBalancerSpec
+from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured
 
@@ -16,22 +16,22 @@ from fairlead.model.observed import Ensured
 class MemoryLedger:
     """Remembers nothing beyond the tracker."""
 
-    async def ensuring(self, spec: LoadBalancerSpec) -> None:
+    async def ensuring(self, spec: FrontendSpec) -> None:
         """Store nothing."""
 
-    async def ensured(self, spec: LoadBalancerSpec, answer: Ensured) -> None:
+    async def ensured(self, spec: FrontendSpec, answer: Ensured) -> None:
         """Store nothing."""
 
     def forget(self, key: LoadBalancerKey) -> None:
         """Forget nothing: nothing was remembered."""
 
-    async def record(self, spec: LoadBalancerSpec, changes: Sequence[TargetChange]) -> Sequence[TargetChange]:
+    async def record(self, spec: FrontendSpec, changes: Sequence[TargetChange]) -> Sequence[TargetChange]:
         """Store nothing."""
         del spec
         return changes
 
     async def settle(
-        self, spec: LoadBalancerSpec, changes: Sequence[TargetChange], outcomes: Sequence[Outcome]
+        self, spec: FrontendSpec, changes: Sequence[TargetChange], outcomes: Sequence[Outcome]
     ) -> Sequence[Outcome]:
         """Store nothing."""
         del spec, changes

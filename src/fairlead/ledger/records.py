@@ -28,11 +28,11 @@ from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, Conflict, FairleadError, NotFound, Retry
 from fairlead.ledger.frontends import Frontends
 from fairlead.ledger.names import record_name
-from fairlead.ledger.shelf import Happened, RecordKey, Shelf
+from fairlead.ledger.record_cache import RecordCache, RecordEvent, RecordKey
 from fairlead.ledger.store import Store
 from fairlead.ledger.wire import facts_of, load_balancer_words, record_spec
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, Reason, TargetChange
-from fairlead.model.desired import LoadBalancerSpec
+from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured
 from fairlead.runtime.clock import Clock
@@ -61,7 +61,7 @@ class RecordsLedger:
         provider: str,
         epoch: Callable[[], int | None],
         clock: Clock,
-        told: Callable[[Happened, BackendRecord], None] = lambda _happened, _record: None,
+        told: Callable[[RecordEvent, BackendRecord], None] = lambda _happened, _record: None,
         origin: Callable[[TargetChange], RecordOrigin | None] = lambda _change: None,
         by_address: bool = False,
     ) -> None:
@@ -72,7 +72,7 @@ class RecordsLedger:
         self._clock = clock
         self._told = told
         self._origin = origin
-        self._shelf = Shelf(by_address=by_address)
+        self._shelf = RecordCache(by_address=by_address)
         self._slots = asyncio.Semaphore(_PARALLEL)
 
     def __len__(self) -> int:
@@ -99,12 +99,12 @@ class RecordsLedger:
 
     # --- the load balancer itself -----------------------------------------------------------------------------
 
-    async def ensuring(self, spec: LoadBalancerSpec) -> None:
+    async def ensuring(self, spec: FrontendSpec) -> None:
         """Record that its provider is about to be asked for it."""
         self._term()
         await self.frontends.ensuring(spec)
 
-    async def ensured(self, spec: LoadBalancerSpec, answer: Ensured) -> None:
+    async def ensured(self, spec: FrontendSpec, answer: Ensured) -> None:
         """Record what the provider answered."""
         epoch = self._term()
         if self.frontends.get(spec.key).state == "Ensuring":
@@ -115,7 +115,7 @@ class RecordsLedger:
         """Drop what is known of a load balancer that is gone."""
         self.frontends.forget(key)
 
-    async def _restate(self, spec: LoadBalancerSpec, answer: Ensured, epoch: int) -> None:
+    async def _restate(self, spec: FrontendSpec, answer: Ensured, epoch: int) -> None:
         """Bring what records say of the load balancer itself up to date, so that they suffice when it is gone."""
         info = self.frontends.info(spec.key) if answer.info is None else answer.info
         wanted = load_balancer_words(spec, provider=self._provider, info=info)
@@ -130,7 +130,7 @@ class RecordsLedger:
 
     # --- intent -----------------------------------------------------------------------------------------------
 
-    async def record(self, spec: LoadBalancerSpec, changes: Sequence[TargetChange]) -> Sequence[TargetChange | Outcome]:
+    async def record(self, spec: FrontendSpec, changes: Sequence[TargetChange]) -> Sequence[TargetChange | Outcome]:
         """Store what is about to be done; raises ``Retry`` when that is not ours to decide any more."""
         epoch = self._term()
         return await self._all(partial(self._intended, spec, change, epoch) for change in changes)
@@ -141,7 +141,7 @@ class RecordsLedger:
             raise Retry(_NOT_LEADING, reason="NotLeading")
         return epoch
 
-    async def _intended(self, spec: LoadBalancerSpec, change: TargetChange, epoch: int) -> TargetChange | Outcome:
+    async def _intended(self, spec: FrontendSpec, change: TargetChange, epoch: int) -> TargetChange | Outcome:
         try:
             found = await self._intend(spec, change, epoch)
         except FairleadError as error:
@@ -150,7 +150,7 @@ class RecordsLedger:
             return Outcome(OutcomeStatus.RETRY, error.sentence, after_s)
         return msgspec.structs.replace(change, facts=facts_of(found)) if isinstance(found, BackendRecord) else found
 
-    async def _intend(self, spec: LoadBalancerSpec, change: TargetChange, epoch: int) -> BackendRecord | Outcome:
+    async def _intend(self, spec: FrontendSpec, change: TargetChange, epoch: int) -> BackendRecord | Outcome:
         record = self._shelf.get(self._key(change))
         if record is not None:
             _fence(record, epoch)
@@ -170,7 +170,7 @@ class RecordsLedger:
                 return DONE
 
     async def _intend_registration(
-        self, spec: LoadBalancerSpec, change: TargetChange, record: BackendRecord | None, epoch: int
+        self, spec: FrontendSpec, change: TargetChange, record: BackendRecord | None, epoch: int
     ) -> BackendRecord:
         origin = record.spec.target.origin if record is not None else self._origin(change)
         wanted = self._wanted(spec, change, epoch, origin)
@@ -196,7 +196,7 @@ class RecordsLedger:
                 _fence(record, epoch)
                 wanted = self._wanted(spec, change, epoch, record.spec.target.origin)
         if record.deleting:
-            self._told(Happened.DELETED, record)
+            self._told(RecordEvent.DELETED, record)
             raise Retry(
                 f"BackendRecord {'/'.join(record.key)} is being deregistered; the address is registered after that",
                 reason="Deregistering",
@@ -223,7 +223,7 @@ class RecordsLedger:
         return Outcome(OutcomeStatus.RUNNING, f"{change.key} {text}", _LOOK_AGAIN_S)
 
     def _wanted(
-        self, spec: LoadBalancerSpec, change: TargetChange, epoch: int, origin: RecordOrigin | None
+        self, spec: FrontendSpec, change: TargetChange, epoch: int, origin: RecordOrigin | None
     ) -> BackendRecordSpec:
         info = self.frontends.info(change.load_balancer)
         return record_spec(spec, change, provider=self._provider, info=info, epoch=epoch, origin=origin)
@@ -266,7 +266,7 @@ class RecordsLedger:
     # --- result -----------------------------------------------------------------------------------------------
 
     async def settle(
-        self, spec: LoadBalancerSpec, changes: Sequence[TargetChange], outcomes: Sequence[Outcome]
+        self, spec: FrontendSpec, changes: Sequence[TargetChange], outcomes: Sequence[Outcome]
     ) -> Sequence[Outcome]:
         """Store what came of it; a deregistered record loses its finalizer only here."""
         del spec
@@ -343,7 +343,7 @@ class RecordsLedger:
             found: BackendRecord = await self._store.get(BACKEND_RECORDS, *record.key)
             self._shelf.reread(found)
             if found.deleting and not record.deleting:
-                self._told(Happened.DELETED, found)
+                self._told(RecordEvent.DELETED, found)
             raise
         return self._shelf.keep(new)
 

@@ -19,7 +19,7 @@ from fairlead.api.backendrecord import (
     RecordTarget,
 )
 from fairlead.model.change import BackendFacts, TargetChange
-from fairlead.model.desired import Listener, LoadBalancerSpec, Owner, Target
+from fairlead.model.desired import FrontendSpec, Listener, Owner, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
 
 
@@ -47,7 +47,7 @@ def target_of(record: BackendRecord) -> Target:
     )
 
 
-def spec_of(records: Sequence[BackendRecord]) -> LoadBalancerSpec:
+def spec_of(records: Sequence[BackendRecord]) -> FrontendSpec:
     """Return the load balancer as its records remember it, for when its own object is gone."""
     one = records[0].spec.load_balancer
     listeners = {
@@ -56,7 +56,7 @@ def spec_of(records: Sequence[BackendRecord]) -> LoadBalancerSpec:
         )
         for record in records
     }
-    return LoadBalancerSpec(
+    return FrontendSpec(
         key=load_balancer_of(records[0]),
         group=one.namespace,
         listeners=tuple(sorted(listeners.values(), key=lambda listener: (listener.port, listener.protocol))),
@@ -67,7 +67,7 @@ def spec_of(records: Sequence[BackendRecord]) -> LoadBalancerSpec:
     )
 
 
-def load_balancer_words(spec: LoadBalancerSpec, *, provider: str, info: Mapping[str, str]) -> RecordLoadBalancer:
+def load_balancer_words(spec: FrontendSpec, *, provider: str, info: Mapping[str, str]) -> RecordLoadBalancer:
     """Return what each record says of the load balancer itself."""
     return RecordLoadBalancer(
         spec.key.kind,
@@ -83,7 +83,7 @@ def load_balancer_words(spec: LoadBalancerSpec, *, provider: str, info: Mapping[
 
 
 def record_spec(
-    spec: LoadBalancerSpec,
+    spec: FrontendSpec,
     change: TargetChange,
     *,
     provider: str,

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
-from fairlead.model.desired import LoadBalancerSpec, Target
+from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 
 
@@ -82,7 +82,7 @@ class FrontendChange(msgspec.Struct, frozen=True):
     """One row about the load balancer itself: ENSURE or DELETE."""
 
     load_balancer: LoadBalancerKey
-    spec: LoadBalancerSpec | None
+    spec: FrontendSpec | None
     action: Action
     reason: Reason
     generation: int = 0

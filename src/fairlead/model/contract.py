@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from fairlead.model.change import Outcome, TargetChange
-from fairlead.model.desired import LoadBalancerSpec
+from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.keys import Protocol as TransportProtocol
 from fairlead.model.observed import Ensured, Observed
@@ -69,7 +69,7 @@ class Provider(Protocol):
         """Call ``notify`` whenever ``observe`` of a load balancer would answer differently."""
         ...
 
-    async def ensure(self, spec: LoadBalancerSpec) -> Ensured:
+    async def ensure(self, spec: FrontendSpec) -> Ensured:
         """Make the frontend be as ``spec`` says; targets that are registered stay."""
         ...
 
@@ -87,16 +87,16 @@ class Provider(Protocol):
 
 
 @runtime_checkable
-class Recalls(Protocol):
+class Restorable(Protocol):
     """A provider that must be told, after a restart, what an earlier process had ensured."""
 
-    def recall(self, spec: LoadBalancerSpec, info: Mapping[str, str]) -> None:
+    def recall(self, spec: FrontendSpec, info: Mapping[str, str]) -> None:
         """Take back a load balancer and the ``Ensured.info`` that was stored for it; calls nobody."""
         ...
 
 
 @runtime_checkable
-class LetsGo(Protocol):
+class Releasable(Protocol):
     """A provider that remembers load balancers: one that somebody else keeps is let go of, and never deleted."""
 
     def let_go(self, key: LoadBalancerKey) -> None:
@@ -105,16 +105,16 @@ class LetsGo(Protocol):
 
 
 @runtime_checkable
-class Accounts(Protocol):
+class FailureDomains(Protocol):
     """A provider behind which several parties answer, each on its own: one that hangs holds up no other."""
 
-    def account(self, spec: LoadBalancerSpec) -> str:
+    def account(self, spec: FrontendSpec) -> str:
         """Return what answers for this load balancer; any text, the same for the same party. Never fails."""
         ...
 
 
 @runtime_checkable
-class Runs(Protocol):
+class Lifecycle(Protocol):
     """A provider with a life of its own: connections, or a watch on the load balancer."""
 
     async def start(self) -> None:
@@ -130,13 +130,13 @@ class Runs(Protocol):
 class Validates(Protocol):
     """A provider with its own opinion on a user's object before anything is made of it."""
 
-    async def validate(self, spec: LoadBalancerSpec, *, old: LoadBalancerSpec | None = None) -> None:
+    async def validate(self, spec: FrontendSpec, *, old: FrontendSpec | None = None) -> None:
         """Raise ``Terminal`` with the provider's own words when it refuses."""
         ...
 
     async def validate_backends(
         self,
-        spec: LoadBalancerSpec,
+        spec: FrontendSpec,
         *,
         backend_type: str,
         parameters: Mapping[str, str],
@@ -147,7 +147,7 @@ class Validates(Protocol):
 
 
 @runtime_checkable
-class JudgesPods(Protocol):
+class PodRetention(Protocol):
     """A provider that may be asked which pods that are not ready keep their place."""
 
     async def judge_pods(
@@ -165,11 +165,11 @@ class Ledger(Protocol):
     load balancer itself.
     """
 
-    async def ensuring(self, spec: LoadBalancerSpec) -> None:
+    async def ensuring(self, spec: FrontendSpec) -> None:
         """Store that the provider is about to be asked for this load balancer."""
         ...
 
-    async def ensured(self, spec: LoadBalancerSpec, answer: Ensured) -> None:
+    async def ensured(self, spec: FrontendSpec, answer: Ensured) -> None:
         """Store what the provider answered."""
         ...
 
@@ -177,7 +177,7 @@ class Ledger(Protocol):
         """Drop what is known of a load balancer that is gone; the next of that name is another one."""
         ...
 
-    async def record(self, spec: LoadBalancerSpec, changes: Sequence[TargetChange]) -> Sequence[TargetChange | Outcome]:
+    async def record(self, spec: FrontendSpec, changes: Sequence[TargetChange]) -> Sequence[TargetChange | Outcome]:
         """Store that these changes are about to be made; the answers are in the order of the changes.
 
         A change comes back with what is known of it added. An ``Outcome`` says that the provider must not be called
@@ -186,7 +186,7 @@ class Ledger(Protocol):
         ...
 
     async def settle(
-        self, spec: LoadBalancerSpec, changes: Sequence[TargetChange], outcomes: Sequence[Outcome]
+        self, spec: FrontendSpec, changes: Sequence[TargetChange], outcomes: Sequence[Outcome]
     ) -> Sequence[Outcome]:
         """Store what came of them, item by item; what could not be stored comes back as something to be retried."""
         ...

@@ -95,7 +95,7 @@ class Owner(msgspec.Struct, frozen=True, gc=False):
 Targets = Mapping[TargetKey, Target]
 
 
-class LoadBalancerSpec(msgspec.Struct, frozen=True):
+class FrontendSpec(msgspec.Struct, frozen=True):
     """The frontend of a load balancer: everything but its targets, which change far more often.
 
     ``group`` is the set of load balancers that may share a proxy (a tenant). ``address`` is what was
@@ -130,7 +130,7 @@ class DesiredLoadBalancer(msgspec.Struct, frozen=True):
     then nothing may be removed, and the text says why.
     """
 
-    spec: LoadBalancerSpec
+    spec: FrontendSpec
     targets: Mapping[ListenerKey, Targets]
     drain_s: float = 0.0
     guard: GuardPolicy = GuardPolicy()

@@ -18,7 +18,7 @@ import msgspec
 from fairlead.errors import Retry, Terminal, Throttled
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, TargetChange
 from fairlead.model.contract import Capabilities
-from fairlead.model.desired import LoadBalancerSpec, Target
+from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
 from fairlead.model.observed import Ensured, Observed, ObservedTarget
 from fairlead.runtime.clock import Clock, SystemClock
@@ -53,7 +53,7 @@ class Faults(msgspec.Struct, kw_only=True):
 
 
 class _LoadBalancer(msgspec.Struct):
-    spec: LoadBalancerSpec
+    spec: FrontendSpec
     members: Members = msgspec.field(default_factory=dict[ListenerKey, dict[TargetKey, Target]])
 
 
@@ -182,7 +182,7 @@ class MemoryProvider:
         """Tell ``notify`` of changes, ours and other people's."""
         self.cloud.subscribe(notify)
 
-    async def ensure(self, spec: LoadBalancerSpec) -> Ensured:
+    async def ensure(self, spec: FrontendSpec) -> Ensured:
         """Make or change the frontend; ``Terminal`` when ``refuse_new`` says why there is no room."""
         async with self._call("ensure", (spec.key,)):
             found = self.cloud.load_balancers.get(spec.key)
@@ -277,7 +277,7 @@ class MemoryProvider:
             raise Retry(f"memory provider: injected failure of {method}; nothing was done", reason="Injected")
 
 
-def _addresses(spec: LoadBalancerSpec) -> tuple[str, ...]:
+def _addresses(spec: FrontendSpec) -> tuple[str, ...]:
     address = spec.address or spec.parameters.get("address", "")
     return (address,) if address else ()
 

@@ -23,9 +23,9 @@ from fairlead.api.meta import JSONObject
 from fairlead.api.names import ANNOTATION_BACKENDS
 from fairlead.api.poolservice import PoolService
 from fairlead.regions.access_condition import AccessView, describe_regions, next_conditions
-from fairlead.regions.access_marks import Points, Step, aggregated, marks_step, recorded_points
 from fairlead.regions.backends import decode_backends
 from fairlead.regions.region_plan import split_by_class
+from fairlead.regions.service_annotations import Points, Step, aggregated, marks_step, recorded_points
 from fairlead.regions.wire import json_condition, json_ingress
 
 #: A region whose last ready backend has gone is still shown for this long: pods that roll come back.

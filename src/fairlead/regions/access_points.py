@@ -17,7 +17,7 @@ from fairlead.regions.access_condition import AccessView
 from fairlead.regions.access_plan import AccessPlan, plan_access
 from fairlead.regions.identity import is_ours, pool_service_names
 from fairlead.regions.inventory import Inventory
-from fairlead.regions.keeper import Keeper
+from fairlead.regions.pool_service_writer import Keeper
 from fairlead.regions.service_plan import Wanted, wanted_pools
 from fairlead.regions.source import ServiceKey, SourceService
 from fairlead.runtime.queue import KeyedQueue

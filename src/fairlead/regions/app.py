@@ -33,10 +33,10 @@ from fairlead.kube.preflight import install_crds
 from fairlead.regions.access_points import AccessPointsController
 from fairlead.regions.balancer import Balancer
 from fairlead.regions.inventory import Inventory
-from fairlead.regions.keeper import Keeper
 from fairlead.regions.openyurt import OpenYurt
 from fairlead.regions.pool_endpoints import PoolEndpointsController
 from fairlead.regions.pool_service import PoolServiceController
+from fairlead.regions.pool_service_writer import Keeper
 from fairlead.runtime.loop import run_workers
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.runtime.telemetry import Telemetry

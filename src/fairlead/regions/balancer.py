@@ -35,7 +35,7 @@ from fairlead.regions.balancer_plan import Refusal, is_our_class, load_balancer_
 from fairlead.regions.balancer_status import build_status
 from fairlead.regions.identity import region_of
 from fairlead.regions.inventory import Inventory
-from fairlead.regions.keeper import Keeper
+from fairlead.regions.pool_service_writer import Keeper
 from fairlead.regions.source import ServiceKey
 from fairlead.regions.wire import json_condition, json_ingress
 from fairlead.runtime.queue import KeyedQueue

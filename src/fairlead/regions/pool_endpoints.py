@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 from fairlead.regions.identity import RegionKey
 from fairlead.regions.inventory import Inventory
-from fairlead.regions.keeper import Keeper
 from fairlead.regions.pool_service import LOOK_AGAIN_S
+from fairlead.regions.pool_service_writer import Keeper
 from fairlead.regions.service_plan import wanted_pools
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import KeyedQueue

@@ -18,7 +18,7 @@ from fairlead.api.poolservice import POOL_SERVICES
 from fairlead.errors import NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.regions.inventory import Inventory
-from fairlead.regions.keeper import Keeper
+from fairlead.regions.pool_service_writer import Keeper
 from fairlead.regions.pools import Pool
 from fairlead.regions.service_plan import FinalizerChange, plan_service
 from fairlead.regions.source import ServiceKey, SourceService

@@ -17,10 +17,9 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from fairlead.api.names import DEFAULT_CLASS
-from fairlead.build.allocate import AddressPool
 from fairlead.errors import BadConfiguration
 from fairlead.hub.app import Hub, HubConfig
-from fairlead.hub.providers import installed_providers
+from fairlead.hub.providers.installed import installed_providers
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.metrics import KubeMetrics
 from fairlead.providers.envoy.fleet_local import LocalFleet
@@ -34,6 +33,7 @@ from fairlead.standalone.identity import kept_identity, new_identity
 from fairlead.standalone.ports import watch_ports
 from fairlead.standalone.proxy_report import ProxyReporter, ProxyRow
 from fairlead.standalone.replicas import Replicas
+from fairlead.translate.allocate import AddressPool
 
 log = structlog.get_logger(__name__)
 
@@ -179,8 +179,8 @@ def _parts(settings: HubSettings, cluster: Cluster, registry: CollectorRegistry)
 
 def _deployment(settings: HubSettings, cluster: Cluster, registry: CollectorRegistry) -> _Parts:
     # Imported here: on one machine nobody pays for the cryptography.
-    from fairlead.hub.deployment.provider import DeploymentOptions, DeploymentProvider
-    from fairlead.providers.envoy.deployment_objects import DeploymentSettings
+    from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings
+    from fairlead.providers.envoy.kubernetes.provider import DeploymentOptions, DeploymentProvider
 
     defaults = DeploymentSettings()
     host, port = settings.xds_address

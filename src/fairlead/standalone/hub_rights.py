@@ -24,10 +24,10 @@ from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.pods import PODS
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
-from fairlead.build.tenant import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
 from fairlead.errors import Forbidden
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.preflight import AccessNeed, check_access
+from fairlead.translate.tenant import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
 
 _READ = ("get", "list", "watch")
 _APPLY = ("get", "create", "patch")
@@ -67,7 +67,7 @@ def hub_needs(*, deployment: bool) -> list[AccessNeed]:
     needs += [AccessNeed(verb, resource) for resource in applied for verb in _APPLY]
     needs += [AccessNeed(verb, EVENTS) for verb in ("create", "patch")]
     if deployment:
-        from fairlead.hub.deployment.objects import WRITTEN
+        from fairlead.providers.envoy.kubernetes.objects import WRITTEN
 
         kept = ("list", "watch", "create", "patch", "delete")
         needs += [AccessNeed(verb, each) for each in WRITTEN for verb in kept]

@@ -21,15 +21,15 @@ import msgspec
 
 from fairlead.errors import Bug, Retry, Terminal, Throttled
 from fairlead.model.change import DONE, Action, FrontendChange, Outcome, OutcomeStatus, Reason, TargetChange
-from fairlead.model.contract import Ledger, LetsGo, Provider
-from fairlead.model.desired import LoadBalancerSpec
+from fairlead.model.contract import Ledger, Provider, Releasable
+from fairlead.model.desired import FrontendSpec
 from fairlead.runtime.clock import Clock
+from fairlead.sync.concurrency import Concurrency, Slot
 from fairlead.sync.gather import Gather
 from fairlead.sync.guard import guard_plan
 from fairlead.sync.order import order_changes
 from fairlead.sync.plan import Plan
 from fairlead.sync.quarantine import Quarantine, without_refused
-from fairlead.sync.slots import Slot, Slots
 from fairlead.sync.timings import Timings
 from fairlead.sync.tracker import Side, Tracker
 
@@ -51,7 +51,7 @@ class Executor:
         ledger: Ledger,
         clock: Clock,
         quarantine: Quarantine,
-        slots: Slots,
+        slots: Concurrency,
         may_call: Callable[[], bool],
         limit_s: float | None,
     ) -> None:
@@ -112,13 +112,13 @@ class Executor:
             if spec is None or not spec.existing:
                 await slot.take()
                 await self._call("delete", self._provider.delete(frontend.load_balancer))
-            elif isinstance(self._provider, LetsGo):
+            elif isinstance(self._provider, Releasable):
                 self._provider.let_go(frontend.load_balancer)
             self._ledger.forget(frontend.load_balancer)
             self._tracker.fold_frontend(frontend, DONE)
         return None
 
-    async def _ensure(self, frontend: FrontendChange, spec: LoadBalancerSpec) -> bool:
+    async def _ensure(self, frontend: FrontendChange, spec: FrontendSpec) -> bool:
         """Ensure the load balancer; False when the provider refuses that, which is parked."""
         self._tracker.begin_frontend(frontend)
         await self._ledger.ensuring(spec)
@@ -132,7 +132,7 @@ class Executor:
         return True
 
     async def _apply(
-        self, spec: LoadBalancerSpec, changes: Sequence[TargetChange], done: list[TargetChange], slot: Slot
+        self, spec: FrontendSpec, changes: Sequence[TargetChange], done: list[TargetChange], slot: Slot
     ) -> Outcome | None:
         """Apply one phase in batches of the provider's size."""
         size = self._provider.capabilities.max_batch or len(changes)
@@ -146,7 +146,7 @@ class Executor:
         return failed
 
     async def _apply_batch(
-        self, spec: LoadBalancerSpec, changes: Sequence[TargetChange], slot: Slot
+        self, spec: FrontendSpec, changes: Sequence[TargetChange], slot: Slot
     ) -> list[tuple[TargetChange, Outcome]]:
         answers = await self._ledger.record(spec, changes)
         # Of an intent that could not be stored nobody knows whether it was, so the record may be there as well.

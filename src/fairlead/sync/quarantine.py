@@ -17,7 +17,7 @@ import msgspec
 
 from fairlead.errors import Terminal
 from fairlead.model.change import Action, Held, Reason, TargetChange
-from fairlead.model.desired import LoadBalancerSpec, Target
+from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.sync.plan import Plan
 from fairlead.sync.tracker import Side
@@ -37,7 +37,7 @@ class _Parked(msgspec.Struct, frozen=True):
 class Refusal(msgspec.Struct, frozen=True):
     """A load balancer that is not made, or not changed, as it was asked for."""
 
-    spec: LoadBalancerSpec
+    spec: FrontendSpec
     message: str
     reason: str
     until_s: float
@@ -64,7 +64,7 @@ class Quarantine:
         parked = self._parked.setdefault(change.load_balancer, {})
         parked[change.listener, change.key] = _Parked(change.target, message, now_s + PARK_S)
 
-    def refuse(self, spec: LoadBalancerSpec, error: Terminal, *, now_s: float) -> None:
+    def refuse(self, spec: FrontendSpec, error: Terminal, *, now_s: float) -> None:
         """Park one load balancer."""
         self._refused[spec.key] = Refusal(spec, error.sentence, error.reason, now_s + PARK_S)
 

@@ -13,7 +13,7 @@ import msgspec
 
 from fairlead.errors import Bug
 from fairlead.model.change import Action, FrontendChange, Outcome, OutcomeStatus, TargetChange
-from fairlead.model.desired import DesiredLoadBalancer, LoadBalancerSpec, Target
+from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 
 
@@ -40,7 +40,7 @@ class Side(msgspec.Struct):
     """The two sides of one load balancer. ``desired`` None: it is to be deleted."""
 
     desired: DesiredLoadBalancer | None = None
-    done_spec: LoadBalancerSpec | None = None
+    done_spec: FrontendSpec | None = None
     done: Done = msgspec.field(default_factory=dict[ListenerKey, dict[TargetKey, Registered]])
     #: Counts the lives of this key; what was started for an earlier life is not folded into this one.
     generation: int = 0
@@ -133,7 +133,7 @@ class Tracker:
 
     def restore(
         self,
-        spec: LoadBalancerSpec,
+        spec: FrontendSpec,
         done: Mapping[ListenerKey, Mapping[TargetKey, Registered]],
         *,
         certain: bool = False,

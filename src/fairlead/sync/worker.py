@@ -18,17 +18,17 @@ import structlog
 
 from fairlead.errors import FairleadError, Retry
 from fairlead.model.change import Action, FrontendChange, Held, OutcomeStatus, Reason, TargetChange
-from fairlead.model.contract import Accounts, Ledger, Provider
+from fairlead.model.contract import FailureDomains, Ledger, Provider
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.loop import BUG_RETRY_S
 from fairlead.runtime.queue import backoff_s
 from fairlead.sync.backlog import Backlog
+from fairlead.sync.concurrency import Concurrency, Slot
 from fairlead.sync.execute import Executor
 from fairlead.sync.guard import guard_plan
 from fairlead.sync.plan import Plan, plan_load_balancer
 from fairlead.sync.quarantine import Quarantine
-from fairlead.sync.slots import Slot, Slots
 from fairlead.sync.tracker import Side, Tracker
 
 log = structlog.get_logger(__name__)
@@ -93,7 +93,7 @@ class Worker:
         self._clock = clock
         self._parallel = 1 if provider.capabilities.serves_whole_state else parallel
         self._trigger = asyncio.Event()
-        self._slots = Slots(parallel=self._parallel, freed=self._trigger.set)
+        self._slots = Concurrency(parallel=self._parallel, freed=self._trigger.set)
         self.quarantine = Quarantine()
         self.executor = Executor(
             tracker=tracker,
@@ -156,7 +156,7 @@ class Worker:
     def account(self, key: LoadBalancerKey) -> str:
         """Return what answers for one load balancer; all are one where the provider does not tell them apart."""
         side = self._tracker.side(key)
-        if side is None or not isinstance(self._provider, Accounts):
+        if side is None or not isinstance(self._provider, FailureDomains):
             return ""
         spec = side.desired.spec if side.desired is not None else side.done_spec
         try:

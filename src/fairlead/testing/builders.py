@@ -26,11 +26,11 @@ from fairlead.api.names import (
 from fairlead.api.naming import label_value
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, Allocation, TCPLoadBalancer
 from fairlead.api.tenant import Tenant
-from fairlead.build.view import NodeAddresses, TCPView
 from fairlead.model.condition import Condition
 from fairlead.model.contract import AllocationKind, Capabilities
-from fairlead.model.desired import DesiredLoadBalancer, GuardPolicy, HealthCheck, Listener, LoadBalancerSpec, Target
+from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolicy, HealthCheck, Listener, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
+from fairlead.translate.view import NodeAddresses, TCPView
 
 NAMESPACE = "tenant-east"
 
@@ -221,7 +221,7 @@ def desired(
     by_listener = {listener.key: tuple(own_targets.get(listener.key, ())) for listener in listeners}
     own = key or lb_key()
     return DesiredLoadBalancer(
-        spec=LoadBalancerSpec(
+        spec=FrontendSpec(
             key=own, group=own.namespace, listeners=listeners, address=address, health_check=health_check
         ),
         targets={listener: {one.key: one for one in found} for listener, found in by_listener.items()},

@@ -23,7 +23,7 @@ import msgspec
 from fairlead.errors import FairleadError, Retry
 from fairlead.model.change import Action, Outcome, OutcomeStatus, Reason, TargetChange
 from fairlead.model.contract import Provider
-from fairlead.model.desired import LoadBalancerSpec, Target
+from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.keys import ListenerKey, TargetKey
 from fairlead.model.observed import Ensured, Observed
 
@@ -48,7 +48,7 @@ class Subject(ABC):
     restartable = True
 
     @abstractmethod
-    def spec(self, name: str) -> LoadBalancerSpec:
+    def spec(self, name: str) -> FrontendSpec:
         """Return a load balancer that can be made, the same for the same name; with at least one listener."""
 
     @abstractmethod
@@ -56,18 +56,18 @@ class Subject(ABC):
         """Return different targets that this provider takes, the same on every call."""
 
     @abstractmethod
-    async def present(self, spec: LoadBalancerSpec) -> dict[Place, bool]:
+    async def present(self, spec: FrontendSpec) -> dict[Place, bool]:
         """Look at the real thing: our targets there, and whether each gets new connections."""
 
     def refused(self) -> TargetKey | None:
         """Return a target that this provider refuses for good, if there is any such thing."""
         return None
 
-    async def add_foreign(self, spec: LoadBalancerSpec) -> None:
+    async def add_foreign(self, spec: FrontendSpec) -> None:
         """Put a member there that is not ours, at the address of one of ``targets``."""
         raise NotImplementedError
 
-    async def foreign(self, spec: LoadBalancerSpec) -> object:
+    async def foreign(self, spec: FrontendSpec) -> object:
         """Return all there is to know of the foreign members, to be compared."""
         raise NotImplementedError
 
@@ -287,9 +287,7 @@ class ProviderContract:
         else:
             assert statuses(outcomes)[0] is not OutcomeStatus.DONE
 
-    async def _filled(
-        self, subject: Subject, count: int, *, name: str = "one"
-    ) -> tuple[LoadBalancerSpec, list[TargetKey]]:
+    async def _filled(self, subject: Subject, count: int, *, name: str = "one") -> tuple[FrontendSpec, list[TargetKey]]:
         spec = subject.spec(name)
         await ensure(subject, spec)
         targets = list(subject.targets(count))
@@ -302,19 +300,19 @@ class ProviderContract:
 
 
 def changes(
-    spec: LoadBalancerSpec, targets: Iterable[TargetKey], action: Action, reason: Reason, *, draining: bool = False
+    spec: FrontendSpec, targets: Iterable[TargetKey], action: Action, reason: Reason, *, draining: bool = False
 ) -> list[TargetChange]:
     """Return one row for each target on the first listener."""
     listener = spec.listeners[0].key
     return [TargetChange(spec.key, listener, Target(at, draining=draining), action, reason) for at in targets]
 
 
-def additions(spec: LoadBalancerSpec, targets: Iterable[TargetKey]) -> list[TargetChange]:
+def additions(spec: FrontendSpec, targets: Iterable[TargetKey]) -> list[TargetChange]:
     """Return rows that register ``targets``."""
     return changes(spec, targets, Action.REGISTER, Reason.NEW)
 
 
-def removals(spec: LoadBalancerSpec, targets: Iterable[TargetKey]) -> list[TargetChange]:
+def removals(spec: FrontendSpec, targets: Iterable[TargetKey]) -> list[TargetChange]:
     """Return rows that deregister ``targets``."""
     return changes(spec, targets, Action.DEREGISTER, Reason.OWNER_DELETED)
 
@@ -343,18 +341,18 @@ async def done(subject: Subject, rows: Sequence[TargetChange]) -> None:
         assert outcome.status is OutcomeStatus.DONE, outcome.message
 
 
-async def ensure(subject: Subject, spec: LoadBalancerSpec) -> Ensured:
+async def ensure(subject: Subject, spec: FrontendSpec) -> Ensured:
     """Ensure ``spec``, again as long as the provider is at it."""
     return await _patiently(lambda: subject.provider.ensure(spec))
 
 
-async def delete(subject: Subject, spec: LoadBalancerSpec) -> None:
+async def delete(subject: Subject, spec: FrontendSpec) -> None:
     """Delete it, again as long as the provider is at it."""
     await _patiently(lambda: subject.provider.delete(spec.key))
 
 
 async def shows(
-    subject: Subject, spec: LoadBalancerSpec, targets: Iterable[TargetKey], *, only_ready: bool = False
+    subject: Subject, spec: FrontendSpec, targets: Iterable[TargetKey], *, only_ready: bool = False
 ) -> None:
     """Wait until the real thing has exactly ``targets`` (all that get new connections, with ``only_ready``)."""
     wanted = {(spec.listeners[0].key, at) for at in targets}

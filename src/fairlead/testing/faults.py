@@ -24,7 +24,7 @@ import msgspec
 from fairlead.errors import Retry
 from fairlead.model.change import Outcome, OutcomeStatus, TargetChange
 from fairlead.model.contract import Capabilities, Provider
-from fairlead.model.desired import LoadBalancerSpec
+from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.model.observed import Ensured, Observed
 from fairlead.runtime.clock import Clock
@@ -71,7 +71,7 @@ class FaultyProvider:
         script: Callable[[ProviderCall], Fault] = lambda _: Fault.NONE,
         rejected: Mapping[TargetKey, str] | None = None,
         capabilities: Capabilities | None = None,
-        account: Callable[[LoadBalancerSpec], str] = lambda _: "",
+        account: Callable[[FrontendSpec], str] = lambda _: "",
     ) -> None:
         self.inner = inner
         self.account = account
@@ -106,7 +106,7 @@ class FaultyProvider:
         """Let go; what is registered stays."""
         self.published = False
 
-    async def ensure(self, spec: LoadBalancerSpec) -> Ensured:
+    async def ensure(self, spec: FrontendSpec) -> Ensured:
         """Ensure, perhaps."""
         fault = await self._begin("ensure", (spec.key,))
         try:

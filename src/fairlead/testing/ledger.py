@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairlead.model.change import Action, Outcome, OutcomeStatus, TargetChange
-from fairlead.model.desired import LoadBalancerSpec
+from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Ensured
 from fairlead.sync.tracker import Done, Registered
@@ -21,20 +21,20 @@ class SurvivingLedger:
 
     def __init__(self) -> None:
         self.entries: dict[_Key, TargetChange] = {}
-        self.specs: dict[LoadBalancerKey, LoadBalancerSpec] = {}
+        self.specs: dict[LoadBalancerKey, FrontendSpec] = {}
 
-    async def ensuring(self, spec: LoadBalancerSpec) -> None:
+    async def ensuring(self, spec: FrontendSpec) -> None:
         """Store what the load balancer is about to be."""
         self.specs[spec.key] = spec
 
-    async def ensured(self, spec: LoadBalancerSpec, answer: Ensured) -> None:
+    async def ensured(self, spec: FrontendSpec, answer: Ensured) -> None:
         """Store nothing more."""
 
     def forget(self, key: LoadBalancerKey) -> None:
         """Drop what is gone."""
         self.specs.pop(key, None)
 
-    async def record(self, spec: LoadBalancerSpec, changes: Sequence[TargetChange]) -> Sequence[TargetChange]:
+    async def record(self, spec: FrontendSpec, changes: Sequence[TargetChange]) -> Sequence[TargetChange]:
         """Store that these changes are about to be made."""
         self.specs[spec.key] = spec
         for change in changes:
@@ -43,7 +43,7 @@ class SurvivingLedger:
         return changes
 
     async def settle(
-        self, _spec: LoadBalancerSpec, changes: Sequence[TargetChange], outcomes: Sequence[Outcome]
+        self, _spec: FrontendSpec, changes: Sequence[TargetChange], outcomes: Sequence[Outcome]
     ) -> Sequence[Outcome]:
         """Forget what is gone for certain."""
         for change, outcome in zip(changes, outcomes, strict=True):

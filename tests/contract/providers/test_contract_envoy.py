@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 import pytest_asyncio
 
-from fairlead.model.desired import Listener, LoadBalancerSpec
+from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.providers.envoy.envoy_process import admin_get
 from fairlead.providers.envoy.fleet_local import LocalFleet
@@ -34,15 +34,15 @@ class EnvoySubject(Subject):
         self.number = next(_NUMBERS)
         self.network = network
 
-    def spec(self, name: str) -> LoadBalancerSpec:
+    def spec(self, name: str) -> FrontendSpec:
         key = LoadBalancerKey("LoadBalancer", f"shop-{self.number}", name)
         address = f"127.{self.network}.{self.number}.{1 + ('one', 'two', 'never').index(name)}"
-        return LoadBalancerSpec(key, "group", (Listener(18080),), address=address)
+        return FrontendSpec(key, "group", (Listener(18080),), address=address)
 
     def targets(self, count: int) -> Sequence[TargetKey]:
         return [TargetKey(f"10.0.0.{number}", 8080) for number in range(1, count + 1)]
 
-    async def present(self, spec: LoadBalancerSpec) -> dict[Place, bool]:
+    async def present(self, spec: FrontendSpec) -> dict[Place, bool]:
         listener = spec.listeners[0].key
         fleet = cast("LocalFleet", self.envoy.fleet)
         status, text = await admin_get(fleet.admin_socket, "/clusters")

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from tests.contract.providers.provider_processes import HAProxy
 
-from fairlead.model.desired import Listener, LoadBalancerSpec
+from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.providers.haproxy.names import prefix, target_of
 from fairlead.providers.haproxy.provider import HAProxyProvider
@@ -21,12 +21,12 @@ class HAProxySubject(Subject):
         self.backends: dict[str, str] = {}
         self.provider = HAProxyProvider(installation="tests")
 
-    def spec(self, name: str) -> LoadBalancerSpec:
+    def spec(self, name: str) -> FrontendSpec:
         key = LoadBalancerKey("LoadBalancer", "shop", name)
         if name not in self.backends:
             self.backends[name] = next(self.haproxy.backends)
         parameters = {"socket": str(self.haproxy.socket), "backend": self.backends[name]}
-        return LoadBalancerSpec(key, "group", (Listener(80),), parameters=parameters)
+        return FrontendSpec(key, "group", (Listener(80),), parameters=parameters)
 
     def targets(self, count: int) -> Sequence[TargetKey]:
         return [TargetKey("127.0.0.1", 1), TargetKey("2001:db8::7", 8080), *self._more()][:count]
@@ -35,7 +35,7 @@ class HAProxySubject(Subject):
     def _more() -> list[TargetKey]:
         return [TargetKey(f"127.0.0.{number}", 8080) for number in range(2, 9)]
 
-    async def present(self, spec: LoadBalancerSpec) -> dict[Place, bool]:
+    async def present(self, spec: FrontendSpec) -> dict[Place, bool]:
         listener = spec.listeners[0].key
         begins = prefix("tests", spec.key, listener)
         found: dict[Place, bool] = {}
@@ -48,11 +48,11 @@ class HAProxySubject(Subject):
     def refused(self) -> TargetKey | None:
         return TargetKey("not-an-address.example", 80)
 
-    async def add_foreign(self, spec: LoadBalancerSpec) -> None:
+    async def add_foreign(self, spec: FrontendSpec) -> None:
         at = self.targets(1)[0]
         self.haproxy.ask(f"add server {spec.parameters['backend']}/byhand {at.address}:{at.port} weight 3")
 
-    async def foreign(self, spec: LoadBalancerSpec) -> object:
+    async def foreign(self, spec: FrontendSpec) -> object:
         servers = self.haproxy.servers(spec.parameters["backend"])
         return {name: fields for name, fields in servers.items() if not name.startswith("fl-")}
 

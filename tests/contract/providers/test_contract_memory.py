@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from fairlead.model.desired import Listener, LoadBalancerSpec, Target
+from fairlead.model.desired import FrontendSpec, Listener, Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.providers.memory import Faults, MemoryCloud, MemoryProvider
 from fairlead.testing.contract import Place, ProviderContract, Subject
@@ -20,22 +20,22 @@ class MemorySubject(Subject):
         self.faults = Faults(rejected=frozenset({REFUSED}))
         self.provider = MemoryProvider(cloud=self.cloud, faults=self.faults)
 
-    def spec(self, name: str) -> LoadBalancerSpec:
-        return LoadBalancerSpec(LoadBalancerKey("LoadBalancer", "shop", name), "group", (Listener(80),))
+    def spec(self, name: str) -> FrontendSpec:
+        return FrontendSpec(LoadBalancerKey("LoadBalancer", "shop", name), "group", (Listener(80),))
 
     def targets(self, count: int) -> Sequence[TargetKey]:
         return [TargetKey(f"10.0.0.{number}", 8080) for number in range(1, count + 1)]
 
-    async def present(self, spec: LoadBalancerSpec) -> dict[Place, bool]:
+    async def present(self, spec: FrontendSpec) -> dict[Place, bool]:
         return {place: not target.draining for place, target in self.cloud.members(spec.key).items()}
 
     def refused(self) -> TargetKey | None:
         return REFUSED
 
-    async def add_foreign(self, spec: LoadBalancerSpec) -> None:
+    async def add_foreign(self, spec: FrontendSpec) -> None:
         self.cloud.add_foreign(spec.key, "theirs", Target(self.targets(1)[0], weight=7))
 
-    async def foreign(self, spec: LoadBalancerSpec) -> object:
+    async def foreign(self, spec: FrontendSpec) -> object:
         return self.cloud.foreign(spec.key)
 
     async def break_it(self) -> None:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from tests.contract.providers.provider_processes import ExampleDriver
 
-from fairlead.model.desired import Listener, LoadBalancerSpec
+from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.providers.webhook.provider import WebhookProvider
 from fairlead.testing.contract import Place, ProviderContract, Subject
@@ -25,10 +25,10 @@ class WebhookSubject(Subject):
         self.number = next(_NUMBERS)
         self.provider = WebhookProvider()
 
-    def spec(self, name: str) -> LoadBalancerSpec:
+    def spec(self, name: str) -> FrontendSpec:
         key = LoadBalancerKey("LoadBalancer", f"shop-{self.number}", name)
         parameters = {"url": self.driver.url, "name": self._name(key), "verify": "true"}
-        return LoadBalancerSpec(key, "group", (Listener(80),), parameters=parameters)
+        return FrontendSpec(key, "group", (Listener(80),), parameters=parameters)
 
     @staticmethod
     def _name(key: LoadBalancerKey) -> str:
@@ -37,23 +37,23 @@ class WebhookSubject(Subject):
     def targets(self, count: int) -> Sequence[TargetKey]:
         return [TargetKey("2001:db8::7", 8080), *(TargetKey(f"10.0.0.{n}", 8080) for n in range(1, 9))][:count]
 
-    def _backends(self, spec: LoadBalancerSpec) -> dict[str, object]:
+    def _backends(self, spec: FrontendSpec) -> dict[str, object]:
         found = json.loads(self.driver.file.read_text()).get(self._name(spec.key), {})
         return found.get("backends", {})
 
-    async def present(self, spec: LoadBalancerSpec) -> dict[Place, bool]:
+    async def present(self, spec: FrontendSpec) -> dict[Place, bool]:
         listener = spec.listeners[0].key
         there = self._backends(spec)
         return {(listener, at): True for at in self.targets(9) if str(at) in there}
 
-    async def add_foreign(self, spec: LoadBalancerSpec) -> None:
+    async def add_foreign(self, spec: FrontendSpec) -> None:
         everything = json.loads(self.driver.file.read_text())
         everything[self._name(spec.key)]["backends"]["somebody-elses:80"] = {"weight": "7"}
         self.driver.stop()
         self.driver.file.write_text(json.dumps(everything))
         self.driver.start()
 
-    async def foreign(self, spec: LoadBalancerSpec) -> object:
+    async def foreign(self, spec: FrontendSpec) -> object:
         ours = {str(at) for at in self.targets(9)}
         return {address: facts for address, facts in self._backends(spec).items() if address not in ours}
 

@@ -14,7 +14,7 @@ from tests.contract.providers.provider_processes import HAProxy, free_port
 
 from fairlead.errors import BadConfiguration, Retry
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, Reason, TargetChange
-from fairlead.model.desired import Listener, LoadBalancerSpec, ProxyProtocol, Target
+from fairlead.model.desired import FrontendSpec, Listener, ProxyProtocol, Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.providers.haproxy.names import server_name
 from fairlead.providers.haproxy.provider import HAProxyProvider
@@ -71,7 +71,7 @@ class Balanced:
         self.port = port
         self.provider = HAProxyProvider(look_every_s=0.05)
         parameters = {"socket": str(haproxy.socket), "backend": "front", "drainTimeout": "1h"}
-        self.spec = LoadBalancerSpec(KEY, "group", (Listener(80),), parameters=parameters)
+        self.spec = FrontendSpec(KEY, "group", (Listener(80),), parameters=parameters)
         self.noticed = asyncio.Event()
         self.webs: list[Web] = []
 
@@ -472,7 +472,7 @@ async def test_a_removed_listener_is_still_known_to_be_emptied(balanced: Balance
 
 async def test_taking_back_a_broken_object_stops_nobody() -> None:
     provider = HAProxyProvider()
-    provider.recall(LoadBalancerSpec(KEY, "group", (Listener(80),)), {})
+    provider.recall(FrontendSpec(KEY, "group", (Listener(80),)), {})
     row = TargetChange(KEY, HTTP, Target(TargetKey("127.0.0.1", 9)), Action.DEREGISTER, Reason.OWNER_DELETED)
     (outcome,) = await provider.apply([row])
     assert outcome.status is OutcomeStatus.RETRY

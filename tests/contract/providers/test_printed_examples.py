@@ -15,7 +15,7 @@ from tests.contract.providers.provider_processes import DRIVER, ExampleDriver
 
 from fairlead.errors import Retry
 from fairlead.model.change import DONE, Action, BackendFacts, OutcomeStatus, Reason, TargetChange
-from fairlead.model.desired import Listener, LoadBalancerSpec, Target
+from fairlead.model.desired import FrontendSpec, Listener, Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.providers.webhook.provider import WebhookProvider
 
@@ -44,7 +44,7 @@ async def test_the_printed_driver_works(tmp_path: Path) -> None:
     webhook = WebhookProvider()
     key = LoadBalancerKey("LoadBalancer", "shop", "shared")
     parameters = {"url": driver.url, "name": "shared", "verify": "true"}
-    spec = LoadBalancerSpec(key, "group", (Listener(80),), parameters=parameters)
+    spec = FrontendSpec(key, "group", (Listener(80),), parameters=parameters)
     pod = {
         "metadata": {"namespace": "shop", "name": "web-1", "labels": {"keep": "me"}},
         "status": {"podIP": "10.0.0.7"},
@@ -65,7 +65,7 @@ async def test_the_printed_driver_works(tmp_path: Path) -> None:
         assert await webhook.judge_pods(parameters, [pod]) == {("shop", "web-1")}
         await webhook.delete(key)
         assert json.loads(driver.file.read_text()) == {}
-        nameless = LoadBalancerSpec(key, "group", (Listener(80),), parameters={"url": driver.url})
+        nameless = FrontendSpec(key, "group", (Listener(80),), parameters={"url": driver.url})
         with pytest.raises(Retry, match="lbSpec needs a name"):
             await webhook.ensure(nameless)
     finally:

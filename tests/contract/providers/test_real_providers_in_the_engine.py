@@ -15,7 +15,7 @@ import pytest
 from tests.contract.providers.provider_processes import HAProxy
 from tests.unit.providers.webhook.scripted_driver import ScriptedDriver
 
-from fairlead.model.desired import DesiredLoadBalancer, Listener, LoadBalancerSpec, Target
+from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, Listener, Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.providers.haproxy.provider import HAProxyProvider
 from fairlead.providers.webhook.provider import WebhookProvider
@@ -30,7 +30,7 @@ HTTP = Listener(80).key
 PATIENCE_S = 15.0
 
 
-class Engine:
+class ProviderRunner:
     """Tracker and worker of one process."""
 
     def __init__(self, provider: HAProxyProvider | WebhookProvider, clock: Clock | None = None) -> None:
@@ -55,8 +55,10 @@ class Engine:
 
 
 @contextlib.asynccontextmanager
-async def running(provider: HAProxyProvider | WebhookProvider, clock: Clock | None = None) -> AsyncIterator[Engine]:
-    engine = Engine(provider, clock)
+async def running(
+    provider: HAProxyProvider | WebhookProvider, clock: Clock | None = None
+) -> AsyncIterator[ProviderRunner]:
+    engine = ProviderRunner(provider, clock)
     try:
         yield engine
     finally:
@@ -70,7 +72,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def wish(parameters: Mapping[str, str], *targets: Target) -> DesiredLoadBalancer:
-    spec = LoadBalancerSpec(KEY, "group", (Listener(80),), parameters=dict(parameters))
+    spec = FrontendSpec(KEY, "group", (Listener(80),), parameters=dict(parameters))
     return DesiredLoadBalancer(spec, {HTTP: {target.key: target for target in targets}})
 
 

@@ -15,16 +15,16 @@ import msgspec
 import pytest
 import yaml
 
-from fairlead.model.desired import Affinity, HealthCheck, Listener, LoadBalancerSpec, Owner, ProxyProtocol, Target
+from fairlead.model.desired import Affinity, FrontendSpec, HealthCheck, Listener, Owner, ProxyProtocol, Target
 from fairlead.model.keys import LoadBalancerKey, Protocol, TargetKey
 from fairlead.providers.envoy.bootstrap import Bootstrap, bootstrap_json
 from fairlead.providers.envoy.clusters import CLUSTER, cluster_bytes
-from fairlead.providers.envoy.deployment_objects import DeploymentSettings, group_manifests
 from fairlead.providers.envoy.endpoints import EndpointSet
+from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings, group_manifests
+from fairlead.providers.envoy.kubernetes.service_manifests import service_manifest
 from fairlead.providers.envoy.listeners import LISTENER, listener_bytes
 from fairlead.providers.envoy.names import resource_name
 from fairlead.providers.envoy.schema import packaged_schema
-from fairlead.providers.envoy.service_objects import service_manifest
 from fairlead.providers.envoy.translate import needs_inline
 
 HERE = Path(__file__).parent
@@ -34,7 +34,7 @@ ASSIGNMENT = "envoy.config.endpoint.v3.ClusterLoadAssignment"
 Golden = Callable[[Path, str], None]
 
 
-def read(case: str) -> tuple[LoadBalancerSpec, list[Target]]:
+def read(case: str) -> tuple[FrontendSpec, list[Target]]:
     fields = yaml.safe_load((HERE / f"{case}.in.yaml").read_text())
     targets = [
         Target(TargetKey(one["address"], one["port"]), one.get("weight", 1), one.get("draining", False))
@@ -45,7 +45,7 @@ def read(case: str) -> tuple[LoadBalancerSpec, list[Target]]:
         for one in fields.pop("listeners")
     )
     check = fields.pop("healthCheck", {})
-    spec = LoadBalancerSpec(
+    spec = FrontendSpec(
         key=LoadBalancerKey("TCPLoadBalancer", *fields.pop("key")),
         group=fields.pop("group"),
         listeners=listeners,

@@ -14,10 +14,10 @@ from fairlead.agent.config import AgentConfig
 from fairlead.api.kubernetes import ENDPOINT_SLICES, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.api.names import GROUP
-from fairlead.build.tenant import agent_rules
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import Access, ClusterConfig
 from fairlead.kube.preflight import AccessNeed
+from fairlead.translate.tenant import agent_rules
 
 RBAC = "rbac.authorization.k8s.io"
 CLUSTER_ROLES = Resource(RBAC, "v1", "ClusterRole", "clusterroles", False, KubeObject)

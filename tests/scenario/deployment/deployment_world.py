@@ -32,24 +32,24 @@ from fairlead.api.names import (
 )
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import TENANTS
-from fairlead.build.tenant import CLUSTER_ROLES, READER_ROLE
 from fairlead.errors import AlreadyExists, FairleadError, NotFound
 from fairlead.hub.app import Hub, HubConfig
-from fairlead.hub.deployment.objects import WRITTEN
-from fairlead.hub.deployment.provider import DeploymentOptions, DeploymentProvider
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from fairlead.kube.lease import LeaderElector
 from fairlead.kube.preflight import install_crds
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.providers.envoy.deployment_objects import GROUP_LABEL, DeploymentSettings, group_name
 from fairlead.providers.envoy.envoy_process import find_binary
 from fairlead.providers.envoy.identity import ServerCertificate
+from fairlead.providers.envoy.kubernetes.deployment_manifests import GROUP_LABEL, DeploymentSettings, group_name
+from fairlead.providers.envoy.kubernetes.objects import WRITTEN
+from fairlead.providers.envoy.kubernetes.provider import DeploymentOptions, DeploymentProvider
+from fairlead.providers.envoy.kubernetes.service_manifests import service_name
 from fairlead.providers.envoy.resources import ResourceType
-from fairlead.providers.envoy.service_objects import service_name
 from fairlead.runtime.clock import Clock, SystemClock
 from fairlead.standalone.proxy_report import ProxyReporter, ProxyRow
 from fairlead.testing.builders import slice_body, tcp_body
+from fairlead.translate.tenant import CLUSTER_ROLES, READER_ROLE
 
 _NUMBERS = itertools.count(1)
 _OURS = f"{LABEL_MANAGED_BY}={MANAGED_BY},{GROUP_LABEL}"

@@ -9,10 +9,10 @@ from fairlead.api.kubernetes import CONFIG_MAPS, DEPLOYMENTS, SECRETS, SERVICES
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.errors import NotFound
-from fairlead.hub.deployment.authority import AUTHORITY_SECRET, SERVER_SECRET
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.providers.envoy.deployment_objects import group_name
-from fairlead.providers.envoy.service_objects import service_name
+from fairlead.providers.envoy.kubernetes.authority import AUTHORITY_SECRET, SERVER_SECRET
+from fairlead.providers.envoy.kubernetes.deployment_manifests import group_name
+from fairlead.providers.envoy.kubernetes.service_manifests import service_name
 
 #: What runs the proxies of one tenant, Services apart.
 GROUP = ["ConfigMap", "Deployment", "NetworkPolicy", "PodDisruptionBudget", "Secret", "ServiceAccount"]

@@ -13,9 +13,9 @@ from deployment_world import Checkpoint, Relay, World, until
 from tests.xds.world import ask, connected
 
 from fairlead.api.names import SYSTEM_NAMESPACE
-from fairlead.hub.deployment.authority import SERVER_SECRET
-from fairlead.hub.deployment.certificates import client_certificate, new_authority
-from fairlead.providers.envoy.deployment_objects import DeploymentSettings, group_name
+from fairlead.providers.envoy.kubernetes.authority import SERVER_SECRET
+from fairlead.providers.envoy.kubernetes.certificates import client_certificate, new_authority
+from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings, group_name
 from fairlead.providers.envoy.schema import packaged_schema
 from fairlead.runtime.clock import SystemClock
 

@@ -19,7 +19,6 @@ from fairlead.api.names import AGENT_LEASE, LABEL_MANAGED_BY, MANAGED_BY, SYSTEM
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import TENANTS, Tenant
 from fairlead.apiserver import ApiServer
-from fairlead.build.allocate import AddressPool
 from fairlead.errors import NotFound, Unreachable
 from fairlead.hub.app import Hub, HubConfig
 from fairlead.kube.cluster import Cluster
@@ -29,6 +28,7 @@ from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import VirtualClock
 from fairlead.testing.builders import ABLE, NAMESPACE, lb_key, slice_body, tcp_body
 from fairlead.testing.faults import FaultyProvider
+from fairlead.translate.allocate import AddressPool
 
 TOKEN = "for-these-tests-only"
 POOL = "192.0.2.0/29"

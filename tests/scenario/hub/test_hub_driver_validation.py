@@ -10,7 +10,7 @@ from shop_world import YES, open_shop
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.cli.plan_rows import plan_of
-from fairlead.hub.preview import preview
+from fairlead.hub.inspect.preview import preview
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.cli.plan_rows import plan_of
 from fairlead.errors import NotFound
-from fairlead.hub.preview import preview
+from fairlead.hub.inspect.preview import preview
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.testing.builders import NAMESPACE, lb_key, target
 

@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.api.kubernetes import NAMESPACES, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS
 from fairlead.api.tenant import TENANTS
-from fairlead.build.tenant import CLUSTER_ROLE_BINDINGS
+from fairlead.translate.tenant import CLUSTER_ROLE_BINDINGS
 
 
 @pytest.mark.req("KI-8", "K-1", "K-9")

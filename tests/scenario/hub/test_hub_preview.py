@@ -14,8 +14,8 @@ from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.cli.explain_rows import explained, lines_of
 from fairlead.cli.plan_rows import plan_of
-from fairlead.hub.orphans import OrphanKind, orphans_of, remove_orphan
-from fairlead.hub.preview import preview
+from fairlead.hub.inspect.orphans import OrphanKind, orphans_of, remove_orphan
+from fairlead.hub.inspect.preview import preview
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 

@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.tcploadbalancer import Allocation
-from fairlead.hub.record import write_status
+from fairlead.hub.intents.tcp.accepted_status import write_status
 from fairlead.testing.builders import lb_key
 
 

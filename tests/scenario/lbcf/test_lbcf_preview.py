@@ -6,7 +6,7 @@ import pytest
 from lbcf_driver import Driver
 from lbcf_world import WEB
 
-from fairlead.hub.preview import preview
+from fairlead.hub.inspect.preview import preview
 
 AGREED = {
     "nothing": {},

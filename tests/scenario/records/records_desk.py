@@ -15,10 +15,10 @@ from records_loop import LoopClock, VirtualLoop
 
 from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord
 from fairlead.api.loadbalancer import LOAD_BALANCERS
-from fairlead.hub.engine import DurableEngine
+from fairlead.hub.providers.runner import DurableRunner
 from fairlead.model.change import Outcome, TargetChange
 from fairlead.model.contract import Capabilities
-from fairlead.model.desired import DesiredLoadBalancer, LoadBalancerSpec
+from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured, Observed
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
@@ -34,7 +34,7 @@ class Scripted:
     def __init__(self, inner: MemoryProvider) -> None:
         self.inner = inner
         self.calls: list[tuple[str, tuple[TargetChange, ...]]] = []
-        self.recalled: list[LoadBalancerSpec] = []
+        self.recalled: list[FrontendSpec] = []
         self.let_go_of: list[LoadBalancerKey] = []
         self.answer: Callable[[TargetChange], Outcome | None] = lambda _change: None
         self.before: Callable[[str, Sequence[TargetChange]], None] = lambda _method, _changes: None
@@ -47,13 +47,13 @@ class Scripted:
     def on_change(self, notify: Any) -> None:
         self.inner.on_change(notify)
 
-    def recall(self, spec: LoadBalancerSpec, info: Any) -> None:
+    def recall(self, spec: FrontendSpec, info: Any) -> None:
         self.recalled.append(spec)
 
     def let_go(self, key: LoadBalancerKey) -> None:
         self.let_go_of.append(key)
 
-    async def ensure(self, spec: LoadBalancerSpec) -> Ensured:
+    async def ensure(self, spec: FrontendSpec) -> Ensured:
         await self._call("ensure", ())
         return await self.inner.ensure(spec)
 
@@ -105,7 +105,7 @@ class Desk:
         """Begin a term from what is on record, and wish; ``meanwhile`` happens after the records were read."""
 
         async def begin() -> None:
-            self.engine = DurableEngine(
+            self.engine = DurableRunner(
                 name="memory",
                 provider=self.provider,
                 store=self.api,

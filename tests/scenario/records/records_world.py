@@ -20,11 +20,11 @@ from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
 from fairlead.api.names import FINALIZER_DEREGISTER
 from fairlead.errors import Retry
-from fairlead.hub.engine import DurableEngine
-from fairlead.hub.restore import place_of
+from fairlead.hub.providers.restore import place_of
+from fairlead.hub.providers.runner import DurableRunner
 from fairlead.model.change import Action, Outcome, TargetChange
 from fairlead.model.contract import Capabilities
-from fairlead.model.desired import DesiredLoadBalancer, LoadBalancerSpec, Target
+from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.model.observed import Ensured, Observed
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
@@ -108,7 +108,7 @@ class SimProvider:
     def on_change(self, notify: Any) -> None:
         self._inner.on_change(notify)
 
-    async def ensure(self, spec: LoadBalancerSpec) -> Ensured:
+    async def ensure(self, spec: FrontendSpec) -> Ensured:
         return await self._call("ensure", {spec.key}, (), self._inner.ensure(spec))
 
     async def apply(self, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
@@ -259,7 +259,7 @@ class World:
         self.died.clear()
         term = self.term
         provider = SimProvider(self, self.memory)
-        self.engine = DurableEngine(
+        self.engine = DurableRunner(
             name="memory",
             provider=provider,
             store=self.api,

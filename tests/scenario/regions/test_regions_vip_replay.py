@@ -16,7 +16,6 @@ from regions_world import NAMESPACE, World, until
 
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.names import ANNOTATION_REQUESTED_ADDRESS, FINALIZER_LOAD_BALANCER
-from fairlead.build.allocate import AddressPool
 from fairlead.hub.app import Hub, HubConfig
 from fairlead.kube.cluster import Cluster
 from fairlead.model.contract import AllocationKind
@@ -24,6 +23,7 @@ from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import SystemClock
 from fairlead.testing.builders import ABLE
 from fairlead.testing.faults import Fault, FaultyProvider
+from fairlead.translate.allocate import AddressPool
 
 #: As many addresses as the range of the original, which ends at 192.168.1.1.
 RANGE = "192.168.0.0/24,192.168.1.1/32"

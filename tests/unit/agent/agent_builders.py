@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.agent.compact import compact_load_balancer, compact_node, compact_slice
+from fairlead.agent.transforms import compact_load_balancer, compact_node, compact_slice
 from fairlead.agent.wire import object_from_load_balancer, object_from_slice
 from fairlead.api.kubernetes import EndpointSlice, Node, Service
 from fairlead.api.tcploadbalancer import TCPLoadBalancer

@@ -7,9 +7,9 @@ from agent_builders import service
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.agent.advice import advise
 from fairlead.agent.decision import Decision, NotOurs, Ours, Refused, Scenario
 from fairlead.agent.ownership import decide
+from fairlead.agent.warnings import advise
 from fairlead.model.condition import ConditionReason
 
 KUBELB = {"kubernetes.io/service.class": "kubelb"}

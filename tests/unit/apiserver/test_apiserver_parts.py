@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.apiserver import turns
+from fairlead.apiserver import cooperative_yield as turns
 from fairlead.apiserver.auth.identity import User
 from fairlead.apiserver.auth.rbac import Ask, Rule
 from fairlead.apiserver.auth.tokens import TokenSigner

@@ -20,9 +20,9 @@ from fairlead.api.backendrecord import (
 from fairlead.api.meta import ObjectMeta, WireCondition
 from fairlead.cli import drift_rows, gc_rows
 from fairlead.cli.explain_rows import BackendRow, Explained, explained, lines_of
-from fairlead.hub.left_out import LeftOut
-from fairlead.hub.orphans import orphans_of
-from fairlead.hub.preview import Previewed
+from fairlead.hub.inspect.exclusions import LeftOut
+from fairlead.hub.inspect.orphans import orphans_of
+from fairlead.hub.inspect.preview import Previewed
 from fairlead.model.observed import Observed, ObservedTarget
 from fairlead.sync.readback import drift_of
 from fairlead.testing.builders import HTTP, target

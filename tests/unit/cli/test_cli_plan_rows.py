@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.build.view import Built
 from fairlead.cli.look import Looked
 from fairlead.cli.pause import paused_lines, resumed_lines
 from fairlead.cli.plan_rows import flat, lines_of, plan_of, summary
@@ -16,7 +15,7 @@ from fairlead.cli.status_view import HubRow
 from fairlead.cli.subject import Subject, subject_of
 from fairlead.cli.words import REASONS, columns, counted, reason_words
 from fairlead.errors import BadConfiguration
-from fairlead.hub.preview import Previewed
+from fairlead.hub.inspect.preview import Previewed
 from fairlead.model.change import Reason
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.desired import DesiredLoadBalancer
@@ -25,6 +24,7 @@ from fairlead.sync.guard import guard_plan
 from fairlead.sync.plan import plan_load_balancer
 from fairlead.sync.tracker import Registered, Side
 from fairlead.testing.builders import HTTP, desired, lb_key, target
+from fairlead.translate.view import Translation
 
 KEY = lb_key("web", namespace="shop")
 LEADS = HubRow("hub-1", 1.0, True)
@@ -39,7 +39,7 @@ def previewed(wanted: DesiredLoadBalancer | None, done: DesiredLoadBalancer | No
     whole = plan_load_balancer(KEY, side, now_s=0.0)
     plan = guard_plan(whole, side, now_s=0.0)
     held = whole.frontend if plan.frontend is None else None
-    built = Built(wanted, (), provider="haproxy")
+    built = Translation(wanted, (), provider="haproxy")
     found = Previewed(key=KEY, provider="haproxy", plan=plan, held_frontend=held, side=side, built=built)
     return msgspec.structs.replace(found, **words)
 
@@ -112,7 +112,7 @@ def test_a_pause_holds_the_load_balancer_itself_and_says_who_and_how_it_ends() -
 
 def test_a_load_balancer_that_is_refused_has_a_problem_and_no_rows() -> None:
     refusal = Condition(ConditionType.ACCEPTED, False, ConditionReason.NO_SUCH_CLASS, "there is no class x")
-    plan = plan_of(previewed(None, None, built=Built(None, (refusal,)), plan=plan_load_balancer(KEY, Side(
+    plan = plan_of(previewed(None, None, built=Translation(None, (refusal,)), plan=plan_load_balancer(KEY, Side(
         undecided=True), now_s=0.0)))  # fmt: skip
     assert plan.problem == "NoSuchClass: there is no class x"
     assert "  ! nothing is planned: NoSuchClass: there is no class x" in lines_of(plan)

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from fairlead.api.kubernetes import Lease, LeaseSpec
-from fairlead.api.loadbalancer import LoadBalancer, LoadBalancerObjectSpec, LoadBalancerObjectStatus
+from fairlead.api.loadbalancer import LoadBalancer, LoadBalancerObjectStatus, LoadBalancerSpec
 from fairlead.api.meta import ObjectMeta, WireCondition
 from fairlead.api.poolservice import PoolService, PoolServiceSpec, PoolServiceStatus
 from fairlead.api.tcploadbalancer import LoadBalancerPort, TCPLoadBalancer, TCPLoadBalancerSpec, TCPLoadBalancerStatus
@@ -144,7 +144,7 @@ def test_ages_read_as_with_kubectl(age_s: float | None, text: str) -> None:
 def test_a_load_balancer_of_backend_groups_is_a_row_like_any_other() -> None:
     status_of = LoadBalancerObjectStatus(backends="1/2", observed_generation=1, conditions=list(GOOD))
     meta = ObjectMeta(name="shared", namespace="shop", generation=1)
-    one = LoadBalancer(metadata=meta, spec=LoadBalancerObjectSpec(class_name="edge"), status=status_of)
+    one = LoadBalancer(metadata=meta, spec=LoadBalancerSpec(class_name="edge"), status=status_of)
     refused = WireCondition(type="Accepted", status="False", reason="NoSuchClass", message="there is no class gold")
     lost = msgspec.structs.replace(
         one,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fairlead.build.tcp import build_tcp
-from fairlead.hub.status import _is_passing, build_conditions, build_status
+from fairlead.hub.intents.tcp.status import _is_passing, build_conditions, build_status
 from fairlead.model.change import Action, Held, Reason, TargetChange
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.model.observed import Observed
 from fairlead.sync.worker import Report
 from fairlead.testing.builders import HTTP, lb_key, target, tcp, tcp_view
+from fairlead.translate.tcp import translate_tcp
 
 NOW = "2030-01-01T00:00:10Z"
 GOOD = Observed(addresses=("192.0.2.7",), programmed=True, proxies=2, acknowledged=2)
@@ -27,11 +27,11 @@ def held(*messages):
 
 
 def conditions_of(view, report=None, observed=GOOD):
-    return {one.type: one for one in build_conditions(build_tcp(view), report, observed)}
+    return {one.type: one for one in build_conditions(translate_tcp(view), report, observed)}
 
 
 def status_of(load_balancer, *, report=None, observed=GOOD, now=NOW, **view):
-    built = build_tcp(tcp_view(load_balancer, **view))
+    built = translate_tcp(tcp_view(load_balancer, **view))
     return build_status(load_balancer, built, build_conditions(built, report, observed), observed, now=now)
 
 
@@ -95,7 +95,7 @@ def test_what_is_paused_is_not_called_guarded_too():
 
 
 def test_conditions_come_in_one_order():
-    order = [one.type for one in build_conditions(build_tcp(tcp_view(nodes_stale="x")), held("y"), GOOD)]
+    order = [one.type for one in build_conditions(translate_tcp(tcp_view(nodes_stale="x")), held("y"), GOOD)]
     assert order == [
         ConditionType.ACCEPTED,
         ConditionType.RESOLVED_REFS,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.build.allocate import AddressPool, allocate_address
-from fairlead.hub.allocations import AllocationBook
+from fairlead.hub.intents.tcp.views import Views, with_accepted_spec
 from fairlead.hub.inventory import Inventory
-from fairlead.hub.members import Members
-from fairlead.hub.views import Views, with_accepted_spec
+from fairlead.hub.tenants.address_allocator import AddressAllocator
+from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from fairlead.model.contract import AllocationKind, Capabilities
 from fairlead.runtime.clock import VirtualClock
 from fairlead.testing.builders import lb_class, lb_key, tcp, tenant
+from fairlead.translate.allocate import AddressPool, allocate_address
 
 POOL = AddressPool.parse("192.0.2.0/28")
 PODS = {"targets": "Pod"}
@@ -25,11 +25,11 @@ class Gathering:
         self.inventory = Inventory(Cluster(ClusterConfig(server="http://127.0.0.1:1"), name="hub"))
         self.inventory.tenants._store.put(tenant())
         self.inventory.classes._store.put(lb_class())
-        self.book = AllocationBook(POOL)
+        self.book = AddressAllocator(POOL)
         self.views = Views(
             inventory=self.inventory,
             book=self.book,
-            members=Members(clock=VirtualClock(), changed=lambda _: None),
+            members=MemberHealth(clock=VirtualClock(), changed=lambda _: None),
             providers=CAPABILITIES,
             loopback_targets=False,
         )

@@ -11,12 +11,12 @@ from fairlead.api.meta import JSONObject, Resource
 from fairlead.api.tcploadbalancer import Frontend, TCPLoadBalancerStatus
 from fairlead.ledger.frontends import Frontends, spec_text
 from fairlead.ledger.names import record_name
-from fairlead.model.desired import Listener, LoadBalancerSpec
+from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.model.observed import Ensured
 
 KEY = LoadBalancerKey("TCPLoadBalancer", "tenant-east", "shop.web")
-SPEC = LoadBalancerSpec(KEY, "tenant-east", (Listener(80),), parameters={"socket": "/s"})
+SPEC = FrontendSpec(KEY, "tenant-east", (Listener(80),), parameters={"socket": "/s"})
 
 
 class SlowStore:

@@ -9,12 +9,12 @@ import pytest
 from regions_builders import pool_service, service
 
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
-from fairlead.build.allocate import AddressPool
-from fairlead.hub.allocations import AllocationBook
 from fairlead.hub.inventory import tcp_key
+from fairlead.hub.tenants.address_allocator import AddressAllocator
 from fairlead.model.contract import AllocationKind
 from fairlead.regions.backends import Backends
 from fairlead.regions.balancer_plan import Wish, plan_balancer
+from fairlead.translate.allocate import AddressPool
 
 ADDRESS = "fairlead.dev/address-request"
 
@@ -27,14 +27,14 @@ def load_balancer(pool: str, wish: str = "") -> TCPLoadBalancer:
     return msgspec.convert(body, type=TCPLoadBalancer)
 
 
-def allocate(book: AllocationBook, one: TCPLoadBalancer) -> tuple[str, str]:
+def allocate(book: AddressAllocator, one: TCPLoadBalancer) -> tuple[str, str]:
     allocation, problem = book.allocate(tcp_key(one), one, AllocationKind.ADDRESS)
     return allocation.address, problem.reason if problem is not None else ""
 
 
 @pytest.mark.req("O-53", "W-O-14", "O-54")
 def test_each_region_has_an_address_of_its_own_and_keeps_it() -> None:
-    book = AllocationBook(AddressPool.parse("192.0.2.0/29"))
+    book = AddressAllocator(AddressPool.parse("192.0.2.0/29"))
     first = allocate(book, load_balancer("east"))
     assert allocate(book, load_balancer("west"))[0] != first[0]
     assert allocate(book, load_balancer("east")) == first
@@ -42,7 +42,7 @@ def test_each_region_has_an_address_of_its_own_and_keeps_it() -> None:
 
 @pytest.mark.req("O-53", "W-O-14")
 def test_an_address_that_is_asked_for_is_given_or_refused_with_a_reason() -> None:
-    book = AllocationBook(AddressPool.parse("192.0.2.0/29"))
+    book = AddressAllocator(AddressPool.parse("192.0.2.0/29"))
     assert allocate(book, load_balancer("east", "east=192.0.2.5, west=192.0.2.6")) == ("192.0.2.5", "")
     assert allocate(book, load_balancer("west", "east=192.0.2.5, west=192.0.2.6")) == ("192.0.2.6", "")
     assert allocate(book, load_balancer("north", "192.0.2.5"))[1] == "PortConflict"
@@ -51,7 +51,7 @@ def test_an_address_that_is_asked_for_is_given_or_refused_with_a_reason() -> Non
 
 @pytest.mark.req("O-53", "W-O-14")
 def test_an_empty_pool_is_said_and_what_goes_makes_room() -> None:
-    book = AllocationBook(AddressPool.parse("192.0.2.1/32"))
+    book = AddressAllocator(AddressPool.parse("192.0.2.1/32"))
     assert allocate(book, load_balancer("east")) == ("192.0.2.1", "")
     assert allocate(book, load_balancer("west")) == ("", "AddressPoolExhausted")
     book.release(tcp_key(load_balancer("east")))

@@ -14,12 +14,12 @@ from regions_builders import RegionKey, membership, node, pool, pool_service, se
 
 from fairlead.api.poolservice import PoolService
 from fairlead.regions.access_condition import AccessView
-from fairlead.regions.access_marks import aggregated
 from fairlead.regions.access_plan import plan_access
 from fairlead.regions.backends import BACKENDS_LIMIT_BYTES, Backends, build_backends, decode_backends, pool_node
 from fairlead.regions.identity import pool_service_names, region_of
 from fairlead.regions.pools import Membership, Pool, claims_of
 from fairlead.regions.region_plan import RegionView, plan_region
+from fairlead.regions.service_annotations import aggregated
 from fairlead.regions.service_plan import Wanted, plan_service
 
 NOW = "2030-06-01T00:00:00.000000Z"

@@ -14,10 +14,8 @@ from structlog.testing import capture_logs
 from fairlead.api.backendgroup import BackendGroup
 from fairlead.api.backendrecord import BackendRecord
 from fairlead.api.loadbalancer import LoadBalancer
-from fairlead.build.shared import GroupView, SharedView, build_shared
-from fairlead.build.tcp import build_tcp
 from fairlead.errors import Conflict, Retry, Terminal
-from fairlead.hub.restore import registered_of
+from fairlead.hub.providers.restore import registered_of
 from fairlead.model.change import Outcome, OutcomeStatus
 from fairlead.model.condition import ConditionReason
 from fairlead.model.desired import GuardPolicy
@@ -45,6 +43,8 @@ from fairlead.testing.builders import (
 from fairlead.testing.engine import EngineProcess
 from fairlead.testing.faults import Fault, FaultyProvider
 from fairlead.testing.ledger import SurvivingLedger
+from fairlead.translate.loadbalancer import GroupView, LoadBalancerView, translate_loadbalancer
+from fairlead.translate.tcp import translate_tcp
 
 KEY = lb_key()
 LOOSE = GuardPolicy(100, 0)
@@ -396,8 +396,8 @@ def owners_of(groups):
         )
         for name in groups
     ]
-    one = SharedView(SHARED, decoded(body, LoadBalancer), lb_class(), {"memory": ABLE}, tuple(views))
-    found = build_shared(one).desired.targets[HTTP]
+    one = LoadBalancerView(SHARED, decoded(body, LoadBalancer), lb_class(), {"memory": ABLE}, tuple(views))
+    found = translate_loadbalancer(one).desired.targets[HTTP]
     return {owner.rpartition("/")[2] for it in found.values() for owner in it.owners}, found
 
 
@@ -449,7 +449,7 @@ async def test_waits_for_pending_pod_deletions():
 def pods(*addresses, order=0):
     parts = [endpoint_slice(f"s{number}", [one], load_balancer="web") for number, one in enumerate(addresses)]
     random.Random(order).shuffle(parts)
-    return build_tcp(tcp_view(tcp(ports=[{"port": 80}], spec={"targets": "Pod"}), slices=parts)).desired
+    return translate_tcp(tcp_view(tcp(ports=[{"port": 80}], spec={"targets": "Pod"}), slices=parts)).desired
 
 
 @pytest.mark.req("A-31", "A-45")
@@ -482,7 +482,7 @@ async def test_non_canonical_ipv6_canonicalizes_location_keys():
 def test_fqdn_endpoint_slice_skipped():
     names = {**slice_body("names", ["db.example.com"], load_balancer="web"), "addressType": "FQDN"}
     parts = [decoded(names, type(endpoint_slice("x", []))), endpoint_slice("s", ["10.0.0.1"], load_balancer="web")]
-    one = build_tcp(tcp_view(tcp(ports=[{"port": 80}], spec={"targets": "Pod"}), slices=parts, capabilities=PLAIN))
+    one = translate_tcp(tcp_view(tcp(ports=[{"port": 80}], spec={"targets": "Pod"}), slices=parts, capabilities=PLAIN))
     assert {at.address for at in one.desired.targets[HTTP]} == {"10.0.0.1"}
     assert "db.example.com" in one.condition(ConditionReason.INVALID).message
 

@@ -12,7 +12,6 @@ import random
 import msgspec
 import pytest
 
-from fairlead.build.tcp import build_tcp
 from fairlead.errors import Bug
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, Reason, TargetChange
 from fairlead.model.condition import ConditionReason
@@ -32,6 +31,7 @@ from fairlead.testing.builders import (
     tcp_view,
     tenant,
 )
+from fairlead.translate.tcp import translate_tcp
 
 RETRY = Outcome(OutcomeStatus.RETRY, "busy")
 ADDRESSES = {"s1": {"1"}, "s2": {"2"}}
@@ -244,7 +244,7 @@ def test_at14_one_identity_of_an_address_goes_and_the_others_stay(leaves):
 def built(*endpoints, provider=ABLE, **words):
     slices = [endpoint_slice("s", endpoints, load_balancer="web")]
     one = tcp(ports=[{"port": 80}], spec={"targets": "Pod"})
-    return build_tcp(tcp_view(one, slices=slices, capabilities=provider, **words))
+    return translate_tcp(tcp_view(one, slices=slices, capabilities=provider, **words))
 
 
 def addresses_of(one):
@@ -323,7 +323,7 @@ def test_membership_is_the_union_of_all_slices(order):
     def packed(*slices):
         parts = [endpoint_slice(f"s{number}", found, load_balancer="web") for number, found in enumerate(slices)]
         rng.shuffle(parts)
-        return build_tcp(tcp_view(tcp(ports=[{"port": 80}], spec={"targets": "Pod"}), slices=parts)).desired
+        return translate_tcp(tcp_view(tcp(ports=[{"port": 80}], spec={"targets": "Pod"}), slices=parts)).desired
 
     tracker = Tracker()
     tracker.put(packed(["10.0.0.1", "10.0.0.2"], ["10.0.0.2", "10.0.0.3"]))

@@ -15,6 +15,7 @@ from typing import cast
 
 from fairlead.apiserver.auth.accounts import Accounts
 from fairlead.apiserver.background.owners import Owners
+from fairlead.apiserver.cooperative_yield import Turns
 from fairlead.apiserver.failure import ApiFailure
 from fairlead.apiserver.kinds.catalog import Catalog
 from fairlead.apiserver.kinds.core import SA_NAME, SA_TOKEN_TYPE
@@ -26,7 +27,6 @@ from fairlead.apiserver.registry.context import Context, DeleteOptions
 from fairlead.apiserver.registry.deletion import FOREGROUND, Deletion
 from fairlead.apiserver.store.entry import Entry, Key
 from fairlead.apiserver.store.store import Store
-from fairlead.apiserver.turns import Turns
 
 RETRY_S, BATCH = 1.0, 10
 Item = tuple[str, Key]

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 from aiohttp import web
 
+from fairlead.apiserver.cooperative_yield import Turns
 from fairlead.apiserver.failure import ApiFailure
 from fairlead.apiserver.objects import encode
-from fairlead.apiserver.turns import Turns
 
 PART_BYTES = 256 * 1024
 _JSON = {"Content-Type": "application/json", "Cache-Control": "no-cache, private"}

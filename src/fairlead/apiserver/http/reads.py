@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
+from fairlead.apiserver.cooperative_yield import Turns
 from fairlead.apiserver.failure import ApiFailure, bad_request, expired
 from fairlead.apiserver.http.answers import answer, answer_pieces
 from fairlead.apiserver.http.info import RequestInfo
@@ -25,7 +26,6 @@ from fairlead.apiserver.registry.registry import Registry
 from fairlead.apiserver.selectors import Selection
 from fairlead.apiserver.store.entry import Entry
 from fairlead.apiserver.store.store import Store
-from fairlead.apiserver.turns import Turns
 
 MAX_SNAPSHOTS, SNAPSHOT_TTL_S = 256, 300.0
 _TOKEN = re.compile(r"^[A-Za-z0-9_-]{16}$")  # as token_urlsafe(12) makes them

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from aiohttp import web
 
+from fairlead.apiserver.cooperative_yield import Turns
 from fairlead.apiserver.failure import bad_request, denied, expired, invalid
 from fairlead.apiserver.http.info import RequestInfo, truth
 from fairlead.apiserver.http.options import number, selection
@@ -23,7 +24,6 @@ from fairlead.apiserver.objects import encode
 from fairlead.apiserver.store.bucket import Bucket
 from fairlead.apiserver.store.entry import Entry, Event
 from fairlead.apiserver.store.store import Store
-from fairlead.apiserver.turns import Turns
 
 BOOKMARK_EVERY_S = 60.0
 DEFAULT_TIMEOUT_S = (1800, 3600)

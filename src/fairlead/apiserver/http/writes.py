@@ -8,6 +8,7 @@ from aiohttp import web
 
 from fairlead.apiserver.auth.identity import User
 from fairlead.apiserver.auth.rbac import Ask, Authorizer
+from fairlead.apiserver.cooperative_yield import Turns
 from fairlead.apiserver.failure import forbidden, no_such_path, unsupported_media_type
 from fairlead.apiserver.http.answers import answer, answer_pieces
 from fairlead.apiserver.http.body import parse_any, parse_object, read_bytes
@@ -27,7 +28,6 @@ from fairlead.apiserver.registry.registry import (
     STRATEGIC_PATCH,
     Registry,
 )
-from fairlead.apiserver.turns import Turns
 
 _PATCHES = frozenset({JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH})
 

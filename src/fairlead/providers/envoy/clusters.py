@@ -1,6 +1,6 @@
 """Which Cluster serves a listener?
 
-In: a LoadBalancerSpec, one of its listeners and its targets. Out: deterministic bytes. Endpoints come over EDS; only
+In: a FrontendSpec, one of its listeners and its targets. Out: deterministic bytes. Endpoints come over EDS; only
 when a target is a DNS name are they inside (STRICT_DNS), because Envoy takes no names over EDS. Every setting was
 chosen from a measured failure; each says which.
 Source: https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/cluster/v3/cluster.proto
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from ipaddress import ip_address
 
-from fairlead.model.desired import Affinity, HealthCheck, Listener, LoadBalancerSpec, ProxyProtocol, Target
+from fairlead.model.desired import Affinity, FrontendSpec, HealthCheck, Listener, ProxyProtocol, Target
 from fairlead.model.keys import Protocol
 from fairlead.providers.envoy.names import resource_name
 from fairlead.providers.envoy.schema import Fields, Schema, duration
@@ -36,7 +36,7 @@ def is_dns_name(address: str) -> bool:
     return False
 
 
-def cluster_bytes(schema: Schema, spec: LoadBalancerSpec, listener: Listener, targets: Iterable[Target] = ()) -> bytes:
+def cluster_bytes(schema: Schema, spec: FrontendSpec, listener: Listener, targets: Iterable[Target] = ()) -> bytes:
     """Encode the cluster; ``targets`` are only those that must be inside it (any DNS name among them), else none."""
     name = resource_name(spec.key, listener.key)
     inline = sorted(targets, key=lambda target: target.key)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from fairlead.model.contract import AllocationKind
-from fairlead.model.desired import LoadBalancerSpec
+from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured
 
@@ -28,15 +28,15 @@ class Fleet(Protocol):
         """Say whether TCP listeners may use SO_REUSEPORT: only where nobody else can bind their ports."""
         ...
 
-    def group_of(self, spec: LoadBalancerSpec) -> str:
+    def group_of(self, spec: FrontendSpec) -> str:
         """Name the node group whose proxies serve this load balancer."""
         ...
 
-    def bind_address(self, spec: LoadBalancerSpec) -> str:
+    def bind_address(self, spec: FrontendSpec) -> str:
         """Return the address that the proxy binds; empty when it is not known yet."""
         ...
 
-    def sees_clients(self, spec: LoadBalancerSpec) -> bool:
+    def sees_clients(self, spec: FrontendSpec) -> bool:
         """Say whether connections reach the proxy from the client's own address: else it cannot tell clients apart."""
         ...
 
@@ -52,7 +52,7 @@ class Fleet(Protocol):
         """Bring up what must run before anything else; proxies that run already are adopted."""
         ...
 
-    async def ensure(self, spec: LoadBalancerSpec) -> Ensured:
+    async def ensure(self, spec: FrontendSpec) -> Ensured:
         """Make traffic for this load balancer reach a proxy; the answer is ``addresses``."""
         ...
 

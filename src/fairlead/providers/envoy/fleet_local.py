@@ -22,7 +22,7 @@ import structlog
 
 from fairlead.errors import BadConfiguration
 from fairlead.model.contract import AllocationKind
-from fairlead.model.desired import LoadBalancerSpec
+from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured
 from fairlead.providers.envoy.bootstrap import Bootstrap, bootstrap_json
@@ -88,15 +88,15 @@ class LocalFleet:
 
     # --- the traffic side -------------------------------------------------------------------------------------
 
-    def group_of(self, spec: LoadBalancerSpec) -> str:  # noqa: ARG002 - there is but one
+    def group_of(self, spec: FrontendSpec) -> str:  # noqa: ARG002 - there is but one
         """Return the one group that there is."""
         return GROUP
 
-    def bind_address(self, spec: LoadBalancerSpec) -> str:
+    def bind_address(self, spec: FrontendSpec) -> str:
         """Return the load balancer's own address."""
         return spec.address
 
-    def sees_clients(self, spec: LoadBalancerSpec) -> bool:  # noqa: ARG002 - always
+    def sees_clients(self, spec: FrontendSpec) -> bool:  # noqa: ARG002 - always
         """Say yes: nothing stands between."""
         return True
 
@@ -112,7 +112,7 @@ class LocalFleet:
     def on_change(self, notify: Callable[[LoadBalancerKey], None]) -> None:
         """Do nothing: addresses change only by ``ensure``."""
 
-    async def ensure(self, spec: LoadBalancerSpec) -> Ensured:
+    async def ensure(self, spec: FrontendSpec) -> Ensured:
         """Return the load balancer's own address."""
         self._addresses[spec.key] = Ensured((spec.address,))
         return self._addresses[spec.key]

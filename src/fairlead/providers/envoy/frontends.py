@@ -13,7 +13,7 @@ import msgspec
 from fairlead.errors import Terminal
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, TargetChange
 from fairlead.model.condition import ConditionReason
-from fairlead.model.desired import Listener, LoadBalancerSpec
+from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
 from fairlead.providers.envoy.clusters import is_dns_name
 from fairlead.providers.envoy.endpoints import EndpointSet
@@ -45,7 +45,7 @@ class Port(msgspec.Struct):
 class Frontend(msgspec.Struct):
     """One load balancer."""
 
-    spec: LoadBalancerSpec
+    spec: FrontendSpec
     group: str
     bind_address: str
     ports: dict[ListenerKey, Port]
@@ -73,7 +73,7 @@ class Frontends:
         """Return the load balancers of a group."""
         return [key for key, frontend in self._known.items() if frontend.group == group]
 
-    def ensure(self, spec: LoadBalancerSpec) -> dict[str, list[Change]]:
+    def ensure(self, spec: FrontendSpec) -> dict[str, list[Change]]:
         """Take over a frontend, keeping the targets of listeners that stay; ``Terminal`` says what is wrong with it."""
         group, address = self._fleet.group_of(spec), self._fleet.bind_address(spec)
         old = self._known.get(spec.key)
@@ -129,7 +129,7 @@ class Frontends:
         self._forget(old)
         return {old.group: [change for name in old.names() for change in removal(name)]}
 
-    def _port_changes(self, spec: LoadBalancerSpec, port: Port, address: str) -> list[Change]:
+    def _port_changes(self, spec: FrontendSpec, port: Port, address: str) -> list[Change]:
         # Where clients hide behind a node's address, their ranges are checked in front of the proxy, not here.
         seen = spec if self._fleet.sees_clients(spec) else msgspec.structs.replace(spec, source_ranges=())
         return [
@@ -138,7 +138,7 @@ class Frontends:
             listener_change(self._schema, seen, port.listener, bind_address=address, reuse_port=self._fleet.reuse_port),
         ]
 
-    def _check(self, spec: LoadBalancerSpec, group: str, address: str, old: Frontend | None) -> None:
+    def _check(self, spec: FrontendSpec, group: str, address: str, old: Frontend | None) -> None:
         if not address:
             raise Terminal(f"{spec.key}: no address is assigned", reason=ConditionReason.ADDRESS_NOT_ASSIGNED)
         reasons = invalid_spec(spec, bind_address=address)

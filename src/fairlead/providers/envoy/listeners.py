@@ -1,6 +1,6 @@
 """Which Listener opens a port?
 
-In: a LoadBalancerSpec, one of its listeners, the address to bind. Out: deterministic bytes.
+In: a FrontendSpec, one of its listeners, the address to bind. Out: deterministic bytes.
 Any change of these bytes makes Envoy close the established connections of that listener at drain time, so they never
 change between our releases without need: ``tests/golden/envoy`` holds them, and nothing about targets is in them.
 Source: https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/listener/v3/listener.proto
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from ipaddress import ip_network
 
-from fairlead.model.desired import Affinity, Listener, LoadBalancerSpec
+from fairlead.model.desired import Affinity, FrontendSpec, Listener
 from fairlead.model.keys import Protocol
 from fairlead.providers.envoy.names import resource_name
 from fairlead.providers.envoy.schema import Fields, Schema, duration
@@ -23,7 +23,7 @@ _UDP_IDLE_S = 60.0
 
 
 def listener_bytes(
-    schema: Schema, spec: LoadBalancerSpec, listener: Listener, *, bind_address: str, reuse_port: bool
+    schema: Schema, spec: FrontendSpec, listener: Listener, *, bind_address: str, reuse_port: bool
 ) -> bytes:
     """Encode the listener.
 
@@ -57,7 +57,7 @@ def listener_bytes(
     )
 
 
-def _tcp_proxy(schema: Schema, spec: LoadBalancerSpec, name: str) -> Fields:
+def _tcp_proxy(schema: Schema, spec: FrontendSpec, name: str) -> Fields:
     fields: dict[str, object] = {
         "stat_prefix": name,
         "cluster": name,
@@ -72,7 +72,7 @@ def _tcp_proxy(schema: Schema, spec: LoadBalancerSpec, name: str) -> Fields:
     )
 
 
-def _udp_proxy(schema: Schema, spec: LoadBalancerSpec, name: str) -> Fields:
+def _udp_proxy(schema: Schema, spec: FrontendSpec, name: str) -> Fields:
     route: Fields = {
         "action": {
             "name": "route",
@@ -90,7 +90,7 @@ def _udp_proxy(schema: Schema, spec: LoadBalancerSpec, name: str) -> Fields:
     )
 
 
-def _from(schema: Schema, spec: LoadBalancerSpec, name: str) -> Fields:
+def _from(schema: Schema, spec: FrontendSpec, name: str) -> Fields:
     source = schema.extension("source-ip", "envoy.extensions.matching.common_inputs.network.v3.SourceIPInput")
     ranges = schema.extension(
         "source-ranges",

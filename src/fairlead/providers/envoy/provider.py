@@ -22,10 +22,9 @@ from fairlead.errors import Retry
 from fairlead.model.change import Outcome, TargetChange
 from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import Capabilities
-from fairlead.model.desired import LoadBalancerSpec
+from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey, Protocol
 from fairlead.model.observed import Ensured, Observed
-from fairlead.providers.envoy.answers import Answers
 from fairlead.providers.envoy.counters import Counters
 from fairlead.providers.envoy.fleet import Fleet
 from fairlead.providers.envoy.fleet_local import LocalFleet
@@ -36,6 +35,7 @@ from fairlead.providers.envoy.resources import ResourceType
 from fairlead.providers.envoy.schema import packaged_schema
 from fairlead.providers.envoy.server import XdsServer
 from fairlead.providers.envoy.session import Session
+from fairlead.providers.envoy.status_notifier import Answers
 from fairlead.providers.envoy.store import Change, Store
 
 
@@ -143,7 +143,7 @@ class EnvoyProvider:
         """Tell ``notify`` of load balancers whose ``observe`` answers differently."""
         self._answers.subscribe(notify)
 
-    async def ensure(self, spec: LoadBalancerSpec) -> Ensured:
+    async def ensure(self, spec: FrontendSpec) -> Ensured:
         """Serve the frontend; ``Terminal`` when it cannot be, and then the one served before stays."""
         self._store(self._frontends.ensure(spec))
         self._answers.watch(spec.key)

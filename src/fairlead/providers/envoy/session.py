@@ -23,11 +23,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from fairlead.providers.envoy.counters import Counters
+from fairlead.providers.envoy.nack_bisect import split_refused
 from fairlead.providers.envoy.resources import Entry, ResourceType, response
 from fairlead.providers.envoy.schema import DeltaRequest
-from fairlead.providers.envoy.side import Side
 from fairlead.providers.envoy.store import Group
-from fairlead.providers.envoy.suspects import split_refused
+from fairlead.providers.envoy.type_subscription import Side
 
 GATE_S = 5.0
 

@@ -1,12 +1,12 @@
 """Which resources does one load balancer need?
 
-In: a LoadBalancerSpec, and the targets of its listeners. Out: ``Change``s for the store, the same for the same input.
+In: a FrontendSpec, and the targets of its listeners. Out: ``Change``s for the store, the same for the same input.
 It joins ``listeners``, ``clusters`` and ``endpoints``; it holds no state and publishes nothing.
 """
 
 from __future__ import annotations
 
-from fairlead.model.desired import Listener, LoadBalancerSpec
+from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.keys import Protocol
 from fairlead.providers.envoy.clusters import cluster_bytes, is_dns_name
 from fairlead.providers.envoy.endpoints import EndpointSet
@@ -23,7 +23,7 @@ def needs_inline(targets: EndpointSet) -> bool:
 
 
 def listener_change(
-    schema: Schema, spec: LoadBalancerSpec, listener: Listener, *, bind_address: str, reuse_port: bool
+    schema: Schema, spec: FrontendSpec, listener: Listener, *, bind_address: str, reuse_port: bool
 ) -> Change:
     """Build the listener of one port."""
     name = resource_name(spec.key, listener.key)
@@ -32,7 +32,7 @@ def listener_change(
 
 
 def cluster_change(
-    schema: Schema, spec: LoadBalancerSpec, listener: Listener, targets: EndpointSet, *, inline: bool
+    schema: Schema, spec: FrontendSpec, listener: Listener, targets: EndpointSet, *, inline: bool
 ) -> Change:
     """Build the cluster of one port; ``targets`` matter only when they are ``inline``."""
     name = resource_name(spec.key, listener.key)

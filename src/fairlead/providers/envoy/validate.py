@@ -1,6 +1,6 @@
 """Would Envoy take this? Asked before anything is published, so that a refusal reaches the user as a sentence.
 
-In: a LoadBalancerSpec or a Target. Out: reasons, empty when all is well. These are the checks that Envoy itself makes
+In: a FrontendSpec or a Target. Out: reasons, empty when all is well. These are the checks that Envoy itself makes
 by rejecting a whole frame, which would hold up the innocent objects in it. It never raises and never changes
 anything.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from ipaddress import ip_network
 
-from fairlead.model.desired import HealthCheck, LoadBalancerSpec, Target
+from fairlead.model.desired import FrontendSpec, HealthCheck, Target
 from fairlead.providers.envoy.clusters import is_dns_name
 from fairlead.providers.envoy.names import NAME_PART
 
@@ -22,7 +22,7 @@ _LOOKS_NUMERIC = re.compile(r"[0-9.]+")
 _MAX_WEIGHT = 65_535
 
 
-def invalid_spec(spec: LoadBalancerSpec, *, bind_address: str) -> list[str]:
+def invalid_spec(spec: FrontendSpec, *, bind_address: str) -> list[str]:
     """Say what is wrong with a load balancer, most telling first."""
     reasons = [
         f"{what} {part!r} is not a valid name"

@@ -17,7 +17,7 @@ import structlog
 from fairlead.errors import BadConfiguration, Retry, Terminal
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, Reason, TargetChange
 from fairlead.model.contract import Capabilities
-from fairlead.model.desired import LoadBalancerSpec, Target
+from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Ensured, Observed
 from fairlead.providers.haproxy.batch import no_backend, read, run_rows
@@ -65,7 +65,7 @@ class HAProxyProvider:
         """Stop watching; servers stay as they are."""
         await self._watch.close()
 
-    def recall(self, spec: LoadBalancerSpec, info: Mapping[str, str]) -> None:
+    def recall(self, spec: FrontendSpec, info: Mapping[str, str]) -> None:
         """Take back a load balancer of an earlier process; its servers are found by their names, where they were."""
         try:
             settings = settings_from_spec(spec).where_it_was(info)
@@ -77,7 +77,7 @@ class HAProxyProvider:
         if info:
             self._hold(spec.key, settings)
 
-    def account(self, spec: LoadBalancerSpec) -> str:
+    def account(self, spec: FrontendSpec) -> str:
         """Return its HAProxy: each answers, or hangs, on its own."""
         return spec.parameters.get("socket", "")
 
@@ -98,14 +98,14 @@ class HAProxyProvider:
         """Tell ``notify`` of reloads, drift, health and sessions that ended."""
         self._watch.subscribe(notify)
 
-    async def validate(self, spec: LoadBalancerSpec, *, old: LoadBalancerSpec | None = None) -> None:
+    async def validate(self, spec: FrontendSpec, *, old: FrontendSpec | None = None) -> None:
         """Refuse parameters that cannot be meant; HAProxy itself is not asked."""
         del old
         settings_from_spec(spec)
 
     async def validate_backends(
         self,
-        spec: LoadBalancerSpec,
+        spec: FrontendSpec,
         *,
         backend_type: str,
         parameters: Mapping[str, str],
@@ -119,7 +119,7 @@ class HAProxyProvider:
                 f"{', '.join(sorted(BACKEND_PARAMETERS))}"
             )
 
-    async def ensure(self, spec: LoadBalancerSpec) -> Ensured:
+    async def ensure(self, spec: FrontendSpec) -> Ensured:
         """Check that HAProxy is there, new enough, and has the backends; it is not changed."""
         settings = settings_from_spec(spec)
         self._must_be_free(spec.key, settings)

@@ -23,7 +23,7 @@ import msgspec
 
 from fairlead.api.durations import seconds_from_duration
 from fairlead.errors import BadConfiguration
-from fairlead.model.desired import HealthCheck, LoadBalancerSpec, ProxyProtocol
+from fairlead.model.desired import FrontendSpec, HealthCheck, ProxyProtocol
 from fairlead.model.keys import ListenerKey, Protocol
 
 _BACKEND = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
@@ -74,7 +74,7 @@ class Settings(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, socket=info.get("socket", self.socket), backends=backends)
 
 
-def settings_from_spec(spec: LoadBalancerSpec) -> Settings:
+def settings_from_spec(spec: FrontendSpec) -> Settings:
     """Read and check the parameters of ``spec``."""
     parameters = spec.parameters
     _check_names(spec)
@@ -101,7 +101,7 @@ def settings_from_spec(spec: LoadBalancerSpec) -> Settings:
     )
 
 
-def _check_names(spec: LoadBalancerSpec) -> None:
+def _check_names(spec: FrontendSpec) -> None:
     for name in sorted(spec.parameters):
         if name not in _PARAMETERS and not _OF_PORT.fullmatch(name):
             near = get_close_matches(name.lower(), _PARAMETERS, n=1)
@@ -109,7 +109,7 @@ def _check_names(spec: LoadBalancerSpec) -> None:
             raise BadConfiguration(f"{spec.key}: parameters.{name[:60]} is unknown to provider haproxy; {hint}")
 
 
-def _socket(spec: LoadBalancerSpec) -> str:
+def _socket(spec: FrontendSpec) -> str:
     path = spec.parameters.get("socket", "")
     if not path:
         raise BadConfiguration(
@@ -122,7 +122,7 @@ def _socket(spec: LoadBalancerSpec) -> str:
     return path
 
 
-def _backend(spec: LoadBalancerSpec, listener: ListenerKey) -> str:
+def _backend(spec: FrontendSpec, listener: ListenerKey) -> str:
     if listener.protocol is not Protocol.TCP:
         raise BadConfiguration(f"{spec.key}: listener {listener}: HAProxy balances TCP only; remove it")
     field = f"backend.{listener.port}"
@@ -149,7 +149,7 @@ def _backend(spec: LoadBalancerSpec, listener: ListenerKey) -> str:
     return name
 
 
-def _filled(spec: LoadBalancerSpec, text: str) -> str:
+def _filled(spec: FrontendSpec, text: str) -> str:
     """Fill in whom the backend is for; the port is left to whoever knows it."""
     owner = spec.owner
     for name, value in (("member", owner.member), ("namespace", owner.namespace), ("name", owner.name)):

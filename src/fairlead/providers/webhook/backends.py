@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from fairlead.errors import Retry
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, TargetChange
 from fairlead.providers.webhook.client import Driver, invalid
-from fairlead.providers.webhook.known import Backend, KnownLoadBalancer, Memory, place_of
+from fairlead.providers.webhook.keyed_lock import Turns
 from fairlead.providers.webhook.protocol import (
     Answer,
     Body,
@@ -28,7 +28,7 @@ from fairlead.providers.webhook.protocol import (
     failure,
     task_body,
 )
-from fairlead.providers.webhook.turns import Turns
+from fairlead.providers.webhook.state import Backend, KnownLoadBalancer, Memory, place_of
 
 
 async def task(driver: Driver, hook: Hook, body: Body, *, about: str) -> Answer:

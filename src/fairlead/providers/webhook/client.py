@@ -20,8 +20,8 @@ import structlog
 from fairlead.errors import Retry
 from fairlead.providers.webhook.credentials import Credentials, Stamp
 from fairlead.providers.webhook.metrics import WebhookMetrics
-from fairlead.providers.webhook.pauses import Pauses
 from fairlead.providers.webhook.protocol import Body, Hook, Malformed, decode
+from fairlead.providers.webhook.retry_after import Pauses
 from fairlead.providers.webhook.settings import DriverSettings
 from fairlead.runtime.clock import Clock
 

@@ -16,14 +16,14 @@ import msgspec
 import structlog
 
 from fairlead.errors import Retry, Terminal
-from fairlead.model.desired import LoadBalancerSpec
+from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured
 from fairlead.providers.webhook.backends import task
 from fairlead.providers.webhook.client import Driver, DriverDown, invalid
-from fairlead.providers.webhook.known import KnownLoadBalancer, Memory
 from fairlead.providers.webhook.protocol import Answer, Body, Hook, Malformed, Status, failure, task_body
 from fairlead.providers.webhook.settings import lb_spec, settings_from_parameters
+from fairlead.providers.webhook.state import KnownLoadBalancer, Memory
 
 _MOST_GONE = 4096
 
@@ -40,7 +40,7 @@ class Frontends:
         self._dry_run = dry_run
         self._changed = changed
 
-    def recall(self, spec: LoadBalancerSpec, info: Mapping[str, str]) -> None:
+    def recall(self, spec: FrontendSpec, info: Mapping[str, str]) -> None:
         """Take back one of an earlier process; without ``info`` nobody knows whether it was created."""
         try:
             settings = settings_from_parameters(spec.parameters)
@@ -50,7 +50,7 @@ class Frontends:
             return
         self.known[spec.key] = KnownLoadBalancer(spec, settings, info or lb_spec(spec.parameters), created=bool(info))
 
-    async def create(self, driver: Driver, spec: LoadBalancerSpec) -> Ensured:
+    async def create(self, driver: Driver, spec: FrontendSpec) -> Ensured:
         """Have it created; ``Retry`` while the driver says anything but Succ."""
         hook = Hook.CREATE_LOAD_BALANCER
         wanted = lb_spec(spec.parameters)
@@ -75,7 +75,7 @@ class Frontends:
         self._changed(spec.key)
         return Ensured(addresses, answer.message, info=None if self._dry_run else info)
 
-    async def update(self, driver: Driver, spec: LoadBalancerSpec, known: KnownLoadBalancer) -> Ensured:
+    async def update(self, driver: Driver, spec: FrontendSpec, known: KnownLoadBalancer) -> Ensured:
         """Have its attributes brought up to date."""
         hook = Hook.ENSURE_LOAD_BALANCER
         body = task_body(hook, _subject(spec), dry_run=self._dry_run, lbInfo=known.info, attributes=spec.attributes)
@@ -111,12 +111,12 @@ class Frontends:
             self.known[known.spec.key] = known
 
     @staticmethod
-    def _must_be_succ(driver: Driver, hook: Hook, spec: LoadBalancerSpec, answer: Answer) -> None:
+    def _must_be_succ(driver: Driver, hook: Hook, spec: FrontendSpec, answer: Answer) -> None:
         if answer.status is not Status.SUCC:
             raise failure(driver.settings.name, hook, str(spec.key), answer)
 
 
-def _read(driver: Driver, hook: Hook, spec: LoadBalancerSpec, answer: Answer) -> tuple[dict[str, str], tuple[str, ...]]:
+def _read(driver: Driver, hook: Hook, spec: FrontendSpec, answer: Answer) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return lbInfo and (an extension of ours) addresses of the load balancer."""
     try:
         addresses = answer.texts("addresses") or ((spec.address,) if spec.address else ())
@@ -126,5 +126,5 @@ def _read(driver: Driver, hook: Hook, spec: LoadBalancerSpec, answer: Answer) ->
         raise malformed from error
 
 
-def _subject(spec: LoadBalancerSpec) -> str:
+def _subject(spec: FrontendSpec) -> str:
     return spec.owner.uid or str(spec.key)

@@ -16,19 +16,19 @@ from prometheus_client import CollectorRegistry
 
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, TargetChange
 from fairlead.model.contract import Capabilities
-from fairlead.model.desired import LoadBalancerSpec
+from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey, Protocol
 from fairlead.model.observed import Ensured, Observed
-from fairlead.providers.webhook.asks import Asks
 from fairlead.providers.webhook.backends import Backends
 from fairlead.providers.webhook.batch import Pace, run_batch
 from fairlead.providers.webhook.credentials import DEFAULT_DIRECTORY
 from fairlead.providers.webhook.drivers import Drivers
 from fairlead.providers.webhook.frontends import Frontends
-from fairlead.providers.webhook.known import Memory
+from fairlead.providers.webhook.keyed_lock import Turns
 from fairlead.providers.webhook.metrics import WebhookMetrics
 from fairlead.providers.webhook.settings import OF_THE_CLASS, DriverSettings, settings_from_parameters
-from fairlead.providers.webhook.turns import Turns
+from fairlead.providers.webhook.state import Memory
+from fairlead.providers.webhook.validation import Asks
 from fairlead.providers.webhook.verify import Verifier
 from fairlead.runtime.clock import Clock, SystemClock
 
@@ -74,7 +74,7 @@ class WebhookProvider:
         """Close all connections."""
         await self._drivers.close()
 
-    def account(self, spec: LoadBalancerSpec) -> str:
+    def account(self, spec: FrontendSpec) -> str:
         """Return its driver: each answers, or hangs, on its own."""
         return spec.parameters.get("url", "").rstrip("/")
 
@@ -97,7 +97,7 @@ class WebhookProvider:
         """Tell ``notify`` of load balancers that were created or deleted; drivers tell us nothing unasked."""
         self._notify.append(notify)
 
-    async def ensure(self, spec: LoadBalancerSpec) -> Ensured:
+    async def ensure(self, spec: FrontendSpec) -> Ensured:
         """Have the driver create it, or bring its attributes up to date; ``Retry`` while it says Running or Fail."""
         settings = settings_from_parameters(spec.parameters)
         async with self._turns.of(spec.key):

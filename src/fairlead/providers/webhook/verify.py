@@ -17,8 +17,8 @@ from fairlead.model.observed import Observed, ObservedTarget
 from fairlead.providers.webhook.backends import outcome_from_error, task
 from fairlead.providers.webhook.client import invalid
 from fairlead.providers.webhook.drivers import Drivers
-from fairlead.providers.webhook.known import KnownLoadBalancer, Memory
 from fairlead.providers.webhook.protocol import Hook, Malformed, Status, failure, task_body
+from fairlead.providers.webhook.state import KnownLoadBalancer, Memory
 
 
 class Verifier:

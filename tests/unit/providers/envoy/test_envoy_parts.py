@@ -12,11 +12,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from fairlead.errors import BadConfiguration, Terminal
 from fairlead.model.change import Action, OutcomeStatus, Reason, TargetChange
-from fairlead.model.desired import Listener, LoadBalancerSpec, Target
+from fairlead.model.desired import FrontendSpec, Listener, Target
 from fairlead.model.keys import LoadBalancerKey, Protocol, TargetKey
 from fairlead.model.observed import Observed
 from fairlead.providers.envoy import envoy_process
-from fairlead.providers.envoy.answers import Answers
 from fairlead.providers.envoy.counters import Counters
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.frontends import Frontends
@@ -24,10 +23,11 @@ from fairlead.providers.envoy.identity import group_from_certificate, group_from
 from fairlead.providers.envoy.resources import ResourceType
 from fairlead.providers.envoy.schema import packaged_schema
 from fairlead.providers.envoy.server import XdsServer
+from fairlead.providers.envoy.status_notifier import Answers
 from fairlead.providers.envoy.store import Store
 
 KEY = LoadBalancerKey("TCPLoadBalancer", "shop", "web")
-SPEC = LoadBalancerSpec(key=KEY, group="t", listeners=(Listener(80), Listener(81)), address="192.0.2.1")
+SPEC = FrontendSpec(key=KEY, group="t", listeners=(Listener(80), Listener(81)), address="192.0.2.1")
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.providers.envoy.fake_envoy import CLUSTER, ENDPOINTS, LISTENER, FakeEnvoy
 
+from fairlead.providers.envoy.nack_bisect import split_refused
 from fairlead.providers.envoy.resources import ResourceType, entry
 from fairlead.providers.envoy.schema import DeltaRequest
 from fairlead.providers.envoy.session import GATE_S, Session
 from fairlead.providers.envoy.store import Change, Group, Store
-from fairlead.providers.envoy.suspects import split_refused
 
 
 def put(kind: ResourceType, name: str, content: bytes, *, warms_by_ack: bool = False) -> Change:

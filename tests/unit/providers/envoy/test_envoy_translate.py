@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.model.desired import Affinity, HealthCheck, Listener, LoadBalancerSpec, ProxyProtocol, Target
+from fairlead.model.desired import Affinity, FrontendSpec, HealthCheck, Listener, ProxyProtocol, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
 from fairlead.providers.envoy.clusters import CLUSTER, cluster_bytes
 from fairlead.providers.envoy.endpoints import EndpointSet
@@ -22,7 +22,7 @@ from fairlead.providers.envoy.validate import invalid_spec, invalid_target
 from fairlead.providers.envoy.wire import varint
 
 ASSIGNMENT = "envoy.config.endpoint.v3.ClusterLoadAssignment"
-SPEC = LoadBalancerSpec(
+SPEC = FrontendSpec(
     key=LoadBalancerKey("TCPLoadBalancer", "shop", "web"), group="t", listeners=(Listener(80),), address="192.0.2.1"
 )
 
@@ -166,7 +166,7 @@ CHANGES_OF_THE_CLUSTER_ONLY = [
 
 @pytest.mark.parametrize("change", CHANGES_OF_THE_CLUSTER_ONLY, ids=str)
 def test_listener_bytes_depend_on_the_listener_only(schema: Schema, change: dict[str, object]) -> None:
-    def encoded(spec: LoadBalancerSpec) -> bytes:
+    def encoded(spec: FrontendSpec) -> bytes:
         return listener_bytes(schema, spec, spec.listeners[0], bind_address=spec.address, reuse_port=False)
 
     assert encoded(msgspec.structs.replace(SPEC, **change)) == encoded(SPEC)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fairlead.errors import BadConfiguration, Bug, Retry
 from fairlead.model.change import Action, Reason, TargetChange
 from fairlead.model.contract import Validates
-from fairlead.model.desired import HealthCheck, Listener, LoadBalancerSpec, Owner, ProxyProtocol, Target
+from fairlead.model.desired import FrontendSpec, HealthCheck, Listener, Owner, ProxyProtocol, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
 from fairlead.providers.haproxy.names import prefix, server_name, target_of
 from fairlead.providers.haproxy.provider import HAProxyProvider
@@ -163,7 +163,7 @@ def test_other_names_are_foreign(name: str) -> None:
     ],
 )
 def test_mistakes_name_the_field(parameters: dict[str, str], listeners: tuple[int, ...], words: str) -> None:
-    spec = LoadBalancerSpec(KEY, "group", tuple(map(Listener, listeners)), parameters=parameters)
+    spec = FrontendSpec(KEY, "group", tuple(map(Listener, listeners)), parameters=parameters)
     with pytest.raises(BadConfiguration, match=words):
         settings_from_spec(spec)
 
@@ -172,7 +172,7 @@ def test_mistakes_name_the_field(parameters: dict[str, str], listeners: tuple[in
 async def test_mistakes_are_refused_before_anything_is_made() -> None:
     provider = HAProxyProvider()
     assert isinstance(provider, Validates)
-    good = LoadBalancerSpec(KEY, "group", (Listener(80),), parameters={"socket": "/s", "backend": "b"})
+    good = FrontendSpec(KEY, "group", (Listener(80),), parameters={"socket": "/s", "backend": "b"})
     await provider.validate(good)
     await provider.validate_backends(good, backend_type="Pod", parameters={"weight": "3"})
     bad = msgspec.structs.replace(good, parameters={"socket": "/s", "backend": "b", "sockt": "/t"})
@@ -184,7 +184,7 @@ async def test_mistakes_are_refused_before_anything_is_made() -> None:
 
 def test_a_service_has_no_field_for_its_backend_so_its_class_is_named() -> None:
     key = LoadBalancerKey("TCPLoadBalancer", "tenant-east", "shop.web")
-    spec = LoadBalancerSpec(key, "group", (Listener(80),), parameters={"socket": "/s"})
+    spec = FrontendSpec(key, "group", (Listener(80),), parameters={"socket": "/s"})
     with pytest.raises(BadConfiguration, match=r"its class's parameters\.backend is missing"):
         settings_from_spec(spec)
 
@@ -193,7 +193,7 @@ def test_a_service_has_no_field_for_its_backend_so_its_class_is_named() -> None:
 def test_one_class_serves_many_services_by_placeholders() -> None:
     owner = Owner(member="east", kind="Service", namespace="shop", name="web")
     parameters = {"socket": "/s", "backend": "{member}.{namespace}-{name}:{port}", "backend.443": "{name}-tls"}
-    spec = LoadBalancerSpec(KEY, "group", (Listener(80), Listener(443)), parameters=parameters, owner=owner)
+    spec = FrontendSpec(KEY, "group", (Listener(80), Listener(443)), parameters=parameters, owner=owner)
     settings = settings_from_spec(spec)
     assert list(settings.backends.values()) == ["east.shop-web:80", "web-tls"]
     retired = Listener(8080).key
@@ -206,7 +206,7 @@ def test_one_class_serves_many_services_by_placeholders() -> None:
 
 def test_each_listener_has_its_backend_and_udp_has_none() -> None:
     parameters = {"socket": "/s", "backend.80": "plain", "backend.443": "tls"}
-    spec = LoadBalancerSpec(KEY, "group", (Listener(80), Listener(443)), parameters=parameters)
+    spec = FrontendSpec(KEY, "group", (Listener(80), Listener(443)), parameters=parameters)
     assert list(settings_from_spec(spec).backends.values()) == ["plain", "tls"]
     udp = msgspec.structs.replace(spec, listeners=(Listener(53, Protocol.UDP),))
     with pytest.raises(BadConfiguration, match="TCP only"):

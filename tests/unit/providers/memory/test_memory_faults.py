@@ -9,13 +9,13 @@ import pytest
 
 from fairlead.errors import FairleadError, Retry, Terminal, Throttled
 from fairlead.model.change import DONE, Action, OutcomeStatus, Reason, TargetChange
-from fairlead.model.desired import Listener, LoadBalancerSpec, Target
+from fairlead.model.desired import FrontendSpec, Listener, Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.providers.memory import Faults, MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import VirtualClock, settle
 
 KEY = LoadBalancerKey("LoadBalancer", "shop", "shared")
-SPEC = LoadBalancerSpec(KEY, "group", (Listener(80),))
+SPEC = FrontendSpec(KEY, "group", (Listener(80),))
 HTTP = Listener(80).key
 
 

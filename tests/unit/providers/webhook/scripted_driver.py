@@ -11,7 +11,7 @@ from typing import Any, Self
 from aiohttp import web
 
 from fairlead.model.change import Action, BackendFacts, Reason, TargetChange
-from fairlead.model.desired import Listener, LoadBalancerSpec, Owner, Target
+from fairlead.model.desired import FrontendSpec, Listener, Owner, Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 
 Reply = Callable[[dict[str, Any]], web.Response | Mapping[str, Any] | Awaitable[web.Response]]
@@ -86,8 +86,8 @@ def _same(answer: Mapping[str, Any]) -> Reply:
     return lambda _body: answer
 
 
-def spec(url: str, attributes: Mapping[str, str] | None = None, **parameters: str) -> LoadBalancerSpec:
-    return LoadBalancerSpec(
+def spec(url: str, attributes: Mapping[str, str] | None = None, **parameters: str) -> FrontendSpec:
+    return FrontendSpec(
         KEY,
         "group",
         (Listener(80),),

@@ -12,7 +12,7 @@ from tests.unit.providers.webhook.scripted_driver import KEY, POD, SUCC, Scripte
 
 from fairlead.errors import Retry, Terminal
 from fairlead.model.change import DONE, Action, BackendFacts, Outcome, OutcomeStatus
-from fairlead.model.contract import JudgesPods, LetsGo, Recalls, Runs, Validates
+from fairlead.model.contract import Lifecycle, PodRetention, Releasable, Restorable, Validates
 from fairlead.providers.webhook.provider import WebhookProvider
 from fairlead.runtime.clock import VirtualClock
 
@@ -25,7 +25,7 @@ async def ready(webhook: WebhookProvider, scripted: ScriptedDriver, **parameters
 
 
 def test_it_says_what_it_can_do(webhook: WebhookProvider) -> None:
-    for protocol in (Recalls, LetsGo, Runs, Validates, JudgesPods):
+    for protocol in (Restorable, Releasable, Lifecycle, Validates, PodRetention):
         assert isinstance(webhook, protocol)
 
 

@@ -1,0 +1,111 @@
+"""What does a Service ask for besides its ports, and is every value legal?
+
+In: a Service that is ours. Out: ``Wishes``, or ``Refused`` with the exact value that is wrong.
+Never guesses: a wrong value is refused, and what worked before stays.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv4Network, ip_address, ip_network
+from typing import Literal, cast
+
+import msgspec
+
+from fairlead.agent.decision import Refused, Scenario
+from fairlead.agent.warnings import did_you_mean
+from fairlead.api.kubernetes import Service
+from fairlead.api.names import (
+    ANNOTATION_PROXY_PROTOCOL,
+    ANNOTATION_REQUESTED_ADDRESS,
+    ANNOTATION_TARGET,
+)
+from fairlead.model.condition import ConditionReason
+
+#: Kubernetes' own, older spelling of ``spec.loadBalancerSourceRanges``; counts only when that field is empty.
+ANNOTATION_SOURCE_RANGES = "service.beta.kubernetes.io/load-balancer-source-ranges"
+
+TargetWish = Literal["", "Node", "Pod"]
+ProxyProtocolWish = Literal["", "v1", "v2"]
+
+
+class Wishes(msgspec.Struct, frozen=True):
+    """What the Service asks for. ``source_ranges`` are canonical IPv4 CIDRs, sorted; empty means everybody."""
+
+    target: TargetWish = ""
+    proxy_protocol: ProxyProtocolWish = ""
+    address: str = ""
+    source_ranges: tuple[str, ...] = ()
+
+
+def read_wishes(service: Service, *, scenario: Scenario) -> Wishes | Refused:
+    """Read the annotations and fields of ``service`` that concern us."""
+    target = service.annotation(ANNOTATION_TARGET)
+    if target not in {"", "Node", "Pod"}:
+        return _wrong(f"annotation {ANNOTATION_TARGET}", target, "Node or Pod", did_you_mean(target, ("Node", "Pod")))
+    proxy_protocol = service.annotation(ANNOTATION_PROXY_PROTOCOL)
+    if proxy_protocol not in {"", "v1", "v2"}:
+        hint = did_you_mean(proxy_protocol, ("v1", "v2"))
+        return _wrong(f"annotation {ANNOTATION_PROXY_PROTOCOL}", proxy_protocol, "v1 or v2", hint)
+    address = _address(service, scenario)
+    if isinstance(address, Refused):
+        return address
+    ranges = _source_ranges(service)
+    if isinstance(ranges, Refused):
+        return ranges
+    return Wishes(
+        target=cast("TargetWish", target),
+        proxy_protocol=cast("ProxyProtocolWish", proxy_protocol),
+        address=address,
+        source_ranges=ranges,
+    )
+
+
+def _address(service: Service, scenario: Scenario) -> str | Refused:
+    # In scenario 2 spec.loadBalancerIP speaks to the cloud's load balancer, not to ours.
+    by_field = "" if scenario is Scenario.CLOUD else service.spec.load_balancer_ip
+    by_annotation = service.annotation(ANNOTATION_REQUESTED_ADDRESS)
+    text = (by_annotation or by_field).strip()
+    if not text:
+        return ""
+    where = f"annotation {ANNOTATION_REQUESTED_ADDRESS}" if by_annotation else "spec.loadBalancerIP"
+    try:
+        parsed = ip_address(text)
+    except ValueError:
+        return _wrong(where, text, "an IPv4 address")
+    if not isinstance(parsed, IPv4Address):
+        sentence = f"{where} is {text!r}: Fairlead balances IPv4 only, ask for an IPv4 address."
+        return Refused(ConditionReason.UNSUPPORTED_ADDRESS_FAMILY, sentence, keep=True)
+    return str(parsed)
+
+
+def _source_ranges(service: Service) -> tuple[str, ...] | Refused:
+    where, values = "spec.loadBalancerSourceRanges", [*(service.spec.load_balancer_source_ranges or ())]
+    if not values:
+        where, values = (
+            f"annotation {ANNOTATION_SOURCE_RANGES}",
+            service.annotation(ANNOTATION_SOURCE_RANGES).split(","),
+        )
+    networks: set[IPv4Network] = set()
+    ignored = ""
+    for value in (text.strip() for text in values):
+        if not value:
+            continue
+        try:
+            network = ip_network(value, strict=False) if "/" in value else None
+        except ValueError:
+            network = None
+        if network is None:
+            return _wrong(where, value, "a CIDR such as 203.0.113.0/24")
+        if isinstance(network, IPv4Network):
+            networks.add(network)
+        else:
+            ignored = value
+    if ignored and not networks:
+        # Dropping it would leave an empty list, which means "everybody": the opposite of what is asked.
+        sentence = f"{where} holds only IPv6 ranges ({ignored!r}): Fairlead balances IPv4 only, add an IPv4 range."
+        return Refused(ConditionReason.UNSUPPORTED_ADDRESS_FAMILY, sentence, keep=True)
+    return tuple(str(network) for network in sorted(networks))
+
+
+def _wrong(where: str, value: str, allowed: str, hint: str = "") -> Refused:
+    return Refused(ConditionReason.INVALID, f"{where} is {value!r}: it must be {allowed}.{hint}", keep=True)

@@ -1,0 +1,98 @@
+"""What should the author of a Service know, although nothing is refused?
+
+In: a Service and the decision about it. Out: sentences, each with a reason, that become Warning Events.
+Never changes what is exported.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from fairlead.agent.decision import Decision, Ours
+from fairlead.agent.events import Note, warn
+from fairlead.api.kubernetes import Service
+from fairlead.api.names import (
+    ANNOTATION_ACCESS_POINTS,
+    ANNOTATION_ADDRESS,
+    ANNOTATION_NODEPOOL_SELECTOR,
+    ANNOTATION_PROXY_PROTOCOL,
+    ANNOTATION_REQUESTED_ADDRESS,
+    ANNOTATION_SERVICE_CLASS,
+    ANNOTATION_TARGET,
+    GROUP,
+    SERVICE_CLASS_VALUES,
+)
+
+#: What a user may write on a Service, plus what we write there.
+SERVICE_ANNOTATIONS = (
+    ANNOTATION_ADDRESS,
+    ANNOTATION_PROXY_PROTOCOL,
+    ANNOTATION_REQUESTED_ADDRESS,
+    ANNOTATION_TARGET,
+    ANNOTATION_NODEPOOL_SELECTOR,
+    ANNOTATION_ACCESS_POINTS,
+)
+#: Kubernetes writes this into every Service with ClientIP affinity: nobody chose it.
+DEFAULT_AFFINITY_TIMEOUT_S = 10_800
+
+UNKNOWN_ANNOTATION = "UnknownAnnotation"
+AFFINITY_TIMEOUT_IGNORED = "AffinityTimeoutIgnored"
+
+
+def did_you_mean(value: str, known: tuple[str, ...]) -> str:
+    """Return `` Did you mean ...?`` (with its leading space), or nothing when no known value is near."""
+    lower = {candidate.lower(): candidate for candidate in known}
+    near = get_close_matches(value.strip().lower(), sorted(lower), n=1, cutoff=0.6)
+    return f" Did you mean {lower[near[0]]!r}?" if near else ""
+
+
+def advise(service: Service, decision: Decision) -> tuple[Note, ...]:
+    """Return everything worth telling, in a stable order."""
+    found = [*_service_class(service), *_unknown_annotations(service)]
+    if isinstance(decision, Ours):
+        found += _affinity(service)
+    return tuple(found)
+
+
+def _service_class(service: Service) -> list[Note]:
+    value = service.annotation(ANNOTATION_SERVICE_CLASS)
+    hint = did_you_mean(value, tuple(sorted(SERVICE_CLASS_VALUES)))
+    # A value that is nowhere near ours is some other controller's, and none of our business.
+    if not value or value in SERVICE_CLASS_VALUES or not hint:
+        return []
+    return [warn(UNKNOWN_ANNOTATION, f"annotation {ANNOTATION_SERVICE_CLASS} is {value!r}, which is unknown.{hint}")]
+
+
+def _unknown_annotations(service: Service) -> list[Note]:
+    found: list[Note] = []
+    for key in sorted(service.metadata.annotations or {}):
+        if key.startswith(f"{GROUP}/") and key not in SERVICE_ANNOTATIONS:
+            hint = _near_annotation(key)
+        elif key.startswith("kubernetes.io/service") and key != ANNOTATION_SERVICE_CLASS:
+            near = get_close_matches(key.lower(), [ANNOTATION_SERVICE_CLASS], n=1, cutoff=0.9)
+            if not near:
+                continue
+            hint = f" Did you mean {ANNOTATION_SERVICE_CLASS!r}?"
+        else:
+            continue
+        found.append(warn(UNKNOWN_ANNOTATION, f"annotation {key!r} has no meaning on a Service.{hint}"))
+    return found
+
+
+def _affinity(service: Service) -> list[Note]:
+    config = service.spec.session_affinity_config
+    timeout_s = config.client_ip.timeout_seconds if config and config.client_ip else None
+    if service.spec.session_affinity != "ClientIP" or timeout_s in {None, DEFAULT_AFFINITY_TIMEOUT_S}:
+        return []
+    sentence = (
+        f"sessionAffinityConfig.clientIP.timeoutSeconds {timeout_s} cannot be honoured: affinity here is by a hash of "
+        "the client's address, which has no end. Clients stay with their target as long as the targets stay the same."
+    )
+    return [warn(AFFINITY_TIMEOUT_IGNORED, sentence)]
+
+
+def _near_annotation(key: str) -> str:
+    """Suggest by what follows the slash: the group, which all of ours share, makes any two of them look alike."""
+    near = {name.removeprefix(f"{GROUP}/"): name for name in SERVICE_ANNOTATIONS}
+    found = get_close_matches(key.removeprefix(f"{GROUP}/").lower(), sorted(near), n=1, cutoff=0.6)
+    return f" Did you mean {near[found[0]]!r}?" if found else ""

@@ -1,0 +1,1 @@
+"""The demo: its worlds and its story, on one machine."""

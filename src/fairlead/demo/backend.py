@@ -1,0 +1,82 @@
+"""What runs in a demo's pod: a small HTTP server that says its own name.
+
+``python -m fairlead.demo.backend ADDRESS PORT NAME``. The head of an answer goes out at once and the body a
+little later, so that there is always something in flight. SIGTERM is taken as a good server takes it: it goes on
+accepting for a moment, asks its clients to close, and ends when the last connection has. Standard library only: it
+starts in a blink, as there are many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+
+_WORK_S = 0.01
+#: Load balancers need a moment to learn that no more connections should come: a preStop hook's sleep.
+_STILL_ACCEPTING_S = 1.5
+_LAST_CONNECTION_S = 10.0
+
+
+class Backend:
+    """One server; ``draining`` once it has been told to end."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name.encode()
+        self._open: set[asyncio.Task[None]] = set()
+        self._idle: set[asyncio.StreamWriter] = set()
+        self.draining = asyncio.Event()
+
+    async def serve(self, host: str, port: int) -> None:
+        """Serve until told to end and everybody has gone."""
+        server = await asyncio.start_server(self._connected, host, port, backlog=512)
+        print("ready", flush=True)
+        await self.draining.wait()
+        await asyncio.sleep(_STILL_ACCEPTING_S)
+        server.close()
+        # Between two requests nobody is hurt; the client opens another connection, to another pod.
+        for writer in list(self._idle):
+            writer.close()
+        if self._open:
+            await asyncio.wait(self._open, timeout=_LAST_CONNECTION_S)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is not None:
+            self._open.add(task)
+            task.add_done_callback(self._open.discard)
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            await self._converse(reader, writer)
+        writer.close()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            self._idle.add(writer)
+            try:
+                request = await reader.readuntil(b"\r\n\r\n")
+            finally:
+                self._idle.discard(writer)
+            last = b"connection: close" in request.lower() or self.draining.is_set()
+            ending = b"close" if last else b"keep-alive"
+            writer.write(
+                b"HTTP/1.1 200 OK\r\nX-Pod: %b\r\nContent-Length: %d\r\nConnection: %b\r\n\r\n"
+                % (self._name, len(self._name) + 1, ending)
+            )
+            await writer.drain()
+            await asyncio.sleep(_WORK_S)
+            writer.write(self._name + b"\n")
+            await writer.drain()
+            if last:
+                return
+
+
+async def _main(host: str, port: int, name: str) -> None:
+    backend = Backend(name)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, backend.draining.set)
+    await backend.serve(host, port)
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_main(sys.argv[1], int(sys.argv[2]), sys.argv[3]))

@@ -1,0 +1,1 @@
+"""Read-only views of what the hub does: preview, exclusions, orphans, metrics."""

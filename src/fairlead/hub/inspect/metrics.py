@@ -1,0 +1,231 @@
+"""How the hub is: numbers taken when somebody asks, so that counting costs the hot path nothing.
+
+In: the hub's parts. Out: metrics for Prometheus, each documented in docs/reference/metrics.md.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from fairlead.hub.inventory import Inventory
+from fairlead.hub.providers.runner import DurableRunner, ProviderRunner
+from fairlead.hub.tenants.address_allocator import AddressAllocator
+from fairlead.hub.tenants.member_health import MemberHealth
+from fairlead.ledger.wire import load_balancer_of
+from fairlead.model.condition import ConditionType
+from fairlead.runtime.clock import Clock
+from fairlead.sync.worker import Worker
+
+
+class HubCollector(Collector):
+    """The hub's metrics."""
+
+    def __init__(
+        self,
+        *,
+        inventory: Inventory,
+        engines: Mapping[str, ProviderRunner],
+        members: MemberHealth,
+        book: AddressAllocator,
+        leading: Callable[[], bool],
+        clock: Clock,
+    ) -> None:
+        self._inventory = inventory
+        self._engines = engines
+        self._members = members
+        self._book = book
+        self._leading = leading
+        self._clock = clock
+
+    def collect(self) -> Iterable[Metric]:
+        """Count everything now."""
+        yield _gauge("fairlead_hub_leading", "1 when this replica writes.", float(self._leading()))
+        yield self._caches()
+        yield from self._load_balancers()
+        yield from self._pool()
+        yield from self._sync()
+        yield self._member_states()
+
+    def _caches(self) -> Metric:
+        family = GaugeMetricFamily(
+            "fairlead_hub_cache_age_seconds", "Time since the API server was last heard.", labels=["kind"]
+        )
+        for name, cache in self._inventory.caches.items():
+            family.add_metric([name], cache.age_s)
+        return family
+
+    def _load_balancers(self) -> Iterable[Metric]:
+        programmed: Counter[tuple[str, str]] = Counter()
+        raised: Counter[str] = Counter()
+        for one in (*self._inventory.load_balancers.values(), *self._inventory.shared.values()):
+            for condition in one.status.conditions or ():
+                if condition.type == ConditionType.PROGRAMMED:
+                    programmed[condition.status, condition.reason] += 1
+                elif condition.type in _WORTH_COUNTING and condition.status == "True":
+                    raised[condition.type] += 1
+        family = GaugeMetricFamily(
+            "fairlead_hub_load_balancers",
+            "Load balancers by their Programmed condition.",
+            labels=["programmed", "reason"],
+        )
+        for (status, reason), count in sorted(programmed.items()):
+            family.add_metric([status, reason], count)
+        yield family
+        family = GaugeMetricFamily(
+            "fairlead_hub_conditions", "Load balancers that carry this condition.", labels=["condition"]
+        )
+        for condition in sorted(_WORTH_COUNTING):
+            family.add_metric([condition], raised[condition])
+        yield family
+
+    def _pool(self) -> Iterable[Metric]:
+        if self._book.pool is None:
+            return
+        yield _gauge("fairlead_hub_addresses", "Addresses in the pool.", len(self._book.pool))
+        yield _gauge("fairlead_hub_addresses_used", "Addresses that are given to a load balancer.", len(self._book))
+
+    def _sync(self) -> Iterable[Metric]:
+        for name, kind, text, read in _OF_WORKERS:
+            family = kind(f"fairlead_sync_{name}", text, labels=["provider"])
+            for provider, engine in self._engines.items():
+                family.add_metric([provider], read(engine.worker))
+            yield family
+        oldest = GaugeMetricFamily(
+            "fairlead_sync_oldest_pending_seconds",
+            "How long the oldest pending load balancer has been waiting; 0 when nothing is pending.",
+            labels=["provider"],
+        )
+        for provider, engine in self._engines.items():
+            oldest.add_metric([provider], engine.worker.oldest_pending_s(self._clock.monotonic()))
+        yield oldest
+        yield from self._drift()
+        yield self._orphans()
+        yield from self._calls()
+        yield self._records()
+
+    def _drift(self) -> Iterable[Metric]:
+        drift = GaugeMetricFamily(
+            "fairlead_sync_drift", "Entries of ours that somebody changed behind our back.", labels=["provider"]
+        )
+        foreign = GaugeMetricFamily(
+            "fairlead_sync_foreign", "MemberHealth of our load balancers that are not ours.", labels=["provider"]
+        )
+        for name, engine in self._durable():
+            drift.add_metric([name], sum(one.ours for one in engine.readback.drifts.values()))
+            foreign.add_metric([name], sum(len(one.foreign) for one in engine.readback.drifts.values()))
+        yield from (drift, foreign)
+
+    def _orphans(self) -> Metric:
+        family = GaugeMetricFamily(
+            "fairlead_sync_orphans",
+            "What nobody owns: records whose load balancer is gone, and entries of ours that no record knows.",
+            labels=["provider", "kind"],
+        )
+        records = Counter(
+            one.spec.load_balancer.provider
+            for one in self._inventory.records.values()
+            if self._inventory.intent(load_balancer_of(one)) is None
+        )
+        entries = {
+            name: sum(len(one.unrecorded) for one in engine.readback.drifts.values())
+            for name, engine in self._durable()
+        }
+        for name in sorted({*records, *entries}):
+            family.add_metric([name, "record"], records[name])
+            family.add_metric([name, "entry"], entries.get(name, 0))
+        return family
+
+    def _calls(self) -> Iterable[Metric]:
+        calls = CounterMetricFamily(
+            "fairlead_provider_calls",
+            "Calls of providers; result is success, error (it may pass) or refused (for good).",
+            labels=["provider", "method", "result"],
+        )
+        seconds = HistogramMetricFamily(
+            "fairlead_provider_call_seconds", "How long they took.", labels=["provider", "method", "result"]
+        )
+        changes = CounterMetricFamily(
+            "fairlead_sync_changes",
+            "Backends registered, updated, drained and deregistered; result is done, running, retry or rejected.",
+            labels=["provider", "action", "result"],
+        )
+        for name, engine in self._engines.items():
+            timings = engine.worker.executor.timings
+            for method, result in timings:
+                labels = [name, method, result]
+                calls.add_metric(labels, timings.total(method, result))
+                seconds.add_metric(labels, timings.cumulative(method, result), timings.seconds(method, result))
+            for (action, outcome), count in sorted(engine.worker.executor.outcomes.items()):
+                changes.add_metric([name, action.lower(), outcome.lower()], count)
+        yield from (calls, seconds, changes)
+
+    def _durable(self) -> Iterator[tuple[str, DurableRunner]]:
+        return ((name, engine) for name, engine in self._engines.items() if isinstance(engine, DurableRunner))
+
+    def _records(self) -> Metric:
+        family = GaugeMetricFamily("fairlead_sync_records", "BackendRecords by state.", labels=["provider", "state"])
+        counts = Counter(
+            (one.spec.load_balancer.provider, one.status.state or "Pending") for one in self._inventory.records.values()
+        )
+        for (provider, state), count in sorted(counts.items()):
+            family.add_metric([provider, state], count)
+        return family
+
+    def _member_states(self) -> Metric:
+        family = GaugeMetricFamily("fairlead_hub_members", "MemberHealth by state of their agent.", labels=["state"])
+        states = Counter(self._members.state(tenant.namespace) for tenant in self._inventory.tenants.values())
+        for state in ("Engaged", "Stale", "Lost", "Pending"):
+            family.add_metric([state], states[state])
+        return family
+
+
+Read = Callable[[Worker], float]
+#: What every worker says of itself.
+_OF_WORKERS: tuple[tuple[str, type[GaugeMetricFamily | CounterMetricFamily], str, Read], ...] = (
+    (
+        "pending",
+        GaugeMetricFamily,
+        "Load balancers that differ from what should be: waiting, being worked on, or to be tried again.",
+        lambda worker: worker.pending,
+    ),
+    ("runs", CounterMetricFamily, "Runs of the worker that had work.", lambda worker: worker.runs),
+    (
+        "retrying",
+        GaugeMetricFamily,
+        "Load balancers whose last run failed, and is tried again.",
+        lambda worker: worker.failing,
+    ),
+    ("retries", CounterMetricFamily, "Runs that failed.", lambda worker: worker.retries),
+    (
+        "parked",
+        GaugeMetricFamily,
+        "Backends and load balancers that their provider refuses, tried again every five minutes.",
+        lambda worker: worker.parked,
+    ),
+    (
+        "quarantined",
+        GaugeMetricFamily,
+        "Backends among them, kept apart so that the others go through.",
+        lambda worker: len(worker.quarantine),
+    ),
+    (
+        "draining",
+        GaugeMetricFamily,
+        "Load balancers that wait for backends to finish what they have.",
+        lambda worker: worker.draining,
+    ),
+)
+
+_WORTH_COUNTING = frozenset(
+    {ConditionType.STALE.value, ConditionType.PAUSED.value, ConditionType.GUARDED.value, ConditionType.DRIFTED.value}
+)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    family = GaugeMetricFamily(name, text)
+    family.add_metric([], value)
+    return family

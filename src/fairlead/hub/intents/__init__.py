@@ -1,0 +1,1 @@
+"""Intents: the kinds that ask for a load balancer, one folder for each."""

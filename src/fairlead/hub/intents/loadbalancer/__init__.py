@@ -1,0 +1,1 @@
+"""LoadBalancer and the BackendGroups that name it."""

@@ -1,0 +1,100 @@
+"""Who was taken on before? What is on record of that, and what must be there before it is used.
+
+In: a LoadBalancer's own status, a group's, and the ledger. Out: what was last accepted; a record of what is accepted
+now, written before anything is made of it, so that the next leader neither asks again nor takes it for new.
+Never: "new" said of a group that has backends on record, whoever wrote them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fairlead.api.backendgroup import BACKEND_GROUPS, AcceptedBackends, BackendGroup
+from fairlead.api.backendrecord import BackendRecord
+from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
+from fairlead.api.meta import JSONObject
+from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB, MANAGER_RECORD
+from fairlead.kube.cluster import Cluster
+from fairlead.ledger.frontends import spec_of_text
+from fairlead.model.desired import FrontendSpec
+from fairlead.model.keys import LoadBalancerKey
+
+
+class LastAccepted:
+    """Reads and writes what was accepted."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        #: What we wrote, and onto which version of the group: until our own cache shows another one.
+        self._written: dict[tuple[str, LoadBalancerKey], tuple[str, AcceptedBackends]] = {}
+
+    def forget(self) -> None:
+        """Believe only what is on record: somebody else may lead now."""
+        self._written.clear()
+
+    @staticmethod
+    def is_living(load_balancer: LoadBalancer) -> bool:
+        """Say whether it was accepted before: the finalizer comes first of all."""
+        return FINALIZER_CLEANUP in (load_balancer.metadata.finalizers or ())
+
+    @staticmethod
+    def spec_of(load_balancer: LoadBalancer) -> FrontendSpec | None:
+        """Return what its provider was last asked for, None when it never was."""
+        frontend = load_balancer.status.frontend
+        return spec_of_text(frontend.ensured) if frontend is not None else None
+
+    def parameters_of(
+        self, group: BackendGroup, load_balancer: LoadBalancer, key: LoadBalancerKey, records: Iterable[BackendRecord]
+    ) -> Mapping[str, str] | None:
+        """Return with which parameters ``group`` was taken on by ``load_balancer``, None when it never was."""
+        found = self._accepted(group, key)
+        if found is not None and found.uid == load_balancer.metadata.uid:
+            return found.parameters or {}
+        owner = f"BackendGroup/{group.metadata.namespace}/{group.metadata.name}"
+        mine = (one for one in records if owner in (one.spec.owners or ()) and not one.deleting)
+        record = next(mine, None)
+        return record.spec.parameters or {} if record is not None else None
+
+    async def hold(self, load_balancer: LoadBalancer) -> None:
+        """Put our finalizer on a load balancer."""
+        meta = load_balancer.metadata
+        if FINALIZER_CLEANUP in (meta.finalizers or ()):
+            return
+        patch = {
+            "metadata": {
+                "resourceVersion": meta.resource_version,
+                "finalizers": [*(meta.finalizers or ()), FINALIZER_CLEANUP],
+            }
+        }
+        await self._cluster.merge_patch(LOAD_BALANCERS, meta.namespace, meta.name, patch, manager=MANAGER_HUB)
+
+    async def record(
+        self, group: BackendGroup, load_balancer: LoadBalancer, key: LoadBalancerKey, parameters: Mapping[str, str]
+    ) -> None:
+        """Record that ``load_balancer`` takes ``group`` on with ``parameters``; nothing when that is on record."""
+        meta = group.metadata
+        wanted = AcceptedBackends(load_balancer.metadata.uid, dict(parameters))
+        known = self._accepted(group, key)
+        names = {one if "/" in one else f"{meta.namespace}/{one}" for one in group.spec.load_balancers}
+        left: JSONObject = {one: None for one in group.status.accepted or () if one not in names}
+        if known == wanted and not left:
+            return
+        # A merge patch adds to maps; what is not there any more must be named.
+        value = {
+            "uid": wanted.uid,
+            "parameters": {**dict.fromkeys(known.parameters or () if known is not None else ()), **parameters},
+        }
+        patch = {"metadata": {"uid": meta.uid}, "status": {"accepted": {**left, f"{key.namespace}/{key.name}": value}}}
+        await self._cluster.merge_patch(
+            BACKEND_GROUPS, meta.namespace, meta.name, patch, subresource="status", manager=MANAGER_RECORD
+        )
+        self._written[meta.uid, key] = (meta.resource_version, wanted)
+
+    def _accepted(self, group: BackendGroup, key: LoadBalancerKey) -> AcceptedBackends | None:
+        """Return what is on record, or what we wrote and the cache does not show yet."""
+        place = (group.metadata.uid, key)
+        version, written = self._written.get(place, ("", None))
+        if written is not None and version == group.metadata.resource_version:
+            return written
+        self._written.pop(place, None)
+        return (group.status.accepted or {}).get(f"{key.namespace}/{key.name}")

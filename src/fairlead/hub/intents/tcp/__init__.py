@@ -1,0 +1,1 @@
+"""TCPLoadBalancer: what an agent or a region writes at the hub for a Service."""

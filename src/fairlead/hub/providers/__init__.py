@@ -1,0 +1,1 @@
+"""The providers of one hub: made, run, restored after a restart, changed one for another."""

@@ -1,0 +1,232 @@
+"""The engines of one hub, by the name of their provider: those that are given, and those that classes ask for.
+
+    served     publishes to a data plane of ours; runs on every replica, remembers nothing
+    durable    made when a class first names its provider; works only while we lead, from what is on record
+
+In: providers, and factories of others. Out: a mapping that grows. Never: a provider that no class has named.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import msgspec
+import structlog
+
+from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord, RecordOrigin
+from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
+from fairlead.api.meta import Resource
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, Frontend, TCPLoadBalancer
+from fairlead.errors import FairleadError, Retry
+from fairlead.hub.inventory import Inventory
+from fairlead.hub.providers.runner import DurableRunner, ProviderRunner
+from fairlead.kube.cluster import Cluster
+from fairlead.ledger.wire import load_balancer_of
+from fairlead.model.change import TargetChange
+from fairlead.model.contract import Capabilities, Lifecycle, Provider
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.runtime.clock import Clock
+from fairlead.sync.worker import Report
+
+log = structlog.get_logger(__name__)
+
+_AGAIN_S = 2.0
+#: What is on record of each load balancer, one for each provider that was asked for it.
+OnRecord = dict[LoadBalancerKey, tuple[Frontend, ...]]
+
+
+class ProviderRegistry(Mapping[str, ProviderRunner]):
+    """Every engine of one hub. ``changed`` hears of load balancers that are worth another look."""
+
+    def __init__(
+        self,
+        *,
+        served: Mapping[str, Provider],
+        factories: Mapping[str, Callable[[], Provider]],
+        inventory: Inventory,
+        cluster: Cluster,
+        clock: Clock,
+        report: Callable[[Report], None],
+        changed: Callable[[LoadBalancerKey], None],
+        is_leader: Callable[[], bool],
+        origin: Callable[[TargetChange], RecordOrigin | None] = lambda _change: None,
+    ) -> None:
+        self._factories = factories
+        self._inventory = inventory
+        self._cluster = cluster
+        self._clock = clock
+        self._report = report
+        self._changed = changed
+        self._is_leader = is_leader
+        self._origin = origin
+        self._term: int | None = None
+        self._group: asyncio.TaskGroup | None = None
+        #: Providers that some record names.
+        self._named: set[str] = set()
+        self.served = {
+            name: ProviderRunner(provider=one, clock=clock, report=self._report_of(name))
+            for name, one in served.items()
+        }
+        self.durable: dict[str, DurableRunner] = {}
+        #: Why a provider that a class names is not there.
+        self.problems: dict[str, str] = {}
+        #: What the providers can do; grows with the engines.
+        self.capabilities: dict[str, Capabilities] = {name: one.capabilities for name, one in served.items()}
+
+    def __getitem__(self, name: str) -> ProviderRunner:
+        return self.served[name] if name in self.served else self.durable[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self.served, *self.durable))
+
+    def __len__(self) -> int:
+        return len(self.served) + len(self.durable)
+
+    @property
+    def known(self) -> frozenset[str]:
+        """Return every provider that a class may name here, whether or not one does."""
+        return frozenset({*self.served, *self._factories})
+
+    def open(self, name: str) -> bool:
+        """Make the engine of a provider that a class names; False when nothing is new."""
+        factory = self._factories.get(name)
+        if factory is None or name in self or name in self.problems:
+            return False
+        try:
+            provider = factory()
+        except Exception as error:
+            # Somebody else's code: one provider that cannot be made is no reason to stop the others.
+            log.exception("a provider cannot be made", provider=name, error=str(error))
+            self.problems[name] = (
+                f"provider {name!r} cannot be started ({type(error).__name__}: {str(error)[:200]}); mend its package "
+                "and restart the hub"
+            )
+            # Those that ask for it are to be told.
+            return True
+        self.durable[name] = engine = DurableRunner(
+            name=name,
+            provider=provider,
+            store=self._cluster,
+            clock=self._clock,
+            report=self._report_of(name),
+            epoch=self._epoch,
+            changed=self._changed,
+            origin=self._origin,
+        )
+        self.capabilities[name] = provider.capabilities
+        if self._group is not None:
+            self._group.create_task(self._lead_later(engine))
+        return True
+
+    def record_changed(self, old: BackendRecord | None, new: BackendRecord | None) -> None:
+        """Pass on what the watch shows of records; whoever is on record is asked to let go, class or no class."""
+        named = new.spec.load_balancer.provider if new is not None else ""
+        if named and named not in self._named:
+            self._named.add(named)
+            self.open(named)
+        record = new or old
+        if record is None or not self._concerns(load_balancer_of(record)):
+            return
+        for engine in self.durable.values():
+            engine.record_changed(old, new)
+
+    async def load(self, term: int) -> None:
+        """Begin a term: every durable engine starts from what is on record."""
+        self._term = term
+        if self.durable:
+            with ExitStack() as stack:
+                for engine in self.durable.values():
+                    stack.enter_context(engine.catching_up())
+                records, frontends = await self._on_record()
+                for name, engine in self.durable.items():
+                    engine.begin(records, _of(name, frontends))
+
+    async def run(self) -> None:
+        """Work until cancelled, while we lead."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                # More may be asked for while we lead, so the group does not end with the last of them.
+                group.create_task(asyncio.Event().wait())
+                for engine in self.durable.values():
+                    group.create_task(engine.run())
+        finally:
+            self._group = None
+            self._term = None
+            for engine in self.durable.values():
+                engine.loaded = False
+
+    async def close(self) -> None:
+        """Let go of what the durable providers hold; what is registered stays."""
+        for engine in self.durable.values():
+            if isinstance(engine.provider, Lifecycle):
+                await engine.provider.close()
+
+    def restored(self) -> list[LoadBalancerKey]:
+        """Return every load balancer of the durable engines, known from objects or from records alone."""
+        return [key for engine in self.durable.values() for key in engine.tracker]
+
+    def _report_of(self, name: str) -> Callable[[Report], None]:
+        return lambda report: self._report(msgspec.structs.replace(report, provider=name))
+
+    def _concerns(self, key: LoadBalancerKey) -> bool:
+        """Say whether ``key`` is this hub's: what another region's hub has on record is that hub's alone."""
+        inventory = self._inventory
+        known = any(key in engine.tracker for engine in self.durable.values())
+        return known or not inventory.region or inventory.intent(key) is not None
+
+    def _epoch(self) -> int | None:
+        return self._term if self._is_leader() else None
+
+    async def _lead_later(self, engine: DurableRunner) -> None:
+        """Catch up with an engine that was made in the middle of a term."""
+        with engine.catching_up():
+            records, frontends = await self._on_record()
+            engine.begin(records, _of(engine.name, frontends))
+        for key in engine.tracker:
+            self._changed(key)
+        for key in frontends:
+            self._changed(key)
+        await engine.run()
+
+    async def _on_record(self) -> tuple[list[BackendRecord], OnRecord]:
+        """Read everything that is on record, from the API itself: a cache may be older than the last leader's word."""
+        while True:
+            try:
+                records: list[BackendRecord] = await self._readable(BACKEND_RECORDS)
+                tcp: list[TCPLoadBalancer] = await self._readable(TCP_LOAD_BALANCERS)
+                shared: list[LoadBalancer] = await self._readable(LOAD_BALANCERS)
+            except FairleadError as error:
+                log.warning("records cannot be read; nothing is decided before", sentence=error.sentence)
+                after_s = error.after_s if isinstance(error, Retry) else None
+                await self._clock.sleep(after_s or _AGAIN_S)
+                continue
+            if self._inventory.region:
+                tcp = [one for one in tcp if self._inventory.serves(one)]
+                shared = [one for one in shared if self._inventory.serves(one)]
+                ours = {LoadBalancerKey(TCP_LOAD_BALANCERS.kind, *one.key) for one in tcp}
+                # Orphans, whose object cannot say any more where it was, are for the hub that serves all.
+                records = [one for one in records if load_balancer_of(one) in ours]
+            # An object without a frontend is listed too: it is worth a look once the engine is there.
+            frontends: OnRecord = {
+                LoadBalancerKey(LOAD_BALANCERS.kind, *one.key): (one.status.frontend or Frontend(),) for one in shared
+            }
+            for one in tcp:
+                status = one.status
+                found = (status.frontend_of(name) for name in sorted(status.recorded_providers))
+                frontends[LoadBalancerKey(TCP_LOAD_BALANCERS.kind, *one.key)] = tuple(filter(None, found))
+            return records, frontends
+
+    async def _readable(self, resource: Resource) -> list[Any]:
+        """List what can be understood; what cannot is left as it is, and holds up nothing else."""
+        listing = await self._cluster.listing(resource)
+        for key, why in listing.broken.items():
+            log.error("an object cannot be read; nothing is done about it", kind=resource.kind, key=key, why=why)
+        return listing.items
+
+
+def _of(name: str, frontends: OnRecord) -> dict[LoadBalancerKey, Frontend]:
+    return {key: one for key, found in frontends.items() for one in found if one.provider == name}

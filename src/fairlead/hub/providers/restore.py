@@ -1,0 +1,87 @@
+"""What a new leader believes was done before its term: records and frontends become the tracker's done side.
+
+    Registered                  registered
+    Pending, Failed             it may be registered
+    Draining                    it is leaving, since then
+    Deregistering, or deleted   its removal is finished first
+
+In: records. Out: a tracker in which nothing is decided yet. Never: a call, a write, or a guess about what is wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+
+import msgspec
+
+from fairlead.api.backendrecord import BackendRecord
+from fairlead.api.tcploadbalancer import Frontend
+from fairlead.ledger.frontends import spec_of_text
+from fairlead.ledger.wire import listener_of, load_balancer_of, spec_of, target_of
+from fairlead.model.desired import FrontendSpec
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
+from fairlead.runtime.clock import Clock
+from fairlead.sync.tracker import Done, Registered, Tracker
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """One load balancer that was, or may have been, made before: what its provider is to be reminded of."""
+
+    spec: FrontendSpec
+    info: Mapping[str, str]
+
+
+def restore(
+    tracker: Tracker,
+    records: Iterable[BackendRecord],
+    frontends: Mapping[LoadBalancerKey, Frontend],
+    clock: Clock,
+) -> list[Restored]:
+    """Fill ``tracker``; returns every load balancer in it, ordered by key."""
+    by_key: dict[LoadBalancerKey, list[BackendRecord]] = {}
+    for record in records:
+        by_key.setdefault(load_balancer_of(record), []).append(record)
+    out: list[Restored] = []
+    for key in sorted(by_key.keys() | frontends.keys()):
+        mine = by_key.get(key, [])
+        frontend = frontends.get(key, Frontend())
+        spec = spec_of_text(frontend.ensured)
+        certain = spec is not None and frontend.state == "Ensured"
+        if spec is None:
+            if not mine:
+                continue
+            spec = spec_of(mine)
+        done: Done = {}
+        for record in mine:
+            registered = registered_of(record, clock)
+            targets: dict[TargetKey, Registered] = done.setdefault(listener_of(record), {})
+            targets[registered.target.key] = registered
+        tracker.restore(spec, done, certain=certain)
+        info = frontend.info or (mine[0].spec.load_balancer.info if mine else {}) or {}
+        out.append(Restored(spec, info))
+    return out
+
+
+def registered_of(record: BackendRecord, clock: Clock) -> Registered:
+    """Return one record as the tracker sees it."""
+    state, target = record.status.state, target_of(record)
+    if record.deleting or state == "Deregistering":
+        return Registered(target, unsure=True, deregistering=True)
+    if state == "Draining" and not target.draining:
+        since_s = clock.monotonic() - _age_s(record.status.since, clock)
+        return Registered(msgspec.structs.replace(target, draining=True), leaving_since=since_s)
+    return Registered(target, unsure=state not in ("Registered", "Draining"))
+
+
+def place_of(record: BackendRecord) -> tuple[LoadBalancerKey, ListenerKey, TargetKey]:
+    """Return which backend a record is about."""
+    return load_balancer_of(record), listener_of(record), target_of(record).key
+
+
+def _age_s(since: str | None, clock: Clock) -> float:
+    try:
+        when = datetime.strptime(since or "", "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    except ValueError:
+        return 0.0
+    return max(0.0, (clock.now() - when).total_seconds())

@@ -1,0 +1,127 @@
+"""What the hub does for each member itself: its namespace and rights, and the word about its agent.
+
+In: Tenants. Out: the objects of ``translate/tenant.py``, and the Tenant's status. Writes only what differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from fairlead.api.kubernetes import NAMESPACES
+from fairlead.api.meta import JSONObject, Resource, WireCondition
+from fairlead.api.names import LABEL_TENANT, MANAGER_HUB
+from fairlead.api.naming import short_hash
+from fairlead.api.tenant import TENANTS, Tenant, TenantStatus
+from fairlead.api.times import wire_time
+from fairlead.errors import NotFound, Terminal
+from fairlead.hub.inventory import Inventory
+from fairlead.hub.tenants.member_health import MemberHealth
+from fairlead.kube.cluster import Cluster
+from fairlead.runtime.clock import Clock
+from fairlead.translate.tenant import tenant_objects
+
+_ANNOTATION_HASH = "fairlead.dev/applied"
+#: What somebody deleted by hand is back after this long at the latest; looking costs reads only.
+_LOOK_AGAIN_S = 300.0
+
+
+class Tenants:
+    """Brings one Tenant to where it should be, again and again."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        inventory: Inventory,
+        members: MemberHealth,
+        clock: Clock,
+        leading: Callable[[], bool],
+    ) -> None:
+        self._cluster = cluster
+        self._inventory = inventory
+        self._members = members
+        self._clock = clock
+        self._leading = leading
+
+    async def reconcile(self, name: str) -> float | None:
+        """Ensure the objects of one Tenant and write its status; returns seconds to look again."""
+        tenant = self._inventory.tenants.get("", name)
+        if tenant is None or tenant.deleting or not self._leading():
+            return None
+        problem = await self._ensure(tenant)
+        await self._tell(tenant, problem)
+        return _LOOK_AGAIN_S
+
+    async def _ensure(self, tenant: Tenant) -> str:
+        """Apply what is missing or different; returns a sentence when the namespace belongs to somebody else."""
+        objects = tenant_objects(tenant)
+        try:
+            namespace = await self._cluster.get(NAMESPACES, "", tenant.namespace)
+        except NotFound:
+            namespace = None
+        if namespace is not None and (holder := namespace.label(LABEL_TENANT)) != tenant.metadata.name:
+            if holder:
+                return f"spec.namespace: {tenant.namespace} belongs to Tenant {holder}; choose another one"
+            return (
+                f"spec.namespace: {tenant.namespace} was there before this Tenant, and would be deleted with it; "
+                f"choose another one, or hand it over with: kubectl label namespace {tenant.namespace} "
+                f"{LABEL_TENANT}={tenant.metadata.name}"
+            )
+        for resource, obj in objects:
+            await self._apply(resource, obj)
+        return ""
+
+    async def _apply(self, resource: Resource, obj: JSONObject) -> None:
+        """Apply ``obj`` unless this very version is there already; some are shared by all Tenants."""
+        version = _version(obj)
+        meta = obj["metadata"]
+        try:
+            there = await self._cluster.get(resource, meta.get("namespace", ""), meta["name"])
+            if there.annotation(_ANNOTATION_HASH) == version:
+                return
+        except NotFound:
+            pass
+        await self._cluster.apply(resource, _stamped(obj, version), manager=MANAGER_HUB)
+
+    async def _tell(self, tenant: Tenant, problem: str) -> None:
+        old = tenant.status
+        namespace = tenant.namespace
+        state = self._members.state(namespace)
+        condition = WireCondition(
+            type="Accepted",
+            status="False" if problem else "True",
+            reason="Invalid" if problem else "Accepted",
+            message=problem,
+            observed_generation=tenant.metadata.generation,
+        )
+        same = next((one for one in old.conditions or () if one.type == "Accepted"), None)
+        now = wire_time(self._clock.now())
+        since = same.last_transition_time if same is not None and same.status == condition.status else now
+        new = TenantStatus(
+            namespace=namespace,
+            state=state,
+            # Written when the state changes, not at every sign of life: `fairlead status` shows the live age.
+            last_sync_time=(self._members.last_sync(namespace) or None) if state != old.state else old.last_sync_time,
+            observed_generation=tenant.metadata.generation,
+            conditions=[msgspec.structs.replace(condition, last_transition_time=since)],
+        )
+        if new != old:
+            await self._cluster.apply(
+                TENANTS,
+                {"metadata": {"name": tenant.metadata.name}, "status": msgspec.to_builtins(new)},
+                manager=MANAGER_HUB,
+                subresource="status",
+            )
+        if problem:
+            raise Terminal(problem, reason="Invalid")
+
+
+def _version(obj: JSONObject) -> str:
+    return short_hash(msgspec.json.encode(obj, order="deterministic").decode())
+
+
+def _stamped(obj: JSONObject, version: str) -> JSONObject:
+    meta = obj["metadata"]
+    return {**obj, "metadata": {**meta, "annotations": {**meta.get("annotations", {}), _ANNOTATION_HASH: version}}}

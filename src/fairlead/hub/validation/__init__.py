@@ -1,0 +1,1 @@
+"""What a provider, or a class in use, does not allow."""

@@ -1,0 +1,134 @@
+"""Which records are there, as far as this process knows: what it wrote itself, and what the watch shows of others.
+
+    our own write        true at once; what the watch shows before that very version is older, and passed over
+    seen, not ours       somebody wrote it: it is taken over, and told
+    known to be gone     what the watch still shows of it is history
+
+In: records, as they are written, read and seen. Out: the newest that is known of each, and what somebody did to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+import msgspec
+
+from fairlead.api.backendrecord import BackendRecord, BackendRecordSpec
+from fairlead.ledger.addresses import Addresses
+from fairlead.ledger.wire import load_balancer_of
+from fairlead.model.keys import LoadBalancerKey
+
+RecordKey = tuple[str, str]
+
+
+class RecordEvent(StrEnum):
+    """What somebody else did to a record."""
+
+    #: One that this process did not write.
+    APPEARED = "Appeared"
+    #: Somebody has changed what it says: it is compared with what should be, as after a restart.
+    EDITED = "Edited"
+    #: Its deletion has been asked for: exactly this backend is to be deregistered.
+    DELETED = "Deleted"
+    #: It is gone, with its finalizer: it was forgotten, and nobody is to be called.
+    GONE = "Gone"
+
+
+class RecordCache:
+    """The records of one provider, by key. ``addresses`` is kept where the provider makes its own."""
+
+    def __init__(self, *, by_address: bool = False) -> None:
+        self.addresses = Addresses()
+        self._by_address = by_address
+        self._records: dict[RecordKey, BackendRecord] = {}
+        self._of: dict[LoadBalancerKey, dict[RecordKey, None]] = {}
+        #: The version of our own last write, until the watch has shown it: what it shows before that is older.
+        self._awaited: dict[RecordKey, str] = {}
+        #: Records that we know to be gone, until the watch has shown that: what it shows before is history.
+        self._buried: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __contains__(self, key: RecordKey) -> bool:
+        return key in self._records
+
+    def get(self, key: RecordKey) -> BackendRecord | None:
+        """Return what is known of one record."""
+        return self._records.get(key)
+
+    def of(self, key: LoadBalancerKey) -> list[BackendRecord]:
+        """Return the records of one load balancer, in no order."""
+        return [self._records[one] for one in self._of.get(key, ())]
+
+    def load(self, records: Iterable[BackendRecord]) -> None:
+        """Take over what is on record."""
+        for record in records:
+            self._put(record)
+
+    def keep(self, record: BackendRecord) -> BackendRecord:
+        """Take note of our own write, or of a read that is newer than anything that the watch has shown."""
+        self._put(record)
+        self._awaited[record.key] = record.metadata.resource_version
+        return record
+
+    def reread(self, record: BackendRecord) -> None:
+        """Take note of what somebody wrote while we were about to."""
+        self._awaited.pop(record.key, None)
+        self._put(record)
+
+    def bury(self, key: RecordKey) -> None:
+        """Drop a record that we know to be gone."""
+        if (known := self._records.get(key)) is not None:
+            self._buried.add(known.metadata.uid)
+        self._forget(key)
+
+    def shown(self, new: BackendRecord) -> RecordEvent | None:
+        """Take note of what the watch shows; returns what somebody else did, None when it was nobody."""
+        if new.metadata.uid in self._buried:
+            return None
+        known, awaited = self._records.get(new.key), self._awaited.get(new.key)
+        if known is None or known.metadata.uid != new.metadata.uid:
+            self._put(new)
+            return RecordEvent.APPEARED
+        if awaited == new.metadata.resource_version:
+            del self._awaited[new.key]
+        elif awaited is None or (new.deleting and not known.deleting):
+            self._put(new)
+            self._awaited.pop(new.key, None)
+            if new.deleting and not known.deleting:
+                return RecordEvent.DELETED
+            if not new.deleting and _says(new) != _says(known):
+                return RecordEvent.EDITED
+        return None
+
+    def shown_gone(self, old: BackendRecord) -> RecordEvent | None:
+        """Take note that the watch shows no such record any more."""
+        self._buried.discard(old.metadata.uid)
+        known = self._records.get(old.key)
+        if known is None or known.metadata.uid != old.metadata.uid:
+            return None
+        self._forget(old.key)
+        return RecordEvent.GONE
+
+    def _put(self, record: BackendRecord) -> None:
+        self._records[record.key] = record
+        self._of.setdefault(load_balancer_of(record), {})[record.key] = None
+        if self._by_address:
+            self.addresses.put(record)
+
+    def _forget(self, key: RecordKey) -> None:
+        self._awaited.pop(key, None)
+        self.addresses.drop(key)
+        record = self._records.pop(key, None)
+        if record is not None:
+            of = self._of[load_balancer_of(record)]
+            of.pop(key, None)
+            if not of:
+                del self._of[load_balancer_of(record)]
+
+
+def _says(record: BackendRecord) -> tuple[BackendRecordSpec, str]:
+    """Return what a record says of its backend, whoever wrote it."""
+    return msgspec.structs.replace(record.spec, epoch=0), record.status.state

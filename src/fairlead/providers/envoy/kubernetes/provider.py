@@ -1,0 +1,180 @@
+"""How does the Envoy provider live in a cluster? An ``EnvoyProvider`` with all that its Deployments need around it.
+
+    start    certificates (made or read) ─► xDS over mutual TLS ─► caches of our own objects
+    lead     write what differs, issue what is missing, take away what nobody wants
+    close    stop talking; objects and proxies stay
+
+In: a Cluster, options, and whether this replica leads (``lead``). Out: the Provider protocol.
+Never: writes anything but its first certificates while another replica leads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+import msgspec
+import structlog
+from prometheus_client.registry import CollectorRegistry
+
+from fairlead.errors import FairleadError
+from fairlead.kube.cluster import Cluster
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.observed import Observed
+from fairlead.providers.envoy.kubernetes.authority import SharedAuthority
+from fairlead.providers.envoy.kubernetes.client_certificates import ClientCertificates
+from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings
+from fairlead.providers.envoy.kubernetes.fleet import DeploymentFleet
+from fairlead.providers.envoy.kubernetes.objects import ClusterObjects
+from fairlead.providers.envoy.kubernetes.peers import Peers
+from fairlead.providers.envoy.provider import EnvoyProvider
+from fairlead.runtime.clock import Clock, SystemClock
+
+_SWEEP_S = 300.0
+
+log = structlog.get_logger(__name__)
+
+
+class DeploymentOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a hub serves proxies in its cluster. ``identity`` is this replica's; ``data_dir`` holds its key files."""
+
+    identity: str
+    data_dir: Path
+    listen: tuple[str, int] = ("0.0.0.0", 18_000)
+    settings: DeploymentSettings = DeploymentSettings()
+
+
+class DeploymentProvider(EnvoyProvider):
+    """Load balancers on Envoys that run as Deployments."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        options: DeploymentOptions,
+        registry: CollectorRegistry | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        clock = clock or SystemClock()
+        self._leads = False
+        self._clock_of_sweeps = clock
+        self._sweep_due = asyncio.Event()
+        self._life: asyncio.Task[None] | None = None
+        self.shared = SharedAuthority(
+            cluster=cluster,
+            data_dir=options.data_dir,
+            server_name=options.settings.xds_host,
+            clock=clock,
+            leading=self.leading,
+        )
+        self.certificates = ClientCertificates(cluster=cluster, shared=self.shared, clock=clock, leading=self.leading)
+        self.objects = ClusterObjects(
+            cluster=cluster, certificates=self.certificates, clock=clock, leading=self.leading
+        )
+        host, port = options.listen
+        super().__init__(
+            fleet=DeploymentFleet(kube=self.objects, settings=options.settings),
+            xds_address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+            certificate=self.shared.files,
+            registry=registry,
+        )
+        self.peers = Peers(cluster=cluster, identity=options.identity, changed=self._proxies_changed)
+
+    def leading(self) -> bool:
+        """Say whether this replica may write."""
+        return self._leads
+
+    def lead(self, leads: bool) -> None:
+        """Take note that this replica leads now, or does not any more."""
+        self._leads = leads
+        if leads:
+            self.objects.look_again()
+            self.certificates.look_again()
+            self._sweep_due.set()
+
+    async def start(self) -> None:
+        """Get certificates, listen for proxies, and learn what is in the cluster."""
+        await self.shared.start()
+        await super().start()
+        self._life = asyncio.create_task(self._live(), name="deployment-fleet")
+        self._life.add_done_callback(_complain)
+        synced = asyncio.create_task(self.objects.wait_synced())
+        try:
+            await asyncio.wait({synced, self._life}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            synced.cancel()
+
+    def publish(self) -> None:
+        """Open the gate; what nobody wants is known from now on."""
+        super().publish()
+        self._sweep_due.set()
+
+    async def delete(self, key: LoadBalancerKey) -> None:
+        """Delete the load balancer; one that we have never seen may have left its group's proxies behind."""
+        known = self._frontends.get(key) is not None
+        await super().delete(key)
+        if not known:
+            self._sweep_due.set()
+
+    def _observe(self, key: LoadBalancerKey) -> Observed | None:
+        """Say what all proxies have acknowledged, those of the other replicas included."""
+        found = super()._observe(key)
+        frontend = self._frontends.get(key)
+        if found is None or frontend is None:
+            return found
+        here = {session.node_id for session in self.server.sessions}
+        proxies, synced = self.peers.of(frontend.group, here=here)
+        if not proxies:
+            return found
+        programmed = not found.rejected and found.acknowledged == found.proxies and synced == proxies
+        # Nobody being connected *here* is no news then; an address that is missing still is.
+        where = self.fleet.addresses(key)
+        return msgspec.structs.replace(
+            found,
+            programmed=programmed,
+            proxies=found.proxies + proxies,
+            acknowledged=found.acknowledged + synced,
+            message=where.message,
+        )
+
+    async def close(self) -> None:
+        """Stop talking; the proxies go on serving."""
+        self._leads = False
+        task, self._life = self._life, None
+        if task is not None:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        await super().close()
+
+    async def _live(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.objects.run())
+            group.create_task(self.certificates.run())
+            group.create_task(self.shared.run())
+            group.create_task(self.peers.run())
+            group.create_task(self._sweeps())
+
+    async def _sweeps(self) -> None:
+        """Sweep when there is a reason to, and every few minutes in case one was missed."""
+        while True:
+            waiter = asyncio.ensure_future(self._sweep_due.wait())
+            timer = asyncio.ensure_future(self._clock_of_sweeps.sleep(_SWEEP_S))
+            try:
+                await asyncio.wait({waiter, timer}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                waiter.cancel()
+                timer.cancel()
+            self._sweep_due.clear()
+            if not self._leads:
+                continue
+            try:
+                await self.sweep()
+            except FairleadError as error:
+                log.warning("not swept", sentence=error.sentence)
+
+
+def _complain(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("the deployment fleet has stopped working", exc_info=error)

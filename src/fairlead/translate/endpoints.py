@@ -1,0 +1,144 @@
+"""Which targets a listener has: EndpointSlices, or nodes at a node port, become Target values.
+
+    endpoint ready                      -> ready target
+    endpoint serving and terminating    -> draining target (keeps its connections)
+    endpoint known and not ready        -> draining target (positive knowledge, unlike absence)
+
+In: slices and node addresses. Out: targets by key, and sentences about what was left out. An endpoint that is listed
+twice counts once, and ready wins.
+Source: https://kubernetes.io/docs/concepts/services-networking/endpoint-slices/#conditions
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+import msgspec
+
+from fairlead.api.kubernetes import Endpoint, EndpointPort, EndpointSlice
+from fairlead.api.tcploadbalancer import LoadBalancerPort
+from fairlead.model.desired import Target
+from fairlead.model.keys import TargetKey
+from fairlead.translate.view import NodeAddresses
+
+IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class TargetPolicy(msgspec.Struct, frozen=True):
+    """Which addresses may be targets at all: ``ranges`` when given, else all but local and multicast ones."""
+
+    ranges: tuple[IPNetwork, ...] = ()
+    loopback: bool = False
+    host_names: bool = False
+    ipv6: bool = False
+
+
+def targets_from_slices(
+    slices: Iterable[EndpointSlice], port: LoadBalancerPort, policy: TargetPolicy, refused: set[str]
+) -> dict[TargetKey, Target]:
+    """Collect the targets of ``port`` from ``slices``; addresses that may not be targets go to ``refused``."""
+    found: dict[TargetKey, Target] = {}
+    for one in slices:
+        number = _port_number(one.ports or (), port)
+        if number is None:
+            continue
+        for endpoint in one.endpoints or ():
+            if not endpoint.addresses:
+                continue
+            address = admit(endpoint.addresses[0], policy)
+            if address is None:
+                refused.add(endpoint.addresses[0])
+                continue
+            key = TargetKey(address, number)
+            draining = not _ready(endpoint)
+            if key not in found or (found[key].draining and not draining):
+                found[key] = Target(key, draining=draining)
+    return found
+
+
+def targets_from_nodes(
+    addresses: Iterable[str], node_port: int, policy: TargetPolicy, refused: set[str]
+) -> dict[TargetKey, Target]:
+    """Make one target of each node address."""
+    found: dict[TargetKey, Target] = {}
+    for raw in addresses:
+        address = admit(raw, policy)
+        if address is None:
+            refused.add(raw)
+        else:
+            key = TargetKey(address, node_port)
+            found[key] = Target(key)
+    return found
+
+
+def local_nodes(slices: Iterable[EndpointSlice], nodes: NodeAddresses) -> frozenset[str]:
+    """Return the nodes that have a ready local endpoint and are themselves ready (externalTrafficPolicy Local)."""
+    local = {
+        endpoint.addresses[0]
+        for one in slices
+        for endpoint in one.endpoints or ()
+        if endpoint.addresses and _ready(endpoint)
+    }
+    return frozenset(local & nodes.ready)
+
+
+def nodes_from_slices(slices: Sequence[EndpointSlice]) -> frozenset[str]:
+    """Return the addresses of the nodes that may take traffic."""
+    return frozenset(
+        endpoint.addresses[0]
+        for one in slices
+        for endpoint in one.endpoints or ()
+        if endpoint.addresses and _ready(endpoint)
+    )
+
+
+def admit(raw: str, policy: TargetPolicy) -> str | None:
+    """Return the canonical form of an address that may be a target, None when it may not."""
+    address = _parse(raw)
+    if address is None:
+        return _host_name(raw) if policy.host_names and not policy.ranges else None
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    if address.version == 6 and not policy.ipv6:
+        return None
+    if policy.ranges:
+        return str(address) if any(address in network for network in policy.ranges) else None
+    if address.is_multicast or address.is_link_local or address.is_unspecified:
+        return None
+    if address.is_loopback and not policy.loopback:
+        return None
+    return str(address)
+
+
+#: RFC 1123 names whose last label is no number: resolvers take "127.1" and "0x7f.1" for addresses.
+_HOST_NAME = re.compile(r"(?=.{1,253}\Z)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+def _host_name(raw: str) -> str | None:
+    name = raw.lower().removesuffix(".")
+    local = name == "localhost" or name.endswith(".localhost")
+    return name if _HOST_NAME.fullmatch(name) and not local else None
+
+
+@lru_cache(maxsize=200_000)
+def _parse(raw: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(raw)
+    except ValueError:
+        return None
+
+
+def _ready(endpoint: Endpoint) -> bool:
+    conditions = endpoint.conditions
+    return conditions is None or conditions.ready is None or conditions.ready
+
+
+def _port_number(ports: Iterable[EndpointPort], wanted: LoadBalancerPort) -> int | None:
+    """Match a slice's ports to a Service port as kube-proxy does: by name, and by protocol."""
+    for port in ports:
+        if (port.name or "") == wanted.name and (port.protocol or "TCP") == wanted.protocol:
+            return port.port
+    return None

@@ -1,0 +1,177 @@
+"""Whether a TCPLoadBalancer can be served at all: an ordered tuple of named predicates, which is the spec.
+
+Each looks at one thing and answers a refusal, or None. The first refusal is the one that the user reads. A refused
+object keeps what it had: its last accepted version is served on.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+
+from fairlead.api.names import DEFAULT_CLASS
+from fairlead.api.tcploadbalancer import TCPLoadBalancerSpec
+from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.model.contract import AllocationKind, Capabilities
+from fairlead.model.keys import Protocol
+from fairlead.translate.view import TCPView
+
+
+def validate_tcp(view: TCPView, spec: TCPLoadBalancerSpec) -> Condition | None:
+    """Return the first reason why ``spec`` cannot be served, None when there is none."""
+    for predicate in _PREDICATES:
+        refusal = predicate(view, spec)
+        if refusal is not None:
+            return Condition(ConditionType.ACCEPTED, False, *refusal)
+    return None
+
+
+Refusal = tuple[ConditionReason, str]
+
+
+def _class_exists(view: TCPView, spec: TCPLoadBalancerSpec) -> Refusal | None:
+    if view.load_balancer_class is not None:
+        return None
+    return (
+        ConditionReason.NO_SUCH_CLASS,
+        f"spec.className: there is no LoadBalancerClass {spec.class_name!r} at the hub; "
+        "list those that are with: kubectl get lbc",
+    )
+
+
+def _provider_runs(view: TCPView, spec: TCPLoadBalancerSpec) -> Refusal | None:
+    if _capabilities(view) is not None or view.load_balancer_class is None:
+        return None
+    provider = view.load_balancer_class.spec.provider
+    if problem := view.provider_problems.get(provider):
+        name = view.load_balancer_class.metadata.name
+        return (ConditionReason.NO_SUCH_CLASS, f"spec.className: LoadBalancerClass {name!r}: {problem}")
+    return (
+        ConditionReason.NO_SUCH_CLASS,
+        f"spec.className: LoadBalancerClass {view.load_balancer_class.metadata.name!r} names provider {provider!r}, "
+        f"which this hub does not run (it runs: {', '.join(sorted(view.providers)) or 'none'})",
+    )
+
+
+def _class_takes_new(view: TCPView, spec: TCPLoadBalancerSpec) -> Refusal | None:
+    found, accepted = view.load_balancer_class, view.load_balancer.status.accepted
+    if found is None or (accepted is not None and (accepted.class_name or DEFAULT_CLASS) == found.metadata.name):
+        return None
+    return (ConditionReason.CLASS_DRAINING, f"spec.className: {found.closed}") if found.closed else None
+
+
+def _within_quota(view: TCPView, spec: TCPLoadBalancerSpec) -> Refusal | None:
+    return (ConditionReason.QUOTA_EXCEEDED, view.over_quota) if view.over_quota else None
+
+
+def _has_ports(view: TCPView, spec: TCPLoadBalancerSpec) -> Refusal | None:
+    if not spec.ports:
+        return (ConditionReason.INVALID, "spec.ports: at least one port is needed")
+    seen: set[tuple[str, int]] = set()
+    for port in spec.ports:
+        if (port.protocol, port.port) in seen:
+            return (ConditionReason.PORT_CONFLICT, f"spec.ports: {port.protocol}/{port.port} is there twice")
+        seen.add((port.protocol, port.port))
+    return None
+
+
+def _protocols_supported(view: TCPView, spec: TCPLoadBalancerSpec) -> Refusal | None:
+    capabilities = _capabilities(view)
+    if capabilities is None:
+        return None
+    for port in spec.ports:
+        if Protocol(port.protocol) not in capabilities.protocols:
+            return (
+                ConditionReason.UNSUPPORTED_PROTOCOL,
+                f"spec.ports: {port.protocol}/{port.port}: this class has no {port.protocol}",
+            )
+    return None
+
+
+def _node_ports_allocated(view: TCPView, spec: TCPLoadBalancerSpec) -> Refusal | None:
+    if spec.targets != "Node":
+        return None
+    missing = [f"{port.protocol}/{port.port}" for port in spec.ports if not port.node_port]
+    if not missing:
+        return None
+    return (
+        ConditionReason.NODE_PORT_MISSING,
+        f"spec.ports: {', '.join(missing)} has no nodePort, and targets are nodes; leave the Service's "
+        "allocateLoadBalancerNodePorts unset, or ask for pods with annotation fairlead.dev/target: Pod",
+    )
+
+
+def _source_ranges_valid(view: TCPView, spec: TCPLoadBalancerSpec) -> Refusal | None:
+    capabilities = _capabilities(view)
+    if spec.load_balancer_source_ranges and capabilities is not None and not capabilities.source_ranges:
+        return (ConditionReason.INVALID, "spec.loadBalancerSourceRanges: this class cannot restrict sources")
+    for text in spec.load_balancer_source_ranges:
+        try:
+            network = ipaddress.ip_network(text.strip(), strict=False)
+        except ValueError:
+            return (
+                ConditionReason.INVALID,
+                f"spec.loadBalancerSourceRanges: {text!r} is not a CIDR such as 10.0.0.0/8",
+            )
+        if network.version != 4 and (capabilities is None or not capabilities.ipv6):
+            return (
+                ConditionReason.UNSUPPORTED_ADDRESS_FAMILY,
+                f"spec.loadBalancerSourceRanges: {text!r} is IPv6, which this class does not serve",
+            )
+    return None
+
+
+def _features_supported(view: TCPView, spec: TCPLoadBalancerSpec) -> Refusal | None:
+    capabilities = _capabilities(view)
+    if capabilities is None:
+        return None
+    if spec.session_affinity == "ClientIP" and not capabilities.affinity:
+        return (ConditionReason.INVALID, "spec.sessionAffinity: this class has no session affinity; use None")
+    if spec.proxy_protocol and not capabilities.proxy_protocol:
+        return (ConditionReason.INVALID, "spec.proxyProtocol: this class cannot send the PROXY protocol")
+    if spec.proxy_protocol and all(port.protocol == "UDP" for port in spec.ports):
+        return (ConditionReason.INVALID, "spec.proxyProtocol: there is no TCP port that could carry it")
+    return None
+
+
+def _requested_address_valid(view: TCPView, spec: TCPLoadBalancerSpec) -> Refusal | None:
+    if not spec.address:
+        return None
+    try:
+        address = ipaddress.ip_address(spec.address)
+    except ValueError:
+        return (ConditionReason.ADDRESS_NOT_USABLE, f"spec.address: {spec.address!r} is not an IP address")
+    capabilities = _capabilities(view)
+    if address.version != 4 and (capabilities is None or not capabilities.ipv6):
+        return (
+            ConditionReason.UNSUPPORTED_ADDRESS_FAMILY,
+            f"spec.address: {spec.address} is IPv6, which this class does not serve",
+        )
+    given = view.load_balancer_class.spec.parameters.get("address", "") if view.load_balancer_class else ""
+    if capabilities is not None and capabilities.allocation is AllocationKind.NONE and spec.address != given:
+        return (
+            ConditionReason.ADDRESS_NOT_USABLE,
+            f"spec.address: the hub gives none to LoadBalancerClass {spec.class_name!r}; leave spec.address empty",
+        )
+    return None
+
+
+#: The order is the order in which a person would check.
+_PREDICATES: tuple[Callable[[TCPView, TCPLoadBalancerSpec], Refusal | None], ...] = (
+    _class_exists,
+    _provider_runs,
+    _class_takes_new,
+    _has_ports,
+    _protocols_supported,
+    _node_ports_allocated,
+    _source_ranges_valid,
+    _features_supported,
+    _requested_address_valid,
+    _within_quota,
+)
+
+
+def _capabilities(view: TCPView) -> Capabilities | None:
+    if view.load_balancer_class is None:
+        return None
+    return view.providers.get(view.load_balancer_class.spec.provider)

@@ -1,0 +1,33 @@
+"""What the hub says of its object names the fields of the Service."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.agent.message_translation import in_words_of_service
+from fairlead.api.kubernetes import Service
+from fairlead.api.meta import ObjectMeta
+from fairlead.api.names import ANNOTATION_REQUESTED_ADDRESS
+
+PLAIN = Service(metadata=ObjectMeta(name="web", namespace="shop"))
+ANNOTATED = Service(
+    metadata=ObjectMeta(name="web", namespace="shop", annotations={ANNOTATION_REQUESTED_ADDRESS: "192.0.2.1"})
+)
+
+
+@pytest.mark.parametrize(
+    ("service", "hub", "expected"),
+    [
+        (PLAIN, "spec.className: there is none", "spec.loadBalancerClass: there is none"),
+        (PLAIN, "spec.address: leave spec.address empty", "spec.loadBalancerIP: leave spec.loadBalancerIP empty"),
+        (ANNOTATED, "spec.address: taken", f"annotation {ANNOTATION_REQUESTED_ADDRESS}: taken"),
+        (PLAIN, "spec.proxyProtocol: no TCP port", "annotation fairlead.dev/proxy-protocol: no TCP port"),
+        (PLAIN, "spec.targets: no", "annotation fairlead.dev/target: no"),
+        (PLAIN, "spec.ports: TCP/80 is there twice", "spec.ports: TCP/80 is there twice"),
+        (PLAIN, "the Tenant's spec.addressPool is empty", "the Tenant's spec.addressPool is empty"),
+        (PLAIN, "TCPLoadBalancer/tenant-east/shop.web: HAProxy is down", "HAProxy is down"),
+        (PLAIN, "LoadBalancer/shop/one: HAProxy is down", "LoadBalancer/shop/one: HAProxy is down"),
+    ],
+)  # fmt: skip
+def test_fields_are_those_of_the_service(service, hub, expected):
+    assert in_words_of_service(hub, service) == expected

@@ -1,0 +1,236 @@
+"""The book: who has which address and port, through restarts, in any order, and never somebody else's."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.api.tcploadbalancer import Allocation
+from fairlead.hub.tenants.address_allocator import AddressAllocator, listeners_of
+from fairlead.model.condition import ConditionReason
+from fairlead.model.contract import AllocationKind
+from fairlead.testing.builders import lb_key, tcp
+from fairlead.translate.allocate import AddressPool
+
+ADDRESS, PROXY_PORT = AllocationKind.ADDRESS, AllocationKind.PROXY_PORT
+POOL = "192.0.2.0/29"  # six addresses
+
+
+def book_of(text=POOL):
+    return AddressAllocator(AddressPool.parse(text) if text else None)
+
+
+def one(name, *, address="", ports=(80,), namespace="tenant-east", recorded=None):
+    spec = {"address": address} if address else None
+    status = {"allocation": recorded} if recorded else None
+    words = [{"port": port, "nodePort": 30000 + port} for port in ports]
+    return tcp(name, namespace=namespace, ports=words, spec=spec, status=status)
+
+
+def key_of(load_balancer):
+    return lb_key(load_balancer.metadata.name, namespace=load_balancer.metadata.namespace)
+
+
+def give(book, load_balancer, kind=ADDRESS):
+    return book.allocate(key_of(load_balancer), load_balancer, kind)
+
+
+def restarted(book, given_):
+    """Return the book of the next process: everything recorded is read before anything is given away."""
+    again = AddressAllocator(book.pool)
+    for load_balancer, allocation in given_:
+        again.hold(key_of(load_balancer), allocation, listeners_of(load_balancer))
+    return again
+
+
+class TestAddress:
+    def test_is_given_once_and_kept(self):
+        book = book_of()
+        first, problem = give(book, one("a"))
+        assert problem is None
+        assert first.address in book.pool
+        assert give(book, one("a")) == (first, None)
+        assert len(book) == 1
+
+    @pytest.mark.req("I-6")
+    def test_two_get_two(self):
+        book = book_of()
+        given_ = {give(book, one(f"lb-{n}"))[0].address for n in range(6)}
+        assert len(given_) == 6
+
+    @pytest.mark.req("KI-10")
+    def test_an_exhausted_pool_is_a_reason_and_not_somebody_elses_address(self):
+        book = book_of()
+        for n in range(6):
+            give(book, one(f"lb-{n}"))
+        allocation, problem = give(book, one("late"))
+        assert allocation == Allocation()
+        assert problem.reason is ConditionReason.ADDRESS_POOL_EXHAUSTED
+        assert "all 6 addresses of the pool 192.0.2.0/29" in problem.message
+
+    @pytest.mark.req("O-53")
+    def test_who_was_refused_hears_of_what_is_given_back(self):
+        book = book_of("192.0.2.1/32")
+        give(book, one("a"))
+        late, later = one("late"), one("later")
+        for refused in (late, later):
+            give(book, refused)
+        assert book.leave(key_of(one("a"))) == {key_of(late), key_of(later)}
+        give(book, late)
+        assert book.leave(key_of(later)) == frozenset(), "one has it now, the other is gone"
+
+    @pytest.mark.req("I-6")
+    def test_b12_deleting_one_does_not_move_another(self):
+        book = book_of()
+        first, second = one("a"), one("b")
+        give(book, first)
+        kept, _ = give(book, second)
+        book.release(key_of(first))
+        assert give(book, second)[0] == kept
+
+    @pytest.mark.req("I-6")
+    def test_a_re_created_object_gets_the_address_it_had(self):
+        book = book_of("10.0.0.0/16")
+        had, _ = give(book, one("a"))
+        book.release(lb_key("a"))
+        give(book, one("b"))
+        assert give(book, one("a"))[0] == had
+
+    def test_release_twice_is_once(self):
+        book = book_of()
+        give(book, one("a"))
+        book.release(lb_key("a"))
+        book.release(lb_key("a"))
+        assert len(book) == 0
+
+    def test_without_a_pool_there_is_a_reason(self):
+        _, problem = give(book_of(""), one("a"))
+        assert problem.reason is ConditionReason.ADDRESS_NOT_ASSIGNED
+        assert "--address-pool" in problem.message
+
+    @pytest.mark.req("I-6")
+    def test_a_smaller_pool_after_a_restart_takes_nothing_away(self):
+        book = book_of("198.51.100.0/30")
+        allocation, problem = give(book, one("a", recorded={"address": "192.0.2.5"}))
+        assert (allocation.address, problem) == ("192.0.2.5", None)
+
+    def test_a_provider_that_needs_nothing_gets_nothing(self):
+        assert give(book_of(), one("a"), AllocationKind.NONE) == (Allocation(), None)
+
+
+class TestRequestedAddress:
+    def test_is_given_when_it_is_free(self):
+        assert give(book_of(), one("a", address="192.0.2.3"))[0].address == "192.0.2.3"
+
+    @pytest.mark.parametrize("address", ["203.0.113.9", "192.0.2.0", "192.0.2.7"])
+    def test_outside_the_pool_is_refused(self, address):
+        allocation, problem = give(book_of(), one("a", address=address))
+        assert allocation == Allocation()
+        assert problem.reason is ConditionReason.ADDRESS_NOT_USABLE
+        assert f"spec.address: {address} is not in the hub's address pool" in problem.message
+
+    def test_is_shared_within_a_member_by_different_ports(self):
+        book = book_of()
+        give(book, one("a", address="192.0.2.3", ports=[80]))
+        allocation, problem = give(book, one("b", address="192.0.2.3", ports=[443]))
+        assert (allocation.address, problem) == ("192.0.2.3", None)
+        assert len(book) == 1
+        book.release(lb_key("a"))
+        assert give(book, one("c", address="192.0.2.3", ports=[443]))[1] is not None
+
+    @pytest.mark.parametrize(
+        "other", [{"ports": [80, 443]}, {"ports": [443], "namespace": "tenant-west"}], ids=["same-port", "other-member"]
+    )
+    def test_a_clash_is_refused_and_names_who_is_in_the_way(self, other):
+        book = book_of()
+        give(book, one("a", address="192.0.2.3", ports=[80]))
+        allocation, problem = give(book, one("b", address="192.0.2.3", **other))
+        assert allocation == Allocation()
+        assert problem.reason is ConditionReason.PORT_CONFLICT
+        assert "TCPLoadBalancer/tenant-east/a" in problem.message
+
+    @pytest.mark.req("I-6")
+    def test_a_clash_leaves_what_it_had(self):
+        book = book_of()
+        give(book, one("a", address="192.0.2.3"))
+        had, _ = give(book, one("b"))
+        allocation, problem = give(book, one("b", address="192.0.2.3"))
+        assert allocation == had
+        assert problem is not None
+        assert give(book, one("b")) == (had, None)
+
+    def test_a_free_address_is_never_one_that_is_shared(self):
+        book = book_of("192.0.2.0/31")
+        give(book, one("a", address="192.0.2.0", ports=[80]))
+        give(book, one("b", address="192.0.2.1", ports=[80]))
+        assert give(book, one("c", ports=[443]))[1].reason is ConditionReason.ADDRESS_POOL_EXHAUSTED
+
+
+class TestProxyPorts:
+    def test_each_listener_gets_its_own(self):
+        allocation, problem = give(book_of(""), one("a", ports=[80, 443]), PROXY_PORT)
+        assert problem is None
+        assert [(port.port, port.protocol) for port in allocation.ports] == [(80, "TCP"), (443, "TCP")]
+        assert len({port.proxy_port for port in allocation.ports}) == 2
+
+    @pytest.mark.req("I-6")
+    def test_a_port_more_does_not_move_the_others(self):
+        book = book_of("")
+        first, _ = give(book, one("a", ports=[80, 443]), PROXY_PORT)
+        second, _ = give(book, one("a", ports=[443, 8080, 80]), PROXY_PORT)
+        before = {port.port: port.proxy_port for port in first.ports}
+        assert before.items() <= {port.port: port.proxy_port for port in second.ports}.items()
+
+    @pytest.mark.req("I-6")
+    def test_b19_a_recorded_duplicate_moves_only_one_of_the_two(self):
+        recorded = {"ports": [{"port": 80, "protocol": "TCP", "proxyPort": 10080}]}
+        first, second = one("a", recorded=recorded), one("b", recorded=recorded)
+        book = restarted(book_of(""), [(lb, lb.status.allocation) for lb in (first, second)])
+        kept, _ = give(book, first, PROXY_PORT)
+        moved, _ = give(book, second, PROXY_PORT)
+        assert kept.ports[0].proxy_port == 10080
+        assert moved.ports[0].proxy_port != 10080
+
+    def test_members_do_not_share_a_table(self):
+        book = book_of("")
+        east, _ = give(book, one("a"), PROXY_PORT)
+        west, _ = give(book, one("a", namespace="tenant-west"), PROXY_PORT)
+        assert east.ports
+        assert west.ports
+
+    def test_a_released_port_is_free_again(self):
+        book = book_of("")
+        had, _ = give(book, one("a"), PROXY_PORT)
+        book.release(lb_key("a"))
+        assert give(book, one("a"), PROXY_PORT) == (had, None)
+
+
+names = st.lists(st.integers(0, 40).map(lambda n: f"lb-{n}"), unique=True, min_size=1, max_size=6)
+
+
+@given(names, st.data(), st.sampled_from([ADDRESS, PROXY_PORT]))
+@pytest.mark.req("I-6")
+def test_b11_b13_a_restart_in_any_order_moves_nobody(everyone, data, kind):
+    """Pending ones are looked at first: they get what is free, and nobody who had something loses it."""
+    served = data.draw(st.lists(st.sampled_from(everyone), unique=True))
+    book = book_of()
+    given_ = []
+    for name in served:
+        allocation, problem = give(book, one(name), kind)
+        assert problem is None
+        given_.append((one(name), allocation))
+    pending = [name for name in everyone if name not in served]
+    again = restarted(book, given_)
+    after: dict[str, Allocation] = {}
+    for name in data.draw(st.permutations(pending)) + data.draw(st.permutations(served)):
+        allocation, problem = give(again, one(name), kind)
+        assert problem is None
+        after[name] = allocation
+    for load_balancer, allocation in given_:
+        assert after[load_balancer.metadata.name] == allocation
+    if kind is ADDRESS:
+        assert len({allocation.address for allocation in after.values()}) == len(everyone)
+    else:
+        ports = [port.proxy_port for allocation in after.values() for port in allocation.ports]
+        assert len(set(ports)) == len(ports)

@@ -1,0 +1,72 @@
+"""Places of operations, by account: who may begin, who waits, and that none is ever lost."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fairlead.sync.concurrency import Concurrency
+
+
+@pytest.mark.req("A-46")
+async def test_each_account_has_its_own_places():
+    slots = Concurrency(parallel=2)
+    first, _ = slots.take("a"), slots.take("a")
+    assert (slots.free("a"), slots.free("b")) == (False, True)
+    first.give()
+    assert slots.free("a")
+
+
+async def test_giving_twice_is_giving_once():
+    freed = []
+    slots = Concurrency(parallel=1, freed=lambda: freed.append(1))
+    one = slots.take("a")
+    one.give()
+    one.give()
+    assert (slots.taken("a"), freed) == (0, [1])
+
+
+async def test_taking_what_is_held_is_nothing():
+    slots = Concurrency(parallel=1)
+    one = slots.take("a")
+    await one.take()
+    assert slots.taken("a") == 1
+
+
+async def test_who_waits_comes_before_what_is_new_and_in_order():
+    freed, order = [], []
+    slots = Concurrency(parallel=1, freed=lambda: freed.append(1))
+    holder = slots.take("a")
+
+    async def wait(name):
+        slot = slots.reserve("a")
+        await slot.take()
+        order.append(name)
+        await asyncio.sleep(0)
+        slot.give()
+
+    waiting = [asyncio.create_task(wait(name)) for name in "xyz"]
+    await asyncio.sleep(0)
+    holder.give()
+    assert not slots.free("a"), "the place goes to who waits"
+    await asyncio.gather(*waiting)
+    assert (order, freed, slots.taken("a")) == (["x", "y", "z"], [1], 0)
+
+
+@pytest.mark.parametrize("moment", ["waiting", "given"])
+async def test_who_is_cancelled_takes_no_place_along(moment):
+    slots = Concurrency(parallel=1)
+    holder = slots.take("a")
+    waiter = asyncio.create_task(slots.acquire("a"))
+    await asyncio.sleep(0)
+    if moment == "given":
+        holder.give()
+        waiter.cancel()
+    else:
+        waiter.cancel()
+        await asyncio.wait((waiter,))
+        holder.give()
+    await asyncio.wait((waiter,))
+    assert waiter.cancelled()
+    assert slots.free("a")

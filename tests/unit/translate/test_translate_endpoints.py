@@ -1,0 +1,171 @@
+"""Which targets a listener has, and which addresses may be one at all."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import msgspec
+import pytest
+
+from fairlead.api.kubernetes import EndpointSlice
+from fairlead.api.tcploadbalancer import LoadBalancerPort
+from fairlead.model.keys import TargetKey
+from fairlead.testing.builders import decoded, endpoint, endpoint_slice, slice_body
+from fairlead.translate.endpoints import (
+    TargetPolicy,
+    admit,
+    local_nodes,
+    nodes_from_slices,
+    targets_from_nodes,
+    targets_from_slices,
+)
+from fairlead.translate.view import NodeAddresses
+
+HTTP_PORT = LoadBalancerPort(80)
+PLAIN = TargetPolicy()
+
+
+def states(*endpoints, port=HTTP_PORT, ports=None, policy=PLAIN):
+    words = {} if ports is None else {"ports": ports}
+    refused: set[str] = set()
+    found = targets_from_slices([endpoint_slice("s", endpoints, **words)], port, policy, refused)
+    return {str(key): "draining" if one.draining else "ready" for key, one in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("one", "state"),
+    [
+        pytest.param(endpoint("10.0.0.1", ready=True), "ready", id="ready"),
+        pytest.param(endpoint("10.0.0.1"), "ready", id="says-nothing"),
+        pytest.param({"addresses": ["10.0.0.1"]}, "ready", id="no-conditions"),
+        pytest.param({"addresses": ["10.0.0.1"], "conditions": None}, "ready", id="null-conditions"),
+        pytest.param(endpoint("10.0.0.1", ready=False), "draining", id="not-ready"),
+        pytest.param(endpoint("10.0.0.1", ready=False, serving=True, terminating=True), "draining", id="terminating"),
+        pytest.param(endpoint("10.0.0.1", ready=False, serving=False, terminating=True), "draining", id="going"),
+    ],
+)
+def test_condition(one, state):
+    assert states(one) == {"10.0.0.1:8080": state}
+
+
+@pytest.mark.parametrize(
+    "order", [(True, False), (False, True), (False, True, False)], ids=["ready-first", "ready-last", "in-between"]
+)
+def test_listed_twice_counts_once_and_ready_wins(order):
+    assert states(*(endpoint("10.0.0.1", ready=ready) for ready in order)) == {"10.0.0.1:8080": "ready"}
+
+
+@pytest.mark.parametrize("field", ["endpoints", "ports"])
+def test_lists_may_be_null(field):
+    body = slice_body("s", ["10.0.0.1"]) | {field: None}
+    assert targets_from_slices([decoded(body, EndpointSlice)], HTTP_PORT, PLAIN, set()) == {}
+
+
+def test_an_endpoint_without_addresses_is_nothing():
+    assert states({"addresses": None}, {"addresses": []}) == {}
+
+
+def test_only_the_first_address_of_an_endpoint_counts():
+    assert states({"addresses": ["10.0.0.1", "10.0.0.9"]}) == {"10.0.0.1:8080": "ready"}
+
+
+@pytest.mark.req("KI-3")
+class TestPorts:
+    PORTS = (
+        {"name": "http", "port": 8080, "protocol": "TCP"},
+        {"name": "dns", "port": 5353, "protocol": "UDP"},
+        {"name": "dns", "port": 5354, "protocol": "TCP"},
+    )
+
+    @pytest.mark.parametrize(
+        ("port", "number"),
+        [
+            (LoadBalancerPort(80, "http"), 8080),
+            (LoadBalancerPort(53, "dns", "UDP"), 5353),
+            (LoadBalancerPort(53, "dns", "TCP"), 5354),
+        ],
+        ids=["tcp", "udp", "same-number-tcp"],
+    )
+    def test_by_name_and_protocol(self, port, number):
+        assert states("10.0.0.1", port=port, ports=self.PORTS) == {f"10.0.0.1:{number}": "ready"}
+
+    @pytest.mark.parametrize(
+        "port", [LoadBalancerPort(80, "web"), LoadBalancerPort(80), LoadBalancerPort(80, "http", "UDP")]
+    )
+    def test_no_match_is_no_target(self, port):
+        assert states("10.0.0.1", port=port, ports=self.PORTS) == {}
+
+    def test_a_port_without_a_number_is_no_target(self):
+        assert states("10.0.0.1", ports=[{"name": "", "protocol": "TCP"}]) == {}
+
+    def test_a_port_without_a_protocol_is_tcp(self):
+        assert states("10.0.0.1", ports=[{"port": 8080}]) == {"10.0.0.1:8080": "ready"}
+
+
+class TestAdmit:
+    @pytest.mark.parametrize(
+        "raw",
+        ["127.0.0.1", "169.254.169.254", "224.0.0.1", "0.0.0.0", "fe80::1", "::1", "ff02::1", "::", "::ffff:127.0.0.1",
+         "::ffff:169.254.169.254"],
+    )  # fmt: skip
+    def test_local_and_multicast_addresses_are_refused(self, raw):
+        assert admit(raw, TargetPolicy(ipv6=True)) is None
+
+    @pytest.mark.req("K-4")
+    def test_ipv6_is_refused_unless_the_provider_serves_it(self):
+        assert admit("2001:db8::1", TargetPolicy()) is None
+        assert admit("2001:DB8::0:1", TargetPolicy(ipv6=True)) == "2001:db8::1"
+
+    def test_loopback_is_allowed_where_everything_is_one_machine(self):
+        assert admit("127.0.0.5", TargetPolicy(loopback=True)) == "127.0.0.5"
+
+    def test_ranges_replace_the_default(self):
+        policy = TargetPolicy(ranges=(ipaddress.ip_network("10.1.0.0/16"),))
+        assert admit("10.1.2.3", policy) == "10.1.2.3"
+        assert admit("10.2.0.1", policy) is None
+        assert admit("web.example.com", msgspec.structs.replace(policy, host_names=True)) is None
+
+    @pytest.mark.parametrize(
+        ("raw", "name"),
+        [("Web.Example.COM", "web.example.com"), ("web.example.com.", "web.example.com"), ("db", "db")],
+    )
+    def test_a_host_name_is_canonical(self, raw, name):
+        assert admit(raw, TargetPolicy(host_names=True)) == name
+
+    @pytest.mark.parametrize(
+        "raw",
+        ["localhost", "x.localhost", "127.1", "0x7f.1", "2130706433", "010.0.0.1", "a b", "", "-x.example", "256.1.1.1",
+         "a" * 64 + ".com"],
+    )  # fmt: skip
+    def test_what_a_resolver_would_take_for_an_address_is_no_host_name(self, raw):
+        assert admit(raw, TargetPolicy(host_names=True)) is None
+
+    def test_host_names_only_where_the_provider_resolves_them(self):
+        assert admit("web.example.com", TargetPolicy()) is None
+
+    def test_refused_addresses_are_told(self):
+        refused: set[str] = set()
+        targets_from_slices([endpoint_slice("s", ["10.0.0.1", "127.0.0.1", "FE80::1"])], HTTP_PORT, PLAIN, refused)
+        targets_from_nodes(["169.254.0.1", "10.0.0.1"], 30080, PLAIN, refused)
+        assert refused == {"127.0.0.1", "FE80::1", "169.254.0.1"}
+
+
+@pytest.mark.req("K-14", "K-30")
+def test_each_node_is_a_target_at_the_node_port():
+    found = targets_from_nodes(["10.0.0.2", "10.0.0.1"], 30080, PLAIN, set())
+    assert set(found) == {TargetKey("10.0.0.1", 30080), TargetKey("10.0.0.2", 30080)}
+    assert not any(one.draining for one in found.values())
+
+
+@pytest.mark.req("K-33")
+def test_local_nodes_have_a_ready_endpoint_and_are_ready_themselves():
+    slices = [endpoint_slice("s", ["10.0.0.1", "10.0.0.2", endpoint("10.0.0.3", ready=False)])]
+    nodes = NodeAddresses(frozenset({"10.0.0.2", "10.0.0.3", "10.0.0.4"}))
+    assert local_nodes(slices, nodes) == {"10.0.0.2"}
+
+
+@pytest.mark.req("K-18")
+def test_a_node_that_is_not_ready_takes_no_traffic():
+    assert nodes_from_slices([endpoint_slice("n", ["10.0.0.1", endpoint("10.0.0.2", ready=False)], nodes=True)]) == {
+        "10.0.0.1"
+    }

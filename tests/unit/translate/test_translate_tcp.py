@@ -1,0 +1,287 @@
+"""What a TCPLoadBalancer comes to: the happy case, and everything that is served on although something is wrong."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.api.tcploadbalancer import Allocation, ProxyPort
+from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.model.contract import AllocationKind
+from fairlead.model.desired import Affinity, GuardPolicy, Listener, Owner, ProxyProtocol
+from fairlead.model.keys import ListenerKey, Protocol
+from fairlead.testing.builders import PLAIN, endpoint, endpoint_slice, lb_class, tcp, tcp_view, tenant
+from fairlead.translate.tcp import translate_tcp
+from fairlead.translate.view import MemberState
+
+ACCEPTED = {"ports": [{"port": 80, "nodePort": 30080}]}
+KNOWN = {"accepted": ACCEPTED, "allocation": {"address": "192.0.2.7"}}
+BAD = {"loadBalancerSourceRanges": ["nonsense"]}
+
+
+def conditions(built):
+    return {one.type: one for one in built.conditions}
+
+
+def places(built, port=80, protocol=Protocol.TCP):
+    return {str(key) for key in built.desired.targets[ListenerKey(protocol, port)]}
+
+
+def addresses(built, port=80, protocol=Protocol.TCP):
+    return {key.address for key in built.desired.targets[ListenerKey(protocol, port)]}
+
+
+@pytest.mark.req("K-10", "K-30")
+def test_a_load_balancer_of_nodes():
+    built = translate_tcp(tcp_view(allocation=Allocation(address="192.0.2.7")))
+    assert built.provider == "memory"
+    assert built.targets == "nodes"
+    assert built.desired.spec.address == "192.0.2.7"
+    assert built.desired.spec.group == "tenant-east"
+    assert built.desired.spec.listeners == (Listener(80),)
+    assert {str(key) for key in built.desired.targets[ListenerKey(Protocol.TCP, 80)]} == {
+        "10.0.0.1:30080",
+        "10.0.0.2:30080",
+    }
+    assert built.desired.stale == ""
+    assert {one.type for one in built.conditions} == {ConditionType.ACCEPTED, ConditionType.RESOLVED_REFS}
+    assert all(one.status for one in built.conditions)
+
+
+@pytest.mark.req("KI-3", "KI-4")
+def test_a_load_balancer_of_pods_with_tcp_and_udp_on_one_number():
+    one = tcp(
+        ports=[{"port": 53, "name": "dns", "protocol": "UDP"}, {"port": 53, "name": "dns", "protocol": "TCP"}],
+        spec={"targets": "Pod"},
+    )
+    ports = [{"name": "dns", "port": 5353, "protocol": "UDP"}, {"name": "dns", "port": 5354, "protocol": "TCP"}]
+    slices = [endpoint_slice("s", ["10.1.0.1", endpoint("10.1.0.2", ready=False)], load_balancer="web", ports=ports)]
+    built = translate_tcp(tcp_view(one, slices=slices))
+    assert [listener.key for listener in built.desired.spec.listeners] == [
+        ListenerKey(Protocol.TCP, 53),
+        ListenerKey(Protocol.UDP, 53),
+    ]
+    assert {str(key) for key in built.desired.targets[ListenerKey(Protocol.UDP, 53)]} == {
+        "10.1.0.1:5353",
+        "10.1.0.2:5353",
+    }
+    assert built.targets == "2/4"
+
+
+def test_everything_that_the_user_and_the_class_say_is_carried_over():
+    one = tcp(
+        spec={
+            "loadBalancerSourceRanges": ["192.0.2.9/24", "10.0.0.0/8", "192.0.2.0/24"],
+            "sessionAffinity": "ClientIP",
+            "proxyProtocol": "v2",
+            "externalTrafficPolicy": "Local",
+            "origin": {"kind": "Service", "namespace": "shop", "name": "web", "uid": "u"},
+        }
+    )
+    spec = {
+        "drain": "5m",
+        "guard": {"maxRemovalPercent": 20, "minBackends": 3},
+        "parameters": {"b": "2", "a": "1"},
+        "healthCheck": {"interval": "500ms", "timeout": "1s", "unhealthyThreshold": 4},
+    }
+    desired = translate_tcp(tcp_view(one, load_balancer_class=lb_class(spec=spec))).desired
+    assert desired.spec.source_ranges == ("10.0.0.0/8", "192.0.2.0/24")
+    assert desired.spec.affinity is Affinity.CLIENT_IP
+    assert desired.spec.proxy_protocol is ProxyProtocol.V2
+    assert desired.spec.local_traffic_only
+    assert desired.spec.owner == Owner("east", "Service", "shop", "web", "u")
+    assert list(desired.spec.parameters) == ["a", "b"]
+    assert (desired.spec.health_check.interval_s, desired.spec.health_check.unhealthy_threshold) == (0.5, 4)
+    assert desired.drain_s == 300.0
+    assert desired.guard == GuardPolicy(20, 3)
+
+
+def test_without_an_origin_the_object_itself_is_the_owner():
+    assert translate_tcp(tcp_view()).desired.spec.owner == Owner(
+        "east", "TCPLoadBalancer", "tenant-east", "web", "uid-web"
+    )
+
+
+def test_health_checks_may_be_off():
+    view = tcp_view(load_balancer_class=lb_class(spec={"healthCheck": {"disabled": True}}))
+    assert translate_tcp(view).desired.spec.health_check is None
+
+
+def test_proxy_ports_are_those_on_record():
+    one = tcp(ports=[{"port": 80, "nodePort": 1}, {"port": 443, "nodePort": 2}])
+    allocation = Allocation(ports=[ProxyPort(80, "TCP", 10080), ProxyPort(443, "TCP", 10443)])
+    built = translate_tcp(tcp_view(one, allocation=allocation))
+    assert [listener.bind_port for listener in built.desired.spec.listeners] == [10080, 10443]
+
+
+@pytest.mark.req("I-7")
+class TestRefused:
+    def test_never_accepted_gets_nothing_and_a_reason(self):
+        built = translate_tcp(tcp_view(tcp(spec=BAD)))
+        assert built.desired is None
+        assert conditions(built)[ConditionType.ACCEPTED].reason is ConditionReason.INVALID
+        assert not conditions(built)[ConditionType.PROGRAMMED].status
+
+    def test_the_last_accepted_version_is_served_on(self):
+        one = tcp(ports=[{"port": 81, "nodePort": 30081}], spec=BAD, status=KNOWN)
+        built = translate_tcp(tcp_view(one))
+        assert built.serving_last_accepted
+        assert [listener.port for listener in built.desired.spec.listeners] == [80]
+        assert built.desired.spec.address == "192.0.2.7"
+        accepted = conditions(built)[ConditionType.ACCEPTED]
+        assert not accepted.status
+        assert accepted.message.endswith("the last accepted version is served until then")
+
+    def test_with_what_is_on_record_whatever_the_refused_version_was_given(self):
+        one = tcp(spec=BAD, status=KNOWN)
+        built = translate_tcp(tcp_view(one, allocation=Allocation(address="192.0.2.99")))
+        assert built.desired.spec.address == "192.0.2.7"
+
+    def test_by_the_class_it_was_accepted_with(self):
+        one = tcp(spec={"className": "gold"}, status=KNOWN)
+        built = translate_tcp(tcp_view(one, load_balancer_class=lb_class("gold", provider="not-run-here")))
+        assert built.provider == "memory"
+        assert built.desired is not None
+
+    def test_also_when_the_class_it_asks_for_is_not_there(self):
+        built = translate_tcp(tcp_view(tcp(spec={"className": "gone"}, status=KNOWN), load_balancer_class=None))
+        assert built.provider == "memory"
+        assert built.desired is not None
+        assert conditions(built)[ConditionType.ACCEPTED].reason is ConditionReason.NO_SUCH_CLASS
+
+    def test_a_served_one_that_cannot_get_another_address_keeps_the_one_it_has(self):
+        problem = Condition(ConditionType.PROGRAMMED, False, ConditionReason.PORT_CONFLICT, "192.0.2.8 is taken")
+        one = tcp(spec={"address": "192.0.2.8"}, status=KNOWN)
+        built = translate_tcp(tcp_view(one, allocation_problem=problem))
+        assert built.desired.spec.address == "192.0.2.7"
+        assert built.serving_last_accepted
+        assert conditions(built)[ConditionType.PROGRAMMED] == problem
+        assert conditions(built)[ConditionType.ACCEPTED].status
+
+    def test_a_new_one_that_cannot_get_an_address_is_accepted_and_not_programmed(self):
+        problem = Condition(ConditionType.PROGRAMMED, False, ConditionReason.ADDRESS_POOL_EXHAUSTED, "all taken")
+        built = translate_tcp(tcp_view(allocation_problem=problem))
+        assert built.desired is None
+        assert built.condition(ConditionReason.ADDRESS_POOL_EXHAUSTED) == problem
+        assert conditions(built)[ConditionType.ACCEPTED].status
+
+
+@pytest.mark.req("K-33")
+class TestLocal:
+    def test_only_ready_nodes_with_a_local_endpoint_get_traffic(self):
+        one = tcp(spec={"externalTrafficPolicy": "Local"})
+        slices = [endpoint_slice("s", ["10.0.0.2", "10.0.0.3"], load_balancer="web", ports=None)]
+        assert addresses(translate_tcp(tcp_view(one, slices=slices))) == {"10.0.0.2"}
+
+    def test_without_a_local_endpoint_there_is_a_reason(self):
+        built = translate_tcp(tcp_view(tcp(spec={"externalTrafficPolicy": "Local"})))
+        resolved = conditions(built)[ConditionType.RESOLVED_REFS]
+        assert (resolved.status, resolved.reason) == (False, ConditionReason.BACKEND_NOT_FOUND)
+        assert resolved.message == "no ready node for TCP/80"
+
+
+@pytest.mark.req("I-1")
+class TestStale:
+    def test_a_broken_cache_freezes_removals(self):
+        assert translate_tcp(tcp_view(stale="endpointslices: 503")).desired.stale == "endpointslices: 503"
+
+    @pytest.mark.req("K-18")
+    def test_old_nodes_are_served_and_told(self):
+        stale = conditions(translate_tcp(tcp_view(nodes_stale="no node is Ready since 12:00")))[ConditionType.STALE]
+        assert (stale.status, stale.reason) == (True, ConditionReason.ALL_NODES_NOT_READY)
+
+    def test_old_nodes_do_not_concern_pods(self):
+        built = translate_tcp(tcp_view(tcp(spec={"targets": "Pod"}), nodes_stale="x"))
+        assert ConditionType.STALE not in conditions(built)
+
+    @pytest.mark.req("KI-7")
+    def test_a_silent_member_is_served_on_and_told(self):
+        built = translate_tcp(tcp_view(member=MemberState("last heard at noon")))
+        assert addresses(built) == {"10.0.0.1", "10.0.0.2"}
+        assert conditions(built)[ConditionType.STALE].message == "last heard at noon"
+
+    def test_a_drained_member_has_no_targets_and_no_guard(self):
+        built = translate_tcp(tcp_view(member=MemberState("drained", drained=True)))
+        assert addresses(built) == set()
+        assert built.desired.guard == GuardPolicy(100, 0)
+
+
+class TestPaused:
+    @pytest.mark.parametrize(("value", "paused"), [("true", True), ("", True), ("yes", True), ("false", False)])
+    @pytest.mark.req("I-10")
+    def test_by_annotation(self, value, paused):
+        built = translate_tcp(tcp_view(tcp(annotations={"fairlead.dev/paused": value})))
+        assert built.desired.paused is paused
+        assert (ConditionType.PAUSED in conditions(built)) is paused
+
+
+class TestRefusedAddresses:
+    def test_are_named_and_the_others_served(self):
+        built = translate_tcp(tcp_view(nodes=["10.0.0.1", "127.0.0.1", "169.254.1.1", "224.0.0.1", "0.0.0.0"]))
+        assert addresses(built) == {"10.0.0.1"}
+        resolved = conditions(built)[ConditionType.RESOLVED_REFS]
+        assert resolved.reason is ConditionReason.INVALID
+        assert resolved.message.startswith("4 addresses may not be targets")
+        assert "and more" in resolved.message
+        assert "spec.targetRanges" in resolved.message
+
+    def test_the_tenants_ranges_are_all_there_is(self):
+        view = tcp_view(tenant=tenant(spec={"targetRanges": ["10.0.0.1/32"]}))
+        assert addresses(translate_tcp(view)) == {"10.0.0.1"}
+
+    def test_an_unreadable_range_admits_nothing(self):
+        assert addresses(translate_tcp(tcp_view(tenant=tenant(spec={"targetRanges": ["oops"]})))) == set()
+
+    @pytest.mark.req("K-4")
+    def test_ipv6_nodes_are_refused_and_not_misprogrammed(self):
+        built = translate_tcp(tcp_view(nodes=["10.0.0.1", "2001:db8::1"], capabilities=PLAIN))
+        assert addresses(built) == {"10.0.0.1"}
+        assert "2001:db8::1" in conditions(built)[ConditionType.RESOLVED_REFS].message
+
+
+# --- properties --------------------------------------------------------------------------------------------------
+
+some_endpoints = st.lists(
+    st.builds(
+        endpoint,
+        st.integers(1, 9).map(lambda n: f"10.1.0.{n}"),
+        ready=st.sampled_from([None, True, False]),
+    ),
+    max_size=6,
+)
+
+
+@given(st.lists(some_endpoints, max_size=4), st.permutations([80, 443, 8443]), st.randoms(use_true_random=False))
+def test_the_same_view_in_any_order_is_the_same_answer(parts, numbers, rng: random.Random):
+    def answer(order, shuffled):
+        ports = [{"port": number, "name": f"p{number}"} for number in order]
+        slice_ports = [{"port": number + 8000, "name": f"p{number}", "protocol": "TCP"} for number in order]
+        slices = [endpoint_slice(f"s{n}", part, ports=slice_ports) for n, part in enumerate(shuffled)]
+        return translate_tcp(tcp_view(tcp(ports=ports, spec={"targets": "Pod"}), slices=slices))
+
+    first = answer([80, 443, 8443], parts)
+    mixed = [rng.sample(part, len(part)) for part in parts]
+    second = answer(numbers, rng.sample(mixed, len(mixed)))
+    assert second.desired == first.desired
+    assert second.targets == first.targets
+    assert second.conditions == first.conditions
+    assert answer([80, 443, 8443], parts) == first
+
+
+@given(st.sampled_from([BAD, {"address": "x"}, {"className": "gone"}, {"proxyProtocol": "v1"}]), st.booleans())
+@pytest.mark.req("I-7")
+def test_a_bad_version_never_changes_what_is_served(spec, with_ports):
+    good = translate_tcp(tcp_view(tcp(status=KNOWN)))
+    ports = {"ports": [{"port": 9, "nodePort": 9}]} if with_ports else {}
+    one = tcp(spec=spec, status=KNOWN, **ports)
+    plain = msgspec.structs.replace(PLAIN, allocation=AllocationKind.ADDRESS)
+    bad = translate_tcp(
+        tcp_view(one, load_balancer_class=None if spec == {"className": "gone"} else lb_class(), capabilities=plain)
+    )
+    assert not conditions(bad)[ConditionType.ACCEPTED].status or spec.get("proxyProtocol") is None
+    assert msgspec.structs.replace(bad.desired, spec=good.desired.spec) == good.desired
+    assert bad.desired.spec == good.desired.spec
