@@ -167,7 +167,7 @@ class Readback:
         self._looked_s: dict[LoadBalancerKey, float] = {}
         self._repaired_s: dict[LoadBalancerKey, float] = {}
         self._gone: dict[LoadBalancerKey, _Gone] = {}
-        #: FailureDomains that are being read back.
+        #: Failure domains that are being read back.
         self._looking: set[str] = set()
         self._scan_at_s = clock.monotonic() + _TICK_S
         self._unread_since_s: dict[LoadBalancerKey, float] = {}

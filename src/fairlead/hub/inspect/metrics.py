@@ -112,7 +112,7 @@ class HubCollector(Collector):
             "fairlead_sync_drift", "Entries of ours that somebody changed behind our back.", labels=["provider"]
         )
         foreign = GaugeMetricFamily(
-            "fairlead_sync_foreign", "MemberHealth of our load balancers that are not ours.", labels=["provider"]
+            "fairlead_sync_foreign", "Members of our load balancers that are not ours.", labels=["provider"]
         )
         for name, engine in self._durable():
             drift.add_metric([name], sum(one.ours for one in engine.readback.drifts.values()))
@@ -176,7 +176,7 @@ class HubCollector(Collector):
         return family
 
     def _member_states(self) -> Metric:
-        family = GaugeMetricFamily("fairlead_hub_members", "MemberHealth by state of their agent.", labels=["state"])
+        family = GaugeMetricFamily("fairlead_hub_members", "Members by state of their agent.", labels=["state"])
         states = Counter(self._members.state(tenant.namespace) for tenant in self._inventory.tenants.values())
         for state in ("Engaged", "Stale", "Lost", "Pending"):
             family.add_metric([state], states[state])

@@ -1,1 +1,1 @@
-"""MemberHealth at the hub: their Tenant objects, their health, and what is allocated to them."""
+"""Members at the hub: their Tenant objects, their health, and what is allocated to them."""
