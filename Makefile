@@ -1,7 +1,9 @@
-# Every target installs what it needs into .venv; the machine needs only python3 (3.11 or newer) and make.
+# Every target installs what it needs, and no more, into .venv; the machine needs only python3 (3.11 or newer) and make.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+#: Fairlead as a user has it, and with the tools of tests and checks.
+RUN    := $(VENV)/.installed-to-run
 STAMP  := $(VENV)/.installed
 
 .PHONY: help demo test check bench crds docs golden coverage-of-requirements format install clean
@@ -9,16 +11,21 @@ STAMP  := $(VENV)/.installed
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-26s %s\n", $$1, $$2}'
 
-$(STAMP): pyproject.toml
+$(RUN): pyproject.toml
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	@echo "Installing Fairlead and its tools into $(VENV) (first run: about a minute) ..."
+	@echo "Installing Fairlead into $(VENV) (first run: about half a minute) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[standalone]' --group dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[standalone]'
 	@touch $@
 
-install: $(STAMP) ## Install into .venv
+$(STAMP): $(RUN)
+	@echo "Installing the tools of tests and checks into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group dev
+	@touch $@
 
-demo: $(STAMP) ## Two member clusters, one hub, real Envoy, real traffic: under two minutes
+install: $(RUN) ## Install Fairlead into .venv
+
+demo: $(RUN) ## Two member clusters, one hub, real Envoy, real traffic: under two minutes
 	@$(BIN)/fairlead demo
 
 test: $(STAMP) ## Run every test
@@ -37,7 +44,7 @@ format: $(STAMP) ## Rewrite the sources in the house format
 bench: $(STAMP) ## Print the performance figures beside their limits
 	@$(BIN)/python -m bench
 
-crds: $(STAMP) ## Print all CustomResourceDefinitions as YAML
+crds: $(RUN) ## Print all CustomResourceDefinitions as YAML
 	@$(BIN)/fairlead crds
 
 docs: $(STAMP) ## Rewrite the generated reference in docs/reference
