@@ -1,0 +1,81 @@
+"""Count what the structure of sources and tests should not have: modules without a unit test, class names used twice.
+
+In: the tree. Out: lists for ``test_arch_structure``, compared with ``arch_allowed.json``.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "fairlead"
+TESTS = ROOT / "tests"
+
+#: A module with that many branches decides something.
+DECIDES_FROM = 20
+#: Modules that decide and have no unit test of their own, and where they are tested instead.
+TESTED_ELSEWHERE = {
+    "apiserver": "a Kubernetes API: tests/contract/apiserver compares it with kubectl and kube-apiserver over HTTP",
+    "demo": "a program for people: tests/e2e runs it",
+    "providers/haproxy": "speaks to a real HAProxy: tests/contract/providers",
+    "providers/memory.py": "held to the provider contract: tests/contract/providers",
+    "kube/transport.py": "HTTP: tests/contract/kube and tests/unit/kube/test_kube_cluster.py",
+    "standalone": "starts processes: tests/e2e",
+}
+#: Class names of the kind that each room would like to have; each means one thing.
+ONE_MEANING = ("Store", "Frontends", "Write", "Refusal", "Status")
+
+
+def without_unit_test() -> Counter[str]:
+    """Return how many modules that decide have no ``tests/unit/<room>/**/test_*_<module>.py``, by room."""
+    return Counter(name.split("/")[0] for name in modules_without_unit_test())
+
+
+def modules_without_unit_test() -> list[str]:
+    """Return the modules that decide and have no unit test."""
+    missing: list[str] = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        name = path.relative_to(SOURCE).as_posix()
+        if path.stem == "__init__" or name.startswith(("testing/", *TESTED_ELSEWHERE)):
+            continue
+        room = TESTS / "unit" / name.split("/")[0]
+        tested = any(room.rglob(f"test_*_{path.stem}.py"))
+        if not tested and branches(ast.parse(path.read_text(encoding="utf-8"))) >= DECIDES_FROM:
+            missing.append(name)
+    return missing
+
+
+def branches(tree: ast.AST) -> int:
+    """Return how many decisions a module has: ``if``, conditional expressions, cases, ``and``/``or`` and filters."""
+    total = 0
+    for node in ast.walk(tree):
+        total += isinstance(node, ast.If | ast.IfExp | ast.match_case | ast.BoolOp)
+        total += len(node.ifs) if isinstance(node, ast.comprehension) else 0
+    return total
+
+
+def imports_of_test_modules() -> list[str]:
+    """Return where a test module imports a test module."""
+    offenders: list[str] = []
+    for path in sorted(TESTS.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            offenders += [
+                f"{path.relative_to(ROOT).as_posix()}: {name}"
+                for name in names
+                if name.rsplit(".", 1)[-1].startswith("test_")
+            ]
+    return offenders
+
+
+def classes_of_one_name() -> dict[str, list[str]]:
+    """Return the modules that have a class of each of the names that shall mean one thing."""
+    where: dict[str, list[str]] = {name: [] for name in ONE_MEANING}
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and node.name in where:
+                where[node.name].append(path.relative_to(SOURCE).as_posix())
+    return where

@@ -1,0 +1,41 @@
+"""Every module that decides has a unit test, no test imports a test, and a class name means one thing.
+
+``arch_allowed.json`` has the exceptions that are left; a number only ever becomes smaller.
+"""
+
+from __future__ import annotations
+
+import json
+
+from tests.arch.arch_language import ALLOWED_FILE
+from tests.arch.arch_structure import (
+    SOURCE,
+    TESTED_ELSEWHERE,
+    classes_of_one_name,
+    imports_of_test_modules,
+    modules_without_unit_test,
+    without_unit_test,
+)
+
+ALLOWED = json.loads(ALLOWED_FILE.read_text())
+
+
+def test_every_module_that_decides_has_a_unit_test():
+    allowed = ALLOWED["without_unit_test"]
+    over = {room: count for room, count in without_unit_test().items() if count > allowed.get(room, 0)}
+    missing = [name for name in modules_without_unit_test() if name.split("/")[0] in over]
+    assert over == {}, f"tests/unit/<room>/test_<room>_<module>.py is missing for one of {missing}; allowed: {allowed}"
+
+
+def test_what_is_tested_elsewhere_exists():
+    assert [name for name in TESTED_ELSEWHERE if not (SOURCE / name).exists()] == []
+
+
+def test_no_test_module_imports_a_test_module():
+    offenders = imports_of_test_modules()
+    assert len(offenders) <= ALLOWED["imports_of_test_modules"], offenders
+
+
+def test_a_class_name_means_one_thing():
+    where = classes_of_one_name()
+    assert {name: files for name, files in where.items() if len(files) > ALLOWED["classes_of_one_name"][name]} == {}
