@@ -31,6 +31,8 @@ PURE = (
     "fairlead.sync.plan",
     "fairlead.sync.guard",
     "fairlead.sync.order",
+    "fairlead.sync.history",
+    "fairlead.sync.report",
 )
 IMPURE = frozenset(
     {

@@ -53,7 +53,8 @@ from fairlead.runtime.clock import Clock, SystemClock
 from fairlead.runtime.loop import run_workers
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.runtime.telemetry import Telemetry
-from fairlead.sync.worker import Report
+from fairlead.sync.history import History
+from fairlead.sync.report import Report
 from fairlead.translate.allocate import AddressPool
 
 log = structlog.get_logger(__name__)
@@ -120,6 +121,7 @@ class Hub:
         self._first_pass: set[LoadBalancerKey] | None = None
         self._first_pass_done = asyncio.Event()
         self._lead = False
+        self.history = History(now=self._clock.now)
         self.inventory = Inventory(cluster, region=config.region)
         self.book = AddressAllocator(config.address_pool)
         self.members = MemberHealth(clock=self._clock, changed=self._member_changed)
@@ -363,6 +365,7 @@ class Hub:
             log.warning("not leading any more", holder=self.elector.holder)
 
     def _reported(self, report: Report) -> None:
+        self.history.record(report)
         key = report.load_balancer
         if key.kind == LOAD_BALANCERS.kind:
             self._shared.status.report(report)

@@ -13,7 +13,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-import msgspec
 import structlog
 
 from fairlead.errors import FairleadError, Retry
@@ -29,6 +28,7 @@ from fairlead.sync.execute import Executor
 from fairlead.sync.guard import guard_plan
 from fairlead.sync.plan import Plan, plan_load_balancer
 from fairlead.sync.quarantine import Quarantine
+from fairlead.sync.report import Report
 from fairlead.sync.tracker import Side, Tracker
 
 log = structlog.get_logger(__name__)
@@ -39,38 +39,6 @@ _TURN = 32
 _POLL_S = 0.1
 #: How often what is dirty is looked at though nobody asked: a trigger that was lost delays work, and loses none.
 _TICK_S = 60.0
-
-
-class Report(msgspec.Struct, frozen=True):
-    """What one run did to one load balancer, in words for log, Event and status alike."""
-
-    load_balancer: LoadBalancerKey
-    done: tuple[TargetChange, ...] = ()
-    held: tuple[Held, ...] = ()
-    frontend: FrontendChange | None = None
-    failure: str = ""
-    failure_reason: str = ""
-    quarantined: tuple[Held, ...] = ()
-    #: Whose worker it was; empty when there is only one.
-    provider: str = ""
-
-    @property
-    def sentence(self) -> str:
-        """Say in one sentence what happened."""
-        parts: list[str] = []
-        if self.frontend is not None:
-            parts.append(f"{self.frontend.action} load balancer ({self.frontend.reason})")
-        counts: dict[tuple[Action, str], int] = {}
-        for change in self.done:
-            counts[change.action, change.reason] = counts.get((change.action, change.reason), 0) + 1
-        parts += [f"{action} {count} ({reason})" for (action, reason), count in counts.items()]
-        if self.held:
-            parts.append(f"hold {len(self.held)} ({self.held[0].reason})")
-        if self.quarantined:
-            parts.append(f"quarantine {len(self.quarantined)} ({self.quarantined[0].message})")
-        if self.failure:
-            parts.append(f"failed: {self.failure}")
-        return ", ".join(parts) or "nothing to do"
 
 
 class Worker:
@@ -319,7 +287,17 @@ class Worker:
             over = False
         if over:
             self._backlog.ended(key, draining=drains)
-        report = Report(key, tuple(done), plan.held, plan.frontend, failure, failure_reason, parked)
+        report = Report(
+            key,
+            tuple(done),
+            plan.held,
+            plan.frontend,
+            failure,
+            failure_reason,
+            parked,
+            planned=plan.changes,
+            frontend_done=_is_done(plan.frontend, side),
+        )
         log.debug("load balancer synced", load_balancer=str(key), did=report.sentence)
         self._report(report)
 
@@ -340,6 +318,13 @@ class Worker:
             self._wake_at_s.pop(key, None)
         else:
             self._wake_at_s[key] = min(at_s, self._wake_at_s.get(key, at_s))
+
+
+def _is_done(frontend: FrontendChange | None, side: Side) -> bool:
+    if frontend is None:
+        return False
+    wanted = frontend.spec if frontend.action is Action.ENSURE else None
+    return side.done_spec == wanted and not side.ensure_again
 
 
 _THEN_AGAIN = frozenset({Reason.DEREGISTERING, Reason.REPLACED})

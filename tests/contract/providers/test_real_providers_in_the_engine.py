@@ -21,8 +21,9 @@ from fairlead.providers.haproxy.provider import HAProxyProvider
 from fairlead.providers.webhook.provider import WebhookProvider
 from fairlead.runtime.clock import Clock, SystemClock, VirtualClock
 from fairlead.runtime.queue import BACKOFF_LIMIT_S
+from fairlead.sync.report import Report
 from fairlead.sync.tracker import Tracker
-from fairlead.sync.worker import Report, Worker
+from fairlead.sync.worker import Worker
 from fairlead.testing.ledger import SurvivingLedger
 
 KEY = LoadBalancerKey("LoadBalancer", "shop", "engine")

@@ -22,7 +22,7 @@ from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured, Observed
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
-from fairlead.sync.worker import Report
+from fairlead.sync.report import Report
 from fairlead.testing.builders import desired
 
 KEY = LoadBalancerKey("LoadBalancer", "shop", "shared")

@@ -28,7 +28,7 @@ from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.model.observed import Ensured, Observed
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
-from fairlead.sync.worker import Report
+from fairlead.sync.report import Report
 from fairlead.testing.builders import HTTP, desired, target
 
 KEYS = tuple(LoadBalancerKey("LoadBalancer", "shop", name) for name in ("a", "b", "c"))

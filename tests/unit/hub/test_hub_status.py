@@ -9,7 +9,7 @@ from fairlead.hub.intents.tcp.status import _is_passing, build_conditions, build
 from fairlead.model.change import Action, Held, Reason, TargetChange
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.model.observed import Observed
-from fairlead.sync.worker import Report
+from fairlead.sync.report import Report
 from fairlead.testing.builders import HTTP, lb_key, target, tcp, tcp_view
 from fairlead.translate.tcp import translate_tcp
 

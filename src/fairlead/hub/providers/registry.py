@@ -29,7 +29,7 @@ from fairlead.model.change import TargetChange
 from fairlead.model.contract import Capabilities, Lifecycle, Provider
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import Clock
-from fairlead.sync.worker import Report
+from fairlead.sync.report import Report
 
 log = structlog.get_logger(__name__)
 

@@ -24,8 +24,9 @@ from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.loop import BUG_RETRY_S
 from fairlead.sync.readback import Readback
+from fairlead.sync.report import Report
 from fairlead.sync.tracker import Tracker
-from fairlead.sync.worker import Report, Worker
+from fairlead.sync.worker import Worker
 
 log = structlog.get_logger(__name__)
 

@@ -23,7 +23,7 @@ from fairlead.kube.events import EventRecorder
 from fairlead.model.change import Action
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import Clock
-from fairlead.sync.worker import Report
+from fairlead.sync.report import Report
 from fairlead.translate.loadbalancer import LoadBalancerTranslation
 from fairlead.translate.protection import is_leaving
 

@@ -29,7 +29,7 @@ from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.sync.guard import WARMING
 from fairlead.sync.readback import Drift
-from fairlead.sync.worker import Report
+from fairlead.sync.report import Report
 from fairlead.translate.protection import is_leaving
 from fairlead.translate.view import Translation
 

@@ -1,0 +1,200 @@
+"""What happened to each load balancer lately, bounded: what woke it, what was decided and why, what its provider said.
+
+    history = History(now=clock.now)
+    history = History(now=clock.now)
+    history.note(key, HistoryKind.WOKEN, "EndpointSlice shop/web changed")    the hub: wake-ups and decisions
+    history.record(report)                                                    the hub: each Report of a worker
+    history.of(key)                                                           oldest first; for /debug and explain
+    history.load(key, entries)                                                what an earlier process has stored
+    history.take_unsaved()                                                    keys with news worth storing
+
+Two rings for each key: removals, failures and holds never make room for routine. What repeats is counted where it
+stands. Old keys make room for new ones. In: reports and notes. Out: entries. Never: a clock of its own, or a cost for
+what is idle; one entry costs a few microseconds.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+import msgspec
+
+from fairlead.model.change import Action, Held, TargetChange
+from fairlead.model.history import HistoryEntry, HistoryKind, HistoryRow, RowAnswer
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.sync.report import Report
+
+LASTING_PER_KEY = 40
+ROUTINE_PER_KEY = 24
+#: The most entries of either sort, over all keys; about 10 MB.
+MOST_ENTRIES = 32_768
+#: Targets that a row names; it counts them all.
+NAMED_TARGETS = 8
+_LONGEST_TEXT = 512
+#: What happens in turns (woken, failed, woken, failed) is counted as well: this many entries back are compared.
+_TURNS = 4
+
+
+class _Rings:
+    """The newest entries of each key, and of the keys those that were written last."""
+
+    def __init__(self, *, per_key: int, most: int) -> None:
+        self._per_key = per_key
+        self._most = most
+        self._rings: OrderedDict[LoadBalancerKey, deque[HistoryEntry]] = OrderedDict()
+        self.size = 0
+
+    def of(self, key: LoadBalancerKey) -> Iterable[HistoryEntry]:
+        return self._rings.get(key, ())
+
+    def add(self, key: LoadBalancerKey, entry: HistoryEntry) -> bool:
+        """Keep ``entry``; False when it only counts one that is there."""
+        ring = self._rings.get(key)
+        if ring is None:
+            ring = self._rings[key] = deque(maxlen=self._per_key)
+        else:
+            self._rings.move_to_end(key)
+        for back in range(-1, -min(len(ring), _TURNS) - 1, -1):
+            before = ring[back]
+            if before.same_as(entry):
+                del ring[back]
+                times = before.count + entry.count
+                ring.append(msgspec.structs.replace(entry, at=before.at, last_at=entry.at, count=times))
+                return False
+        self.size += len(ring) < self._per_key
+        ring.append(entry)
+        while self.size > self._most:
+            self.size -= len(self._rings.popitem(last=False)[1])
+        return True
+
+    def replace(self, key: LoadBalancerKey, entries: Iterable[HistoryEntry]) -> None:
+        self.size -= len(self._rings.pop(key, ()))
+        for entry in entries:
+            self.add(key, entry)
+
+
+class History:
+    """The history of every load balancer of one hub. ``now`` answers the wall-clock time."""
+
+    def __init__(
+        self,
+        *,
+        now: Callable[[], datetime],
+        lasting_per_key: int = LASTING_PER_KEY,
+        routine_per_key: int = ROUTINE_PER_KEY,
+        most_entries: int = MOST_ENTRIES,
+    ) -> None:
+        self._now = now
+        self._lasting = _Rings(per_key=lasting_per_key, most=most_entries)
+        self._routine = _Rings(per_key=routine_per_key, most=most_entries)
+        self._sequence = 0
+        self._unsaved: dict[LoadBalancerKey, None] = {}
+
+    def __len__(self) -> int:
+        """Return how many entries there are."""
+        return self._lasting.size + self._routine.size
+
+    def note(
+        self,
+        key: LoadBalancerKey,
+        kind: HistoryKind,
+        text: str,
+        *,
+        provider: str = "",
+        rows: tuple[HistoryRow, ...] = (),
+    ) -> None:
+        """Add one entry."""
+        self._sequence += 1
+        entry = HistoryEntry(self._sequence, self._now(), kind, text[:_LONGEST_TEXT], provider, rows)
+        if not entry.lasting:
+            self._routine.add(key, entry)
+        elif self._lasting.add(key, entry) and kind is not HistoryKind.HELD:
+            self._unsaved[key] = None
+
+    def record(self, report: Report) -> None:
+        """Add what one run of the worker did, if it did anything."""
+        rows = _rows(report)
+        if not rows and not report.failure:
+            return
+        if report.failure or report.quarantined:
+            kind = HistoryKind.FAILED
+        elif all(row.answer is RowAnswer.HELD for row in rows):
+            kind = HistoryKind.HELD
+        else:
+            kind = HistoryKind.APPLIED
+        self.note(report.load_balancer, kind, _text(report, rows), provider=report.provider, rows=rows)
+
+    def of(self, key: LoadBalancerKey) -> list[HistoryEntry]:
+        """Return the entries of one load balancer, oldest first."""
+        return sorted((*self._lasting.of(key), *self._routine.of(key)), key=lambda entry: entry.sequence)
+
+    def load(self, key: LoadBalancerKey, stored: Iterable[HistoryEntry]) -> None:
+        """Put what was stored before what is known; entries that are known already are not doubled."""
+        known = self.of(key)
+        at = {(entry.at, entry.text) for entry in known}
+        merged = [*(entry for entry in stored if (entry.at, entry.text) not in at), *known]
+        merged.sort(key=lambda entry: entry.last_at or entry.at)
+        entries: list[HistoryEntry] = []
+        for entry in merged:
+            self._sequence += 1
+            entries.append(msgspec.structs.replace(entry, sequence=self._sequence))
+        self._lasting.replace(key, (entry for entry in entries if entry.lasting))
+        self._routine.replace(key, (entry for entry in entries if not entry.lasting))
+
+    def take_unsaved(self) -> list[LoadBalancerKey]:
+        """Return the keys with a removal or failure that is new since the last call, oldest first."""
+        unsaved = list(self._unsaved)
+        self._unsaved.clear()
+        return unsaved
+
+    def mark_unsaved(self, keys: Iterable[LoadBalancerKey]) -> None:
+        """Return ``keys`` at the next ``take_unsaved``: they could not be stored."""
+        self._unsaved.update(dict.fromkeys(keys))
+
+
+def _text(report: Report, rows: tuple[HistoryRow, ...]) -> str:
+    """Return the sentence of the report; what the provider is still working on is in no report."""
+    if report.failure or report.done or report.held or report.quarantined or report.frontend is not None:
+        return report.sentence
+    return "under way: " + ", ".join(f"{row.action} {row.count} ({row.reason})" for row in rows)
+
+
+def _rows(report: Report) -> tuple[HistoryRow, ...]:
+    """Return what was planned, and what came of it, by action, reason and answer."""
+    groups: dict[tuple[Action, str, RowAnswer, str], list[TargetChange]] = {}
+
+    def put(change: TargetChange, reason: str, answer: RowAnswer, message: str = "") -> None:
+        groups.setdefault((change.action, reason, answer, message), []).append(change)
+
+    done = {id(change) for change in report.done}
+    for change in report.planned:
+        put(change, change.reason, RowAnswer.DONE if id(change) in done else RowAnswer.OPEN)
+    for answer, withheld in ((RowAnswer.HELD, report.held), (RowAnswer.QUARANTINED, report.quarantined)):
+        for held in withheld:
+            put(held.change, _why(held, answer), answer, held.message[:_LONGEST_TEXT])
+    rows = [
+        HistoryRow(action, reason, answer, len(changes), message, _names(changes))
+        for (action, reason, answer, message), changes in groups.items()
+    ]
+    if (frontend := report.frontend) is not None:
+        answer = RowAnswer.DONE if report.frontend_done else RowAnswer.OPEN
+        rows.insert(0, HistoryRow(frontend.action, frontend.reason, answer))
+    return tuple(rows)
+
+
+def _why(held: Held, answer: RowAnswer) -> str:
+    """Return why it was planned and, of a hold, which guard holds it."""
+    return f"{held.change.reason}, {held.reason}" if answer is RowAnswer.HELD else held.change.reason
+
+
+def _names(changes: list[TargetChange]) -> tuple[str, ...]:
+    return tuple(_name(change) for change in changes[:NAMED_TARGETS])
+
+
+def _name(change: TargetChange) -> str:
+    kind, _, rest = change.target.source.partition("/")
+    # kind/namespace/name/uid
+    source = f" {kind}/{rest.rpartition('/')[0]}" if rest else ""
+    return f"{change.listener} {change.key}{source}"
