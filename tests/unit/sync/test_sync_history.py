@@ -74,7 +74,7 @@ def test_what_failed_what_is_held_and_what_is_refused_say_why(history):
     ]
 
 
-def test_a_failure_without_any_row_is_told(history):
+def test_a_failure_without_any_row_is_an_entry(history):
     history.record(report(failure="the driver cannot be reached"))
     assert [entry.kind for entry in history.of(KEY)] == [HistoryKind.FAILED]
 
@@ -96,7 +96,7 @@ def test_only_holds_is_a_hold_and_the_frontend_comes_first(history):
     assert third.rows[0] == HistoryRow(Action.ENSURE, "Changed", RowAnswer.OPEN)
 
 
-def test_what_the_provider_is_still_working_on_is_told(history):
+def test_what_the_provider_is_still_working_on_is_an_entry(history):
     history.record(report(change("1"), change("2"), done=()))
     (entry,) = history.of(KEY)
     assert (entry.kind, entry.text) == (HistoryKind.APPLIED, "under way: Register 2 (New)")
