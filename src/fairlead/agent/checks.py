@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fairlead.api.kubernetes import ENDPOINT_SLICES, EVENTS, LEASES, NAMESPACES, NODES, SERVICES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
-from fairlead.api.meta import Resource
+from fairlead.api.meta import AnyResource
 from fairlead.api.names import API_VERSION
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.errors import FairleadError, Forbidden, NotFound
@@ -89,7 +89,7 @@ async def find_missing_namespace(hub: Cluster, namespace: str, tenant: str) -> l
     return []
 
 
-def _needs(resource: Resource, namespace: str, *verbs: str) -> list[AccessNeed]:
+def _needs(resource: AnyResource, namespace: str, *verbs: str) -> list[AccessNeed]:
     return [AccessNeed(verb, resource, namespace) for verb in verbs]
 
 

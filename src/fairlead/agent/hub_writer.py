@@ -18,7 +18,7 @@ from fairlead.agent.plan import Write
 from fairlead.agent.transforms import compact_load_balancer, compact_slice
 from fairlead.agent.wire import object_from_load_balancer, object_from_slice
 from fairlead.api.kubernetes import ENDPOINT_SLICES, EndpointSlice
-from fairlead.api.meta import KubeObject, Resource
+from fairlead.api.meta import AnyResource, KubeObject
 from fairlead.api.names import MANAGER_AGENT
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.errors import Conflict, NotFound, Wait
@@ -109,7 +109,7 @@ class HubWriter:
             name = write.wanted.metadata.name
             before = cached(resource.kind, name)
             if write.action == "apply":
-                answer = await self._apply(resource, write.wanted)
+                answer = await self._apply(write.wanted)
             else:
                 answer = await self._delete(resource, write.wanted)
             if write.action == "delete" and before is None:
@@ -120,13 +120,13 @@ class HubWriter:
             self._metrics.hub_writes.labels(resource.kind, write.action).inc()
             self._log.info("wrote", action=write.action, kind=resource.kind, name=name, reason=write.reason)
 
-    async def _apply(self, resource: Resource, wanted: TCPLoadBalancer | EndpointSlice) -> KubeObject:
+    async def _apply(self, wanted: TCPLoadBalancer | EndpointSlice) -> KubeObject:
         if isinstance(wanted, TCPLoadBalancer):
             body = object_from_load_balancer(wanted)
-            return compact_load_balancer(await self._hub.apply(resource, body, manager=MANAGER_AGENT))
-        return compact_slice(await self._hub.apply(resource, object_from_slice(wanted), manager=MANAGER_AGENT))
+            return compact_load_balancer(await self._hub.apply(TCP_LOAD_BALANCERS, body, manager=MANAGER_AGENT))
+        return compact_slice(await self._hub.apply(ENDPOINT_SLICES, object_from_slice(wanted), manager=MANAGER_AGENT))
 
-    async def _delete(self, resource: Resource, wanted: TCPLoadBalancer | EndpointSlice) -> KubeObject:
+    async def _delete(self, resource: AnyResource, wanted: TCPLoadBalancer | EndpointSlice) -> KubeObject:
         meta = wanted.metadata
         try:
             await self._hub.delete(resource, self._namespace, meta.name, uid=meta.uid)

@@ -42,7 +42,7 @@ class Wakes:
 
     def wake_all(self) -> None:
         """Wake everything: what exists in the member, and what we have at the hub without it existing any more."""
-        keys = {one.key for one in self._sources.services.values()}
+        keys: set[ServiceKey] = {one.key for one in self._sources.services.values()}
         for one in (*self._sources.load_balancers.values(), *self._sources.hub_slices.values()):
             origin = origin_of(one, tenant=self._tenant)
             if origin is not None:

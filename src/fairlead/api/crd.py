@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
-from fairlead.api.meta import JSONObject, KubeObject, Resource
+from fairlead.api.meta import AnyResource, JSONObject, KubeObject
 
 _KEPT = frozenset(
     {
@@ -43,7 +43,7 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 def build_crd(
-    resource: Resource,
+    resource: AnyResource,
     *,
     short_names: Sequence[str],
     columns: Sequence[Column],

@@ -6,7 +6,7 @@ Source: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/o
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -44,15 +44,25 @@ class ObjectMeta(Wire, frozen=True, gc=False):
     owner_references: list[OwnerReference] | None = None
 
 
+class ObjectKey(NamedTuple):
+    """What tells two objects of one kind apart; ``namespace`` is empty for a cluster-scoped object."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
 class KubeObject(Wire, frozen=True, gc=False):
     """Any object: enough to key it, and the base of the typed ones."""
 
     metadata: ObjectMeta = ObjectMeta()
 
     @property
-    def key(self) -> tuple[str, str]:
-        """Return (namespace, name); the namespace of a cluster-scoped object is empty."""
-        return (self.metadata.namespace, self.metadata.name)
+    def key(self) -> ObjectKey:
+        """Return its namespace and name."""
+        return ObjectKey(self.metadata.namespace, self.metadata.name)
 
     def label(self, key: str, default: str = "") -> str:
         """Return one label's value."""
@@ -79,7 +89,10 @@ class WireCondition(Wire, frozen=True, gc=False):
     last_transition_time: str | None = None
 
 
-class Resource(msgspec.Struct, frozen=True):
+T_co = TypeVar("T_co", bound=KubeObject, covariant=True)
+
+
+class Resource(msgspec.Struct, Generic[T_co], frozen=True):
     """How a kind is addressed, and the type its objects decode to."""
 
     group: str
@@ -87,7 +100,7 @@ class Resource(msgspec.Struct, frozen=True):
     kind: str
     plural: str
     namespaced: bool
-    type: type[KubeObject]
+    type: type[T_co]
 
     @property
     def api_version(self) -> str:
@@ -105,3 +118,6 @@ class Resource(msgspec.Struct, frozen=True):
         middle = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
         tail = f"/{name}" if name else ""
         return f"{root}{middle}/{self.plural}{tail}" + (f"/{subresource}" if subresource else "")
+
+
+AnyResource = Resource[KubeObject]

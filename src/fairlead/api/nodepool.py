@@ -39,6 +39,6 @@ OPENYURT_GROUP = "apps.openyurt.io"
 OPENYURT_VERSIONS = ("v1beta2", "v1beta1", "v1alpha1")
 
 
-def openyurt_node_pools(version: str) -> Resource:
+def openyurt_node_pools(version: str) -> Resource[OpenYurtNodePool]:
     """Return OpenYurt's kind in one of its versions."""
     return Resource(OPENYURT_GROUP, version, "NodePool", "nodepools", False, OpenYurtNodePool)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -84,7 +83,7 @@ async def _ensure_tenant(cluster: Cluster, name: str, region: str) -> Tenant:
     spec: JSONObject = {"region": region} if region else {}
     wanted: JSONObject = {"metadata": {"name": name}, "spec": spec}
     try:
-        return cast("Tenant", await cluster.create(TENANTS, wanted))
+        return await cluster.create(TENANTS, wanted)
     except AlreadyExists:
         pass
     except NotFound:
@@ -92,10 +91,10 @@ async def _ensure_tenant(cluster: Cluster, name: str, region: str) -> Tenant:
         problems = await install_crds(cluster, all_crds(), MANAGER_HUB)
         if problems:
             raise Terminal(" ".join(problems)) from None
-        return cast("Tenant", await cluster.create(TENANTS, wanted))
+        return await cluster.create(TENANTS, wanted)
     if region:
-        return cast("Tenant", await cluster.apply(TENANTS, wanted, manager=MANAGER_CLI))
-    return cast("Tenant", await cluster.get(TENANTS, "", name))
+        return await cluster.apply(TENANTS, wanted, manager=MANAGER_CLI)
+    return await cluster.get(TENANTS, "", name)
 
 
 async def _ensure_objects(cluster: Cluster, tenant: Tenant) -> None:

@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from fairlead.api.meta import KubeObject, Resource
+from fairlead.api.meta import KubeObject, ObjectKey, Resource
 from fairlead.errors import Expired, FairleadError, Forbidden, Invalid, Retry, Terminal, Unreachable
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.event_reader import BrokenStream, EventReader
@@ -31,7 +31,6 @@ from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import backoff_s
 
 T = TypeVar("T", bound=KubeObject)
-Key = tuple[str, str]
 Change = Callable[[T | None, T | None], None]
 
 # A server sends a bookmark about once a minute, so this much silence is a dead link.
@@ -63,7 +62,7 @@ class WatchCache(Generic[T]):
     def __init__(
         self,
         cluster: Cluster,
-        resource: Resource,
+        resource: Resource[T],
         *,
         namespace: str = "",
         label_selector: str = "",
@@ -83,7 +82,7 @@ class WatchCache(Generic[T]):
         self.namespace = namespace
         self.synced = False
         self.problem = ""
-        self.broken: dict[Key, str] = {}  # objects that cannot be decoded, and why
+        self.broken: dict[ObjectKey, str] = {}  # objects that cannot be decoded, and why
         self._label_selector = label_selector
         self._field_selector = field_selector
         self._confirm_empty = confirm_empty
@@ -119,7 +118,7 @@ class WatchCache(Generic[T]):
 
     def get(self, namespace: str, name: str) -> T | None:
         """Return one object; the namespace of a cluster-scoped one is empty."""
-        return self._store.get((namespace, name))
+        return self._store.get(ObjectKey(namespace, name))
 
     def values(self) -> Iterable[T]:
         """Return all objects, in no order; a copy is needed to change anything while iterating."""
@@ -226,7 +225,7 @@ class WatchCache(Generic[T]):
         state.broken, state.version = listing.broken, listing.resource_version
         return state
 
-    def _must_confirm(self, objects: Mapping[Key, T], broken: Mapping[Key, str]) -> bool:
+    def _must_confirm(self, objects: Mapping[ObjectKey, T], broken: Mapping[ObjectKey, str]) -> bool:
         return self._confirm_empty and not objects and not broken and len(self._store) > 0
 
     async def _confirmed(self) -> _State[T]:
@@ -325,7 +324,7 @@ class WatchCache(Generic[T]):
             self._store.put(obj)
             self._tell(old, obj)
 
-    def _take(self, state: Mapping[Key, T], broken: Mapping[Key, str], version: str) -> None:
+    def _take(self, state: Mapping[ObjectKey, T], broken: Mapping[ObjectKey, str], version: str) -> None:
         """Make ``state`` the truth, and tell the difference: what is new first, what is gone last."""
         changes: list[tuple[T | None, T | None]] = []
         gone = [key for key in self._store.keys() if key not in state and key not in broken]  # noqa: SIM118
@@ -360,9 +359,9 @@ class WatchCache(Generic[T]):
         self.broken[key] = why
         self._complain(key, why)
 
-    def _complain(self, key: Key, why: str) -> None:
+    def _complain(self, key: ObjectKey, why: str) -> None:
         self._count("undecodable")
-        self._log.error("an object cannot be read; its last readable state stays", key="/".join(key), why=why)
+        self._log.error("an object cannot be read; its last readable state stays", key=str(key), why=why)
 
     def _tell(self, old: T | None, new: T | None) -> None:
         self._count("change")
@@ -386,6 +385,6 @@ class _State(Generic[T]):
     """A whole state, and the version it is of; without a version it is not complete yet."""
 
     def __init__(self) -> None:
-        self.objects: dict[Key, T] = {}
-        self.broken: dict[Key, str] = {}
+        self.objects: dict[ObjectKey, T] = {}
+        self.broken: dict[ObjectKey, str] = {}
         self.version = ""

@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 
-from fairlead.api.meta import JSONObject, Resource
+from fairlead.api.meta import AnyResource, JSONObject, KubeObject, ObjectKey, Resource
 from fairlead.errors import Bug, Expired, NotFound
 from fairlead.kube.config import ClusterConfig
 from fairlead.kube.failures import Call, undecodable
@@ -27,6 +27,9 @@ from fairlead.runtime.clock import Clock, SystemClock
 from fairlead.runtime.limiter import TokenBucket
 
 PAGE_SIZE = 500
+
+T = TypeVar("T")
+K = TypeVar("K", bound=KubeObject)
 
 
 class _Review(msgspec.Struct):
@@ -129,8 +132,8 @@ class Cluster:
 
     # --- reading ----------------------------------------------------------------------------------------------
 
-    async def get(self, resource: Resource, namespace: str, name: str) -> Any:
-        """Return one object, an instance of ``resource.type``.
+    async def get(self, resource: Resource[K], namespace: str, name: str) -> K:
+        """Return one object.
 
         Raises:
             NotFound: there is none.
@@ -140,8 +143,8 @@ class Cluster:
         return await self._object(call, request, resource)
 
     async def list(
-        self, resource: Resource, namespace: str = "", *, label_selector: str = "", field_selector: str = ""
-    ) -> list[Any]:
+        self, resource: Resource[K], namespace: str = "", *, label_selector: str = "", field_selector: str = ""
+    ) -> list[K]:
         """Return all objects; an empty namespace means all namespaces.
 
         Raises:
@@ -154,13 +157,13 @@ class Cluster:
 
     async def listing(
         self,
-        resource: Resource,
+        resource: Resource[K],
         namespace: str = "",
         *,
         label_selector: str = "",
         field_selector: str = "",
         page_size: int = PAGE_SIZE,
-    ) -> Listing:
+    ) -> Listing[K]:
         """Return all objects as of one resourceVersion, with those apart that cannot be decoded."""
         try:
             return await self._pages(resource, namespace, label_selector, field_selector, page_size)
@@ -169,13 +172,13 @@ class Cluster:
             return await self._pages(resource, namespace, label_selector, field_selector, 0)
 
     async def _pages(
-        self, resource: Resource, namespace: str, label_selector: str, field_selector: str, page_size: int
-    ) -> Listing:
+        self, resource: Resource[K], namespace: str, label_selector: str, field_selector: str, page_size: int
+    ) -> Listing[K]:
         call = self.call_for("list", resource, namespace)
         params = selector_params(label_selector, field_selector)
         if page_size:
             params["limit"] = str(page_size)
-        listing = Listing()
+        listing = Listing[K]()
         decoder = self._decoder(Page[resource.type])
         while True:
             request = Request(method="GET", path=resource.path(namespace), params=params)
@@ -184,13 +187,13 @@ class Cluster:
                 page = decode_page(body, decoder, resource.type)
             except msgspec.DecodeError as error:
                 raise undecodable(call, error, body) from error
-            listing.take(page)
+            listing.add(page)
             if not page.next_page:
                 return listing
             params["continue"] = page.next_page
 
     def watch(
-        self, resource: Resource, namespace: str, *, params: Mapping[str, str], idle_s: float
+        self, resource: AnyResource, namespace: str, *, params: Mapping[str, str], idle_s: float
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """Open a watch, as a stream of chunks of JSON lines; for WatchCache, which knows what to make of it."""
         call = self.call_for("watch", resource, namespace)
@@ -200,8 +203,8 @@ class Cluster:
     # --- writing ----------------------------------------------------------------------------------------------
 
     async def apply(
-        self, resource: Resource, obj: JSONObject, *, manager: str, force: bool = True, subresource: str = ""
-    ) -> Any:
+        self, resource: Resource[K], obj: JSONObject, *, manager: str, force: bool = True, subresource: str = ""
+    ) -> K:
         """Own the fields of ``obj`` (server-side apply), creating the object when there is none.
 
         Raises:
@@ -218,7 +221,7 @@ class Cluster:
         )
         return await self._object(self.call_for("apply", resource, namespace, name, subresource), request, resource)
 
-    async def create(self, resource: Resource, obj: JSONObject) -> Any:
+    async def create(self, resource: Resource[K], obj: JSONObject) -> K:
         """Create an object; ``metadata.generateName`` works too.
 
         Raises:
@@ -229,7 +232,7 @@ class Cluster:
         request = Request(method="POST", path=resource.path(namespace), body=msgspec.json.encode(obj), idempotent=False)
         return await self._object(self.call_for("create", resource, namespace, name), request, resource)
 
-    async def replace(self, resource: Resource, obj: JSONObject, *, subresource: str = "") -> Any:
+    async def replace(self, resource: Resource[K], obj: JSONObject, *, subresource: str = "") -> K:
         """Replace an object as a whole.
 
         Raises:
@@ -243,14 +246,14 @@ class Cluster:
 
     async def merge_patch(
         self,
-        resource: Resource,
+        resource: Resource[K],
         namespace: str,
         name: str,
         patch: JSONObject,
         *,
         subresource: str = "",
         manager: str = "",
-    ) -> Any:
+    ) -> K:
         """Change some fields (RFC 7386: null removes, lists are replaced)."""
         request = Request(
             method="PATCH",
@@ -263,14 +266,14 @@ class Cluster:
 
     async def json_patch(
         self,
-        resource: Resource,
+        resource: Resource[K],
         namespace: str,
         name: str,
         ops: Sequence[JSONObject],
         *,
         subresource: str = "",
         manager: str = "",
-    ) -> Any:
+    ) -> K:
         """Change some fields by operations (RFC 6902); never sent twice, as "add" to a list would add twice."""
         request = Request(
             method="PATCH",
@@ -283,7 +286,7 @@ class Cluster:
         return await self._object(self.call_for("patch", resource, namespace, name, subresource), request, resource)
 
     async def delete(
-        self, resource: Resource, namespace: str, name: str, *, uid: str = "", resource_version: str = ""
+        self, resource: AnyResource, namespace: str, name: str, *, uid: str = "", resource_version: str = ""
     ) -> bool:
         """Delete an object, only if it is still the one meant; return False when it was already gone.
 
@@ -360,7 +363,7 @@ class Cluster:
             raise undecodable(call, error, body) from error
 
     def call_for(
-        self, verb: str, resource: Resource, namespace: str = "", name: str = "", subresource: str = ""
+        self, verb: str, resource: AnyResource, namespace: str = "", name: str = "", subresource: str = ""
     ) -> Call:
         """Describe a request in the words of error messages and metrics."""
         return Call(
@@ -373,28 +376,28 @@ class Cluster:
             subresource=subresource,
         )
 
-    async def _object(self, call: Call, request: Request, resource: Resource) -> Any:
+    async def _object(self, call: Call, request: Request, resource: Resource[K]) -> K:
         body = await self._transport.call(call, request)
         try:
             return self._decoder(resource.type).decode(body)
         except msgspec.DecodeError as error:
             raise undecodable(call, error, body) from error
 
-    def _decoder(self, of: Any) -> msgspec.json.Decoder[Any]:
+    def _decoder(self, of: type[T]) -> msgspec.json.Decoder[T]:
         decoder = self._decoders.get(of)
         if decoder is None:
             decoder = self._decoders[of] = msgspec.json.Decoder(of)
         return decoder
 
-    def _key(self, resource: Resource, obj: JSONObject, *, generated: bool = False) -> tuple[str, str]:
+    def _key(self, resource: AnyResource, obj: JSONObject, *, generated: bool = False) -> ObjectKey:
         meta: JSONObject = obj.get("metadata") or {}
         name = str(meta.get("name") or "")
         if not name and not (generated and meta.get("generateName")):
             raise Bug(f"A {resource.kind} without metadata.name was to be written to {self.name}.")
         # As kubectl does: what names no namespace goes to the one of the context.
         namespace = str(meta.get("namespace") or self.namespace) if resource.namespaced else ""
-        return namespace, name
+        return ObjectKey(namespace, name)
 
 
-def _typed(resource: Resource, obj: JSONObject) -> JSONObject:
+def _typed(resource: AnyResource, obj: JSONObject) -> JSONObject:
     return {"apiVersion": resource.api_version, "kind": resource.kind, **obj}

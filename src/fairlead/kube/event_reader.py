@@ -7,7 +7,7 @@ Never: decides what an event means for what is known; that is the cache's.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar, cast
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -28,7 +28,7 @@ class EventReader(Generic[T]):
     """Reads the events of one watch; an object that cannot be decoded is told apart from a stream that is broken."""
 
     def __init__(
-        self, cluster: Cluster, resource: Resource, *, namespace: str, transform: Callable[[T], T] | None
+        self, cluster: Cluster, resource: Resource[T], *, namespace: str, transform: Callable[[T], T] | None
     ) -> None:
         self.what = f"{resource.full_name} of {cluster.name}"
         self._cluster = cluster
@@ -36,7 +36,7 @@ class EventReader(Generic[T]):
         self._namespace = namespace
         self._transform = transform
         self._frames = msgspec.json.Decoder(Frame)
-        self._typed: msgspec.json.Decoder[Any] = msgspec.json.Decoder(resource.type)
+        self._typed = msgspec.json.Decoder(resource.type)
         self._untyped = msgspec.json.Decoder(KubeObject)
 
     def lines(self, splitter: LineSplitter, chunk: bytes) -> list[bytes]:
@@ -65,9 +65,9 @@ class EventReader(Generic[T]):
         except msgspec.DecodeError as error:
             return str(error)
 
-    def transformed(self, obj: Any) -> T:
+    def transformed(self, obj: T) -> T:
         """Return what is kept of an object."""
-        return self._transform(obj) if self._transform else cast("T", obj)
+        return self._transform(obj) if self._transform else obj
 
     def meta(self, frame: Frame) -> KubeObject:
         """Return what can be read of any object."""

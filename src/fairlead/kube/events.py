@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 import structlog
 
 from fairlead.api.kubernetes import EVENTS
-from fairlead.api.meta import JSONObject, KubeObject, Resource
+from fairlead.api.meta import AnyResource, JSONObject, KubeObject
 from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, FairleadError, NotFound, Retry
 from fairlead.kube.cluster import Cluster
@@ -77,7 +77,7 @@ class EventRecorder:
         self.dropped = 0
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.kube.events")
 
-    def emit_about(self, resource: Resource, obj: KubeObject, *, warning: bool, reason: str, message: str) -> None:
+    def emit_about(self, resource: AnyResource, obj: KubeObject, *, warning: bool, reason: str, message: str) -> None:
         """Say something about an object that we have at hand."""
         meta = obj.metadata
         self.emit(

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
-from fairlead.api.meta import Resource
+from fairlead.api.meta import AnyResource
 from fairlead.errors import (
     AlreadyExists,
     BadConfiguration,
@@ -63,7 +63,7 @@ class Call:
     config: ClusterConfig
     cluster: str
     verb: str
-    resource: Resource | None = None
+    resource: AnyResource | None = None
     namespace: str = ""
     name: str = ""
     subresource: str = ""

@@ -182,7 +182,7 @@ class LeaderElector:
             return await self._cluster.replace(LEASES, self._body(self._mine, transitions=self.epoch))
         except Conflict:
             # Perhaps our own last write, whose answer was lost. What the lease says decides.
-            lease: Lease = await self._cluster.get(LEASES, self._namespace, self._name)
+            lease = await self._cluster.get(LEASES, self._namespace, self._name)
             self._saw(lease)
             ours = lease.spec.holder_identity == self._identity and lease.spec.lease_transitions == self.epoch
             if not ours:
@@ -211,7 +211,7 @@ class LeaderElector:
         """Look at the lease, and take it if it is free, or has stood still for its whole duration."""
         started_s = self._clock.monotonic()
         try:
-            lease: Lease = await self._cluster.get(LEASES, self._namespace, self._name)
+            lease = await self._cluster.get(LEASES, self._namespace, self._name)
         except NotFound:
             transitions = self._highest + 1
             body = self._body(None, transitions=transitions)

@@ -7,14 +7,14 @@ Never: lets one bad object hide the others (promise 7), or forgets that the bad 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
-from fairlead.api.meta import KubeObject
+from fairlead.api.meta import KubeObject, ObjectKey
 
 T = TypeVar("T")
-Key = tuple[str, str]
+K = TypeVar("K", bound=KubeObject)
 
 
 class ListMeta(msgspec.Struct, rename="camel", gc=False):
@@ -32,24 +32,24 @@ class Page(msgspec.Struct, Generic[T], gc=False):
 
 
 @dataclass
-class DecodedPage:
+class DecodedPage(Generic[K]):
     """One page, after every object was tried."""
 
-    items: list[Any]
+    items: list[K]
     resource_version: str
     next_page: str
-    broken: dict[Key, str]
+    broken: dict[ObjectKey, str]
 
 
 @dataclass
-class Listing:
+class Listing(Generic[K]):
     """All objects as of one resourceVersion; ``broken`` maps the keys of unreadable ones to the reason."""
 
-    items: list[Any] = field(default_factory=list[Any])
+    items: list[K] = field(default_factory=list[K])
     resource_version: str = ""
-    broken: dict[Key, str] = field(default_factory=dict[Key, str])
+    broken: dict[ObjectKey, str] = field(default_factory=dict[ObjectKey, str])
 
-    def take(self, page: DecodedPage) -> None:
+    def add(self, page: DecodedPage[K]) -> None:
         """Add one more page."""
         self.items.extend(page.items)
         self.broken.update(page.broken)
@@ -60,7 +60,7 @@ _RAW_PAGE = msgspec.json.Decoder(Page[msgspec.Raw])
 _META = msgspec.json.Decoder(KubeObject)
 
 
-def decode_page(body: bytes, decoder: msgspec.json.Decoder[Any], of: type[KubeObject]) -> DecodedPage:
+def decode_page(body: bytes, decoder: msgspec.json.Decoder[Page[K]], of: type[K]) -> DecodedPage[K]:
     """Decode one page, whole if possible, else object by object.
 
     Raises:
@@ -69,15 +69,15 @@ def decode_page(body: bytes, decoder: msgspec.json.Decoder[Any], of: type[KubeOb
     try:
         page = decoder.decode(body)
     except msgspec.DecodeError:
-        return _one_by_one(body, of)
+        return _decode_each(body, of)
     return DecodedPage(page.items or [], page.metadata.resource_version, page.metadata.next_page, {})
 
 
-def _one_by_one(body: bytes, of: type[KubeObject]) -> DecodedPage:
+def _decode_each(body: bytes, of: type[K]) -> DecodedPage[K]:
     page = _RAW_PAGE.decode(body)
     decoder = msgspec.json.Decoder(of)
-    items: list[Any] = []
-    broken: dict[Key, str] = {}
+    items: list[K] = []
+    broken: dict[ObjectKey, str] = {}
     for raw in page.items or ():
         try:
             items.append(decoder.decode(raw))

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from fairlead.api.kubernetes import CRDS, CustomResourceDefinition
-from fairlead.api.meta import JSONObject, Resource
+from fairlead.api.kubernetes import CRDS
+from fairlead.api.meta import AnyResource, JSONObject
 from fairlead.errors import FairleadError, Forbidden, NotFound, Retry
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.failures import forbidden_sentence
@@ -28,7 +28,7 @@ class AccessNeed:
     """One right; an empty namespace means all of them."""
 
     verb: str
-    resource: Resource
+    resource: AnyResource
     namespace: str = ""
     subresource: str = ""
 
@@ -48,7 +48,7 @@ async def check_access(cluster: Cluster, needs: Sequence[AccessNeed]) -> list[st
         FairleadError: the server cannot be asked.
     """
     allowed = await asyncio.gather(*(_allowed(cluster, need) for need in needs))
-    missing: dict[tuple[Resource, str, str], list[str]] = {}
+    missing: dict[tuple[AnyResource, str, str], list[str]] = {}
     for need, yes in zip(needs, allowed, strict=True):
         if not yes:
             missing.setdefault((need.resource, need.namespace, need.subresource), []).append(need.verb)
@@ -103,8 +103,8 @@ async def _wait_until_served(cluster: Cluster, crd: JSONObject, timeout_s: float
     name = str(crd["metadata"]["name"])
     end_s = cluster.clock.monotonic() + timeout_s
     while True:
-        found: CustomResourceDefinition = await cluster.get(CRDS, "", name)
-        conditions = {condition.type: condition for condition in found.status.conditions or ()}
+        crd_there = await cluster.get(CRDS, "", name)
+        conditions = {condition.type: condition for condition in crd_there.status.conditions or ()}
         names = conditions.get("NamesAccepted")
         if names and names.status == "False":
             return f"The CustomResourceDefinition {name} clashes with another one at {cluster.name}: {names.message}."

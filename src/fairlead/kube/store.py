@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from fairlead.api.meta import KubeObject
+from fairlead.api.meta import KubeObject, ObjectKey
 
 T = TypeVar("T", bound=KubeObject)
-Key = tuple[str, str]
 Index = Callable[[T], Iterable[Hashable]]
 
 
@@ -20,18 +19,18 @@ class Store(Generic[T]):
     """Objects with indexes."""
 
     def __init__(self, indexes: Mapping[str, Index[T]] | None = None) -> None:
-        self._objects: dict[Key, T] = {}
+        self._objects: dict[ObjectKey, T] = {}
         self._functions = dict(indexes or {})
-        self._indexes: dict[str, dict[Hashable, dict[Key, T]]] = {name: {} for name in self._functions}
+        self._indexes: dict[str, dict[Hashable, dict[ObjectKey, T]]] = {name: {} for name in self._functions}
 
     def __len__(self) -> int:
         return len(self._objects)
 
-    def get(self, key: Key) -> T | None:
+    def get(self, key: ObjectKey) -> T | None:
         """Return one object."""
         return self._objects.get(key)
 
-    def keys(self) -> Iterable[Key]:
+    def keys(self) -> Iterable[ObjectKey]:
         """Return all keys, in no order."""
         return self._objects.keys()
 
@@ -61,14 +60,14 @@ class Store(Generic[T]):
         self._objects[key] = obj
         return old
 
-    def remove(self, key: Key) -> T | None:
+    def remove(self, key: ObjectKey) -> T | None:
         """Remove an object and return it."""
         old = self._objects.pop(key, None)
         if old is not None:
             self._unindex(key, old)
         return old
 
-    def _unindex(self, key: Key, old: T) -> None:
+    def _unindex(self, key: ObjectKey, old: T) -> None:
         for name, function in self._functions.items():
             index = self._indexes[name]
             for value in set(function(old)):

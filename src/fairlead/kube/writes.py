@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.api.meta import JSONObject, KubeObject, Resource
+from fairlead.api.meta import AnyResource, JSONObject, KubeObject
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 
@@ -36,7 +36,7 @@ class Applier:
         cluster: Cluster,
         *,
         manager: str,
-        caches: Mapping[Resource, WatchCache[Any]] | None = None,
+        caches: Mapping[AnyResource, WatchCache[Any]] | None = None,
         subresource: str = "",
     ) -> None:
         self._cluster = cluster
@@ -45,7 +45,7 @@ class Applier:
         self._subresource = subresource
         self._applied: dict[tuple[str, str, str], _Applied] = {}
 
-    async def ensure(self, resource: Resource, obj: JSONObject) -> bool:
+    async def ensure(self, resource: AnyResource, obj: JSONObject) -> bool:
         """Apply ``obj`` unless that would change nothing; return whether the object has changed.
 
         Without a synced cache for the resource, what others did since our last apply goes unnoticed.
@@ -59,15 +59,13 @@ class Applier:
         last = self._applied.get(key)
         if last is not None and last.digest == digest and self._stands(last, seen):
             return False
-        done: KubeObject = await self._cluster.apply(
-            resource, obj, manager=self._manager, subresource=self._subresource
-        )
+        done = await self._cluster.apply(resource, obj, manager=self._manager, subresource=self._subresource)
         version = done.metadata.resource_version
         known = seen if seen is not None else (last.version if last is not None else "")
         self._applied[key] = _Applied(digest, version, seen or "")
         return version != known
 
-    def forget(self, resource: Resource, namespace: str, name: str) -> None:
+    def forget(self, resource: AnyResource, namespace: str, name: str) -> None:
         """Forget an object, as after deleting it: the next ``ensure`` writes."""
         self._applied.pop((resource.full_name, namespace if resource.namespaced else "", name), None)
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import msgspec
 
 from fairlead.api.loadbalancer import LOAD_BALANCERS
-from fairlead.api.meta import JSONObject, Resource
+from fairlead.api.meta import AnyResource, JSONObject
 from fairlead.api.names import MANAGER_LEDGER
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, Frontend
 from fairlead.errors import NotFound, Wait
@@ -22,7 +22,7 @@ from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured
 
-_RESOURCES: Mapping[str, Resource] = {one.kind: one for one in (TCP_LOAD_BALANCERS, LOAD_BALANCERS)}
+_RESOURCES: Mapping[str, AnyResource] = {one.kind: one for one in (TCP_LOAD_BALANCERS, LOAD_BALANCERS)}
 _DECODER = msgspec.json.Decoder(FrontendSpec)
 
 

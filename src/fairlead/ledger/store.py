@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
-from fairlead.api.meta import JSONObject, Resource
+from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource
+
+T = TypeVar("T", bound=KubeObject)
 
 
 class Store(Protocol):
     """Where records are: optimistic writes by resourceVersion, finalizers, deletion in two steps."""
 
-    async def get(self, resource: Resource, namespace: str, name: str) -> Any:
+    async def get(self, resource: Resource[T], namespace: str, name: str) -> T:
         """Return one object; ``NotFound`` when there is none."""
         ...
 
-    async def create(self, resource: Resource, obj: JSONObject) -> Any:
+    async def create(self, resource: Resource[T], obj: JSONObject) -> T:
         """Create an object; ``AlreadyExists`` when there is one of that name."""
         ...
 
     async def merge_patch(
         self,
-        resource: Resource,
+        resource: Resource[T],
         namespace: str,
         name: str,
         patch: JSONObject,
         *,
         subresource: str = "",
         manager: str = "",
-    ) -> Any:
+    ) -> T:
         """Change some fields; ``Conflict`` when ``metadata.resourceVersion`` is given and not the current one."""
         ...
 
     async def delete(
-        self, resource: Resource, namespace: str, name: str, *, uid: str = "", resource_version: str = ""
+        self, resource: AnyResource, namespace: str, name: str, *, uid: str = "", resource_version: str = ""
     ) -> bool:
         """Delete an object, at least by asking for it; False when it was gone already."""
         ...

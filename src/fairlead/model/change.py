@@ -8,7 +8,7 @@ from enum import StrEnum
 import msgspec
 
 from fairlead.model.desired import FrontendSpec, Target
-from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
+from fairlead.model.keys import BackendKey, ListenerKey, LoadBalancerKey, TargetKey
 
 
 class Action(StrEnum):
@@ -76,6 +76,11 @@ class TargetChange(msgspec.Struct, frozen=True, gc=False):
     def key(self) -> TargetKey:
         """Return the identity of the target."""
         return self.target.key
+
+    @property
+    def backend_key(self) -> BackendKey:
+        """Return the identity of the target behind this listener of this load balancer."""
+        return BackendKey(self.load_balancer, self.listener, self.target.key)
 
 
 class FrontendChange(msgspec.Struct, frozen=True):

@@ -42,3 +42,11 @@ class TargetKey(NamedTuple):
 
     def __str__(self) -> str:
         return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
+
+
+class BackendKey(NamedTuple):
+    """One target behind one listener of one load balancer: what a provider registers and deregisters."""
+
+    load_balancer: LoadBalancerKey
+    listener: ListenerKey
+    target: TargetKey

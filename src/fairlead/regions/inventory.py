@@ -20,7 +20,7 @@ from fairlead.api.kubernetes import (
     Node,
 )
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerClass
-from fairlead.api.meta import Resource
+from fairlead.api.meta import AnyResource
 from fairlead.api.names import (
     ANNOTATION_TARGET,
     LABEL_EXCLUDE_NODE,
@@ -89,7 +89,7 @@ class Inventory:
 
     # --- kinds of pools ---------------------------------------------------------------------------------------
 
-    def add_node_pools(self, kind: Resource) -> WatchCache[Any]:
+    def add_node_pools(self, kind: AnyResource) -> WatchCache[Any]:
         """Let pools of this kind count, before those of kinds that were added earlier; the caller runs the cache."""
         cache: WatchCache[Any] = WatchCache(self._cluster, kind)
         cache.on_change(self._node_pool_changed)

@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from fairlead.api.meta import Resource
+from fairlead.api.meta import AnyResource
 from fairlead.api.nodepool import OPENYURT_GROUP, OPENYURT_VERSIONS, openyurt_node_pools
 from fairlead.errors import FairleadError, NotFound
 from fairlead.kube.cache import WatchCache
@@ -72,7 +72,7 @@ class OpenYurt:
             log.info("OpenYurt's NodePools are served", version=kind.api_version)
             await self._turn_to(kind, group)
 
-    async def _turn_to(self, kind: Resource, group: asyncio.TaskGroup) -> None:
+    async def _turn_to(self, kind: AnyResource, group: asyncio.TaskGroup) -> None:
         cache = self._inventory.add_node_pools(kind)
         task = group.create_task(cache.run())
         try:
@@ -89,7 +89,7 @@ class OpenYurt:
             task.cancel()
         self._inventory.drop_node_pools(cache)
 
-    async def _served(self) -> Resource | None:
+    async def _served(self) -> AnyResource | None:
         for version in OPENYURT_VERSIONS:
             try:
                 body = await self._cluster.raw("GET", f"/apis/{OPENYURT_GROUP}/{version}")

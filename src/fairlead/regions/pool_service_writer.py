@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
-from fairlead.api.meta import KubeObject, Resource
+from fairlead.api.meta import AnyResource, KubeObject
 from fairlead.api.names import ANNOTATION_BACKENDS, MANAGER_REGIONS
 from fairlead.api.poolservice import POOL_SERVICES, PoolService
 from fairlead.errors import AlreadyExists, NotFound, Retry
@@ -157,7 +157,7 @@ class Keeper:
             sentence = f"{write.modified} had been changed by somebody else and was put back"
             self.tell(POOL_SERVICES, write.target, "Warning", MODIFIED, sentence)
 
-    def tell(self, resource: Resource, obj: KubeObject, type_: EventType, reason: str, message: str) -> None:
+    def tell(self, resource: AnyResource, obj: KubeObject, type_: EventType, reason: str, message: str) -> None:
         """Emit an Event about an object."""
         meta = obj.metadata
         self._events.emit(

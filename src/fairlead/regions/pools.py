@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from fairlead.api.kubernetes import Node
-from fairlead.api.meta import KubeObject, Resource
+from fairlead.api.meta import AnyResource, KubeObject
 from fairlead.api.names import LABEL_OPENYURT_NODEPOOL
 from fairlead.api.nodepool import NODE_POOLS, NodePool
 
@@ -40,7 +40,7 @@ class Pool(msgspec.Struct, frozen=True):
         return bool(self.node_selector) and all(labels.get(key) == value for key, value in self.node_selector.items())
 
 
-def pool_from_object(resource: Resource, obj: KubeObject) -> Pool:
+def pool_from_object(resource: AnyResource, obj: KubeObject) -> Pool:
     """Make a Pool of a NodePool of either kind."""
     meta = obj.metadata
     ours = obj if isinstance(obj, NodePool) else None

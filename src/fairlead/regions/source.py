@@ -78,7 +78,9 @@ class SourceService(KubeObject, frozen=True, gc=False):
 
 
 #: Services with their whole spec; a cache of these takes ``source_from_whole`` as its transform.
-SOURCE_SERVICES = Resource(SERVICES.group, SERVICES.version, SERVICES.kind, SERVICES.plural, True, _WholeService)
+SOURCE_SERVICES: Resource[Any] = Resource(
+    SERVICES.group, SERVICES.version, SERVICES.kind, SERVICES.plural, True, _WholeService
+)
 
 
 def source_from_whole(whole: Any) -> SourceService:

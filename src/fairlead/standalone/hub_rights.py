@@ -19,7 +19,6 @@ from fairlead.api.kubernetes import (
 )
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
-from fairlead.api.meta import Resource
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.pods import PODS
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
@@ -63,7 +62,7 @@ def hub_needs(*, deployment: bool) -> list[AccessNeed]:
     needs += [AccessNeed(verb, BACKEND_RECORDS) for verb in ("create", "patch", "delete")]
     needs += [AccessNeed(verb, LEASES, SYSTEM_NAMESPACE) for verb in ("create", "update", "patch", "delete")]
     needs += [AccessNeed(verb, CONFIG_MAPS, SYSTEM_NAMESPACE) for verb in _APPLY]
-    applied: list[Resource] = [NAMESPACES, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS]
+    applied = (NAMESPACES, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)
     needs += [AccessNeed(verb, resource) for resource in applied for verb in _APPLY]
     needs += [AccessNeed(verb, EVENTS) for verb in ("create", "patch")]
     if deployment:

@@ -7,7 +7,7 @@ It may not write any status, read secrets, or see another member.
 from __future__ import annotations
 
 from fairlead.api.kubernetes import NAMESPACES, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS
-from fairlead.api.meta import JSONObject, KubeObject, Resource
+from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource
 from fairlead.api.names import (
     AGENT_SERVICE_ACCOUNT,
     GROUP,
@@ -26,7 +26,7 @@ READER_ROLE = "fairlead-agent-reader"
 _RBAC = "rbac.authorization.k8s.io"
 
 
-def tenant_objects(tenant: Tenant) -> list[tuple[Resource, JSONObject]]:
+def tenant_objects(tenant: Tenant) -> list[tuple[AnyResource, JSONObject]]:
     """Build everything that must exist for ``tenant``, in the order in which it is to be applied.
 
     The namespace belongs to the Tenant object: deleting the Tenant deletes it, and with it its load balancers.

@@ -11,15 +11,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 import structlog
 
 from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord, RecordOrigin
-from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
-from fairlead.api.meta import Resource
-from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, Frontend, TCPLoadBalancer
+from fairlead.api.loadbalancer import LOAD_BALANCERS
+from fairlead.api.meta import KubeObject, Resource
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, Frontend
 from fairlead.errors import FairleadError, Retry
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.runner import DurableRunner, ProviderRunner
@@ -32,6 +32,8 @@ from fairlead.runtime.clock import Clock
 from fairlead.sync.report import Report
 
 log = structlog.get_logger(__name__)
+
+T = TypeVar("T", bound=KubeObject)
 
 _AGAIN_S = 2.0
 #: What is on record of each load balancer, one for each provider that was asked for it.
@@ -196,9 +198,9 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
         """Read everything that is on record, from the API itself: a cache may be older than the last leader's word."""
         while True:
             try:
-                records: list[BackendRecord] = await self._readable(BACKEND_RECORDS)
-                tcp: list[TCPLoadBalancer] = await self._readable(TCP_LOAD_BALANCERS)
-                shared: list[LoadBalancer] = await self._readable(LOAD_BALANCERS)
+                records = await self._readable(BACKEND_RECORDS)
+                tcp = await self._readable(TCP_LOAD_BALANCERS)
+                shared = await self._readable(LOAD_BALANCERS)
             except FairleadError as error:
                 log.warning("records cannot be read; nothing is decided before", sentence=error.sentence)
                 after_s = error.after_s if isinstance(error, Retry) else None
@@ -220,11 +222,11 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
                 frontends[LoadBalancerKey(TCP_LOAD_BALANCERS.kind, *one.key)] = tuple(filter(None, found))
             return records, frontends
 
-    async def _readable(self, resource: Resource) -> list[Any]:
+    async def _readable(self, resource: Resource[T]) -> list[T]:
         """List what can be understood; what cannot is left as it is, and holds up nothing else."""
         listing = await self._cluster.listing(resource)
         for key, why in listing.broken.items():
-            log.error("an object cannot be read; nothing is done about it", kind=resource.kind, key=key, why=why)
+            log.error("an object cannot be read; nothing is done about it", kind=resource.kind, key=str(key), why=why)
         return listing.items
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from fairlead.api.kubernetes import NAMESPACES
-from fairlead.api.meta import JSONObject, Resource, WireCondition
+from fairlead.api.meta import AnyResource, JSONObject, WireCondition
 from fairlead.api.names import LABEL_TENANT, MANAGER_HUB
 from fairlead.api.naming import short_hash
 from fairlead.api.tenant import TENANTS, Tenant, TenantStatus
@@ -73,7 +73,7 @@ class Tenants:
             await self._apply(resource, obj)
         return ""
 
-    async def _apply(self, resource: Resource, obj: JSONObject) -> None:
+    async def _apply(self, resource: AnyResource, obj: JSONObject) -> None:
         """Apply ``obj`` unless this very version is there already; some are shared by all Tenants."""
         version = _version(obj)
         meta = obj["metadata"]

@@ -28,7 +28,7 @@ from fairlead.api.kubernetes import (
     SERVICES,
     Service,
 )
-from fairlead.api.meta import JSONObject, KubeObject, Resource
+from fairlead.api.meta import AnyResource, JSONObject, KubeObject
 from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY, MANAGER_HUB
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.errors import FairleadError, Terminal
@@ -60,7 +60,7 @@ class ClusterObjects:
         self._certificates = certificates
         self._leading = leading
         self._resources = {(one.api_version, one.kind): one for one in (*WRITTEN, SECRETS)}
-        self.caches: dict[Resource, WatchCache[Any]] = {
+        self.caches: dict[AnyResource, WatchCache[Any]] = {
             one: WatchCache(cluster, one, label_selector=_OURS) for one in WRITTEN
         }
         self._applier = Applier(cluster, manager=MANAGER_HUB, caches=self.caches)
@@ -199,7 +199,7 @@ class ClusterObjects:
             return False
         return there.annotation(HASH_ANNOTATION) != _hash(self._wanted[ref])
 
-    def _observer(self, resource: Resource) -> Callable[[KubeObject | None, KubeObject | None], None]:
+    def _observer(self, resource: AnyResource) -> Callable[[KubeObject | None, KubeObject | None], None]:
         def changed(old: KubeObject | None, new: KubeObject | None) -> None:
             one = new or old
             if one is None:
@@ -232,7 +232,7 @@ class ClusterObjects:
         log.warning("not written", kind=ref.kind, name=f"{ref.namespace}/{ref.name}", sentence=error.sentence)
         self._tell(ref)
 
-    def _ref(self, resource: Resource, obj: KubeObject) -> ObjectRef:
+    def _ref(self, resource: AnyResource, obj: KubeObject) -> ObjectRef:
         return ObjectRef(resource.api_version, resource.kind, *obj.key)
 
 
