@@ -74,7 +74,7 @@ class RunningHub:
 @asynccontextmanager
 async def running(base: Cluster, cloud: MemoryCloud) -> AsyncIterator[RunningHub]:
     metrics = KubeMetrics(CollectorRegistry())
-    async with Cluster.connect(base.config, name="hub", qps=10_000, burst=10_000, metrics=metrics) as cluster:
+    async with Cluster(base.config, name="hub", qps=10_000, burst=10_000, metrics=metrics) as cluster:
         one = RunningHub(cluster, cloud, metrics)
         task = asyncio.create_task(one.hub.run())
         try:

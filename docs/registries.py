@@ -43,7 +43,7 @@ async def _hub() -> list[Family]:
     KubeMetrics(registry)
     Counters(registry=registry)
     WebhookMetrics(registry)
-    async with Cluster.connect(ClusterConfig(server="http://127.0.0.1:9"), name="hub") as cluster:
+    async with Cluster(ClusterConfig(server="http://127.0.0.1:9"), name="hub") as cluster:
         config = HubConfig(identity="reference", address_pool=AddressPool.parse("192.0.2.0/24"))
         Hub(cluster=cluster, providers={}, config=config, telemetry=Telemetry(registry))
         return _families(registry)
@@ -56,7 +56,7 @@ async def _agent() -> list[Family]:
     from fairlead.kube.config import ClusterConfig
 
     nowhere = ClusterConfig(server="http://127.0.0.1:9")
-    async with Cluster.connect(nowhere, name="the member") as member, Cluster.connect(nowhere, name="the hub") as hub:
+    async with Cluster(nowhere, name="the member") as member, Cluster.connect(nowhere, name="the hub") as hub:
         return _families(Agent(member=member, hub=hub, config=AgentConfig(tenant="reference")).registry)
 
 

@@ -131,9 +131,7 @@ async def api() -> AsyncIterator[Cluster]:
     server = ApiServer()
     url = await server.start()
     try:
-        async with Cluster.connect(
-            ClusterConfig(server=url, sign_in=bearer(server.admin_token)), name="docs"
-        ) as cluster:
+        async with Cluster(ClusterConfig(server=url, sign_in=bearer(server.admin_token)), name="docs") as cluster:
             assert await install_crds(cluster, kinds.all_crds(), "docs") == []
             yield cluster
     finally:

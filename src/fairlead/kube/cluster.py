@@ -44,7 +44,7 @@ class _Version(msgspec.Struct):
 
 
 class Cluster:
-    """One cluster, as one user."""
+    """One cluster, as one user; connections open at the first request."""
 
     def __init__(
         self,
@@ -94,24 +94,7 @@ class Cluster:
             BadConfiguration: it is missing or broken; the sentence names file, context and field.
         """
         config = load_config(path, context=context)
-        return cls.connect(
-            config, name=name or "default", qps=qps, burst=burst, clock=clock, metrics=metrics, policy=policy
-        )
-
-    @classmethod
-    def connect(
-        cls,
-        config: ClusterConfig,
-        *,
-        name: str,
-        qps: float = 200,
-        burst: int = 400,
-        clock: Clock | None = None,
-        metrics: KubeMetrics | None = None,
-        policy: RetryPolicy | None = None,
-    ) -> Self:
-        """Use a configuration that the caller has made; connections open at the first request."""
-        return cls(config, name=name, qps=qps, burst=burst, clock=clock, metrics=metrics, policy=policy)
+        return cls(config, name=name or "default", qps=qps, burst=burst, clock=clock, metrics=metrics, policy=policy)
 
     @property
     def writes(self) -> int:

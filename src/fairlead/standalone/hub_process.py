@@ -107,7 +107,7 @@ async def run_hub(
     async with Cluster.from_kubeconfig(
         settings.kubeconfig, name="hub", qps=_QPS, burst=_BURST, metrics=metrics
     ) as cluster:
-        async with Cluster.connect(cluster.config, name="hub", policy=FIRST_CALLS) as first:
+        async with Cluster(cluster.config, name="hub", policy=FIRST_CALLS) as first:
             await check_hub(first, deployment=settings.deployment)
         await _run(settings, cluster, registry, supervisor or Supervisor(stop_deadline_s=_STOP_S), ready)
 

@@ -58,7 +58,7 @@ async def run_regions(settings: RegionsSettings, *, supervisor: Supervisor | Non
     async with Cluster.from_kubeconfig(
         settings.kubeconfig, name="regions", metrics=metrics, qps=_QPS, burst=_BURST
     ) as cluster:
-        async with Cluster.connect(cluster.config, name="regions", policy=FIRST_CALLS) as first:
+        async with Cluster(cluster.config, name="regions", policy=FIRST_CALLS) as first:
             # Reviews are for everybody who is signed in; /version answers strangers too, and would not tell.
             await first.can_i("list", "", "services")
         own = supervisor or Supervisor(stop_deadline_s=_STOP_S)

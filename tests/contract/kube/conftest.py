@@ -36,7 +36,7 @@ async def config(request: pytest.FixtureRequest) -> AsyncIterator[ClusterConfig]
 
 @pytest.fixture
 async def cluster(config: ClusterConfig) -> AsyncIterator[Cluster]:
-    async with Cluster.connect(config, name="contract") as cluster:
+    async with Cluster(config, name="contract") as cluster:
         yield cluster
 
 

@@ -127,7 +127,7 @@ async def test_errors_are_of_the_right_class(cluster: Cluster, config: ClusterCo
     unknown = ClusterConfig(
         server=config.server, sign_in=bearer("wrong", tls=(await config.sign_in(None)).ssl), user="stranger"
     )
-    async with Cluster.connect(unknown, name="contract") as stranger:
+    async with Cluster(unknown, name="contract") as stranger:
         with pytest.raises(Unauthorized, match="stranger"):
             await stranger.list(SERVICES)
 

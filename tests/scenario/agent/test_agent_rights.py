@@ -56,7 +56,7 @@ async def account(admin: Cluster, url: str, name: str, namespace: str, wide: lis
     async def sign_in(_refused: Access | None) -> Access:
         return access
 
-    return Cluster.connect(ClusterConfig(server=url, sign_in=sign_in, namespace=namespace, user="agent"), name=name)
+    return Cluster(ClusterConfig(server=url, sign_in=sign_in, namespace=namespace, user="agent"), name=name)
 
 
 async def accounts(world: World, *, without: AccessNeed | None = None, by_hub: bool = False) -> tuple[Cluster, Cluster]:

@@ -68,7 +68,7 @@ class Replica:
         self, config: ClusterConfig, name: str, directory: Path, settings: DeploymentSettings, clock: Clock
     ) -> None:
         self.name = name
-        self.cluster = Cluster.connect(config, name=f"hub-{name}")
+        self.cluster = Cluster(config, name=f"hub-{name}")
         self.provider = DeploymentProvider(
             cluster=self.cluster,
             options=DeploymentOptions(
@@ -445,7 +445,7 @@ class Checkpoint:
 
 @asynccontextmanager
 async def new_world(config: ClusterConfig, directory: Path) -> AsyncIterator[World]:
-    async with Cluster.connect(config, name="admin") as admin:
+    async with Cluster(config, name="admin") as admin:
         assert not await install_crds(admin, all_crds(), "admin")
         with contextlib.suppress(AlreadyExists):
             await admin.create(NAMESPACES, {"metadata": {"name": SYSTEM_NAMESPACE}})

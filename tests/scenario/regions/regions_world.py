@@ -36,7 +36,7 @@ class Running:
 
     def __init__(self, api: ClusterConfig, **options: Any) -> None:
         self.metrics = KubeMetrics()
-        self.cluster = Cluster.connect(api, name="regions", qps=10_000, burst=20_000, metrics=self.metrics)
+        self.cluster = Cluster(api, name="regions", qps=10_000, burst=20_000, metrics=self.metrics)
         config = RegionsConfig(**{"identity": "one", "lease_s": 4.0, **options})
         self.regions = Regions(cluster=self.cluster, config=config)
         self.task = asyncio.create_task(self.regions.run(), name="regions")
@@ -300,7 +300,7 @@ class World:
 
 @contextlib.asynccontextmanager
 async def new_world(api: ClusterConfig) -> AsyncIterator[World]:
-    async with Cluster.connect(api, name="user", qps=10_000, burst=20_000) as user:
+    async with Cluster(api, name="user", qps=10_000, burst=20_000) as user:
         problems = await install_crds(user, all_crds(), "user")
         assert not problems
         for name in (NAMESPACE, "fairlead-system"):

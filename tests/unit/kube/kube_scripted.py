@@ -143,7 +143,7 @@ class ScriptedApi:
     def cluster(self, **more: Any) -> Cluster:
         config = more.pop("config", None) or ClusterConfig(server=self.url, user="tester", source="kubeconfig test")
         more.setdefault("policy", QUICK)
-        return Cluster.connect(config, name=more.pop("name", "one"), **more)
+        return Cluster(config, name=more.pop("name", "one"), **more)
 
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=64 * 2**20)

@@ -239,7 +239,7 @@ async def test_a_refused_connection_names_host_and_kubeconfig() -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     config = ClusterConfig(server=f"http://127.0.0.1:{port}", source="kubeconfig /home/me/config")
-    async with Cluster.connect(config, name="one", policy=QUICK) as cluster:
+    async with Cluster(config, name="one", policy=QUICK) as cluster:
         with pytest.raises(Unreachable, match=rf"127\.0\.0\.1:{port} refuses connections.*/home/me/config"):
             await cluster.get(SERVICES, "a", "x")
 
@@ -334,7 +334,7 @@ async def test_a_broken_connection_is_retried(api: ScriptedApi, cluster: Cluster
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    async with Cluster.connect(ClusterConfig(server=url), name="one", policy=QUICK) as other:
+    async with Cluster(ClusterConfig(server=url), name="one", policy=QUICK) as other:
         assert (await other.apply(SERVICES, service("web"), manager="m")).metadata.name == "web"
     assert len(requests) == 2
     await runner.cleanup()

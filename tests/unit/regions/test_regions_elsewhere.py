@@ -39,6 +39,6 @@ def test_the_agent_leaves_a_service_with_regions_to_them(
     ("hub", "of", "serves"), [("", "", True), ("", "a", True), ("a", "a", True), ("a", "b", False), ("a", "", False)]
 )
 async def test_a_hub_serves_its_own_region(hub: str, of: str, serves: bool) -> None:
-    async with Cluster.connect(ClusterConfig(server="http://127.0.0.1:1"), name="nowhere") as cluster:
+    async with Cluster(ClusterConfig(server="http://127.0.0.1:1"), name="nowhere") as cluster:
         spec = TCPLoadBalancerSpec(ports=[LoadBalancerPort(80)], region=of)
         assert Inventory(cluster, region=hub).serves(TCPLoadBalancer(spec=spec)) is serves
