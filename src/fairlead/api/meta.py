@@ -45,7 +45,7 @@ class ObjectMeta(Wire, frozen=True, gc=False):
 
 
 class ObjectKey(NamedTuple):
-    """What tells two objects of one kind apart; ``namespace`` is empty for a cluster-scoped object."""
+    """The identity of an object within its kind; ``namespace`` is empty for a cluster-scoped object."""
 
     namespace: str
     name: str
