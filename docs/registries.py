@@ -56,7 +56,7 @@ async def _agent() -> list[Family]:
     from fairlead.kube.config import ClusterConfig
 
     nowhere = ClusterConfig(server="http://127.0.0.1:9")
-    async with Cluster(nowhere, name="the member") as member, Cluster.connect(nowhere, name="the hub") as hub:
+    async with Cluster(nowhere, name="the member") as member, Cluster(nowhere, name="the hub") as hub:
         return _families(Agent(member=member, hub=hub, config=AgentConfig(tenant="reference")).registry)
 
 
