@@ -72,6 +72,10 @@ class KubeObject(Wire, frozen=True, gc=False):
         """Return one annotation's value."""
         return (self.metadata.annotations or {}).get(key, default)
 
+    def held_by(self, finalizer: str) -> bool:
+        """Say whether this finalizer is on it."""
+        return finalizer in (self.metadata.finalizers or ())
+
     @property
     def deleting(self) -> bool:
         """Say whether deletion has begun (finalizers may still hold it)."""

@@ -10,6 +10,7 @@ Never: touches a PoolService of another class, or a TCPLoadBalancer that was not
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from fairlead.api.kubernetes import ENDPOINT_SLICES, EndpointSlice
@@ -28,6 +29,7 @@ from fairlead.api.times import wire_time
 from fairlead.errors import Invalid, NotFound
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.finalizers import hold, release
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.regions.backends import Backends, decode_backends
 from fairlead.regions.balancer_diff import load_balancer_differs, slice_differs
@@ -89,11 +91,12 @@ class Balancer:
         if pool_service is None or pool_service.deleting or not is_our_class(pool_service):
             return await self._leave(key, pool_service)
         self._asked_s.pop(key, None)
-        if FINALIZER_LOAD_BALANCER not in (pool_service.metadata.finalizers or ()):
+        if not pool_service.held_by(FINALIZER_LOAD_BALANCER):
             # Recorded first: from here on nothing of it can be forgotten.
-            await self._set_finalizers(
-                pool_service, [*(pool_service.metadata.finalizers or ()), FINALIZER_LOAD_BALANCER]
-            )
+            with suppress(NotFound):
+                await hold(
+                    self._cluster, POOL_SERVICES, pool_service, FINALIZER_LOAD_BALANCER, manager=MANAGER_BALANCER
+                )
             return None  # the change wakes us
         refusal = await self._make(pool_service)
         await self._tell(pool_service, refusal)
@@ -189,7 +192,7 @@ class Balancer:
 
     async def _leave(self, key: tuple[str, str], pool_service: PoolService | None) -> float | None:
         """See a load balancer out; its PoolService may be gone, going, or somebody else's by now."""
-        ours = pool_service is not None and FINALIZER_LOAD_BALANCER in (pool_service.metadata.finalizers or ())
+        ours = pool_service is not None and pool_service.held_by(FINALIZER_LOAD_BALANCER)
         present = self.load_balancers.get(key[0], load_balancer_name(key[1]))
         if present is not None and not made_for(present, key[1]):
             present = None
@@ -205,11 +208,10 @@ class Balancer:
                 await self._delete_slice(one)
         if pool_service is not None and ours:
             self._asked_s.pop(key, None)
-            others = [one for one in pool_service.metadata.finalizers or () if one != FINALIZER_LOAD_BALANCER]
             if not pool_service.deleting:
                 # Another class has it now: what we told about it is no longer true.
                 await self._write_status(pool_service, PoolServiceStatus())
-            await self._set_finalizers(pool_service, others)
+            await release(self._cluster, POOL_SERVICES, pool_service, FINALIZER_LOAD_BALANCER, manager=MANAGER_BALANCER)
         return None
 
     def _still_shown(self, pool_service: PoolService) -> bool:
@@ -227,14 +229,6 @@ class Balancer:
         now_s = self._cluster.clock.monotonic()
         return now_s - self._asked_s.setdefault(pool_service.key, now_s) < UNION_PATIENCE_S
 
-    async def _set_finalizers(self, pool_service: PoolService, finalizers: list[str]) -> None:
-        meta = pool_service.metadata
-        patch: JSONObject = {"metadata": {"resourceVersion": meta.resource_version, "finalizers": finalizers}}
-        try:
-            await self._cluster.merge_patch(POOL_SERVICES, meta.namespace, meta.name, patch, manager=MANAGER_BALANCER)
-        except NotFound:
-            return
-
     async def _delete_slice(self, one: EndpointSlice) -> None:
         meta = one.metadata
         await self._cluster.delete(ENDPOINT_SLICES, meta.namespace, meta.name, uid=meta.uid)
@@ -244,14 +238,13 @@ class Balancer:
     def _pool_service_changed(self, old: PoolService | None, new: PoolService | None) -> None:
         one = new or old
         if one is not None and any(
-            each is not None and (is_our_class(each) or FINALIZER_LOAD_BALANCER in (each.metadata.finalizers or ()))
-            for each in (old, new)
+            each is not None and (is_our_class(each) or each.held_by(FINALIZER_LOAD_BALANCER)) for each in (old, new)
         ):
             self.queue.add(one.key)
 
     def _service_changed(self, key: ServiceKey) -> None:
         for _, one in self._inventory.written.of_service(key):
-            if one.deleting and FINALIZER_LOAD_BALANCER in (one.metadata.finalizers or ()):
+            if one.deleting and one.held_by(FINALIZER_LOAD_BALANCER):
                 self.queue.add(one.key)
 
     def _pools_changed(self, pool: str) -> None:

@@ -10,18 +10,19 @@ Never: calls a load balancer, or waits for one in a worker: what has to come fir
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from fairlead.api.kubernetes import SERVICES
-from fairlead.api.meta import JSONObject
 from fairlead.api.names import AGGREGATED_PREFIX, ANNOTATION_ACCESS_POINTS, FINALIZER_POOL_SERVICES, MANAGER_REGIONS
 from fairlead.api.poolservice import POOL_SERVICES
 from fairlead.errors import NotFound
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.finalizers import hold, release
 from fairlead.regions.inventory import Inventory
 from fairlead.regions.pool_service_writer import Keeper
 from fairlead.regions.pools import Pool
 from fairlead.regions.service_plan import FinalizerChange, plan_service
-from fairlead.regions.source import ServiceKey, SourceService
+from fairlead.regions.source import SOURCE_SERVICES, ServiceKey, SourceService
 from fairlead.runtime.queue import KeyedQueue
 
 #: A Service that stops being ours may be on its way through ClusterIP and back: its regions outlive that.
@@ -89,15 +90,9 @@ class PoolServiceController:
     async def _change_finalizer(self, service: SourceService, change: FinalizerChange) -> None:
         if not self._leading():
             return
-        meta = service.metadata
-        others = [one for one in meta.finalizers or () if one != FINALIZER_POOL_SERVICES]
-        finalizers = [*others, FINALIZER_POOL_SERVICES] if change == "add" else others
-        # The version makes this a compare-and-swap: a list is replaced as a whole.
-        patch: JSONObject = {"metadata": {"resourceVersion": meta.resource_version, "finalizers": finalizers}}
-        try:
-            await self._cluster.merge_patch(SERVICES, meta.namespace, meta.name, patch, manager=MANAGER_REGIONS)
-        except NotFound:
-            return
+        write = hold if change == "add" else release
+        with suppress(NotFound):
+            await write(self._cluster, SOURCE_SERVICES, service, FINALIZER_POOL_SERVICES, manager=MANAGER_REGIONS)
 
     async def _sweep(self, key: ServiceKey) -> None:
         """Delete the PoolServices of a Service that was removed by force, once the server itself says that it is."""

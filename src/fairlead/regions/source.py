@@ -69,7 +69,7 @@ class SourceService(KubeObject, frozen=True, gc=False):
     @property
     def held(self) -> bool:
         """Say whether our finalizer is on it."""
-        return FINALIZER_POOL_SERVICES in (self.metadata.finalizers or ())
+        return self.held_by(FINALIZER_POOL_SERVICES)
 
     @property
     def concerns_us(self) -> bool:

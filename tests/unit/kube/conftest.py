@@ -5,7 +5,12 @@ from collections.abc import AsyncIterator
 import pytest
 from kube_scripted import ScriptedApi
 
+from fairlead.api.kinds import all_crds
+from fairlead.api.kubernetes import NAMESPACES
+from fairlead.apiserver import ApiServer
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.config import ClusterConfig, bearer
+from fairlead.kube.preflight import install_crds
 
 
 @pytest.fixture
@@ -18,3 +23,17 @@ async def api() -> AsyncIterator[ScriptedApi]:
 async def cluster(api: ScriptedApi) -> AsyncIterator[Cluster]:
     async with api.cluster() as cluster:
         yield cluster
+
+
+@pytest.fixture
+async def embedded() -> AsyncIterator[Cluster]:
+    """A cluster that is served by the embedded API, with our kinds and the namespace ``a``."""
+    server = ApiServer()
+    url = await server.start()
+    try:
+        async with Cluster(ClusterConfig(server=url, sign_in=bearer(server.admin_token)), name="one") as cluster:
+            assert await install_crds(cluster, all_crds(), "test") == []
+            await cluster.create(NAMESPACES, {"metadata": {"name": "a"}})
+            yield cluster
+    finally:
+        await server.stop()
