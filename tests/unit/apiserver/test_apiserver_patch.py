@@ -86,12 +86,26 @@ def test_json_patch(document: Any, operations: list[Any], result: Any) -> None:
         ([{"op": "add", "path": "/l/x", "value": 1}], 422),
         ([{"op": "add", "path": "/t/x", "value": 1}], 422),
         ([{"op": "test", "path": "/t", "value": "other"}], 422),
+        ([{"op": "test", "path": "/l/0", "value": True}], 422),
+        ([{"op": "move", "path": "/l"}], 400),
+        ([{"op": "remove", "path": ""}], 422),
     ],
 )
 def test_json_patch_refusals(operations: Any, code: int) -> None:
     with pytest.raises(ApiFailure) as refused:
         json_patch({"l": [1], "t": "x"}, operations)
     assert refused.value.code == code
+
+
+@pytest.mark.parametrize(
+    "operation", [{"op": "test", "value": "guess"}, {"op": "replace", "value": 1}, {"op": "remove"}]
+)
+@pytest.mark.parametrize("path", ["/data/password", "/data/none/below", "/list/7", "/list/x"])
+def test_a_refusal_never_quotes_the_document(operation: Any, path: str) -> None:
+    document = {"data": {"password": {"hidden": "s3cret"}, "other": "s3cret"}, "list": ["s3cret"]}
+    with pytest.raises(ApiFailure) as refused:
+        json_patch(document, [operation | {"path": path}, {"op": "test", "path": "/data", "value": 0}])
+    assert "s3cret" not in refused.value.message
 
 
 def test_merge_patch_removes_nested_nulls_even_where_nothing_was() -> None:

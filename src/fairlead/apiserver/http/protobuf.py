@@ -1,61 +1,48 @@
-"""What does a protobuf body say? Some kubectl commands send nothing else.
+"""Read protobuf bodies, since some kubectl commands send nothing else.
 
 In: the Kubernetes envelope (four bytes of prefix and a ``runtime.Unknown``). Out: the object as JSON would have it.
-The field numbers stand beside the schemas (``x-protobuf``), so one small reader knows every built-in kind. Answers
-are always JSON.
+The field numbers stand beside the schemas (``x-protobuf``), so the messages of every built-in kind are made from them,
+when the first such body comes. Never writes protobuf: answers are JSON.
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding
 """
 
 from __future__ import annotations
 
 import base64
-import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, cast
 
+import msgspec
+from google.protobuf.message import DecodeError, Message
+
 from fairlead.apiserver.failure import bad_request
+from fairlead.apiserver.http.messages import Field, message_classes
 from fairlead.apiserver.objects import Obj, decode
 
 MAGIC = b"k8s\x00"
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."
-_REF = "#/definitions/"
+_UNKNOWN, _ENTRY, _LIST, _INLINE = "Unknown", "Entry_", "List_", "inline_"
+_RAW, _TIME = (Field(1, "raw", "bytes"),), (Field(1, "seconds", "int64"), Field(2, "nanos", "int32"))
+#: The envelope, and the messages that JSON shows as one value.
+_MESSAGES: dict[str, tuple[Field, ...]] = {
+    _UNKNOWN: (Field(1, "typeMeta", "TypeMeta"), Field(2, "raw", "bytes")),
+    "TypeMeta": (Field(1, "apiVersion"), Field(2, "kind")),
+    "Time": _TIME,
+    "MicroTime": _TIME,
+    "Quantity": (Field(1, "string"),),
+    "IntOrString": (Field(1, "type", "int64"), Field(2, "intVal", "int32"), Field(3, "strVal")),
+    "FieldsV1": _RAW,
+    "RawExtension": _RAW,
+    "JSON": _RAW,
+}
+_SCALARS = {("string", "byte"): "bytes", ("integer", "int32"): "int32"}
+_SCALARS_BY_TYPE = {"boolean": "bool", "integer": "int64", "number": "double"}
 # Go writes empty texts always, and these numbers also when they are not set.
-_ABSENT = dict.fromkeys(("nodePort", "healthCheckNodePort", "generation", "hostPort"), (None, 0))
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if not byte & 0x80:
-            return value, at
-        shift += 7
-
-
-def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield (number, value) of a message: numbers for varints and fixed ones, bytes for the rest."""
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        number, wire = tag >> 3, tag & 7
-        if wire == 0:
-            value, at = _varint(data, at)
-            yield number, value
-        elif wire == 2:
-            size, at = _varint(data, at)
-            if at + size > len(data):
-                raise IndexError(size)
-            yield number, data[at : at + size]
-            at += size
-        elif wire in {1, 5}:
-            size = 8 if wire == 1 else 4
-            yield number, data[at : at + size]
-            at += size
-        else:
-            raise ValueError(wire)
+_ABSENT: dict[str, tuple[Any, ...]] = dict.fromkeys(
+    ("nodePort", "healthCheckNodePort", "generation", "hostPort"), (None, 0)
+)
 
 
 class ProtobufReader:
@@ -69,102 +56,106 @@ class ProtobufReader:
                 group_version = f"{gvk['group']}/{gvk['version']}" if gvk["group"] else gvk["version"]
                 self._kinds[group_version, gvk["kind"]] = name
 
+    @cached_property
+    def _classes(self) -> dict[str, type[Message]]:
+        messages = {
+            message: fields
+            for name, definition in self._definitions.items()
+            for message, fields in _tables(
+                _message_name(name), definition.get("x-protobuf") or {}, definition.get("properties") or {}
+            )
+        }
+        return message_classes(messages | _MESSAGES)
+
     def read(self, body: bytes) -> Obj:
         """Return the object in ``body``; raises 400."""
         try:
-            return self._envelope(body)
-        except (IndexError, ValueError, struct.error, UnicodeDecodeError) as error:
+            if not body.startswith(MAGIC):
+                raise ValueError("it does not start with the Kubernetes prefix")
+            unknown: Any = self._classes[_UNKNOWN].FromString(body[len(MAGIC) :])
+            api_version, kind = unknown.typeMeta.apiVersion, unknown.typeMeta.kind
+            name = _META + kind if kind == "DeleteOptions" else self._kinds.get((api_version, kind))
+            if name is None:
+                raise ValueError(f"the kind {kind!r} of {api_version!r} is not known here; send JSON")
+            message = self._classes[_message_name(name)].FromString(unknown.raw)
+            return {"kind": kind, "apiVersion": api_version} | _object(message)
+        except (DecodeError, ValueError, OverflowError, msgspec.DecodeError) as error:
             raise bad_request(f"unable to decode the protobuf body: {error}") from error
 
-    def _envelope(self, body: bytes) -> Obj:
-        if not body.startswith(MAGIC):
-            raise ValueError("it does not start with the Kubernetes prefix")
-        api_version = kind = ""
-        raw = b""
-        for number, value in fields(body[len(MAGIC) :]):
-            if number == 1 and isinstance(value, bytes):
-                for inner, text in fields(value):
-                    if isinstance(text, bytes) and inner == 1:
-                        api_version = text.decode()
-                    elif isinstance(text, bytes) and inner == 2:
-                        kind = text.decode()
-            elif number == 2 and isinstance(value, bytes):
-                raw = value
-        name = self._kinds.get((api_version, kind))
-        if kind == "DeleteOptions":
-            name = _META + "DeleteOptions"
-        if name is None:
-            raise ValueError(f"the kind {kind!r} of {api_version!r} is not known here; send JSON")
-        return {"kind": kind, "apiVersion": api_version} | self._message(raw, name)
 
-    def _message(self, data: bytes, name: str) -> Obj:
-        definition = self._definitions[name]
-        found: Obj = {}
-        self._fill(found, data, definition.get("x-protobuf") or {}, definition.get("properties") or {})
-        return found
-
-    def _fill(self, found: Obj, data: bytes, table: Obj, properties: Obj) -> None:
-        for number, value in fields(data):
-            entry = table.get(str(number))
-            if isinstance(entry, dict):
-                self._fill(found, cast("bytes", value), cast("Obj", entry), properties)
-                continue
-            schema = cast("Obj", properties.get(entry) or {}) if entry else {}
-            if not schema or entry is None:
-                continue
-            if schema.get("type") == "array":
-                found.setdefault(entry, []).append(self._value(value, cast("Obj", schema["items"])))
-            elif isinstance(schema.get("additionalProperties"), dict):
-                key, item = self._pair(cast("bytes", value), cast("Obj", schema["additionalProperties"]))
-                found.setdefault(entry, {})[key] = item
-            elif (read := self._value(value, schema)) not in _ABSENT.get(entry, (None, "")):
-                found[entry] = read
-
-    def _pair(self, data: bytes, schema: Obj) -> tuple[str, Any]:
-        key, item = "", self._value(b"", schema)
-        for number, value in fields(data):
-            if number == 1:
-                key = cast("bytes", value).decode()
-            elif schema.get("type") == "array":
-                # Lists in maps are wrapped in a message of their own.
-                item = [self._value(inner, cast("Obj", schema["items"])) for _, inner in fields(cast("bytes", value))]
-            else:
-                item = self._value(value, schema)
-        return key, item
-
-    def _value(self, value: int | bytes, schema: Obj) -> Any:
-        ref = schema.get("$ref")
-        if isinstance(ref, str):
-            return self._referenced(cast("bytes", value), ref.removeprefix(_REF))
-        kind = schema.get("type")
-        if isinstance(value, int):
-            if kind == "boolean":
-                return bool(value)
-            return value - (1 << 64) if value >> 63 else value
-        if kind == "number":
-            return struct.unpack("<d" if len(value) == 8 else "<f", value)[0]
-        if schema.get("format") == "byte":
-            return base64.b64encode(value).decode()
-        return value.decode()
-
-    def _referenced(self, data: bytes, name: str) -> Any:
-        short = name.rpartition(".")[2]
-        parts = dict(fields(data))
-        if name in {_META + "Time", _META + "MicroTime"}:
-            return _time(parts, micro=short == "MicroTime")
-        if short == "Quantity":
-            return cast("bytes", parts.get(1, b"")).decode()
-        if short == "IntOrString":
-            return cast("bytes", parts.get(3, b"")).decode() if parts.get(1) else parts.get(2, 0)
-        if short in {"FieldsV1", "RawExtension", "JSON"}:
-            return decode(cast("bytes", parts.get(1, b"null")))
-        return self._message(data, name)
+def _message_name(definition: str) -> str:
+    short = definition.rpartition(".")[2]
+    return short if short in _MESSAGES else definition.replace(".", "_").replace("-", "_")
 
 
-def _time(parts: dict[int, Any], *, micro: bool) -> str | None:
-    if not parts.get(1):
-        return None
-    moment = datetime.fromtimestamp(parts[1], UTC)
-    if micro:
-        return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{int(parts.get(2, 0)) // 1000:06d}Z"
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+def _tables(message: str, table: Obj, properties: Obj) -> Iterator[tuple[str, tuple[Field, ...]]]:
+    """Yield the fields of a message, and of those that it needs: map entries, and what JSON shows in its parent."""
+    fields: list[Field] = []
+    for number, name in table.items():
+        part = f"{message}_{number}"
+        if isinstance(name, dict):
+            fields.append(Field(int(number), _INLINE + number, part))
+            yield from _tables(part, cast("Obj", name), properties)
+        elif schema := cast("Obj", properties.get(name) or {}):
+            values = cast("Obj", schema.get("additionalProperties") or {})
+            items = cast("Obj", (values or schema).get("items") or {})
+            type_ = _type(items or values or schema)
+            if values and items:
+                yield _LIST + part, (Field(1, "items", type_, repeated=True),)
+                type_ = _LIST + part
+            if values:
+                yield _ENTRY + part, (Field(1, "key"), Field(2, "value", type_))
+                type_ = _ENTRY + part
+            fields.append(Field(int(number), name, type_, repeated=bool(values or items)))
+    yield message, tuple(fields)
+
+
+def _type(schema: Obj) -> str:
+    """Return the protobuf type of one value."""
+    if ref := schema.get("$ref"):
+        return _message_name(str(ref).removeprefix("#/definitions/"))
+    kind = str(schema.get("type"))
+    return _SCALARS.get((kind, str(schema.get("format")))) or _SCALARS_BY_TYPE.get(kind, "string")
+
+
+def _object(message: Message) -> Obj:
+    obj: Obj = {}
+    for field, value in message.ListFields():
+        if field.name.startswith(_INLINE):
+            obj |= _object(value)
+        elif field.message_type is not None and field.message_type.name.startswith(_ENTRY):
+            obj[field.name] = {pair.key: _json(pair.value) for pair in value}
+        elif (read := _json(value)) not in _ABSENT.get(field.name, (None, "")):
+            obj[field.name] = read
+    return obj
+
+
+def _json(value: Any) -> Any:
+    """Return one value, or a list of them, as JSON has it."""
+    if isinstance(value, Message):
+        if value.DESCRIPTOR.name.startswith(_LIST):
+            return list(cast("Any", value).items)
+        return _AS_JSON.get(value.DESCRIPTOR.name, _object)(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return value if isinstance(value, (str, int, float)) else [_json(item) for item in value]
+
+
+def _time(value: Any, digits: str = "") -> str | None:
+    moment = datetime.fromtimestamp(value.seconds, UTC)
+    return moment.strftime(f"%Y-%m-%dT%H:%M:%S{digits}Z") if value.seconds else None
+
+
+def _raw(value: Any) -> Any:
+    return decode(value.raw or b"null")
+
+
+_AS_JSON: dict[str, Callable[[Any], Any]] = {
+    "Time": _time,
+    "MicroTime": lambda value: _time(value, f".{value.nanos // 1000:06d}"),
+    "Quantity": lambda value: value.string,
+    "IntOrString": lambda value: value.strVal if value.type else value.intVal,
+    "FieldsV1": _raw,
+    "RawExtension": _raw,
+    "JSON": _raw,
+}

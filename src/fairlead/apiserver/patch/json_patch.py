@@ -1,21 +1,29 @@
-"""What does a JSON patch make of a document? RFC 6902.
+"""Apply a JSON patch (RFC 6902) with the status codes of a Kubernetes API server.
 
 In: a document and a list of operations. Out: the changed document (the input is consumed). A test that fails, or a path
-that does not exist, is 422, as on a Kubernetes API server; an operation that makes no sense is 400.
+that does not exist, is 422; an operation that makes no sense is 400. The ``jsonpatch`` package comes with the extra
+``standalone``; without it JSON patches are refused. Its own messages are never passed on: they quote the document,
+which the client may not be allowed to read.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import Any, cast
 
 from fairlead.apiserver.failure import ApiFailure, bad_request
-from fairlead.apiserver.objects import Obj, clone
+from fairlead.apiserver.objects import Obj
 
 MAX_OPERATIONS = 10_000
+_ALSO_NEEDS = {"add": "value", "replace": "value", "test": "value", "move": "from", "copy": "from"}
 
 
 def json_patch(document: Any, patch: Any) -> Any:
     """Apply ``patch`` in order and return the result."""
+    try:
+        library = importlib.import_module("jsonpatch")
+    except ImportError as error:  # pragma: no cover - the extra is not installed
+        raise bad_request("JSON patches need the optional extra: pip install 'fairlead[standalone]'") from error
     if not isinstance(patch, list):
         raise bad_request("error decoding patch: json: a JSON patch is a list of operations")
     operations = cast("list[Any]", patch)
@@ -25,108 +33,24 @@ def json_patch(document: Any, patch: Any) -> Any:
     for operation in operations:
         if not isinstance(operation, dict):
             raise bad_request("error decoding patch: json: an operation is an object")
-        document = _apply(document, cast("Obj", operation))
+        document = _apply(library, document, cast("Obj", operation))
     return document
 
 
-def _apply(document: Any, operation: Obj) -> Any:
-    name, path = operation.get("op"), _steps(operation.get("path"))
-    if name in {"add", "replace", "test"} and "value" not in operation:
-        raise bad_request(f"error decoding patch: operation {name!r} has no value")
-    match name:
-        case "add":
-            return _add(document, path, clone(operation["value"]))
-        case "remove":
-            return _remove(document, path)
-        case "replace":
-            _get(document, path)
-            return _put(document, path, clone(operation["value"]))
-        case "move":
-            source = _steps(operation.get("from"))
-            value = _get(document, source)
-            return _add(_remove(document, source), path, value)
-        case "copy":
-            return _add(document, path, clone(_get(document, _steps(operation.get("from")))))
-        case "test":
-            if _get_or_none(document, path) != operation["value"]:
-                raise _refused(f"testing path {operation.get('path')} failed")
-            return document
-        case _:
-            raise bad_request(f"error decoding patch: unexpected kind: {name}")
-
-
-def _refused(why: str) -> ApiFailure:
-    return ApiFailure(422, "Invalid", f"the server rejected our request due to an error in our request: {why}")
-
-
-def _steps(pointer: Any) -> list[str]:
-    if not isinstance(pointer, str) or (pointer and not pointer.startswith("/")):
-        raise bad_request(f"error decoding patch: {pointer!r} is not a JSON pointer")
-    return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
-
-
-def _index(values: list[Any], step: str, *, end: int) -> int:
-    if not step.removeprefix("-").isdigit():
-        raise _refused(f"{step!r} is not an index")
-    index = int(step)
-    if not 0 <= index < end:
-        raise _refused(f"index {step} is out of bounds of a list of {len(values)}")
-    return index
-
-
-def _get(document: Any, path: list[str]) -> Any:
-    for step in path:
-        if isinstance(document, dict) and step in document:
-            document = cast("Obj", document)[step]
-        elif isinstance(document, list):
-            values = cast("list[Any]", document)
-            document = values[_index(values, step, end=len(values))]
-        else:
-            raise _refused(f"the path /{'/'.join(path)} does not exist")
-    return document
-
-
-def _get_or_none(document: Any, path: list[str]) -> Any:
+def _apply(library: Any, document: Any, operation: Obj) -> Any:
+    name, path = operation.get("op"), operation.get("path")
+    needed = _ALSO_NEEDS.get(str(name), "path")
+    if needed not in operation:
+        raise bad_request(f"error decoding patch: operation {name!r} has no {needed}")
     try:
-        return _get(document, path)
-    except ApiFailure:
-        return None
-
-
-def _put(document: Any, path: list[str], value: Any) -> Any:
-    if not path:
-        return value
-    parent = _get(document, path[:-1])
-    if isinstance(parent, list):
-        values = cast("list[Any]", parent)
-        values[_index(values, path[-1], end=len(values))] = value
-    else:
-        parent[path[-1]] = value
-    return document
-
-
-def _add(document: Any, path: list[str], value: Any) -> Any:
-    if not path:
-        return value
-    parent, last = _get(document, path[:-1]), path[-1]
-    if isinstance(parent, list):
-        values = cast("list[Any]", parent)
-        values.insert(len(values) if last == "-" else _index(values, last, end=len(values) + 1), value)
-    elif isinstance(parent, dict):
-        parent[last] = value
-    else:
-        raise _refused(f"the path /{'/'.join(path[:-1])} is not a container")
-    return document
-
-
-def _remove(document: Any, path: list[str]) -> Any:
-    _get(document, path)
-    if not path:
-        return None
-    parent = _get(document, path[:-1])
-    if isinstance(parent, list):
-        values = cast("list[Any]", parent)
-        del values[_index(values, path[-1], end=len(values))]
-    else:
-        del parent[path[-1]]
-    return document
+        step = library.JsonPatch([operation])
+    except (library.InvalidJsonPatch, library.JsonPointerException) as error:
+        raise bad_request(f"error decoding patch: {name!r} at {path!r} is not an operation") from error
+    if name == "test" and operation["value"] is None and library.JsonPointer(path).resolve(document, None) is None:
+        return document  # Kubernetes reads what is missing as null
+    try:
+        return step.apply(document, in_place=True)
+    except (library.JsonPatchException, library.JsonPointerException) as error:
+        why = f"testing path {path} failed" if name == "test" else f"operation {name!r} at {path!r} does not apply"
+        message = f"the server rejected our request due to an error in our request: {why}"
+        raise ApiFailure(422, "Invalid", message) from error
