@@ -1,5 +1,5 @@
-"""From what is seen to what should be: a View in, a desired load balancer and conditions out.
+"""From what is observed to what should be: a view in, a desired load balancer and conditions out.
 
-Pure: the same view always gives the same answer, whatever the order of its parts. Bad input becomes a reason and a
-sentence, never an exception. Nothing here knows a provider's name, a clock or a cluster connection.
+Pure: the same view always gives the same result, whatever the order of its parts. Bad input becomes a reason and a
+message, never an exception. Never: a provider's name, a clock or a cluster connection.
 """

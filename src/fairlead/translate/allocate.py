@@ -1,4 +1,4 @@
-"""Which address or proxy port a load balancer gets: deterministic, spread by hash, and never taken from another.
+"""The address or proxy port that a load balancer gets: deterministic, spread by hash, and never taken from another.
 
 The first choice depends on the key alone, so that an object that is deleted and written again most often gets the
 address that it had, and two hubs that decide at the same time decide the same. A choice once recorded is kept.
@@ -29,7 +29,7 @@ class AddressPool(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> AddressPool:
-        """Read comma-separated CIDRs; ``BadConfiguration`` names the one that is wrong."""
+        """Parse comma-separated CIDRs; ``BadConfiguration`` names the first that is wrong."""
         ranges: list[ipaddress.IPv4Network] = []
         for part in filter(None, (piece.strip() for piece in text.split(","))):
             try:
@@ -79,17 +79,17 @@ class AddressPool(msgspec.Struct, frozen=True):
 
 
 def allocate_address(key: LoadBalancerKey, pool: AddressPool, taken: Container[str]) -> str | None:
-    """Choose a free address for ``key``; None when the pool is exhausted."""
+    """Return a free address for ``key``; None when the pool is exhausted."""
     return _probe(str(key), len(pool), pool.__getitem__, taken)
 
 
 def allocate_proxy_port(key: LoadBalancerKey, listener: ListenerKey, taken: Container[int]) -> int | None:
-    """Choose a free port on the group's shared proxies; None when there is none left."""
+    """Return a free port on the group's shared proxies; None when there is none left."""
     return _probe(f"{key} {listener}", len(PROXY_PORTS), PROXY_PORTS.__getitem__, taken)
 
 
 def _probe(seed: str, count: int, item: Callable[[int], T], taken: Container[T]) -> T | None:
-    """Try all ``count`` items once, beginning where the hash of ``seed`` points."""
+    """Return the first free one of ``count`` items, starting at the hash of ``seed``; None when all are taken."""
     start = int.from_bytes(hashlib.blake2b(seed.encode(), digest_size=8).digest(), "big")
     for step in range(count):
         candidate = item((start + step) % count)

@@ -1,11 +1,11 @@
-"""Which targets a listener has: EndpointSlices, or nodes at a node port, become Target values.
+"""The targets of one listener: EndpointSlices, or nodes at a node port, become Target values.
 
     endpoint ready                      -> ready target
     endpoint serving and terminating    -> draining target (keeps its connections)
     endpoint known and not ready        -> draining target (positive knowledge, unlike absence)
 
-In: slices and node addresses. Out: targets by key, and sentences about what was left out. An endpoint that is listed
-twice counts once, and ready wins.
+In: slices and node addresses. Out: targets by key, and the addresses that may not be targets. An endpoint that is
+listed twice counts once, and ready wins.
 Source: https://kubernetes.io/docs/concepts/services-networking/endpoint-slices/#conditions
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 
 import msgspec
@@ -39,13 +39,13 @@ class TargetPolicy(msgspec.Struct, frozen=True):
 def targets_from_slices(
     slices: Iterable[EndpointSlice], port: LoadBalancerPort, policy: TargetPolicy, refused: set[str]
 ) -> dict[TargetKey, Target]:
-    """Collect the targets of ``port`` from ``slices``; addresses that may not be targets go to ``refused``."""
-    found: dict[TargetKey, Target] = {}
-    for one in slices:
-        number = _port_number(one.ports or (), port)
+    """Return the targets of ``port`` in ``slices``; adds to ``refused`` the addresses that may not be targets."""
+    targets: dict[TargetKey, Target] = {}
+    for endpoint_slice in slices:
+        number = _port_number(endpoint_slice.ports or (), port)
         if number is None:
             continue
-        for endpoint in one.endpoints or ():
+        for endpoint in endpoint_slice.endpoints or ():
             if not endpoint.addresses:
                 continue
             address = admit(endpoint.addresses[0], policy)
@@ -54,43 +54,37 @@ def targets_from_slices(
                 continue
             key = TargetKey(address, number)
             draining = not _ready(endpoint)
-            if key not in found or (found[key].draining and not draining):
-                found[key] = Target(key, draining=draining)
-    return found
+            if key not in targets or not draining:
+                targets[key] = Target(key, draining=draining)
+    return targets
 
 
 def targets_from_nodes(
     addresses: Iterable[str], node_port: int, policy: TargetPolicy, refused: set[str]
 ) -> dict[TargetKey, Target]:
-    """Make one target of each node address."""
-    found: dict[TargetKey, Target] = {}
+    """Return one target for each node address; adds to ``refused`` the addresses that may not be targets."""
+    targets: dict[TargetKey, Target] = {}
     for raw in addresses:
         address = admit(raw, policy)
         if address is None:
             refused.add(raw)
         else:
             key = TargetKey(address, node_port)
-            found[key] = Target(key)
-    return found
+            targets[key] = Target(key)
+    return targets
 
 
 def local_nodes(slices: Iterable[EndpointSlice], nodes: NodeAddresses) -> frozenset[str]:
     """Return the nodes that have a ready local endpoint and are themselves ready (externalTrafficPolicy Local)."""
-    local = {
-        endpoint.addresses[0]
-        for one in slices
-        for endpoint in one.endpoints or ()
-        if endpoint.addresses and _ready(endpoint)
-    }
-    return frozenset(local & nodes.ready)
+    return nodes_from_slices(slices) & nodes.ready
 
 
-def nodes_from_slices(slices: Sequence[EndpointSlice]) -> frozenset[str]:
-    """Return the addresses of the nodes that may take traffic."""
+def nodes_from_slices(slices: Iterable[EndpointSlice]) -> frozenset[str]:
+    """Return the addresses of the nodes that are listed as ready."""
     return frozenset(
         endpoint.addresses[0]
-        for one in slices
-        for endpoint in one.endpoints or ()
+        for endpoint_slice in slices
+        for endpoint in endpoint_slice.endpoints or ()
         if endpoint.addresses and _ready(endpoint)
     )
 

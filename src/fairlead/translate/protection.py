@@ -1,7 +1,7 @@
-"""Is an object on its way out, or does its label hold it?
+"""The label that holds a deleted object: what was made for it stays until the label is removed.
 
-In: an object. Out: whether what was made for it may be taken away, and how that is told. Never: a reason to make
-something new: what is held is what there was, and what changes about it while it is held.
+In: an object. Out: whether what was made for it may be removed now, and the condition. Never: a reason to make
+something new; a held object keeps what it has, and follows changes.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from fairlead.api.names import LABEL_DO_NOT_DELETE
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 
 
-def is_labelled(one: KubeObject) -> bool:
-    """Say whether ``one`` carries the label, with whatever value."""
-    return LABEL_DO_NOT_DELETE in (one.metadata.labels or {})
+def is_labelled(item: KubeObject) -> bool:
+    """Return whether ``item`` carries the label, with any value."""
+    return LABEL_DO_NOT_DELETE in (item.metadata.labels or {})
 
 
-def is_leaving(one: KubeObject) -> bool:
-    """Say whether ``one`` was deleted and nothing holds it: what was made for it goes now."""
-    return one.deleting and not is_labelled(one)
+def is_leaving(item: KubeObject) -> bool:
+    """Return whether ``item`` was deleted and the label does not hold it: what was made for it is removed now."""
+    return item.deleting and not is_labelled(item)
 
 
-def build_protected(one: KubeObject) -> Condition | None:
-    """Say that a deletion is held; None when nobody has deleted it, or it is not held."""
-    if not one.deleting or not is_labelled(one):
+def build_protected(item: KubeObject) -> Condition | None:
+    """Return condition Protected; None when ``item`` is not deleted, or not held."""
+    if not item.deleting or not is_labelled(item):
         return None
     text = f"it was deleted, and label {LABEL_DO_NOT_DELETE} holds it and all it serves; remove the label to let it go"
     return Condition(ConditionType.PROTECTED, True, ConditionReason.DO_NOT_DELETE, text)

@@ -1,4 +1,4 @@
-"""What a member needs at the hub: a namespace of its own, an identity, and no right beyond both.
+"""The objects that a member needs at the hub: a namespace, a service account, and the RBAC of its agent.
 
 The agent may write load balancers and their endpoints in its namespace, renew its own lease, and read the classes.
 It may not write any status, read secrets, or see another member.
@@ -21,13 +21,13 @@ CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "ClusterRole", "clus
 CLUSTER_ROLE_BINDINGS = Resource(
     "rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", False, KubeObject
 )
-#: Reads what all members share; one for the whole hub.
+#: The ClusterRole with which agents read classes; one for the whole hub.
 READER_ROLE = "fairlead-agent-reader"
 _RBAC = "rbac.authorization.k8s.io"
 
 
 def tenant_objects(tenant: Tenant) -> list[tuple[AnyResource, JSONObject]]:
-    """Build everything that must exist for ``tenant``, in the order in which it is to be applied.
+    """Return everything that must exist for ``tenant``, in the order in which it is applied.
 
     The namespace belongs to the Tenant object: deleting the Tenant deletes it, and with it its load balancers.
     """
@@ -78,7 +78,7 @@ def tenant_objects(tenant: Tenant) -> list[tuple[AnyResource, JSONObject]]:
 
 
 def agent_rules() -> list[JSONObject]:
-    """Return what an agent may do in its namespace at the hub."""
+    """Return the RBAC rules of an agent in its namespace at the hub."""
     objects = ["get", "list", "watch", "create", "patch", "delete"]
     return [
         {"apiGroups": [GROUP], "resources": ["tcploadbalancers"], "verbs": objects},

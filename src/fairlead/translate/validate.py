@@ -1,7 +1,7 @@
 """Whether a TCPLoadBalancer can be served at all: an ordered tuple of named predicates, which is the spec.
 
-Each looks at one thing and answers a refusal, or None. The first refusal is the one that the user reads. A refused
-object keeps what it had: its last accepted version is served on.
+Each checks one thing and returns a refusal, or None. The first refusal is the one that the user reads. A refused
+object keeps what it had: its last accepted version stays in force.
 """
 
 from __future__ import annotations
@@ -11,60 +11,50 @@ from collections.abc import Callable
 
 from fairlead.api.names import DEFAULT_CLASS
 from fairlead.api.tcploadbalancer import TCPLoadBalancerSpec
-from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.model.condition import Condition, ConditionReason
 from fairlead.model.contract import AllocationKind, Capabilities
 from fairlead.model.keys import Protocol
+from fairlead.translate.conditions import refused
 from fairlead.translate.view import TCPView
-
-
-def validate_tcp(view: TCPView, spec: TCPLoadBalancerSpec) -> Condition | None:
-    """Return the first reason why ``spec`` cannot be served, None when there is none."""
-    for predicate in _PREDICATES:
-        refusal = predicate(view, spec)
-        if refusal is not None:
-            return Condition(ConditionType.ACCEPTED, False, *refusal)
-    return None
-
 
 Refusal = tuple[ConditionReason, str]
 
 
-def _class_exists(view: TCPView, spec: TCPLoadBalancerSpec) -> Refusal | None:
-    if view.load_balancer_class is not None:
-        return None
-    return (
-        ConditionReason.NO_SUCH_CLASS,
-        f"spec.className: there is no LoadBalancerClass {spec.class_name!r} at the hub; "
-        "list those that are with: kubectl get lbc",
-    )
+def validate_tcp(view: TCPView, spec: TCPLoadBalancerSpec) -> Condition | None:
+    """Return condition Accepted with the first reason why ``spec`` cannot be served, None when there is none."""
+    capabilities = view.capabilities
+    if capabilities is None:
+        return refused(ConditionReason.NO_SUCH_CLASS, f"spec.className: {_no_provider(view, spec)}")
+    refusal = next(filter(None, (predicate(view, spec, capabilities) for predicate in _PREDICATES)), None)
+    return refused(*refusal) if refusal else None
 
 
-def _provider_runs(view: TCPView, spec: TCPLoadBalancerSpec) -> Refusal | None:
-    if _capabilities(view) is not None or view.load_balancer_class is None:
-        return None
-    provider = view.load_balancer_class.spec.provider
+def _no_provider(view: TCPView, spec: TCPLoadBalancerSpec) -> str:
+    if view.load_balancer_class is None:
+        return (
+            f"there is no LoadBalancerClass {spec.class_name!r} at the hub; list those that are with: kubectl get lbc"
+        )
+    name, provider = view.load_balancer_class.metadata.name, view.class_spec.provider
     if problem := view.provider_problems.get(provider):
-        name = view.load_balancer_class.metadata.name
-        return (ConditionReason.NO_SUCH_CLASS, f"spec.className: LoadBalancerClass {name!r}: {problem}")
-    return (
-        ConditionReason.NO_SUCH_CLASS,
-        f"spec.className: LoadBalancerClass {view.load_balancer_class.metadata.name!r} names provider {provider!r}, "
-        f"which this hub does not run (it runs: {', '.join(sorted(view.providers)) or 'none'})",
-    )
+        return f"LoadBalancerClass {name!r}: {problem}"
+    running = ", ".join(sorted(view.providers)) or "none"
+    return f"LoadBalancerClass {name!r} names provider {provider!r}, which this hub does not run (it runs: {running})"
 
 
-def _class_takes_new(view: TCPView, spec: TCPLoadBalancerSpec) -> Refusal | None:
-    found, accepted = view.load_balancer_class, view.load_balancer.status.accepted
-    if found is None or (accepted is not None and (accepted.class_name or DEFAULT_CLASS) == found.metadata.name):
+def _class_takes_new(view: TCPView, spec: TCPLoadBalancerSpec, capabilities: Capabilities) -> Refusal | None:
+    wanted, accepted = view.load_balancer_class, view.load_balancer.status.accepted
+    if wanted is None or not wanted.closed:
         return None
-    return (ConditionReason.CLASS_DRAINING, f"spec.className: {found.closed}") if found.closed else None
+    if accepted is not None and (accepted.class_name or DEFAULT_CLASS) == wanted.metadata.name:
+        return None
+    return (ConditionReason.CLASS_DRAINING, f"spec.className: {wanted.closed}")
 
 
-def _within_quota(view: TCPView, spec: TCPLoadBalancerSpec) -> Refusal | None:
+def _within_quota(view: TCPView, spec: TCPLoadBalancerSpec, capabilities: Capabilities) -> Refusal | None:
     return (ConditionReason.QUOTA_EXCEEDED, view.over_quota) if view.over_quota else None
 
 
-def _has_ports(view: TCPView, spec: TCPLoadBalancerSpec) -> Refusal | None:
+def _has_ports(view: TCPView, spec: TCPLoadBalancerSpec, capabilities: Capabilities) -> Refusal | None:
     if not spec.ports:
         return (ConditionReason.INVALID, "spec.ports: at least one port is needed")
     seen: set[tuple[str, int]] = set()
@@ -75,10 +65,7 @@ def _has_ports(view: TCPView, spec: TCPLoadBalancerSpec) -> Refusal | None:
     return None
 
 
-def _protocols_supported(view: TCPView, spec: TCPLoadBalancerSpec) -> Refusal | None:
-    capabilities = _capabilities(view)
-    if capabilities is None:
-        return None
+def _protocols_supported(view: TCPView, spec: TCPLoadBalancerSpec, capabilities: Capabilities) -> Refusal | None:
     for port in spec.ports:
         if Protocol(port.protocol) not in capabilities.protocols:
             return (
@@ -88,7 +75,7 @@ def _protocols_supported(view: TCPView, spec: TCPLoadBalancerSpec) -> Refusal | 
     return None
 
 
-def _node_ports_allocated(view: TCPView, spec: TCPLoadBalancerSpec) -> Refusal | None:
+def _node_ports_allocated(view: TCPView, spec: TCPLoadBalancerSpec, capabilities: Capabilities) -> Refusal | None:
     if spec.targets != "Node":
         return None
     missing = [f"{port.protocol}/{port.port}" for port in spec.ports if not port.node_port]
@@ -101,9 +88,8 @@ def _node_ports_allocated(view: TCPView, spec: TCPLoadBalancerSpec) -> Refusal |
     )
 
 
-def _source_ranges_valid(view: TCPView, spec: TCPLoadBalancerSpec) -> Refusal | None:
-    capabilities = _capabilities(view)
-    if spec.load_balancer_source_ranges and capabilities is not None and not capabilities.source_ranges:
+def _source_ranges_valid(view: TCPView, spec: TCPLoadBalancerSpec, capabilities: Capabilities) -> Refusal | None:
+    if spec.load_balancer_source_ranges and not capabilities.source_ranges:
         return (ConditionReason.INVALID, "spec.loadBalancerSourceRanges: this class cannot restrict sources")
     for text in spec.load_balancer_source_ranges:
         try:
@@ -113,7 +99,7 @@ def _source_ranges_valid(view: TCPView, spec: TCPLoadBalancerSpec) -> Refusal | 
                 ConditionReason.INVALID,
                 f"spec.loadBalancerSourceRanges: {text!r} is not a CIDR such as 10.0.0.0/8",
             )
-        if network.version != 4 and (capabilities is None or not capabilities.ipv6):
+        if network.version != 4 and not capabilities.ipv6:
             return (
                 ConditionReason.UNSUPPORTED_ADDRESS_FAMILY,
                 f"spec.loadBalancerSourceRanges: {text!r} is IPv6, which this class does not serve",
@@ -121,10 +107,7 @@ def _source_ranges_valid(view: TCPView, spec: TCPLoadBalancerSpec) -> Refusal | 
     return None
 
 
-def _features_supported(view: TCPView, spec: TCPLoadBalancerSpec) -> Refusal | None:
-    capabilities = _capabilities(view)
-    if capabilities is None:
-        return None
+def _features_supported(view: TCPView, spec: TCPLoadBalancerSpec, capabilities: Capabilities) -> Refusal | None:
     if spec.session_affinity == "ClientIP" and not capabilities.affinity:
         return (ConditionReason.INVALID, "spec.sessionAffinity: this class has no session affinity; use None")
     if spec.proxy_protocol and not capabilities.proxy_protocol:
@@ -134,21 +117,20 @@ def _features_supported(view: TCPView, spec: TCPLoadBalancerSpec) -> Refusal | N
     return None
 
 
-def _requested_address_valid(view: TCPView, spec: TCPLoadBalancerSpec) -> Refusal | None:
+def _requested_address_valid(view: TCPView, spec: TCPLoadBalancerSpec, capabilities: Capabilities) -> Refusal | None:
     if not spec.address:
         return None
     try:
         address = ipaddress.ip_address(spec.address)
     except ValueError:
         return (ConditionReason.ADDRESS_NOT_USABLE, f"spec.address: {spec.address!r} is not an IP address")
-    capabilities = _capabilities(view)
-    if address.version != 4 and (capabilities is None or not capabilities.ipv6):
+    if address.version != 4 and not capabilities.ipv6:
         return (
             ConditionReason.UNSUPPORTED_ADDRESS_FAMILY,
             f"spec.address: {spec.address} is IPv6, which this class does not serve",
         )
-    given = view.load_balancer_class.spec.parameters.get("address", "") if view.load_balancer_class else ""
-    if capabilities is not None and capabilities.allocation is AllocationKind.NONE and spec.address != given:
+    given = view.class_spec.parameters.get("address", "")
+    if capabilities.allocation is AllocationKind.NONE and spec.address != given:
         return (
             ConditionReason.ADDRESS_NOT_USABLE,
             f"spec.address: the hub gives none to LoadBalancerClass {spec.class_name!r}; leave spec.address empty",
@@ -157,9 +139,7 @@ def _requested_address_valid(view: TCPView, spec: TCPLoadBalancerSpec) -> Refusa
 
 
 #: The order is the order in which a person would check.
-_PREDICATES: tuple[Callable[[TCPView, TCPLoadBalancerSpec], Refusal | None], ...] = (
-    _class_exists,
-    _provider_runs,
+_PREDICATES: tuple[Callable[[TCPView, TCPLoadBalancerSpec, Capabilities], Refusal | None], ...] = (
     _class_takes_new,
     _has_ports,
     _protocols_supported,
@@ -169,9 +149,3 @@ _PREDICATES: tuple[Callable[[TCPView, TCPLoadBalancerSpec], Refusal | None], ...
     _requested_address_valid,
     _within_quota,
 )
-
-
-def _capabilities(view: TCPView) -> Capabilities | None:
-    if view.load_balancer_class is None:
-        return None
-    return view.providers.get(view.load_balancer_class.spec.provider)

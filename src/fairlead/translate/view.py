@@ -1,4 +1,11 @@
-"""All that one decision may depend on, taken at one moment."""
+"""The views: all that one translation may depend on, and what it returns. Frozen values, one pair for each intent.
+
+    TCPView           one TCPLoadBalancer     -> Translation
+    LoadBalancerView  one LoadBalancer        -> LoadBalancerTranslation
+      GroupView       each of its groups         (part of both)
+
+In: decoded objects and facts that the hub has collected at one moment. Never: a reference to a cache or a client.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +13,33 @@ from collections.abc import Mapping
 
 import msgspec
 
-from fairlead.api.kubernetes import EndpointSlice
-from fairlead.api.loadbalancerclass import LoadBalancerClass
+from fairlead.api.backendgroup import BackendGroup
+from fairlead.api.kubernetes import EndpointSlice, Node, Service
+from fairlead.api.loadbalancer import LoadBalancer
+from fairlead.api.loadbalancerclass import LoadBalancerClass, LoadBalancerClassSpec
+from fairlead.api.pods import Pod
 from fairlead.api.tcploadbalancer import Allocation, TCPLoadBalancer
 from fairlead.api.tenant import Tenant
 from fairlead.model.condition import Condition, ConditionReason
 from fairlead.model.contract import Capabilities
-from fairlead.model.desired import DesiredLoadBalancer
-from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
+
+#: (namespace, name) of a BackendGroup.
+GroupKey = tuple[str, str]
+#: The backends that the ledger holds for one load balancer.
+Recorded = frozenset[tuple[ListenerKey, TargetKey]]
 
 
 class NodeAddresses(msgspec.Struct, frozen=True):
-    """The nodes of one member that may take traffic; ``stale`` says why they are older than the truth."""
+    """The nodes of one member that may take traffic; ``stale`` is why they are out of date, empty when they are not."""
 
     ready: frozenset[str] = frozenset()
     stale: str = ""
 
 
 class MemberState(msgspec.Struct, frozen=True, gc=False):
-    """How the member's agent is. ``message`` is empty while it is heard from."""
+    """The liveness of a member's agent; ``message`` is empty while its lease is renewed."""
 
     message: str = ""
     #: The tenant's drainWhenLost has passed: its targets get no new connections.
@@ -34,12 +49,12 @@ class MemberState(msgspec.Struct, frozen=True, gc=False):
 class TCPView(msgspec.Struct, frozen=True):
     """The view of one TCPLoadBalancer.
 
-    ``providers`` maps the provider names that this hub runs to what they can do, ``provider_problems`` those that
-    could not be started to the reason; ``slices`` are those labelled
-    with the load balancer, in any order. ``accepted_class`` is the class of the version that was last accepted, which
-    is served on while the present one is refused. ``over_quota`` and ``port_conflict`` are sentences about its
-    standing among others, empty when all is well. ``loopback_targets`` allows 127.0.0.0/8 where everything is
-    one machine.
+    ``providers`` maps the provider names that this hub runs to their capabilities, ``provider_problems`` those that
+    failed to start to the reason. ``slices`` are those labelled with the load balancer, in any order.
+    ``accepted_class`` is the class of the version that was last accepted, which is served on while the present one is
+    refused. ``over_quota`` is the sentence for the user when the tenant's quota is exceeded, else empty. ``stale`` is
+    why the view is known to be incomplete, else empty. ``loopback_targets`` allows 127.0.0.0/8 where everything is one
+    machine.
     """
 
     key: LoadBalancerKey
@@ -58,12 +73,80 @@ class TCPView(msgspec.Struct, frozen=True):
     loopback_targets: bool = False
     provider_problems: Mapping[str, str] = {}
 
+    @property
+    def class_spec(self) -> LoadBalancerClassSpec:
+        """Return the spec of its class, the defaults when there is none."""
+        return self.load_balancer_class.spec if self.load_balancer_class else LoadBalancerClassSpec(provider="")
+
+    @property
+    def capabilities(self) -> Capabilities | None:
+        """Return the capabilities of its provider, None when this hub does not run it."""
+        return self.providers.get(self.class_spec.provider)
+
+
+class GroupView(msgspec.Struct, frozen=True):
+    """One BackendGroup with the objects that it selects.
+
+    ``kept`` are (namespace, name) of the pods that stay registered by policy. ``accepted`` are the parameters with
+    which this load balancer last accepted the group, None when it never has. ``verdict`` is the provider's refusal,
+    None when it accepts. ``judge`` is why the driver could not be asked which pods stay, else empty.
+    """
+
+    group: BackendGroup
+    pods: tuple[Pod, ...] = ()
+    service: Service | None = None
+    nodes: tuple[Node, ...] = ()
+    kept: frozenset[tuple[str, str]] = frozenset()
+    out_of_scope: bool = False
+    accepted: Mapping[str, str] | None = None
+    verdict: Condition | None = None
+    judge: str = ""
+
+
+class LoadBalancerView(msgspec.Struct, frozen=True):
+    """The view of one LoadBalancer.
+
+    ``conflict`` is the "namespace/name" of the LoadBalancer that has the same identity, else empty. ``living``: it was
+    accepted before; ``accepted`` is then the frontend last sent to the provider named ``provider``. ``verdict`` is
+    the provider's refusal of the present spec, None when it accepts. ``stale`` and ``loopback_targets`` as in TCPView.
+    """
+
+    key: LoadBalancerKey
+    load_balancer: LoadBalancer
+    load_balancer_class: LoadBalancerClass | None
+    providers: Mapping[str, Capabilities]
+    groups: tuple[GroupView, ...] = ()
+    recorded: Recorded = frozenset()
+    conflict: str = ""
+    stale: str = ""
+    loopback_targets: bool = False
+    living: bool = False
+    accepted: FrontendSpec | None = None
+    provider: str = ""
+    verdict: Condition | None = None
+
+    @property
+    def class_spec(self) -> LoadBalancerClassSpec:
+        """Return the spec of its class, the defaults when the class is gone."""
+        load_balancer_class = self.load_balancer_class
+        return load_balancer_class.spec if load_balancer_class else LoadBalancerClassSpec(provider=self.provider)
+
+    @property
+    def capabilities(self) -> Capabilities | None:
+        """Return the capabilities of its provider, None when this hub does not run it."""
+        return self.providers.get(self.class_spec.provider)
+
+    @property
+    def name(self) -> str:
+        """Return "namespace/name"."""
+        return f"{self.key.namespace}/{self.key.name}"
+
 
 class Translation(msgspec.Struct, frozen=True):
-    """What a view comes to.
+    """The result for one view.
 
-    ``desired`` None means that there is nothing to program (yet): not that something is to be removed.
-    ``serving_last_accepted`` says that ``desired`` is from an earlier, valid version of the object.
+    ``desired`` None means that there is nothing to program (yet): not that something is to be removed. ``targets`` is
+    the count shown in the status. ``serving_last_accepted``: ``desired`` is from an earlier, valid version.
     """
 
     desired: DesiredLoadBalancer | None
@@ -73,5 +156,18 @@ class Translation(msgspec.Struct, frozen=True):
     serving_last_accepted: bool = False
 
     def condition(self, reason: ConditionReason) -> Condition | None:
-        """Return the condition that has ``reason``, if any."""
-        return next((one for one in self.conditions if one.reason is reason), None)
+        """Return the first condition with ``reason``, None when there is none."""
+        return next((condition for condition in self.conditions if condition.reason is reason), None)
+
+
+class LoadBalancerTranslation(Translation, frozen=True):
+    """The result for one LoadBalancerView, also by group.
+
+    ``groups`` are the conditions of each group for this load balancer; ``taken`` the parameters of each that is
+    accepted as it stands.
+    """
+
+    groups: Mapping[GroupKey, tuple[Condition, ...]] = msgspec.field(
+        default_factory=dict[GroupKey, tuple[Condition, ...]]
+    )
+    taken: Mapping[GroupKey, Mapping[str, str]] = msgspec.field(default_factory=dict[GroupKey, Mapping[str, str]])

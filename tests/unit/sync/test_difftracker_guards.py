@@ -43,8 +43,9 @@ from fairlead.testing.builders import (
 from fairlead.testing.engine import EngineProcess
 from fairlead.testing.faults import Fault, FaultyProvider
 from fairlead.testing.ledger import SurvivingLedger
-from fairlead.translate.loadbalancer import GroupView, LoadBalancerView, translate_loadbalancer
+from fairlead.translate.loadbalancer import translate_loadbalancer
 from fairlead.translate.tcp import translate_tcp
+from fairlead.translate.view import GroupView, LoadBalancerView
 
 KEY = lb_key()
 LOOSE = GuardPolicy(100, 0)

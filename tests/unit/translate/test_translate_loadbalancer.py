@@ -13,8 +13,9 @@ from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import AllocationKind
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.testing.builders import ABLE, HTTP, decoded, target
-from fairlead.translate.backendgroup import GroupView, weight_of
-from fairlead.translate.loadbalancer import LoadBalancerView, frontend_of, merged_parameters, translate_loadbalancer
+from fairlead.translate.backendgroup import weight_of
+from fairlead.translate.loadbalancer import frontend_of, merged_parameters, translate_loadbalancer
+from fairlead.translate.view import GroupView, LoadBalancerView
 
 KEY = LoadBalancerKey("LoadBalancer", "shop", "shared")
 CAPABLE = msgspec.structs.replace(ABLE, class_parameters=frozenset({"socket", "timeout."}))

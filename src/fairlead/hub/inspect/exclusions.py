@@ -19,7 +19,8 @@ from fairlead.api.pods import Pod
 from fairlead.hub.intents.loadbalancer.backend_sources import BackendSources
 from fairlead.model.desired import DesiredLoadBalancer
 from fairlead.translate.backendgroup import is_node_ready
-from fairlead.translate.loadbalancer import GroupView, LoadBalancerView, refuse_group
+from fairlead.translate.validate_loadbalancer import refuse_group
+from fairlead.translate.view import GroupView, LoadBalancerView
 
 
 class LeftOut(msgspec.Struct, frozen=True):

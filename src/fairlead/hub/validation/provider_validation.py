@@ -27,7 +27,8 @@ from fairlead.model.contract import PodRetention, Provider, Validates
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.translate.backendgroup import GroupView
-from fairlead.translate.loadbalancer import LoadBalancerView, frontend_of, is_of_the_class, refuse, refuse_group
+from fairlead.translate.loadbalancer import LoadBalancerView, frontend_of
+from fairlead.translate.validate_loadbalancer import is_of_the_class, refuse, refuse_group
 
 #: Which pods stay may change with time alone, so that is asked again while some are not ready.
 _JUDGED_AGAIN_S = 60.0

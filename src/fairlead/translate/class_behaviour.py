@@ -1,0 +1,33 @@
+"""The behaviour that a LoadBalancerClass sets for all its load balancers, as values of the model.
+
+In: the spec of a class. Out: health check, guard, repair interval; times in seconds.
+"""
+
+from __future__ import annotations
+
+from fairlead.api.durations import seconds_from_duration
+from fairlead.api.loadbalancerclass import EnsurePolicy, LoadBalancerClassSpec
+from fairlead.model.desired import GuardPolicy, HealthCheck
+
+
+def health_check_from_class(spec: LoadBalancerClassSpec) -> HealthCheck | None:
+    """Return the health check of the backends, None when the class disables it."""
+    check = spec.health_check
+    if check.disabled:
+        return None
+    return HealthCheck(
+        interval_s=seconds_from_duration(check.interval),
+        timeout_s=seconds_from_duration(check.timeout),
+        unhealthy_threshold=check.unhealthy_threshold,
+        healthy_threshold=check.healthy_threshold,
+    )
+
+
+def guard_from_class(spec: LoadBalancerClassSpec) -> GuardPolicy:
+    """Return how much may be removed at once."""
+    return GuardPolicy(spec.guard.max_removal_percent, spec.guard.min_backends)
+
+
+def repair_s(policy: EnsurePolicy) -> float:
+    """Return how often our own entries are registered again, at least 30 s; 0 when manual changes stand."""
+    return max(30.0, seconds_from_duration(policy.min_period)) if policy.policy == "Always" else 0.0

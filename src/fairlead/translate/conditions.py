@@ -1,0 +1,53 @@
+"""The conditions that every intent has in common.
+
+In: a refusal, or the object. Out: ``Condition`` values. Never: a decision; that is the caller's.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead.api.meta import KubeObject
+from fairlead.api.names import ANNOTATION_PAUSED
+from fairlead.model.condition import Condition, ConditionReason, ConditionType
+
+
+def refused(reason: ConditionReason, message: str) -> Condition:
+    """Return condition Accepted with status False."""
+    return Condition(ConditionType.ACCEPTED, False, reason, message)
+
+
+def build_accepted(refusal: Condition | None, *, served: bool = True) -> Condition:
+    """Return condition Accepted; ``served``: an earlier version stays in force while this one is refused."""
+    if refusal is None:
+        return Condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "")
+    message = f"{refusal.message}; the last accepted version is served until then" if served else refusal.message
+    return msgspec.structs.replace(refusal, message=message)
+
+
+def build_unprogrammed(refusal: Condition) -> Condition:
+    """Return condition Programmed for an object of which nothing is programmed because it is refused."""
+    return msgspec.structs.replace(refusal, type=ConditionType.PROGRAMMED)
+
+
+def unresolved(reason: ConditionReason, message: str) -> Condition:
+    """Return condition ResolvedRefs with status False."""
+    return Condition(ConditionType.RESOLVED_REFS, False, reason, message)
+
+
+def resolved() -> Condition:
+    """Return condition ResolvedRefs with status True."""
+    return Condition(ConditionType.RESOLVED_REFS, True, ConditionReason.RESOLVED_REFS, "")
+
+
+def build_paused(*objects: KubeObject | None) -> Condition | None:
+    """Return condition Paused when one of ``objects`` carries the annotation with any value but "false"."""
+    if all(item is None or item.annotation(ANNOTATION_PAUSED, "false") == "false" for item in objects):
+        return None
+    text = f"annotation {ANNOTATION_PAUSED} is set; nothing is changed or removed until it is taken away"
+    return Condition(ConditionType.PAUSED, True, ConditionReason.PAUSED_BY_USER, text)
+
+
+def first_three(items: set[str]) -> str:
+    """Return the first three of ``items`` by name, for a message."""
+    return ", ".join(sorted(items)[:3]) + (" and more" if len(items) > 3 else "")
