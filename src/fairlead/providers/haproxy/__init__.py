@@ -1,7 +1,7 @@
 """A HAProxy that somebody else runs and configures, driven through its Runtime API.
 
 ``settings`` reads the parameters, ``names`` says which servers are ours, ``runtime_api`` is the only door to the
-socket, ``state`` reads what HAProxy prints, ``rows`` turns one row of a plan into commands, ``batch`` sends and
-verifies many, ``watch`` notices reloads and drift, ``provider`` joins them.
+socket, ``snapshot`` parses what HAProxy prints, ``readback`` reads a backend, ``commands`` turns one change into
+commands, ``batch`` sends and verifies many, ``watch`` notices reloads and drift, ``provider`` joins them.
 Source: https://docs.haproxy.org/2.6/management.html#9.3
 """

@@ -1,13 +1,14 @@
 """Which servers of a HAProxy backend are ours?
 
 In: a load balancer, a listener and a target. Out: a server name that only we would give, and that says what it is for:
-``fl-<10 hex digits of installation, load balancer and listener>-<address>_<port>``. Whatever has another name belongs
-to somebody else, also when it has the address of one of ours.
+``fl-<10 hex digits of installation, load balancer and listener>-<address>_<port>``. A server with another name is not
+ours, also when it has the address of one of ours.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 
@@ -28,8 +29,13 @@ def server_name(installation: str, key: LoadBalancerKey, listener: ListenerKey, 
 
 
 def target_of(name: str, prefix: str) -> TargetKey | None:
-    """Return the target that a name of ours speaks of; None when it is not ours."""
+    """Return the target that a name of ours stands for; None when the name is not ours."""
     address, separator, port = name.removeprefix(prefix).rpartition("_")
     if not name.startswith(prefix) or not separator or not port.isdigit():
         return None
     return TargetKey(address, int(port))
+
+
+def targets_of(names: Iterable[str], prefix: str) -> list[TargetKey]:
+    """Return the targets of those names that are ours, in the same order."""
+    return [target for name in names if (target := target_of(name, prefix)) is not None]

@@ -1,48 +1,72 @@
-"""What is there for one load balancer, in one canonical form?
+"""What is in a backend, and what is there for one load balancer in one canonical form?
 
-In: its backends, and what this process has registered. Out: ``Observed``: ours by their names, with the address, weight
-and health that HAProxy says (not those that we asked for), everybody else by name only, and the epoch of the process.
-Never: compares with what is wanted; that is the core's.
+In: a backend; or a load balancer's backends and what this process has registered. Out: a ``BackendSnapshot``; or
+``Observed``: ours by their names, with the address, weight and health that HAProxy says (not those that we asked for),
+all others by name only, and the epoch of the process. Never: compares with what is wanted; that is the core's.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import msgspec
+
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Observed, ObservedTarget
-from fairlead.providers.haproxy.batch import no_backend, read
 from fairlead.providers.haproxy.names import prefix, target_of
 from fairlead.providers.haproxy.runtime_api import RuntimeApi
-from fairlead.providers.haproxy.settings import Settings
-from fairlead.providers.haproxy.state import Server
+from fairlead.providers.haproxy.settings import HAProxySettings
+from fairlead.providers.haproxy.snapshot import BackendSnapshot, Server, show, snapshot_from_text
 
 NO_ADDRESS = "its class says no address; set parameters.address to the one that HAProxy's frontend listens on"
 
 
-async def read_back(
+async def read(api: RuntimeApi, backend: str) -> BackendSnapshot:
+    """Read one backend, in a conversation of its own."""
+    async with api.lock:
+        return await run_and_read(api, backend)
+
+
+async def run_and_read(
+    api: RuntimeApi, backend: str, commands: Sequence[str] = (), *, sessions: bool = False
+) -> BackendSnapshot:
+    """Run ``commands``, then read one backend, with the open sessions of its servers on demand; holds no lock."""
+    sessions_of = api.backend_numbers.get(backend, backend) if sessions else ""
+    text = await api.run([*commands, *show(backend, sessions_of=sessions_of)])
+    snapshot = snapshot_from_text(text, backend, socket=api.path)
+    uncounted = any(server.sessions < 0 for server in (snapshot.servers or {}).values())
+    if not sessions or not uncounted or snapshot.number == sessions_of:
+        return snapshot
+    # A frontend has the same name, and that is the one that was counted; numbers are given anew by each reload.
+    api.backend_numbers[backend] = snapshot.number
+    text = await api.run(show(backend, sessions_of=snapshot.number))
+    counted = snapshot_from_text(text, backend, socket=api.path)
+    return msgspec.structs.replace(counted, messages=snapshot.messages)
+
+
+async def observe_load_balancer(
     api: RuntimeApi,
     key: LoadBalancerKey,
-    settings: Settings,
+    settings: HAProxySettings,
     *,
-    installation: str,
-    wishes: frozenset[tuple[ListenerKey, TargetKey]],
+    registered: frozenset[tuple[ListenerKey, TargetKey]],
 ) -> Observed:
-    """Read all backends of ``key``; ``wishes`` is what should be there at least."""
+    """Read all backends of ``key``; ``registered`` is what should be there at least."""
     targets: list[ObservedTarget] = []
     foreign: set[str] = set()
     epoch = ""
     for listener, backend in settings.backends.items():
-        async with api.turn:
-            found = await read(api, backend)
-        if found.servers is None:
+        snapshot = await read(api, backend)
+        if snapshot.servers is None:
             return Observed(addresses=settings.addresses, message=no_backend(settings.socket, backend))
-        epoch = found.epoch
-        begins = prefix(installation, key, listener)
-        for server in found.servers.values():
-            if target_of(server.name, begins) is None:
+        epoch = snapshot.epoch
+        ours = prefix(settings.installation, key, listener)
+        for server in snapshot.servers.values():
+            if target_of(server.name, ours) is None:
                 foreign.add(f"{backend}/{server.name}")
             else:
                 targets.append(_observed(listener, server))
-    missing = len(wishes - {(target.listener, target.key) for target in targets})
+    missing = len(registered - {(target.listener, target.key) for target in targets})
     message = "" if settings.addresses else NO_ADDRESS
     if missing:
         message = f"{missing} of our servers are missing: HAProxy was reloaded, or somebody removed them"
@@ -58,7 +82,12 @@ async def read_back(
     )
 
 
+def no_backend(socket: str, backend: str) -> str:
+    """Return what to do about a backend that is not there."""
+    return f"HAProxy at {socket} has no backend {backend}; add it to its configuration and reload, or correct the name"
+
+
 def _observed(listener: ListenerKey, server: Server) -> ObservedTarget:
-    at = TargetKey(server.address, server.port)
+    target = TargetKey(server.address, server.port)
     healthy = server.running if server.checked and server.ready else None
-    return ObservedTarget(listener, at, server.weight, not server.ready, healthy)
+    return ObservedTarget(listener, target, server.weight, not server.ready, healthy)

@@ -1,4 +1,4 @@
-"""How is HAProxy spoken to?
+"""How are commands sent to HAProxy?
 
 In: commands. Out: the text of all answers, or one ``Retry`` that says what to do about it. Several commands share one
 line and one connection (``;``), up to a size that any HAProxy takes. One conversation at a time for each socket.
@@ -25,13 +25,14 @@ class RuntimeApi:
     def __init__(self, path: str, *, timeout_s: float = 5.0) -> None:
         self.path = path
         self.exchanges = 0
-        #: The numbers of backends whose names do not name them alone, as far as they are known.
-        self.numbers: dict[str, str] = {}
-        self.turn = asyncio.Lock()
+        #: HAProxy's numbers of backends whose names frontends have, too; those that are known so far.
+        self.backend_numbers: dict[str, str] = {}
+        #: Held for one conversation: several commands and reads that belong together.
+        self.lock = asyncio.Lock()
         self._timeout_s = timeout_s
 
     async def run(self, commands: Sequence[str]) -> str:
-        """Send ``commands`` in as few lines as fit; returns all answers, in order, not told apart."""
+        """Send ``commands`` in as few lines as fit; returns all answers in order, joined."""
         answers = [await self._exchange(line) for line in _lines(commands)]
         return "".join(answers)
 

@@ -1,13 +1,14 @@
 """Which HAProxy, and which of its backends?
 
-In: a load balancer with its parameters. Out: ``Settings``; a mistake is a ``BadConfiguration`` that names the field.
+In: a load balancer with its parameters. Out: ``HAProxySettings``; a mistake is a ``BadConfiguration`` that names the
+field.
 
     socket             path of the Runtime API's unix socket, level admin
     backend            the backend of its configuration, when the load balancer has one listener, or with {port}
     backend.<port>     the same for one listener of several
     drainTimeout       how long sessions of a removed server may go on; default 30s
     address            what users are told to connect to, if anything
-    installation       another word for each hub, where several use one HAProxy
+    installation       a name for each hub, where several use one HAProxy
 
 A backend's name may hold {member}, {namespace}, {name} and {port}, so that one class serves many. Never: opens the
 socket. Names are checked here because they become part of commands.
@@ -28,15 +29,15 @@ from fairlead.model.keys import ListenerKey, Protocol
 
 _BACKEND = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-#: What a BackendGroup may say of its backends.
+#: The parameters that a BackendGroup may give to its backends.
 BACKEND_PARAMETERS = frozenset({"weight"})
 _PARAMETERS = ("socket", "backend", "drainTimeout", "address", "installation")
 _OF_PORT = re.compile(r"backend\.[0-9]{1,5}")
 #: sun_path of Linux, less its final zero byte.
-_LONGEST_PATH = 107
+_MAX_PATH_BYTES = 107
 
 
-class Settings(msgspec.Struct, frozen=True):
+class HAProxySettings(msgspec.Struct, frozen=True):
     """Where the servers of one load balancer go, and how they are added."""
 
     socket: str
@@ -45,17 +46,17 @@ class Settings(msgspec.Struct, frozen=True):
     health_check: HealthCheck | None
     proxy_protocol: ProxyProtocol
     addresses: tuple[str, ...]
-    #: Tells our servers from those of another hub.
+    #: Distinguishes our servers from those of another hub.
     installation: str = ""
     #: Backends by port ("" for any), also of listeners that are no longer there: their servers may have to go yet.
     named: dict[str, str] = msgspec.field(default_factory=dict[str, str])
 
     def backend_of(self, listener: ListenerKey, *, removal: bool) -> str:
         """Return the backend of a listener, empty when it has none; removals reach former ones, too."""
-        found = self.backends.get(listener, "")
-        if not found and removal:
-            found = self.named.get(str(listener.port)) or self.named.get("", "")
-        return found.replace("{port}", str(listener.port))
+        backend = self.backends.get(listener, "")
+        if not backend and removal:
+            backend = self.named.get(str(listener.port)) or self.named.get("", "")
+        return backend.replace("{port}", str(listener.port))
 
     @property
     def places(self) -> frozenset[tuple[str, str]]:
@@ -64,18 +65,18 @@ class Settings(msgspec.Struct, frozen=True):
 
     @property
     def info(self) -> dict[str, str]:
-        """Return what is to be stored: where it is, whatever its class may say later."""
+        """Return what is to be stored: the socket and backends, whatever its class may say later."""
         backends = {f"backend.{listener.port}": name for listener, name in self.backends.items()}
         return {"socket": self.socket, **backends}
 
-    def where_it_was(self, info: Mapping[str, str]) -> Settings:
-        """Return these settings at the place that ``info`` tells of."""
-        backends = {one: info.get(f"backend.{one.port}", name) for one, name in self.backends.items()}
+    def with_places(self, info: Mapping[str, str]) -> HAProxySettings:
+        """Return these settings with the socket and backends that were stored in ``info``."""
+        backends = {listener: info.get(f"backend.{listener.port}", name) for listener, name in self.backends.items()}
         return msgspec.structs.replace(self, socket=info.get("socket", self.socket), backends=backends)
 
 
-def settings_from_spec(spec: FrontendSpec) -> Settings:
-    """Read and check the parameters of ``spec``."""
+def settings_from_spec(spec: FrontendSpec, *, installation: str = "") -> HAProxySettings:
+    """Read and check the parameters of ``spec``; ``installation`` counts where they name none."""
     parameters = spec.parameters
     _check_names(spec)
     drain = parameters.get("drainTimeout", "30s")
@@ -84,14 +85,14 @@ def settings_from_spec(spec: FrontendSpec) -> Settings:
     except ValueError as error:
         raise BadConfiguration(f"{spec.key}: parameters.drainTimeout: {error}") from error
     address = parameters.get("address", "") or spec.address
-    return Settings(
+    return HAProxySettings(
         socket=_socket(spec),
         backends={listener.key: _backend(spec, listener.key) for listener in spec.listeners},
         drain_timeout_s=drain_timeout_s,
         health_check=spec.health_check,
         proxy_protocol=spec.proxy_protocol,
         addresses=(address,) if address else (),
-        installation=parameters.get("installation", ""),
+        installation=parameters.get("installation", "") or installation,
         named={
             key.removeprefix("backend").removeprefix("."): name
             for key, text in parameters.items()
@@ -115,9 +116,9 @@ def _socket(spec: FrontendSpec) -> str:
         raise BadConfiguration(
             f"{spec.key}: parameters.socket is missing: its class must name HAProxy's Runtime API socket"
         )
-    if not path.startswith("/") or len(path.encode()) > _LONGEST_PATH or "\0" in path:
+    if not path.startswith("/") or len(path.encode()) > _MAX_PATH_BYTES or "\0" in path:
         raise BadConfiguration(
-            f"{spec.key}: parameters.socket must be an absolute path of at most {_LONGEST_PATH} bytes"
+            f"{spec.key}: parameters.socket must be an absolute path of at most {_MAX_PATH_BYTES} bytes"
         )
     return path
 
@@ -150,7 +151,7 @@ def _backend(spec: FrontendSpec, listener: ListenerKey) -> str:
 
 
 def _filled(spec: FrontendSpec, text: str) -> str:
-    """Fill in whom the backend is for; the port is left to whoever knows it."""
+    """Fill in the owner's member, namespace and name; ``{port}`` is filled in for each listener."""
     owner = spec.owner
     for name, value in (("member", owner.member), ("namespace", owner.namespace), ("name", owner.name)):
         text = text.replace(f"{{{name}}}", value)

@@ -1,4 +1,4 @@
-"""Which calls does one row of a plan make, and what came of it?
+"""Which calls does one change of a backend make, and what is its outcome?
 
     REGISTER, UPDATE            no address yet: generateBackendAddr, then RUNNING until the ledger has stored it
                                 else:           ensureBackend
@@ -6,89 +6,59 @@
     DEREGISTER                  no address:     nothing was ever registered, no call
                                 else:           deregisterBackend
 
-In: one row and its load balancer. Out: an ``Outcome``; errors of the driver become outcomes here.
-Never: two calls for one record at once, and never a repeated call within one row.
+In: one change and its load balancer. Out: an ``Outcome``; answers Fail and Running become outcomes here.
+Never: two calls for one record at once, and never a repeated call within one change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from fairlead.errors import Retry
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, TargetChange
+from fairlead.providers.keyed_lock import KeyedLock
 from fairlead.providers.webhook.client import Driver, invalid
-from fairlead.providers.webhook.keyed_lock import Turns
-from fairlead.providers.webhook.protocol import (
-    Answer,
-    Body,
-    Hook,
-    Malformed,
-    Status,
-    answer_from_body,
-    failure,
-    task_body,
-)
-from fairlead.providers.webhook.state import Backend, KnownLoadBalancer, Memory, place_of
+from fairlead.providers.webhook.protocol import Answer, Body, DriverStatus, Hook, Malformed, failure, task_body
+from fairlead.providers.webhook.state import BackendCache, BackendFields, DriverLoadBalancer
+from fairlead.providers.webhook.tasks import checking_answer, run_task
 
 
-async def task(driver: Driver, hook: Hook, body: Body, *, about: str) -> Answer:
-    """Call a hook that is retried; an answer that the protocol does not know is a ``Retry``.
+class BackendHooks:
+    """The hooks about backends, called for changes."""
 
-    Not called before the time that the driver named when it was last asked the same.
-    """
-    if (answer := driver.pauses.stands(body)) is not None:
-        return answer
-    found = await driver.call(hook, body, about=about)
-    try:
-        answer = answer_from_body(found)
-    except Malformed as error:
-        raise invalid(f"{driver.settings.name}: {hook} for {about}", error) from error
-    driver.pauses.answered(body, answer)
-    if answer.status is Status.FAIL:
-        driver.failed(hook)
-    return answer
-
-
-class Backends:
-    """Rows about backends, as calls."""
-
-    def __init__(self, *, memory: Memory, dry_run: bool) -> None:
-        self._memory = memory
+    def __init__(self, *, cache: BackendCache, dry_run: bool) -> None:
+        self._cache = cache
         self._dry_run = dry_run
-        self._turns = Turns()
+        self._locks = KeyedLock()
 
-    async def apply(self, driver: Driver, known: KnownLoadBalancer, change: TargetChange) -> Outcome:
-        """Do one row; raises only what concerns the driver as a whole."""
-        async with self._turns.of(place_of(change)):
-            backend = self._memory.backend(change)
+    async def apply(self, driver: Driver, load_balancer: DriverLoadBalancer, change: TargetChange) -> Outcome:
+        """Apply one change; raises only what concerns the driver as a whole."""
+        async with self._locks.hold(change.backend_key):
+            backend = self._cache.fields(change)
             if change.action in (Action.REGISTER, Action.UPDATE) and not change.target.draining:
                 if not backend.address:
-                    return await self._generate(driver, known, change, backend)
-                return await self._ensure(driver, known, change, backend)
-            return await self._deregister(driver, known, change, backend)
+                    return await self._generate(driver, load_balancer, change, backend)
+                return await self._ensure(driver, load_balancer, change, backend)
+            return await self._deregister(driver, load_balancer, change, backend)
 
     async def _generate(
-        self, driver: Driver, known: KnownLoadBalancer, change: TargetChange, backend: Backend
+        self, driver: Driver, load_balancer: DriverLoadBalancer, change: TargetChange, backend: BackendFields
     ) -> Outcome:
-        hook = Hook.GENERATE_BACKEND_ADDR
+        hook, about = Hook.GENERATE_BACKEND_ADDR, _about(change)
         body = task_body(
             hook,
             backend.record_id,
             dry_run=self._dry_run,
-            lbInfo=known.info,
-            lbAttributes=known.spec.attributes,
+            lbInfo=load_balancer.info,
+            lbAttributes=load_balancer.spec.attributes,
             parameters=backend.parameters,
             **backend.origin,
         )
-        about = _about(change)
-        answer = await task(driver, hook, body, about=about)
-        if answer.status is not Status.SUCC:
+        answer = await run_task(driver, hook, body, about=about)
+        if answer.status is not DriverStatus.SUCC:
             return _outcome(driver, hook, about, answer)
         address = answer.body.get("backendaddr")
         if not isinstance(address, str) or not address:
             raise invalid(f"{driver.settings.name}: {hook} for {about}", Malformed("Succ, but no backendAddr"))
         if not self._dry_run:
-            self._memory.remember(change, address=address)
+            self._cache.store_address(change, address)
         # A crash between this answer and ensureBackend must find the address in the ledger, or the backend leaks.
         return Outcome(
             OutcomeStatus.RUNNING,
@@ -97,64 +67,49 @@ class Backends:
         )
 
     async def _ensure(
-        self, driver: Driver, known: KnownLoadBalancer, change: TargetChange, backend: Backend
+        self, driver: Driver, load_balancer: DriverLoadBalancer, change: TargetChange, backend: BackendFields
     ) -> Outcome:
-        about = _about(change)
-        answer = await task(
-            driver, Hook.ENSURE_BACKEND, self._body(Hook.ENSURE_BACKEND, known.info, backend), about=about
-        )
-        if answer.status is not Status.SUCC:
-            return _outcome(driver, Hook.ENSURE_BACKEND, about, answer)
-        injected = self._injected(driver, Hook.ENSURE_BACKEND, about, answer)
+        hook, about = Hook.ENSURE_BACKEND, _about(change)
+        answer = await run_task(driver, hook, self._body(hook, load_balancer, backend), about=about)
+        if answer.status is not DriverStatus.SUCC:
+            return _outcome(driver, hook, about, answer)
+        with checking_answer(driver, hook, about):
+            injected = answer.strings("injectedInfo") or None
         if not self._dry_run:
-            self._memory.remember(change, address=backend.address, injected_info=injected)
-            self._memory.done(change, address=backend.address, draining=False)
+            self._cache.store_target(change, address=backend.address, draining=False, injected_info=injected)
         return DONE if injected is None else Outcome(OutcomeStatus.DONE, injected_info=injected)
 
     async def _deregister(
-        self, driver: Driver, known: KnownLoadBalancer, change: TargetChange, backend: Backend
+        self, driver: Driver, load_balancer: DriverLoadBalancer, change: TargetChange, backend: BackendFields
     ) -> Outcome:
         if not backend.address:
             return DONE
-        about = _about(change)
-        hook = Hook.DEREGISTER_BACKEND
-        answer = await task(driver, hook, self._body(hook, known.info, backend), about=about)
-        if answer.status is not Status.SUCC:
+        hook, about = Hook.DEREGISTER_BACKEND, _about(change)
+        answer = await run_task(driver, hook, self._body(hook, load_balancer, backend), about=about)
+        if answer.status is not DriverStatus.SUCC:
             return _outcome(driver, hook, about, answer)
         if self._dry_run:
             return DONE
         if change.action is Action.DEREGISTER:
-            self._memory.forget(change)
+            self._cache.forget(change)
         else:
-            self._memory.done(change, address=backend.address, draining=True)
+            self._cache.store_target(change, address=backend.address, draining=True)
         return DONE
 
-    def _body(self, hook: Hook, info: Mapping[str, str], backend: Backend) -> Body:
+    def _body(self, hook: Hook, load_balancer: DriverLoadBalancer, backend: BackendFields) -> Body:
         return task_body(
             hook,
             backend.record_id,
             dry_run=self._dry_run,
-            lbInfo=info,
+            lbInfo=load_balancer.info,
             backendAddr=backend.address,
             parameters=backend.parameters,
             injectedInfo=backend.injected_info,
         )
 
-    @staticmethod
-    def _injected(driver: Driver, hook: Hook, about: str, answer: Answer) -> Mapping[str, str] | None:
-        try:
-            return answer.strings("injectedInfo") or None
-        except Malformed as error:
-            raise invalid(f"{driver.settings.name}: {hook} for {about}", error) from error
-
-
-def outcome_from_error(error: Retry) -> Outcome:
-    """Turn an error about one call into the outcome of its row."""
-    return Outcome(OutcomeStatus.RETRY, error.sentence, error.after_s or 0.0)
-
 
 def _outcome(driver: Driver, hook: Hook, about: str, answer: Answer) -> Outcome:
-    status = OutcomeStatus.RUNNING if answer.status is Status.RUNNING else OutcomeStatus.RETRY
+    status = OutcomeStatus.RUNNING if answer.status is DriverStatus.RUNNING else OutcomeStatus.RETRY
     return Outcome(status, failure(driver.settings.name, hook, about, answer).sentence, answer.retry_after_s)
 
 

@@ -1,88 +1,82 @@
-"""How are many rows done at once without asking a dead driver five hundred times?
+"""How are many changes applied at once without calling a dead driver five hundred times?
 
-In: rows, in order. Out: their outcomes, in the same order. Rows run in parallel up to the driver's own limit, whichever
-load balancer they are about. Once a driver does not answer at all, or has failed ``_PATIENCE`` calls in a row without
-any answer, the rest of the batch is not tried; and what could not begin in time is left for the next batch, so that
-what is done is stored. What a driver *says* (Fail, Running) about one row never stops the others.
+In: changes, in order. Out: their outcomes, in the same order. Changes run in parallel up to the driver's own limit,
+whichever load balancer they are about. Once a driver cannot be reached, or ``_MAX_FAILURES`` calls in a row got no
+answer, the rest of the batch is not tried; and what could not start in time is left for the next batch, so that what is
+done is stored. An answer Fail or Running to one change never stops the others.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
 
 import msgspec
 
 from fairlead.errors import FairleadError, Retry
-from fairlead.model.change import Outcome, OutcomeStatus
-from fairlead.providers.webhook.backends import outcome_from_error
+from fairlead.model.change import Outcome, OutcomeStatus, TargetChange
+from fairlead.providers.outcomes import outcome_from_error
 from fairlead.providers.webhook.client import DriverDown
 from fairlead.runtime.clock import Clock
 
-_PATIENCE = 3
+_MAX_FAILURES = 3
 _LATER = Outcome(OutcomeStatus.RUNNING, "waits: its driver is slow, and others came first")
 
-Row = TypeVar("Row")
+
+class BatchLimits(msgspec.Struct, frozen=True, eq=False):
+    """How fast one driver may be called: ``slots`` are shared by all batches; a change starts within ``start_s``."""
+
+    slots: asyncio.Semaphore
+    start_s: float
 
 
-class Pace(msgspec.Struct, frozen=True, eq=False):
-    """How fast one driver may be asked: ``turns`` are shared by all batches; rows begin within ``begin_s``."""
-
-    turns: asyncio.Semaphore
-    begin_s: float
-
-
-class _Patience:
-    """How often in a row one driver has failed to answer within this batch."""
+class _DriverHealth:
+    """How often in a row one driver has failed to answer within this batch; ``lost`` is why it is given up."""
 
     def __init__(self) -> None:
         self.failures = 0
         self.lost: Retry | None = None
 
-    def heard(self) -> None:
-        self.failures = 0
-
     def failed(self, error: Retry) -> None:
         self.failures += 1
-        if self.lost is None and (isinstance(error, DriverDown) or self.failures >= _PATIENCE):
+        if self.lost is None and (isinstance(error, DriverDown) or self.failures >= _MAX_FAILURES):
             self.lost = error
 
 
 async def run_batch(
-    rows: Sequence[Row],
-    do: Callable[[Row], Awaitable[Outcome]],
+    changes: Sequence[TargetChange],
+    apply: Callable[[TargetChange], Awaitable[Outcome]],
     *,
-    pace_of: Callable[[Row], Pace | None],
+    limits_of: Callable[[TargetChange], BatchLimits | None],
     clock: Clock,
 ) -> list[Outcome]:
-    """Do all rows; never raises for what concerns one of them."""
-    began_s = clock.monotonic()
-    patience: dict[Pace, _Patience] = {}
+    """Apply all changes; what concerns one of them is in its outcome, and never raised."""
+    started_s = clock.monotonic()
+    health: dict[BatchLimits, _DriverHealth] = {}
 
-    async def paced(row: Row, pace: Pace) -> Outcome:
-        mine = patience.setdefault(pace, _Patience())
-        async with pace.turns:
-            if mine.lost is not None:
-                after_s = mine.lost.after_s or 0.0
-                return Outcome(OutcomeStatus.RETRY, f"not tried, after: {mine.lost.sentence}", after_s)
-            if clock.monotonic() - began_s > pace.begin_s:
+    async def limited(change: TargetChange, limits: BatchLimits) -> Outcome:
+        driver = health.setdefault(limits, _DriverHealth())
+        async with limits.slots:
+            if driver.lost is not None:
+                after_s = driver.lost.after_s or 0.0
+                return Outcome(OutcomeStatus.RETRY, f"not tried, after: {driver.lost.sentence}", after_s)
+            if clock.monotonic() - started_s > limits.start_s:
                 return _LATER
             try:
-                outcome = await do(row)
+                outcome = await apply(change)
             except Retry as error:
-                mine.failed(error)
+                driver.failed(error)
                 return outcome_from_error(error)
             except FairleadError as error:
                 # A matter of the class, not of this address: nothing to quarantine.
                 return Outcome(OutcomeStatus.RETRY, error.sentence)
-            mine.heard()
+            driver.failures = 0
             return outcome
 
-    async def one(row: Row) -> Outcome:
-        pace = pace_of(row)
-        return await do(row) if pace is None else await paced(row, pace)
+    async def run(change: TargetChange) -> Outcome:
+        limits = limits_of(change)
+        return await apply(change) if limits is None else await limited(change, limits)
 
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one(row)) for row in rows]
+        tasks = [group.create_task(run(change)) for change in changes]
     return [task.result() for task in tasks]

@@ -2,8 +2,8 @@
 
 In: a hook and a body. Out: the decoded answer, or one ``Retry`` whose sentence names the driver, the hook and the next
 step. One connection pool for each driver, never more calls at once than its class allows; time spent waiting for a
-turn does not count against the time of the call. Never: follows a redirect, reads more than ``LONGEST_ANSWER`` bytes,
-uses a proxy from the environment, or quotes what a driver sent in an error page.
+free slot does not count against the timeout of the call. Never: follows a redirect, reads more than ``LONGEST_ANSWER``
+bytes, uses a proxy from the environment, or quotes what a driver sent in an error page.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fairlead.errors import Retry
 from fairlead.providers.webhook.credentials import Credentials, Stamp
 from fairlead.providers.webhook.metrics import WebhookMetrics
 from fairlead.providers.webhook.protocol import Body, Hook, Malformed, decode
-from fairlead.providers.webhook.retry_after import Pauses
+from fairlead.providers.webhook.retry_after import RetryAfter
 from fairlead.providers.webhook.settings import DriverSettings
 from fairlead.runtime.clock import Clock
 
@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 
 class DriverDown(Retry):
-    """Nobody answers at all: further calls of the same batch would fare no better."""
+    """The driver cannot be reached at all: further calls of the same batch would fail in the same way."""
 
 
 class Driver:
@@ -41,17 +41,17 @@ class Driver:
 
     def __init__(self, *, settings: DriverSettings, directory: Path, metrics: WebhookMetrics, clock: Clock) -> None:
         self.settings = settings
-        self.pauses = Pauses(clock)
+        self.retry_after = RetryAfter(clock)
         self._credentials = Credentials(settings=settings, directory=directory)
         self._metrics = metrics
         self._clock = clock
-        self._turn = asyncio.Semaphore(settings.parallel)
+        self._slots = asyncio.Semaphore(settings.parallel)
         self._session: aiohttp.ClientSession | None = None
         self._stamp: Stamp = ()
 
     async def call(self, hook: Hook, body: Body, *, about: str) -> Mapping[str, object]:
         """POST ``body`` and return the answer with lower-case keys."""
-        async with self._turn:
+        async with self._slots:
             started_s = self._clock.monotonic()
             labels = (self.settings.url, hook.value)
             self._metrics.calls.labels(*labels).inc()
@@ -67,8 +67,8 @@ class Driver:
             finally:
                 self._metrics.seconds.labels(*labels).observe(self._clock.monotonic() - started_s)
 
-    def failed(self, hook: Hook) -> None:
-        """Count an answer Fail."""
+    def count_fail(self, hook: Hook) -> None:
+        """Count an answer Fail in the metrics."""
         self._metrics.fails.labels(self.settings.url, hook.value).inc()
 
     async def close(self) -> None:
@@ -142,11 +142,11 @@ class Driver:
             return await _read(where, response)
 
     async def _connected(self) -> aiohttp.ClientSession:
-        """Return the pool; a new one when certificates have changed."""
+        """Return the connection pool; a new one when certificates have changed."""
         stamp = self._credentials.stamp()
         if self._session is None or stamp != self._stamp:
             tls = self._credentials.ssl_context() if self.settings.url.startswith("https:") else True
-            # In one step, since others who call meanwhile would each make one, too.
+            # Without an await in between: concurrent calls must not make one pool each.
             before, self._stamp = self._session, stamp
             session = self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(ssl=tls, limit=self.settings.parallel),
@@ -164,7 +164,7 @@ class Driver:
 
 
 def invalid(where: str, error: Malformed) -> Retry:
-    """Say that an answer is not what the protocol allows."""
+    """Return the error for an answer that the protocol does not allow; ``where`` names driver, hook and subject."""
     return Retry(
         f"{where} was answered with {error}; it counts as not done and is asked again. Mend the driver",
         reason="DriverInvalidAnswer",

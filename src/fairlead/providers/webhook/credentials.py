@@ -1,4 +1,4 @@
-"""How do a driver and we know each other?
+"""How do a driver and Fairlead prove to each other who they are?
 
 In: a folder, as a Kubernetes Secret is mounted. Out: an SSL context (its own CA, a client certificate) and a bearer
 token. Files are read again when they change, so that they can be rotated without a restart.

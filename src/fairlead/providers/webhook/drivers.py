@@ -1,4 +1,4 @@
-"""Which connections are there: one ``Driver`` for each distinct description of one.
+"""Which drivers does this process talk to? One ``Driver`` for each distinct ``DriverSettings``.
 
 In: settings. Out: the driver, made when it is first needed; another URL or other credentials make another one.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from fairlead.providers.webhook.batch import Pace
+from fairlead.providers.webhook.batch import BatchLimits
 from fairlead.providers.webhook.client import Driver
 from fairlead.providers.webhook.metrics import WebhookMetrics
 from fairlead.providers.webhook.protocol import Hook
@@ -27,7 +27,7 @@ class Drivers:
         self._metrics = metrics
         self._clock = clock
         self._drivers: dict[DriverSettings, Driver] = {}
-        self._paces: dict[DriverSettings, Pace] = {}
+        self._limits: dict[DriverSettings, BatchLimits] = {}
 
     def get(self, settings: DriverSettings) -> Driver:
         """Return the driver of these settings; ``BadConfiguration`` when its credentials cannot be used."""
@@ -38,16 +38,15 @@ class Drivers:
             )
         return driver
 
-    def pace(self, settings: DriverSettings) -> Pace:
-        """Return how many rows may be under way at this driver, and until when after the start others may begin."""
-        pace = self._paces.get(settings)
-        if pace is None:
-            longest_s = max((settings.timeout_of(hook) for hook in Hook), default=0.0)
+    def batch_limits(self, settings: DriverSettings) -> BatchLimits:
+        """Return the limits that all batches at the driver of these settings share."""
+        limits = self._limits.get(settings)
+        if limits is None:
+            longest_s = max(settings.timeout_of(hook) for hook in Hook)
             calls = 2 if settings.verify else 1
-            pace = self._paces[settings] = Pace(
-                asyncio.Semaphore(settings.parallel), max(0.0, _BATCH_S - calls * longest_s)
-            )
-        return pace
+            slots = asyncio.Semaphore(settings.parallel)
+            limits = self._limits[settings] = BatchLimits(slots, max(0.0, _BATCH_S - calls * longest_s))
+        return limits
 
     async def close(self) -> None:
         """Close all connections."""

@@ -1,4 +1,4 @@
-"""How are the drivers doing: calls, errors, failures and latency, by driver and hook."""
+"""Metrics of the calls to drivers: number, errors, answers Fail and latency, by driver and hook."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _LABELS = ("driver", "hook")
 
 
 class WebhookMetrics:
-    """Counted where calls are made; make one for each registry."""
+    """The metrics of one registry."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         registry = registry or CollectorRegistry()

@@ -1,8 +1,8 @@
 """What is said on the wire between Fairlead and a driver?
 
-In: hooks and what they are about. Out: request bodies, and answers checked word by word: an answer that is not exactly
-what the protocol allows is an error, never a success. Keys are read whatever their case, as drivers written for the
-original expect. Never: any input or output.
+In: hooks and what they are about. Out: request bodies, and checked answers: an answer that is not exactly what the
+protocol allows is an error, never a success. Keys are read whatever their case, as drivers written for the original
+expect. Never: any input or output.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import cast
+from typing import TypeVar
 
 import msgspec
 
 from fairlead.errors import Retry
 
-#: What the driver is given when it says Fail or Running and names no time of its own.
+#: The delay after Fail or Running when the driver names none.
 DEFAULT_RETRY_S = 10.0
-#: However long a driver wants us to wait, somebody looks again within this time.
+#: The longest delay that a driver may ask for.
 LONGEST_RETRY_S = 3600.0
 _LONGEST_MESSAGE = 500
 
 Body = dict[str, object]
+T = TypeVar("T")
 
 
 class Malformed(ValueError):
@@ -46,7 +47,7 @@ class Hook(StrEnum):
     LIST_BACKENDS = "listBackends"
 
 
-class Status(StrEnum):
+class DriverStatus(StrEnum):
     """What a driver may answer to a hook that is retried."""
 
     SUCC = "Succ"
@@ -57,23 +58,31 @@ class Status(StrEnum):
 class Answer(msgspec.Struct, frozen=True):
     """A checked answer to a hook that is retried; ``body`` has lower-case keys."""
 
-    status: Status
+    status: DriverStatus
     message: str
     retry_after_s: float
     body: Mapping[str, object]
 
     def strings(self, name: str) -> dict[str, str]:
         """Return a map of strings, empty when it is missing; ``Malformed`` when it is something else."""
-        return _strings(self.body.get(name.lower()), name)
+        return self._read(name, dict[str, str], "a map of strings") or {}
 
     def texts(self, name: str) -> tuple[str, ...]:
         """Return a list of strings from the answer; ``Malformed`` when it is something else."""
-        found = self.body.get(name.lower())
-        if found is None:
-            return ()
-        if not isinstance(found, list) or not all(isinstance(item, str) for item in cast("list[object]", found)):
-            raise Malformed(f"{name} is not a list of strings")
-        return tuple(cast("list[str]", found))
+        return self._read(name, tuple[str, ...], "a list of strings") or ()
+
+    def _read(self, name: str, kind: type[T], expected: str) -> T | None:
+        value = self.body.get(name.lower())
+        return None if value is None else _converted(value, kind, f"{name} is not {expected}")
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    name: str
+    namespace: str = ""
+
+
+class _KeptPod(msgspec.Struct, frozen=True):
+    metadata: _Metadata
 
 
 def task_body(hook: Hook, subject: str, *, dry_run: bool, **extras: object) -> Body:
@@ -84,23 +93,29 @@ def task_body(hook: Hook, subject: str, *, dry_run: bool, **extras: object) -> B
 def answer_from_body(body: Mapping[str, object]) -> Answer:
     """Check the answer to a hook that is retried; ``Malformed`` says what is wrong."""
     status = body.get("status")
-    if status not in tuple(Status):
+    if status not in tuple(DriverStatus):
         shown = "no status" if status is None else f"the unknown status {str(status)[:40]!r}"
         raise Malformed(f"{shown} instead of Succ, Fail or Running")
-    after_s = DEFAULT_RETRY_S if status != Status.SUCC else 0.0
-    wished = body.get("minretrydelayinseconds", 0)
+    after_s = DEFAULT_RETRY_S if status != DriverStatus.SUCC else 0.0
+    delay = body.get("minretrydelayinseconds", 0)
     try:
         # The specification says string, the implementation int: both are in use.
-        wished_s = float(cast("str", wished))
-    except (TypeError, ValueError):
-        raise Malformed("minRetryDelayInSeconds is not a number") from None
-    if wished_s > 0:
-        after_s = min(wished_s, LONGEST_RETRY_S)
-    return Answer(Status(status), message_of(body), after_s, body)
+        delay_s = float(delay) if isinstance(delay, str | int | float) else None
+    except (ValueError, OverflowError):
+        delay_s = None
+    if delay_s is None:
+        raise Malformed("minRetryDelayInSeconds is not a number")
+    if delay_s > 0:
+        after_s = min(delay_s, LONGEST_RETRY_S)
+    return Answer(DriverStatus(status), message_of(body), after_s, body)
 
 
 def verdict_from_body(body: Mapping[str, object]) -> str:
-    """Read the answer of a hook that is asked once: empty when it agrees, else its words; ``Malformed`` as above."""
+    """Return why the driver refuses, empty when it agrees: the answer of a hook that is asked once.
+
+    Raises:
+        Malformed: the answer is neither.
+    """
     agrees = body.get("succ")
     if not isinstance(agrees, bool):
         raise Malformed("no succ: true or false")
@@ -108,60 +123,49 @@ def verdict_from_body(body: Mapping[str, object]) -> str:
 
 
 def kept_from_body(body: Mapping[str, object]) -> frozenset[tuple[str, str]]:
-    """Return (namespace, name) of the pods in ``doNotDeregister``; ``Malformed`` as above."""
-    found = body.get("donotderegister")
-    if found is None:
+    """Return (namespace, name) of the pods in ``doNotDeregister``; ``Malformed`` when there is something else."""
+    listed = body.get("donotderegister")
+    if listed is None:
         return frozenset()
-    if not isinstance(found, list):
-        raise Malformed("doNotDeregister is not a list of pods")
-    kept: set[tuple[str, str]] = set()
-    for pod in cast("list[object]", found):
-        metadata = cast("Mapping[str, object]", pod).get("metadata") if isinstance(pod, dict) else None
-        if not isinstance(metadata, dict) or "name" not in metadata:
-            raise Malformed("doNotDeregister holds something that is not a pod")
-        fields = cast("Mapping[str, object]", metadata)
-        kept.add((str(fields.get("namespace", "")), str(fields["name"])))
-    return frozenset(kept)
+    pods = _converted(listed, list[object], "doNotDeregister is not a list of pods")
+    kept = [_converted(pod, _KeptPod, "doNotDeregister holds something that is not a pod") for pod in pods]
+    return frozenset((pod.metadata.namespace, pod.metadata.name) for pod in kept)
 
 
 def decode(raw: bytes) -> Mapping[str, object]:
     """Read a JSON object and lower the case of its keys; ``Malformed`` says what it is instead."""
     try:
-        decoded = msgspec.json.decode(raw)
+        decoded: object = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        looks = "an HTML page" if raw.lstrip()[:1] == b"<" else "an empty body" if not raw.strip() else "no JSON"
-        raise Malformed(f"{looks} instead of a JSON object") from None
-    if not isinstance(decoded, dict):
-        raise Malformed("JSON that is no object")
-    return {key.lower(): value for key, value in cast("dict[str, object]", decoded).items()}
+        kind = "an HTML page" if raw.lstrip()[:1] == b"<" else "an empty body" if not raw.strip() else "no JSON"
+        raise Malformed(f"{kind} instead of a JSON object") from None
+    fields = _converted(decoded, dict[str, object], "JSON that is no object")
+    return {key.lower(): value for key, value in fields.items()}
 
 
 def message_of(body: Mapping[str, object]) -> str:
-    """Return the driver's own words on one line, short enough for an Event."""
-    words = "".join(char if char.isprintable() else " " for char in str(body.get("msg") or ""))
-    return " ".join(words.split())[:_LONGEST_MESSAGE]
+    """Return the driver's own message on one line of at most 500 characters, as an Event needs it."""
+    printable = "".join(char if char.isprintable() else " " for char in str(body.get("msg") or ""))
+    return " ".join(printable.split())[:_LONGEST_MESSAGE]
 
 
 def failure(name: str, hook: Hook, about: str, answer: Answer) -> Retry:
-    """Say that a driver failed, or is not ready yet, about a whole load balancer."""
-    if answer.status is Status.RUNNING:
-        words = f"{name} is still at {hook} for {about}{_because(answer.message)}; it is asked again"
+    """Return the error for an answer Fail or Running, with the driver's delay."""
+    if answer.status is DriverStatus.RUNNING:
+        sentence = f"{name} is still at {hook} for {about}{_because(answer.message)}; it is asked again"
     else:
-        words = (
+        sentence = (
             f"{name} failed {hook} for {about}{_because(answer.message)}; mend that at the driver, it is asked again"
         )
-    return Retry(words, reason=f"Driver{answer.status}", after_s=answer.retry_after_s)
+    return Retry(sentence, reason=f"Driver{answer.status}", after_s=answer.retry_after_s)
 
 
 def _because(message: str) -> str:
     return f": {message}" if message else " and gave no reason"
 
 
-def _strings(found: object, name: str) -> dict[str, str]:
-    if found is None:
-        return {}
-    if not isinstance(found, dict) or not all(
-        isinstance(value, str) for value in cast("dict[str, object]", found).values()
-    ):
-        raise Malformed(f"{name} is not a map of strings")
-    return cast("dict[str, str]", found)
+def _converted(value: object, kind: type[T], problem: str) -> T:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        raise Malformed(problem) from None

@@ -1,8 +1,8 @@
 """How is a webhook driver a provider?
 
-In: the ``Provider`` protocol, and from the ledger ``recall`` and the facts in each row. Out: calls to drivers, each
+In: the ``Provider`` protocol, and from the ledger ``recall`` and the facts in each change. Out: calls to drivers, each
 with a recordID that stays and a retryID that does not. One instance serves any number of drivers; which one a load
-balancer belongs to is in its parameters. In a dry run only drivers that agreed are called, and nothing is remembered.
+balancer belongs to is in its parameters. In a dry run only drivers that accept it are called, and nothing is stored.
 Never: retries on its own (the worker does, with back-off), and never touches what it has no record of.
 """
 
@@ -14,21 +14,22 @@ from pathlib import Path
 import structlog
 from prometheus_client import CollectorRegistry
 
-from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, TargetChange
+from fairlead.model.change import Outcome, OutcomeStatus, TargetChange
 from fairlead.model.contract import Capabilities
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey, Protocol
 from fairlead.model.observed import Ensured, Observed
-from fairlead.providers.webhook.backends import Backends
-from fairlead.providers.webhook.batch import Pace, run_batch
+from fairlead.providers.keyed_lock import KeyedLock
+from fairlead.providers.outcomes import is_removal
+from fairlead.providers.webhook.backends import BackendHooks
+from fairlead.providers.webhook.batch import BatchLimits, run_batch
 from fairlead.providers.webhook.credentials import DEFAULT_DIRECTORY
 from fairlead.providers.webhook.drivers import Drivers
-from fairlead.providers.webhook.frontends import Frontends
-from fairlead.providers.webhook.keyed_lock import Turns
+from fairlead.providers.webhook.load_balancers import LoadBalancerHooks
 from fairlead.providers.webhook.metrics import WebhookMetrics
-from fairlead.providers.webhook.settings import OF_THE_CLASS, DriverSettings, settings_from_parameters
-from fairlead.providers.webhook.state import Memory
-from fairlead.providers.webhook.validation import Asks
+from fairlead.providers.webhook.settings import CLASS_PARAMETERS, DriverSettings, settings_from_parameters
+from fairlead.providers.webhook.state import BackendCache
+from fairlead.providers.webhook.validation import ValidationHooks
 from fairlead.providers.webhook.verify import Verifier
 from fairlead.runtime.clock import Clock, SystemClock
 
@@ -51,19 +52,19 @@ class WebhookProvider:
         self._drivers = Drivers(directory=credentials_dir, metrics=metrics, clock=self._clock)
         self._dry_run = dry_run
         self._notify: list[Callable[[LoadBalancerKey], None]] = []
-        memory = Memory()
-        self._frontends = Frontends(memory=memory, dry_run=dry_run, changed=self._tell)
-        self._known = self._frontends.known
-        self._backends = Backends(memory=memory, dry_run=dry_run)
-        self._verifier = Verifier(memory=memory, dry_run=dry_run)
-        self._turns = Turns()
-        self.recall = self._frontends.recall
-        self.let_go = self._frontends.let_go
-        asks = Asks(drivers=self._drivers, known=self._known, dry_run=dry_run)
-        self.validate = asks.validate
-        self.validate_backends = asks.validate_backends
-        self.judge_pods = asks.judge_pods
-        self.healthy = asks.healthy
+        cache = BackendCache()
+        self._load_balancers = LoadBalancerHooks(cache=cache, dry_run=dry_run, changed=self._changed)
+        self._states = self._load_balancers.states
+        self._backends = BackendHooks(cache=cache, dry_run=dry_run)
+        self._verifier = Verifier(drivers=self._drivers, cache=cache, dry_run=dry_run)
+        self._locks = KeyedLock()
+        self.recall = self._load_balancers.recall
+        self.let_go = self._load_balancers.let_go
+        validation = ValidationHooks(drivers=self._drivers, known=self._states, dry_run=dry_run)
+        self.validate = validation.validate
+        self.validate_backends = validation.validate_backends
+        self.judge_pods = validation.judge_pods
+        self.healthy = validation.healthy
 
     # --- life -------------------------------------------------------------------------------------------------
 
@@ -75,94 +76,87 @@ class WebhookProvider:
         await self._drivers.close()
 
     def account(self, spec: FrontendSpec) -> str:
-        """Return its driver: each answers, or hangs, on its own."""
+        """Return the driver's URL: each driver answers, or hangs, on its own."""
         return spec.parameters.get("url", "").rstrip("/")
 
     # --- the Provider protocol --------------------------------------------------------------------------------
 
     @property
     def capabilities(self) -> Capabilities:
-        """Say what can be said in the driver protocol; what a driver makes of it is its own business."""
+        """Return what the driver protocol can express; what a driver makes of it is its own business."""
         return Capabilities(
             protocols=frozenset(Protocol),
             ipv6=True,
             host_name_targets=True,
             weights=True,
             generates_addresses=True,
-            class_parameters=OF_THE_CLASS,
+            class_parameters=CLASS_PARAMETERS,
             max_batch=500,
         )
 
     def on_change(self, notify: Callable[[LoadBalancerKey], None]) -> None:
-        """Tell ``notify`` of load balancers that were created or deleted; drivers tell us nothing unasked."""
+        """Call ``notify`` for load balancers that were created or deleted; a driver never calls us."""
         self._notify.append(notify)
 
     async def ensure(self, spec: FrontendSpec) -> Ensured:
-        """Have the driver create it, or bring its attributes up to date; ``Retry`` while it says Running or Fail."""
+        """Have the driver create it, or update its attributes; ``Retry`` while the driver answers Running or Fail."""
         settings = settings_from_parameters(spec.parameters)
-        async with self._turns.of(spec.key):
-            known = self._known.get(spec.key)
+        async with self._locks.hold(spec.key):
+            known = self._states.get(spec.key)
             created = known is not None and known.created
             if self._skips(settings, "ensure" if created else "create", spec.key):
                 return Ensured(message=f"dry run: {settings.name} does not accept dry-run calls and was not asked")
             driver = self._drivers.get(settings)
             if known is None or not known.created:
-                return await self._frontends.create(driver, spec)
-            return await self._frontends.update(driver, spec, known)
+                return await self._load_balancers.create(driver, spec)
+            return await self._load_balancers.update(driver, spec, known)
 
     async def apply(self, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
-        """Make the calls for all rows, in parallel up to each driver's limit."""
-        outcomes = await run_batch(changes, self._apply_one, pace_of=self._pace, clock=self._clock)
+        """Make the calls for all changes, in parallel up to each driver's limit."""
+        outcomes = await run_batch(changes, self._apply_change, limits_of=self._limits_of, clock=self._clock)
         if self._dry_run:
             return outcomes
-        return await self._verifier.verified(changes, outcomes, self._known, self._drivers)
+        return await self._verifier.verified(changes, outcomes, self._states)
 
     async def observe(self, key: LoadBalancerKey) -> Observed | None:
-        """Say what is known; with ``verify`` the driver's own list is read back."""
-        known = self._known.get(key)
+        """Return what is known; with ``verify`` the driver's own list is read back."""
+        known = self._states.get(key)
         if known is None:
             return None
         if not known.created:
             return Observed(message="its driver has not said yet that it is created")
-        return await self._verifier.observed(known, self._drivers)
+        return await self._verifier.observe(known)
 
     async def delete(self, key: LoadBalancerKey) -> None:
-        """Have the driver delete it; ``Retry`` until it says Succ. What this process does not know is gone."""
-        async with self._turns.of(key):
-            known = self._known.get(key)
+        """Have the driver delete it; ``Retry`` until it answers Succ. What this process does not know is gone."""
+        async with self._locks.hold(key):
+            known = self._states.get(key)
             if known is None or self._skips(known.settings, "delete", key):
                 return
-            await self._frontends.delete(self._drivers.get(known.settings), known)
+            await self._load_balancers.delete(self._drivers.get(known.settings), known)
 
     # --- inside -----------------------------------------------------------------------------------------------
 
-    async def _apply_one(self, change: TargetChange) -> Outcome:
-        known = self._known.get(change.load_balancer)
-        removal = change.action in (Action.DEREGISTER, Action.DRAIN)
-        if known is None and removal and change.load_balancer in self._frontends.gone:
-            return DONE
-        if known is None or not (known.created or removal):
-            # Nothing may be called removed that another process may have registered.
-            return Outcome(
-                OutcomeStatus.RETRY,
-                f"{change.key}: {change.load_balancer} has not been created at its driver yet; it is tried again",
-            )
+    async def _apply_change(self, change: TargetChange) -> Outcome:
+        known = self._states.get(change.load_balancer)
+        if known is None or not (known.created or is_removal(change)):
+            return self._states.outcome_without(change, "has not been created at its driver yet")
         if self._skips(known.settings, change.action.value, f"{change.key} on {change.load_balancer}"):
             return Outcome(OutcomeStatus.DONE, f"dry run: {known.settings.name} was not asked")
         return await self._backends.apply(self._drivers.get(known.settings), known, change)
 
-    def _pace(self, change: TargetChange) -> Pace | None:
-        known = self._known.get(change.load_balancer)
-        return self._drivers.pace(known.settings) if known else None
+    def _limits_of(self, change: TargetChange) -> BatchLimits | None:
+        known = self._states.get(change.load_balancer)
+        return self._drivers.batch_limits(known.settings) if known else None
 
     def _skips(self, settings: DriverSettings, action: str, about: object) -> bool:
-        """Say whether the driver must not be called; in a dry run, log what would have been done."""
+        """Return whether the driver must not be called; in a dry run, log what would have been done."""
         if self._dry_run:
             asked = settings.accept_dry_run
             log.info("dry run", would=action, about=str(about), driver=settings.url, driver_is_asked=asked)
         return self._dry_run and not settings.accept_dry_run
 
-    def _tell(self, key: LoadBalancerKey) -> None:
+    def _changed(self, key: LoadBalancerKey) -> None:
         for notify in self._notify:
             notify(key)
 

@@ -7,7 +7,7 @@ the ``lbSpec`` that the driver gets. Every mistake is a ``BadConfiguration`` tha
     credentials          folder of the credentials directory: ca.crt, tls.crt + tls.key, token; each as needed
     timeout              for every hook; default 10s, at most 60s          timeout.<hook>    for one hook
     parallel             calls at once to this driver, 1 to 64; default 8
-    acceptDryRunCall     "true": the driver wants to be called, with dryRun, when we only look
+    acceptDryRunCall     "true": the driver is called in a dry run too, with dryRun
     verify               "true": the driver has the hook listBackends, and effects are read back
 Never: opens a file or a connection.
 """
@@ -29,10 +29,10 @@ DEFAULT_TIMEOUT_S = 10.0
 LONGEST_TIMEOUT_S = 60.0
 _MOST_PARALLEL = 64
 _FOLDER = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9_-]|\.(?!\.)){0,62}$")
-_OURS = frozenset({"url", "credentials", "timeout", "parallel", "acceptDryRunCall", "verify"})
+_FAIRLEAD_PARAMETERS = frozenset({"url", "credentials", "timeout", "parallel", "acceptDryRunCall", "verify"})
 
-#: What no user of a class may set: where the driver is, as whom we come, and how it is spared.
-OF_THE_CLASS = _OURS | {"timeout."}
+#: What only a class may set: where the driver is, our credentials, and how often it may be called.
+CLASS_PARAMETERS = _FAIRLEAD_PARAMETERS | {"timeout."}
 
 
 class DriverSettings(msgspec.Struct, frozen=True):
@@ -48,11 +48,11 @@ class DriverSettings(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Return how the driver is called in sentences."""
+        """Return how messages name the driver."""
         return f"driver {self.url}"
 
     def timeout_of(self, hook: Hook) -> float:
-        """Return the time for one call of ``hook``, in seconds."""
+        """Return the timeout of one call of ``hook``, in seconds."""
         return dict(self.hook_timeouts_s).get(hook, self.timeout_s)
 
 
@@ -83,12 +83,16 @@ def settings_from_parameters(parameters: Mapping[str, str]) -> DriverSettings:
 
 
 def lb_spec(parameters: Mapping[str, str]) -> dict[str, str]:
-    """Return the parameters that are the driver's business."""
-    return {key: value for key, value in parameters.items() if key not in _OURS and not key.startswith("timeout.")}
+    """Return the parameters that are passed on to the driver."""
+    return {
+        key: value
+        for key, value in parameters.items()
+        if key not in _FAIRLEAD_PARAMETERS and not key.startswith("timeout.")
+    }
 
 
 def is_loopback(url: str) -> bool:
-    """Say whether nobody else can listen on the way to ``url``."""
+    """Return whether ``url`` is on this machine, so that no other one can listen on the way."""
     host = urlsplit(url).hostname or ""
     try:
         return ip_address(host).is_loopback
@@ -108,7 +112,7 @@ def _checked_url(url: str) -> str:
     if not usable or any(char.isspace() for char in url):
         raise BadConfiguration("parameters.url is not an http or https URL with a host")
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-        # Not repeated in the sentence: this is where people put secrets.
+        # Not repeated in the message: this is where people put secrets.
         raise BadConfiguration(
             "parameters.url may hold no user, password, query or fragment; put secrets into parameters.credentials"
         )

@@ -1,8 +1,8 @@
-"""Did the driver do what it said?
+"""Did the driver do what it answered?
 
 LBCF has no way to read back, so a driver may answer Succ and do nothing. A class with ``verify: "true"`` promises a
 hook of ours, ``listBackends`` ({lbInfo} -> {status, backends: [address]}); then one list for each load balancer and
-batch tells which rows had an effect, and drift can be seen. Without it the driver's word is all that there is.
+batch shows which changes had an effect, and drift can be seen. Without it the driver's answer is all that there is.
 Never: removes or registers anything because of what was read.
 """
 
@@ -14,101 +14,95 @@ from fairlead.errors import Retry
 from fairlead.model.change import Action, Outcome, OutcomeStatus, TargetChange
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed, ObservedTarget
-from fairlead.providers.webhook.backends import outcome_from_error, task
-from fairlead.providers.webhook.client import invalid
+from fairlead.providers.outcomes import outcome_from_error
 from fairlead.providers.webhook.drivers import Drivers
-from fairlead.providers.webhook.protocol import Hook, Malformed, Status, failure, task_body
-from fairlead.providers.webhook.state import KnownLoadBalancer, Memory
+from fairlead.providers.webhook.protocol import Hook, task_body
+from fairlead.providers.webhook.state import BackendCache, DriverLoadBalancer
+from fairlead.providers.webhook.tasks import checking_answer, run_task_to_success
 
 
 class Verifier:
     """Reads back, where a driver can."""
 
-    def __init__(self, *, memory: Memory, dry_run: bool) -> None:
-        self._memory = memory
+    def __init__(self, *, drivers: Drivers, cache: BackendCache, dry_run: bool) -> None:
+        self._drivers = drivers
+        self._cache = cache
         self._dry_run = dry_run
 
     async def verified(
         self,
         changes: Sequence[TargetChange],
         outcomes: Sequence[Outcome],
-        known: Mapping[LoadBalancerKey, KnownLoadBalancer],
-        drivers: Drivers,
+        known: Mapping[LoadBalancerKey, DriverLoadBalancer],
     ) -> list[Outcome]:
         """Return ``outcomes`` without the successes that had no effect."""
         checked = list(outcomes)
         for key in {change.load_balancer for change in changes}:
             load_balancer = known.get(key)
-            rows = [
+            done = [
                 index
                 for index, change in enumerate(changes)
                 if change.load_balancer == key and outcomes[index].status is OutcomeStatus.DONE
             ]
-            if load_balancer is None or not load_balancer.settings.verify or not rows:
+            if load_balancer is None or not load_balancer.settings.verify or not done:
                 continue
             try:
-                there = await self._listed(load_balancer, drivers)
+                listed = await self._list(load_balancer)
             except Retry as error:
-                for index in rows:
+                for index in done:
                     checked[index] = outcome_from_error(error)
                 continue
-            for index in rows:
-                checked[index] = self._judge(load_balancer, changes[index], outcomes[index], there)
+            for index in done:
+                checked[index] = self._checked(load_balancer, changes[index], outcomes[index], listed)
         return checked
 
-    async def observed(self, known: KnownLoadBalancer, drivers: Drivers) -> Observed:
+    async def observe(self, known: DriverLoadBalancer) -> Observed:
         """Read back one load balancer."""
-        key = known.spec.key
         addresses = (known.spec.address,) if known.spec.address else ()
         if not known.settings.verify:
             return Observed(addresses=addresses, programmed=True)
-        there = await self._listed(known, drivers)
-        if not known.whole:
-            # Which of the listed ones are ours is on record, and not known here.
+        listed = await self._list(known)
+        if not known.complete:
+            # Which of the listed ones are ours is in the ledger, and not known here.
             return Observed(addresses=addresses, programmed=True)
-        ours = self._memory.targets(key)
+        ours = self._cache.targets(known.spec.key)
         # What is drained has been deregistered: it is as it should be when it is not listed.
         targets = [
-            ObservedTarget(listener, target.key, target.weight, address not in there)
+            ObservedTarget(listener, target.key, target.weight, address not in listed)
             for address, (listener, target) in ours.items()
-            if address in there or target.draining
+            if address in listed or target.draining
         ]
         missing = len(ours) - len(targets)
         return Observed(
             addresses=addresses,
             programmed=not missing,
             targets=tuple(sorted(targets, key=lambda target: (target.listener, target.key))),
-            foreign=tuple(sorted(there - ours.keys())),
+            foreign=tuple(sorted(listed - ours.keys())),
             message=f"{missing} of our backends are missing there" if missing else "",
         )
 
-    def _judge(
-        self, known: KnownLoadBalancer, change: TargetChange, outcome: Outcome, there: frozenset[str]
+    def _checked(
+        self, known: DriverLoadBalancer, change: TargetChange, outcome: Outcome, listed: frozenset[str]
     ) -> Outcome:
-        address = self._memory.backend(change).address
+        address = self._cache.fields(change).address
         wanted = change.action in (Action.REGISTER, Action.UPDATE) and not change.target.draining
-        if not address or (address in there) == wanted:
+        if not address or (address in listed) == wanted:
             return outcome
-        hook, word = (Hook.ENSURE_BACKEND, "is not there") if wanted else (Hook.DEREGISTER_BACKEND, "is still there")
+        hook, effect = (Hook.ENSURE_BACKEND, "is not there") if wanted else (Hook.DEREGISTER_BACKEND, "is still there")
         return Outcome(
             OutcomeStatus.RETRY,
-            f"{known.settings.name} answered Succ to {hook} for {change.key} on {change.load_balancer}, but it {word}; "
-            "it is asked again. Mend the driver",
+            f"{known.settings.name} answered Succ to {hook} for {change.key} on {change.load_balancer}, but it "
+            f"{effect}; it is asked again. Mend the driver",
             generated_address=outcome.generated_address,
             injected_info=outcome.injected_info,
         )
 
-    async def _listed(self, known: KnownLoadBalancer, drivers: Drivers) -> frozenset[str]:
-        hook = Hook.LIST_BACKENDS
-        driver = drivers.get(known.settings)
-        about = str(known.spec.key)
-        # To be read is what a class agrees to with ``verify``; the word itself goes to those alone that know it.
+    async def _list(self, known: DriverLoadBalancer) -> frozenset[str]:
+        hook, about = Hook.LIST_BACKENDS, str(known.spec.key)
+        driver = self._drivers.get(known.settings)
+        # A class agrees to being read with ``verify``; ``dryRun`` is set only for drivers that know it.
         dry_run = self._dry_run and known.settings.accept_dry_run
         body = task_body(hook, known.spec.owner.uid or about, dry_run=dry_run, lbInfo=known.info)
-        answer = await task(driver, hook, body, about=about)
-        if answer.status is not Status.SUCC:
-            raise failure(driver.settings.name, hook, about, answer)
-        try:
+        answer = await run_task_to_success(driver, hook, body, about=about)
+        with checking_answer(driver, hook, about):
             return frozenset(answer.texts("backends"))
-        except Malformed as error:
-            raise invalid(f"{driver.settings.name}: {hook} for {about}", error) from error

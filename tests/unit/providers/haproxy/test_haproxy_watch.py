@@ -11,13 +11,13 @@ from fairlead.errors import Retry
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed
 from fairlead.providers.haproxy import watch as watch_module
-from fairlead.providers.haproxy.watch import Watch
+from fairlead.providers.haproxy.watch import ReadbackWatch
 from fairlead.runtime.clock import SystemClock
 
 KEY = LoadBalancerKey("LoadBalancer", "shop", "shared")
 
 
-async def test_only_differences_are_told() -> None:
+async def test_only_differences_are_notified() -> None:
     answers: list[Observed | Exception] = [
         Observed(epoch="1"),
         Observed(epoch="1"),
@@ -26,7 +26,7 @@ async def test_only_differences_are_told() -> None:
         Retry("nobody answers"),
         Observed(epoch="3"),
     ]
-    told: list[int] = []
+    notified: list[int] = []
 
     async def observe(_key: LoadBalancerKey) -> Observed:
         answer = answers.pop(0)
@@ -34,14 +34,14 @@ async def test_only_differences_are_told() -> None:
             raise answer
         return answer
 
-    watch = Watch(observe=observe, keys=lambda: [KEY], clock=SystemClock(), interval_s=1)
-    watch.subscribe(lambda _key: told.append(6 - len(answers)))
+    watch = ReadbackWatch(observe=observe, keys=lambda: [KEY], clock=SystemClock(), interval_s=1)
+    watch.subscribe(lambda _key: notified.append(6 - len(answers)))
     for _ in range(6):
-        await watch.look()
-    assert told == [3, 4, 6]
+        await watch.check()
+    assert notified == [3, 4, 6]
 
 
-async def test_a_bug_is_told_and_the_watch_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bug_is_logged_and_the_watch_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch_module, "_AFTER_BUG_S", 0.01)
     looks: asyncio.Queue[int] = asyncio.Queue()
 
@@ -51,7 +51,7 @@ async def test_a_bug_is_told_and_the_watch_goes_on(monkeypatch: pytest.MonkeyPat
             raise RuntimeError("bug")
         return Observed()
 
-    watch = Watch(observe=observe, keys=lambda: [KEY], clock=SystemClock(), interval_s=0.01)
+    watch = ReadbackWatch(observe=observe, keys=lambda: [KEY], clock=SystemClock(), interval_s=0.01)
     with structlog.testing.capture_logs() as logged:
         watch.start()
         async with asyncio.timeout(10):

@@ -13,6 +13,7 @@ from aiohttp import web
 from fairlead.model.change import Action, BackendFacts, Reason, TargetChange
 from fairlead.model.desired import FrontendSpec, Listener, Owner, Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey
+from fairlead.providers.webhook.provider import WebhookProvider
 
 Reply = Callable[[dict[str, Any]], web.Response | Mapping[str, Any] | Awaitable[web.Response]]
 SUCC = {"status": "Succ"}
@@ -110,3 +111,15 @@ def row(
 ) -> TargetChange:
     target = Target(TargetKey(f"10.0.0.{number}", 8080), weight, draining)
     return TargetChange(KEY, Listener(80).key, target, action, Reason.NEW, facts=facts)
+
+
+async def ready(webhook: WebhookProvider, scripted: ScriptedDriver, **parameters: str) -> None:
+    """Have the driver create the load balancer ``KEY`` with the lbInfo ``{"id": "lb-1"}``."""
+    scripted.on("createLoadBalancer", SUCC | {"lbInfo": {"id": "lb-1"}})
+    await webhook.ensure(spec(scripted.url, {"bandwidth": "10"}, **parameters))
+
+
+def http_status(code: int, **headers: str) -> Reply:
+    """Return a reply with this status and a body that must not be quoted."""
+    text = '{"status":"Succ","msg":"geheim"}'
+    return lambda _body: web.Response(status=code, headers=headers, text=text)

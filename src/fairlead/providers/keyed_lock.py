@@ -1,6 +1,7 @@
-"""Whose turn is it: one at a time for each key, first come first served.
+"""One task at a time for each key, in the order in which they ask.
 
-In: keys. Out: an async context. A key that nobody holds or waits for costs nothing.
+In: keys. Out: an async context that holds the lock of one key. A key that is neither held nor waited for takes no
+memory.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from collections.abc import AsyncGenerator, Hashable
 from contextlib import asynccontextmanager
 
 
-class Turns:
-    """Locks by key."""
+class KeyedLock:
+    """One lock for each key."""
 
     def __init__(self) -> None:
         self._locks: dict[Hashable, tuple[asyncio.Lock, int]] = {}
@@ -20,8 +21,8 @@ class Turns:
         return len(self._locks)
 
     @asynccontextmanager
-    async def of(self, key: Hashable) -> AsyncGenerator[None]:
-        """Wait until nobody else is at ``key``."""
+    async def hold(self, key: Hashable) -> AsyncGenerator[None]:
+        """Hold the lock of ``key``, once every earlier holder has released it."""
         lock, users = self._locks.get(key, (asyncio.Lock(), 0))
         self._locks[key] = (lock, users + 1)
         try:

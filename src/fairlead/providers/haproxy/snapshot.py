@@ -1,14 +1,15 @@
-"""What does HAProxy say is there?
+"""What does HAProxy print about a backend?
 
 In: the text of ``show info``, ``show servers state <backend>`` and ``show stat <backend> 4 -1``, in one piece. Out: a
-``Snapshot``. Fields are found by their names in the header lines, since their number differs between versions.
-Never: talks to anybody.
+``BackendSnapshot``. Fields are found by their names in the header lines, since their number differs between versions.
+Never: any input or output.
 Source: https://docs.haproxy.org/2.6/management.html#9.1
 """
 
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Mapping
 from ipaddress import ip_address
 
@@ -21,6 +22,7 @@ _DRAIN = 0x08 | 0x10
 _CHECK_CONFIGURED = 0x02
 _CHECK_ENABLED = 0x04
 _STOPPED = 0
+_VERSION = re.compile(r"(\d+)\.(\d+)")
 
 
 class Server(msgspec.Struct, frozen=True):
@@ -39,11 +41,11 @@ class Server(msgspec.Struct, frozen=True):
 
     @property
     def ready(self) -> bool:
-        """Say whether nobody has told it to take no new connections."""
+        """Return whether it takes new connections: neither drained nor in maintenance."""
         return not self.maintenance and not self.draining
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class BackendSnapshot(msgspec.Struct, frozen=True):
     """One backend at one moment. ``epoch`` is another one after each reload; ``servers`` None: no such backend."""
 
     epoch: str
@@ -52,8 +54,14 @@ class Snapshot(msgspec.Struct, frozen=True):
     servers: Mapping[str, Server] | None
     #: HAProxy's number of the backend: its name may be a frontend's, too.
     number: str = ""
-    #: The lines that belong to none of the lists: what HAProxy says of commands.
-    words: tuple[str, ...] = ()
+    #: The lines that belong to none of the lists: HAProxy's replies to commands.
+    messages: tuple[str, ...] = ()
+
+    @property
+    def version_number(self) -> tuple[int, int] | None:
+        """Return major and minor version; None when ``version`` does not begin with them."""
+        match = _VERSION.match(self.version)
+        return (int(match[1]), int(match[2])) if match is not None else None
 
 
 def show(backend: str, *, sessions_of: str = "") -> list[str]:
@@ -61,10 +69,10 @@ def show(backend: str, *, sessions_of: str = "") -> list[str]:
     return ["show info", f"show servers state {backend}", *([f"show stat {sessions_of} 4 -1"] if sessions_of else [])]
 
 
-def snapshot_from_text(text: str, backend: str, *, socket: str) -> Snapshot:
-    """Read the answers to ``show``; what other commands answered before them is in ``words``."""
+def snapshot_from_text(text: str, backend: str, *, socket: str) -> BackendSnapshot:
+    """Read the answers to ``show``; replies to earlier commands are in ``messages``."""
     info: dict[str, str] = {}
-    words: list[str] = []
+    messages: list[str] = []
     state: list[dict[str, str]] = []
     stat: list[dict[str, str]] = []
     header: list[str] = []
@@ -79,12 +87,12 @@ def snapshot_from_text(text: str, backend: str, *, socket: str) -> Snapshot:
         elif header:
             fields = line.split(" ") if into is state else next(csv.reader([line]))
             into.append(dict(zip(header, fields, strict=False)))
-        elif ": " in line and (line[0].isalpha() and line.split(": ", 1)[0] not in info) and not words_of(line):
+        elif ": " in line and (line[0].isalpha() and line.split(": ", 1)[0] not in info) and not is_complaint(line):
             key, _, value = line.partition(": ")
             info[key] = value
         elif line != "1":
-            words.append(line.strip())
-    if "Permission denied" in words:
+            messages.append(line.strip())
+    if "Permission denied" in messages:
         raise Retry(
             f"HAProxy at {socket} lets us only read; its stats socket needs 'level admin'", reason="HAProxyPermission"
         )
@@ -93,7 +101,7 @@ def snapshot_from_text(text: str, backend: str, *, socket: str) -> Snapshot:
     sessions = {
         row.get("svname", ""): _count(row, "scur") + _count(row, "qcur") for row in stat if row.get("pxname") == backend
     }
-    missing = "Can't find backend." in words
+    missing = "Can't find backend." in messages
     try:
         mine = [row for row in state if row["be_name"] == backend]
         servers = {row["srv_name"]: _server(row, sessions) for row in mine}
@@ -103,18 +111,18 @@ def snapshot_from_text(text: str, backend: str, *, socket: str) -> Snapshot:
             f"HAProxy at {socket} lists its servers in a way that we cannot read; is it another version?",
             detail=f"{type(error).__name__} {error}",
         ) from error
-    return Snapshot(
+    return BackendSnapshot(
         epoch=f"{info['Pid']}@{info.get('Start_time_sec', info.get('Uptime_sec', ''))}",
         version=info.get("Version", ""),
         stopping=info.get("Stopping", "0") != "0",
         servers=None if missing else servers,
         number=number,
-        words=tuple(words),
+        messages=tuple(messages),
     )
 
 
-def words_of(line: str) -> bool:
-    """Say whether a line with a colon is a complaint and not a line of ``show info``."""
+def is_complaint(line: str) -> bool:
+    """Return whether a line with a colon is a complaint and not a line of ``show info``."""
     return line.startswith(("'", "[")) or "unknown keyword" in line.lower()
 
 

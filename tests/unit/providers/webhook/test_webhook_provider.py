@@ -1,0 +1,64 @@
+"""The webhook provider as a whole: its protocols, dry runs, and load balancers that it does not know."""
+
+from __future__ import annotations
+
+import pytest
+import structlog
+from tests.unit.providers.webhook.scripted_driver import KEY, POD, SUCC, ScriptedDriver, row, spec
+
+from fairlead.model.change import Action, BackendFacts, OutcomeStatus
+from fairlead.model.contract import Lifecycle, PodRetention, Releasable, Restorable, Validates
+from fairlead.providers.webhook.provider import WebhookProvider
+
+
+def test_it_says_what_it_can_do(webhook: WebhookProvider) -> None:
+    for protocol in (Restorable, Releasable, Lifecycle, Validates, PodRetention):
+        assert isinstance(webhook, protocol)
+
+
+async def test_what_is_not_known_is_not_called_removed(webhook: WebhookProvider) -> None:
+    (outcome,) = await webhook.apply([row(Action.DEREGISTER)])
+    assert outcome.status is OutcomeStatus.RETRY
+
+
+@pytest.mark.req("L-41")
+@pytest.mark.parametrize("accepts", ["true", "false"])
+async def test_dry_run_asks_only_who_agreed_and_remembers_nothing(scripted: ScriptedDriver, accepts: str) -> None:
+    """LT-36."""
+    webhook = WebhookProvider(dry_run=True)
+    scripted.on("generateBackendAddr", SUCC | {"backendAddr": "ins-7"})
+    scripted.on("validateLoadBalancer", {"succ": True})
+    asked = spec(scripted.url, acceptDryRunCall=accepts, verify="true")
+    try:
+        with structlog.testing.capture_logs() as logged:
+            assert (await webhook.ensure(asked)).info is None
+            assert await webhook.observe(KEY) is None
+            await webhook.validate(asked)
+            webhook.recall(asked, {"id": "lb-1"})
+            for change in (row(), row(facts=BackendFacts(origin=POD)), row(Action.DEREGISTER)):
+                await webhook.apply([change])
+            await webhook.delete(KEY)
+        said = [(line["would"], line["driver_is_asked"]) for line in logged if line["event"] == "dry run"]
+        words = ("create", "Register", "Register", "Deregister", "delete")
+        assert said == [(word, accepts == "true") for word in words]
+        hooks = {name for name, _ in scripted.calls if name != "listBackends"}
+        if accepts == "true":
+            assert hooks == {
+                "createLoadBalancer",
+                "validateLoadBalancer",
+                "ensureBackend",
+                "generateBackendAddr",
+                "deregisterBackend",
+                "deleteLoadBalancer",
+            }
+            assert all(body["dryRun"] for name, body in scripted.calls if name != "listBackends")
+        else:
+            assert hooks == set()
+    finally:
+        await webhook.close()
+
+
+async def test_taking_back_a_broken_object_stops_nobody(webhook: WebhookProvider) -> None:
+    webhook.recall(spec("no url"), {"id": "lb-1"})
+    (outcome,) = await webhook.apply([row(Action.DEREGISTER)])
+    assert outcome.status is OutcomeStatus.RETRY
