@@ -326,7 +326,7 @@ async def test_half_added_servers_are_finished(balanced: Balanced) -> None:
 async def test_many_changes_are_few_conversations(balanced: Balanced) -> None:
     targets = [Target(TargetKey(f"127.1.{number // 250}.{number % 250 + 1}", 9)) for number in range(500)]
     rows = [TargetChange(KEY, HTTP, target, Action.REGISTER, Reason.NEW) for target in targets]
-    api = balanced.provider._api(balanced.provider._settings[KEY])
+    api = balanced.provider._api(balanced.provider._settings[KEY].socket)
     for action in (Action.REGISTER, Action.DEREGISTER):
         before, began_s = api.exchanges, time.perf_counter()
         outcomes = await balanced.provider.apply([msgspec.structs.replace(row, action=action) for row in rows])
