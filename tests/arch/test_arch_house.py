@@ -170,8 +170,16 @@ def test_everything_is_caught_only_where_a_process_or_a_request_ends():
 
 
 def test_no_product_code_imports_what_is_for_tests():
-    product = [module for module in MODULES if not module.startswith("fairlead.testing")]
+    """The demo may: it shows the worlds that the end-to-end tests use too, and nothing else imports the demo."""
+    product = [module for module in MODULES if not module.startswith(("fairlead.testing", "fairlead.demo"))]
     assert [m for m in product if any(name.startswith("fairlead.testing") for name in imports_of(m))] == []
+
+
+def test_the_worlds_of_the_demo_need_no_test_framework():
+    """``make demo`` installs none."""
+    worlds = [module for module in MODULES if module.startswith(("fairlead.testing.worlds", "fairlead.demo"))]
+    imported = {(module, name.split(".")[0]) for module in worlds for name in imports_of(module)}
+    assert {(module, name) for module, name in imported if name in {"pytest", "hypothesis", "tests"}} == set()
 
 
 def test_names_of_test_modules_are_unique():

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.docs.docs_console import ROOT, Shell
 
-from fairlead.demo.net import free_network, free_port
+from fairlead.testing.worlds.loopback import free_network, free_port
 
 #: What the pages call the directory and the addresses that each run has its own of.
 HOME = "/tmp/fairlead-tutorial"

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from tests.e2e.e2e_apis import Apis, EmbeddedApis, RealApis, assets_directory, why_not_real
-from tests.e2e.e2e_fleet import MEMBERS, Fleet
-from tests.e2e.e2e_netns import own_network
+from tests.e2e.e2e_real_apis import RealApis, assets_directory, own_network, why_not_real
 
+from fairlead.testing.worlds.apis import Apis, EmbeddedApis
+from fairlead.testing.worlds.fleet import Fleet
+
+MEMBERS = {"east": "Pod", "west": "Node"}
 _NAMES = ("hub", *MEMBERS)
 
 
@@ -50,14 +52,9 @@ def working_directory() -> Iterator[Path]:
 async def fleet(clusters: Apis) -> AsyncIterator[Fleet]:
     """A hub and two members, running. Tests may kill parts of it, and leave it running."""
     with working_directory() as directory:
-        one: Fleet | None = None
+        fleet = Fleet(apis=clusters, directory=directory, members=MEMBERS, drain="1s", log_level="debug")
         try:
-            await clusters.start()
-            one = Fleet(apis=clusters, directory=directory)
-            await one.start()
-            yield one
+            await fleet.start()
+            yield fleet
         finally:
-            if one is None:
-                await clusters.close()
-            else:
-                await one.close()
+            await fleet.close()

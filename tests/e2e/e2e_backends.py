@@ -1,9 +1,15 @@
-"""What answers, and who asks: small servers in this very process, and clients that open a new connection each time."""
+"""Small servers in the test process itself, and clients that open a new connection each time."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Self
+
+from fairlead.testing.worlds.member import Member
+from fairlead.testing.worlds.processes import wait_until
 
 
 class Echo:
@@ -72,7 +78,7 @@ async def ask(host: str, port: int, *, source: str | None = None, timeout_s: flo
 
 
 async def refused(host: str, port: int) -> bool:
-    """Say whether nobody accepts connections there."""
+    """Return whether nothing accepts connections there."""
     try:
         _, writer = await asyncio.open_connection(host, port)
     except OSError:
@@ -97,3 +103,31 @@ async def ask_udp(host: str, port: int, data: bytes, *, timeout_s: float = 1.0) 
         return await asyncio.wait_for(answer, timeout_s)
     finally:
         transport.close()
+
+
+@asynccontextmanager
+async def echoes(*places: tuple[str, int, str]) -> AsyncIterator[list[Echo]]:
+    """Run servers (address, port, name) inside the block."""
+    servers = [await Echo(*place).start() for place in places]
+    try:
+        yield servers
+    finally:
+        for server in servers:
+            await server.stop()
+
+
+def http(port: int = 80, target: int = 8080, **more: object) -> dict[str, object]:
+    return {"port": port, "targetPort": target, **more}
+
+
+async def ready(member: Member, name: str, port: int, *, namespace: str = "default") -> str:
+    """Wait until a Service has an address and answers there."""
+    address = await member.address(name, namespace)
+
+    async def answers() -> bool:
+        with contextlib.suppress(OSError, AssertionError, EOFError):
+            return bool(await ask(address, port))
+        return False
+
+    await wait_until(answers, f"{name} answers at {address}:{port}")
+    return address

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
@@ -16,16 +15,17 @@ import pytest
 import pytest_asyncio
 from tests.contract.providers.provider_processes import HAProxy
 from tests.e2e.e2e_backends import Echo, ask, refused
-from tests.e2e.e2e_fleet import Fleet, Member
 
 from fairlead.api.backendrecord import BACKEND_RECORDS
-from fairlead.api.kubernetes import ENDPOINT_SLICES, EVENTS
+from fairlead.api.kubernetes import ENDPOINT_SLICES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
-from fairlead.demo.net import free_port
-from fairlead.demo.process import wait_until
-from fairlead.demo.traffic import Traffic
 from fairlead.testing.builders import slice_body
+from fairlead.testing.worlds.fleet import Fleet
+from fairlead.testing.worlds.loopback import free_port
+from fairlead.testing.worlds.member import Member
+from fairlead.testing.worlds.processes import wait_until
+from fairlead.testing.worlds.traffic import Traffic
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.envoy, pytest.mark.timeout(180)]
 
@@ -33,6 +33,8 @@ NAMES = ("shop", "rolling", "lasting", "reloaded", "moving")
 ADDRESS = "127.0.0.1"
 #: A TCPLoadBalancer that an operator wrote, of a member without an agent: a Service's class cannot change.
 MOVING = "tenant-mover/moving"
+#: srv_check_result in ``show servers state``.
+CHECK_PASSED = "3"
 
 
 class Edge:
@@ -68,6 +70,15 @@ class Edge:
             return False
 
         await wait_until(so, f"HAProxy sends {name} to {addresses}")
+
+    async def checked(self, name: str) -> None:
+        """Wait until every server of ours has passed a health check: until then its state goes on changing."""
+
+        async def so() -> bool:
+            rows = map(str.split, self.haproxy.ask(f"show servers state default-{name}").splitlines())
+            return all(row[11] == CHECK_PASSED for row in rows if len(row) > 11 and row[3].startswith("fl-"))
+
+        await wait_until(so, f"HAProxy has checked the servers of {name}")
 
 
 def edge_class(socket: str, **more: object) -> dict[str, object]:
@@ -125,12 +136,6 @@ async def pods(member: Member, count: int) -> AsyncGenerator[list[Echo]]:
     finally:
         for server in servers:
             await server.stop()
-
-
-async def words(member: Member, name: str) -> dict[str, str]:
-    """Return the messages of the Events about a Service by their reasons."""
-    raw = json.loads(await member.cluster.raw("GET", EVENTS.path("default")))
-    return {one["reason"]: one["message"] for one in raw["items"] if one["involvedObject"].get("name") == name}
 
 
 @pytest.mark.req("A-2", "A-5", "I-4")
@@ -194,12 +199,13 @@ async def test_hub_and_agent_killed_and_started_again_change_nothing(fleet: Flee
     async with pods(west, 3) as servers:
         await on_haproxy(fleet, edge, "lasting", *(server.host for server in servers))
         version = (await west.get("lasting")).metadata.resource_version
+        await edge.checked("lasting")
         before = edge.haproxy.ask("show servers state default-lasting")
         records = await record_versions(fleet)
         traffic = Traffic(host=ADDRESS, port=edge.ports["lasting"], kept=0)
         traffic.start()
         await asyncio.gather(fleet.hub.kill(), west.agent.kill())
-        await fleet.start_hub()
+        await fleet.hub.start_ready()
         await west.agent.start()
         # A change that comes after says that both are at work again.
         await west.service("proof", {"port": 1, "targetPort": 1}, loadBalancerClass="fairlead.dev/no-such")
@@ -264,10 +270,10 @@ async def test_a_mistake_in_the_class_is_told_on_the_service(
     await west.service(name, {"port": 80, "targetPort": 8080}, loadBalancerClass=f"fairlead.dev/wrong-{name}")
 
     async def told() -> bool:
-        return any(expected in message for message in (await words(west, name)).values())
+        return any(expected in message for message in (await west.events(name)).values())
 
     await wait_until(told, f"the Service hears: {expected}")
-    assert all("TCPLoadBalancer" not in message for message in (await words(west, name)).values())
+    assert all("TCPLoadBalancer" not in message for message in (await west.events(name)).values())
     await west.delete(name)
     await fleet.gone("west", f"default.{name}")
 
@@ -286,7 +292,7 @@ async def test_unknown_classes_and_providers_are_told_in_words_of_the_service(fl
         await west.service(f"asks-{name}", port, loadBalancerClass=f"fairlead.dev/{name}", loadBalancerIP=asked or None)
 
         async def told(name: str = name, sentence: str = sentence) -> bool:
-            return any(sentence in message for message in (await words(west, f"asks-{name}")).values())
+            return any(sentence in message for message in (await west.events(f"asks-{name}")).values())
 
         await wait_until(told, f"the Service hears: {sentence}")
         await west.delete(f"asks-{name}")

@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import aiohttp
 import pytest
 import yaml
 from tests.scenario.lbcf.lbcf_driver import Driver
@@ -23,11 +22,11 @@ from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.names import HUB_LEASE, SYSTEM_NAMESPACE
 from fairlead.api.pods import PODS
 from fairlead.apiserver import ApiServer
-from fairlead.demo.net import free_network, free_port
-from fairlead.demo.process import Child, fairlead, wait_until
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
-from fairlead.providers.envoy.fleet_local import LocalFleet
+from fairlead.testing.worlds.hub import HubProcess
+from fairlead.testing.worlds.loopback import free_network
+from fairlead.testing.worlds.processes import fairlead, wait_until
 
 pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -41,7 +40,6 @@ class Replica:
         self.wire = wire
         self.home = directory / name
         self.home.mkdir()
-        self.port = free_port()
         kubeconfig = self.home / "kubeconfig"
         kubeconfig.write_text(
             yaml.safe_dump(
@@ -55,18 +53,14 @@ class Replica:
                 }
             )
         )
-        command = fairlead("hub", "--kubeconfig", str(kubeconfig), "--data-dir", str(self.home / "data"))
-        more = ("--metrics", f"127.0.0.1:{self.port}", "--address-pool", f"{free_network(80)}.0/24")
-        self.child = Child(name, [*command, *more, "--log-format", "json"], log=self.home / "log")
+        data_dir = self.home / "data"
+        options = ("--address-pool", f"{free_network(80)}.0/24", "--log-format", "json")
+        command = fairlead("hub", "--kubeconfig", str(kubeconfig), "--data-dir", str(data_dir), *options)
+        self.hub = HubProcess(name, command, envoy_directory=data_dir, log=self.home / "log")
 
     async def calls(self) -> float:
         """Return how many calls it has made to drivers, by its own count."""
-        async with (
-            aiohttp.ClientSession() as session,
-            session.get(f"http://127.0.0.1:{self.port}/metrics") as answer,
-        ):
-            lines = (await answer.text()).splitlines()
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("fairlead_webhook_calls_total"))
+        return await self.hub.metric("fairlead_webhook_calls_total")
 
     def changing(self) -> dict[tuple[str, str], int]:
         """Return the requests that it has made and that would change something: not what is about itself alone."""
@@ -74,16 +68,15 @@ class Replica:
         return {what: n for what, n in asked if what[0] != "GET" and what[1] not in ("leases", "events", "configmaps")}
 
     def freeze(self) -> None:
-        os.kill(self.child.pid, signal.SIGSTOP)
+        os.kill(self.hub.pid, signal.SIGSTOP)
 
     def wake(self) -> None:
-        os.kill(self.child.pid, signal.SIGCONT)
+        os.kill(self.hub.pid, signal.SIGCONT)
 
     async def close(self) -> None:
-        if self.child.running:
+        if self.hub.running:
             self.wake()
-        await self.child.kill()
-        await LocalFleet(data_dir=self.home / "data").stop()
+        await self.hub.close()
 
 
 class Town:
@@ -103,16 +96,16 @@ class Town:
     async def replica(self, name: str) -> Replica:
         wire = Wire(self.server.url)
         await wire.start()
-        one = Replica(name, wire, self.directory)
-        self.replicas.append(one)
-        await one.child.start()
-        return one
+        replica = Replica(name, wire, self.directory)
+        self.replicas.append(replica)
+        await replica.hub.start()
+        return replica
 
     async def close(self) -> None:
         self.driver.gate.set()
-        for one in self.replicas:
-            await one.close()
-            await one.wire.stop()
+        for replica in self.replicas:
+            await replica.close()
+            await replica.wire.stop()
         await self.user.aclose()
         await self.driver.stop()
         await self.server.stop()
@@ -159,12 +152,12 @@ class Town:
 @pytest.fixture
 async def town() -> AsyncIterator[Town]:
     with tempfile.TemporaryDirectory(prefix="fl-e2e-") as name:
-        one = Town(Path(name))
-        await one.open()
+        town = Town(Path(name))
+        await town.open()
         try:
-            yield one
+            yield town
         finally:
-            await one.close()
+            await town.close()
 
 
 @pytest.mark.req("I-5", "L-14", "L-15")
@@ -217,10 +210,10 @@ async def test_a_leader_that_wakes_up_after_its_lease_was_taken_calls_and_writes
 
     async def knows() -> bool:
         # A candidate again: it has looked at the lease, and found somebody else's name in it, more than once.
-        return first.wire.asked["GET", "leases"] >= looks + 2 and "leadership lost" in first.child.log.read_text()
+        return first.wire.asked["GET", "leases"] >= looks + 2 and "leadership lost" in first.hub.log.read_text()
 
     await wait_until(knows, "the first hub knows that it leads no more")
-    assert first.child.running
+    assert first.hub.running
     assert first.changing() == wrote
     assert await first.calls() == calls_of_first
     assert len(town.driver.calls) == asked_of_driver
@@ -231,4 +224,4 @@ async def test_a_leader_that_wakes_up_after_its_lease_was_taken_calls_and_writes
     await town.user.delete(PODS, "shop", "web-0")
     await town.registered(2, 3)
     assert await first.calls() == calls_of_first
-    assert second.child.running
+    assert second.hub.running

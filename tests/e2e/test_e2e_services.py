@@ -5,46 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
-from tests.e2e.e2e_backends import Echo, UdpEcho, ask, ask_udp, refused
-from tests.e2e.e2e_fleet import Fleet, Member
+from tests.e2e.e2e_backends import UdpEcho, ask, ask_udp, echoes, http, ready, refused
 
 from fairlead.api.names import ANNOTATION_ADDRESS, LABEL_ORIGIN_NAME
-from fairlead.demo.process import wait_until
-from fairlead.demo.traffic import Traffic
+from fairlead.testing.worlds.fleet import Fleet
+from fairlead.testing.worlds.processes import wait_until
+from fairlead.testing.worlds.traffic import Traffic
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.envoy, pytest.mark.timeout(180)]
-
-
-@asynccontextmanager
-async def echoes(*places: tuple[str, int, str]) -> AsyncIterator[list[Echo]]:
-    """Run servers (address, port, name) inside the block."""
-    servers = [await Echo(*place).start() for place in places]
-    try:
-        yield servers
-    finally:
-        for server in servers:
-            await server.stop()
-
-
-def http(port: int = 80, target: int = 8080, **more: object) -> dict[str, object]:
-    return {"port": port, "targetPort": target, **more}
-
-
-async def ready(member: Member, name: str, port: int, *, namespace: str = "default") -> str:
-    """Wait until a Service has an address and answers there."""
-    address = await member.address(name, namespace)
-
-    async def answers() -> bool:
-        with contextlib.suppress(OSError, AssertionError, EOFError):
-            return bool(await ask(address, port))
-        return False
-
-    await wait_until(answers, f"{name} answers at {address}:{port}")
-    return address
 
 
 @pytest.mark.req("E-1", "E-4", "K-8", "K-15", "K-23", "K-24")
@@ -264,10 +234,10 @@ async def test_session_affinity_keeps_a_client_on_one_target(fleet: Fleet) -> No
         await east.service("sticky", http(), sessionAffinity="ClientIP")
         address = await ready(east, "sticky", 80)
 
-        async def one_only() -> bool:
+        async def only_one() -> bool:
             return len(Counter([await ask(address, 80) for _ in range(20)])) == 1
 
-        await wait_until(one_only, "20 of 20 requests reach the same target")
+        await wait_until(only_one, "20 of 20 requests reach the same target")
         clients = [f"127.0.0.{last}" for last in range(10, 40)]
         assert len({await ask(address, 80, source=client) for client in clients}) > 1
     await east.delete("sticky")

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.e2e.e2e_backends import ask, refused
-from tests.e2e.e2e_fleet import Fleet, Member, run_cli
-from tests.e2e.test_e2e_services import echoes, http, ready
+from tests.e2e.e2e_backends import ask, echoes, http, ready, refused
 
 from fairlead.api.kubernetes import LEASES
 from fairlead.api.names import AGENT_LEADER_LEASE, HUB_LEASE, SYSTEM_NAMESPACE
-from fairlead.demo.net import free_network, free_port
-from fairlead.demo.process import Child, wait_until
-from fairlead.demo.traffic import Traffic
 from fairlead.kube.cluster import Cluster
+from fairlead.testing.worlds.fleet import Fleet
+from fairlead.testing.worlds.member import Member
+from fairlead.testing.worlds.processes import run_fairlead, wait_until
+from fairlead.testing.worlds.traffic import Traffic
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
@@ -56,9 +55,9 @@ async def test_hub_and_agent_die_and_come_back_without_a_trace(fleet: Fleet) -> 
             return traffic.count.sent >= sent + 20
 
         await wait_until(more, "traffic goes on without a hub")
-        await fleet.start_hub()
+        await fleet.hub.start_ready()
         await wait_until(lambda: connected(fleet), "Envoy is back at the hub")
-        assert await fleet.metric("fairlead_xds_changing_pushes_total") == 0
+        assert await fleet.hub.metric("fairlead_xds_changing_pushes_total") == 0
         assert (await east.get("steady")).metadata.resource_version == version
 
         name, term = await agent_term(east)
@@ -84,7 +83,7 @@ async def test_hub_and_agent_die_and_come_back_without_a_trace(fleet: Fleet) -> 
 
 
 async def connected(fleet: Fleet) -> bool:
-    return await fleet.metric("fairlead_xds_streams") == 1
+    return await fleet.hub.metric("fairlead_xds_streams") == 1
 
 
 @pytest.mark.req("KI-7", "I-1", "I-8")
@@ -128,9 +127,8 @@ async def test_a_second_hub_waits_and_changes_nothing(fleet: Fleet) -> None:
         await east.endpoints("twin", 8080, pod)
         await east.service("twin", http())
         address = await ready(east, "twin", 80)
-        before, port = await holder(fleet), free_port()
-        directory = fleet.directory / "second"
-        second = Child("second hub", fleet.hub_command(directory, port), log=fleet.directory / "second.log")
+        before = await holder(fleet)
+        second = fleet.hub_process("second hub", fleet.directory / "second")
         version = (await east.get("twin")).metadata.resource_version
         at_hub = await fleet.at_hub("east", "default.twin")
         assert at_hub is not None
@@ -138,14 +136,14 @@ async def test_a_second_hub_waits_and_changes_nothing(fleet: Fleet) -> None:
         try:
 
             async def serves() -> bool:
-                assert second.running, second.last_words()
+                second.check_running()
                 return "hub publishes" in second.log.read_text()
 
             await wait_until(serves, "the second hub has read everything")
 
             async def told() -> bool:
                 text = second.log.read_text()
-                return "ports are taken" in text and str(fleet.envoy_directory) in text
+                return "ports are taken" in text and str(fleet.hub.envoy_directory) in text
 
             await wait_until(told, "the second hub says whose Envoy has its ports")
             assert await holder(fleet) == before
@@ -155,11 +153,9 @@ async def test_a_second_hub_waits_and_changes_nothing(fleet: Fleet) -> None:
             assert again is not None
             assert again.status.allocation == at_hub.status.allocation
         finally:
-            await second.terminate()
-            from fairlead.providers.envoy.fleet_local import LocalFleet
-
-            await LocalFleet(data_dir=directory).stop()
-        third = await run_cli(*fleet.hub_command(fleet.envoy_directory, free_port())[3:])
+            await second.close()
+        same_directory = fleet.hub_process("third hub", fleet.hub.envoy_directory)
+        third = await run_fairlead(*same_directory.command[3:])
         assert third[0] == 2
         assert "another hub uses the data directory" in third[2].lower()
     await east.delete("twin")
@@ -167,8 +163,8 @@ async def test_a_second_hub_waits_and_changes_nothing(fleet: Fleet) -> None:
 
 @pytest.mark.req("KI-12", "K-63")
 async def test_hub_and_member_may_be_the_same_cluster(fleet: Fleet) -> None:
-    network = "10.66.9" if fleet.apis.kind == "real" else free_network()
-    member = await fleet.add_member("self", fleet.apis.kubeconfig("hub"), target="Pod", network=network)
+    network = fleet.apis.network(9)
+    member = await fleet.add_member("self", fleet.apis.kubeconfig("hub"), targets="Pod", network=network)
     pod = member.new_address()
     async with echoes((pod, 8080, "at home")):
         await member.endpoints("home", 8080, pod)
@@ -214,7 +210,7 @@ async def test_a_made_up_token_is_a_sentence_and_not_a_traceback(fleet: Fleet) -
     lines = [line if "token:" not in line else "    token: made-up" for line in real.read_text().splitlines()]
     fake.write_text("\n".join(lines))
     member = str(fleet.apis.kubeconfig("west"))
-    code, _, problem = await run_cli(
+    code, _, problem = await run_fairlead(
         "agent", "--kubeconfig", member, "--hub-kubeconfig", str(fake), "--tenant", "west", "--log-level", "error"
     )
     assert code == 2
@@ -236,7 +232,7 @@ async def test_status_shows_members_load_balancers_and_proxies(fleet: Fleet) -> 
         hub = str(fleet.apis.kubeconfig("hub"))
 
         async def complete() -> bool:
-            _, out, _ = await run_cli("status", "--kubeconfig", hub, "-o", "json")
+            _, out, _ = await run_fairlead("status", "--kubeconfig", hub, "-o", "json")
             found = json.loads(out)
             rows = {row["origin"]: row for row in found["loadBalancers"]}
             states = [row["state"] for row in found["proxies"]]
@@ -249,7 +245,7 @@ async def test_status_shows_members_load_balancers_and_proxies(fleet: Fleet) -> 
             )
 
         await wait_until(complete, "status shows it all", timeout_s=60)
-        _, out, _ = await run_cli("status", "--kubeconfig", hub)
+        _, out, _ = await run_fairlead("status", "--kubeconfig", hub)
         assert "east/default/shown" in out
     await east.delete("shown")
 
@@ -266,6 +262,6 @@ async def test_sigterm_ends_the_hub_soon_and_leaves_envoy_serving(fleet: Fleet) 
             await fleet.hub.terminate(patience_s=30)
         assert await fleet.hub.ended() == 0
         assert await ask(address, 80) == "served on"
-        await fleet.start_hub()
+        await fleet.hub.start_ready()
         assert await east.address("on") == address
     await east.delete("on")

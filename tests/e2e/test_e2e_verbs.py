@@ -8,22 +8,21 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 import pytest_asyncio
 from tests.contract.providers.provider_processes import HAProxy
-from tests.e2e.e2e_apis import Apis, EmbeddedApis, RealApis, assets_directory, why_not_real
-from tests.e2e.e2e_fleet import run_cli
+from tests.e2e.e2e_real_apis import RealApis, assets_directory, why_not_real
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.backendrecord import BACKEND_RECORDS
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
-from fairlead.demo.net import free_network, free_port
-from fairlead.demo.process import Child, fairlead, wait_until
 from fairlead.kube.cluster import Cluster
-from fairlead.providers.envoy.fleet_local import LocalFleet
+from fairlead.testing.worlds.apis import Apis, EmbeddedApis
+from fairlead.testing.worlds.hub import HubProcess
+from fairlead.testing.worlds.loopback import free_network
+from fairlead.testing.worlds.processes import fairlead, run_fairlead, wait_until
 
 pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(120)]
 ADDRESSES = ("127.0.0.1:9001", "127.0.0.1:9002", "127.0.0.1:9003")
@@ -36,20 +35,20 @@ class Place:
         self.haproxy = haproxy
         self.apis = apis
         self.kubeconfig = apis.kubeconfig("hub")
-        self.metrics = f"127.0.0.1:{free_port()}"
-        pool = ("--address-pool", f"{free_network(81)}.0/24", "--metrics", self.metrics, "--stop-proxy")
-        known = ("--kubeconfig", str(self.kubeconfig), "--data-dir", str(directory / "hub"))
-        self.hub = Child("hub", fairlead("hub", *known, *pool), log=directory / "h")
+        data_dir = directory / "hub"
+        pool = ("--address-pool", f"{free_network(81)}.0/24", "--stop-proxy")
+        command = fairlead("hub", "--kubeconfig", str(self.kubeconfig), "--data-dir", str(data_dir), *pool)
+        self.hub = HubProcess("hub", command, envoy_directory=data_dir, log=directory / "h")
 
     async def type(self, *words: str, code: int = 0) -> str:
         """Type a command; its exit code is part of what it says."""
-        found, out, problem = await run_cli(*words, "--kubeconfig", str(self.kubeconfig))
+        found, out, problem = await run_fairlead(*words, "--kubeconfig", str(self.kubeconfig))
         assert found == code, (words, found, out, problem)
         assert "Traceback" not in problem
         return out + problem
 
     async def json(self, *words: str, code: int = 0) -> Any:
-        found, out, problem = await run_cli(*words, "-o", "json", "--kubeconfig", str(self.kubeconfig))
+        found, out, problem = await run_fairlead(*words, "-o", "json", "--kubeconfig", str(self.kubeconfig))
         assert (found, problem) == (code, ""), (words, out)
         return json.loads(out)
 
@@ -77,14 +76,13 @@ async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
             assert assets is not None
             apis = RealApis(directory / "api", ("hub",), assets=assets)
         haproxy = HAProxy(directory, backends=1)
-        one = Place(directory, haproxy, apis)
+        place = Place(directory, haproxy, apis)
         try:
             await apis.start()
-            yield one
+            yield place
         finally:
-            await one.hub.kill()
+            await place.hub.close()
             await apis.close()
-            await LocalFleet(data_dir=directory / "hub").stop()
             haproxy.stop()
 
 
@@ -109,15 +107,6 @@ async def registered(cluster: Cluster, count: int) -> None:
         return [one.status.state for one in found] == ["Registered"] * count
 
     await wait_until(there, f"{count} records are Registered")
-
-
-async def metric(place: Place, name: str) -> float:
-    """Scrape the hub, as Prometheus does, and add up one metric of the provider."""
-    async with aiohttp.ClientSession() as session, session.get(f"http://{place.metrics}/metrics") as answer:
-        lines = (await answer.text()).splitlines()
-    mine = [line for line in lines if line.startswith(f"{name}{{") and 'provider="haproxy"' in line]
-    assert mine, f"there is no {name}"
-    return sum(float(line.rpartition(" ")[2]) for line in mine)
 
 
 @pytest.mark.req("I-2", "I-4", "I-10")
@@ -180,7 +169,7 @@ async def _drift(place: Place) -> None:
     assert "foreign  b0/theirs" in said
 
     async def scraped() -> bool:
-        return await metric(place, "fairlead_sync_drift") == 1
+        return await place.hub.metric("fairlead_sync_drift", 'provider="haproxy"') == 1
 
     await wait_until(scraped, "the drift is in the metrics")
     place.haproxy.ask(f"set server b0/{name} weight 1")

@@ -29,7 +29,7 @@ def demo(
 
     Fails when a request fails that should not have.
     """
-    from fairlead.demo.demo import DemoSettings, run_demo
+    from fairlead.demo.run import DemoSettings, run_demo
 
     if context.invoked_subcommand is not None:
         return

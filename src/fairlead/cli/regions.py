@@ -73,13 +73,13 @@ def demo_regions(
 
     Fails when a request fails that should not have, or reaches another region's pods.
     """
-    from fairlead.demo.regions import RegionsDemoSettings, run_regions_demo
+    from fairlead.demo.run import DemoSettings, run_regions_demo
 
     passed = True
 
     async def show() -> None:
         nonlocal passed
-        passed = await run_regions_demo(RegionsDemoSettings(data_dir=data_dir, loopback=loopback, plain=plain))
+        passed = await run_regions_demo(DemoSettings(data_dir=data_dir, loopback=loopback, plain=plain))
 
     run_async(show)
     if not passed:

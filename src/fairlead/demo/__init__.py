@@ -1,1 +1,1 @@
-"""The demo: its worlds and its story, on one machine."""
+"""The demos: stories in ``stories`` about worlds of ``fairlead.testing``, shown by ``show`` and played by ``run``."""

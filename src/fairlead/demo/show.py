@@ -1,4 +1,4 @@
-"""How does the demo look? A live table on a terminal, plain lines everywhere else.
+"""Show a story: a live table on a terminal, plain lines everywhere else.
 
 In: the steps as they go, and the counters of the traffic. Out: text. Never decides whether the demo has passed.
 """
@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from fairlead.demo.traffic import Traffic
+from fairlead.testing.worlds.traffic import Traffic
 
 _REFRESH_PER_S = 4
 _PLAIN_EVERY_S = 10.0
@@ -61,22 +61,18 @@ class Show:
             self._live.stop()
 
     def doing(self, what: str) -> None:
-        """Say what is being tried."""
+        """Show what is being tried."""
         self._doing = what
 
     def done(self, what: str, *facts: str) -> None:
-        """Say what has been shown, with the facts that show it."""
+        """Show what has been done, with the facts that prove it."""
         self._doing = ""
         self._say(Text(f"✓ {what}", style="green"), facts)
 
     def failed(self, what: str, *facts: str) -> None:
-        """Say what was promised and did not happen."""
+        """Show what was promised and did not happen."""
         self._doing = ""
         self._say(Text(f"✗ {what}", style="bold red"), facts)
-
-    def note(self, text: str) -> None:
-        """Say something by the way."""
-        self._say(Text(text), ())
 
     def _say(self, headline: Text, facts: tuple[str, ...]) -> None:
         lines = [Text(f"{self.elapsed_s:5.1f} s  ", style="dim") + headline]
@@ -90,7 +86,7 @@ class Show:
         while True:
             await asyncio.sleep(_PLAIN_EVERY_S)
             if self._traffics:
-                counts = "; ".join(f"{name}: {words(traffic)}" for name, traffic in self._traffics.items())
+                counts = "; ".join(f"{name}: {counts_text(traffic)}" for name, traffic in self._traffics.items())
                 self._console.print(Text(f"{self.elapsed_s:5.1f} s    {counts}", style="dim"), soft_wrap=True)
 
     def _render(self) -> Group:
@@ -102,8 +98,8 @@ class Show:
         return Group(*parts)
 
 
-def words(traffic: Traffic) -> str:
-    """Return the counters of one address as words."""
+def counts_text(traffic: Traffic) -> str:
+    """Return the counters of one address as a line."""
     count = traffic.count
     lost = f", {count.lost} lost with a killed pod" if count.lost else ""
     return f"{count.sent} sent, {count.answered} answered, {count.failed} failed{lost}"
@@ -124,24 +120,24 @@ def traffic_table(traffics: Mapping[str, Traffic]) -> Table:
             str(count.answered),
             failed,
             str(count.lost),
-            pods_words(count.by_pod),
+            answers_by_pod(count.by_pod),
         )
     return table
 
 
-def pods_words(answers: Mapping[str, int]) -> str:
+def answers_by_pod(answers: Mapping[str, int]) -> str:
     """Return the answers of each pod, in the order in which the pods were started: ``web-1..3: 5 7 6``."""
     by_head: dict[str, dict[int, int]] = {}
-    words_: list[str] = []
+    parts: list[str] = []
     for pod, count in sorted(answers.items()):
         head, _, number = pod.rpartition("-")
         if number.isdigit():
             by_head.setdefault(head, {})[int(number)] = count
         else:
-            words_.append(f"{pod}: {count}")
+            parts.append(f"{pod}: {count}")
     for head, counts in sorted(by_head.items()):
         numbers = sorted(counts)
         gapless = len(numbers) > 1 and numbers[-1] - numbers[0] == len(numbers) - 1
         which = f"{numbers[0]}..{numbers[-1]}" if gapless else ",".join(map(str, numbers))
-        words_.append(f"{head}-{which}: {' '.join(str(counts[number]) for number in numbers)}")
-    return "  ".join(words_)
+        parts.append(f"{head}-{which}: {' '.join(str(counts[number]) for number in numbers)}")
+    return "  ".join(parts)

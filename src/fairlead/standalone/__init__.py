@@ -1,1 +1,1 @@
-"""Whole processes, composed from the parts: hub, agent, API, all of them on one machine, and the demo."""
+"""Whole processes, composed from the parts: hub, agent, regions, API, and all of them on one machine."""

@@ -23,9 +23,9 @@ from fairlead.api.meta import JSONObject
 from fairlead.api.names import AGENT_SERVICE_ACCOUNT, GROUP, SYSTEM_NAMESPACE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
-from fairlead.demo.process import Child, fairlead
 from fairlead.kube.preflight import AccessNeed
 from fairlead.standalone.hub_rights import group_needs, hub_needs
+from fairlead.testing.worlds.processes import Child, fairlead
 from fairlead.translate.tenant import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, agent_rules
 
 MANIFESTS = Path(__file__).parents[3] / "deploy" / "kubernetes"

@@ -1,4 +1,4 @@
-"""Which network does a region of the demo have? One of its own, as separate as this machine allows.
+"""Give each region a network of its own, as separate as this machine allows.
 
     root        a network namespace per region: nothing of another region's network can be reached from it
     otherwise   loopback ranges: separate addresses on one network
@@ -9,36 +9,33 @@
     │ 10.66.<n>.0/24, all local    ├─── veth ─────┤ bridge, API    │
     └──────────────────────────────┘              └────────────────┘
 
-Out: addresses for pods and load balancers, command prefixes, and connections opened inside. All of it is made by the
-demo and removed again. Never: touches a network that it did not make.
+Out: addresses for pods and load balancers, commands that run inside, and connections opened inside. ``close`` removes
+all of it. Never touches a network that it did not make.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import secrets
 import socket
-import subprocess
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from fairlead.demo.net import free_network
 from fairlead.errors import Terminal
+from fairlead.testing.worlds.loopback import free_network
+from fairlead.testing.worlds.netns import inside, ip
 
-_CLONE_NEWNET = 0x40000000
 _TRIES = 20
 
 
 class RegionNetwork(Protocol):
-    """One region's network: ``pods`` and ``pool`` are the first three parts of addresses and a CIDR."""
+    """One region's network: the first three parts of pod addresses, and the CIDR of its load balancers."""
 
     pods: str
     pool: str
-    words: str
+    description: str
 
     def command(self, command: list[str]) -> list[str]:
         """Return the command that runs ``command`` inside."""
@@ -50,7 +47,7 @@ class RegionNetwork(Protocol):
 
 
 class Networks(Protocol):
-    """All networks of one demo."""
+    """The networks of all regions."""
 
     api_host: str
     separate: bool
@@ -65,14 +62,14 @@ class Networks(Protocol):
 
 
 class LoopbackNetworks:
-    """Ranges of the loopback network: for anybody."""
+    """Ranges of the loopback network: needs no rights."""
 
     def __init__(self) -> None:
         self.api_host = "127.0.0.1"
         self.separate = False
 
     def add(self, region: str) -> RegionNetwork:
-        """Choose ranges that nobody uses."""
+        """Choose ranges that nothing else uses."""
         return _Loopback(region)
 
     def close(self) -> None:
@@ -83,7 +80,7 @@ class _Loopback:
     def __init__(self, region: str) -> None:
         self.pods = free_network()
         self.pool = f"{free_network(80)}.0/24"
-        self.words = f"{region}: pods in {self.pods}.0/24, access points in {self.pool}"
+        self.description = f"{region}: pods in {self.pods}.0/24, access points in {self.pool}"
 
     def command(self, command: list[str]) -> list[str]:
         return command
@@ -102,32 +99,32 @@ class NamespaceNetworks:
         self._control = _free_control_network()
         self._made: list[str] = []
         self.api_host = f"{self._control}.1"
-        _ip("link", "add", self._bridge, "type", "bridge")
-        _ip("address", "add", f"{self.api_host}/24", "dev", self._bridge)
-        _ip("link", "set", self._bridge, "up")
+        ip("link", "add", self._bridge, "type", "bridge")
+        ip("address", "add", f"{self.api_host}/24", "dev", self._bridge)
+        ip("link", "set", self._bridge, "up")
 
     def add(self, region: str) -> RegionNetwork:
         """Make a namespace with a /24 of its own, in which every address is local."""
         number = len(self._made) + 1
         name = f"fairlead-{self._id}-{region}"
         outside, inside = f"flv{self._id}{number}", f"flr{self._id}{number}"
-        _ip("netns", "add", name)
+        ip("netns", "add", name)
         self._made.append(name)
-        _ip("link", "add", outside, "type", "veth", "peer", "name", inside, "netns", name)
-        _ip("link", "set", outside, "master", self._bridge, "up")
-        _ip("-n", name, "address", "add", f"{self._control}.{number + 1}/24", "dev", inside)
-        _ip("-n", name, "link", "set", inside, "up")
-        _ip("-n", name, "link", "set", "lo", "up")
-        _ip("-n", name, "route", "add", "local", f"10.66.{number}.0/24", "dev", "lo")
+        ip("link", "add", outside, "type", "veth", "peer", "name", inside, "netns", name)
+        ip("link", "set", outside, "master", self._bridge, "up")
+        ip("-n", name, "address", "add", f"{self._control}.{number + 1}/24", "dev", inside)
+        ip("-n", name, "link", "set", inside, "up")
+        ip("-n", name, "link", "set", "lo", "up")
+        ip("-n", name, "route", "add", "local", f"10.66.{number}.0/24", "dev", "lo")
         return _Namespace(region, name, number)
 
     def close(self) -> None:
         """Remove the namespaces, and with them their ends of the wires, and the bridge."""
         for name in self._made:
             with suppress(Terminal):
-                _ip("netns", "delete", name)
+                ip("netns", "delete", name)
         with suppress(Terminal):
-            _ip("link", "delete", self._bridge)
+            ip("link", "delete", self._bridge)
 
 
 class _Namespace:
@@ -135,13 +132,13 @@ class _Namespace:
         self._name = name
         self.pods = f"10.66.{number}"
         self.pool = f"10.66.{number}.128/25"
-        self.words = f"{region}: network namespace {name}, {self.pods}.0/24"
+        self.description = f"{region}: network namespace {name}, {self.pods}.0/24"
 
     def command(self, command: list[str]) -> list[str]:
         return ["ip", "netns", "exec", self._name, *command]
 
     async def connect(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        with _inside(self._name):
+        with inside(self._name):
             # A socket belongs for all its life to the namespace in which it was made.
             client = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         client.setblocking(False)
@@ -154,35 +151,11 @@ class _Namespace:
 
 
 def choose_networks(*, loopback: bool) -> Networks:
-    """Use namespaces when we may make them."""
+    """Return namespaces where this process may make them, loopback ranges elsewhere."""
     if not loopback and os.geteuid() == 0:
         with suppress(Terminal, OSError):
             return NamespaceNetworks()
     return LoopbackNetworks()
-
-
-@contextmanager
-def _inside(name: str) -> Generator[None]:
-    """Be in a network namespace for the length of a block that does not wait; only this thread is."""
-    before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-    try:
-        there = os.open(f"/var/run/netns/{name}", os.O_RDONLY)
-        try:
-            _enter(there)
-        finally:
-            os.close(there)
-        try:
-            yield
-        finally:
-            _enter(before)
-    finally:
-        os.close(before)
-
-
-def _enter(descriptor: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.setns(descriptor, _CLONE_NEWNET) != 0:
-        raise OSError(ctypes.get_errno(), "setns")
 
 
 def _free_control_network() -> str:
@@ -192,12 +165,4 @@ def _free_control_network() -> str:
         third = secrets.randbelow(250)
         if f"00{third:02X}FD0A" not in routes:
             return f"10.253.{third}"
-    raise Terminal("There is no free network for the demo's control traffic.")
-
-
-def _ip(*arguments: str) -> None:
-    try:
-        subprocess.run(("ip", *arguments), check=True, capture_output=True, text=True)
-    except (subprocess.CalledProcessError, FileNotFoundError) as error:
-        words = getattr(error, "stderr", "") or str(error)
-        raise Terminal(f"ip {' '.join(arguments)}: {words.strip()}") from error
+    raise Terminal("There is no free network for the control traffic of regions.")

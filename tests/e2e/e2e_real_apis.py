@@ -1,6 +1,7 @@
-"""Which API servers do the tests run against? The embedded one, and a real kube-apiserver where there is one.
+"""A real kube-apiserver for each cluster of a world, where there are binaries of one.
 
-Each has the same face: ``start``, ``kill`` and ``restart`` of single servers, and a kubeconfig for each name.
+It refuses loopback addresses as endpoints. So the test process enters a network namespace of its own (and so do its
+children), in which all of ``10.66.0.0/16`` is local: any address of it can be bound without being configured.
 """
 
 from __future__ import annotations
@@ -10,63 +11,32 @@ import os
 import secrets
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
 import yaml
 
-from fairlead.demo.net import free_port
-from fairlead.demo.process import Child, fairlead, wait_until
 from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.transport import RetryPolicy
+from fairlead.testing.worlds.loopback import free_port
+from fairlead.testing.worlds.netns import inside, ip
+from fairlead.testing.worlds.processes import Child, wait_until
 
 
-class Apis(Protocol):
-    """API servers by name, one for each cluster."""
-
-    kind: str
-
-    async def start(self) -> None: ...
-
-    def kubeconfig(self, name: str) -> Path: ...
-
-    async def kill(self, name: str) -> None: ...
-
-    async def restart(self, name: str) -> None: ...
-
-    async def close(self) -> None: ...
-
-
-class EmbeddedApis:
-    """``fairlead apiserver`` with SQLite, one process for each cluster, each on a port of its own."""
-
-    kind = "embedded"
-
-    def __init__(self, directory: Path, names: Sequence[str]) -> None:
-        self._directory = directory
-        self._children: dict[str, Child] = {}
-        for name in names:
-            home = directory / name
-            home.mkdir(parents=True)
-            command = fairlead("apiserver", "--data-dir", str(home), "--listen", f"127.0.0.1:{free_port()}")
-            self._children[name] = Child(f"{name} API", command, log=home / "apiserver.log")
-
-    async def start(self) -> None:
-        await asyncio.gather(*(self.restart(name) for name in self._children))
-
-    def kubeconfig(self, name: str) -> Path:
-        return self._directory / name / "kubeconfig"
-
-    async def kill(self, name: str) -> None:
-        await self._children[name].kill()
-
-    async def restart(self, name: str) -> None:
-        await self._children[name].start(first_line_s=30)
-
-    async def close(self) -> None:
-        await asyncio.gather(*(child.kill() for child in self._children.values()))
+@contextmanager
+def own_network() -> Iterator[None]:
+    """Be in a network namespace of our own inside the block; only this thread, and what it starts, is."""
+    name = f"fairlead-{os.getpid()}-{secrets.token_hex(3)}"
+    ip("netns", "add", name)
+    try:
+        with inside(name):
+            ip("link", "set", "lo", "up")
+            ip("route", "add", "local", "10.66.0.0/16", "dev", "lo")
+            yield
+    finally:
+        ip("netns", "delete", name)
 
 
 class RealApis:
@@ -114,6 +84,9 @@ class RealApis:
 
     def kubeconfig(self, name: str) -> Path:
         return self._directory / f"{name}.kubeconfig"
+
+    def network(self, number: int, /) -> str:
+        return f"10.66.{number}"
 
     async def kill(self, name: str) -> None:
         await self._children[name].kill()
@@ -189,12 +162,12 @@ class RealApis:
 
 
 def assets_directory() -> Path | None:
-    """Return where the real binaries are; None when nobody has said so, or they are not there."""
+    """Return where KUBEBUILDER_ASSETS says that the real binaries are; None when they are not there."""
     named = os.environ.get("KUBEBUILDER_ASSETS")
     if not named:
         return None
     directory = Path(named)
-    return directory if all((directory / one).exists() for one in ("etcd", "kube-apiserver")) else None
+    return directory if all((directory / program).exists() for program in ("etcd", "kube-apiserver")) else None
 
 
 def why_not_real() -> str:

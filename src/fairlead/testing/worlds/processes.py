@@ -1,42 +1,46 @@
-"""How does a demo run other programs, and how does it kill them?
+"""Run other programs, and kill them.
 
-In: a command. Out: a real process with its log in a file, ended politely or with SIGKILL, and never left behind.
+In: a command. Out: a real process whose log is a file, ended by SIGTERM or SIGKILL. Never leaves one behind.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from fairlead.errors import Terminal
 
-_LOOK_S = 0.1
+_POLL_S = 0.1
 
 
-class StepFailed(Terminal):
-    """Something that the demo promises did not happen."""
+class ExpectationFailed(Terminal):
+    """Something that a world or a story promises did not happen."""
 
 
 async def wait_until(condition: Callable[[], Awaitable[object]], what: str, *, timeout_s: float = 30.0) -> None:
-    """Return once ``condition`` answers something true; ``StepFailed`` names ``what`` when it never does."""
+    """Return once ``condition`` answers something true; ``ExpectationFailed`` names ``what`` when it never does."""
     end_s = asyncio.get_running_loop().time() + timeout_s
     while not await condition():
         if asyncio.get_running_loop().time() >= end_s:
-            raise StepFailed(f"{what}: not within {timeout_s:g} s")
-        await asyncio.sleep(_LOOK_S)
+            raise ExpectationFailed(f"{what}: not within {timeout_s:g} s")
+        await asyncio.sleep(_POLL_S)
 
 
 class Child:
-    """One program of the demo; ``start`` it as often as it has ended."""
+    """One program, which may be started again after it has ended. ``environment`` is added to this process's own."""
 
-    def __init__(self, name: str, command: Sequence[str], *, log: Path) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str], *, log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.name = name
         self.command = list(command)
         self.log = log
+        self.environment = dict(environment or {})
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -46,14 +50,14 @@ class Child:
 
     @property
     def running(self) -> bool:
-        """Say whether it runs."""
+        """Return whether it runs."""
         return bool(self.pid)
 
     async def start(self, *, first_line_s: float = 0.0) -> str:
         """Start it; with ``first_line_s`` wait that long for its first line on stdout, and return it.
 
         Raises:
-            StepFailed: it ended, or said nothing in time.
+            ExpectationFailed: it ended, or printed nothing in time.
         """
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
@@ -61,7 +65,8 @@ class Child:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE if first_line_s else log,
                 stderr=log,
-                # Ctrl-C at the terminal is ours alone to hand on, in the right order.
+                env={**os.environ, **self.environment},
+                # Ctrl-C at the terminal reaches this process only, which ends its children in the right order.
                 start_new_session=True,
             )
         stdout = self._process.stdout
@@ -73,15 +78,20 @@ class Child:
         except TimeoutError:
             line = ""
         if not line:
-            raise StepFailed(f"{self.name} did not start: {self.last_words()}", detail=f"see {self.log}")
+            raise ExpectationFailed(f"{self.name} did not start: {self.log_tail()}", detail=f"see {self.log}")
         return line
 
+    def check_running(self) -> None:
+        """Raise ``ExpectationFailed`` with the end of its log when it does not run."""
+        if not self.running:
+            raise ExpectationFailed(f"{self.name} has ended: {self.log_tail()}", detail=f"see {self.log}")
+
     async def kill(self) -> None:
-        """End it with SIGKILL: it gets no chance to tidy up."""
+        """End it with SIGKILL."""
         await self._end(signal.SIGKILL)
 
     async def terminate(self, *, patience_s: float = 6.0) -> None:
-        """End it with SIGTERM, and after a while with SIGKILL."""
+        """End it with SIGTERM, and after ``patience_s`` with SIGKILL."""
         try:
             async with asyncio.timeout(patience_s):
                 await self._end(signal.SIGTERM)
@@ -92,12 +102,12 @@ class Child:
         """Return its exit code once it has ended."""
         return await self._process.wait() if self._process is not None else 0
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """Return the end of its log."""
         try:
-            return self.log.read_text(errors="replace")[-400:].strip() or "it said nothing"
+            return self.log.read_text(errors="replace")[-400:].strip() or "its log is empty"
         except OSError:
-            return "it said nothing"
+            return "it has no log"
 
     async def _end(self, number: signal.Signals) -> None:
         if self._process is None:
@@ -108,5 +118,20 @@ class Child:
 
 
 def fairlead(*arguments: str) -> list[str]:
-    """Return the command line of Fairlead itself, in this very installation."""
+    """Return the command line of Fairlead itself, in this installation."""
     return [sys.executable, "-m", "fairlead.cli.main", *arguments]
+
+
+async def run_fairlead(
+    *arguments: str, timeout_s: float = 60.0, environment: Mapping[str, str] | None = None
+) -> tuple[int, str, str]:
+    """Run a command of Fairlead to its end; return its exit code, stdout and stderr."""
+    process = await asyncio.create_subprocess_exec(
+        *fairlead(*arguments),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, **(environment or {})},
+    )
+    out, problem = await asyncio.wait_for(process.communicate(), timeout_s)
+    return process.returncode or 0, out.decode(), problem.decode()

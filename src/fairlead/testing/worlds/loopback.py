@@ -1,4 +1,4 @@
-"""Which addresses can a demo have to itself? Random /24s of the loopback range, so that two demos never meet."""
+"""Choose addresses that nothing else uses: random /24s of the loopback range, so that two worlds never meet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _TRIES = 50
 
 
 def free_network(port: int = 8080) -> str:
-    """Return the first three parts of a loopback /24 in which nobody listens at ``port``, such as ``127.42.7``."""
+    """Return the first three parts of a loopback /24, such as ``127.42.7``, where ``port`` is free."""
     chooser = random.SystemRandom()
     for _ in range(_TRIES):
         network = f"127.{chooser.randint(10, 190)}.{chooser.randint(0, 255)}"
@@ -21,7 +21,7 @@ def free_network(port: int = 8080) -> str:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """Return a TCP port that nobody has right now."""
+    """Return a TCP port that is free right now."""
     with socket.socket() as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])

@@ -1,9 +1,8 @@
-"""What runs in a demo's pod: a small HTTP server that says its own name.
+"""The program of a pod: a small HTTP server that answers with its name.
 
-``python -m fairlead.demo.backend ADDRESS PORT NAME``. The head of an answer goes out at once and the body a
-little later, so that there is always something in flight. SIGTERM is taken as a good server takes it: it goes on
-accepting for a moment, asks its clients to close, and ends when the last connection has. Standard library only: it
-starts in a blink, as there are many.
+``python -m fairlead.testing.worlds.pod_server ADDRESS PORT NAME``. The head of an answer goes out at once and the body
+a little later, so that there is always something in flight. On SIGTERM it goes on accepting for a moment, asks its
+clients to close, and ends with the last connection. Standard library only, because many of them start at once.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ _STILL_ACCEPTING_S = 1.5
 _LAST_CONNECTION_S = 10.0
 
 
-class Backend:
-    """One server; ``draining`` once it has been told to end."""
+class PodServer:
+    """One server; ``draining`` is set on SIGTERM."""
 
     def __init__(self, name: str) -> None:
         self._name = name.encode()
@@ -29,13 +28,14 @@ class Backend:
         self.draining = asyncio.Event()
 
     async def serve(self, host: str, port: int) -> None:
-        """Serve until told to end and everybody has gone."""
+        """Serve until ``draining`` is set and the last connection has ended."""
         server = await asyncio.start_server(self._connected, host, port, backlog=512)
-        print("ready", flush=True)
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
         await self.draining.wait()
         await asyncio.sleep(_STILL_ACCEPTING_S)
         server.close()
-        # Between two requests nobody is hurt; the client opens another connection, to another pod.
+        # Between two requests nothing is lost; the client opens another connection, to another pod.
         for writer in list(self._idle):
             writer.close()
         if self._open:
@@ -47,10 +47,10 @@ class Backend:
             self._open.add(task)
             task.add_done_callback(self._open.discard)
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            await self._converse(reader, writer)
+            await self._answer_requests(reader, writer)
         writer.close()
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer_requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             self._idle.add(writer)
             try:
@@ -72,9 +72,9 @@ class Backend:
 
 
 async def _main(host: str, port: int, name: str) -> None:
-    backend = Backend(name)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, backend.draining.set)
-    await backend.serve(host, port)
+    server = PodServer(name)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.draining.set)
+    await server.serve(host, port)
 
 
 if __name__ == "__main__":

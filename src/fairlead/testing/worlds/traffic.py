@@ -1,12 +1,12 @@
-"""Does every request get its answer? A load generator that counts honestly.
+"""Send requests to an address without a pause, and count what becomes of each.
 
     sent = answered + failed + lost with a pod + under way
 
 Failed: anything but 200, a reset, an answer cut short, or none within 2 s. A request counts as *lost with a pod* only
 if it was under way when a pod was killed with SIGKILL and broke: nothing in the world can answer it. Every request
-sent on a connection opened after that moment must be answered. Most open a NEW connection each; some keep theirs, and
-open another one when they are asked to (``Connection: close``). A kept connection that is closed without being asked is
-*cut*: pods may do that by dying, and nothing else may.
+sent on a connection opened after that moment must be answered. Most open a new connection each; some keep theirs, and
+open another one when the server asks for it (``Connection: close``). A kept connection that is closed without that is
+*cut*: only a pod that dies may do so.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 import msgspec
 
 TIMEOUT_S = 2.0
-#: How long after a kill the end of a connection may still be on its way to us.
-_NEWS_OF_DEATH_S = 1.0
+#: How long after a kill the end of a connection may still be on its way to the client.
+_LOST_WITHIN_S = 1.0
 _FAILURES_KEPT = 5
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -49,7 +49,7 @@ class Traffic:
     """Requests to one address, from ``start`` to ``stop``.
 
     ``new_per_s``: requests per second that open a connection each. ``kept``: connections that are kept, with
-    ``kept_per_s`` requests per second each. ``connect`` opens a connection, for clients that are somewhere else.
+    ``kept_per_s`` requests per second each. ``connect`` opens a connection, for clients in another network.
     """
 
     def __init__(
@@ -76,11 +76,11 @@ class Traffic:
 
     @property
     def running(self) -> bool:
-        """Say whether requests are being sent."""
+        """Return whether requests are being sent."""
         return bool(self._tasks) and not self._stopping.is_set()
 
     def start(self) -> None:
-        """Begin."""
+        """Begin to send."""
         self._started_s = asyncio.get_running_loop().time()
         self._spawn(self._new_connections())
         for _ in range(self._kept):
@@ -93,7 +93,7 @@ class Traffic:
             await asyncio.wait(set(self._tasks))
 
     def pod_killed(self) -> None:
-        """Take note that a pod is being killed at this very moment: what is under way on it is lost."""
+        """Record that a pod is being killed at this very moment: what is under way on it is lost."""
         self._killed_at_s = asyncio.get_running_loop().time()
 
     def _spawn(self, coroutine: Coroutine[None, None, None]) -> None:
@@ -103,10 +103,10 @@ class Traffic:
 
     async def _new_connections(self) -> None:
         while not self._stopping.is_set():
-            self._spawn(self._one_new())
+            self._spawn(self._request_once())
             await self._pause(1 / self._new_per_s)
 
-    async def _one_new(self) -> None:
+    async def _request_once(self) -> None:
         started_s = self._sent()
         try:
             async with asyncio.timeout(TIMEOUT_S):
@@ -167,14 +167,14 @@ class Traffic:
 
     def _broke(self, error: Exception, *, opened_s: float, kept: bool) -> None:
         since_kill_s = asyncio.get_running_loop().time() - self._killed_at_s
-        news = _NEWS_OF_DEATH_S if kept else TIMEOUT_S
-        if opened_s <= self._killed_at_s and since_kill_s <= news and not isinstance(error, TimeoutError):
+        within_s = _LOST_WITHIN_S if kept else TIMEOUT_S
+        if opened_s <= self._killed_at_s and since_kill_s <= within_s and not isinstance(error, TimeoutError):
             self.count.lost += 1
             return
         self.count.failed += 1
         if len(self.count.failures) < _FAILURES_KEPT:
             first_s = asyncio.get_running_loop().time() - self._started_s
-            self.count.failures.append(f"after {first_s:.1f} s: {_words(error)}")
+            self.count.failures.append(f"after {first_s:.1f} s: {_describe(error)}")
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -186,7 +186,7 @@ def _closed(connection: Connection | None) -> None:
         connection[1].close()
 
 
-def _words(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     if isinstance(error, asyncio.IncompleteReadError):
         return f"closed after {len(error.partial)} bytes of the answer"
     return "no answer in time" if isinstance(error, TimeoutError) else f"{type(error).__name__} {error}".strip()

@@ -1,0 +1,72 @@
+"""What the steps of every story work on: where progress is shown, and traffic whose failures are counted."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+
+from rich.console import Console
+
+from fairlead.demo.show import Show
+from fairlead.testing.worlds.processes import ExpectationFailed, wait_until
+from fairlead.testing.worlds.traffic import Connect, Traffic
+
+_EVERY_POD_S = 25.0
+
+
+class Stage(ABC):
+    """``traffics``: the load on each Service, by what the user calls it."""
+
+    def __init__(self, *, console: Console, plain: bool) -> None:
+        self.console = console
+        self.traffics: dict[str, Traffic] = {}
+        self.show = Show(traffics=self.traffics, plain=plain, console=console)
+
+    def failures(self) -> list[str]:
+        """Return what has gone wrong with requests so far, one sentence each."""
+        return [
+            f"{name}: {traffic.count.failed} requests failed ({'; '.join(traffic.count.failures)})"
+            for name, traffic in self.traffics.items()
+            if traffic.count.failed
+        ]
+
+    def check_traffic(self, when: str) -> None:
+        """Raise ``ExpectationFailed`` when a request has failed; ``when`` such as "while pods were rolled"."""
+        if failures := self.failures():
+            raise ExpectationFailed(f"requests failed {when}: {'; '.join(failures)}")
+
+    @abstractmethod
+    def ending(self, *, passed: bool) -> str:
+        """Return what the verdict ends with."""
+
+    def commands(self) -> list[str]:
+        """Return commands to try while everything is kept running."""
+        return []
+
+    async def every_pod_answers(self, pods: Callable[[], Iterable[tuple[str, str]]]) -> None:
+        """Wait until every pod of now, as (name of its traffic, name of the pod), has answered something since now."""
+        start = {name: traffic.count.by_pod.copy() for name, traffic in self.traffics.items()}
+
+        async def all_answered() -> bool:
+            return all(self.traffics[name].count.by_pod[pod] > start[name][pod] for name, pod in pods())
+
+        await wait_until(all_answered, "every pod answers", timeout_s=_EVERY_POD_S)
+
+    async def stop_traffic(self) -> None:
+        """Send nothing more, and wait for what is under way."""
+        await asyncio.gather(*(traffic.stop() for traffic in self.traffics.values()))
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End everything."""
+
+
+async def refuses(connect: Connect, address: str, port: int) -> bool:
+    """Return whether nothing accepts connections there."""
+    try:
+        _, writer = await connect(address, port)
+    except OSError:
+        return True
+    writer.close()
+    return False

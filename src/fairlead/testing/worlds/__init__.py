@@ -1,0 +1,12 @@
+"""What a demo and the end-to-end tests run Fairlead in: real processes, real networks, real traffic, one machine.
+
+    loopback    addresses and ports that nothing else on this machine uses
+    netns       network namespaces; networks gives each region one of its own
+    processes   programs that are started, watched and killed
+    apis        an API server for each cluster
+    fleet       a hub and its members        regions    one cluster whose regions have a hub each
+    workload    pods that serve HTTP (``pod_server``) and the objects a cluster would have for them (``objects``)
+    traffic     requests without a pause, counted
+
+Never imports a test framework: ``make demo`` installs none.
+"""

@@ -1,0 +1,85 @@
+"""An API server for each cluster of a world.
+
+In: names of clusters. Out: served APIs with a kubeconfig each, which can be killed and started again one by one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from fairlead.testing.worlds.loopback import free_network, free_port
+from fairlead.testing.worlds.processes import Child, fairlead
+
+_START_S = 40.0
+
+
+class Apis(Protocol):
+    """API servers by the name of their cluster."""
+
+    kind: str
+
+    async def start(self) -> None:
+        """Start all of them."""
+        ...
+
+    def kubeconfig(self, name: str) -> Path:
+        """Return an administrator's kubeconfig."""
+        ...
+
+    def network(self, number: int, /) -> str:
+        """Return the first three parts of a /24 whose addresses are local and may be endpoints; one each number."""
+        ...
+
+    async def kill(self, name: str) -> None:
+        """End one with SIGKILL."""
+        ...
+
+    async def restart(self, name: str) -> None:
+        """Start one again, on the data that it had."""
+        ...
+
+    async def close(self) -> None:
+        """End all of them."""
+        ...
+
+
+class EmbeddedApis:
+    """``fairlead apiserver`` with SQLite, one process for each cluster; its data is in ``directory``/name."""
+
+    kind = "embedded"
+
+    def __init__(self, directory: Path, names: Sequence[str], *, host: str = "127.0.0.1") -> None:
+        self._directory = directory
+        self.children: dict[str, Child] = {}
+        for name in names:
+            home = directory / name
+            home.mkdir(parents=True, exist_ok=True)
+            options = ("--data-dir", str(home), "--listen", f"{host}:{free_port(host)}", "--log-format", "json")
+            self.children[name] = Child(f"{name} API", fairlead("apiserver", *options), log=home / "apiserver.log")
+
+    async def start(self) -> None:
+        """Start all of them."""
+        await asyncio.gather(*map(self.restart, self.children))
+
+    def kubeconfig(self, name: str) -> Path:
+        """Return an administrator's kubeconfig."""
+        return self._directory / name / "kubeconfig"
+
+    def network(self, _number: int, /) -> str:
+        """Return a loopback network: this API server allows them as endpoints."""
+        return free_network()
+
+    async def kill(self, name: str) -> None:
+        """End one with SIGKILL."""
+        await self.children[name].kill()
+
+    async def restart(self, name: str) -> None:
+        """Start one and wait until it serves."""
+        await self.children[name].start(first_line_s=_START_S)
+
+    async def close(self) -> None:
+        """End all of them."""
+        await asyncio.gather(*(child.terminate() for child in self.children.values()))

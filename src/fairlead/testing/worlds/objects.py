@@ -1,0 +1,74 @@
+"""Write what a kubelet and the endpoint controller would, into a cluster that has neither.
+
+In: a client of the cluster. Out: Nodes, Pods and EndpointSlices. Writing the same again changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fairlead.api.kubernetes import ENDPOINT_SLICES, NODES
+from fairlead.api.meta import JSONObject
+from fairlead.api.pods import PODS
+from fairlead.kube.cluster import Cluster
+
+_KUBELET = "kubelet"
+_LABEL_SERVICE = "kubernetes.io/service-name"
+_LABEL_MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
+
+
+async def write_node(
+    cluster: Cluster, name: str, address: str, *, ready: bool = True, labels: Mapping[str, str] | None = None
+) -> None:
+    """Write a Node with its InternalIP; ``labels`` replaces those that were written before."""
+    meta: JSONObject = {"name": name, "labels": dict(labels or {})}
+    await cluster.apply(NODES, {"metadata": meta, "spec": {}}, manager=_KUBELET)
+    status: JSONObject = {
+        "addresses": [{"type": "InternalIP", "address": address}],
+        "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+    }
+    body: JSONObject = {"metadata": {"name": name}, "status": status}
+    await cluster.apply(NODES, body, manager=_KUBELET, subresource="status")
+
+
+async def write_pod(cluster: Cluster, name: str, address: str, *, node: str, app: str, port: int) -> None:
+    """Write a Pod of the namespace ``default`` that is ready; ``app`` is the value of its label of this name."""
+    meta: JSONObject = {"name": name, "namespace": "default"}
+    container: JSONObject = {"name": "web", "image": "demo/web:1", "ports": [{"containerPort": port}]}
+    spec: JSONObject = {"nodeName": node, "containers": [container]}
+    await cluster.apply(PODS, {"metadata": {**meta, "labels": {"app": app}}, "spec": spec}, manager=_KUBELET)
+    running: JSONObject = {"name": "web", "image": "demo/web:1", "imageID": "", "ready": True, "restartCount": 0}
+    status: JSONObject = {
+        "phase": "Running",
+        "podIP": address,
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "containerStatuses": [{**running, "state": {"running": {}}}],
+    }
+    await cluster.apply(PODS, {"metadata": meta, "status": status}, manager=_KUBELET, subresource="status")
+
+
+def ready_endpoint(address: str) -> JSONObject:
+    """Return an endpoint that takes traffic."""
+    return {"addresses": [address], "conditions": {"ready": True}}
+
+
+async def write_slice(
+    cluster: Cluster,
+    service: str,
+    endpoints: Sequence[JSONObject],
+    *,
+    port: int,
+    port_name: str = "",
+    protocol: str = "TCP",
+    namespace: str = "default",
+    part: str = "main",
+) -> None:
+    """Write one EndpointSlice of a Service; ``part`` names a slice of its own beside others."""
+    labels = {_LABEL_SERVICE: service, _LABEL_MANAGED_BY: "endpointslice-controller.k8s.io"}
+    body: JSONObject = {
+        "metadata": {"name": f"{service}-{part}", "namespace": namespace, "labels": labels},
+        "addressType": "IPv4",
+        "endpoints": list(endpoints),
+        "ports": [{"name": port_name, "port": port, "protocol": protocol}],
+    }
+    await cluster.apply(ENDPOINT_SLICES, body, manager=_KUBELET)
