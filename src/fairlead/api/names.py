@@ -53,6 +53,8 @@ ANNOTATION_STALE = "fairlead.dev/stale"
 ANNOTATION_PAUSED = "fairlead.dev/paused"
 #: On a LoadBalancer, TCPLoadBalancer or BackendGroup, with any value: deleted or not, it stays until the label goes.
 LABEL_DO_NOT_DELETE = "fairlead.dev/do-not-delete"
+#: On a ConfigMap beside the hub: it holds the history of a load balancer.
+LABEL_HISTORY = "fairlead.dev/history"
 
 FINALIZER_CLEANUP = "fairlead.dev/cleanup"
 #: On a BackendRecord: its backend may still be registered.

@@ -136,6 +136,7 @@ class Hub:
             report=self._reported,
             changed=self._changed_at_provider,
             is_leader=lambda: self.elector.is_leader,
+            history=self.history,
             origin=TargetRefs(inventory=self.inventory, selected=self.selected).of,
         )
         views = Views(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource
@@ -14,6 +15,12 @@ class Store(Protocol):
 
     async def get(self, resource: Resource[T], namespace: str, name: str) -> T:
         """Return one object; ``NotFound`` when there is none."""
+        ...
+
+    async def list(
+        self, resource: Resource[T], namespace: str = "", *, label_selector: str = "", field_selector: str = ""
+    ) -> Sequence[T]:
+        """Return all objects that the selectors choose; an empty namespace is all of them."""
         ...
 
     async def create(self, resource: Resource[T], obj: JSONObject) -> T:

@@ -134,7 +134,10 @@ class History:
         """Put what was stored before what is known; entries that are known already are not doubled."""
         known = self.of(key)
         at = {(entry.at, entry.text) for entry in known}
-        merged = [*(entry for entry in stored if (entry.at, entry.text) not in at), *known]
+        missing = [entry for entry in stored if (entry.at, entry.text) not in at]
+        if not missing:
+            return
+        merged = [*missing, *known]
         merged.sort(key=lambda entry: entry.last_at or entry.at)
         entries: list[HistoryEntry] = []
         for entry in merged:

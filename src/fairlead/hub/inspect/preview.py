@@ -38,6 +38,7 @@ from fairlead.model.keys import LoadBalancerKey, Protocol
 from fairlead.model.observed import Observed
 from fairlead.runtime.clock import SystemClock
 from fairlead.sync.guard import guard_plan
+from fairlead.sync.history import History
 from fairlead.sync.plan import Plan, plan_load_balancer
 from fairlead.sync.readback import Drift, drift_of
 from fairlead.sync.tracker import Side
@@ -136,6 +137,7 @@ class _Look:
             report=lambda _report: None,
             changed=lambda _key: None,
             is_leader=lambda: False,
+            history=History(now=self._clock.now),
         )
         for name in self._providers():
             self._engines.open(name)

@@ -24,11 +24,13 @@ from fairlead.errors import FairleadError, Retry
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.runner import DurableRunner, ProviderRunner
 from fairlead.kube.cluster import Cluster
+from fairlead.ledger.history import HistoryStore
 from fairlead.ledger.wire import load_balancer_of
 from fairlead.model.change import TargetChange
 from fairlead.model.contract import Capabilities, Lifecycle, Provider
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import Clock
+from fairlead.sync.history import History
 from fairlead.sync.report import Report
 
 log = structlog.get_logger(__name__)
@@ -54,6 +56,7 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
         report: Callable[[Report], None],
         changed: Callable[[LoadBalancerKey], None],
         is_leader: Callable[[], bool],
+        history: History,
         origin: Callable[[TargetChange], RecordOrigin | None] = lambda _change: None,
     ) -> None:
         self._factories = factories
@@ -64,6 +67,13 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
         self._changed = changed
         self._is_leader = is_leader
         self._origin = origin
+        self._history = HistoryStore(
+            store=cluster,
+            history=history,
+            clock=clock,
+            leading=lambda: self._epoch() is not None,
+            is_durable=lambda name: name in self.durable,
+        )
         self._term: int | None = None
         self._group: asyncio.TaskGroup | None = None
         #: Providers that some record names.
@@ -151,8 +161,8 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
-                # More may be asked for while we lead, so the group does not end with the last of them.
-                group.create_task(asyncio.Event().wait())
+                # It runs as long as we lead, and so does the group: more engines may be asked for meanwhile.
+                group.create_task(self._history.run())
                 for engine in self.durable.values():
                     group.create_task(engine.run())
         finally:

@@ -1,0 +1,196 @@
+"""Where the history of load balancers outlives the process: one ConfigMap for each, beside the hub.
+
+    new removal or failure   at most every FLUSH_S, and when the term ends: the newest 8 KiB are written, of those the
+                             removals and failures first
+    begin of a term          all are read once; those that nothing was added to for KEEP_DAYS are deleted
+
+Only load balancers of providers with a durable ledger are stored: for those whose whole state the hub serves itself,
+the history is as old as the process. In: the history in memory. Out: ConfigMaps in the hub's own namespace. Never: a
+write for each change, a write by a replica that does not lead, or an error that holds up anything else. Why so:
+docs/adr/0013-history.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from fairlead.api.meta import JSONObject, KubeObject, Resource
+from fairlead.api.names import LABEL_HISTORY, LABEL_MANAGED_BY, MANAGED_BY, MANAGER_LEDGER, SYSTEM_NAMESPACE
+from fairlead.api.naming import short_hash
+from fairlead.errors import FairleadError, NotFound, Retry
+from fairlead.ledger.store import Store
+from fairlead.model.history import HistoryEntry
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.runtime.clock import Clock
+
+log = structlog.get_logger(__name__)
+
+FLUSH_S = 30.0
+#: The most ConfigMaps that are written in one flush; the others have their turn in the next.
+MOST_WRITES = 50
+MAX_BYTES = 8 * 1024
+KEEP_DAYS = 90
+_LAST_FLUSH_S = 3.0
+_KEY, _ENTRIES = "loadBalancer", "history"
+_DECODER = msgspec.json.Decoder(list[HistoryEntry])
+
+
+class HistoryMap(KubeObject, frozen=True, gc=False):
+    """The ConfigMap of one load balancer: its key as kind/namespace/name, and its entries as JSON, oldest first."""
+
+    data: dict[str, str] | None = None
+
+
+HISTORY_MAPS = Resource("", "v1", "ConfigMap", "configmaps", True, HistoryMap)
+
+
+class HistoryInMemory(Protocol):
+    """What is stored: the history of this process (``sync.history``)."""
+
+    def of(self, key: LoadBalancerKey) -> Sequence[HistoryEntry]:
+        """Return the entries of one load balancer, oldest first."""
+        ...
+
+    def load(self, key: LoadBalancerKey, stored: Iterable[HistoryEntry]) -> None:
+        """Put what was stored before what is known."""
+        ...
+
+    def take_unsaved(self) -> Sequence[LoadBalancerKey]:
+        """Return the keys with news since the last call."""
+        ...
+
+    def mark_unsaved(self, keys: Iterable[LoadBalancerKey]) -> None:
+        """Return ``keys`` at the next ``take_unsaved``."""
+        ...
+
+
+class HistoryStore:
+    """Stores the history of the load balancers whose provider ``is_durable``; only while ``leading``."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        history: HistoryInMemory,
+        clock: Clock,
+        leading: Callable[[], bool],
+        is_durable: Callable[[str], bool],
+    ) -> None:
+        self._store = store
+        self._history = history
+        self._clock = clock
+        self._leading = leading
+        self._is_durable = is_durable
+
+    async def run(self) -> None:
+        """Read what is stored, then store what is new, until the term ends."""
+        while not await self._attempt(self._read()):
+            await self._clock.sleep(FLUSH_S)
+        try:
+            while True:
+                await self._clock.sleep(FLUSH_S)
+                await self._attempt(self.flush())
+        finally:
+            if self._leading():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LAST_FLUSH_S):
+                        await self._attempt(self.flush())
+
+    async def flush(self) -> None:
+        """Write the load balancers that have a new removal or failure, as many as one flush may."""
+        keys = self._history.take_unsaved()
+        self._history.mark_unsaved(keys[MOST_WRITES:])
+        for done, key in enumerate(keys[:MOST_WRITES]):
+            try:
+                await self._save(key)
+            except Retry:
+                self._history.mark_unsaved(keys[done:MOST_WRITES])
+                raise
+            except FairleadError as error:
+                log.warning("a history cannot be stored", load_balancer=str(key), sentence=error.sentence)
+
+    async def _attempt(self, work: Coroutine[None, None, None]) -> bool:
+        try:
+            await work
+        except FairleadError as error:
+            log.info("the history is not stored now", sentence=error.sentence)
+            return False
+        return True
+
+    async def _read(self) -> None:
+        oldest = self._clock.now() - timedelta(days=KEEP_DAYS)
+        maps = await self._store.list(HISTORY_MAPS, SYSTEM_NAMESPACE, label_selector=LABEL_HISTORY)
+        # The newest last: if there are more than memory keeps, the oldest make room.
+        last = {stored.key: max(map(_last_at, _entries(stored)), default=self._clock.now()) for stored in maps}
+        for stored in sorted(maps, key=lambda stored: last[stored.key]):
+            if last[stored.key] < oldest:
+                await self._store.delete(HISTORY_MAPS, *stored.key, uid=stored.metadata.uid)
+            else:
+                self._history.load(_key_of(stored), _entries(stored))
+
+    async def _save(self, key: LoadBalancerKey) -> None:
+        if not self._leading() or not any(self._is_durable(entry.provider) for entry in self._history.of(key)):
+            return
+        name = map_name(key)
+        try:
+            stored = await self._store.get(HISTORY_MAPS, SYSTEM_NAMESPACE, name)
+        except NotFound:
+            labels = {LABEL_MANAGED_BY: MANAGED_BY, LABEL_HISTORY: ""}
+            body: JSONObject = {"metadata": {"namespace": SYSTEM_NAMESPACE, "name": name, "labels": labels}}
+            await self._store.create(HISTORY_MAPS, {**body, "data": self._data(key)})
+            return
+        # Memory may have forgotten some of it meanwhile, and an earlier leader may have written what it never knew.
+        self._history.load(key, _entries(stored))
+        patch: JSONObject = {
+            "metadata": {"resourceVersion": stored.metadata.resource_version},
+            "data": self._data(key),
+        }
+        await self._store.merge_patch(HISTORY_MAPS, SYSTEM_NAMESPACE, name, patch, manager=MANAGER_LEDGER)
+
+    def _data(self, key: LoadBalancerKey) -> JSONObject:
+        entries = [entry for entry in self._history.of(key) if not entry.provider or self._is_durable(entry.provider)]
+        return {_KEY: str(key), _ENTRIES: newest(entries)}
+
+
+def map_name(key: LoadBalancerKey) -> str:
+    """Return the name of the ConfigMap of one load balancer."""
+    return f"fairlead-history-{short_hash(*key, size_bytes=10)}"
+
+
+def newest(entries: Sequence[HistoryEntry], max_bytes: int = MAX_BYTES) -> str:
+    """Return as JSON what fits into ``max_bytes``: removals and failures first, of those the newest."""
+    kept: list[tuple[HistoryEntry, str]] = []
+    left = max_bytes - len("[]")
+    for entry in sorted(entries, key=lambda entry: (entry.lasting, entry.sequence), reverse=True):
+        text = msgspec.json.encode(entry)
+        left -= len(text) + len(",")
+        if left < 0:
+            break
+        kept.append((entry, text.decode()))
+    kept.sort(key=lambda pair: pair[0].sequence)
+    return f"[{','.join(text for _, text in kept)}]"
+
+
+def _key_of(stored: HistoryMap) -> LoadBalancerKey:
+    kind, _, rest = (stored.data or {}).get(_KEY, "").partition("/")
+    namespace, _, name = rest.partition("/")
+    return LoadBalancerKey(kind, namespace, name)
+
+
+def _last_at(entry: HistoryEntry) -> datetime:
+    return entry.last_at or entry.at
+
+
+def _entries(stored: HistoryMap) -> list[HistoryEntry]:
+    """Return the entries; none when a release wrote them that this one cannot read."""
+    try:
+        return _DECODER.decode((stored.data or {}).get(_ENTRIES, "[]"))
+    except msgspec.DecodeError:
+        return []

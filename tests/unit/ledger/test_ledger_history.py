@@ -1,0 +1,172 @@
+"""The stored history: what fits, what is written when, and what an error does."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from fairlead.errors import Invalid, NotFound, Unreachable
+from fairlead.ledger.history import FLUSH_S, MOST_WRITES, HistoryMap, HistoryStore, map_name, newest
+from fairlead.model.history import HistoryEntry, HistoryKind
+from fairlead.runtime.clock import VirtualClock
+from fairlead.sync.history import History
+from fairlead.testing.builders import lb_key
+
+KEY = lb_key()
+AT = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+class Maps:
+    """ConfigMaps in memory; ``errors`` are raised by the next writes."""
+
+    def __init__(self):
+        self.maps: dict[str, HistoryMap] = {}
+        self.errors: list[Exception] = []
+        self.writes = 0
+
+    async def list(self, _resource, _namespace, *, label_selector):
+        assert label_selector == "fairlead.dev/history"
+        return list(self.maps.values())
+
+    async def get(self, _resource, _namespace, name):
+        if name not in self.maps:
+            raise NotFound("there is none")
+        return self.maps[name]
+
+    async def create(self, resource, obj):
+        if self.errors:
+            raise self.errors.pop(0)
+        self.writes += 1
+        made = msgspec.convert(obj, resource.type)
+        self.maps[made.metadata.name] = made
+        return made
+
+    async def merge_patch(self, resource, namespace, name, patch, *, manager):
+        meta = {"namespace": namespace, "name": name}
+        return await self.create(resource, {"metadata": meta, "data": patch["data"]})
+
+
+class World:
+    def __init__(self, maps):
+        self.clock = VirtualClock(start=AT)
+        self.history = History(now=self.clock.now)
+        self.maps = maps
+        self.leads = True
+        self.store = HistoryStore(
+            store=maps,
+            history=self.history,
+            clock=self.clock,
+            leading=lambda: self.leads,
+            is_durable=lambda name: name == "webhook",
+        )
+
+    def fail(self, text="no answer", *, key=KEY, provider="webhook"):
+        self.history.note(key, HistoryKind.FAILED, text, provider=provider)
+
+    def stored(self, key=KEY):
+        stored = self.maps.maps.get(map_name(key))
+        text = stored.data["history"] if stored is not None else "[]"
+        return [entry.text for entry in msgspec.json.decode(text, type=list[HistoryEntry])]
+
+
+@pytest.fixture
+def world():
+    return World(Maps())
+
+
+def entries(count, kind=HistoryKind.FAILED):
+    return [HistoryEntry(number, AT + timedelta(seconds=number), kind, f"{kind} {number}") for number in range(count)]
+
+
+def test_what_fits_are_the_newest_and_failures_before_routine():
+    routine, failures = entries(20, HistoryKind.WOKEN), entries(20)
+    size = len(msgspec.json.encode(failures[-1])) + 1
+    text = newest([*routine, *failures], max_bytes=2 + 22 * size)
+    assert len(text) <= 2 + 22 * size
+    kept = msgspec.json.decode(text, type=list[HistoryEntry])
+    assert [entry.sequence for entry in kept] == sorted(entry.sequence for entry in kept)
+    assert [entry for entry in kept if entry.kind is HistoryKind.FAILED] == failures
+    assert {entry.text for entry in kept} - {entry.text for entry in failures} == {"Woken 18", "Woken 19"}
+    assert newest(failures, max_bytes=10) == newest([]) == "[]"
+
+
+async def test_a_flush_writes_each_load_balancer_once_and_nothing_twice(world):
+    world.history.note(KEY, HistoryKind.WOKEN, "created")
+    world.fail()
+    world.fail("refused")
+    await world.store.flush()
+    await world.store.flush()
+    assert (world.maps.writes, world.stored()) == (1, ["created", "no answer", "refused"])
+
+
+async def test_what_memory_never_knew_or_has_forgotten_is_kept(world):
+    world.fail("first")
+    await world.store.flush()
+    later = World(world.maps)
+    later.clock.jump(60)
+    later.fail("second")
+    await later.store.flush()
+    assert later.stored() == ["first", "second"]
+
+
+async def test_a_flush_is_bounded_and_goes_on_where_it_stopped(world):
+    for number in range(MOST_WRITES + 1):
+        world.fail(key=lb_key(f"lb-{number}"))
+    await world.store.flush()
+    assert world.maps.writes == MOST_WRITES
+    await world.store.flush()
+    assert world.maps.writes == MOST_WRITES + 1
+
+
+async def test_an_api_that_does_not_answer_is_asked_again_for_all_of_them(world):
+    for name in ("a", "b"):
+        world.fail(key=lb_key(name))
+    world.maps.errors = [Unreachable("503")]
+    with pytest.raises(Unreachable):
+        await world.store.flush()
+    await world.store.flush()
+    assert world.maps.writes == 2
+
+
+async def test_one_that_is_refused_does_not_stop_the_others(world):
+    for name in ("a", "b"):
+        world.fail(key=lb_key(name))
+    world.maps.errors = [Invalid("too long")]
+    await world.store.flush()
+    assert (world.stored(lb_key("a")), world.stored(lb_key("b"))) == ([], ["no answer"])
+
+
+async def test_other_providers_are_not_stored_and_a_replica_that_does_not_lead_writes_nothing(world):
+    world.fail("of the hub's own", provider="envoy")
+    await world.store.flush()
+    world.fail()
+    world.leads = False
+    await world.store.flush()
+    assert world.maps.writes == 0
+
+
+async def test_entries_of_another_provider_stay_out_and_notes_of_the_hub_come_along(world):
+    world.history.note(KEY, HistoryKind.DECIDED, "moves to webhook")
+    world.fail("not stored", provider="envoy")
+    world.fail("stored")
+    await world.store.flush()
+    assert world.stored() == ["moves to webhook", "stored"]
+
+
+async def test_it_runs_until_the_term_ends_and_writes_what_is_left_then(world):
+    world.fail("before")
+    await world.store.flush()
+    later = World(world.maps)
+    task = asyncio.create_task(later.store.run())
+    await later.clock.advance(1)
+    assert [entry.text for entry in later.history.of(KEY)] == ["before"]
+    later.fail("in time")
+    await later.clock.advance(FLUSH_S)
+    assert later.stored() == ["before", "in time"]
+    later.fail("last")
+    task.cancel()
+    await asyncio.wait([task])
+    assert later.stored() == ["before", "in time", "last"]
