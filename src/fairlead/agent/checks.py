@@ -47,16 +47,16 @@ def hub_needs(*, namespace: str) -> list[AccessNeed]:
 async def find_problems(
     *, member: Cluster, hub: Cluster, hub_namespace: str, system_namespace: str, tenant: str
 ) -> list[str]:
-    """Look at both sides; one that cannot be asked is a problem with the sentence of its error."""
+    """Check both sides; one that does not answer is a problem with the sentence of its error."""
     try:
         meeting_place = await find_system_namespace(member, preferred=system_namespace)
         problems = await _access(member, member_needs(system_namespace=meeting_place))
     except FairleadError as error:
         problems = [error.sentence]
-    found, served = await _served(hub)
-    problems += found
+    not_served = await _not_served(hub)
+    problems += not_served
     problems += await find_missing_namespace(hub, hub_namespace, tenant)
-    if served:
+    if not not_served:
         problems += await _access(hub, hub_needs(namespace=hub_namespace))
     return list(dict.fromkeys(problems))
 
@@ -65,7 +65,7 @@ async def find_system_namespace(member: Cluster, *, preferred: str) -> str:
     """Return where the agents of this member meet to agree who leads.
 
     Raises:
-        FairleadError: the member cannot be asked.
+        FairleadError: the member does not answer.
     """
     try:
         await member.get(NAMESPACES, "", preferred)
@@ -100,7 +100,7 @@ async def _access(cluster: Cluster, needs: list[AccessNeed]) -> list[str]:
         return [error.sentence]
 
 
-async def _served(hub: Cluster) -> tuple[list[str], bool]:
+async def _not_served(hub: Cluster) -> list[str]:
     try:
         await hub.raw("GET", f"/apis/{API_VERSION}")
     except NotFound:
@@ -108,7 +108,7 @@ async def _served(hub: Cluster) -> tuple[list[str], bool]:
             f"{hub.name} does not serve {API_VERSION}: is it the hub? Its administrator installs the kinds with "
             "`fairlead crds | kubectl apply -f -`."
         )
-        return [sentence], False
+        return [sentence]
     except FairleadError as error:
-        return [error.sentence], False
-    return [], True
+        return [error.sentence]
+    return []

@@ -1,6 +1,6 @@
-"""What is the agent told when it starts?
+"""What are the settings of an agent?
 
-In: the command line, through whoever builds ``AgentConfig``. Out: frozen settings, checked.
+In: the command line, as an ``AgentConfig``. Out: frozen settings, checked.
 Never reads files or the environment.
 """
 
@@ -24,8 +24,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one agent. A kubeconfig of None is the default one, or the service account of the pod.
 
     ``hub_namespace`` empty: that of the hub kubeconfig's context, else tenant-<tenant>. ``status_listen`` empty: no
-    status page. ``reclaim_lease``: a lock keeps everybody else from ``identity``, so a restarted agent leads again at
-    once. Times are in seconds: how often the heartbeat is renewed, from what age on a cache is not believed to be
+    status page. ``reclaim_lease``: no other process can have this ``identity``, so a restarted agent leads again
+    at once. Times are in seconds: how often the heartbeat is renewed, from what age on a cache is not believed to be
     current (a server sends something about once a minute), and how long an agent that cannot work keeps its lease.
     """
 

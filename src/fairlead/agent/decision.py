@@ -1,6 +1,6 @@
 """What can be decided about a Service: ours, not ours, or refused with a sentence for its author.
 
-In: nothing. Out: the three values that ``ownership``, ``wishes`` and ``export`` answer with. Never an exception.
+In: nothing. Out: the values that ``ownership``, ``service_options`` and ``export`` return. Never an exception.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from enum import IntEnum
 
 import msgspec
 
-from fairlead.model.condition import ConditionReason
+from fairlead.publish.publication import Refused
 
 
 class Scenario(IntEnum):
-    """Why a Service is ours, numbered as in the design: it decides where its targets are and what we may write."""
+    """Why a Service is ours, numbered as in the design: it decides where its backends are and what we may write."""
 
-    #: NodePort with the annotation: targets are the nodes; the address goes into an annotation.
+    #: NodePort with the annotation: backends are the nodes; the address goes into an annotation.
     NODE_PORT = 1
-    #: LoadBalancer of the member's own cloud, with the annotation: the target is that load balancer.
+    #: LoadBalancer of the member's own cloud, with the annotation: the backend is that load balancer.
     CLOUD = 2
-    #: LoadBalancer that nobody else implements: targets are nodes or pods; the status is ours to write.
+    #: LoadBalancer that no other controller implements: backends are nodes or pods; the status is ours to write.
     IMPLEMENTED = 3
 
 
@@ -34,18 +34,6 @@ class NotOurs(msgspec.Struct, frozen=True):
     """Leave it alone; what we exported for it before goes. ``why`` is for logs and reasons of deletes."""
 
     why: str
-
-
-class Refused(msgspec.Struct, frozen=True):
-    """It asks for us and cannot have it as it stands: ``sentence`` tells its author what to do instead.
-
-    ``keep``: what was exported before stays (a wrong value must not take down what works); otherwise it goes,
-    because the Service has become something that no longer has a load balancer.
-    """
-
-    reason: ConditionReason
-    sentence: str
-    keep: bool
 
 
 Decision = Ours | NotOurs | Refused

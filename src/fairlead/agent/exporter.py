@@ -3,12 +3,12 @@
     key ─► Service there? ─no─► ours before? ─► remove at the hub        (only when the member's view is current)
              │ yes
              ▼
-           decide ─► build_export ─► plan_service ─► HubWriter
+           decide ─► build_export ─► plan_publication ─► Publisher
              │            │
-             │            └─ refused: keep what is there, tell the author
+             │            └─ refused: keep what is there, Warning on the Service
              └─ not ours: remove
 
-In: caches. Out: writes at the hub, notes for the Service's author.
+In: caches. Out: writes at the hub, Events for the Service's author.
 Never: acts on a cache that is not synced, or removes because of an error.
 """
 
@@ -19,24 +19,23 @@ from collections.abc import Mapping
 
 import structlog
 
-from fairlead.agent.decision import NotOurs, Ours, Refused
-from fairlead.agent.event_writer import Teller
-from fairlead.agent.events import Note, warn
-from fairlead.agent.export import Export, NotYet, ServiceView, Settings, build_export
-from fairlead.agent.hub_writer import HubWriter
-from fairlead.agent.identity import ServiceKey
+from fairlead.agent.decision import NotOurs, Ours
+from fairlead.agent.events import EventWriter, ServiceEvent, warning_event
+from fairlead.agent.export import NotYet, ServiceView, Settings, build_export
+from fairlead.agent.identity import ServiceKey, origin_of
 from fairlead.agent.metrics import AgentMetrics
 from fairlead.agent.ownership import CloudLoadBalancer, decide
-from fairlead.agent.plan import Plan, plan_removal, plan_service
 from fairlead.agent.sources import MemberService, Sources
-from fairlead.agent.warnings import advise
-from fairlead.api.kubernetes import ENDPOINT_SLICES, EndpointSlice
+from fairlead.agent.warnings import find_warnings
+from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.meta import KubeObject
 from fairlead.api.naming import hub_name
-from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.errors import Retry
+from fairlead.publish.plan import IsOurs, Plan, Present, plan_publication, plan_removal
+from fairlead.publish.publication import Publication, Refused
+from fairlead.publish.publisher import Publisher
 
-#: A removal that waits for the member's caches to be current looks again this often.
+#: A removal that waits for the member's caches to be current is reconciled again this often.
 NOT_CURRENT_RETRY_S = 5.0
 CONFLICTED = "Conflicted"
 
@@ -48,8 +47,8 @@ class Exporter:
         self,
         *,
         sources: Sources,
-        writer: HubWriter,
-        teller: Teller,
+        publisher: Publisher,
+        events: EventWriter,
         metrics: AgentMetrics,
         settings: Settings,
         cloud: CloudLoadBalancer,
@@ -57,8 +56,8 @@ class Exporter:
         node_addresses: Mapping[str, str],
     ) -> None:
         self._sources = sources
-        self._writer = writer
-        self._teller = teller
+        self._publisher = publisher
+        self._events = events
         self._metrics = metrics
         self._settings = settings
         self._cloud: CloudLoadBalancer = cloud
@@ -69,130 +68,95 @@ class Exporter:
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.agent.export")
 
     async def reconcile(self, key: ServiceKey) -> float | None:
-        """Make the hub hold what ``key`` should have; return when to look again, if something holds us up."""
+        """Make the hub hold what ``key`` should have; return in how many seconds to reconcile again, if at all."""
         if key in self._sources.services.broken:
             # It exists and cannot be read: what was exported stays, as for any other missing information.
             return None
         service = self._sources.services.get(*key)
         if service is None:
-            self._teller.forget(key)
+            self._events.forget(key)
             self._count(key)
             return await self._remove(key, "the Service is gone")
         decision = decide(service, cloud=self._cloud)
-        notes = list(advise(service, decision))
+        events = list(find_warnings(service, decision))
         match decision:
             case NotOurs(why):
-                return await self._not_ours(key, service, why, notes)
+                self._count(key)
+                self._events.emit_new("export", service, events)
+                return await self._remove(key, why)
             case Refused():
-                return await self._refuse(key, service, decision, notes)
+                return await self._refuse(service, decision, events)
             case Ours():
-                return await self._export(key, service, decision, notes)
+                return await self._export(service, decision, events)
 
-    async def _not_ours(self, key: ServiceKey, service: MemberService, why: str, notes: list[Note]) -> float | None:
-        self._count(key)
-        self._teller.tell("export", service, notes)
-        return await self._remove(key, why)
-
-    async def _refuse(
-        self, key: ServiceKey, service: MemberService, refused: Refused, notes: list[Note]
-    ) -> float | None:
+    async def _refuse(self, service: MemberService, refused: Refused, events: list[ServiceEvent]) -> float | None:
+        key = service.key
         self._count(key, refused=refused.reason)
         sentence = refused.sentence
-        if refused.keep and self._load_balancer(key) is not None:
+        if refused.keep and self._present(key).load_balancer is not None:
             sentence += " What was exported before stays as it is until then."
-        self._teller.tell("export", service, [*notes, warn(refused.reason, sentence)])
+        self._events.emit_new("export", service, [*events, warning_event(refused.reason, sentence)])
         return None if refused.keep else await self._remove(key, sentence)
 
-    async def _export(self, key: ServiceKey, service: MemberService, ours: Ours, notes: list[Note]) -> float | None:
+    async def _export(self, service: MemberService, ours: Ours, events: list[ServiceEvent]) -> float | None:
+        key = service.key
         view = ServiceView(
             service=service,
             slices=self._sources.slices_of_service(key),
-            before=self._hub_slices(key),
+            before=self._present(key).slices,
             class_targets=self._sources.class_targets(),
             node_addresses=self._node_addresses,
         )
         export = build_export(view, ours, self._settings)
         if isinstance(export, Refused):
-            return await self._refuse(key, service, export, notes)
+            return await self._refuse(service, export, events)
         if isinstance(export, NotYet):
             self._log.debug("not yet", key=key, why=export.why)
             return None
-        plan = self._plan(key, export, view.before)
+        plan = self._plan(key, export)
         if plan.conflict:
-            sentence = f"{plan.conflict}: it is left alone. Rename the Service, or remove that object at the hub."
-            notes.append(warn(CONFLICTED, sentence))
+            sentence = (
+                f"{plan.conflict} at the hub was not made for this Service: it is left alone. Rename the Service, or "
+                "remove that object at the hub."
+            )
+            events.append(warning_event(CONFLICTED, sentence))
             self._count(key, refused=CONFLICTED)
         else:
             self._count(key, exported=True)
         held = await self._write(plan)
-        self._teller.tell("export", service, notes)
+        self._events.emit_new("export", service, events)
         return NOT_CURRENT_RETRY_S if held else None
 
-    def _plan(self, key: ServiceKey, export: Export, before: tuple[EndpointSlice, ...]) -> Plan:
+    def _plan(self, key: ServiceKey, export: Publication) -> Plan:
         name = export.load_balancer.metadata.name
         if (self._settings.namespace, name) in self._sources.load_balancers.broken:
             raise Retry(f"TCPLoadBalancer {name} at the hub cannot be read, so it is not written either.")
-        by_name = {one.metadata.name: one for one in before}
-        for wanted in export.slices or ():
-            if wanted.metadata.name not in by_name:
-                present = self._hub_slice(wanted.metadata.name)
-                if present is not None:
-                    by_name[wanted.metadata.name] = present
-        return plan_service(
-            key,
-            export,
-            load_balancer=self._load_balancer(key),
-            slices=by_name.values(),
-            tenant=self._settings.tenant,
-        )
+        return plan_publication(export, self._present(key, export.slices or ()), is_ours=self._is_ours(key))
 
     async def _remove(self, key: ServiceKey, why: str) -> float | None:
-        plan = plan_removal(
-            key,
-            why=why,
-            load_balancer=self._load_balancer(key),
-            slices=self._hub_slices(key),
-            tenant=self._settings.tenant,
-        )
+        plan = plan_removal(self._present(key), reason=why, is_ours=self._is_ours(key))
         return NOT_CURRENT_RETRY_S if await self._write(plan) else None
 
     async def _write(self, plan: Plan) -> bool:
         """Make the writes; return whether removals wait until the member's view is current and whole."""
-        writes = plan.writes
-        removes = any(write.action == "delete" for write in writes)
-        held = removes and not self._may_remove()
-        if held:
-            writes = tuple(write for write in writes if write.action != "delete")
-        await self._writer.write(writes, cached=self._cached)
-        return held
+        may_remove = self._may_remove()
+        writes = [write for write in plan.writes if may_remove or write.action != "delete"]
+        await self._publisher.write(writes)
+        return len(writes) < len(plan.writes)
 
     def _may_remove(self) -> bool:
         sources = self._sources
         # A slice that cannot be read may be any Service's: nothing counts as gone until it can.
         return sources.synced and not sources.slices.broken and sources.member_is_fresh(fresh_s=self._fresh_s)
 
-    # --- the hub, with our own last writes ---------------------------------------------------------------------
+    def _present(self, key: ServiceKey, desired: tuple[EndpointSlice, ...] = ()) -> Present:
+        return self._publisher.present(self._settings.namespace, hub_name(*key), desired)
 
-    def _cached(self, kind: str, name: str) -> KubeObject | None:
-        namespace = self._settings.namespace
-        if kind == TCP_LOAD_BALANCERS.kind:
-            return self._sources.load_balancers.get(namespace, name)
-        return self._sources.hub_slices.get(namespace, name)
+    def _is_ours(self, key: ServiceKey) -> IsOurs:
+        def is_ours(hub_object: KubeObject) -> bool:
+            return origin_of(hub_object, tenant=self._settings.tenant) == key
 
-    def _load_balancer(self, key: ServiceKey) -> TCPLoadBalancer | None:
-        name = hub_name(*key)
-        cached = self._sources.load_balancers.get(self._settings.namespace, name)
-        return self._writer.recent.see(TCP_LOAD_BALANCERS.kind, name, cached)
-
-    def _hub_slice(self, name: str) -> EndpointSlice | None:
-        cached = self._sources.hub_slices.get(self._settings.namespace, name)
-        return self._writer.recent.see(ENDPOINT_SLICES.kind, name, cached)
-
-    def _hub_slices(self, key: ServiceKey) -> tuple[EndpointSlice, ...]:
-        names = {one.metadata.name for one in self._sources.hub_slices_of(key)}
-        names |= self._writer.recent.names(ENDPOINT_SLICES.kind, hub_name(*key))
-        found = (self._hub_slice(name) for name in sorted(names))
-        return tuple(one for one in found if one is not None)
+        return is_ours
 
     def _count(self, key: ServiceKey, *, refused: str = "", exported: bool = False) -> None:
         if exported:

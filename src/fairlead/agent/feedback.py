@@ -1,4 +1,4 @@
-"""What should the user's Service show, and what should its author be told?
+"""What should the user's Service show, and which Events should it have?
 
     Service                     hub has answered       status.loadBalancer      annotation fairlead.dev/address
     --------------------------  ---------------------  -----------------------  -------------------------------
@@ -18,15 +18,16 @@ from __future__ import annotations
 
 import msgspec
 
-from fairlead.agent.decision import Decision, NotOurs, Refused, Scenario
-from fairlead.agent.events import Note, warn
-from fairlead.agent.message_translation import in_words_of_service
-from fairlead.agent.wire import object_from_ingress
+from fairlead.agent.decision import Decision, NotOurs, Scenario
+from fairlead.agent.events import ServiceEvent, warning_event
+from fairlead.agent.message_translation import translate_message
 from fairlead.api.kubernetes import Ingress, PortStatus, Service
 from fairlead.api.meta import WireCondition
 from fairlead.api.names import ANNOTATION_ADDRESS
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.model.condition import ConditionReason, ConditionType
+from fairlead.publish.publication import Refused
+from fairlead.publish.wire import object_from_ingress
 
 #: Kubernetes 1.29+: traffic comes from a proxy, so nodes must not short-cut it to the address itself.
 IP_MODE = "Proxy"
@@ -37,13 +38,13 @@ ENSURED = "EnsuredLoadBalancer"
 class Feedback(msgspec.Struct, frozen=True):
     """What to write; None means leave as it is, an empty ``annotation`` means take it away.
 
-    ``ensured`` is told once the write has succeeded; ``problems`` whenever they change.
+    ``ensured`` is emitted once the write has succeeded; ``problems`` whenever they change.
     """
 
     ingress: tuple[Ingress, ...] | None = None
     annotation: str | None = None
-    ensured: Note | None = None
-    problems: tuple[Note, ...] = ()
+    ensured: ServiceEvent | None = None
+    problems: tuple[ServiceEvent, ...] = ()
 
 
 def build_feedback(
@@ -64,7 +65,7 @@ def build_feedback(
 
 
 def has_answered(load_balancer: TCPLoadBalancer) -> bool:
-    """Say whether the hub has spoken: a TCPLoadBalancer that is new, or going, says nothing about its address."""
+    """Say whether the hub has reconciled it: one that is new, or being deleted, says nothing about its address."""
     status = load_balancer.status
     return not load_balancer.deleting and bool(status.observed_generation or status.conditions)
 
@@ -72,14 +73,14 @@ def has_answered(load_balancer: TCPLoadBalancer) -> bool:
 def wanted_ingress(load_balancer: TCPLoadBalancer) -> tuple[Ingress, ...]:
     """Convert the hub's addresses to what a Service's status holds."""
     status = load_balancer.status
-    found = list(status.load_balancer.ingress or ())
-    if not found and status.address:
+    entries = list(status.load_balancer.ingress or ())
+    if not entries and status.address:
         numeric = status.address.replace(".", "").isdecimal()
-        found = [Ingress(ip=status.address) if numeric else Ingress(hostname=status.address)]
+        entries = [Ingress(ip=status.address) if numeric else Ingress(hostname=status.address)]
     ports = [PortStatus(port=port.port, protocol=port.protocol) for port in load_balancer.spec.ports]
     return tuple(
-        Ingress(ip=one.ip, hostname=one.hostname, ip_mode=IP_MODE if one.ip else None, ports=one.ports or ports)
-        for one in found
+        Ingress(ip=each.ip, hostname=each.hostname, ip_mode=IP_MODE if each.ip else None, ports=each.ports or ports)
+        for each in entries
     )
 
 
@@ -94,7 +95,7 @@ def same_ingress(wanted: tuple[Ingress, ...], present: list[Ingress] | None) -> 
 
 
 def _by_status(
-    service: Service, wanted: tuple[Ingress, ...], problems: tuple[Note, ...], *, status_is_ours: bool
+    service: Service, wanted: tuple[Ingress, ...], problems: tuple[ServiceEvent, ...], *, status_is_ours: bool
 ) -> Feedback:
     annotation = "" if ANNOTATION_ADDRESS in (service.metadata.annotations or {}) else None
     if wanted and not same_ingress(wanted, service.status.load_balancer.ingress):
@@ -105,10 +106,10 @@ def _by_status(
 
 
 def _by_annotation(
-    service: Service, wanted: tuple[Ingress, ...], problems: tuple[Note, ...], *, status_is_ours: bool
+    service: Service, wanted: tuple[Ingress, ...], problems: tuple[ServiceEvent, ...], *, status_is_ours: bool
 ) -> Feedback:
     ingress = () if status_is_ours and service.status.load_balancer.ingress else None
-    address = ",".join(one.address for one in wanted)
+    address = ",".join(each.address for each in wanted)
     there = service.annotation(ANNOTATION_ADDRESS)
     if address == there:
         return Feedback(ingress, None, None, problems)
@@ -121,25 +122,20 @@ def _withdraw(service: Service, *, status_is_ours: bool) -> Feedback:
     return Feedback(() if ours else None, "" if annotated else None)
 
 
-def _ensured(wanted: tuple[Ingress, ...]) -> Note:
-    addresses = ", ".join(one.address for one in wanted)
-    return Note(warning=False, reason=ENSURED, message=f"The load balancer answers at {addresses}")
+def _ensured(wanted: tuple[Ingress, ...]) -> ServiceEvent:
+    addresses = ", ".join(each.address for each in wanted)
+    return ServiceEvent(warning=False, reason=ENSURED, message=f"The load balancer answers at {addresses}")
 
 
-def _problems(load_balancer: TCPLoadBalancer, service: Service) -> tuple[Note, ...]:
-    """Return what the hub refuses or cannot do, in words of the Service; what is only on its way is no news."""
-    notes: list[Note] = []
-    for one in load_balancer.status.conditions or ():
-        if not _is_news(one, load_balancer):
-            continue
-        note = warn(one.reason, in_words_of_service(one.message, service))
-        if note not in notes:
-            notes.append(note)
-    return tuple(notes)
+def _problems(load_balancer: TCPLoadBalancer, service: Service) -> tuple[ServiceEvent, ...]:
+    """Return what the hub refuses or cannot do, with the fields of the Service; what is pending is left out."""
+    conditions = [each for each in load_balancer.status.conditions or () if _is_problem(each, load_balancer)]
+    events = [warning_event(each.reason, translate_message(each.message, service)) for each in conditions]
+    return tuple(dict.fromkeys(events))
 
 
-def _is_news(condition: WireCondition, load_balancer: TCPLoadBalancer) -> bool:
-    """Say whether the author of the Service should hear of it: a refusal, a failure, or removals that are held."""
+def _is_problem(condition: WireCondition, load_balancer: TCPLoadBalancer) -> bool:
+    """Say whether a condition is a refusal, a failure, or removals that are held."""
     if condition.type == ConditionType.GUARDED:
         return condition.status == "True"
     if condition.type not in {ConditionType.ACCEPTED, ConditionType.PROGRAMMED}:

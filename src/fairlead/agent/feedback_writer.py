@@ -11,22 +11,21 @@ from collections.abc import Callable
 
 import structlog
 
-from fairlead.agent.event_writer import Teller
-from fairlead.agent.events import warn
+from fairlead.agent.events import EventWriter, warning_event
 from fairlead.agent.feedback import Feedback, build_feedback
-from fairlead.agent.hub_writer import Recent
 from fairlead.agent.identity import ServiceKey
 from fairlead.agent.metrics import AgentMetrics
 from fairlead.agent.ownership import CloudLoadBalancer, decide
 from fairlead.agent.sources import MEMBER_SERVICES, MemberService, Sources, compact_service
-from fairlead.agent.wire import object_from_ingress
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import ANNOTATION_ADDRESS, MANAGER_AGENT
 from fairlead.api.naming import hub_name
 from fairlead.errors import Conflict, NotFound, Wait
 from fairlead.kube.cluster import Cluster
+from fairlead.publish.overlay import Overlay
+from fairlead.publish.wire import object_from_ingress
 
-#: Another controller's status is looked at again this often, besides whenever the Service changes.
+#: A Service whose status another controller owns is reconciled again this often, besides whenever the Service changes.
 FOREIGN_STATUS_RETRY_S = 60.0
 STATUS_CONFLICT = "StatusOwnedByAnother"
 
@@ -39,29 +38,29 @@ class FeedbackWriter:
         *,
         member: Cluster,
         sources: Sources,
-        teller: Teller,
+        events: EventWriter,
         metrics: AgentMetrics,
         cloud: CloudLoadBalancer,
         may_write: Callable[[], bool],
     ) -> None:
         self._member = member
         self._sources = sources
-        self._teller = teller
+        self._events = events
         self._metrics = metrics
         self._cloud: CloudLoadBalancer = cloud
         self._may_write = may_write
-        self.recent = Recent()
+        self.services = Overlay(sources.services)
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.agent.feedback")
 
     async def reconcile(self, key: ServiceKey) -> float | None:
         """Make the Service show what the hub has answered."""
-        service = self.recent.see(MEMBER_SERVICES.kind, _name(key), self._sources.services.get(*key))
+        service = self.services.get(*key)
         if service is None:
             return None
         decision = decide(service, cloud=self._cloud)
         load_balancer = self._sources.load_balancers.get(self._sources.hub_namespace, hub_name(*key))
         feedback = build_feedback(service, decision, load_balancer, status_is_ours=service.status_is_ours)
-        notes = list(feedback.problems)
+        problems = list(feedback.problems)
         again_s: float | None = None
         try:
             await self._write(service, feedback)
@@ -71,8 +70,8 @@ class FeedbackWriter:
             if await self._made_anew(service):
                 # The cache will show the new one, and the key comes again.
                 return None
-            notes.append(
-                warn(
+            problems.append(
+                warning_event(
                     STATUS_CONFLICT,
                     "Another controller owns status.loadBalancer of this Service, so the address is not written there. "
                     "If this cluster has a load balancer implementation of its own, run the agent with "
@@ -81,7 +80,7 @@ class FeedbackWriter:
             )
             self._log.warning("status belongs to another", key=_name(key), detail=error.detail)
             again_s = FOREIGN_STATUS_RETRY_S
-        self._teller.tell("feedback", service, notes)
+        self._events.emit_new("feedback", service, problems)
         return again_s
 
     async def _write(self, service: MemberService, feedback: Feedback) -> None:
@@ -90,9 +89,10 @@ class FeedbackWriter:
         if not self._may_write():
             raise Wait("another agent leads, or may: nothing is written")
         meta = service.metadata
+        version = self.services.cached_version(*service.key)
         identity: JSONObject = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
         if feedback.ingress is not None:
-            ingress = [object_from_ingress(one) for one in feedback.ingress]
+            ingress = [object_from_ingress(entry) for entry in feedback.ingress]
             # Applying without the field gives it up, and the server removes it if nobody else owns it.
             body: JSONObject = {
                 "metadata": identity,
@@ -101,16 +101,16 @@ class FeedbackWriter:
             answer = await self._member.apply(
                 MEMBER_SERVICES, body, manager=MANAGER_AGENT, force=False, subresource="status"
             )
-            self._note(service, answer, "status")
+            self._wrote(answer, "status", cached_version=version)
         if feedback.annotation is not None:
             value = feedback.annotation or None
             patch: JSONObject = {"metadata": {"uid": meta.uid, "annotations": {ANNOTATION_ADDRESS: value}}}
             answer = await self._member.merge_patch(
                 MEMBER_SERVICES, meta.namespace, meta.name, patch, manager=MANAGER_AGENT
             )
-            self._note(service, answer, "annotation")
+            self._wrote(answer, "annotation", cached_version=version)
         if feedback.ensured is not None:
-            self._teller.tell_once(service, feedback.ensured)
+            self._events.emit(service, feedback.ensured)
 
     async def _made_anew(self, service: MemberService) -> bool:
         try:
@@ -119,11 +119,10 @@ class FeedbackWriter:
             return True
         return there.metadata.uid != service.metadata.uid
 
-    def _note(self, service: MemberService, answer: MemberService, what: str) -> None:
-        cached = self._sources.services.get(*service.key)
-        self.recent.note(MEMBER_SERVICES.kind, _name(service.key), cached, compact_service(answer))
+    def _wrote(self, answer: MemberService, what: str, *, cached_version: str) -> None:
+        self.services.wrote(compact_service(answer), cached_version=cached_version)
         self._metrics.member_writes.labels(what).inc()
-        self._log.info("wrote", what=what, key=_name(service.key))
+        self._log.info("wrote", what=what, key=_name(answer.key))
 
 
 def _name(key: ServiceKey) -> str:

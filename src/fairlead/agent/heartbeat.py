@@ -1,4 +1,4 @@
-"""How does the hub know that this member is heard from, and that it is still the same member?
+"""How does the hub know that this member is alive, and that it is still the same member?
 
 In: whether the member's caches are current. Out: a Lease in the tenant's namespace, renewed only while they are: what
 the hub then calls Stale or Lost is the truth about what it serves, not about this process.
@@ -41,7 +41,7 @@ async def read_member_uid(member: Cluster) -> str:
     return namespace.metadata.uid
 
 
-async def tenant_is_taken(hub: Cluster, *, namespace: str, tenant: str, member_uid: str) -> str:
+async def tenant_conflict(hub: Cluster, *, namespace: str, tenant: str, member_uid: str) -> str:
     """Return why this member may not write to the tenant's namespace; empty when it may.
 
     An agent with the kubeconfig of the wrong member would find none of the tenant's Services there, and remove all
@@ -114,9 +114,9 @@ class MemberHeartbeat:
 
     def _annotations(self) -> Mapping[str, str]:
         now = wire_time(self._clock.now())
-        found = {ANNOTATION_VERSION: __version__, ANNOTATION_LAST_SYNC: now}
+        annotations = {ANNOTATION_VERSION: __version__, ANNOTATION_LAST_SYNC: now}
         if self._region:
-            found[ANNOTATION_REGION] = self._region
+            annotations[ANNOTATION_REGION] = self._region
         if self._member_uid:
-            found[ANNOTATION_MEMBER_UID] = self._member_uid
-        return found
+            annotations[ANNOTATION_MEMBER_UID] = self._member_uid
+        return annotations

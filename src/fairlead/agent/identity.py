@@ -7,6 +7,7 @@ an object made by hand with labels copied from ours is never changed or removed.
 
 from __future__ import annotations
 
+from fairlead.api.kubernetes import SERVICES
 from fairlead.api.meta import KubeObject
 from fairlead.api.names import (
     LABEL_LOAD_BALANCER,
@@ -21,32 +22,22 @@ from fairlead.api.names import (
     SLICE_MANAGED_BY,
 )
 from fairlead.api.naming import fit, hub_name, label_value
+from fairlead.publish.identity import NAME_LIMIT, origin_labels, slice_labels
 
 #: (namespace, name) of a Service in the member: the key of all work.
 ServiceKey = tuple[str, str]
 
-_NAME_LIMIT = 253
 _NODES_SLICE_PREFIX = "fairlead-nodes-"
 
 
-def origin_labels(key: ServiceKey, *, tenant: str) -> dict[str, str]:
-    """Return the labels of everything that we make for one Service."""
-    return {
-        LABEL_MANAGED_BY: MANAGED_BY,
-        LABEL_TENANT: label_value(tenant),
-        LABEL_ORIGIN_KIND: "Service",
-        LABEL_ORIGIN_NAMESPACE: key[0],
-        LABEL_ORIGIN_NAME: key[1],
-    }
+def service_labels(key: ServiceKey, *, tenant: str) -> dict[str, str]:
+    """Return the labels of everything that is exported for one Service."""
+    return origin_labels(kind=SERVICES.kind, namespace=key[0], name=key[1], tenant=tenant)
 
 
-def slice_labels(key: ServiceKey, *, tenant: str) -> dict[str, str]:
+def service_slice_labels(key: ServiceKey, *, tenant: str) -> dict[str, str]:
     """Return the labels of an EndpointSlice of one Service."""
-    return {
-        **origin_labels(key, tenant=tenant),
-        LABEL_SLICE_MANAGED_BY: SLICE_MANAGED_BY,
-        LABEL_LOAD_BALANCER: label_value(hub_name(*key)),
-    }
+    return slice_labels(service_labels(key, tenant=tenant), hub_name(*key))
 
 
 def nodes_slice_labels(*, tenant: str) -> dict[str, str]:
@@ -61,7 +52,7 @@ def nodes_slice_labels(*, tenant: str) -> dict[str, str]:
 
 def slice_name(key: ServiceKey, role: str, rest: str) -> str:
     """Name a slice ``<namespace>.<service>.<role>.<rest>``; the role keeps mirrored and made-up ones apart."""
-    return fit(f"{hub_name(*key)}.{role}.{rest}", limit=_NAME_LIMIT, identity=(*key, role, rest))
+    return fit(f"{hub_name(*key)}.{role}.{rest}", limit=NAME_LIMIT, identity=(*key, role, rest))
 
 
 def nodes_slice_name(index: int) -> str:
@@ -81,7 +72,7 @@ def nodes_slice_index(hub_object: KubeObject, *, tenant: str) -> int | None:
 def origin_of(hub_object: KubeObject, *, tenant: str) -> ServiceKey | None:
     """Return the Service that a TCPLoadBalancer or slice of ours is for; None when it is not ours."""
     key = (hub_object.label(LABEL_ORIGIN_NAMESPACE), hub_object.label(LABEL_ORIGIN_NAME))
-    if not all(key) or not _made_by_us(hub_object, tenant) or hub_object.label(LABEL_ORIGIN_KIND) != "Service":
+    if not all(key) or not _made_by_us(hub_object, tenant) or hub_object.label(LABEL_ORIGIN_KIND) != SERVICES.kind:
         return None
     name = hub_object.metadata.name
     if LABEL_LOAD_BALANCER not in (hub_object.metadata.labels or {}):

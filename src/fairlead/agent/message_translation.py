@@ -1,4 +1,4 @@
-"""How does what the hub says of its object read on the user's Service?
+"""How does a condition of the hub's object read on the user's Service?
 
     hub                      Service
     -----------------------  ------------------------------------------------------------------------
@@ -8,7 +8,7 @@
     spec.targets             annotation fairlead.dev/target
     TCPLoadBalancer/ns/name  nothing: the Event is on the Service
 
-In: a message, and the Service. Out: the message in the Service's own words. Never changes what it says.
+In: a message, and the Service. Out: the message about the Service's own fields. Never changes its meaning.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _ITSELF = re.compile(rf"^{TCP_LOAD_BALANCERS.kind}/[^ /]+/[^ /:]+: ")
 _FIELD = re.compile(r"\bspec\.(className|address|proxyProtocol|targets)\b")
 
 
-def in_words_of_service(message: str, service: Service) -> str:
-    """Translate the fields that ``message`` names."""
+def translate_message(message: str, service: Service) -> str:
+    """Return ``message`` with the fields of the Service in place of those of the TCPLoadBalancer."""
     by_annotation = bool(service.annotation(ANNOTATION_REQUESTED_ADDRESS))
     fields = {
         "className": "spec.loadBalancerClass",
@@ -32,4 +32,4 @@ def in_words_of_service(message: str, service: Service) -> str:
         "proxyProtocol": f"annotation {ANNOTATION_PROXY_PROTOCOL}",
         "targets": f"annotation {ANNOTATION_TARGET}",
     }
-    return _FIELD.sub(lambda found: fields[found[1]], _ITSELF.sub("", message))
+    return _FIELD.sub(lambda match: fields[match[1]], _ITSELF.sub("", message))

@@ -11,14 +11,13 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from fairlead.agent.export import Settings
-from fairlead.agent.hub_writer import HubWriter, group_of
-from fairlead.agent.identity import nodes_slice_name
+from fairlead.agent.identity import nodes_slice_index
 from fairlead.agent.metrics import AgentMetrics
 from fairlead.agent.nodes import NodeAddressType, NodeEntry, build_nodes, entries_from_nodes
-from fairlead.agent.plan import plan_nodes
 from fairlead.agent.sources import Sources
-from fairlead.api.kubernetes import ENDPOINT_SLICES, EndpointSlice
-from fairlead.api.meta import KubeObject
+from fairlead.publish.caches import slices_of_nodes
+from fairlead.publish.plan import plan_slices
+from fairlead.publish.publisher import Publisher
 
 #: The only key of this queue.
 NODES_KEY = "nodes"
@@ -31,14 +30,14 @@ class NodeExporter:
         self,
         *,
         sources: Sources,
-        writer: HubWriter,
+        publisher: Publisher,
         metrics: AgentMetrics,
         settings: Settings,
         prefer: NodeAddressType,
         on_addresses: Callable[[], None],
     ) -> None:
         self._sources = sources
-        self._writer = writer
+        self._publisher = publisher
         self._metrics = metrics
         self._settings = settings
         self._prefer: NodeAddressType = prefer
@@ -52,41 +51,27 @@ class NodeExporter:
         """Return the nodes' addresses by name, of all nodes that have one: a live view."""
         return self._addresses
 
-    def learn(self) -> None:
+    def read_addresses(self) -> None:
         """Take the addresses from the cache, before anything is exported."""
-        found = {entry.name: entry.address for entry in self._entries() if entry.address}
-        if found != self._addresses:
+        addresses = {entry.name: entry.address for entry in self._entries() if entry.address}
+        if addresses != self._addresses:
             self._addresses.clear()
-            self._addresses.update(found)
+            self._addresses.update(addresses)
             self._on_addresses()
 
     async def reconcile(self, _key: str) -> float | None:
         """Make the hub hold the member's nodes."""
-        self.learn()
-        slices = self._slices()
-        settings = self._settings
-        export = build_nodes(self._entries(), slices, namespace=settings.namespace, tenant=settings.tenant)
+        self.read_addresses()
+        namespace, tenant = self._settings.namespace, self._settings.tenant
+        slices = self._publisher.slices_in(slices_of_nodes(namespace))
+        export = build_nodes(self._entries(), slices, namespace=namespace, tenant=tenant)
         if export.stale != self._stale:
             self._stale = export.stale
             self._log.warning("nodes", sentence=export.stale or "the nodes are current again")
         self._metrics.nodes_stale.set(1 if export.stale else 0)
-        plan = plan_nodes(export, slices=slices, tenant=settings.tenant)
-        await self._writer.write(plan.writes, cached=self._cached)
+        ours = [each for each in slices if nodes_slice_index(each, tenant=tenant) is not None]
+        await self._publisher.write(plan_slices(export.slices, ours))
         return None
 
     def _entries(self) -> tuple[NodeEntry, ...]:
         return entries_from_nodes(self._sources.nodes.values(), prefer=self._prefer)
-
-    def _slices(self) -> list[EndpointSlice]:
-        names = {one.metadata.name for one in self._sources.nodes_slices()}
-        names |= self._writer.recent.names(ENDPOINT_SLICES.kind, group_of(nodes_slice_name(0)))
-        found: list[EndpointSlice] = []
-        for name in sorted(names):
-            cached = self._sources.hub_slices.get(self._settings.namespace, name)
-            one = self._writer.recent.see(ENDPOINT_SLICES.kind, name, cached)
-            if one is not None:
-                found.append(one)
-        return found
-
-    def _cached(self, _kind: str, name: str) -> KubeObject | None:
-        return self._sources.hub_slices.get(self._settings.namespace, name)

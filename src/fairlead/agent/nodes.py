@@ -19,10 +19,11 @@ from typing import Literal
 import msgspec
 
 from fairlead.agent.identity import nodes_slice_index, nodes_slice_labels, nodes_slice_name
-from fairlead.agent.transforms import is_ipv4, make_conditions
+from fairlead.agent.transforms import is_ipv4
 from fairlead.api.kubernetes import Endpoint, EndpointSlice, Node
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import ANNOTATION_STALE, LABEL_EXCLUDE_NODE, TAINT_TO_BE_DELETED
+from fairlead.publish.canonical import make_conditions
 
 NodeAddressType = Literal["InternalIP", "ExternalIP"]
 
@@ -51,7 +52,7 @@ def entries_from_nodes(nodes: Iterable[Node], *, prefer: NodeAddressType) -> tup
         NodeEntry(
             name=node.metadata.name,
             address=_address(node, prefer),
-            ready=any(one.type == "Ready" and one.status == "True" for one in node.status.conditions or ()),
+            ready=any(each.type == "Ready" and each.status == "True" for each in node.status.conditions or ()),
             going=node.deleting or any(taint.key == TAINT_TO_BE_DELETED for taint in node.spec.taints or ()),
         )
         for node in nodes
@@ -64,7 +65,7 @@ def build_nodes(
     entries: Sequence[NodeEntry], existing: Iterable[EndpointSlice], *, namespace: str, tenant: str
 ) -> NodesExport:
     """Decide which nodes slices the hub should have, given those that it has."""
-    before = {index: one for one in existing if (index := nodes_slice_index(one, tenant=tenant)) is not None}
+    before = {index: each for each in existing if (index := nodes_slice_index(each, tenant=tenant)) is not None}
     known = {
         endpoint.node_name: endpoint.addresses[0]
         for index in sorted(before)
@@ -75,14 +76,14 @@ def build_nodes(
     listed = [entry for entry in seen if entry.address]
     stale = _why_stale(entries, listed)
     if stale:
-        kept = {index: one.endpoints or [] for index, one in before.items()} or {0: []}
+        kept = {index: each.endpoints or [] for index, each in before.items()} or {0: []}
         return NodesExport(tuple(_slice(i, kept[i], stale, namespace, tenant) for i in sorted(kept)), stale)
     chunks = _assign(listed, before)
     return NodesExport(tuple(_slice(i, _endpoints(chunks[i]), "", namespace, tenant) for i in sorted(chunks)))
 
 
 def _why_stale(entries: Sequence[NodeEntry], listed: Sequence[NodeEntry]) -> str:
-    kept = "the targets that were known last stay in use"
+    kept = "the backends that were known last stay in use"
     if not entries:
         return f"the member lists no node that may take traffic: {kept}"
     if not listed:
@@ -141,8 +142,8 @@ def _slice(index: int, endpoints: list[Endpoint], stale: str, namespace: str, te
 
 def _address(node: Node, prefer: NodeAddressType) -> str:
     by_type: dict[str, str] = {}
-    for one in node.status.addresses or ():
-        if is_ipv4(one.address):
-            by_type.setdefault(one.type, one.address)
+    for each in node.status.addresses or ():
+        if is_ipv4(each.address):
+            by_type.setdefault(each.type, each.address)
     other = "ExternalIP" if prefer == "InternalIP" else "InternalIP"
     return by_type.get(prefer) or by_type.get(other, "")

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fairlead.agent.decision import Decision, NotOurs, Ours, Refused, Scenario
+from fairlead.agent.decision import Decision, NotOurs, Ours, Scenario
 from fairlead.api.kubernetes import Service
 from fairlead.api.names import (
     ANNOTATION_NODEPOOL_SELECTOR,
@@ -34,6 +34,7 @@ from fairlead.api.names import (
     SERVICE_CLASS_VALUES,
 )
 from fairlead.model.condition import ConditionReason
+from fairlead.publish.publication import Refused
 
 CloudLoadBalancer = Literal["present", "absent"]
 
@@ -86,7 +87,7 @@ def _by_class(wanted: str) -> Decision:
     name = wanted.removeprefix(LOAD_BALANCER_CLASS_PREFIX)
     if not name:
         sentence = f"spec.loadBalancerClass {wanted!r} names no class: write {LOAD_BALANCER_CLASS_PREFIX}<class>."
-        return Refused(ConditionReason.INVALID, sentence, keep=True)
+        return Refused(ConditionReason.INVALID, sentence)
     return Ours(Scenario.IMPLEMENTED, name)
 
 

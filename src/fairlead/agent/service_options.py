@@ -1,6 +1,6 @@
 """What does a Service ask for besides its ports, and is every value legal?
 
-In: a Service that is ours. Out: ``Wishes``, or ``Refused`` with the exact value that is wrong.
+In: a Service that is ours. Out: ``ServiceOptions``, or ``Refused`` with the exact value that is wrong.
 Never guesses: a wrong value is refused, and what worked before stays.
 """
 
@@ -11,7 +11,7 @@ from typing import Literal, cast
 
 import msgspec
 
-from fairlead.agent.decision import Refused, Scenario
+from fairlead.agent.decision import Scenario
 from fairlead.agent.warnings import did_you_mean
 from fairlead.api.kubernetes import Service
 from fairlead.api.names import (
@@ -20,24 +20,24 @@ from fairlead.api.names import (
     ANNOTATION_TARGET,
 )
 from fairlead.model.condition import ConditionReason
+from fairlead.publish.publication import Refused
 
 #: Kubernetes' own, older spelling of ``spec.loadBalancerSourceRanges``; counts only when that field is empty.
 ANNOTATION_SOURCE_RANGES = "service.beta.kubernetes.io/load-balancer-source-ranges"
 
-TargetWish = Literal["", "Node", "Pod"]
-ProxyProtocolWish = Literal["", "v1", "v2"]
+TargetOption = Literal["", "Node", "Pod"]
 
 
-class Wishes(msgspec.Struct, frozen=True):
-    """What the Service asks for. ``source_ranges`` are canonical IPv4 CIDRs, sorted; empty means everybody."""
+class ServiceOptions(msgspec.Struct, frozen=True):
+    """What the Service asks for. ``source_ranges`` are canonical IPv4 CIDRs, sorted; empty means any source."""
 
-    target: TargetWish = ""
-    proxy_protocol: ProxyProtocolWish = ""
+    target: TargetOption = ""
+    proxy_protocol: str = ""
     address: str = ""
     source_ranges: tuple[str, ...] = ()
 
 
-def read_wishes(service: Service, *, scenario: Scenario) -> Wishes | Refused:
+def read_options(service: Service, *, scenario: Scenario) -> ServiceOptions | Refused:
     """Read the annotations and fields of ``service`` that concern us."""
     target = service.annotation(ANNOTATION_TARGET)
     if target not in {"", "Node", "Pod"}:
@@ -52,16 +52,16 @@ def read_wishes(service: Service, *, scenario: Scenario) -> Wishes | Refused:
     ranges = _source_ranges(service)
     if isinstance(ranges, Refused):
         return ranges
-    return Wishes(
-        target=cast("TargetWish", target),
-        proxy_protocol=cast("ProxyProtocolWish", proxy_protocol),
+    return ServiceOptions(
+        target=cast("TargetOption", target),
+        proxy_protocol=proxy_protocol,
         address=address,
         source_ranges=ranges,
     )
 
 
 def _address(service: Service, scenario: Scenario) -> str | Refused:
-    # In scenario 2 spec.loadBalancerIP speaks to the cloud's load balancer, not to ours.
+    # In scenario 2 spec.loadBalancerIP is for the cloud's load balancer, not to ours.
     by_field = "" if scenario is Scenario.CLOUD else service.spec.load_balancer_ip
     by_annotation = service.annotation(ANNOTATION_REQUESTED_ADDRESS)
     text = (by_annotation or by_field).strip()
@@ -74,7 +74,7 @@ def _address(service: Service, scenario: Scenario) -> str | Refused:
         return _wrong(where, text, "an IPv4 address")
     if not isinstance(parsed, IPv4Address):
         sentence = f"{where} is {text!r}: Fairlead balances IPv4 only, ask for an IPv4 address."
-        return Refused(ConditionReason.UNSUPPORTED_ADDRESS_FAMILY, sentence, keep=True)
+        return Refused(ConditionReason.UNSUPPORTED_ADDRESS_FAMILY, sentence)
     return str(parsed)
 
 
@@ -101,11 +101,11 @@ def _source_ranges(service: Service) -> tuple[str, ...] | Refused:
         else:
             ignored = value
     if ignored and not networks:
-        # Dropping it would leave an empty list, which means "everybody": the opposite of what is asked.
+        # Dropping it would leave an empty list, which means any source: the opposite of what is asked.
         sentence = f"{where} holds only IPv6 ranges ({ignored!r}): Fairlead balances IPv4 only, add an IPv4 range."
-        return Refused(ConditionReason.UNSUPPORTED_ADDRESS_FAMILY, sentence, keep=True)
+        return Refused(ConditionReason.UNSUPPORTED_ADDRESS_FAMILY, sentence)
     return tuple(str(network) for network in sorted(networks))
 
 
 def _wrong(where: str, value: str, allowed: str, hint: str = "") -> Refused:
-    return Refused(ConditionReason.INVALID, f"{where} is {value!r}: it must be {allowed}.{hint}", keep=True)
+    return Refused(ConditionReason.INVALID, f"{where} is {value!r}: it must be {allowed}.{hint}")

@@ -2,13 +2,13 @@
 
     targets  externalTrafficPolicy  slices
     -------  ---------------------  -----------------------------------------------------------------
-    Pod      any                    the member's own, one for one
+    Pod      any                    the member's own of IPv4, one for one
     Node     Cluster                none: the hub joins the nodes slices with each port's nodePort
     Node     Local                  the nodes that have endpoints: ready ones are ready; the hub leaves
                                     only those that are Ready nodes as well
     Address  any                    the address of the member's own load balancer, with the Service's ports
 
-In: slices in canonical form (``compact``). Out: slices in canonical form, sorted by name.
+In: slices in canonical form. Out: slices in canonical form, sorted by name.
 Never drops an endpoint because it is not ready: that it is listed as not ready is what the hub needs to know.
 """
 
@@ -16,38 +16,55 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fairlead.agent.identity import ServiceKey, slice_labels, slice_name
+import msgspec
+
+from fairlead.agent.identity import ServiceKey, service_slice_labels, slice_name
 from fairlead.agent.nodes import MAX_ENDPOINTS_PER_SLICE
-from fairlead.agent.transforms import is_ipv4, make_conditions
+from fairlead.agent.transforms import is_ipv4
 from fairlead.api.kubernetes import Endpoint, EndpointConditions, EndpointPort, EndpointSlice, Service
 from fairlead.api.meta import ObjectMeta
+from fairlead.publish.canonical import canonical_endpoints, canonical_ports, make_conditions
+
+_READY = make_conditions(ready=True, serving=True, terminating=False)
 
 
-def mirror_slices(
-    key: ServiceKey, slices: Iterable[EndpointSlice], *, namespace: str, tenant: str
-) -> tuple[tuple[EndpointSlice, ...], tuple[str, ...]]:
-    """Mirror the member's slices; return them, and a note for each that cannot be."""
-    mirrored: list[EndpointSlice] = []
-    notes: list[str] = []
-    for one in sorted(slices, key=lambda one: one.metadata.name):
-        if one.deleting:
-            continue
-        if one.address_type == "FQDN":
-            notes.append(f"EndpointSlice {one.metadata.name} holds host names (addressType FQDN), which are left out")
-        elif one.address_type == "IPv4":
-            name = slice_name(key, "pod", one.metadata.name)
-            mirrored.append(_slice(key, name, one.endpoints or [], one.ports or [], namespace, tenant))
-    return tuple(sorted(mirrored, key=lambda one: one.metadata.name)), tuple(notes)
+class SliceTemplate(msgspec.Struct, frozen=True):
+    """What the slices of one Service have in common. ``namespace`` is the tenant's at the hub."""
+
+    key: ServiceKey
+    namespace: str
+    tenant: str
+
+    def make(
+        self,
+        role: str,
+        rest: str,
+        endpoints: list[Endpoint],
+        ports: list[EndpointPort] | None = None,
+        address_type: str = "IPv4",
+    ) -> EndpointSlice:
+        """Make one slice (see ``slice_name``)."""
+        labels = service_slice_labels(self.key, tenant=self.tenant)
+        meta = ObjectMeta(name=slice_name(self.key, role, rest), namespace=self.namespace, labels=labels)
+        return EndpointSlice(metadata=meta, address_type=address_type, endpoints=endpoints, ports=ports or [])
+
+
+def mirror_slices(template: SliceTemplate, slices: Iterable[EndpointSlice]) -> tuple[EndpointSlice, ...]:
+    """Mirror the member's slices of IPv4 addresses."""
+    mirrored = [
+        template.make("pod", each.metadata.name, each.endpoints or [], each.ports)
+        for each in slices
+        if each.address_type == "IPv4" and not each.deleting
+    ]
+    return tuple(sorted(mirrored, key=lambda each: each.metadata.name))
 
 
 def local_slices(
-    key: ServiceKey,
+    template: SliceTemplate,
     slices: Iterable[EndpointSlice],
     *,
     addresses: Mapping[str, str],
     before: Iterable[EndpointSlice],
-    namespace: str,
-    tenant: str,
 ) -> tuple[EndpointSlice, ...]:
     """List the nodes that have endpoints of the Service, each as ready as the best of its endpoints.
 
@@ -56,70 +73,53 @@ def local_slices(
     is one write, not one for each load balancer.
     """
     best: dict[str, tuple[bool, bool, bool]] = {}
-    for one in slices:
-        if one.address_type != "IPv4" or one.deleting:
+    for each in slices:
+        if each.address_type != "IPv4" or each.deleting:
             continue
-        for endpoint in one.endpoints or ():
+        for endpoint in each.endpoints or ():
             if endpoint.node_name:
                 rank = _rank(endpoint.conditions)
                 best[endpoint.node_name] = max(best.get(endpoint.node_name, rank), rank)
     known = {
         endpoint.node_name: endpoint.addresses[0]
-        for one in before
-        for endpoint in one.endpoints or ()
+        for each in before
+        for endpoint in each.endpoints or ()
         if endpoint.node_name and endpoint.addresses
     }
-    found = [
-        Endpoint(addresses=[address], conditions=_conditions(rank), node_name=node)
-        for node, rank in best.items()
-        if (address := addresses.get(node) or known.get(node, ""))
-    ]
-    found.sort(key=lambda endpoint: (endpoint.addresses or [], endpoint.node_name or ""))
-    starts = range(0, max(1, len(found)), MAX_ENDPOINTS_PER_SLICE)
+    endpoints = canonical_endpoints(
+        [
+            Endpoint(addresses=[address], conditions=_conditions(rank), node_name=node)
+            for node, rank in best.items()
+            if (address := addresses.get(node) or known.get(node, ""))
+        ]
+    )
+    starts = range(0, max(1, len(endpoints)), MAX_ENDPOINTS_PER_SLICE)
     return tuple(
-        _slice(
-            key,
-            slice_name(key, "local", str(number)),
-            found[start : start + MAX_ENDPOINTS_PER_SLICE],
-            [],
-            namespace,
-            tenant,
-        )
+        template.make("local", str(number), endpoints[start : start + MAX_ENDPOINTS_PER_SLICE])
         for number, start in enumerate(starts)
     )
 
 
-def address_slices(key: ServiceKey, service: Service, *, namespace: str, tenant: str) -> tuple[EndpointSlice, ...]:
-    """Make the member's own load balancer the target; empty while it has no address that we can use."""
+def address_slices(template: SliceTemplate, service: Service) -> tuple[EndpointSlice, ...]:
+    """Make the member's own load balancer the backend; empty while it has no address that can be used."""
     ingress = service.status.load_balancer.ingress or ()
-    ips = sorted({one.ip for one in ingress if is_ipv4(one.ip)})
-    names = sorted({one.hostname for one in ingress if one.hostname and not one.ip})
-    ports = sorted(
-        (EndpointPort(name=port.name, port=port.port, protocol=port.protocol) for port in service.spec.ports or ()),
-        key=lambda port: (port.name or "", port.protocol or "", port.port or 0),
+    ips = sorted({each.ip for each in ingress if is_ipv4(each.ip)})
+    names = sorted({each.hostname for each in ingress if each.hostname and not each.ip})
+    ports = canonical_ports(
+        [EndpointPort(name=port.name, port=port.port, protocol=port.protocol) for port in service.spec.ports or ()]
     )
-    ready = make_conditions(ready=True, serving=True, terminating=False)
-    made: list[EndpointSlice] = []
     # The address type of a slice can never change, so each type has a slice of its own name.
-    for address_type, found in (("FQDN", names), ("IPv4", ips)):
-        if found:
-            name = slice_name(key, "address", address_type.lower())
-            endpoints = [Endpoint(addresses=[address], conditions=ready) for address in found]
-            made.append(_slice(key, name, endpoints, ports, namespace, tenant, address_type))
-    return tuple(made)
-
-
-def _slice(
-    key: ServiceKey,
-    name: str,
-    endpoints: list[Endpoint],
-    ports: list[EndpointPort],
-    namespace: str,
-    tenant: str,
-    address_type: str = "IPv4",
-) -> EndpointSlice:
-    meta = ObjectMeta(name=name, namespace=namespace, labels=slice_labels(key, tenant=tenant))
-    return EndpointSlice(metadata=meta, address_type=address_type, endpoints=endpoints, ports=ports)
+    return tuple(
+        template.make(
+            "address",
+            address_type.lower(),
+            [Endpoint(addresses=[address], conditions=_READY) for address in addresses],
+            ports,
+            address_type,
+        )
+        for address_type, addresses in (("FQDN", names), ("IPv4", ips))
+        if addresses
+    )
 
 
 def _rank(conditions: EndpointConditions | None) -> tuple[bool, bool, bool]:

@@ -12,19 +12,18 @@ from typing import Any
 import msgspec
 
 from fairlead.agent.identity import ServiceKey
-from fairlead.agent.transforms import compact_load_balancer, compact_node, compact_slice, without_noise
+from fairlead.agent.transforms import compact_node, without_last_applied
 from fairlead.api.kubernetes import ENDPOINT_SLICES, NODES, EndpointSlice, Node, Service
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerClass
 from fairlead.api.meta import ObjectMeta, Resource, Wire
-from fairlead.api.names import LABEL_LOAD_BALANCER, LABEL_NODES, LABEL_SERVICE_NAME, MANAGER_AGENT
-from fairlead.api.naming import hub_name, label_value
-from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
+from fairlead.api.names import LABEL_SERVICE_NAME, MANAGER_AGENT
+from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
+from fairlead.publish.caches import published_load_balancers, published_slices
+from fairlead.publish.canonical import canonical_slice
 
 _BY_SERVICE = "service"
-_BY_LOAD_BALANCER = "load-balancer"
-_NODES_VALUE = "\nnodes"  # no label value holds a line break
 _INGRESS_FIELD = b'"f:ingress"'
 
 
@@ -60,11 +59,11 @@ MEMBER_SERVICES = Resource("", "v1", "Service", "services", True, MemberService)
 def compact_service(raw: MemberService) -> MemberService:
     """Reduce a Service: of managedFields only our own entry for the status stays, and only the fact of it."""
     ours = [
-        ManagedFields(manager=one.manager, subresource=one.subresource)
-        for one in raw.metadata.managed_fields or ()
-        if one.manager == MANAGER_AGENT and one.subresource == "status" and _INGRESS_FIELD in bytes(one.fields_v1)
+        ManagedFields(manager=entry.manager, subresource=entry.subresource)
+        for entry in raw.metadata.managed_fields or ()
+        if entry.manager == MANAGER_AGENT and entry.subresource == "status" and _INGRESS_FIELD in bytes(entry.fields_v1)
     ]
-    small = without_noise(raw)
+    small = without_last_applied(raw)
     return msgspec.structs.replace(small, metadata=msgspec.structs.replace(small.metadata, managed_fields=ours or None))
 
 
@@ -79,21 +78,15 @@ class Sources:
             ENDPOINT_SLICES,
             # Slices of ours carry no such label: where hub and member are one cluster, we do not read our own.
             label_selector=LABEL_SERVICE_NAME,
-            transform=compact_slice,
+            transform=canonical_slice,
             indexes={_BY_SERVICE: _services_of},
         )
         self.nodes: WatchCache[Node] = WatchCache(member, NODES, transform=compact_node)
-        self.load_balancers: WatchCache[TCPLoadBalancer] = WatchCache(
-            hub, TCP_LOAD_BALANCERS, namespace=hub_namespace, transform=compact_load_balancer
+        self.load_balancers = published_load_balancers(hub, namespace=hub_namespace)
+        self.hub_slices = published_slices(hub, namespace=hub_namespace)
+        self.classes: WatchCache[LoadBalancerClass] = WatchCache(
+            hub, LOAD_BALANCER_CLASSES, transform=without_last_applied
         )
-        self.hub_slices: WatchCache[EndpointSlice] = WatchCache(
-            hub,
-            ENDPOINT_SLICES,
-            namespace=hub_namespace,
-            transform=compact_slice,
-            indexes={_BY_LOAD_BALANCER: _load_balancers_of},
-        )
-        self.classes: WatchCache[LoadBalancerClass] = WatchCache(hub, LOAD_BALANCER_CLASSES, transform=without_noise)
 
     @property
     def of_member(self) -> tuple[WatchCache[MemberService], WatchCache[EndpointSlice], WatchCache[Node]]:
@@ -116,21 +109,22 @@ class Sources:
         """Say whether what we know of the member is the present: only then may anything be removed."""
         return all(is_fresh(cache, fresh_s=fresh_s) for cache in self.of_member)
 
+    def member_age_s(self) -> float:
+        """Return how long ago the member was last heard on its most silent cache, in seconds."""
+        return max(cache.age_s for cache in self.of_member)
+
+    @property
+    def hub_is_heard(self) -> bool:
+        """Say whether all watches of the hub work."""
+        return not any(cache.problem or not cache.synced for cache in self.of_hub)
+
     def slices_of_service(self, key: ServiceKey) -> tuple[EndpointSlice, ...]:
         """Return the member's slices of one Service."""
         return tuple(self.slices.by_index(_BY_SERVICE, key))
 
-    def hub_slices_of(self, key: ServiceKey) -> tuple[EndpointSlice, ...]:
-        """Return the slices at the hub that carry the label of one Service's load balancer."""
-        return tuple(self.hub_slices.by_index(_BY_LOAD_BALANCER, label_value(hub_name(*key))))
-
-    def nodes_slices(self) -> tuple[EndpointSlice, ...]:
-        """Return the slices at the hub that carry the nodes label."""
-        return tuple(self.hub_slices.by_index(_BY_LOAD_BALANCER, _NODES_VALUE))
-
     def class_targets(self) -> dict[str, str]:
         """Return the target type that each class asks for."""
-        return {one.metadata.name: one.spec.targets for one in self.classes.values() if one.spec.targets}
+        return {each.metadata.name: each.spec.targets for each in self.classes.values() if each.spec.targets}
 
 
 def is_fresh(cache: WatchCache[Any], *, fresh_s: float) -> bool:
@@ -138,19 +132,12 @@ def is_fresh(cache: WatchCache[Any], *, fresh_s: float) -> bool:
     return cache.synced and not cache.problem and cache.age_s <= fresh_s
 
 
-def service_of_slice(one: EndpointSlice) -> ServiceKey | None:
+def service_of_slice(endpoint_slice: EndpointSlice) -> ServiceKey | None:
     """Return the Service that a member's slice belongs to."""
-    name = one.label(LABEL_SERVICE_NAME)
-    return (one.metadata.namespace, name) if name else None
+    name = endpoint_slice.label(LABEL_SERVICE_NAME)
+    return (endpoint_slice.metadata.namespace, name) if name else None
 
 
-def _services_of(one: EndpointSlice) -> Iterable[ServiceKey]:
-    key = service_of_slice(one)
+def _services_of(endpoint_slice: EndpointSlice) -> Iterable[ServiceKey]:
+    key = service_of_slice(endpoint_slice)
     return () if key is None else (key,)
-
-
-def _load_balancers_of(one: EndpointSlice) -> Iterable[str]:
-    if one.label(LABEL_NODES):
-        return (_NODES_VALUE,)
-    value = one.label(LABEL_LOAD_BALANCER)
-    return (value,) if value else ()

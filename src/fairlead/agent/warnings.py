@@ -1,4 +1,4 @@
-"""What should the author of a Service know, although nothing is refused?
+"""Which Warnings does a Service deserve, although nothing is refused?
 
 In: a Service and the decision about it. Out: sentences, each with a reason, that become Warning Events.
 Never changes what is exported.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from fairlead.agent.decision import Decision, Ours
-from fairlead.agent.events import Note, warn
+from fairlead.agent.events import ServiceEvent, warning_event
 from fairlead.api.kubernetes import Service
 from fairlead.api.names import (
     ANNOTATION_ACCESS_POINTS,
@@ -32,7 +32,7 @@ SERVICE_ANNOTATIONS = (
     ANNOTATION_NODEPOOL_SELECTOR,
     ANNOTATION_ACCESS_POINTS,
 )
-#: Kubernetes writes this into every Service with ClientIP affinity: nobody chose it.
+#: Kubernetes writes this into every Service with ClientIP affinity, so it is not what the user chose.
 DEFAULT_AFFINITY_TIMEOUT_S = 10_800
 
 UNKNOWN_ANNOTATION = "UnknownAnnotation"
@@ -46,25 +46,27 @@ def did_you_mean(value: str, known: tuple[str, ...]) -> str:
     return f" Did you mean {lower[near[0]]!r}?" if near else ""
 
 
-def advise(service: Service, decision: Decision) -> tuple[Note, ...]:
-    """Return everything worth telling, in a stable order."""
-    found = [*_service_class(service), *_unknown_annotations(service)]
-    if isinstance(decision, Ours):
-        found += _affinity(service)
-    return tuple(found)
+def find_warnings(service: Service, decision: Decision) -> tuple[ServiceEvent, ...]:
+    """Return all Warnings about a Service, in a stable order."""
+    affinity = _affinity(service) if isinstance(decision, Ours) else []
+    return (*_service_class(service), *_unknown_annotations(service), *affinity)
 
 
-def _service_class(service: Service) -> list[Note]:
+def _service_class(service: Service) -> list[ServiceEvent]:
     value = service.annotation(ANNOTATION_SERVICE_CLASS)
     hint = did_you_mean(value, tuple(sorted(SERVICE_CLASS_VALUES)))
-    # A value that is nowhere near ours is some other controller's, and none of our business.
+    # A value that is nowhere near ours is another controller's.
     if not value or value in SERVICE_CLASS_VALUES or not hint:
         return []
-    return [warn(UNKNOWN_ANNOTATION, f"annotation {ANNOTATION_SERVICE_CLASS} is {value!r}, which is unknown.{hint}")]
+    return [
+        warning_event(
+            UNKNOWN_ANNOTATION, f"annotation {ANNOTATION_SERVICE_CLASS} is {value!r}, which is unknown.{hint}"
+        )
+    ]
 
 
-def _unknown_annotations(service: Service) -> list[Note]:
-    found: list[Note] = []
+def _unknown_annotations(service: Service) -> list[ServiceEvent]:
+    events: list[ServiceEvent] = []
     for key in sorted(service.metadata.annotations or {}):
         if key.startswith(f"{GROUP}/") and key not in SERVICE_ANNOTATIONS:
             hint = _near_annotation(key)
@@ -75,24 +77,24 @@ def _unknown_annotations(service: Service) -> list[Note]:
             hint = f" Did you mean {ANNOTATION_SERVICE_CLASS!r}?"
         else:
             continue
-        found.append(warn(UNKNOWN_ANNOTATION, f"annotation {key!r} has no meaning on a Service.{hint}"))
-    return found
+        events.append(warning_event(UNKNOWN_ANNOTATION, f"annotation {key!r} has no meaning on a Service.{hint}"))
+    return events
 
 
-def _affinity(service: Service) -> list[Note]:
+def _affinity(service: Service) -> list[ServiceEvent]:
     config = service.spec.session_affinity_config
     timeout_s = config.client_ip.timeout_seconds if config and config.client_ip else None
     if service.spec.session_affinity != "ClientIP" or timeout_s in {None, DEFAULT_AFFINITY_TIMEOUT_S}:
         return []
     sentence = (
         f"sessionAffinityConfig.clientIP.timeoutSeconds {timeout_s} cannot be honoured: affinity here is by a hash of "
-        "the client's address, which has no end. Clients stay with their target as long as the targets stay the same."
+        "the client's address, which has no end. Clients stay with their backend as long as the backends stay the same."
     )
-    return [warn(AFFINITY_TIMEOUT_IGNORED, sentence)]
+    return [warning_event(AFFINITY_TIMEOUT_IGNORED, sentence)]
 
 
 def _near_annotation(key: str) -> str:
     """Suggest by what follows the slash: the group, which all of ours share, makes any two of them look alike."""
     near = {name.removeprefix(f"{GROUP}/"): name for name in SERVICE_ANNOTATIONS}
-    found = get_close_matches(key.removeprefix(f"{GROUP}/").lower(), sorted(near), n=1, cutoff=0.6)
-    return f" Did you mean {near[found[0]]!r}?" if found else ""
+    nearest = get_close_matches(key.removeprefix(f"{GROUP}/").lower(), sorted(near), n=1, cutoff=0.6)
+    return f" Did you mean {near[nearest[0]]!r}?" if nearest else ""

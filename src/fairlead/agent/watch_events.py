@@ -1,7 +1,7 @@
-"""Which keys does a change wake?
+"""Which keys does a change enqueue?
 
 In: changes of the caches of both sides. Out: keys in queues; what to do about a key is read from the caches later.
-Never: looks at what has changed further than to know whose it is.
+Never: reads more of a change than whose it is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.runtime.queue import KeyedQueue
 
 
-class Wakes:
+class WatchEvents:
     """Connects caches to queues; made once, before the caches run."""
 
     def __init__(
@@ -40,33 +40,35 @@ class Wakes:
         sources.hub_slices.on_change(self._hub_slice)
         sources.classes.on_change(self._class)
 
-    def wake_all(self) -> None:
-        """Wake everything: what exists in the member, and what we have at the hub without it existing any more."""
-        keys: set[ServiceKey] = {one.key for one in self._sources.services.values()}
-        for one in (*self._sources.load_balancers.values(), *self._sources.hub_slices.values()):
-            origin = origin_of(one, tenant=self._tenant)
+    def enqueue_all(self) -> None:
+        """Enqueue what exists in the member, and what is at the hub without existing there any more."""
+        keys: set[ServiceKey] = {service.key for service in self._sources.services.values()}
+        for hub_object in (*self._sources.load_balancers.values(), *self._sources.hub_slices.values()):
+            origin = origin_of(hub_object, tenant=self._tenant)
             if origin is not None:
                 keys.add(origin)
         self._nodes.add(NODES_KEY)
         for key in keys:
-            self._exports.add(key)
-            self._feedbacks.add(key)
+            self._enqueue(key)
 
-    def wake_local(self) -> None:
-        """Wake the Services whose export lists nodes."""
-        for one in self._sources.services.values():
-            if one.spec.external_traffic_policy == "Local":
-                self._exports.add(one.key)
+    def enqueue_local(self) -> None:
+        """Enqueue the Services whose export lists nodes."""
+        for service in self._sources.services.values():
+            if service.spec.external_traffic_policy == "Local":
+                self._exports.add(service.key)
+
+    def _enqueue(self, key: ServiceKey) -> None:
+        self._exports.add(key)
+        self._feedbacks.add(key)
 
     def _service(self, old: MemberService | None, new: MemberService | None) -> None:
-        one = new or old
-        if one is not None:
-            self._exports.add(one.key)
-            self._feedbacks.add(one.key)
+        service = new or old
+        if service is not None:
+            self._enqueue(service.key)
 
     def _slice(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
-        for one in (old, new):
-            key = service_of_slice(one) if one is not None else None
+        for version in (old, new):
+            key = service_of_slice(version) if version is not None else None
             if key is not None:
                 self._exports.add(key)
 
@@ -75,29 +77,28 @@ class Wakes:
             self._nodes.add(NODES_KEY)
 
     def _load_balancer(self, old: TCPLoadBalancer | None, new: TCPLoadBalancer | None) -> None:
-        one = new or old
-        if one is None:
+        load_balancer = new or old
+        if load_balancer is None:
             return
         # By name, not by label: an object that is not ours may stand in the way of one that is.
-        namespace, _, name = one.metadata.name.partition(".")
-        for key in {(namespace, name), origin_of(one, tenant=self._tenant) or (namespace, name)}:
-            self._exports.add(key)
-            self._feedbacks.add(key)
+        namespace, _, name = load_balancer.metadata.name.partition(".")
+        for key in {(namespace, name), origin_of(load_balancer, tenant=self._tenant) or (namespace, name)}:
+            self._enqueue(key)
 
     def _hub_slice(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
-        for one in (old, new):
-            if one is None:
+        for version in (old, new):
+            if version is None:
                 continue
-            key = origin_of(one, tenant=self._tenant)
+            key = origin_of(version, tenant=self._tenant)
             if key is not None:
                 self._exports.add(key)
-            elif one.label(LABEL_NODES):
+            elif version.label(LABEL_NODES):
                 self._nodes.add(NODES_KEY)
 
     def _class(self, old: LoadBalancerClass | None, new: LoadBalancerClass | None) -> None:
         if old is None or new is None or old.spec.targets != new.spec.targets:
-            for one in self._sources.services.values():
-                self._exports.add(one.key)
+            for service in self._sources.services.values():
+                self._exports.add(service.key)
 
 
 def _same_node(old: Node, new: Node) -> bool:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from fairlead.agent.app import run_agent
 from fairlead.agent.config import AgentConfig
+from fairlead.agent.process import run_agent
 from fairlead.kube.cluster import Cluster
 from fairlead.standalone.first_calls import FIRST_CALLS
 from fairlead.standalone.identity import claim_for

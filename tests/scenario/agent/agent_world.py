@@ -56,7 +56,7 @@ class World:
         )
         self.agents.append((agent, asyncio.create_task(agent.run(), name="agent")))
         if exporting:
-            await until(agent.may_write, what="leading")
+            await until(agent.leadership.may_write, what="leading")
             await self.settled(agent)
         return agent
 

@@ -8,9 +8,9 @@ import aiohttp
 import pytest
 from agent_world import HUB_NAMESPACE, World, ensure_namespaces, metric, until, writes
 
-from fairlead.agent.app import exit_code
 from fairlead.agent.config import AgentConfig
 from fairlead.agent.heartbeat import ANNOTATION_MEMBER_UID, ANNOTATION_REGION
+from fairlead.agent.process import exit_code
 from fairlead.api.kubernetes import LEASES, NAMESPACES
 from fairlead.api.names import AGENT_LEADER_LEASE, AGENT_LEASE
 from fairlead.errors import BadConfiguration, NotFound, Unreachable
@@ -185,7 +185,7 @@ async def test_the_member_is_unreachable(world: World):
     await until(lambda: beats_again(world, renewed))
     before = writes(agent)
     await door.shut()
-    await until(lambda: not agent.may_write(), what="the lease cannot be renewed")
+    await until(lambda: not agent.leadership.may_write(), what="the lease cannot be renewed")
     quiet = await renew_time(world)
     await world.delete_service()
     assert any("the member" in one for one in agent.readiness())
@@ -218,11 +218,11 @@ async def test_two_agents_and_one_lease(world: World):
     await world.service("more")
     await world.load_balancer("shop.more")
     await world.settled(first)
-    assert not second.may_write()
+    assert not second.leadership.may_write()
     assert writes(second) == 0
     assert second.readiness() == [], "one that waits for its turn is ready"
     await world.stop(first)
-    await until(second.may_write, what="takeover")
+    await until(second.leadership.may_write, what="takeover")
     await world.settled(second)
     assert writes(second) == 0
     await world.service("again")
@@ -230,7 +230,7 @@ async def test_two_agents_and_one_lease(world: World):
     # Somebody steals the lease: writing stops at once.
     lease = {"metadata": {"name": AGENT_LEADER_LEASE, "namespace": "kube-system"}, "spec": {"holderIdentity": "thief"}}
     await world.member.apply(LEASES, lease, manager="thief")
-    await until(lambda: not second.may_write(), what="deposed")
+    await until(lambda: not second.leadership.may_write(), what="deposed")
     before = writes(second)
     await world.service("late")
     await until(lambda: second.sources.services.get("shop", "late"))
@@ -327,7 +327,7 @@ async def test_status_page_and_metrics(world: World):
 @pytest.mark.req("K-5")
 @pytest.mark.req("K-6")
 async def test_the_whole_process_from_kubeconfig_files(tmp_path):
-    from fairlead.agent.app import run_agent
+    from fairlead.agent.process import run_agent
     from fairlead.api.kinds import all_crds
     from fairlead.apiserver import ApiServer
     from fairlead.kube.cluster import Cluster
@@ -368,7 +368,7 @@ async def test_the_whole_process_from_kubeconfig_files(tmp_path):
 
 
 async def test_a_kubeconfig_that_is_missing_is_a_wrong_configuration(tmp_path):
-    from fairlead.agent.app import run_agent
+    from fairlead.agent.process import run_agent
 
     config = AgentConfig(tenant="east", member_kubeconfig=str(tmp_path / "none"), hub_kubeconfig=str(tmp_path / "none"))
     with pytest.raises(BadConfiguration, match="none"):
@@ -424,7 +424,7 @@ async def test_a_killed_agent_leads_again_at_once_when_its_name_was_locked(world
     await until(lambda: stranger.readiness() == [], what="waiting for its turn")
     again = await world.start(identity="one", reclaim_lease=True)
     await world.load_balancer()
-    assert not stranger.may_write()
+    assert not stranger.leadership.may_write()
     assert writes(stranger) == 0
     assert (await world.member.get(LEASES, "kube-system", AGENT_LEADER_LEASE)).spec.lease_transitions == 8
     await world.stop(again)
@@ -435,15 +435,15 @@ async def test_a_killed_agent_leads_again_at_once_when_its_name_was_locked(world
 async def test_an_agent_that_cannot_work_never_takes_the_lease(world: World):
     await world.service()
     nobody = await world.start(exporting=False, hub_namespace="tenant-nowhere", tenant="nowhere")
-    await until(lambda: "tenant-nowhere does not exist" in nobody.fitness.why, what="said")
+    await until(lambda: "tenant-nowhere does not exist" in nobody.eligibility.problem, what="said")
     kept_out = await world.start(exporting=False, hub_url=world.member_url)
-    await until(lambda: "fairlead.dev/v1alpha1" in kept_out.fitness.why, what="said")
+    await until(lambda: "fairlead.dev/v1alpha1" in kept_out.eligibility.problem, what="said")
     assert await lease_holder(world) == ""
     standby = await world.start()
     await world.load_balancer()
     assert await lease_holder(world) == standby.identity
-    assert not nobody.may_write()
-    assert not kept_out.may_write()
+    assert not nobody.leadership.may_write()
+    assert not kept_out.leadership.may_write()
 
 
 @pytest.mark.req("I-8")
@@ -456,12 +456,12 @@ async def test_a_leader_that_the_hub_turns_away_lets_its_standby_lead(world: Wor
     second = await world.start(exporting=False)
     await world.load_balancer()
     await door.shut()
-    await until(second.may_write, what="the standby leads", timeout_s=30)
-    assert not first.may_write()
+    await until(second.leadership.may_write, what="the standby leads", timeout_s=30)
+    assert not first.leadership.may_write()
     assert any("hub" in one for one in first.readiness())
     await world.service("later")
     await world.load_balancer("shop.later")
     await door.open()
-    await until(lambda: first.fitness.why == "", what="able again")
-    assert second.may_write(), "whoever leads goes on leading"
+    await until(lambda: first.eligibility.problem == "", what="able again")
+    assert second.leadership.may_write(), "whoever leads goes on leading"
     await door.shut()

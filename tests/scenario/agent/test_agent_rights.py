@@ -126,12 +126,12 @@ async def test_an_agent_whose_key_is_revoked_gives_way_to_one_whose_key_is_not(w
     await world.load_balancer()
     second = await world.start(exporting=False)
     await until(lambda: second.readiness() == [], what="the standby is ready")
-    assert not second.may_write()
+    assert not second.leadership.may_write()
     await world.hub.delete(SERVICE_ACCOUNTS, HUB_NAMESPACE, "agent")
-    await until(second.may_write, what="the standby leads")
+    await until(second.leadership.may_write, what="the standby leads")
     await world.service("later")
     await world.load_balancer("shop.later")
-    assert not first.may_write()
+    assert not first.leadership.may_write()
     assert "does not accept the credentials" in " ".join(first.readiness())
 
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import msgspec
 
-from fairlead.agent.transforms import compact_load_balancer, compact_node, compact_slice
-from fairlead.agent.wire import object_from_load_balancer, object_from_slice
+from fairlead.agent.transforms import compact_node
 from fairlead.api.kubernetes import EndpointSlice, Node, Service
-from fairlead.api.tcploadbalancer import TCPLoadBalancer
+from fairlead.publish.canonical import canonical_slice
 
 TENANT = "east"
 HUB_NAMESPACE = "tenant-east"
@@ -70,7 +69,7 @@ def slice_of(
         "endpoints": list(endpoints),
         "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}] if ports is None else ports,
     }
-    return compact_slice(msgspec.convert(body, type=EndpointSlice))
+    return canonical_slice(msgspec.convert(body, type=EndpointSlice))
 
 
 def node(
@@ -98,27 +97,3 @@ def node(
         },
     }
     return compact_node(msgspec.convert(body, type=Node))
-
-
-def stored_load_balancer(wanted: TCPLoadBalancer, **status: Any) -> TCPLoadBalancer:
-    """Return what a cache would hold after ``wanted`` was applied to a real server, which adds things."""
-    body = object_from_load_balancer(wanted)
-    body["metadata"] |= {"uid": "hub-uid", "resourceVersion": "7", "generation": 1}
-    body["metadata"]["labels"] = {**body["metadata"]["labels"], "added-by": "an-operator"}
-    body["metadata"]["annotations"] = {**body["metadata"].get("annotations", {}), "note": "kept"}
-    body["status"] = status
-    return compact_load_balancer(_decoded(body, TCPLoadBalancer))
-
-
-def stored_slice(wanted: EndpointSlice) -> EndpointSlice:
-    """Return what a cache would hold after ``wanted`` was applied to a real server, which adds things."""
-    body = object_from_slice(wanted)
-    body["metadata"] |= {"uid": f"uid-{wanted.metadata.name}", "resourceVersion": "7", "generation": 1}
-    # A real API server answers null for empty lists.
-    body["endpoints"] = body["endpoints"] or None
-    body["ports"] = body["ports"] or None
-    return compact_slice(_decoded(body, EndpointSlice))
-
-
-def _decoded(body: dict[str, Any], kind: Any) -> Any:
-    return msgspec.json.decode(msgspec.json.encode(body), type=kind)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from agent_builders import HUB_NAMESPACE, TENANT, service, stored_load_balancer
+from agent_builders import HUB_NAMESPACE, TENANT, service
 
-from fairlead.agent.decision import NotOurs, Ours, Refused, Scenario
+from fairlead.agent.decision import NotOurs, Ours, Scenario
 from fairlead.agent.export import ServiceView, Settings, build_export
 from fairlead.agent.feedback import build_feedback, same_ingress, wanted_ingress
-from fairlead.agent.wire import object_from_ingress
 from fairlead.api.kubernetes import Ingress
 from fairlead.model.condition import ConditionReason
+from fairlead.publish.publication import Refused
+from fairlead.publish.wire import object_from_ingress
+from fairlead.testing.published import stored_load_balancer
 
 THREE = Ours(Scenario.IMPLEMENTED)
 OURS_BY_ANNOTATION = [Ours(Scenario.NODE_PORT), Ours(Scenario.CLOUD)]

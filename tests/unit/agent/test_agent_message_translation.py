@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.agent.message_translation import in_words_of_service
+from fairlead.agent.message_translation import translate_message
 from fairlead.api.kubernetes import Service
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import ANNOTATION_REQUESTED_ADDRESS
@@ -30,4 +30,4 @@ ANNOTATED = Service(
     ],
 )  # fmt: skip
 def test_fields_are_those_of_the_service(service, hub, expected):
-    assert in_words_of_service(hub, service) == expected
+    assert translate_message(hub, service) == expected

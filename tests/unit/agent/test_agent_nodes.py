@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from agent_builders import HUB_NAMESPACE, TENANT, node, stored_slice
+from agent_builders import HUB_NAMESPACE, TENANT, node
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.agent.nodes import MAX_ENDPOINTS_PER_SLICE, NodeEntry, build_nodes, entries_from_nodes
-from fairlead.agent.plan import plan_nodes
 from fairlead.api.names import ANNOTATION_STALE
+from fairlead.publish.plan import plan_slices
+from fairlead.testing.published import stored_slice
 
 ENTRY = [
     (node("a", internal="10.0.0.1"), "InternalIP", ("10.0.0.1", True, False)),
@@ -49,14 +50,14 @@ def build(entries, hub=()):
 def apply(entries, hub=()):
     """Return the hub's slices afterwards, and how many writes that took."""
     export = build(entries, hub)
-    plan = plan_nodes(export, slices=hub, tenant=TENANT)
+    writes = plan_slices(export.slices, hub)
     after = {one.metadata.name: one for one in hub}
-    for write in plan.writes:
+    for write in writes:
         if write.action == "apply":
-            after[write.wanted.metadata.name] = stored_slice(write.wanted)
+            after[write.obj.metadata.name] = stored_slice(write.obj)
         else:
-            del after[write.wanted.metadata.name]
-    return list(after.values()), len(plan.writes), export.stale
+            del after[write.obj.metadata.name]
+    return list(after.values()), len(writes), export.stale
 
 
 def ready_addresses(slices):

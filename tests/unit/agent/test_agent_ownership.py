@@ -7,10 +7,11 @@ from agent_builders import service
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.agent.decision import Decision, NotOurs, Ours, Refused, Scenario
+from fairlead.agent.decision import Decision, NotOurs, Ours, Scenario
 from fairlead.agent.ownership import decide
-from fairlead.agent.warnings import advise
+from fairlead.agent.warnings import find_warnings
 from fairlead.model.condition import ConditionReason
+from fairlead.publish.publication import Refused
 
 KUBELB = {"kubernetes.io/service.class": "kubelb"}
 FAIRLEAD = {"kubernetes.io/service.class": "fairlead"}
@@ -146,7 +147,7 @@ ADVICE = [
 @pytest.mark.parametrize(("annotations", "spec", "expected"), ADVICE)
 def test_advice(annotations, spec, expected):
     one = service(annotations=annotations, **spec)
-    found = advise(one, decide(one, cloud="absent"))
+    found = find_warnings(one, decide(one, cloud="absent"))
     assert bool(found) == bool(expected)
     assert all(expected in advice.message for advice in found)
     assert all(("Did you mean" in advice.message) == ("Did you mean" in expected) for advice in found if expected)

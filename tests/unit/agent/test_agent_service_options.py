@@ -5,36 +5,42 @@ from __future__ import annotations
 import pytest
 from agent_builders import service
 
-from fairlead.agent.decision import Refused, Scenario
-from fairlead.agent.service_options import Wishes, read_wishes
+from fairlead.agent.decision import Scenario
+from fairlead.agent.service_options import ServiceOptions, read_options
+from fairlead.publish.publication import Refused
 
 BY_FIELD, CLOUD = Scenario.IMPLEMENTED, Scenario.CLOUD
 
 LEGAL = [
-    ({}, {}, BY_FIELD, Wishes()),
-    ({"fairlead.dev/target": "Pod"}, {}, BY_FIELD, Wishes(target="Pod")),
-    ({"fairlead.dev/proxy-protocol": "v2"}, {}, BY_FIELD, Wishes(proxy_protocol="v2")),
-    ({}, {"loadBalancerIP": "10.0.0.9"}, BY_FIELD, Wishes(address="10.0.0.9")),
-    ({}, {"loadBalancerIP": "10.0.0.9"}, CLOUD, Wishes()),
-    ({"fairlead.dev/address-request": "10.0.0.8"}, {"loadBalancerIP": "10.0.0.9"}, CLOUD, Wishes(address="10.0.0.8")),
+    ({}, {}, BY_FIELD, ServiceOptions()),
+    ({"fairlead.dev/target": "Pod"}, {}, BY_FIELD, ServiceOptions(target="Pod")),
+    ({"fairlead.dev/proxy-protocol": "v2"}, {}, BY_FIELD, ServiceOptions(proxy_protocol="v2")),
+    ({}, {"loadBalancerIP": "10.0.0.9"}, BY_FIELD, ServiceOptions(address="10.0.0.9")),
+    ({}, {"loadBalancerIP": "10.0.0.9"}, CLOUD, ServiceOptions()),
+    (
+        {"fairlead.dev/address-request": "10.0.0.8"},
+        {"loadBalancerIP": "10.0.0.9"},
+        CLOUD,
+        ServiceOptions(address="10.0.0.8"),
+    ),
     (
         {},
         {"loadBalancerSourceRanges": ["192.0.2.7/24", " 10.0.0.0/8", "192.0.2.0/24", "::/0"]},
         BY_FIELD,
-        Wishes(source_ranges=("10.0.0.0/8", "192.0.2.0/24")),
+        ServiceOptions(source_ranges=("10.0.0.0/8", "192.0.2.0/24")),
     ),
     (
         {"service.beta.kubernetes.io/load-balancer-source-ranges": "10.0.0.0/8, 192.0.2.0/24"},
         {},
         BY_FIELD,
-        Wishes(source_ranges=("10.0.0.0/8", "192.0.2.0/24")),
+        ServiceOptions(source_ranges=("10.0.0.0/8", "192.0.2.0/24")),
     ),
 ]
 
 
 @pytest.mark.parametrize(("annotations", "spec", "scenario", "expected"), LEGAL)
 def test_legal(annotations, spec, scenario, expected):
-    assert read_wishes(service(annotations=annotations, **spec), scenario=scenario) == expected
+    assert read_options(service(annotations=annotations, **spec), scenario=scenario) == expected
 
 
 WRONG = [
@@ -53,7 +59,7 @@ WRONG = [
 @pytest.mark.req("I-7")
 @pytest.mark.parametrize(("annotations", "spec", "parts"), WRONG)
 def test_a_wrong_value_is_refused_by_name_and_keeps_what_works(annotations, spec, parts):
-    refused = read_wishes(service(annotations=annotations, **spec), scenario=BY_FIELD)
+    refused = read_options(service(annotations=annotations, **spec), scenario=BY_FIELD)
     assert isinstance(refused, Refused)
     assert refused.keep
     assert all(part in refused.sentence for part in parts), refused.sentence

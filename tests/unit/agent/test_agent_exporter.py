@@ -1,27 +1,34 @@
-"""What has to be written: order, reasons, fixed points, and what is never touched."""
+"""What has to be written for a Service: order, reasons, fixed points, and what is never touched."""
 
 from __future__ import annotations
 
 import msgspec
 import pytest
-from agent_builders import HUB_NAMESPACE, TENANT, endpoint, service, slice_of, stored_load_balancer, stored_slice
+from agent_builders import HUB_NAMESPACE, TENANT, endpoint, service, slice_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.agent.decision import Ours, Scenario
-from fairlead.agent.export import Export, ServiceView, Settings, build_export
-from fairlead.agent.plan import plan_removal, plan_service
+from fairlead.agent.export import ServiceView, Settings, build_export
+from fairlead.agent.identity import origin_of
+from fairlead.publish.plan import Plan, Present, plan_publication, plan_removal
+from fairlead.publish.publication import Publication
+from fairlead.testing.published import stored_load_balancer, stored_slice
 
 SETTINGS = Settings(tenant=TENANT, namespace=HUB_NAMESPACE)
 KEY = ("shop", "web")
 
 
-def export(target="Pod", *slices, **spec) -> Export:
-    one = service(annotations={"fairlead.dev/target": target}, **spec)
-    view = ServiceView(service=one, slices=slices, node_addresses={"a": "10.0.0.1", "b": "10.0.0.2"})
+def export(target="Pod", *slices, **spec) -> Publication:
+    of_member = service(annotations={"fairlead.dev/target": target}, **spec)
+    view = ServiceView(service=of_member, slices=slices, node_addresses={"a": "10.0.0.1", "b": "10.0.0.2"})
     made = build_export(view, Ours(Scenario.IMPLEMENTED), SETTINGS)
-    assert isinstance(made, Export)
+    assert isinstance(made, Publication)
     return made
+
+
+def is_ours(hub_object) -> bool:
+    return origin_of(hub_object, tenant=TENANT) == KEY
 
 
 class Hub:
@@ -31,19 +38,28 @@ class Hub:
         self.load_balancer = None
         self.slices = {}
 
-    def plan(self, wanted: Export):
-        return plan_service(KEY, wanted, load_balancer=self.load_balancer, slices=self.slices.values(), tenant=TENANT)
+    def plan(self, wanted: Publication):
+        return plan_publication(wanted, self.present(), is_ours=is_ours)
+
+    def present(self) -> Present:
+        return Present(self.load_balancer, tuple(self.slices.values()))
+
+    def removal(self) -> Plan:
+        return plan_removal(self.present(), reason="gone", is_ours=is_ours)
 
     def apply(self, plan):
-        for write in plan.writes:
-            name = write.wanted.metadata.name
-            if hasattr(write.wanted, "spec"):
-                self.load_balancer = stored_load_balancer(write.wanted) if write.action == "apply" else None
+        return self.apply_some(plan.writes)
+
+    def apply_some(self, writes):
+        for write in writes:
+            name = write.obj.metadata.name
+            if hasattr(write.obj, "spec"):
+                self.load_balancer = stored_load_balancer(write.obj) if write.action == "apply" else None
             elif write.action == "apply":
-                self.slices[name] = stored_slice(write.wanted)
+                self.slices[name] = stored_slice(write.obj)
             else:
                 del self.slices[name]
-        return [(write.action, write.wanted.metadata.name) for write in plan.writes]
+        return [(write.action, write.obj.metadata.name) for write in writes]
 
 
 POD_SLICES = (
@@ -67,8 +83,7 @@ def test_the_load_balancer_comes_first_and_deletes_come_last():
         ("delete", "shop.web.pod.one"),
         ("delete", "shop.web.pod.two"),
     ]
-    plan = plan_removal(KEY, why="gone", load_balancer=hub.load_balancer, slices=hub.slices.values(), tenant=TENANT)
-    assert hub.apply(plan) == [("delete", "shop.web"), ("delete", "shop.web.local.0")]
+    assert hub.apply(hub.removal()) == [("delete", "shop.web"), ("delete", "shop.web.local.0")]
 
 
 @pytest.mark.req("KI-6")
@@ -106,9 +121,9 @@ def test_nothing_is_applied_to_an_object_that_is_being_deleted():
     hub.load_balancer = msgspec.structs.replace(hub.load_balancer, metadata=going)
     plan = hub.plan(export("Pod", sessionAffinity="ClientIP"))
     assert plan.writes == ()
-    assert "still being deleted" in plan.waits
-    removal = plan_removal(KEY, why="gone", load_balancer=hub.load_balancer, slices=(), tenant=TENANT)
-    assert removal.writes == ()
+    assert plan.conflict == ""
+    hub.slices.clear()
+    assert hub.removal().writes == ()
 
 
 @pytest.mark.req("I-4")
@@ -122,8 +137,8 @@ def test_a_foreign_object_of_our_name_is_left_alone():
     plan = hub.plan(export("Pod"))
     assert plan.writes == ()
     assert "shop.web" in plan.conflict
-    removal = plan_removal(KEY, why="gone", load_balancer=hub.load_balancer, slices=(), tenant=TENANT)
-    assert removal.writes == ()
+    hub.slices.clear()
+    assert hub.removal().writes == ()
 
 
 @pytest.mark.req("I-4")
@@ -134,7 +149,7 @@ def test_a_foreign_slice_of_our_name_is_left_alone():
     bare = msgspec.structs.replace(foreign.metadata, labels={})
     hub.slices[foreign.metadata.name] = msgspec.structs.replace(foreign, metadata=bare)
     plan = hub.plan(wanted)
-    assert [write.wanted.metadata.name for write in plan.writes] == ["shop.web"]
+    assert [write.obj.metadata.name for write in plan.writes] == ["shop.web"]
     assert foreign.metadata.name in plan.conflict
 
 
@@ -156,10 +171,12 @@ def test_what_was_changed_by_hand_is_put_back_once(what):
     kept = {"labels": {**meta.labels, "fairlead.dev/origin-kind": "Service"}, "finalizers": [], "annotations": {}}
     changed = msgspec.structs.replace(meta, **{what: kept[what]})
     if what == "labels":
-        one = hub.slices["shop.web.pod.one"]
-        fewer = {key: value for key, value in one.metadata.labels.items() if "managed-by" not in key or "app." in key}
+        mirrored = hub.slices["shop.web.pod.one"]
+        fewer = {
+            key: value for key, value in mirrored.metadata.labels.items() if "managed-by" not in key or "app." in key
+        }
         hub.slices["shop.web.pod.one"] = msgspec.structs.replace(
-            one, metadata=msgspec.structs.replace(one.metadata, labels=fewer)
+            mirrored, metadata=msgspec.structs.replace(mirrored.metadata, labels=fewer)
         )
     hub.load_balancer = msgspec.structs.replace(hub.load_balancer, metadata=changed)
     plan = hub.plan(export("Pod", *POD_SLICES))
@@ -184,14 +201,14 @@ steps = st.lists(
 @settings(max_examples=100, deadline=None)
 def test_any_history_reaches_a_fixed_point_after_any_crash(steps, data):
     hub = Hub()
-    for target, policy, found in steps:
-        endpoints = [endpoint(f"10.1.0.{i}", node=node, ready=ready) for i, node, ready in found]
+    for target, policy, pods in steps:
+        endpoints = [endpoint(f"10.1.0.{i}", node=node, ready=ready) for i, node, ready in pods]
         half = data.draw(st.integers(0, len(endpoints)))
         slices = (slice_of(*endpoints[:half], name="x"), slice_of(*endpoints[half:], name="y"))
         wanted = export(target, *slices, externalTrafficPolicy=policy)
         plan = hub.plan(wanted)
         # A crash after any number of writes: the next agent plans from what is there.
-        hub.apply(msgspec.structs.replace(plan, writes=plan.writes[: data.draw(st.integers(0, len(plan.writes)))]))
+        hub.apply_some(plan.writes[: data.draw(st.integers(0, len(plan.writes)))])
         hub.apply(hub.plan(wanted))
         assert hub.plan(wanted).writes == ()
-        assert set(hub.slices) == {one.metadata.name for one in wanted.slices}
+        assert set(hub.slices) == {each.metadata.name for each in wanted.slices}
