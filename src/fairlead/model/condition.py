@@ -1,4 +1,4 @@
-"""How we tell people: condition types and reasons, in Gateway API's words where it has them."""
+"""Conditions: the types and reasons of every status, with Gateway API's names where it has them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ class ConditionType(StrEnum):
     GUARDED = "Guarded"
     PROTECTED = "Protected"
     IN_USE = "InUse"
+
+
+#: Types of which the status ``True`` means that all is well; of all others it names a problem or an exception.
+GOOD_WHEN_TRUE = frozenset({ConditionType.ACCEPTED, ConditionType.RESOLVED_REFS, ConditionType.PROGRAMMED})
 
 
 class ConditionReason(StrEnum):
@@ -69,3 +73,8 @@ class Condition(msgspec.Struct, frozen=True, gc=False):
     status: bool
     reason: ConditionReason
     message: str = ""
+
+    @property
+    def good(self) -> bool:
+        """Say whether all is well in this respect."""
+        return self.status == (self.type in GOOD_WHEN_TRUE)

@@ -1,0 +1,90 @@
+"""Status of our kinds: written when it changes, and its transitions emitted as Events.
+
+    old = obj.status
+    new = Status(..., conditions=wire_conditions(conditions, old.conditions, generation=..., now=...))
+    written = await write_status(cluster, KIND, obj, old, new, manager="m", others=("record",), always=("backends",))
+    if written is not None:
+        emit_transitions(events, KIND, obj, transitions(old.conditions, new.conditions), good={...}, quiet=...)
+
+In: an object as it was read, its status and the next one. Out: at most one server-side apply, and Events.
+Never: a write that changes nothing, or one to an object of the same name that was created later.
+``fairlead.api.conditions`` has the pure part: ``wire_conditions`` and ``transitions``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from fairlead.api.conditions import Transition
+from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource, Wire
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.events import EventRecorder
+from fairlead.model.condition import ConditionReason
+
+T = TypeVar("T", bound=KubeObject)
+S = TypeVar("S", bound=Wire)
+
+
+async def write_status(
+    cluster: Cluster,
+    resource: Resource[T],
+    obj: T,
+    old: S,
+    new: S,
+    *,
+    manager: str,
+    others: Collection[str] = (),
+    always: Collection[str] = (),
+) -> T | None:
+    """Apply ``new`` as the status of ``obj``; return the object as written, or None when ``new`` is ``old``.
+
+    A field that ``manager`` has applied before and that has its default in ``new`` is removed by the server.
+    ``others``: fields (their names on the wire) that have another manager; they are left out, and so not touched.
+    ``always``: fields that are written though they have their default, such as a count of 0.
+
+    Raises:
+        Conflict: another object has this name by now.
+        NotFound: there is none.
+    """
+    after = msgspec.to_builtins(new)
+    if after == msgspec.to_builtins(old):
+        return None
+    status = {name: value for name, value in after.items() if name not in others}
+    if always:
+        values = {field.encode_name: getattr(new, field.name) for field in msgspec.structs.fields(new)}
+        status |= {name: msgspec.to_builtins(values[name]) for name in always}
+    meta = obj.metadata
+    # The uid makes it a Conflict when the object was deleted and created again.
+    body: JSONObject = {"metadata": {"name": meta.name, "uid": meta.uid}, "status": status}
+    if resource.namespaced:
+        body["metadata"]["namespace"] = meta.namespace
+    return await cluster.apply(resource, body, manager=manager, subresource="status")
+
+
+def emit_transitions(
+    events: EventRecorder,
+    resource: AnyResource,
+    obj: KubeObject,
+    changes: Iterable[Transition],
+    *,
+    good: Mapping[str, str] | None = None,
+    quiet: Callable[[Transition], bool] = lambda _: False,
+) -> None:
+    """Emit a Warning for each condition that became bad, and a Normal Event for those that became good.
+
+    ``good``: the message of the Normal Event by condition type; a type that is not in it becomes good without one.
+    ``quiet``: bad conditions without an Event, besides those that are only Pending.
+    """
+    messages = good or {}
+    for change in changes:
+        condition = change.condition
+        if change.good:
+            if condition.type in messages:
+                message = messages[condition.type]
+                events.emit_about(resource, obj, warning=False, reason=condition.reason, message=message)
+        elif condition.reason != ConditionReason.PENDING and not quiet(change):
+            message = condition.message or condition.type
+            events.emit_about(resource, obj, warning=True, reason=condition.reason, message=message)

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from fairlead.api.conditions import Transition, mirrored_conditions, transitions, wire_conditions
+from fairlead.api.meta import WireCondition
+from fairlead.model.condition import Condition, ConditionReason, ConditionType
+
+EARLIER, NOW = "2030-01-01T00:00:00Z", "2030-01-02T00:00:00Z"
+ACCEPTED = Condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED)
+PENDING = Condition(ConditionType.PROGRAMMED, False, ConditionReason.PENDING, "waiting")
+GUARDED = Condition(ConditionType.GUARDED, True, ConditionReason.REMOVALS_HELD, "2 removals held")
+
+
+def wire(kind: str, status: str, reason: str, *, since: str | None = EARLIER, message: str = "") -> WireCondition:
+    return WireCondition(type=kind, status=status, reason=reason, message=message, last_transition_time=since)
+
+
+def test_conditions_are_written_in_the_order_of_their_types():
+    written = wire_conditions([GUARDED, PENDING, ACCEPTED], None, generation=3, now=NOW)
+    assert [condition.type for condition in written] == ["Accepted", "Programmed", "Guarded"]
+    assert written[1] == WireCondition("Programmed", "False", "Pending", "waiting", 3, NOW)
+
+
+def test_the_time_is_that_of_the_last_change_of_the_status():
+    old = [wire("Accepted", "True", "Other"), wire("Programmed", "True", "Programmed")]
+    accepted, programmed, guarded = wire_conditions([ACCEPTED, PENDING, GUARDED], old, generation=1, now=NOW)
+    assert accepted.last_transition_time == EARLIER
+    assert programmed.last_transition_time == guarded.last_transition_time == NOW
+
+
+def test_a_mirrored_condition_keeps_its_own_time_and_unknown_types_go_last():
+    mirrored = [wire("Novel", "True", "X", since=None), wire("Programmed", "True", "Programmed")]
+    programmed, novel = mirrored_conditions(mirrored, None, generation=7, now=NOW)
+    assert (programmed.type, programmed.last_transition_time) == ("Programmed", EARLIER)
+    assert (novel.type, novel.last_transition_time, novel.observed_generation) == ("Novel", NOW, 7)
+
+
+def test_a_time_that_was_written_before_wins_over_the_mirrored_one():
+    old = [wire("Programmed", "True", "Programmed", since=EARLIER)]
+    (programmed,) = mirrored_conditions(
+        [wire("Programmed", "True", "Programmed", since=NOW)], old, generation=1, now=NOW
+    )
+    assert programmed.last_transition_time == EARLIER
+
+
+def test_a_transition_is_another_status_or_reason_and_no_other_message():
+    old = [
+        wire("Accepted", "True", "Accepted"),
+        wire("Programmed", "False", "Pending"),
+        wire("Guarded", "True", "Held"),
+    ]
+    new = [
+        wire("Accepted", "True", "Accepted", message="other words"),
+        wire("Programmed", "False", "ProviderFailed"),
+        wire("Drifted", "True", "Drifted"),
+    ]
+    assert transitions(old, new) == [Transition(new[1], old[1]), Transition(new[2], None)]
+    assert transitions(None, None) == []
+
+
+def test_good_depends_on_the_type():
+    good = {
+        (kind, status): Transition(wire(kind, status, ""), None).good
+        for kind in ("Accepted", "Guarded", "Novel")
+        for status in ("True", "False", "Unknown")
+    }
+    assert [key for key, is_good in good.items() if is_good] == [
+        ("Accepted", "True"), ("Guarded", "False"), ("Guarded", "Unknown"), ("Novel", "False"), ("Novel", "Unknown"),
+    ]  # fmt: skip
+    assert (ACCEPTED.good, PENDING.good, GUARDED.good) == (True, False, False)
