@@ -59,7 +59,7 @@ async def test_fields_of_another_manager_are_left_alone(embedded: Cluster, balan
     new = TCPLoadBalancerStatus(targets="1/1", allocation=Allocation(address="stale"))
     others = ("allocation",)
     await write_status(embedded, TCP_LOAD_BALANCERS, balancer, record, new, manager="m", others=others)
-    assert await raw_status(embedded) == {"allocation": {"address": "192.0.2.1"}, "targets": "1/1"}
+    assert await raw_status(embedded) == {"allocation": {"address": "192.0.2.1", "ports": []}, "targets": "1/1"}
 
 
 async def test_a_default_is_written_when_it_has_to_be(embedded: Cluster, balancer: TCPLoadBalancer) -> None:
