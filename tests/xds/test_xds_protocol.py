@@ -14,9 +14,9 @@ from fairlead.model.desired import HealthCheck, Listener
 from fairlead.providers.envoy.clusters import CLUSTER
 from fairlead.providers.envoy.names import resource_name
 from fairlead.providers.envoy.provider import create
-from fairlead.providers.envoy.resources import ResourceType, entry
+from fairlead.providers.envoy.resources import ResourceType, encoded_resource
 from fairlead.providers.envoy.schema import packaged_schema
-from fairlead.providers.envoy.store import Change
+from fairlead.providers.envoy.store import ResourceChange
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 
@@ -68,7 +68,7 @@ async def test_bad_cluster_among_many_is_quarantined_and_the_last_good_one_serve
     specs = [await world.load_balancer(backend.target) for _ in range(20)]
     group = world.provider.store.group("local")
     poisoned = specs[7]
-    changes: list[Change] = []
+    changes: list[ResourceChange] = []
     for spec in specs:
         name = resource_name(spec.key, spec.listeners[0].key)
         fields: dict[str, object] = {"name": name, "type": "EDS", "connect_timeout": {"seconds": 3}}
@@ -76,7 +76,9 @@ async def test_bad_cluster_among_many_is_quarantined_and_the_last_good_one_serve
         if spec is poisoned:
             fields["connect_timeout"] = {"seconds": -1}
         content = packaged_schema().encode(CLUSTER, fields)
-        changes.append(Change(ResourceType.CLUSTER, name, entry(ResourceType.CLUSTER, name, content)))
+        changes.append(
+            ResourceChange(ResourceType.CLUSTER, name, encoded_resource(ResourceType.CLUSTER, name, content))
+        )
     group.apply(changes)
     with pytest.raises(Retry, match="refused"):
         await world.programmed(poisoned)

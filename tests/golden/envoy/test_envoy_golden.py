@@ -18,14 +18,13 @@ import yaml
 from fairlead.model.desired import Affinity, FrontendSpec, HealthCheck, Listener, Owner, ProxyProtocol, Target
 from fairlead.model.keys import LoadBalancerKey, Protocol, TargetKey
 from fairlead.providers.envoy.bootstrap import Bootstrap, bootstrap_json
-from fairlead.providers.envoy.clusters import CLUSTER, cluster_bytes
+from fairlead.providers.envoy.clusters import CLUSTER, cluster_bytes, is_dns_name
 from fairlead.providers.envoy.endpoints import EndpointSet
 from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings, group_manifests
 from fairlead.providers.envoy.kubernetes.service_manifests import service_manifest
 from fairlead.providers.envoy.listeners import LISTENER, listener_bytes
 from fairlead.providers.envoy.names import resource_name
 from fairlead.providers.envoy.schema import packaged_schema
-from fairlead.providers.envoy.translate import needs_inline
 
 HERE = Path(__file__).parent
 CASES = sorted(path.name.removesuffix(".in.yaml") for path in HERE.glob("*.in.yaml"))
@@ -74,7 +73,7 @@ def test_resources(case: str, golden: Golden) -> None:
     out: list[object] = []
     for listener in spec.listeners:
         found = EndpointSet(targets)
-        inline = needs_inline(found)
+        inline = any(is_dns_name(target.key.address) for target in targets)
         name = resource_name(spec.key, listener.key)
         encoded = {
             LISTENER: listener_bytes(

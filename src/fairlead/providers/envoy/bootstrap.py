@@ -62,7 +62,7 @@ def bootstrap_json(bootstrap: Bootstrap) -> Json:
         "node": {"cluster": bootstrap.group} | ({"id": bootstrap.node_id} if bootstrap.node_id else {}),
         "admin": {
             "address": {"pipe": {"path": bootstrap.admin_socket, "mode": 0o600}},
-            # Read only: nobody turns this proxy off or reads its configuration through it.
+            # Read only: it neither ends this proxy nor shows its configuration.
             "allow_paths": [*({"exact": path} for path in _ADMIN_PATHS), {"prefix": "/stats"}],
         },
         "dynamic_resources": {
@@ -129,7 +129,7 @@ def _xds_cluster(bootstrap: Bootstrap) -> Json:
 def secret_files(tls: TlsFiles) -> Mapping[str, Json]:
     """Build the files by which Envoy gets its certificate as a dynamic secret, by name.
 
-    Envoy watches files for changes only when they are named in a secret that it was told of dynamically.
+    Envoy watches files for changes only when they are named in a secret that it gets dynamically.
     """
     kind = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
     secrets = {

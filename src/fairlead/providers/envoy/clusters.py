@@ -20,7 +20,7 @@ from fairlead.providers.envoy.schema import Fields, Schema, duration
 CLUSTER = "envoy.config.cluster.v3.Cluster"
 
 #: Envoy's defaults (1024) would refuse connections that a load balancer must carry.
-_NO_SURPRISE_LIMIT = 1_000_000
+_UNLIMITED = 1_000_000
 #: A prime well above 100 times the targets of one listener; Envoy's 65,537 costs four times the memory for each
 #: cluster.
 _MAGLEV_TABLE_SIZE = 16_381
@@ -76,7 +76,7 @@ def _ads() -> Fields:
 
 def _limits() -> Fields:
     names = ("max_connections", "max_pending_requests", "max_requests", "max_retries")
-    return {name: {"value": _NO_SURPRISE_LIMIT} for name in names}
+    return {name: {"value": _UNLIMITED} for name in names}
 
 
 def _strict_dns(name: str, targets: list[Target]) -> Fields:
@@ -84,7 +84,10 @@ def _strict_dns(name: str, targets: list[Target]) -> Fields:
         "type": "STRICT_DNS",
         "dns_lookup_family": "V4_PREFERRED",
         "respect_dns_ttl": True,
-        "load_assignment": {"cluster_name": name, "endpoints": [{"lb_endpoints": [_endpoint(one) for one in targets]}]},
+        "load_assignment": {
+            "cluster_name": name,
+            "endpoints": [{"lb_endpoints": [_endpoint(target) for target in targets]}],
+        },
     }
 
 

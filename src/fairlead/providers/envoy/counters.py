@@ -1,4 +1,4 @@
-"""How much is said to the proxies? Plain numbers, and the same ones for Prometheus when there is a registry."""
+"""How much is sent to the proxies? Plain numbers, and the same ones for Prometheus when there is a registry."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Counters(Collector):
             registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
-        """Answer a scrape."""
+        """Yield the metrics of one scrape."""
         for name, text in _TYPED.items():
             family = CounterMetricFamily(f"fairlead_xds_{name}", text, labels=["type"])
             for kind, count in getattr(self, name).items():

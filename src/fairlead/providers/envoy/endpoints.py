@@ -43,7 +43,7 @@ class EndpointSet:
             self.put(target)
 
     def put(self, target: Target) -> bool:
-        """Add or replace a target; say whether that changed anything."""
+        """Add or replace a target; return whether that changed anything."""
         key = target.key
         known = self._targets.get(key)
         if known == target:
@@ -55,16 +55,12 @@ class EndpointSet:
         return True
 
     def drop(self, key: TargetKey) -> bool:
-        """Take a target away; say whether it was there."""
+        """Remove a target; return whether it was there."""
         if self._targets.pop(key, None) is None:
             return False
         del self._encoded[key]
         del self._order[bisect_left(self._order, key)]
         return True
-
-    def get(self, key: TargetKey) -> Target | None:
-        """Return the target, if it is there."""
-        return self._targets.get(key)
 
     def targets(self) -> list[Target]:
         """Return the targets in order of their keys."""

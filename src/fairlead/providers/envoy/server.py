@@ -1,8 +1,9 @@
 """How do Envoys reach the hub?
 
-In: gRPC streams (delta ADS only). Out: what ``Session`` says, written as it comes. Raw bytes both ways: one parse for a
-request, none for a response. A unix socket carries no identity but the file system's; over TCP there must be mutual
-TLS, and the node group is then the one in the client certificate's SPIFFE URI (``identity``), not the one it claims.
+In: gRPC streams (delta ADS only). Out: the responses of ``Session``, written as they come. Raw bytes both ways: one
+parse for a request, none for a response. A unix socket carries no identity but the file system's; over TCP there must
+be mutual TLS, and the node group is then the one in the client certificate's SPIFFE URI (``identity``), not the one it
+claims.
 Source: https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol
 """
 
@@ -23,7 +24,7 @@ from fairlead.providers.envoy.counters import Counters
 from fairlead.providers.envoy.identity import ServerCertificate, group_from_certificate, is_local
 from fairlead.providers.envoy.schema import Schema
 from fairlead.providers.envoy.session import Session
-from fairlead.providers.envoy.store import Store
+from fairlead.providers.envoy.store import ResourceStore
 
 _SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 _OPTIONS = [
@@ -46,14 +47,14 @@ _log = structlog.get_logger(__name__)
 class XdsServer:
     """The gRPC end of the control plane.
 
-    ``address`` is ``unix:<path>`` or ``<host>:<port>`` (port 0: any; ``port`` tells). ``certificate`` turns on mutual
-    TLS.
+    ``address`` is ``unix:<path>`` or ``<host>:<port>`` (port 0: any free one, then in ``port``). ``certificate`` turns
+    on mutual TLS.
     """
 
     def __init__(
         self,
         *,
-        store: Store,
+        store: ResourceStore,
         schema: Schema,
         address: str,
         certificate: ServerCertificate | None = None,

@@ -1,6 +1,6 @@
 """What should every Envoy of a node group have?
 
-In: entries from ``provider``; refusals and acknowledgements from sessions. Out: the entry to send for a name
+In: resources from ``provider``; refusals and acknowledgements from sessions. Out: the resource to send for a name
 (``effective``), and marks on the sessions that are concerned: the cost of a change does not depend on what else exists.
 
 A version that Envoy refused is quarantined: the last acknowledged one is served in its place, to new proxies too, until
@@ -16,7 +16,7 @@ from typing import Protocol
 
 import msgspec
 
-from fairlead.providers.envoy.resources import Entry, ResourceType
+from fairlead.providers.envoy.resources import EncodedResource, ResourceType
 
 _FIRST_RETRY_S = 15.0
 _LAST_RETRY_S = 600.0
@@ -24,23 +24,23 @@ _MESSAGE_LENGTH = 400
 
 
 class Subscriber(Protocol):
-    """A stream that wants to know what has changed."""
+    """A stream of one proxy."""
 
     def mark(self, kind: ResourceType, names: Iterable[str], *, alone: bool = False) -> None:
-        """Look at these names again; ``alone`` asks for a response of its own for each of them."""
+        """Compare these names with what the proxy has; ``alone``: send each in a response of its own."""
         ...
 
 
-class Change(msgspec.Struct, frozen=True, gc=False):
-    """A resource to put (``entry``) or to remove (None)."""
+class ResourceChange(msgspec.Struct, frozen=True, gc=False):
+    """A resource to put, or to remove (None)."""
 
     kind: ResourceType
     name: str
-    entry: Entry | None
+    resource: EncodedResource | None
 
 
-class Refusal(msgspec.Struct, gc=False):
-    """A version that Envoy refused, in Envoy's own words. ``held`` is false while it is being tried again."""
+class RefusedVersion(msgspec.Struct, gc=False):
+    """A version that Envoy refused, with Envoy's message. ``held`` is false while it is being tried again."""
 
     version: str
     message: str
@@ -49,33 +49,33 @@ class Refusal(msgspec.Struct, gc=False):
     held: bool = True
 
 
-class Group:
+class NodeGroup:
     """The resources of one node group, and the streams that read them."""
 
-    def __init__(self, *, name: str, store: Store) -> None:
+    def __init__(self, *, name: str, store: ResourceStore) -> None:
         self.name = name
         self.revision = 0
         self.subscribers: list[Subscriber] = []
         self._store = store
-        self._wanted: dict[ResourceType, dict[str, Entry]] = {kind: {} for kind in ResourceType}
-        self._good: dict[ResourceType, dict[str, Entry]] = {kind: {} for kind in ResourceType}
-        self._refused: dict[ResourceType, dict[str, Refusal]] = {kind: {} for kind in ResourceType}
+        self._wanted: dict[ResourceType, dict[str, EncodedResource]] = {kind: {} for kind in ResourceType}
+        self._good: dict[ResourceType, dict[str, EncodedResource]] = {kind: {} for kind in ResourceType}
+        self._refused: dict[ResourceType, dict[str, RefusedVersion]] = {kind: {} for kind in ResourceType}
 
     @property
     def published(self) -> bool:
-        """Say whether anything may be sent yet."""
+        """Return whether anything may be sent yet."""
         return self._store.published
 
     def names(self, kind: ResourceType) -> Iterable[str]:
         """Return the names of all wanted resources of a kind, in no particular order."""
         return self._wanted[kind].keys()
 
-    def wanted(self, kind: ResourceType, name: str) -> Entry | None:
+    def wanted(self, kind: ResourceType, name: str) -> EncodedResource | None:
         """Return what should be served, refused or not."""
         return self._wanted[kind].get(name)
 
-    def effective(self, kind: ResourceType, name: str) -> Entry | None:
-        """Return what is to be sent: the wanted entry, or the last good one while that is in quarantine."""
+    def effective(self, kind: ResourceType, name: str) -> EncodedResource | None:
+        """Return what is to be sent: the wanted resource, or the last good one while that is in quarantine."""
         wanted = self._wanted[kind].get(name)
         refusal = self._refused[kind].get(name)
         if wanted is None or refusal is None or not refusal.held or refusal.version != wanted.version:
@@ -83,30 +83,30 @@ class Group:
         return self._good[kind].get(name)
 
     def refusal(self, kind: ResourceType, name: str) -> str:
-        """Return Envoy's complaint about the wanted version; empty when there is none."""
+        """Return Envoy's message about the wanted version, if that was refused; else empty."""
         wanted = self._wanted[kind].get(name)
         refusal = self._refused[kind].get(name)
         return refusal.message if wanted and refusal and refusal.version == wanted.version else ""
 
     def refusals(self, kind: ResourceType) -> list[str]:
-        """Return Envoy's complaints about all wanted resources of a kind."""
+        """Return Envoy's messages about all wanted resources of a kind that were refused."""
         return [text for name in self._refused[kind] if (text := self.refusal(kind, name))]
 
-    def apply(self, changes: Sequence[Change]) -> int:
-        """Take over changes and mark the streams; return how many really changed something."""
+    def apply(self, changes: Sequence[ResourceChange]) -> int:
+        """Take over changes and mark the streams; return how many resources really changed."""
         touched: dict[ResourceType, list[str]] = {}
         for change in changes:
             known = self._wanted[change.kind].get(change.name)
-            if change.entry is None:
+            if change.resource is None:
                 if known is None:
                     continue
                 del self._wanted[change.kind][change.name]
                 self._good[change.kind].pop(change.name, None)
                 self._refused[change.kind].pop(change.name, None)
-            elif known is not None and known == change.entry:
+            elif known is not None and known == change.resource:
                 continue
             else:
-                self._wanted[change.kind][change.name] = change.entry
+                self._wanted[change.kind][change.name] = change.resource
             touched.setdefault(change.kind, []).append(change.name)
         if not touched:
             return 0
@@ -116,7 +116,7 @@ class Group:
         return sum(map(len, touched.values()))
 
     def accept(self, kind: ResourceType, name: str, version: str) -> None:
-        """Remember a version that Envoy acknowledged as the last good one."""
+        """Store a version that Envoy acknowledged as the last good one."""
         wanted = self._wanted[kind].get(name)
         if wanted is None or wanted.version != version:
             return
@@ -131,11 +131,11 @@ class Group:
         known = self._refused[kind].get(name)
         attempts = known.attempts + 1 if known is not None and known.version == version else 1
         wait_s = min(_FIRST_RETRY_S * 2 ** (attempts - 1), _LAST_RETRY_S)
-        self._refused[kind][name] = Refusal(version, _tidy(message), now + wait_s, attempts)
+        self._refused[kind][name] = RefusedVersion(version, _one_line(message), now + wait_s, attempts)
         self._mark(kind, (name,))
 
     def retry_refused(self, *, now: float) -> None:
-        """Let versions be tried again whose time has come."""
+        """Release the refused versions that are due for another attempt."""
         for kind, refusals in self._refused.items():
             due = [name for name, refusal in refusals.items() if refusal.held and refusal.retry_at <= now]
             for name in due:
@@ -145,39 +145,40 @@ class Group:
 
     def next_retry(self) -> float | None:
         """Return when ``retry_refused`` has something to do next."""
-        return min((one.retry_at for each in self._refused.values() for one in each.values() if one.held), default=None)
+        refused = (refusal for refusals in self._refused.values() for refusal in refusals.values())
+        return min((refusal.retry_at for refusal in refused if refusal.held), default=None)
 
     def _mark(self, kind: ResourceType, names: Sequence[str], *, alone: bool = False) -> None:
         for subscriber in self.subscribers:
             subscriber.mark(kind, names, alone=alone)
 
 
-def _tidy(message: str) -> str:
-    """Make one readable line of Envoy's complaint; the cause stands at its end."""
+def _one_line(message: str) -> str:
+    """Return Envoy's message on one line; a long one without its beginning, as the cause is at the end."""
     line = " ".join(message.split())
     return line if len(line) <= _MESSAGE_LENGTH else f"… {line[-_MESSAGE_LENGTH:]}"
 
 
-class Store:
-    """The groups, and the gate that opens once at start-up."""
+class ResourceStore:
+    """The groups, and whether they are published."""
 
     def __init__(self) -> None:
         self.published = False
-        self._groups: dict[str, Group] = {}
+        self._groups: dict[str, NodeGroup] = {}
 
-    def group(self, name: str) -> Group:
+    def group(self, name: str) -> NodeGroup:
         """Return a group, made on first use: a proxy may come before the first load balancer of its group."""
-        found = self._groups.get(name)
-        if found is None:
-            found = self._groups[name] = Group(name=name, store=self)
-        return found
+        group = self._groups.get(name)
+        if group is None:
+            group = self._groups[name] = NodeGroup(name=name, store=self)
+        return group
 
-    def groups(self) -> Iterable[Group]:
+    def groups(self) -> Iterable[NodeGroup]:
         """Return all groups."""
         return self._groups.values()
 
     def publish(self) -> None:
-        """Open the gate; streams that are waiting look at everything again."""
+        """Allow sending, and wake the streams that wait for it."""
         self.published = True
         for group in self._groups.values():
             for subscriber in group.subscribers:

@@ -1,27 +1,31 @@
 """What does one stream know about one resource type?
 
-``Session`` keeps one for each type: what Envoy asked for, what it was sent, what it acknowledged or refused, and what
-is to be looked at again. It holds no rules of order; those are the session's.
+In: Envoy's requests and what ``Session`` sends. Out: what Envoy asked for, what it was sent, what it acknowledged or
+refused, and which names are to be compared again. It holds no rules of order; those are in ``gate`` and ``session``.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection, Iterable
+
+from fairlead.providers.envoy.nack_bisect import split_refused
+from fairlead.providers.envoy.schema import DeltaRequest
 
 
-class Side:
+class TypeSubscription:
     """One resource type of one stream."""
 
     __slots__ = (
         "acked",
-        "answer_due",
         "dirty",
+        "empty_response_due",
         "forced",
         "in_flight",
-        "known",
         "names",
         "refused",
         "retry",
+        "sent",
         "subscribed",
         "wildcard",
     )
@@ -29,27 +33,103 @@ class Side:
     def __init__(self) -> None:
         self.subscribed = False
         self.wildcard = False
-        #: An empty answer is owed: Envoy starts only after a first one.
-        self.answer_due = False
+        #: Envoy starts only after a first response, even if it is empty.
+        self.empty_response_due = False
         self.names: set[str] = set()
-        #: The version that was sent last, or "" when a refusal leaves that in doubt.
-        self.known: dict[str, str] = {}
+        #: The version that was sent last, or "" when a refusal leaves that unknown.
+        self.sent: dict[str, str] = {}
         self.acked: dict[str, str] = {}
+        #: Names to compare at the next ``pump``.
         self.dirty: set[str] = set()
-        #: To be sent even if the version has not changed.
+        #: Names to send even if the version has not changed.
         self.forced: set[str] = set()
-        #: Names to send in responses of their own, while looking for a culprit.
+        #: Names to send in responses of their own, while the culprit of a refused response is searched for.
         self.retry: deque[tuple[str, ...]] = deque()
         #: The version that this very proxy refused, and why: not sent again unless a new attempt is due.
         self.refused: dict[str, tuple[str, str]] = {}
         #: nonce -> name -> version ("" for a removal), oldest first.
         self.in_flight: dict[str, dict[str, str]] = {}
 
-    def wants(self, name: str) -> bool:
-        """Say whether Envoy has asked for this name."""
-        return self.wildcard or name in self.names
-
     @property
     def idle(self) -> bool:
-        """Say whether nothing is to be sent or waited for."""
+        """Return whether nothing is to be sent or waited for."""
         return not (self.dirty or self.in_flight or self.retry)
+
+    def wants(self, name: str) -> bool:
+        """Return whether Envoy has asked for this name."""
+        return self.wildcard or name in self.names
+
+    def mark(self, names: Iterable[str], *, alone: bool) -> None:
+        """Compare those names that Envoy wants at the next ``pump``; ``alone``: send each in a response of its own."""
+        wanted = [name for name in names if self.wants(name)]
+        if not alone:
+            self.dirty.update(wanted)
+            return
+        for name in wanted:
+            self.refused.pop(name, None)
+            self.retry.append((name,))
+
+    def take(self, names: Iterable[str]) -> list[str]:
+        """Return these names, no longer marked; marks that come while they are being sent stay."""
+        taken = list(names)
+        self.dirty.difference_update(taken)
+        return taken
+
+    def take_retry(self) -> tuple[str, ...]:
+        """Return the next names to send in a response of their own; empty when there are none."""
+        return self.retry.popleft() if self.retry else ()
+
+    def start(self, request: DeltaRequest, *, available: Iterable[str], wildcard_by_default: bool) -> None:
+        """Take in the first request: what a reconnecting Envoy has already, and whether it wants all there is."""
+        self.subscribed = True
+        self.sent.update(request.initial_versions)
+        self.acked.update(request.initial_versions)
+        if "*" in request.subscribe or (wildcard_by_default and not request.subscribe):
+            self.wildcard = True
+            self.dirty.update(request.initial_versions, available)
+            self.empty_response_due = not request.initial_versions
+
+    def subscribe(self, request: DeltaRequest, *, resend: Collection[str] = ()) -> None:
+        """Take in the names of a request; those in ``resend`` are sent even if Envoy has their version already."""
+        for name in request.unsubscribe:
+            self.names.discard(name)
+            if not self.wildcard:
+                self.sent.pop(name, None)
+                self.acked.pop(name, None)
+                self.dirty.discard(name)
+                self.forced.discard(name)
+        for name in request.subscribe:
+            if name == "*":
+                continue
+            self.names.add(name)
+            self.dirty.add(name)
+            # A response is owed, even if it is "no such thing": a missing one holds up the proxy's start.
+            if name not in request.initial_versions or name in resend:
+                self.forced.add(name)
+
+    def acknowledge(self, name: str, version: str) -> None:
+        """Store that Envoy has taken over this version ("" for a removal)."""
+        if not version:
+            self.acked.pop(name, None)
+        elif self.wants(name):
+            self.acked[name] = version
+
+    def refuse(self, frame: dict[str, str], message: str) -> tuple[str, str] | None:
+        """Store that Envoy refused a response, and so has kept what it had.
+
+        Returns the (name, version) that is to blame, or None: a removal, or not one name: these are sent again in
+        smaller responses.
+        """
+        if len(frame) != 1:
+            self.sent.update(dict.fromkeys(frame, ""))
+            self.retry.extendleft(reversed(split_refused(sorted(frame), message)))
+            return None
+        ((name, version),) = frame.items()
+        self.sent.pop(name, None)
+        if not version:
+            return None
+        if name in self.acked:
+            self.sent[name] = self.acked[name]
+        self.refused[name] = version, message
+        self.dirty.add(name)
+        return name, version

@@ -1,4 +1,4 @@
-"""Would Envoy take this? Asked before anything is published, so that a refusal reaches the user as a sentence.
+"""Would Envoy accept this? Checked before anything is published, so that a refusal reaches the user as a sentence.
 
 In: a FrontendSpec or a Target. Out: reasons, empty when all is well. These are the checks that Envoy itself makes
 by rejecting a whole frame, which would hold up the innocent objects in it. It never raises and never changes
@@ -23,7 +23,7 @@ _MAX_WEIGHT = 65_535
 
 
 def invalid_spec(spec: FrontendSpec, *, bind_address: str) -> list[str]:
-    """Say what is wrong with a load balancer, most telling first."""
+    """Return what is wrong with a load balancer, one sentence each; empty when nothing is."""
     reasons = [
         f"{what} {part!r} is not a valid name"
         for what, part in zip(("kind", "namespace", "name"), spec.key, strict=True)
@@ -48,7 +48,7 @@ def invalid_spec(spec: FrontendSpec, *, bind_address: str) -> list[str]:
     if not _is_ip(bind_address):
         reasons.append(f"address {bind_address!r} is not an IP address" if bind_address else "no address is assigned")
     reasons += [
-        f"source range {one!r} is not a CIDR such as 10.0.0.0/8" for one in spec.source_ranges if not _is_cidr(one)
+        f"source range {text!r} is not a CIDR such as 10.0.0.0/8" for text in spec.source_ranges if not _is_cidr(text)
     ]
     if spec.health_check is not None:
         reasons += _invalid_health_check(spec.health_check)
@@ -56,7 +56,7 @@ def invalid_spec(spec: FrontendSpec, *, bind_address: str) -> list[str]:
 
 
 def invalid_target(target: Target) -> str:
-    """Say what is wrong with a target; empty when nothing is."""
+    """Return what is wrong with a target; empty when nothing is."""
     address, port = target.key
     if not 1 <= port <= 65_535:
         return f"target {target.key}: port {port} is not in 1..65535"

@@ -7,7 +7,7 @@ from collections import deque
 from fairlead.providers.envoy.resources import ResourceType
 from fairlead.providers.envoy.schema import DeltaRequest, packaged_schema
 from fairlead.providers.envoy.session import Session
-from fairlead.providers.envoy.store import Group
+from fairlead.providers.envoy.store import NodeGroup
 
 CLUSTER, ENDPOINTS, LISTENER = ResourceType.CLUSTER, ResourceType.ENDPOINTS, ResourceType.LISTENER
 RESPONSE = "envoy.service.discovery.v3.DeltaDiscoveryResponse"
@@ -16,7 +16,7 @@ RESPONSE = "envoy.service.discovery.v3.DeltaDiscoveryResponse"
 class FakeEnvoy:
     """Takes responses one by one; refuses every response with a resource whose content starts with ``bad``."""
 
-    def __init__(self, group: Group, *, strict: bool = True) -> None:
+    def __init__(self, group: NodeGroup, *, strict: bool = True) -> None:
         self.group = group
         self.now = 0.0
         self.has: dict[ResourceType, dict[str, tuple[str, bytes]]] = {kind: {} for kind in ResourceType}

@@ -7,29 +7,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.providers.envoy.fake_envoy import CLUSTER, ENDPOINTS, LISTENER, FakeEnvoy
 
-from fairlead.providers.envoy.nack_bisect import split_refused
-from fairlead.providers.envoy.resources import ResourceType, entry
+from fairlead.providers.envoy.gate import GATE_S
+from fairlead.providers.envoy.resources import ResourceType, encoded_resource
 from fairlead.providers.envoy.schema import DeltaRequest
-from fairlead.providers.envoy.session import GATE_S, Session
-from fairlead.providers.envoy.store import Change, Group, Store
+from fairlead.providers.envoy.session import Session
+from fairlead.providers.envoy.store import NodeGroup, ResourceChange, ResourceStore
 
 
-def put(kind: ResourceType, name: str, content: bytes, *, warms_by_ack: bool = False) -> Change:
+def put(kind: ResourceType, name: str, content: bytes, *, warms_by_ack: bool = False) -> ResourceChange:
     needs = (name,) if kind is LISTENER else ()
-    return Change(kind, name, entry(kind, name, content, needs=needs, warms_by_ack=warms_by_ack))
+    return ResourceChange(kind, name, encoded_resource(kind, name, content, needs=needs, warms_by_ack=warms_by_ack))
 
 
-def load_balancer(name: str, content: bytes = b"1", **kinds: bytes) -> list[Change]:
+def load_balancer(name: str, content: bytes = b"1", **kinds: bytes) -> list[ResourceChange]:
     return [put(kind, name, kinds.get(kind.short, content)) for kind in ResourceType]
 
 
-def gone(name: str) -> list[Change]:
-    return [Change(kind, name, None) for kind in ResourceType]
+def gone(name: str) -> list[ResourceChange]:
+    return [ResourceChange(kind, name, None) for kind in ResourceType]
 
 
 @pytest.fixture
-def group() -> Group:
-    store = Store()
+def group() -> NodeGroup:
+    store = ResourceStore()
     store.publish()
     return store.group("g")
 
@@ -38,7 +38,7 @@ def contents(envoy: FakeEnvoy, kind: ResourceType) -> dict[str, bytes]:
     return {name: content for name, (_, content) in envoy.has[kind].items()}
 
 
-def test_new_proxy_gets_everything_in_order(group: Group) -> None:
+def test_new_proxy_gets_everything_in_order(group: NodeGroup) -> None:
     group.apply([*load_balancer("a"), *load_balancer("b", b"2")])
     envoy = FakeEnvoy(group)
     envoy.settle()
@@ -49,7 +49,7 @@ def test_new_proxy_gets_everything_in_order(group: Group) -> None:
 
 
 def test_nothing_is_said_before_publish() -> None:
-    store = Store()
+    store = ResourceStore()
     group = store.group("g")
     envoy = FakeEnvoy(group)
     envoy.settle()
@@ -60,7 +60,7 @@ def test_nothing_is_said_before_publish() -> None:
     assert envoy.received == 2, "an empty answer for clusters and one for listeners: else it would not start"
 
 
-def test_reconnect_with_nothing_changed_gets_nothing(group: Group) -> None:
+def test_reconnect_with_nothing_changed_gets_nothing(group: NodeGroup) -> None:
     group.apply(load_balancer("a"))
     envoy = FakeEnvoy(group)
     envoy.settle()
@@ -70,11 +70,11 @@ def test_reconnect_with_nothing_changed_gets_nothing(group: Group) -> None:
     assert envoy.received == before
 
 
-def test_restarted_hub_says_only_what_has_changed(group: Group) -> None:
+def test_restarted_hub_says_only_what_has_changed(group: NodeGroup) -> None:
     group.apply([*load_balancer("a"), *load_balancer("b"), *load_balancer("c")])
     envoy = FakeEnvoy(group)
     envoy.settle()
-    store = Store()
+    store = ResourceStore()
     envoy.group = store.group("g")
     envoy.reconnect()
     before = envoy.received
@@ -89,7 +89,7 @@ def test_restarted_hub_says_only_what_has_changed(group: Group) -> None:
     assert envoy.received == before + 3, "endpoints of b, listener c away, cluster c away"
 
 
-def test_endpoints_are_sent_again_with_their_cluster(group: Group) -> None:
+def test_endpoints_are_sent_again_with_their_cluster(group: NodeGroup) -> None:
     group.apply(load_balancer("a"))
     envoy = FakeEnvoy(group)
     envoy.settle()
@@ -100,7 +100,7 @@ def test_endpoints_are_sent_again_with_their_cluster(group: Group) -> None:
     assert "a" in envoy.warm
 
 
-def test_unknown_endpoints_are_answered_at_once(group: Group) -> None:
+def test_unknown_endpoints_are_answered_at_once(group: NodeGroup) -> None:
     session = Session(group=group, node_id="n", now=0.0)
     session.on_request(DeltaRequest(type_url=ENDPOINTS.value, subscribe=("missing",)), now=0.0)
     (message,) = session.pump(now=0.0)
@@ -108,7 +108,7 @@ def test_unknown_endpoints_are_answered_at_once(group: Group) -> None:
     assert not session.pump(now=0.0)
 
 
-def test_clusters_never_wait_for_an_acknowledgement(group: Group) -> None:
+def test_clusters_never_wait_for_an_acknowledgement(group: NodeGroup) -> None:
     envoy = FakeEnvoy(group)
     envoy.settle()
     for number in range(3):
@@ -117,7 +117,7 @@ def test_clusters_never_wait_for_an_acknowledgement(group: Group) -> None:
     assert len(envoy.inbox) == 3
 
 
-def test_endpoints_coalesce_while_one_response_is_in_flight(group: Group) -> None:
+def test_endpoints_coalesce_while_one_response_is_in_flight(group: NodeGroup) -> None:
     group.apply(load_balancer("a"))
     envoy = FakeEnvoy(group)
     envoy.settle()
@@ -131,7 +131,7 @@ def test_endpoints_coalesce_while_one_response_is_in_flight(group: Group) -> Non
 
 
 @pytest.mark.parametrize("warms_by_ack", [False, True])
-def test_gate_opens_by_itself_when_a_proxy_keeps_silent(group: Group, *, warms_by_ack: bool) -> None:
+def test_gate_opens_by_itself_when_a_proxy_keeps_silent(group: NodeGroup, *, warms_by_ack: bool) -> None:
     session = Session(group=group, node_id="n", now=0.0)
     for kind in (CLUSTER, LISTENER):
         session.on_request(DeltaRequest(type_url=kind.value), now=0.0)
@@ -154,7 +154,7 @@ def test_gate_opens_by_itself_when_a_proxy_keeps_silent(group: Group, *, warms_b
         assert LISTENER.value.encode() in message
 
 
-def test_one_bad_among_many_is_set_aside(group: Group) -> None:
+def test_one_bad_among_many_is_set_aside(group: NodeGroup) -> None:
     for number in range(50):
         group.apply(load_balancer(f"lb{number}", b"bad" if number == 17 else b"1"))
     envoy = FakeEnvoy(group)
@@ -164,7 +164,7 @@ def test_one_bad_among_many_is_set_aside(group: Group) -> None:
     assert group.refusal(CLUSTER, "lb17") == "lb17: no good"
 
 
-def test_last_good_version_stays_and_serves_new_proxies(group: Group) -> None:
+def test_last_good_version_stays_and_serves_new_proxies(group: NodeGroup) -> None:
     group.apply(load_balancer("a"))
     first = FakeEnvoy(group)
     first.settle()
@@ -182,11 +182,11 @@ def test_last_good_version_stays_and_serves_new_proxies(group: Group) -> None:
     assert not group.refusal(LISTENER, "a")
 
 
-def test_last_good_version_is_known_after_a_restart_too(group: Group) -> None:
+def test_last_good_version_is_known_after_a_restart_too(group: NodeGroup) -> None:
     group.apply(load_balancer("a"))
     envoy = FakeEnvoy(group)
     envoy.settle()
-    store = Store()
+    store = ResourceStore()
     store.publish()
     envoy.group = store.group("g")
     envoy.group.apply(load_balancer("a", listener=b"bad"))
@@ -195,7 +195,7 @@ def test_last_good_version_is_known_after_a_restart_too(group: Group) -> None:
     assert contents(envoy, LISTENER) == {"a": b"1"}, "refused, with no good one known here: the proxy keeps its own"
 
 
-def test_refused_version_is_tried_again_later(group: Group) -> None:
+def test_refused_version_is_tried_again_later(group: NodeGroup) -> None:
     group.apply(load_balancer("a", listener=b"bad"))
     envoy = FakeEnvoy(group)
     envoy.settle()
@@ -208,13 +208,6 @@ def test_refused_version_is_tried_again_later(group: Group) -> None:
     later = group.next_retry()
     assert later is not None
     assert later - envoy.now > retry
-
-
-def test_named_suspects_stand_alone() -> None:
-    names = ["k/n/a/TCP/80", "k/n/a/TCP/8080", "k/n/b/TCP/80"]
-    message = "Error adding/updating listener(s) k/n/a/TCP/80: cannot bind: Address already in use"
-    assert split_refused(names, message) == [("k/n/a/TCP/8080", "k/n/b/TCP/80"), ("k/n/a/TCP/80",)]
-    assert split_refused(names, "no idea") == [("k/n/a/TCP/80",), ("k/n/a/TCP/8080", "k/n/b/TCP/80")]
 
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
@@ -230,7 +223,7 @@ STEPS = st.lists(
 )
 
 
-def apply_step(group: Group, envoy: FakeEnvoy, step: tuple[str, str, bytes]) -> None:
+def apply_step(group: NodeGroup, envoy: FakeEnvoy, step: tuple[str, str, bytes]) -> None:
     what, name, content = step
     if what == "put":
         group.apply(load_balancer(name, content))
@@ -252,7 +245,7 @@ def apply_step(group: Group, envoy: FakeEnvoy, step: tuple[str, str, bytes]) -> 
 @given(STEPS)
 @settings(max_examples=300, deadline=None)
 def test_any_interleaving_keeps_the_order_and_ends_in_what_is_wanted(steps: list[tuple[str, str, bytes]]) -> None:
-    store = Store()
+    store = ResourceStore()
     store.publish()
     group = store.group("g")
     envoy = FakeEnvoy(group)
@@ -274,7 +267,7 @@ def test_any_interleaving_keeps_the_order_and_ends_in_what_is_wanted(steps: list
 @given(STEPS, st.sets(NAMES, max_size=2), st.sampled_from(["cluster", "listener"]))
 @settings(max_examples=200, deadline=None)
 def test_bad_ones_never_hold_up_good_ones(steps: list[tuple[str, str, bytes]], bad: set[str], kind: str) -> None:
-    store = Store()
+    store = ResourceStore()
     store.publish()
     group = store.group("g")
     envoy = FakeEnvoy(group, strict=False)

@@ -1,0 +1,73 @@
+"""Which proxies are connected, and what have they acknowledged?
+
+In: sessions, and the group of a load balancer. Out: ``ProxyStatus`` of each proxy for ``fairlead status``, and
+``Observed`` of one load balancer. Never: changes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from fairlead.model.observed import Ensured, Observed
+from fairlead.providers.envoy.frontends import Frontend
+from fairlead.providers.envoy.resources import ResourceType
+from fairlead.providers.envoy.session import Session
+from fairlead.providers.envoy.store import NodeGroup
+
+
+class ProxyStatus(msgspec.Struct, frozen=True):
+    """One connected proxy. ``last_ack_age_s`` is None before its first acknowledgement."""
+
+    node_id: str
+    group: str
+    synced: bool
+    acked_revision: int
+    current_revision: int
+    nacks: int
+    connected_s: float
+    last_ack_age_s: float | None
+
+    @property
+    def state(self) -> str:
+        """Return the state as the table shows it."""
+        return "SYNCED" if self.synced else "STALE"
+
+
+def proxy_statuses(sessions: Iterable[Session], *, now: float) -> list[ProxyStatus]:
+    """Return the status of each proxy, ordered by (group, node id)."""
+    statuses = [
+        ProxyStatus(
+            node_id=session.node_id,
+            group=session.group.name,
+            synced=session.synced,
+            acked_revision=session.acked_revision,
+            current_revision=session.group.revision,
+            nacks=session.nacks,
+            connected_s=now - session.connected_at,
+            last_ack_age_s=None if session.last_ack_at is None else now - session.last_ack_at,
+        )
+        for session in sessions
+    ]
+    return sorted(statuses, key=lambda status: (status.group, status.node_id))
+
+
+def observed(frontend: Frontend, group: NodeGroup, sessions: Sequence[Session], where: Ensured) -> Observed:
+    """Return what the proxies of ``group`` (``sessions``) have acknowledged of one load balancer, reached ``where``."""
+    names = [port.name for port in frontend.ports.values()]
+    acknowledged = sum(session.has_all(names) for session in sessions)
+    refusals = [
+        f"port {listener}: {refusal}"
+        for listener, port in frontend.ports.items()
+        for kind in ResourceType
+        if (refusal := group.refusal(kind, port.name))
+    ]
+    return Observed(
+        addresses=where.addresses,
+        programmed=bool(sessions) and acknowledged == len(sessions) and not refusals,
+        proxies=len(sessions),
+        acknowledged=acknowledged,
+        rejected="; ".join(refusals),
+        message=where.message or ("" if sessions else "no proxy is connected"),
+    )

@@ -1,0 +1,43 @@
+"""Clusters: DNS names inside, health checks, UDP."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from fairlead.model.desired import FrontendSpec, HealthCheck, Listener, Target
+from fairlead.model.keys import LoadBalancerKey, Protocol, TargetKey
+from fairlead.providers.envoy.clusters import CLUSTER, cluster_bytes
+from fairlead.providers.envoy.schema import Schema, packaged_schema
+
+SPEC = FrontendSpec(
+    key=LoadBalancerKey("TCPLoadBalancer", "shop", "web"), group="t", listeners=(Listener(80),), address="192.0.2.1"
+)
+
+
+@pytest.fixture(scope="module")
+def schema() -> Schema:
+    return packaged_schema()
+
+
+@pytest.mark.req("E-12")
+def test_cluster_with_a_host_name_holds_its_endpoints(schema: Schema) -> None:
+    chosen = [Target(TargetKey("lb.example.com", 80)), Target(TargetKey("10.0.0.1", 80))]
+    found = schema.to_json(CLUSTER, cluster_bytes(schema, SPEC, SPEC.listeners[0], chosen))
+    assert found["type"] == "STRICT_DNS"
+    assert "load_assignment" in found
+    assert cluster_bytes(schema, SPEC, SPEC.listeners[0], reversed(chosen)) == cluster_bytes(
+        schema, SPEC, SPEC.listeners[0], chosen
+    )
+
+
+def test_udp_clusters_have_no_tcp_checks(schema: Schema) -> None:
+    listener = Listener(53, Protocol.UDP)
+    found = schema.to_json(CLUSTER, cluster_bytes(schema, SPEC, listener))
+    assert not {"health_checks", "outlier_detection", "transport_socket"} & set(found)
+
+
+def test_health_checks_look_at_idle_load_balancers_too(schema: Schema) -> None:
+    spec = msgspec.structs.replace(SPEC, health_check=HealthCheck(interval_s=3.5))
+    (check,) = schema.to_json(CLUSTER, cluster_bytes(schema, spec, SPEC.listeners[0]))["health_checks"]  # type: ignore[misc]
+    assert check["interval"] == check["no_traffic_interval"] == "3.500s"

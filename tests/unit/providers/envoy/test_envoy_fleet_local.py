@@ -1,0 +1,62 @@
+"""The fleet of one machine: addresses, limits, and one hub for each data directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fairlead.errors import BadConfiguration
+from fairlead.model.desired import FrontendSpec, Listener
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.observed import Ensured
+from fairlead.providers.envoy.fleet_local import GROUP, LocalFleet
+from fairlead.providers.envoy.local_envoy import data_dir_of
+
+KEY = LoadBalancerKey("TCPLoadBalancer", "shop", "web")
+SPEC = FrontendSpec(key=KEY, group="tenant", listeners=(Listener(80),), address="192.0.2.1")
+
+
+def test_long_data_directory_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadConfiguration, match="shorter data directory"):
+        LocalFleet(data_dir=tmp_path / ("x" * 100))
+
+
+async def test_each_load_balancer_has_its_own_address(tmp_path: Path) -> None:
+    fleet = LocalFleet(data_dir=tmp_path)
+    assert (fleet.group_of(SPEC), fleet.bind_address(SPEC)) == (GROUP, "192.0.2.1")
+    assert fleet.addresses(KEY) == Ensured()
+    assert await fleet.ensure(SPEC) == fleet.addresses(KEY) == Ensured(("192.0.2.1",))
+    await fleet.delete(KEY)
+    assert fleet.addresses(KEY) == Ensured()
+
+
+def test_listeners_are_limited_by_half_of_the_files_for_each_worker(tmp_path: Path) -> None:
+    fleet = LocalFleet(data_dir=tmp_path, concurrency=2, max_files=40)
+    assert fleet.refuse(group=GROUP, listeners=10) == ""
+    assert "can open 10 ports" in fleet.refuse(group=GROUP, listeners=11)
+
+
+async def test_a_second_hub_is_refused_until_the_first_has_closed(tmp_path: Path) -> None:
+    binary = Path("/bin/false")
+    first, second = (LocalFleet(data_dir=tmp_path, binary=binary) for _ in range(2))
+    first.prepare()
+    first.prepare()
+    with pytest.raises(BadConfiguration, match="another hub uses the data directory"):
+        second.prepare()
+    await first.close()
+    second.prepare()
+    await second.close()
+
+
+def test_a_data_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(BadConfiguration, match="cannot be used"):
+        LocalFleet(data_dir=tmp_path / "file" / "hub", binary=Path("/bin/false")).prepare()
+
+
+def test_the_data_directory_is_read_from_a_command() -> None:
+    command = ["/opt/envoy", "-c", "/data/hub/bootstrap.json", "--disable-hot-restart", "--concurrency", "2"]
+    assert data_dir_of(command) == Path("/data/hub")
+    assert data_dir_of(["/opt/envoy", "-c", "/data/hub/bootstrap.json"]) is None
+    assert data_dir_of(["/opt/envoy", "--disable-hot-restart", "-c"]) is None

