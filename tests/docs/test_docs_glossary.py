@@ -25,6 +25,7 @@ OTHER_SENSE = {
     "ready": "a node's, an endpoint's, a process's",
     "synced": "a cache that has been read, a proxy that has acknowledged",
     "seed": "what a hash starts from",
+    "subscription": "what an Envoy subscribes to on its stream (xDS)",
 }
 #: Where Kubernetes' and Envoy's clusters are at home.
 CLUSTERS_AT_HOME = ("kube", "apiserver", "providers/envoy", "testing")
