@@ -91,8 +91,9 @@ class WatchCache(Generic[T]):
         self._idle_s = idle_s
         self._first_idle_s = first_idle_s
         self._terminal_retry_s = terminal_retry_s
-        self._clock: Clock = clock or cluster.clock
-        self._store: Store[T] = Store(indexes)
+        self.clock: Clock = clock or cluster.clock
+        self.indexes = dict(indexes or {})
+        self._store: Store[T] = Store(self.indexes)
         self._callbacks: list[Change[T]] = []
         self._heard_s = -math.inf
         self._version = ""  # compared for equality only, and handed back to the server as it came
@@ -111,7 +112,7 @@ class WatchCache(Generic[T]):
     @property
     def age_s(self) -> float:
         """Return how long ago the server was last heard here; infinite before the first time."""
-        return self._clock.monotonic() - self._heard_s
+        return self.clock.monotonic() - self._heard_s
 
     def __len__(self) -> int:
         return len(self._store)
@@ -127,6 +128,10 @@ class WatchCache(Generic[T]):
     def by_index(self, name: str, value: Hashable) -> Sequence[T]:
         """Return the objects with this value of an index, sorted by key."""
         return self._store.by_index(name, value)
+
+    def transformed(self, obj: T) -> T:
+        """Return what the cache keeps of an object."""
+        return self._reader.transformed(obj)
 
     def on_change(self, callback: Change[T]) -> None:
         """Call ``callback(old, new)`` after each change: None before the first, and after the last.
@@ -154,14 +159,14 @@ class WatchCache(Generic[T]):
         """Keep the copy current until cancelled; every failure is handled here."""
         failures = 0
         while True:
-            started_s = self._clock.monotonic()
+            started_s = self.clock.monotonic()
             pause_s = 0.0
             try:
                 await self._follow()
             except Terminal as error:
                 self._report(error)
                 # An API server that has just started refuses for a moment; a right that is missing stays so for long.
-                failures = 1 if self._clock.monotonic() - started_s >= HEALTHY_S else failures + 1
+                failures = 1 if self.clock.monotonic() - started_s >= HEALTHY_S else failures + 1
                 full_s = min(self._terminal_retry_s, 2.0**failures)
                 pause_s = full_s * random.uniform(0.8, 1.2)  # noqa: S311
                 # Without a watch the next look is a new list: slow polling is better than standing still.
@@ -173,15 +178,15 @@ class WatchCache(Generic[T]):
                 else:
                     self._report(error)
                 pause_s = error.after_s or 0.0
-                failures = 1 if self._clock.monotonic() - started_s >= HEALTHY_S else failures + 1
+                failures = 1 if self.clock.monotonic() - started_s >= HEALTHY_S else failures + 1
                 pause_s = max(pause_s, backoff_s(failures, base_s=0.25, limit_s=30.0))
             else:
                 # The server ended the watch, as it does every few minutes. One that ends at once must not spin.
-                lived = self._clock.monotonic() - started_s >= HEALTHY_S
+                lived = self.clock.monotonic() - started_s >= HEALTHY_S
                 failures = 0 if lived else failures + 1
                 pause_s = 0.0 if lived else backoff_s(failures, base_s=0.05, limit_s=10.0)
             self._count("reconnect")
-            await self._clock.sleep(pause_s)
+            await self.clock.sleep(pause_s)
 
     async def _follow(self) -> None:
         """Get the whole state if we have none, then apply events until the stream ends."""
@@ -232,7 +237,7 @@ class WatchCache(Generic[T]):
         """Ask a second time, after the first answer was empty while we hold objects."""
         self._count("unconfirmed_empty")
         self._log.warning("the server lists nothing; asking again before believing it", held=len(self._store))
-        await self._clock.sleep(self._confirm_after_s)
+        await self.clock.sleep(self._confirm_after_s)
         return await self._listed()
 
     async def _watch(self, params: Mapping[str, str], first: _State[T] | None = None) -> None:
@@ -369,7 +374,7 @@ class WatchCache(Generic[T]):
             callback(old, new)
 
     def _heard(self) -> None:
-        self._heard_s = self._clock.monotonic()
+        self._heard_s = self.clock.monotonic()
 
     def _report(self, error: FairleadError) -> None:
         if self.problem != error.sentence:
