@@ -10,7 +10,7 @@ from fairlead.apiserver.auth.rbac import Authorizer
 from fairlead.apiserver.auth.tokens import TokenSigner
 from fairlead.apiserver.background.collector import Collector
 from fairlead.apiserver.background.owners import Owners
-from fairlead.apiserver.credentials import Credentials
+from fairlead.apiserver.credentials import ServerSecrets
 from fairlead.apiserver.http.gate import Gate
 from fairlead.apiserver.http.handler import Handler
 from fairlead.apiserver.http.openapi import OpenApi
@@ -20,8 +20,9 @@ from fairlead.apiserver.http.reviews import Reviews
 from fairlead.apiserver.http.watches import Watches
 from fairlead.apiserver.http.writes import Writes
 from fairlead.apiserver.kinds.allocations import Allocations
-from fairlead.apiserver.kinds.builtin import RBAC, Builtins
+from fairlead.apiserver.kinds.builtin import builtin_kinds
 from fairlead.apiserver.kinds.catalog import Catalog
+from fairlead.apiserver.kinds.names import RBAC
 from fairlead.apiserver.metrics import Metrics
 from fairlead.apiserver.objects import Obj
 from fairlead.apiserver.registry.context import Context
@@ -30,7 +31,7 @@ from fairlead.apiserver.registry.registry import Registry
 from fairlead.apiserver.schema.builtin import BuiltinSchemas
 from fairlead.apiserver.schema.rules import Rules
 from fairlead.apiserver.store.journal import Journal
-from fairlead.apiserver.store.store import Store
+from fairlead.apiserver.store.store import ObjectStore
 
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 
@@ -38,13 +39,13 @@ NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 class Assembly:
     """Every part of one server."""
 
-    def __init__(self, journal: Journal, credentials: Credentials, now: Callable[[], float]) -> None:
+    def __init__(self, journal: Journal, credentials: ServerSecrets, now: Callable[[], float]) -> None:
         schemas, rules, allocations = BuiltinSchemas(), Rules(), Allocations()
-        self.store = Store(journal)
+        self.store = ObjectStore(journal)
         signer = TokenSigner(credentials.signing_key, now)
         accounts = Accounts(self.store, signer, credentials.admin_token, now)
-        builtins = Builtins(schemas, rules, allocations=allocations, fill_token=accounts.fill_secret, now=now)
-        self.catalog = Catalog(builtins.kinds(), schemas)
+        kinds = builtin_kinds(schemas, rules, allocations=allocations, fill_token=accounts.fill_secret, now=now)
+        self.catalog = Catalog(kinds, schemas)
         authorizer = Authorizer(self.store)
         self.registry = Registry(self.store, self.catalog, authorizer=authorizer, rules=rules, now=now)
         owners = Owners(self.store)

@@ -1,6 +1,6 @@
 """How does work over many objects leave room for others? It takes turns of a few milliseconds.
 
-turns = Turns()
+turns = TimeSlice()
 for item in many:
 ...
 await turns.rest()
@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 import time
 
-TURN_S = 0.01
+SLICE_S = 0.01
 
 
-class Turns:
+class TimeSlice:
     """The turns of one piece of work; everything between two rests happens without anybody else."""
 
     def __init__(self) -> None:
-        self._ends = time.perf_counter() + TURN_S
+        self._ends = time.perf_counter() + SLICE_S
 
     @property
     def over(self) -> bool:
@@ -29,4 +29,4 @@ class Turns:
         """Let others run if the turn is over."""
         if self.over:
             await asyncio.sleep(0)
-            self._ends = time.perf_counter() + TURN_S
+            self._ends = time.perf_counter() + SLICE_S

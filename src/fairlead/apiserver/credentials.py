@@ -20,7 +20,7 @@ TOKEN_FILE, KEY_FILE, TLS_FILE = "admin.token", "signing.key", "tls.pem"
 RENEW_BEFORE_S = 30 * 86400
 
 
-class Credentials(NamedTuple):
+class ServerSecrets(NamedTuple):
     """The secrets of one server."""
 
     admin_token: str
@@ -34,17 +34,17 @@ class TlsIdentity(NamedTuple):
     pem: str
 
 
-def load_credentials(data_dir: Path | None, admin_token: str | None) -> Credentials:
+def load_credentials(data_dir: Path | None, admin_token: str | None) -> ServerSecrets:
     """Read the secrets, making those that are missing; a given ``admin_token`` replaces the stored one."""
     if data_dir is None:
-        return Credentials(admin_token or secrets.token_urlsafe(32), secrets.token_bytes(32))
+        return ServerSecrets(admin_token or secrets.token_urlsafe(32), secrets.token_bytes(32))
     try:
         key = _read(data_dir / KEY_FILE) or _write(data_dir / KEY_FILE, secrets.token_hex(32))
         stored = _read(data_dir / TOKEN_FILE)
         token = admin_token or stored or secrets.token_urlsafe(32)
         if token != stored:
             _write(data_dir / TOKEN_FILE, token)
-        return Credentials(token, bytes.fromhex(key))
+        return ServerSecrets(token, bytes.fromhex(key))
     except (OSError, ValueError) as error:
         sentence = f"The data directory {data_dir} cannot be used: make it writable, or name another one"
         raise BadConfiguration(sentence, detail=str(error)) from error

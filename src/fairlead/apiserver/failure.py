@@ -176,6 +176,17 @@ def duplicate(field: str, value: Any) -> Cause:
     return Cause("FieldValueDuplicate", f"Duplicate value: {encode(value).decode()}", field)
 
 
+def too_many(field: str, size: int, limit: int) -> list[Cause]:
+    """Return the cause for a list or mapping of ``size`` items, where there may be ``limit``."""
+    message = f"Too many: {size}: must have at most {limit} items"
+    return [Cause("FieldValueTooMany", message, field)] if size > limit else []
+
+
+def too_long(field: str, size: int, limit: int) -> list[Cause]:
+    """Return the cause for a text of ``size``, where it may be ``limit``."""
+    return [Cause("FieldValueTooLong", f"Too long: may not be more than {limit} bytes", field)] if size > limit else []
+
+
 def unsupported(field: str, value: Any, allowed: list[Any]) -> Cause:
     """Return the cause for a value outside its enumeration."""
     listed = ", ".join(encode(item).decode() for item in allowed)

@@ -67,7 +67,7 @@ def child(obj: Obj, key: str) -> Obj:
     return fresh
 
 
-def look(obj: Any, *path: str) -> Any:
+def at(obj: Any, *path: str) -> Any:
     """Return the value at ``path``, or None when any step of it is missing."""
     for step in path:
         if not isinstance(obj, dict):
@@ -78,7 +78,7 @@ def look(obj: Any, *path: str) -> Any:
 
 def items(obj: Any, *path: str) -> list[Any]:
     """Return the list at ``path``, or an empty one."""
-    found = look(obj, *path)
+    found = at(obj, *path)
     return cast("list[Any]", found) if isinstance(found, list) else []
 
 

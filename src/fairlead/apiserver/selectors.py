@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass
 
 from fairlead.apiserver.failure import bad_request
-from fairlead.apiserver.objects import Obj, look
-from fairlead.apiserver.store.entry import Entry
+from fairlead.apiserver.objects import Obj, at
+from fairlead.apiserver.store.entry import BucketEntry
 
 _SET = re.compile(r"^\s*([^\s!=,()]+)\s+(in|notin)\s*\(([^()]*)\)\s*$")
 _EQUAL = re.compile(r"^\s*([^\s!=,()]+)\s*(==|=|!=)\s*([^\s!=,()]*)\s*$")
@@ -105,7 +105,7 @@ class Selection:
         """Say whether only the namespace is filtered."""
         return not self.labels and not self.fields
 
-    def matches(self, entry: Entry) -> bool:
+    def matches(self, entry: BucketEntry) -> bool:
         """Say whether ``entry`` is selected."""
         if self.namespace and entry.namespace != self.namespace:
             return False
@@ -121,7 +121,7 @@ class Selection:
                 found = entry.namespace
             else:
                 obj = obj if obj is not None else entry.obj()
-                found = _text(look(obj, *term.path))
+                found = _text(at(obj, *term.path))
             if not term.matches(found):
                 return False
         return True

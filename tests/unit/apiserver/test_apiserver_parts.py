@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fairlead.apiserver import cooperative_yield as turns
 from fairlead.apiserver.auth.identity import User
-from fairlead.apiserver.auth.rbac import Ask, Rule
+from fairlead.apiserver.auth.rbac import AccessRequest, PolicyRule
 from fairlead.apiserver.auth.tokens import TokenSigner
 from fairlead.apiserver.certificate import make_certificate
 from fairlead.apiserver.failure import ApiFailure
@@ -26,15 +26,15 @@ from fairlead.apiserver.kinds.names import check_key, check_labels, check_name
 from fairlead.apiserver.schema.builtin import BuiltinSchemas
 from fairlead.apiserver.selectors import Selection, parse_labels
 from fairlead.apiserver.store import history
-from fairlead.apiserver.store.entry import Event, entry_of
+from fairlead.apiserver.store.entry import WatchEvent, entry_of
 from fairlead.apiserver.store.history import History
 from fairlead.apiserver.store.journal import MemoryJournal
-from fairlead.apiserver.store.store import Store
+from fairlead.apiserver.store.store import ObjectStore
 
 
-def event(rv: int, type_: str = "ADDED", **labels: str) -> Event:
+def event(rv: int, type_: str = "ADDED", **labels: str) -> WatchEvent:
     obj = {"kind": "X", "apiVersion": "v1", "metadata": {"name": f"n{rv}", "namespace": "ns", "labels": labels}}
-    return Event(rv, type_, entry_of(obj, rv), None)
+    return WatchEvent(rv, type_, entry_of(obj, rv), None)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_the_store_changes_nothing_when_the_journal_refuses() -> None:
         def put(self, bucket: str, entry: Any) -> None:
             raise ApiFailure(507, "InsufficientStorage", "full")
 
-    store = Store(Refusing())
+    store = ObjectStore(Refusing())
     with pytest.raises(ApiFailure):
         store.put("x", {"metadata": {"name": "a"}})
     assert (store.rv, len(store.bucket("x"))) == (0, 0)
@@ -196,21 +196,21 @@ def test_tokens_are_bound_to_key_and_time() -> None:
 @pytest.mark.parametrize(
     ("ask", "allowed"),
     [
-        (Ask("get", "", "services"), True),
-        (Ask("get", "", "services", "status"), False),
-        (Ask("list", "", "services"), False),
-        (Ask("get", "apps", "services"), False),
+        (AccessRequest("get", "", "services"), True),
+        (AccessRequest("get", "", "services", "status"), False),
+        (AccessRequest("list", "", "services"), False),
+        (AccessRequest("get", "apps", "services"), False),
     ],
 )
-def test_rules(ask: Ask, allowed: bool) -> None:
-    assert Rule(("get",), ("",), ("services",)).allows(ask) is allowed
+def test_rules(ask: AccessRequest, allowed: bool) -> None:
+    assert PolicyRule(("get",), ("",), ("services",)).allows(ask) is allowed
 
 
 def test_rules_with_wildcards_names_and_urls() -> None:
-    assert Rule(("*",), ("*",), ("*/status",)).allows(Ask("patch", "x", "services", "status"))
-    assert not Rule(("get",), ("",), ("services",), names=("a",)).allows(Ask("get", "", "services"))
-    assert Rule(("get",), urls=("/api/*",)).allows(Ask("get", path="/api/v1"))
-    assert not Rule(("get",), ("*",), ("*",)).allows(Ask("get", path="/api"))
+    assert PolicyRule(("*",), ("*",), ("*/status",)).allows(AccessRequest("patch", "x", "services", "status"))
+    assert not PolicyRule(("get",), ("",), ("services",), names=("a",)).allows(AccessRequest("get", "", "services"))
+    assert PolicyRule(("get",), urls=("/api/*",)).allows(AccessRequest("get", path="/api/v1"))
+    assert not PolicyRule(("get",), ("*",), ("*",)).allows(AccessRequest("get", path="/api"))
     assert not User("x", groups=("a",)).is_master
 
 
@@ -278,7 +278,7 @@ async def test_long_work_lets_others_in(monkeypatch: pytest.MonkeyPatch) -> None
     steps: list[str] = []
 
     async def work(name: str) -> None:
-        pace = turns.Turns()
+        pace = turns.TimeSlice()
         for _ in range(3):
             steps.append(name)
             await pace.rest()

@@ -11,10 +11,10 @@ from fairlead.apiserver.objects import clone
 from fairlead.apiserver.patch.apply import merge, server_side_apply
 from fairlead.apiserver.patch.fields import applied_fields, compare, from_tree, shown, to_tree
 from fairlead.apiserver.patch.json_patch import json_patch
-from fairlead.apiserver.patch.managers import Write, track_update
+from fairlead.apiserver.patch.managers import FieldWriter, track_update
 from fairlead.apiserver.patch.merge_patch import merge_patch
 from fairlead.apiserver.patch.strategic import strategic_merge
-from fairlead.apiserver.schema.node import Compiler, Node
+from fairlead.apiserver.schema.node import Compiler, SchemaNode
 
 LISTS = Compiler().compile(
     {
@@ -164,16 +164,16 @@ def test_field_sets_are_written_as_kubernetes_does() -> None:
 def test_compare_finds_a_difference_exactly_when_there_is_one(old: Any, new: Any) -> None:
     changed: set[Any] = set()
     removed: set[Any] = set()
-    compare(old, new, Node(), (), changed, removed)
+    compare(old, new, SchemaNode(), (), changed, removed)
     assert bool(changed or removed) is (old != new)
     back_changed: set[Any] = set()
     back_removed: set[Any] = set()
-    compare(new, old, Node(), (), back_changed, back_removed)
+    compare(new, old, SchemaNode(), (), back_changed, back_removed)
     assert bool(changed or removed) is bool(back_changed or back_removed)
 
 
-def write(manager: str) -> Write:
-    return Write(manager=manager, api_version="v1", subresource="", now=0.0, has_status=False, built_in=False)
+def write(manager: str) -> FieldWriter:
+    return FieldWriter(manager=manager, api_version="v1", subresource="", now=0.0, has_status=False, built_in=False)
 
 
 def thing(**spec: Any) -> dict[str, Any]:

@@ -9,17 +9,17 @@ from fairlead.apiserver.schema.builtin import BuiltinSchemas
 from fairlead.apiserver.schema.cel_library import quantity
 from fairlead.apiserver.schema.defaults import fill_defaults
 from fairlead.apiserver.schema.formats import fits
-from fairlead.apiserver.schema.node import Compiler, Node, escape
+from fairlead.apiserver.schema.node import Compiler, SchemaNode, escape
 from fairlead.apiserver.schema.prune import prune
 from fairlead.apiserver.schema.rules import Rules
 from fairlead.apiserver.schema.validate import validate
 
 
-def node(**schema: Any) -> Node:
+def node(**schema: Any) -> SchemaNode:
     return Compiler().compile(schema)
 
 
-def causes(value: Any, schema: Node) -> list[str]:
+def causes(value: Any, schema: SchemaNode) -> list[str]:
     found: list[Cause] = []
     validate(value, schema, "x", found)
     return [str(cause) for cause in found]

@@ -15,8 +15,8 @@ from typing import cast
 from fairlead.apiserver.auth.identity import ADMIN, User, service_account
 from fairlead.apiserver.auth.tokens import ISSUER, TokenSigner
 from fairlead.apiserver.kinds.core import SA_NAME
-from fairlead.apiserver.objects import Obj, child, look, meta
-from fairlead.apiserver.store.store import Store
+from fairlead.apiserver.objects import Obj, at, child, meta
+from fairlead.apiserver.store.store import ObjectStore
 
 SA_UID = "kubernetes.io/service-account.uid"
 MIN_TTL_S, DEFAULT_TTL_S, MAX_TTL_S = 600, 3600, 2**32
@@ -25,7 +25,7 @@ MIN_TTL_S, DEFAULT_TTL_S, MAX_TTL_S = 600, 3600, 2**32
 class Accounts:
     """The credentials of one server."""
 
-    def __init__(self, store: Store, signer: TokenSigner, admin_token: str, now: Callable[[], float]) -> None:
+    def __init__(self, store: ObjectStore, signer: TokenSigner, admin_token: str, now: Callable[[], float]) -> None:
         self._store = store
         self._signer = signer
         self._admin_token = admin_token.encode()
@@ -40,7 +40,7 @@ class Accounts:
             return None
         about = cast("Obj", claims.get("kubernetes.io") or {})
         namespace = str(about.get("namespace", ""))
-        name, uid = str(look(about, "serviceaccount", "name")), str(look(about, "serviceaccount", "uid"))
+        name, uid = str(at(about, "serviceaccount", "name")), str(at(about, "serviceaccount", "uid"))
         account = self._store.bucket("serviceaccounts").get(namespace, name)
         if account is None or account.uid != uid or account.deleting:
             return None
@@ -62,7 +62,7 @@ class Accounts:
         """Put the account's token into a service account token Secret, once the account is there."""
         about = meta(secret)
         namespace = str(about.get("namespace", ""))
-        name = str(look(secret, "metadata", "annotations", SA_NAME) or "")
+        name = str(at(secret, "metadata", "annotations", SA_NAME) or "")
         account = self._store.bucket("serviceaccounts").get(namespace, name)
         data = child(secret, "data")
         if account is None or (data.get("token") and about["annotations"].get(SA_UID) == account.uid):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairlead.apiserver.auth.identity import AUTHENTICATED, MASTERS
-from fairlead.apiserver.kinds.builtin import RBAC
+from fairlead.apiserver.kinds.names import RBAC
 from fairlead.apiserver.objects import Obj
 
 _READ = ["get", "list", "watch"]

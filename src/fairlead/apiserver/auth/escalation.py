@@ -8,10 +8,10 @@ authz/rbac/
 from __future__ import annotations
 
 from fairlead.apiserver.auth.identity import User
-from fairlead.apiserver.auth.rbac import Ask, Authorizer, rules_of
+from fairlead.apiserver.auth.rbac import AccessRequest, Authorizer, rules_of
 from fairlead.apiserver.failure import forbidden, not_found
-from fairlead.apiserver.kinds.builtin import RBAC
 from fairlead.apiserver.kinds.kind import Kind
+from fairlead.apiserver.kinds.names import RBAC
 from fairlead.apiserver.objects import Obj, encode, meta
 
 
@@ -24,13 +24,13 @@ def check_escalation(authorizer: Authorizer, user: User, kind: Kind, obj: Obj, o
         if old is not None and old.get("rules") == obj.get("rules"):
             return
         rules = rules_of(obj)
-        exempt = Ask("escalate", RBAC, kind.plural, namespace=namespace, name=name)
+        exempt = AccessRequest("escalate", RBAC, kind.plural, namespace=namespace, name=name)
     else:
         if old is not None and (old.get("subjects"), old.get("roleRef")) == (obj.get("subjects"), obj.get("roleRef")):
             return
         ref = obj["roleRef"]
         plural = "clusterroles" if ref.get("kind") == "ClusterRole" else "roles"
-        exempt = Ask("bind", RBAC, plural, namespace=namespace, name=str(ref.get("name")))
+        exempt = AccessRequest("bind", RBAC, plural, namespace=namespace, name=str(ref.get("name")))
         found = authorizer.role_rules(ref, namespace)
         if found is None:
             if authorizer.allows(user, exempt):

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 from fairlead.apiserver.auth.identity import User
-from fairlead.apiserver.kinds.builtin import RBAC
+from fairlead.apiserver.kinds.names import RBAC
 from fairlead.apiserver.objects import Obj, items
-from fairlead.apiserver.store.entry import Entry
-from fairlead.apiserver.store.store import Store
+from fairlead.apiserver.store.entry import BucketEntry
+from fairlead.apiserver.store.store import ObjectStore
 
 BUCKETS = tuple(f"{plural}.{RBAC}" for plural in ("roles", "rolebindings", "clusterroles", "clusterrolebindings"))
 ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS = BUCKETS
 
 
-class Ask(NamedTuple):
+class AccessRequest(NamedTuple):
     """What a request wants: a resource, or with ``path`` a URL that is none."""
 
     verb: str
@@ -37,7 +37,7 @@ class Ask(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class PolicyRule:
     """One PolicyRule."""
 
     verbs: tuple[str, ...]
@@ -46,7 +46,7 @@ class Rule:
     names: tuple[str, ...] = ()
     urls: tuple[str, ...] = ()
 
-    def allows(self, ask: Ask) -> bool:
+    def allows(self, ask: AccessRequest) -> bool:
         """Say whether this rule grants ``ask``."""
         if "*" not in self.verbs and ask.verb not in self.verbs:
             return False
@@ -65,17 +65,17 @@ class Rule:
         return shown | ({"resourceNames": list(self.names)} if self.names else {})
 
 
-EVERYTHING = (Rule(("*",), ("*",), ("*",)), Rule(("*",), urls=("*",)))
+EVERYTHING = (PolicyRule(("*",), ("*",), ("*",)), PolicyRule(("*",), urls=("*",)))
 
 
-def rules_of(role: Obj) -> list[Rule]:
+def rules_of(role: Obj) -> list[PolicyRule]:
     """Return the rules of a Role or ClusterRole."""
 
     def texts(rule: Obj, field: str) -> tuple[str, ...]:
         return tuple(cast("list[str]", rule.get(field) or ()))
 
     return [
-        Rule(
+        PolicyRule(
             texts(rule, "verbs"),
             texts(rule, "apiGroups"),
             texts(rule, "resources"),
@@ -89,16 +89,16 @@ def rules_of(role: Obj) -> list[Rule]:
 class Authorizer:
     """Decides by the roles in the store; the store calls ``observe``."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._held: dict[tuple[str, tuple[str, ...], str], list[Rule]] = {}
+        self._held: dict[tuple[str, tuple[str, ...], str], list[PolicyRule]] = {}
 
-    def observe(self, bucket: str, _before: Entry | None, _after: Entry | None) -> None:
+    def observe(self, bucket: str, _before: BucketEntry | None, _after: BucketEntry | None) -> None:
         """Follow a change of the store."""
         if bucket in BUCKETS:
             self._held.clear()
 
-    def allows(self, user: User, ask: Ask) -> bool:
+    def allows(self, user: User, ask: AccessRequest) -> bool:
         """Say whether ``user`` may do ``ask``."""
         if user.is_master:
             return True
@@ -106,7 +106,7 @@ class Authorizer:
             return True
         return bool(ask.namespace) and any(rule.allows(ask) for rule in self.rules(user, ask.namespace))
 
-    def rules(self, user: User, namespace: str) -> list[Rule]:
+    def rules(self, user: User, namespace: str) -> list[PolicyRule]:
         """Return what ``user`` holds: by ClusterRoleBindings, or with a namespace by its RoleBindings."""
         if user.is_master:
             return list(EVERYTHING)
@@ -122,7 +122,7 @@ class Authorizer:
             self._held[key] = found
         return found
 
-    def role_rules(self, ref: Obj, namespace: str) -> list[Rule] | None:
+    def role_rules(self, ref: Obj, namespace: str) -> list[PolicyRule] | None:
         """Return the rules of the role that a binding names, or None when there is no such role."""
         if ref.get("kind") == "ClusterRole":
             entry = self._store.bucket(CLUSTER_ROLES).get("", str(ref.get("name")))
@@ -130,7 +130,7 @@ class Authorizer:
             entry = self._store.bucket(ROLES).get(namespace, str(ref.get("name")))
         return None if entry is None else rules_of(entry.obj())
 
-    def covers(self, user: User, rules: list[Rule], namespace: str) -> list[Rule]:
+    def covers(self, user: User, rules: list[PolicyRule], namespace: str) -> list[PolicyRule]:
         """Return those of ``rules`` that ``user`` does not hold in ``namespace``."""
         held = self.rules(user, "") + (self.rules(user, namespace) if namespace else [])
         return [rule for rule in rules if not all(any(own.allows(ask) for own in held) for ask in _asks(rule))]
@@ -145,12 +145,12 @@ def _is(user: User, subject: Any) -> bool:
     return user.name == f"system:serviceaccount:{subject.get('namespace')}:{name}"
 
 
-def _asks(rule: Rule) -> list[Ask]:
+def _asks(rule: PolicyRule) -> list[AccessRequest]:
     """Break a rule down into single questions; ``*`` is covered only by ``*``."""
-    asks = [Ask(verb, path=url) for verb in rule.verbs for url in rule.urls]
+    asks = [AccessRequest(verb, path=url) for verb in rule.verbs for url in rule.urls]
     for verb in rule.verbs:
         for group in rule.groups:
             for resource in rule.resources:
                 name, _, sub = resource.partition("/")
-                asks += [Ask(verb, group, name, sub, name=object_name) for object_name in rule.names or ("",)]
+                asks += [AccessRequest(verb, group, name, sub, name=object_name) for object_name in rule.names or ("",)]
     return asks

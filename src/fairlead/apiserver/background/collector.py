@@ -15,18 +15,18 @@ from typing import cast
 
 from fairlead.apiserver.auth.accounts import Accounts
 from fairlead.apiserver.background.owners import Owners
-from fairlead.apiserver.cooperative_yield import Turns
+from fairlead.apiserver.cooperative_yield import TimeSlice
 from fairlead.apiserver.failure import ApiFailure
 from fairlead.apiserver.kinds.catalog import Catalog
 from fairlead.apiserver.kinds.core import SA_NAME, SA_TOKEN_TYPE
 from fairlead.apiserver.kinds.crd import BUCKET as CRDS
 from fairlead.apiserver.kinds.crd import CLEANUP
 from fairlead.apiserver.kinds.kind import Kind
-from fairlead.apiserver.objects import Obj, items, look, meta
+from fairlead.apiserver.objects import Obj, at, items, meta
 from fairlead.apiserver.registry.context import Context, DeleteOptions
 from fairlead.apiserver.registry.deletion import FOREGROUND, Deletion
-from fairlead.apiserver.store.entry import Entry, Key
-from fairlead.apiserver.store.store import Store
+from fairlead.apiserver.store.entry import BucketEntry, Key
+from fairlead.apiserver.store.store import ObjectStore
 
 RETRY_S, BATCH = 1.0, 10
 Item = tuple[str, Key]
@@ -36,7 +36,7 @@ class Collector:
     """One task that keeps looking until nothing is left to do; the store calls ``observe``."""
 
     def __init__(
-        self, store: Store, catalog: Catalog, *, owners: Owners, deletion: Deletion, accounts: Accounts
+        self, store: ObjectStore, catalog: Catalog, *, owners: Owners, deletion: Deletion, accounts: Accounts
     ) -> None:
         self._store = store
         self._catalog = catalog
@@ -48,7 +48,7 @@ class Collector:
         self._wake = asyncio.Event()
         self._context = Context()
 
-    def observe(self, bucket: str, before: Entry | None, after: Entry | None) -> None:
+    def observe(self, bucket: str, before: BucketEntry | None, after: BucketEntry | None) -> None:
         """Note what a change may concern."""
         if after is not None and (after.owners or after.deleting or bucket == "secrets"):
             self._note((bucket, after.key))
@@ -61,7 +61,7 @@ class Collector:
         if after is None:
             self._note_survivors(bucket, entry)
 
-    def _note_survivors(self, bucket: str, gone: Entry) -> None:
+    def _note_survivors(self, bucket: str, gone: BucketEntry) -> None:
         for other, entry in self._owners.dependents(gone.uid):
             self._note((other, entry.key))
         for uid in gone.owners:
@@ -85,7 +85,7 @@ class Collector:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            turns = Turns()
+            turns = TimeSlice()
             while self._queue:
                 item = self._queue.popleft()
                 self._queued.discard(item)
@@ -112,16 +112,16 @@ class Collector:
         if entry.deleting:
             self._finish_foreground(kind, entry.key)
 
-    def _fill_token(self, entry: Entry) -> None:
+    def _fill_token(self, entry: BucketEntry) -> None:
         secret = entry.obj()
-        if secret.get("type") != SA_TOKEN_TYPE or not look(secret, "metadata", "annotations", SA_NAME):
+        if secret.get("type") != SA_TOKEN_TYPE or not at(secret, "metadata", "annotations", SA_NAME):
             return
         before = dict(cast("Obj", secret.get("data") or {}))
         self._accounts.fill_secret(secret)
         if secret.get("data") and secret["data"] != before:
             self._store.put("secrets", secret)
 
-    def _check_owners(self, kind: Kind, entry: Entry) -> None:
+    def _check_owners(self, kind: Kind, entry: BucketEntry) -> None:
         """Delete an object whose owners are all gone; drop references to the gone ones when some are left."""
         obj = entry.obj()
         references = cast("list[Obj]", items(obj, "metadata", "ownerReferences"))
@@ -134,7 +134,7 @@ class Collector:
         elif not entry.deleting and all(self._foreground(ref) for ref in left):
             self._deletion.delete(kind, entry, self._context, DeleteOptions(propagation="Foreground"))
 
-    def _exists(self, reference: Obj, entry: Entry) -> bool:
+    def _exists(self, reference: Obj, entry: BucketEntry) -> bool:
         if self._catalog.by_kind(str(reference.get("apiVersion")), str(reference.get("kind"))) is None:
             return True  # a kind that we do not serve: nobody can say that the owner is gone
         found = self._owners.find(str(reference.get("uid")))
@@ -168,14 +168,14 @@ class Collector:
             meta(obj).pop("finalizers", None)
             self._store.delete(kind.bucket, obj)
 
-    def _delete_some(self, kind: Kind, contents: Collection[Entry]) -> bool:
+    def _delete_some(self, kind: Kind, contents: Collection[BucketEntry]) -> bool:
         """Delete a few of ``contents``; says whether there may be more to delete."""
         chosen = list(islice((content for content in contents if not content.deleting), BATCH))
         for content in chosen:
             self._deletion.delete(kind, content, self._context, DeleteOptions())
         return len(chosen) == BATCH
 
-    def _empty_namespace(self, entry: Entry) -> None:
+    def _empty_namespace(self, entry: BucketEntry) -> None:
         left = 0
         for bucket in self._store.buckets():
             kind = self._catalog.by_bucket(bucket.name)
@@ -186,7 +186,7 @@ class Collector:
                 return
             left += len(bucket.within(entry.name))
         obj = entry.obj()
-        if left or not look(obj, "spec", "finalizers"):
+        if left or not at(obj, "spec", "finalizers"):
             return
         obj["spec"] = {}
         if meta(obj).get("finalizers"):
@@ -194,7 +194,7 @@ class Collector:
         else:
             self._store.delete("namespaces", obj)
 
-    def _empty_crd(self, entry: Entry) -> None:
+    def _empty_crd(self, entry: BucketEntry) -> None:
         obj = entry.obj()
         if CLEANUP not in items(obj, "metadata", "finalizers"):
             return

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from fairlead.apiserver.store.entry import Entry, Key
-from fairlead.apiserver.store.store import Store
+from fairlead.apiserver.store.entry import BucketEntry, Key
+from fairlead.apiserver.store.store import ObjectStore
 
 
 class Owners:
     """UIDs that exist, and the objects that name each UID as an owner; the store calls ``observe``."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._alive: dict[str, tuple[str, Key]] = {}
         self._dependents: dict[str, set[tuple[str, Key]]] = {}
 
-    def observe(self, bucket: str, before: Entry | None, after: Entry | None) -> None:
+    def observe(self, bucket: str, before: BucketEntry | None, after: BucketEntry | None) -> None:
         """Follow a change of the store."""
         for uid in before.owners if before else ():
             held = self._dependents.get(uid)
@@ -30,7 +30,7 @@ class Owners:
         for uid in after.owners:
             self._dependents.setdefault(uid, set()).add((bucket, after.key))
 
-    def find(self, uid: str) -> tuple[str, Entry] | None:
+    def find(self, uid: str) -> tuple[str, BucketEntry] | None:
         """Return the (bucket, entry) with ``uid``, or None."""
         place = self._alive.get(uid)
         if place is None:
@@ -38,9 +38,9 @@ class Owners:
         entry = self._store.bucket(place[0]).entries.get(place[1])
         return None if entry is None else (place[0], entry)
 
-    def dependents(self, uid: str) -> list[tuple[str, Entry]]:
+    def dependents(self, uid: str) -> list[tuple[str, BucketEntry]]:
         """List the (bucket, entry) that name ``uid`` as an owner, in a stable order."""
-        found: list[tuple[str, Entry]] = []
+        found: list[tuple[str, BucketEntry]] = []
         for bucket, key in sorted(self._dependents.get(uid, ())):
             entry = self._store.bucket(bucket).entries.get(key)
             if entry is not None:

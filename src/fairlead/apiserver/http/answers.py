@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from aiohttp import web
 
-from fairlead.apiserver.cooperative_yield import Turns
+from fairlead.apiserver.cooperative_yield import TimeSlice
 from fairlead.apiserver.failure import ApiFailure
 from fairlead.apiserver.objects import encode
 
@@ -26,7 +26,7 @@ def answer(body: bytes, status: int = 200, warnings: list[str] | None = None) ->
 
 async def answer_pieces(request: web.BaseRequest, pieces: Iterable[bytes]) -> web.StreamResponse:
     """Return a JSON answer whose pieces are made in turns; a large one is sent in parts."""
-    turns, made, parts = Turns(), list[bytes](), list[bytes]()
+    turns, made, parts = TimeSlice(), list[bytes](), list[bytes]()
     for piece in pieces:
         made.append(piece)
         if turns.over:

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from fairlead.apiserver.auth.accounts import Accounts
 from fairlead.apiserver.auth.identity import AUTHENTICATED, User
-from fairlead.apiserver.auth.rbac import Ask, Authorizer
+from fairlead.apiserver.auth.rbac import AccessRequest, Authorizer
 from fairlead.apiserver.failure import ApiFailure, bad_request, forbidden, unauthorized
 from fairlead.apiserver.http.info import RequestInfo
 
@@ -53,28 +53,28 @@ class Gate:
         groups = tuple(request.headers.getall("Impersonate-Group", []))
         if name.startswith(_ACCOUNT) and name.count(":") == 3:
             namespace, account = name.split(":")[2:]
-            asks = [Ask("impersonate", "", "serviceaccounts", namespace=namespace, name=account)]
+            asks = [AccessRequest("impersonate", "", "serviceaccounts", namespace=namespace, name=account)]
             if not groups:
                 groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
         else:
-            asks = [Ask("impersonate", "", "users", name=name)]
+            asks = [AccessRequest("impersonate", "", "users", name=name)]
         given = request.headers.getall("Impersonate-Group", [])
-        asks += [Ask("impersonate", "", "groups", name=group) for group in given]
+        asks += [AccessRequest("impersonate", "", "groups", name=group) for group in given]
         for ask in asks:
             if not self._authorizer.allows(user, ask):
                 raise refused(user, ask)
         return User(name, request.headers.get("Impersonate-Uid", ""), tuple(dict.fromkeys((*groups, AUTHENTICATED))))
 
 
-def _ask(info: RequestInfo) -> Ask:
+def _ask(info: RequestInfo) -> AccessRequest:
     if not info.resource:
-        return Ask(info.verb, path=info.path)
+        return AccessRequest(info.verb, path=info.path)
     # A namespace itself is asked for within itself, so that its tenants may read it.
     namespace = info.name if info.resource == "namespaces" and not info.group else info.namespace
-    return Ask(info.verb, info.group, info.resource, info.subresource, namespace, info.name)
+    return AccessRequest(info.verb, info.group, info.resource, info.subresource, namespace, info.name)
 
 
-def refused(user: User, ask: Ask) -> ApiFailure:
+def refused(user: User, ask: AccessRequest) -> ApiFailure:
     """Return the 403 that a real server would send."""
     if ask.path:
         return ApiFailure(403, "Forbidden", f'forbidden: User "{user.name}" cannot {ask.verb} path "{ask.path}"')

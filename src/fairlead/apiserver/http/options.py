@@ -5,10 +5,10 @@ from __future__ import annotations
 from aiohttp import web
 
 from fairlead.apiserver.auth.identity import User
-from fairlead.apiserver.failure import ApiFailure, Cause, bad_request, invalid, unsupported
+from fairlead.apiserver.failure import ApiFailure, bad_request, invalid, too_long, unsupported
 from fairlead.apiserver.http.info import RequestInfo, truth
 from fairlead.apiserver.kinds.kind import Kind
-from fairlead.apiserver.objects import Obj, look
+from fairlead.apiserver.objects import Obj, at
 from fairlead.apiserver.registry.context import Context, DeleteOptions
 from fairlead.apiserver.selectors import Selection, parse_fields, parse_labels
 
@@ -30,9 +30,8 @@ def write_context(request: web.BaseRequest, user: User, info: RequestInfo) -> Co
     if validation not in {"Ignore", "Warn", "Strict"}:
         raise _bad_validation(validation)
     manager = query.get("fieldManager", "")
-    if len(manager) > 128:
-        message = "Too long: may not be more than 128 bytes"
-        raise invalid("PatchOptions", "meta.k8s.io", "", [Cause("FieldValueTooLong", message, "fieldManager")])
+    if causes := too_long("fieldManager", len(manager), 128):
+        raise invalid("PatchOptions", "meta.k8s.io", "", causes)
     return Context(
         user=user,
         manager=manager or default_manager(request.headers.get("User-Agent", "")),
@@ -67,8 +66,8 @@ def delete_options(request: web.BaseRequest, body: Obj) -> DeleteOptions:
         cause = unsupported("propagationPolicy", propagation, sorted(_PROPAGATION))
         raise invalid("DeleteOptions", "meta.k8s.io", "", [cause])
     return DeleteOptions(
-        uid=str(look(body, "preconditions", "uid") or ""),
-        rv=str(look(body, "preconditions", "resourceVersion") or ""),
+        uid=str(at(body, "preconditions", "uid") or ""),
+        rv=str(at(body, "preconditions", "resourceVersion") or ""),
         propagation=str(propagation),
     )
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from fairlead.apiserver.cooperative_yield import Turns
+from fairlead.apiserver.cooperative_yield import TimeSlice
 from fairlead.apiserver.failure import ApiFailure, bad_request, expired
 from fairlead.apiserver.http.answers import answer, answer_pieces
 from fairlead.apiserver.http.info import RequestInfo
@@ -24,8 +24,8 @@ from fairlead.apiserver.kinds.kind import Kind
 from fairlead.apiserver.objects import Obj
 from fairlead.apiserver.registry.registry import Registry
 from fairlead.apiserver.selectors import Selection
-from fairlead.apiserver.store.entry import Entry
-from fairlead.apiserver.store.store import Store
+from fairlead.apiserver.store.entry import BucketEntry
+from fairlead.apiserver.store.store import ObjectStore
 
 MAX_SNAPSHOTS, SNAPSHOT_TTL_S = 256, 300.0
 _TOKEN = re.compile(r"^[A-Za-z0-9_-]{16}$")  # as token_urlsafe(12) makes them
@@ -35,11 +35,11 @@ _TOKEN = re.compile(r"^[A-Za-z0-9_-]{16}$")  # as token_urlsafe(12) makes them
 class _Snapshot:
     of: tuple[str, str]
     rv: int
-    rest: list[Entry]
+    rest: list[BucketEntry]
     born: float
 
 
-def check_rv(rv: str, store: Store) -> None:
+def check_rv(rv: str, store: ObjectStore) -> None:
     """Raise when a list asks for a resourceVersion that does not make sense (400) or is not there yet (504)."""
     if rv and not rv.isdigit():
         raise bad_request(f"Invalid value: {rv!r}: strconv.ParseUint: parsing {rv!r}: invalid syntax")
@@ -50,9 +50,9 @@ def check_rv(rv: str, store: Store) -> None:
         raise failure
 
 
-async def choose(entries: list[Entry], chosen: Selection) -> list[Entry]:
+async def choose(entries: list[BucketEntry], chosen: Selection) -> list[BucketEntry]:
     """Return the selected ``entries``."""
-    turns, found = Turns(), list[Entry]()
+    turns, found = TimeSlice(), list[BucketEntry]()
     for entry in entries:
         if chosen.matches(entry):
             found.append(entry)
@@ -94,7 +94,7 @@ class Reads:
             entries = entries[:limit]
         return await answer_pieces(request, shape_of(request, kind, self._now).list(entries, listmeta))
 
-    def _keep(self, of: tuple[str, str], rv: int, rest: list[Entry]) -> str:
+    def _keep(self, of: tuple[str, str], rv: int, rest: list[BucketEntry]) -> str:
         token = secrets.token_urlsafe(12)
         self._snapshots[token] = _Snapshot(of, rv, rest, self._now())
         while len(self._snapshots) > MAX_SNAPSHOTS:

@@ -9,10 +9,10 @@ from typing import cast
 
 from fairlead.apiserver.auth.accounts import DEFAULT_TTL_S, MIN_TTL_S, Accounts
 from fairlead.apiserver.auth.identity import User
-from fairlead.apiserver.auth.rbac import Ask, Authorizer
+from fairlead.apiserver.auth.rbac import AccessRequest, Authorizer
 from fairlead.apiserver.auth.tokens import ISSUER
 from fairlead.apiserver.failure import bad_request, invalid, wrong
-from fairlead.apiserver.objects import Obj, child, items, look, rfc3339
+from fairlead.apiserver.objects import Obj, at, child, items, rfc3339
 from fairlead.apiserver.registry.registry import Registry
 
 AUTHN, AUTHZ = "authentication.k8s.io", "authorization.k8s.io"
@@ -40,7 +40,7 @@ class Reviews:
             case "authorization.k8s.io", "subjectaccessreviews":
                 return self._access("SubjectAccessReview", body, _subject(body))
             case "authorization.k8s.io", "localsubjectaccessreviews":
-                if look(body, "spec", "resourceAttributes", "namespace") not in {None, "", namespace}:
+                if at(body, "spec", "resourceAttributes", "namespace") not in {None, "", namespace}:
                     raise bad_request("spec.resourceAttributes.namespace must match metadata.namespace")
                 return self._access("LocalSubjectAccessReview", body, _subject(body))
             case "authorization.k8s.io", "selfsubjectrulesreviews":
@@ -55,12 +55,12 @@ class Reviews:
 
     def _access(self, kind: str, body: Obj, user: User) -> Obj:
         spec = child(body, "spec")
-        resource, path = look(spec, "resourceAttributes"), look(spec, "nonResourceAttributes")
+        resource, path = at(spec, "resourceAttributes"), at(spec, "nonResourceAttributes")
         if (resource is None) == (path is None):
             why = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
             raise invalid(kind, AUTHZ, "", [wrong("spec.resourceAttributes", resource, why)])
         if resource is not None:
-            ask = Ask(
+            ask = AccessRequest(
                 str(resource.get("verb") or ""),
                 str(resource.get("group") or ""),
                 str(resource.get("resource") or ""),
@@ -69,13 +69,13 @@ class Reviews:
                 str(resource.get("name") or ""),
             )
         else:
-            ask = Ask(str(look(path, "verb") or ""), path=str(look(path, "path") or ""))
+            ask = AccessRequest(str(at(path, "verb") or ""), path=str(at(path, "path") or ""))
         allowed = self._authorizer.allows(user, ask)
         done: Obj = {"kind": kind, "apiVersion": f"{AUTHZ}/v1", "metadata": body.get("metadata") or {}, "spec": spec}
         return done | {"status": {"allowed": allowed} | ({} if allowed else {"reason": "no RBAC policy matched"})}
 
     def _rules(self, body: Obj, user: User) -> Obj:
-        namespace = str(look(body, "spec", "namespace") or "")
+        namespace = str(at(body, "spec", "namespace") or "")
         if not namespace:
             raise bad_request("no namespace on request")
         held = self._authorizer.rules(user, "") + self._authorizer.rules(user, namespace)
@@ -87,7 +87,7 @@ class Reviews:
 
     def _token_review(self, body: Obj) -> Obj:
         audiences = tuple(str(audience) for audience in items(body, "spec", "audiences")) or (ISSUER,)
-        found = self._accounts.user_of(str(look(body, "spec", "token") or ""), audiences)
+        found = self._accounts.user_of(str(at(body, "spec", "token") or ""), audiences)
         status: Obj = {"user": {}, "error": "invalid bearer token"}
         if found is not None:
             status = {"authenticated": True, "user": user_info(found), "audiences": list(audiences)}

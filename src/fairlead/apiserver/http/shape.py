@@ -12,9 +12,9 @@ from typing import Any
 
 from aiohttp import web
 
-from fairlead.apiserver.kinds.kind import Column, Kind
+from fairlead.apiserver.kinds.kind import Kind, PrinterColumn
 from fairlead.apiserver.objects import Obj, encode, meta
-from fairlead.apiserver.store.entry import Entry, Event
+from fairlead.apiserver.store.entry import BucketEntry, WatchEvent
 
 _AS = re.compile(r"as=(Table|PartialObjectMetadataList|PartialObjectMetadata)\b")
 _MEMBER = "meta.k8s.io/v1"
@@ -30,12 +30,12 @@ class Shape:
         self.changes = kind.conversion is not None
         self._prefix = len(f'{{"kind":"{kind.kind}","apiVersion":"{kind.api_version}",') if kind.built_in else 0
 
-    def obj(self, entry: Entry) -> Obj:
+    def obj(self, entry: BucketEntry) -> Obj:
         """Return the object of ``entry`` in the version asked for."""
         obj = entry.obj()
         return self.kind.conversion.from_storage(obj) if self.kind.conversion is not None else obj
 
-    def one(self, entry: Entry) -> bytes:
+    def one(self, entry: BucketEntry) -> bytes:
         """Return the answer to a get."""
         return encode(self.obj(entry)) if self.changes else entry.raw
 
@@ -43,7 +43,7 @@ class Shape:
         """Return the answer for an object that was not stored (dry run)."""
         return encode(self.kind.conversion.from_storage(obj) if self.kind.conversion is not None else obj)
 
-    def list(self, entries: Iterable[Entry], listmeta: Obj) -> Iterator[bytes]:
+    def list(self, entries: Iterable[BucketEntry], listmeta: Obj) -> Iterator[bytes]:
         """Make the answer to a list, piece by piece; like the real server, items do not repeat a built-in kind."""
         yield b'%b,"%b":[' % (encode(self._list_head(listmeta))[:-1], self._items)
         comma = b""
@@ -55,12 +55,12 @@ class Shape:
     def _list_head(self, listmeta: Obj) -> Obj:
         return {"kind": self.kind.list_kind, "apiVersion": self.kind.api_version, "metadata": listmeta}
 
-    def _item(self, entry: Entry) -> bytes:
+    def _item(self, entry: BucketEntry) -> bytes:
         if self.changes:
             return self.one(entry)
         return b"{" + entry.raw[self._prefix :] if self._prefix else entry.raw
 
-    def line(self, type_: str, event: Event) -> bytes:
+    def line(self, type_: str, event: WatchEvent) -> bytes:
         """Return a watch line; shared by all watchers of the same form."""
         if not self.changes:
             return event.line(type_)
@@ -70,7 +70,7 @@ class Shape:
             found = event.lines[key] = self.wrap(type_, event.entry)
         return found
 
-    def wrap(self, type_: str, entry: Entry) -> bytes:
+    def wrap(self, type_: str, entry: BucketEntry) -> bytes:
         """Return a watch line that is not shared."""
         return b'{"type":"%b","object":%b}\n' % (type_.encode(), self.one(entry))
 
@@ -96,14 +96,14 @@ class PartialShape(Shape):
         super().__init__(kind)
         self.changes = True
 
-    def one(self, entry: Entry) -> bytes:
+    def one(self, entry: BucketEntry) -> bytes:
         """Return the metadata of one object."""
         return encode(self._partial(entry))
 
     def _list_head(self, listmeta: Obj) -> Obj:
         return {"kind": "PartialObjectMetadataList", "apiVersion": _MEMBER, "metadata": listmeta}
 
-    def _partial(self, entry: Entry) -> Obj:
+    def _partial(self, entry: BucketEntry) -> Obj:
         return {"kind": "PartialObjectMetadata", "apiVersion": _MEMBER, "metadata": meta(entry.obj())}
 
     def _bookmark(self, obj: Obj) -> Obj:
@@ -124,11 +124,11 @@ class TableShape(Shape):
         self._include = include or "Metadata"
         self._now = now
 
-    def one(self, entry: Entry) -> bytes:
+    def one(self, entry: BucketEntry) -> bytes:
         """Return a table of one row."""
         return b"".join(self.list([entry], {"resourceVersion": str(entry.rv)})).rstrip()
 
-    def line(self, type_: str, event: Event) -> bytes:
+    def line(self, type_: str, event: WatchEvent) -> bytes:
         """Return a table of one row; never shared, because ages are made for the moment."""
         return self.wrap(type_, event.entry)
 
@@ -136,7 +136,7 @@ class TableShape(Shape):
         columns = [_definition(column) for column in self.kind.columns]
         return {"kind": "Table", "apiVersion": _MEMBER, "metadata": listmeta, "columnDefinitions": columns}
 
-    def _item(self, entry: Entry) -> bytes:
+    def _item(self, entry: BucketEntry) -> bytes:
         obj, now = entry.obj(), self._now()
         row: Obj = {"cells": [column.cell(obj, now) for column in self.kind.columns]}
         if self._include == "Object":
@@ -151,7 +151,7 @@ class TableShape(Shape):
         return head | {"rows": [{"cells": [], "object": partial}]}
 
 
-def _definition(column: Column) -> Obj:
+def _definition(column: PrinterColumn) -> Obj:
     return {
         "name": column.name,
         "type": column.type,

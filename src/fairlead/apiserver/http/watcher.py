@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from fairlead.apiserver.selectors import Selection
-from fairlead.apiserver.store.entry import Entry, Event, entry_of
+from fairlead.apiserver.store.entry import BucketEntry, WatchEvent, entry_of
 
 MAX_EVENTS, MAX_BYTES = 16_384, 64 * 1024 * 1024
 
@@ -24,7 +24,7 @@ class Watcher:
         self._selection = selection
         self._namespace_only = selection.everything
         self._cut_off = cut_off
-        self._pending: deque[tuple[str, Event]] = deque()
+        self._pending: deque[tuple[str, WatchEvent]] = deque()
         self._bytes = 0
         self._wake = asyncio.Event()
         self.closed = False
@@ -39,11 +39,11 @@ class Watcher:
         """The namespace that the watch is about; empty for all."""
         return self._selection.namespace
 
-    def selects(self, entry: Entry) -> bool:
+    def selects(self, entry: BucketEntry) -> bool:
         """Say whether the watch is about ``entry``."""
         return self._selection.matches(entry)
 
-    def offer(self, event: Event) -> None:
+    def offer(self, event: WatchEvent) -> None:
         """Queue an event if it concerns this watch."""
         if self.closed:
             return
@@ -61,9 +61,9 @@ class Watcher:
         elif before and event.previous is not None:
             # It left the selection: show its last selected state, under the resourceVersion of the change.
             left = entry_of(event.previous.obj(), event.rv)
-            self._queue("DELETED", Event(event.rv, "DELETED", left, event.previous))
+            self._queue("DELETED", WatchEvent(event.rv, "DELETED", left, event.previous))
 
-    def _queue(self, type_: str, event: Event) -> None:
+    def _queue(self, type_: str, event: WatchEvent) -> None:
         self._pending.append((type_, event))
         self._bytes += len(event.entry.raw)
         if len(self._pending) > MAX_EVENTS or self._bytes > MAX_BYTES:
@@ -82,7 +82,7 @@ class Watcher:
         self._pending.clear()
         self._wake.set()
 
-    async def next(self, timeout_s: float) -> list[tuple[str, Event]]:
+    async def next(self, timeout_s: float) -> list[tuple[str, WatchEvent]]:
         """Wait for events and return all that are queued, oldest first; empty after ``timeout_s``."""
         if not self._pending and not self.closed:
             self._wake.clear()

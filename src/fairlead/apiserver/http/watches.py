@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from aiohttp import web
 
-from fairlead.apiserver.cooperative_yield import Turns
+from fairlead.apiserver.cooperative_yield import TimeSlice
 from fairlead.apiserver.failure import bad_request, denied, expired, invalid
 from fairlead.apiserver.http.info import RequestInfo, truth
 from fairlead.apiserver.http.options import number, selection
@@ -22,8 +22,8 @@ from fairlead.apiserver.http.watcher import Watcher
 from fairlead.apiserver.kinds.kind import Kind
 from fairlead.apiserver.objects import encode
 from fairlead.apiserver.store.bucket import Bucket
-from fairlead.apiserver.store.entry import Entry, Event
-from fairlead.apiserver.store.store import Store
+from fairlead.apiserver.store.entry import BucketEntry, WatchEvent
+from fairlead.apiserver.store.store import ObjectStore
 
 BOOKMARK_EVERY_S = 60.0
 DEFAULT_TIMEOUT_S = (1800, 3600)
@@ -33,7 +33,7 @@ _HEADERS = {"Content-Type": "application/json", "Cache-Control": "no-cache, priv
 class Watches:
     """The open watches of one server."""
 
-    def __init__(self, store: Store, now: Callable[[], float]) -> None:
+    def __init__(self, store: ObjectStore, now: Callable[[], float]) -> None:
         self._store = store
         self._now = now
         self._open: dict[Watcher, str] = {}
@@ -81,7 +81,9 @@ class Watches:
             raise invalid("ListOptions", "meta.k8s.io", "", [denied("resourceVersionMatch", why)])
         return truth(request.query, "sendInitialEvents")
 
-    def _catch_up(self, bucket: Bucket, watcher: Watcher, rv: str, *, initial: bool | None) -> list[Entry] | bytes:
+    def _catch_up(
+        self, bucket: Bucket, watcher: Watcher, rv: str, *, initial: bool | None
+    ) -> list[BucketEntry] | bytes:
         """Return the objects to start with, or the error; events since ``rv`` go through the watcher's own filter."""
         current = self._store.rv
         if initial or (initial is None and rv in {"", "0"}):
@@ -110,7 +112,7 @@ class Watches:
         ends, bookmarks = clock() + timeout_s, truth(request.query, "allowWatchBookmarks")
         next_bookmark = clock() + BOOKMARK_EVERY_S
         while (watcher.pending or not watcher.closed) and (left := ends - clock()) > 0:
-            events: list[tuple[str, Event]] = await watcher.next(max(0.0, min(left, next_bookmark - clock())))
+            events: list[tuple[str, WatchEvent]] = await watcher.next(max(0.0, min(left, next_bookmark - clock())))
             if events:
                 await _send(response, (shape.line(type_, event) for type_, event in events))
             if clock() >= next_bookmark:
@@ -132,7 +134,7 @@ class Watches:
             watcher.close()
 
 
-def _first_lines(entries: list[Entry], rv: int, watcher: Watcher, shape: Shape, *, mark: bool) -> Iterator[bytes]:
+def _first_lines(entries: list[BucketEntry], rv: int, watcher: Watcher, shape: Shape, *, mark: bool) -> Iterator[bytes]:
     for entry in entries:
         yield shape.wrap("ADDED", entry) if watcher.selects(entry) else b""
     if mark:
@@ -141,7 +143,7 @@ def _first_lines(entries: list[Entry], rv: int, watcher: Watcher, shape: Shape, 
 
 async def _send(response: web.StreamResponse, lines: Iterable[bytes]) -> None:
     """Write lines as they are made, in turns."""
-    turns, made = Turns(), list[bytes]()
+    turns, made = TimeSlice(), list[bytes]()
     for line in lines:
         made.append(line)
         if turns.over:

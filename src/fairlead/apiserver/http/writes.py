@@ -7,8 +7,8 @@ from collections.abc import Callable
 from aiohttp import web
 
 from fairlead.apiserver.auth.identity import User
-from fairlead.apiserver.auth.rbac import Ask, Authorizer
-from fairlead.apiserver.cooperative_yield import Turns
+from fairlead.apiserver.auth.rbac import AccessRequest, Authorizer
+from fairlead.apiserver.cooperative_yield import TimeSlice
 from fairlead.apiserver.failure import forbidden, no_such_path, unsupported_media_type
 from fairlead.apiserver.http.answers import answer, answer_pieces
 from fairlead.apiserver.http.body import parse_any, parse_object, read_bytes
@@ -18,9 +18,9 @@ from fairlead.apiserver.http.protobuf import ProtobufReader
 from fairlead.apiserver.http.reads import choose
 from fairlead.apiserver.http.shape import shape_of
 from fairlead.apiserver.kinds.kind import Kind
-from fairlead.apiserver.objects import Obj, encode, look
-from fairlead.apiserver.registry.context import Context, Stored
-from fairlead.apiserver.registry.deletion import Deleted, Deletion
+from fairlead.apiserver.objects import Obj, at, encode
+from fairlead.apiserver.registry.context import Context, WriteResult
+from fairlead.apiserver.registry.deletion import DeleteResult, Deletion
 from fairlead.apiserver.registry.registry import (
     APPLY_PATCH,
     JSON_PATCH,
@@ -70,12 +70,12 @@ class Writes:
             case _:
                 raise no_such_path()
 
-    def _stored(self, request: web.BaseRequest, kind: Kind, stored: Stored, context: Context) -> web.Response:
+    def _stored(self, request: web.BaseRequest, kind: Kind, stored: WriteResult, context: Context) -> web.Response:
         shape = shape_of(request, kind, self._now)
         body = shape.one(stored.entry) if stored.entry is not None else shape.unstored(stored.obj)
         return answer(body, 201 if stored.created else 200, context.warnings)
 
-    def _update(self, kind: Kind, info: RequestInfo, raw: bytes, media: str, context: Context) -> Stored:
+    def _update(self, kind: Kind, info: RequestInfo, raw: bytes, media: str, context: Context) -> WriteResult:
         body = parse_object(raw, media, self._protobuf)
         missing = self._registry.store.bucket(kind.bucket).get(info.namespace, info.name) is None
         if missing and not info.subresource and kind.bucket in {"leases.coordination.k8s.io", "events"}:
@@ -84,7 +84,7 @@ class Writes:
             return self._registry.create(kind, info.namespace, body, context)
         return self._registry.replace(kind, info.namespace, info.name, body, context)
 
-    def _patch(self, kind: Kind, info: RequestInfo, raw: bytes, media: str, context: Context) -> Stored:
+    def _patch(self, kind: Kind, info: RequestInfo, raw: bytes, media: str, context: Context) -> WriteResult:
         if media not in _PATCHES:
             raise unsupported_media_type(media)
         missing = self._registry.store.bucket(kind.bucket).get(info.namespace, info.name) is None
@@ -94,7 +94,9 @@ class Writes:
         return self._registry.patch(kind, info.namespace, info.name, patch, media, context)
 
     def _may_create(self, user: User, kind: Kind, info: RequestInfo) -> None:
-        if not self._authorizer.allows(user, Ask("create", kind.group, kind.plural, namespace=info.namespace)):
+        if not self._authorizer.allows(
+            user, AccessRequest("create", kind.group, kind.plural, namespace=info.namespace)
+        ):
             raise forbidden(
                 kind.plural, kind.group, info.name, f'User "{user.name}" cannot create resource "{kind.plural}"'
             )
@@ -112,12 +114,12 @@ class Writes:
         return answer(self._outcome(kind, deleted))
 
     @staticmethod
-    def _outcome(kind: Kind, deleted: Deleted) -> bytes:
+    def _outcome(kind: Kind, deleted: DeleteResult) -> bytes:
         if not deleted.gone:
             obj = deleted.obj
             return encode(kind.conversion.from_storage(obj) if kind.conversion is not None else obj)
-        details: Obj = {"name": look(deleted.obj, "metadata", "name")} | ({"group": kind.group} if kind.group else {})
-        details |= {"kind": kind.plural, "uid": look(deleted.obj, "metadata", "uid")}
+        details: Obj = {"name": at(deleted.obj, "metadata", "name")} | ({"group": kind.group} if kind.group else {})
+        details |= {"kind": kind.plural, "uid": at(deleted.obj, "metadata", "uid")}
         status: Obj = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
         return encode(status)
 
@@ -128,7 +130,7 @@ class Writes:
         chosen = selection(request, kind, info)
         stored = self._registry.stored_kind(kind)
         bucket = self._registry.store.bucket(kind.bucket)
-        turns, entries = Turns(), await choose(bucket.in_order(info.namespace), chosen)
+        turns, entries = TimeSlice(), await choose(bucket.in_order(info.namespace), chosen)
         for entry in entries:
             current = bucket.entries.get(entry.key)
             if current is not None and current.uid == entry.uid:

@@ -10,8 +10,8 @@ import ipaddress
 from typing import cast
 
 from fairlead.apiserver.failure import Cause, wrong
-from fairlead.apiserver.objects import Obj, items, look
-from fairlead.apiserver.store.entry import Entry, Key
+from fairlead.apiserver.objects import Obj, at, items
+from fairlead.apiserver.store.entry import BucketEntry, Key
 
 NODE_PORTS = range(30000, 32768)
 CLUSTER_IPS = ipaddress.IPv4Network("10.96.0.0/16")
@@ -24,7 +24,7 @@ def node_ports(obj: Obj) -> list[tuple[int, str]]:
         for port in cast("list[Obj]", items(obj, "spec", "ports"))
         if port.get("nodePort")
     ]
-    if check := look(obj, "spec", "healthCheckNodePort"):
+    if check := at(obj, "spec", "healthCheckNodePort"):
         held.append((check, "TCP"))
     return held
 
@@ -43,7 +43,7 @@ class Allocations:
         self._next_port = 0
         self._next_ip = 10
 
-    def observe(self, bucket: str, before: Entry | None, after: Entry | None) -> None:
+    def observe(self, bucket: str, before: BucketEntry | None, after: BucketEntry | None) -> None:
         """Follow a change of the store."""
         if bucket != "services":
             return

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from fairlead.apiserver.kinds.crd import BUCKET, kinds_of, version_rank
 from fairlead.apiserver.kinds.kind import Kind
 from fairlead.apiserver.schema.builtin import BuiltinSchemas
-from fairlead.apiserver.store.entry import Entry
+from fairlead.apiserver.store.entry import BucketEntry
 
 REVIEW_GROUPS = ("authentication.k8s.io", "authorization.k8s.io")
 
@@ -31,7 +31,7 @@ class Catalog:
         """Called with the name of a CRD whose kinds are no longer what they were."""
         self._index()
 
-    def observe(self, bucket: str, before: Entry | None, after: Entry | None) -> None:
+    def observe(self, bucket: str, before: BucketEntry | None, after: BucketEntry | None) -> None:
         """Follow a change of the store."""
         entry = after or before
         if bucket != BUCKET or entry is None:

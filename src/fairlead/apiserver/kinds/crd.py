@@ -12,9 +12,9 @@ from typing import Any, cast
 from fairlead.apiserver.failure import Cause, immutable, missing, unsupported, wrong
 from fairlead.apiserver.kinds.columns import custom_columns
 from fairlead.apiserver.kinds.jsonpath import parse
-from fairlead.apiserver.kinds.kind import Behaviour, Change, Conversion, Kind
-from fairlead.apiserver.kinds.names import DNS_1035, DNS_1035_WORDS, DNS_SUBDOMAIN, SUBDOMAIN_WORDS
-from fairlead.apiserver.objects import Obj, child, clone, items, look, meta, rfc3339
+from fairlead.apiserver.kinds.kind import Behaviour, Conversion, Kind, ObjectChange
+from fairlead.apiserver.kinds.names import DNS_1035, DNS_1035_RULE, DNS_SUBDOMAIN, SUBDOMAIN_RULE
+from fairlead.apiserver.objects import Obj, at, child, clone, items, meta, rfc3339
 from fairlead.apiserver.schema.builtin import BuiltinSchemas
 from fairlead.apiserver.schema.rules import Rules
 
@@ -48,7 +48,7 @@ def kinds_of(crd: Obj, schemas: BuiltinSchemas) -> list[Kind]:
 
 
 def _kind(spec: Obj, names: Obj, version: Obj, schemas: BuiltinSchemas) -> Kind:
-    schema = cast("Obj", look(version, "schema", "openAPIV3Schema") or {"x-kubernetes-preserve-unknown-fields": True})
+    schema = cast("Obj", at(version, "schema", "openAPIV3Schema") or {"x-kubernetes-preserve-unknown-fields": True})
     node = schemas.compile(schema)
     node.properties = {
         **node.properties,
@@ -68,7 +68,7 @@ def _kind(spec: Obj, names: Obj, version: Obj, schemas: BuiltinSchemas) -> Kind:
         list_kind=names.get("listKind", ""),
         short_names=tuple(names.get("shortNames") or ()),
         categories=tuple(names.get("categories") or ()),
-        has_status=look(version, "subresources", "status") is not None,
+        has_status=at(version, "subresources", "status") is not None,
         built_in=False,
         generation=True,
         schema=schema,
@@ -125,7 +125,7 @@ class CrdBehaviour(Behaviour):
                 condition = {"type": kind, "status": "True", "lastTransitionTime": rfc3339(self._now())}
                 status.setdefault("conditions", []).append(condition | {"reason": reason, "message": message})
 
-    def validate(self, change: Change) -> list[Cause]:
+    def validate(self, change: ObjectChange) -> list[Cause]:
         """Return what keeps the definition from being served."""
         new, old = change.new, change.old
         spec = child(new, "spec")
@@ -135,18 +135,18 @@ class CrdBehaviour(Behaviour):
             causes.append(wrong("spec.versions", versions, "must have exactly one version marked as storage version"))
         for index, version in enumerate(versions):
             causes += self._check_version(version, f"spec.versions[{index}]")
-        if look(spec, "conversion", "strategy") != "None":
-            causes.append(unsupported("spec.conversion.strategy", look(spec, "conversion", "strategy"), ["None"]))
+        if at(spec, "conversion", "strategy") != "None":
+            causes.append(unsupported("spec.conversion.strategy", at(spec, "conversion", "strategy"), ["None"]))
         if old is not None:
             before = child(old, "spec")
             causes += [immutable(f"spec.{f}", spec.get(f)) for f in ("group", "scope") if spec.get(f) != before.get(f)]
             for field in ("plural", "kind"):
-                if look(spec, "names", field) != look(before, "names", field):
-                    causes.append(immutable(f"spec.names.{field}", look(spec, "names", field)))
+                if at(spec, "names", field) != at(before, "names", field):
+                    causes.append(immutable(f"spec.names.{field}", at(spec, "names", field)))
         return causes
 
     def _check_version(self, version: Obj, here: str) -> list[Cause]:
-        schema = look(version, "schema", "openAPIV3Schema")
+        schema = at(version, "schema", "openAPIV3Schema")
         if schema is None:
             return [missing(f"{here}.schema.openAPIV3Schema", "schemas are required")]
         causes = self._check_schema(cast("Obj", schema), f"{here}.schema.openAPIV3Schema", root=True)
@@ -194,20 +194,20 @@ class CrdBehaviour(Behaviour):
 
 def _check_names(new: Obj, spec: Obj) -> list[Cause]:
     causes: list[Cause] = []
-    group, plural = spec.get("group") or "", look(spec, "names", "plural") or ""
+    group, plural = spec.get("group") or "", at(spec, "names", "plural") or ""
     if not DNS_SUBDOMAIN.match(group) or "." not in group:
-        causes.append(wrong("spec.group", group, f"should be a domain with at least one dot: {SUBDOMAIN_WORDS}"))
+        causes.append(wrong("spec.group", group, f"should be a domain with at least one dot: {SUBDOMAIN_RULE}"))
     if meta(new).get("name") != f"{plural}.{group}":
         causes.append(wrong("metadata.name", meta(new).get("name"), 'must be spec.names.plural+"."+spec.group'))
     for field in ("plural", "singular", "kind", "listKind"):
-        value = look(spec, "names", field) or ""
+        value = at(spec, "names", field) or ""
         if not value:
             causes.append(missing(f"spec.names.{field}"))
         elif not DNS_1035.match(value.lower()):
-            causes.append(wrong(f"spec.names.{field}", value, DNS_1035_WORDS))
+            causes.append(wrong(f"spec.names.{field}", value, DNS_1035_RULE))
     if spec.get("scope") not in {"Cluster", "Namespaced"}:
         causes.append(unsupported("spec.scope", spec.get("scope"), ["Cluster", "Namespaced"]))
     for index, version in enumerate(spec.get("versions") or ()):
         if not DNS_1035.match(version.get("name") or ""):
-            causes.append(wrong(f"spec.versions[{index}].name", version.get("name"), DNS_1035_WORDS))
+            causes.append(wrong(f"spec.versions[{index}].name", version.get("name"), DNS_1035_RULE))
     return causes

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fairlead.apiserver.failure import Cause, missing, wrong
-from fairlead.apiserver.kinds.kind import Behaviour, Change, Conversion
-from fairlead.apiserver.objects import Obj, child, look
+from fairlead.apiserver.kinds.kind import Behaviour, Conversion, ObjectChange
+from fairlead.apiserver.objects import Obj, at, child
 
 _CORE_TO_EVENTS = {
     "involvedObject": "regarding",
@@ -41,10 +41,10 @@ class EventBehaviour(Behaviour):
         obj.setdefault("reportingComponent", "")
         obj.setdefault("reportingInstance", "")
 
-    def validate(self, change: Change) -> list[Cause]:
+    def validate(self, change: ObjectChange) -> list[Cause]:
         """Check that the event is beside what it is about."""
         new = change.new
-        about, here = look(new, "involvedObject", "namespace") or "", look(new, "metadata", "namespace")
+        about, here = at(new, "involvedObject", "namespace") or "", at(new, "metadata", "namespace")
         if about and about != here:
             return [wrong("involvedObject.namespace", about, "does not match event.namespace")]
         if not about and here not in {"default", "kube-system"}:

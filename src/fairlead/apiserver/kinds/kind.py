@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from fairlead.apiserver.failure import Cause
-from fairlead.apiserver.objects import Obj
-from fairlead.apiserver.schema.node import Node
+from fairlead.apiserver.objects import Obj, child
+from fairlead.apiserver.schema.node import SchemaNode
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
 
-class Column(NamedTuple):
+class PrinterColumn(NamedTuple):
     """One column of a table; ``cell`` reads it from an object at a wall clock time."""
 
     name: str
@@ -24,7 +24,7 @@ class Column(NamedTuple):
     description: str = ""
 
 
-class Change(NamedTuple):
+class ObjectChange(NamedTuple):
     """A write about to happen; ``old`` is None for a new object, ``status`` says that only the status is written."""
 
     new: Obj
@@ -33,18 +33,25 @@ class Change(NamedTuple):
 
 
 class Behaviour:
-    """What a kind does beyond its schema; this one does nothing."""
+    """What a kind does beyond its schema; ``objects`` are paths such as ``status`` that are never missing or null."""
+
+    def __init__(self, *objects: str) -> None:
+        self._objects = [path.split(".") for path in objects]
 
     def default(self, obj: Obj) -> None:
         """Fill in what the user left out, in place."""
+        for path in self._objects:
+            parent = obj
+            for step in path:
+                parent = child(parent, step)
 
     def on_create(self, obj: Obj) -> None:
         """Set what every new object starts with, in place."""
 
-    def on_update(self, change: Change) -> None:
+    def on_update(self, change: ObjectChange) -> None:
         """Carry over or clear what a write may not change, in place."""
 
-    def validate(self, change: Change) -> list[Cause]:
+    def validate(self, change: ObjectChange) -> list[Cause]:
         """Return what is wrong with the new object."""
         _ = change
         return []
@@ -68,7 +75,7 @@ class Kind:
     version: str
     plural: str
     kind: str
-    node: Node
+    node: SchemaNode
     namespaced: bool = True
     singular: str = ""
     list_kind: str = ""
@@ -83,7 +90,7 @@ class Kind:
     bucket: str = ""
     definition: str = ""
     schema: Obj = field(default_factory=dict[str, Any])
-    columns: tuple[Column, ...] = ()
+    columns: tuple[PrinterColumn, ...] = ()
     selectable: frozenset[str] = frozenset({"metadata.name", "metadata.namespace"})
     behaviour: Behaviour = field(default_factory=Behaviour)
     conversion: Conversion | None = None

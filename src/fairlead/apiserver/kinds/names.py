@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, cast
 
-from fairlead.apiserver.failure import Cause, missing, wrong
+from fairlead.apiserver.failure import Cause, missing, too_long, wrong
 from fairlead.apiserver.objects import Obj, encode
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -13,29 +13,31 @@ DNS_LABEL = re.compile(rf"^{_LABEL}$")
 DNS_SUBDOMAIN = re.compile(rf"^{_LABEL}(\.{_LABEL})*$")
 DNS_1035 = re.compile(r"^[a-z]([-a-z0-9]*[a-z0-9])?$")
 QUALIFIED = re.compile(r"^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$")
+RBAC = "rbac.authorization.k8s.io"
+PORT_RULE = "must be between 1 and 65535, inclusive"
 ANNOTATIONS_MAX_BYTES = 256 * 1024
 
-LABEL_WORDS = (
+LABEL_RULE = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
     "an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
     "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
 )
-SUBDOMAIN_WORDS = (
+SUBDOMAIN_RULE = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
     "and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
     "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
 )
-DNS_1035_WORDS = (
+DNS_1035_RULE = (
     "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
     "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is "
     "'[a-z]([-a-z0-9]*[a-z0-9])?')"
 )
-_KEY_WORDS = (
+_KEY_RULE = (
     "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
     "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
     "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
 )
-_VALUE_WORDS = (
+_VALUE_RULE = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start "
     "and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
     "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
@@ -49,9 +51,9 @@ def check_name(value: str, style: str, field: str) -> list[Cause]:
             return [wrong(field, value, f"may not be '{value}'")]
         return [wrong(field, value, f"may not contain '{bad}'") for bad in ("/", "%") if bad in value]
     pattern, words, limit = {
-        "label": (DNS_LABEL, LABEL_WORDS, 63),
-        "dns1035": (DNS_1035, DNS_1035_WORDS, 63),
-    }.get(style, (DNS_SUBDOMAIN, SUBDOMAIN_WORDS, 253))
+        "label": (DNS_LABEL, LABEL_RULE, 63),
+        "dns1035": (DNS_1035, DNS_1035_RULE, 63),
+    }.get(style, (DNS_SUBDOMAIN, SUBDOMAIN_RULE, 253))
     if len(value) > limit:
         return [wrong(field, value, f"must be no more than {limit} characters")]
     return [] if pattern.match(value) else [wrong(field, value, words)]
@@ -61,12 +63,12 @@ def check_key(key: str, field: str) -> list[Cause]:
     """Check a label or annotation key, or a finalizer."""
     prefix, slash, name = key.rpartition("/")
     if slash and (len(prefix) > 253 or not DNS_SUBDOMAIN.match(prefix)):
-        return [wrong(field, key, f"prefix part {SUBDOMAIN_WORDS}")]
+        return [wrong(field, key, f"prefix part {SUBDOMAIN_RULE}")]
     if not name:
         return [wrong(field, key, "name part must be non-empty")]
     if len(name) > 63:
         return [wrong(field, key, "name part must be no more than 63 characters")]
-    return [] if QUALIFIED.match(name) else [wrong(field, key, _KEY_WORDS)]
+    return [] if QUALIFIED.match(name) else [wrong(field, key, _KEY_RULE)]
 
 
 def check_labels(labels: Any, field: str) -> list[Cause]:
@@ -79,7 +81,7 @@ def check_labels(labels: Any, field: str) -> list[Cause]:
         if len(value) > 63:
             causes.append(wrong(field, value, "must be no more than 63 characters"))
         elif value and not QUALIFIED.match(value):
-            causes.append(wrong(field, value, _VALUE_WORDS))
+            causes.append(wrong(field, value, _VALUE_RULE))
     return causes
 
 
@@ -96,9 +98,8 @@ def check_metadata(meta: Obj, *, namespaced: bool, style: str) -> list[Cause]:
     causes += check_labels(meta.get("labels"), "metadata.labels")
     for key in cast("Obj", meta.get("annotations") or {}):
         causes += check_key(key.lower(), "metadata.annotations")
-    if len(encode(meta.get("annotations") or {})) > ANNOTATIONS_MAX_BYTES:
-        message = f"Too long: may not be more than {ANNOTATIONS_MAX_BYTES} bytes"
-        causes.append(Cause("FieldValueTooLong", message, "metadata.annotations"))
+    size_bytes = len(encode(meta.get("annotations") or {}))
+    causes += too_long("metadata.annotations", size_bytes, ANNOTATIONS_MAX_BYTES)
     for finalizer in cast("list[str]", meta.get("finalizers") or []):
         causes += check_key(finalizer, "metadata.finalizers")
     causes += _check_owners(cast("list[Obj]", meta.get("ownerReferences") or []))

@@ -10,14 +10,14 @@ from fairlead.apiserver.failure import Cause, denied, duplicate, immutable, miss
 from fairlead.apiserver.kinds.names import (
     DNS_LABEL,
     DNS_SUBDOMAIN,
-    LABEL_WORDS,
-    SUBDOMAIN_WORDS,
+    LABEL_RULE,
+    PORT_RULE,
+    SUBDOMAIN_RULE,
     check_key,
     check_labels,
 )
-from fairlead.apiserver.objects import Obj, child, look
+from fairlead.apiserver.objects import Obj, at, child
 
-PORT_WORDS = "must be between 1 and 65535, inclusive"
 TYPES = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"]
 PROTOCOLS = ["SCTP", "TCP", "UDP"]
 _ENUMS = {
@@ -38,7 +38,7 @@ _PORT_NAME_FAULTS = {
 
 def check_port_number(value: Any, field: str) -> list[Cause]:
     """Check a port number."""
-    return [] if isinstance(value, int) and 1 <= value <= 65535 else [wrong(field, value, PORT_WORDS)]
+    return [] if isinstance(value, int) and 1 <= value <= 65535 else [wrong(field, value, PORT_RULE)]
 
 
 def _port_name_faults(name: str) -> list[str]:
@@ -88,7 +88,7 @@ def _check_port(port: Obj, here: str, *, alone: bool, kind: str) -> list[Cause]:
     if not name and not alone:
         causes.append(missing(f"{here}.name"))
     elif name and (len(name) > 63 or not DNS_LABEL.match(name)):
-        causes.append(wrong(f"{here}.name", name, LABEL_WORDS))
+        causes.append(wrong(f"{here}.name", name, LABEL_RULE))
     causes += check_port_number(port.get("port", 0), f"{here}.port")
     if port.get("protocol") not in PROTOCOLS:
         causes.append(unsupported(f"{here}.protocol", port.get("protocol"), PROTOCOLS))
@@ -112,7 +112,7 @@ def _check_type_fields(spec: Obj) -> list[Cause]:
         if not name:
             causes.append(missing("spec.externalName"))
         elif not DNS_SUBDOMAIN.match(name.rstrip(".")):
-            causes.append(wrong("spec.externalName", name, SUBDOMAIN_WORDS))
+            causes.append(wrong("spec.externalName", name, SUBDOMAIN_RULE))
     if kind != "LoadBalancer":
         why = "may only be used when `type` is 'LoadBalancer'"
         fields = ("loadBalancerClass", "allocateLoadBalancerNodePorts")
@@ -128,7 +128,7 @@ def _check_type_fields(spec: Obj) -> list[Cause]:
         except ValueError:
             why = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
             causes.append(wrong(f"spec.LoadBalancerSourceRanges[{index}]", block, why))
-    seconds = look(spec, "sessionAffinityConfig", "clientIP", "timeoutSeconds")
+    seconds = at(spec, "sessionAffinityConfig", "clientIP", "timeoutSeconds")
     if seconds is not None and not 0 < seconds <= 86400:
         field = "spec.sessionAffinityConfig.clientIP.timeoutSeconds"
         causes.append(wrong(field, seconds, "must be greater than 0 and less than 86400"))

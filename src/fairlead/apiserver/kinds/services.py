@@ -9,9 +9,9 @@ from typing import Any, cast
 
 from fairlead.apiserver.failure import ApiFailure, Cause, denied, invalid
 from fairlead.apiserver.kinds.allocations import Allocations
-from fairlead.apiserver.kinds.kind import Behaviour, Change
+from fairlead.apiserver.kinds.kind import Behaviour, ObjectChange
 from fairlead.apiserver.kinds.service_rules import validate_service
-from fairlead.apiserver.objects import Obj, child, items, look, meta
+from fairlead.apiserver.objects import Obj, at, child, items, meta
 
 EXTERNAL = frozenset({"NodePort", "LoadBalancer"})
 
@@ -41,7 +41,7 @@ class ServiceBehaviour(Behaviour):
         spec = child(obj, "spec")
         spec.setdefault("type", "ClusterIP")
         spec.setdefault("sessionAffinity", "None")
-        if spec["sessionAffinity"] == "ClientIP" and not look(
+        if spec["sessionAffinity"] == "ClientIP" and not at(
             spec, "sessionAffinityConfig", "clientIP", "timeoutSeconds"
         ):
             spec["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": 10800}}
@@ -61,7 +61,7 @@ class ServiceBehaviour(Behaviour):
         """Start with an empty status."""
         obj["status"] = {"loadBalancer": {}}
 
-    def on_update(self, change: Change) -> None:
+    def on_update(self, change: ObjectChange) -> None:
         """Keep what was given out, and drop what the new type does not have."""
         new, old = change.new, change.old
         spec, before = child(new, "spec"), child(old or {}, "spec")
@@ -114,11 +114,11 @@ class ServiceBehaviour(Behaviour):
         if spec.get("sessionAffinity") != "ClientIP":
             spec.pop("sessionAffinityConfig", None)
 
-    def validate(self, change: Change) -> list[Cause]:
+    def validate(self, change: ObjectChange) -> list[Cause]:
         """Return what is wrong with ``new``."""
         new, old = change.new, change.old
         if change.status:
-            if items(new, "status", "loadBalancer", "ingress") and look(new, "spec", "type") != "LoadBalancer":
+            if items(new, "status", "loadBalancer", "ingress") and at(new, "spec", "type") != "LoadBalancer":
                 why = 'may only be used when `spec.type` is "LoadBalancer"'
                 return [denied("status.loadBalancer.ingress", why)]
             return []

@@ -28,18 +28,18 @@ from fairlead.apiserver.patch.fields import (
 from fairlead.apiserver.patch.managers import (
     APPLY,
     UPDATE,
+    FieldWriter,
     Manager,
     Managers,
     Owned,
-    Write,
     comparable,
     read_managers,
     write_managers,
 )
-from fairlead.apiserver.schema.node import Node
+from fairlead.apiserver.schema.node import SchemaNode
 
 
-def server_side_apply(live: Obj | None, config: Obj, node: Node, write: Write, *, force: bool) -> Obj:
+def server_side_apply(live: Obj | None, config: Obj, node: SchemaNode, write: FieldWriter, *, force: bool) -> Obj:
     """Return what the object becomes when ``write.manager`` applies ``config``."""
     if meta(config).get("managedFields"):
         raise bad_request("metadata.managedFields must be nil")
@@ -72,7 +72,7 @@ def without_nulls(value: Any) -> Any:
     return value
 
 
-def merge(live: Any, config: Any, node: Node) -> Any:
+def merge(live: Any, config: Any, node: SchemaNode) -> Any:
     """Lay ``config`` over ``live``; atomic parts replace, granular ones merge."""
     if isinstance(config, dict) and isinstance(live, dict) and not node.atomic_map:
         target = cast("Obj", live)
@@ -84,7 +84,7 @@ def merge(live: Any, config: Any, node: Node) -> Any:
     return config
 
 
-def _merge_list(live: list[Any], config: list[Any], node: Node) -> list[Any]:
+def _merge_list(live: list[Any], config: list[Any], node: SchemaNode) -> list[Any]:
     wish = {step_of(item, node): item for item in config}
     have = {step_of(item, node) for item in live}
     # Items that both state stand in the order of the configuration, in the slots that they had.
@@ -100,7 +100,7 @@ def _merge_list(live: list[Any], config: list[Any], node: Node) -> list[Any]:
     return merged + [item for item in config if step_of(item, node) not in have]
 
 
-def _before_first_apply(live: Obj, node: Node, write: Write) -> Managers:
+def _before_first_apply(live: Obj, node: SchemaNode, write: FieldWriter) -> Managers:
     found: set[Path] = set()
     all_fields(comparable(live, built_in=write.built_in), node, (), found)
     owned = frozenset(path for path in found if write.owns(path) and len(path) > 1)
@@ -108,7 +108,9 @@ def _before_first_apply(live: Obj, node: Node, write: Write) -> Managers:
     return {key: Owned(owned, rfc3339(write.now))}
 
 
-def _give_up(merged: Obj, node: Node, dropped: set[Path], stated: set[Path], managers: Managers, me: Manager) -> None:
+def _give_up(
+    merged: Obj, node: SchemaNode, dropped: set[Path], stated: set[Path], managers: Managers, me: Manager
+) -> None:
     """Remove the fields that only ``me`` owned and that it states no more."""
     held: set[Path] = set()
     for key, owned in managers.items():
@@ -123,7 +125,7 @@ def _give_up(merged: Obj, node: Node, dropped: set[Path], stated: set[Path], man
             gone.add(path)
 
 
-def _remove(value: Any, path: Path, node: Node) -> None:
+def _remove(value: Any, path: Path, node: SchemaNode) -> None:
     """Remove the field at ``path``; containers that become empty go too."""
     step, rest = path[0], path[1:]
     if isinstance(value, dict):
@@ -172,7 +174,7 @@ def _conflict(contested: dict[Manager, frozenset[Path]]) -> ApiFailure:
     return ApiFailure(409, "Conflict", message, causes=causes)
 
 
-def _pruned(managers: Managers, merged: Obj, node: Node) -> Managers:
+def _pruned(managers: Managers, merged: Obj, node: SchemaNode) -> Managers:
     """Drop ownership of fields that are gone."""
     present: set[Path] = set()
     all_fields(merged, node, (), present)

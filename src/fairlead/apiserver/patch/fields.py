@@ -14,20 +14,20 @@ from typing import Any, cast
 import msgspec
 
 from fairlead.apiserver.objects import Obj
-from fairlead.apiserver.schema.node import Node
+from fairlead.apiserver.schema.node import SchemaNode
 
 Path = tuple[str, ...]
 Fields = frozenset[Path]
-ANY = Node()
+ANY = SchemaNode()
 _sorted = msgspec.json.Encoder(order="sorted").encode
 
 
-def is_granular(node: Node) -> bool:
+def is_granular(node: SchemaNode) -> bool:
     """Say whether the items of a list at ``node`` are owned one by one."""
     return node.list_type == "set" or (node.list_type == "map" and bool(node.map_keys))
 
 
-def step_of(item: Any, node: Node) -> str:
+def step_of(item: Any, node: SchemaNode) -> str:
     """Return the step that names one item of a granular list; key fields that are missing take their default."""
     if node.list_type == "set" or not isinstance(item, dict):
         return "v:" + _sorted(item).decode()
@@ -41,7 +41,7 @@ def step_of(item: Any, node: Node) -> str:
     return "k:" + _sorted(keys).decode()
 
 
-def _children(value: Any, node: Node) -> list[tuple[str, Any, Node, bool]] | None:
+def _children(value: Any, node: SchemaNode) -> list[tuple[str, Any, SchemaNode, bool]] | None:
     """List (step, child, its node, is it an owned entry by itself), or None when ``value`` is one field."""
     if isinstance(value, dict) and not node.atomic_map:
         mapping = cast("Obj", value)
@@ -52,7 +52,7 @@ def _children(value: Any, node: Node) -> list[tuple[str, Any, Node, bool]] | Non
     return None
 
 
-def applied_fields(value: Any, node: Node, path: Path = ()) -> set[Path]:
+def applied_fields(value: Any, node: SchemaNode, path: Path = ()) -> set[Path]:
     """Return the fields that an applied configuration states: leaves, list items and map entries."""
     found: set[Path] = set()
     children = _children(value, node)
@@ -69,14 +69,14 @@ def applied_fields(value: Any, node: Node, path: Path = ()) -> set[Path]:
     return found
 
 
-def all_fields(value: Any, node: Node, path: Path, found: set[Path]) -> None:
+def all_fields(value: Any, node: SchemaNode, path: Path, found: set[Path]) -> None:
     """Add ``path`` and everything below it."""
     found.add(path)
     for step, item, sub, _ in _children(value, node) or ():
         all_fields(item, sub, (*path, step), found)
 
 
-def compare(old: Any, new: Any, node: Node, path: Path, changed: set[Path], removed: set[Path]) -> None:
+def compare(old: Any, new: Any, node: SchemaNode, path: Path, changed: set[Path], removed: set[Path]) -> None:
     """Add to ``changed`` what ``new`` has otherwise or newly, to ``removed`` what it has no more."""
     if old == new:
         return

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 
 from fairlead.apiserver.objects import Obj, child, items, meta, rfc3339
 from fairlead.apiserver.patch.fields import Fields, Path, compare, from_tree, to_tree
-from fairlead.apiserver.schema.node import Node
+from fairlead.apiserver.schema.node import SchemaNode
 
 APPLY, UPDATE = "Apply", "Update"
 _SERVER_FIELDS = frozenset(
@@ -53,7 +53,7 @@ Managers = dict[Manager, Owned]
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class FieldWriter:
     """Who writes, through what: the part of a request that ownership depends on."""
 
     manager: str
@@ -127,7 +127,7 @@ def comparable(obj: Obj | None, *, built_in: bool) -> Obj:
     return bare
 
 
-def track_update(old: Obj | None, new: Obj, node: Node, write: Write) -> None:
+def track_update(old: Obj | None, new: Obj, node: SchemaNode, write: FieldWriter) -> None:
     """Give the fields that changed between ``old`` and ``new`` to the writer, and take them from the others."""
     changed: set[Path] = set()
     removed: set[Path] = set()

@@ -11,13 +11,13 @@ from typing import Any, cast
 
 from fairlead.apiserver.failure import bad_request
 from fairlead.apiserver.objects import Obj
-from fairlead.apiserver.schema.node import Node
+from fairlead.apiserver.schema.node import SchemaNode
 
 DELETE_FROM, SET_ORDER = "$deleteFromPrimitiveList/", "$setElementOrder/"
-_ANY = Node()
+_ANY = SchemaNode()
 
 
-def strategic_merge(document: Any, patch: Any, node: Node | None) -> Any:
+def strategic_merge(document: Any, patch: Any, node: SchemaNode | None) -> Any:
     """Return ``document`` with ``patch`` merged in the way that ``node`` asks for."""
     if not isinstance(patch, dict):
         return patch
@@ -43,7 +43,7 @@ def strategic_merge(document: Any, patch: Any, node: Node | None) -> Any:
     return target
 
 
-def _merge_field(target: Obj, key: str, value: Any, node: Node) -> None:
+def _merge_field(target: Obj, key: str, value: Any, node: SchemaNode) -> None:
     if value is None:
         target.pop(key, None)
     elif isinstance(value, dict):
@@ -57,7 +57,7 @@ def _merge_field(target: Obj, key: str, value: Any, node: Node) -> None:
         target[key] = value
 
 
-def _merge_list(current: list[Any], patch: list[Any], node: Node, field: str) -> list[Any]:
+def _merge_list(current: list[Any], patch: list[Any], node: SchemaNode, field: str) -> list[Any]:
     if not node.merge_key:
         return current + [item for item in patch if item not in current]
     merged, key = list(current), node.merge_key
@@ -77,7 +77,7 @@ def _merge_list(current: list[Any], patch: list[Any], node: Node, field: str) ->
     return merged
 
 
-def _reordered(current: list[Any], order: list[Any], node: Node) -> list[Any]:
+def _reordered(current: list[Any], order: list[Any], node: SchemaNode) -> list[Any]:
     key = node.merge_key
 
     def identity(item: Any) -> Any:

@@ -8,12 +8,12 @@ In: an object as the user sent it, in the version of the request. Out: the objec
 from __future__ import annotations
 
 from fairlead.apiserver.failure import Cause, bad_request, invalid
-from fairlead.apiserver.kinds.kind import Change, Kind
-from fairlead.apiserver.kinds.names import check_metadata
+from fairlead.apiserver.kinds.kind import Kind, ObjectChange
+from fairlead.apiserver.kinds.names import RBAC, check_metadata
 from fairlead.apiserver.objects import Obj, meta
 from fairlead.apiserver.registry.context import Context
 from fairlead.apiserver.schema.defaults import fill_defaults
-from fairlead.apiserver.schema.node import Node
+from fairlead.apiserver.schema.node import SchemaNode
 from fairlead.apiserver.schema.prune import prune
 from fairlead.apiserver.schema.rules import Rules
 from fairlead.apiserver.schema.validate import ABSENT, validate
@@ -31,7 +31,7 @@ _STYLES = {"services": "label", "namespaces": "label"}
 
 def name_style(kind: Kind) -> str:
     """Return the rule for names of ``kind``."""
-    if kind.group == "rbac.authorization.k8s.io":
+    if kind.group == RBAC:
         return "path"
     return _STYLES.get(kind.bucket, "subdomain")
 
@@ -118,7 +118,7 @@ def check_valid(new: Obj, old: Obj | None, kind: Kind, context: Context, rules: 
             listed = ", ".join(f'"{finalizer}"' for finalizer in added)
             why = "no new finalizers can be added if the object is being deleted, found new finalizers []string{"
             causes.append(Cause("FieldValueForbidden", f"Forbidden: {why}{listed}}}", "metadata.finalizers"))
-    causes += kind.behaviour.validate(Change(new, old, context.status))
+    causes += kind.behaviour.validate(ObjectChange(new, old, context.status))
     if causes:
         raise invalid(kind.kind, kind.group, str(about.get("name") or ""), causes)
 
@@ -141,8 +141,8 @@ def _check_custom(
         rules.evaluate(new, old, node, "", causes)
 
 
-def _only_status(node: Node) -> Node:
+def _only_status(node: SchemaNode) -> SchemaNode:
     status = node.properties.get("status")
     if status is None:
-        return Node()
-    return Node(type="object", properties={"status": status}, has_rules=status.has_rules)
+        return SchemaNode()
+    return SchemaNode(type="object", properties={"status": status}, has_rules=status.has_rules)

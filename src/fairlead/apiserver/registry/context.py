@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from fairlead.apiserver.auth.identity import SYSTEM, User
 from fairlead.apiserver.objects import Obj
-from fairlead.apiserver.store.entry import Entry
+from fairlead.apiserver.store.entry import BucketEntry
 
 
 @dataclass(slots=True)
@@ -28,11 +28,11 @@ class Context:
         return self.subresource == "status"
 
 
-class Stored(NamedTuple):
+class WriteResult(NamedTuple):
     """What came of a write: the object, its JSON when it was stored, and whether it is new."""
 
     obj: Obj
-    entry: Entry | None = None
+    entry: BucketEntry | None = None
     created: bool = False
 
 

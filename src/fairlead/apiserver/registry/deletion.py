@@ -14,16 +14,16 @@ from typing import NamedTuple
 
 from fairlead.apiserver.failure import conflict, forbidden
 from fairlead.apiserver.kinds.kind import Kind
-from fairlead.apiserver.objects import Obj, look, meta, rfc3339
+from fairlead.apiserver.objects import Obj, at, meta, rfc3339
 from fairlead.apiserver.registry.context import Context, DeleteOptions
-from fairlead.apiserver.store.entry import Entry
-from fairlead.apiserver.store.store import Store
+from fairlead.apiserver.store.entry import BucketEntry
+from fairlead.apiserver.store.store import ObjectStore
 
 FOREGROUND = "foregroundDeletion"
 PERMANENT_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
 
 
-class Deleted(NamedTuple):
+class DeleteResult(NamedTuple):
     """What came of a delete."""
 
     obj: Obj
@@ -34,13 +34,17 @@ class Deletion:
     """The deletes of one server; ``dependents`` lists (bucket, entry) of what an owner's UID owns."""
 
     def __init__(
-        self, store: Store, *, dependents: Callable[[str], list[tuple[str, Entry]]], now: Callable[[], float]
+        self,
+        store: ObjectStore,
+        *,
+        dependents: Callable[[str], list[tuple[str, BucketEntry]]],
+        now: Callable[[], float],
     ) -> None:
         self._store = store
         self._dependents = dependents
         self._now = now
 
-    def delete(self, kind: Kind, entry: Entry, context: Context, options: DeleteOptions) -> Deleted:
+    def delete(self, kind: Kind, entry: BucketEntry, context: Context, options: DeleteOptions) -> DeleteResult:
         """Delete an object, or mark it when finalizers hold it."""
         self._check(kind, entry, options)
         obj = entry.obj()
@@ -52,13 +56,13 @@ class Deletion:
             finalizers = list(about.get("finalizers") or [])
         if options.propagation == "Orphan" and not context.dry_run:
             self._orphan(entry)
-        held = bool(finalizers) or (kind.bucket == "namespaces" and bool(look(obj, "spec", "finalizers")))
+        held = bool(finalizers) or (kind.bucket == "namespaces" and bool(at(obj, "spec", "finalizers")))
         if not held:
             if not context.dry_run:
                 self._store.delete(kind.bucket, obj)
-            return Deleted(obj, gone=True)
+            return DeleteResult(obj, gone=True)
         if entry.deleting and finalizers == (about.get("finalizers") or []):
-            return Deleted(obj, gone=False)
+            return DeleteResult(obj, gone=False)
         if not entry.deleting:
             about |= {"deletionTimestamp": rfc3339(self._now()), "deletionGracePeriodSeconds": 0}
             if "generation" in about:
@@ -69,10 +73,10 @@ class Deletion:
             obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
         if not context.dry_run:
             self._store.put(kind.bucket, obj)
-        return Deleted(obj, gone=False)
+        return DeleteResult(obj, gone=False)
 
     @staticmethod
-    def _check(kind: Kind, entry: Entry, options: DeleteOptions) -> None:
+    def _check(kind: Kind, entry: BucketEntry, options: DeleteOptions) -> None:
         if options.uid and options.uid != entry.uid:
             why = f"Precondition failed: UID in precondition: {options.uid}, UID in object meta: {entry.uid}"
             raise conflict(kind.plural, kind.group, entry.name, why)
@@ -83,7 +87,7 @@ class Deletion:
         if kind.bucket == "namespaces" and entry.name in PERMANENT_NAMESPACES:
             raise forbidden(kind.plural, kind.group, entry.name, "this namespace may not be deleted")
 
-    def _orphan(self, owner: Entry) -> None:
+    def _orphan(self, owner: BucketEntry) -> None:
         for bucket, entry in self._dependents(owner.uid):
             if owner.namespace not in {"", entry.namespace}:
                 continue

@@ -26,18 +26,18 @@ from fairlead.apiserver.failure import (
     not_found,
 )
 from fairlead.apiserver.kinds.catalog import Catalog
-from fairlead.apiserver.kinds.kind import Change, Kind
+from fairlead.apiserver.kinds.kind import Kind, ObjectChange
 from fairlead.apiserver.objects import Obj, clone, meta, rfc3339, same
 from fairlead.apiserver.patch.apply import server_side_apply
 from fairlead.apiserver.patch.json_patch import json_patch
-from fairlead.apiserver.patch.managers import Write, track_update
+from fairlead.apiserver.patch.managers import FieldWriter, track_update
 from fairlead.apiserver.patch.merge_patch import merge_patch
 from fairlead.apiserver.patch.strategic import strategic_merge
 from fairlead.apiserver.registry.admission import check_identity, check_valid, to_storage
-from fairlead.apiserver.registry.context import Context, Stored
+from fairlead.apiserver.registry.context import Context, WriteResult
 from fairlead.apiserver.schema.rules import Rules
-from fairlead.apiserver.store.entry import Entry
-from fairlead.apiserver.store.store import Store
+from fairlead.apiserver.store.entry import BucketEntry
+from fairlead.apiserver.store.store import ObjectStore
 
 JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
 STRATEGIC_PATCH, APPLY_PATCH = "application/strategic-merge-patch+json", "application/apply-patch+yaml"
@@ -49,7 +49,7 @@ class Registry:
     """The writes of one server."""
 
     def __init__(
-        self, store: Store, catalog: Catalog, *, authorizer: Authorizer, rules: Rules, now: Callable[[], float]
+        self, store: ObjectStore, catalog: Catalog, *, authorizer: Authorizer, rules: Rules, now: Callable[[], float]
     ) -> None:
         self.store = store
         self.catalog = catalog
@@ -61,14 +61,14 @@ class Registry:
         """Return the kind in whose form the objects of ``kind`` are stored."""
         return kind if kind.conversion is None else self.catalog.by_bucket(kind.bucket) or kind
 
-    def entry(self, kind: Kind, namespace: str, name: str) -> Entry:
+    def entry(self, kind: Kind, namespace: str, name: str) -> BucketEntry:
         """Return a stored object or raise 404."""
         found = self.store.bucket(kind.bucket).get(namespace, name)
         if found is None:
             raise not_found(kind.plural, kind.group, name)
         return found
 
-    def create(self, kind: Kind, namespace: str, body: Obj, context: Context) -> Stored:
+    def create(self, kind: Kind, namespace: str, body: Obj, context: Context) -> WriteResult:
         """Store a new object."""
         check_identity(body, kind, namespace, "")
         about = meta(body)
@@ -76,7 +76,7 @@ class Registry:
             raise ApiFailure(500, "", "resourceVersion should not be set on objects to be created")
         return self._create(kind, to_storage(body, kind, context), context)
 
-    def _create(self, kind: Kind, obj: Obj, context: Context, *, track: bool = True) -> Stored:
+    def _create(self, kind: Kind, obj: Obj, context: Context, *, track: bool = True) -> WriteResult:
         stored = self.stored_kind(kind)
         about = meta(obj)
         self._check_namespace(kind, about)
@@ -127,13 +127,13 @@ class Registry:
             ]
             raise failure
 
-    def replace(self, kind: Kind, namespace: str, name: str, body: Obj, context: Context) -> Stored:
+    def replace(self, kind: Kind, namespace: str, name: str, body: Obj, context: Context) -> WriteResult:
         """Put a whole object in the place of the stored one."""
         entry = self.entry(kind, namespace, name)
         check_identity(body, kind, namespace, name)
         return self._update(kind, entry, body, context)
 
-    def patch(self, kind: Kind, namespace: str, name: str, patch: Any, media: str, context: Context) -> Stored:
+    def patch(self, kind: Kind, namespace: str, name: str, patch: Any, media: str, context: Context) -> WriteResult:
         """Apply a patch of one of the four media types."""
         if media == APPLY_PATCH:
             return self._apply(kind, namespace, name, patch, context)
@@ -155,12 +155,12 @@ class Registry:
         check_identity(body, kind, namespace, name)
         return self._update(kind, entry, body, context)
 
-    def shown(self, kind: Kind, entry: Entry) -> Obj:
+    def shown(self, kind: Kind, entry: BucketEntry) -> Obj:
         """Return the object of ``entry`` in the version of ``kind``."""
         obj = entry.obj()
         return kind.conversion.from_storage(obj) if kind.conversion is not None else obj
 
-    def _update(self, kind: Kind, entry: Entry, body: Obj, context: Context) -> Stored:
+    def _update(self, kind: Kind, entry: BucketEntry, body: Obj, context: Context) -> WriteResult:
         wanted_rv = meta(body).get("resourceVersion")
         if wanted_rv not in (None, "", "0", str(entry.rv)):
             raise conflict(kind.plural, kind.group, entry.name, MODIFIED)
@@ -170,13 +170,13 @@ class Registry:
             raise conflict(kind.plural, kind.group, entry.name, why)
         return self._change(kind, entry, to_storage(body, kind, context), context)
 
-    def _change(self, kind: Kind, entry: Entry, new: Obj, context: Context, *, track: bool = True) -> Stored:
+    def _change(self, kind: Kind, entry: BucketEntry, new: Obj, context: Context, *, track: bool = True) -> WriteResult:
         stored, old = self.stored_kind(kind), entry.obj()
         new = self._reset(stored, new, old, context)
         stored.behaviour.default(new)
-        stored.behaviour.on_update(Change(new, old, context.status))
+        stored.behaviour.on_update(ObjectChange(new, old, context.status))
         if same(new, old):
-            return Stored(old, entry)
+            return WriteResult(old, entry)
         if stored.generation and not context.status and _spec_changed(new, old):
             meta(new)["generation"] = int(meta(old).get("generation") or 0) + 1
         check_valid(new, old, stored, context, self._rules)
@@ -186,7 +186,7 @@ class Registry:
         if track:
             track_update(old, new, stored.node, self._write(stored, context))
         if same(new, old):
-            return Stored(old, entry)
+            return WriteResult(old, entry)
         return self._store(stored, new, context)
 
     @staticmethod
@@ -219,7 +219,7 @@ class Registry:
                 new.pop("status", None)
         return new
 
-    def _apply(self, kind: Kind, namespace: str, name: str, config: Any, context: Context) -> Stored:
+    def _apply(self, kind: Kind, namespace: str, name: str, config: Any, context: Context) -> WriteResult:
         body = _mapping(config)
         check_identity(body, kind, namespace, name)
         if not context.manager:
@@ -242,7 +242,7 @@ class Registry:
             return self._create(stored, merged, context, track=False)
         return self._change(stored, entry, merged, context, track=False)
 
-    def _check_versions(self, kind: Kind, entry: Entry, body: Obj) -> None:
+    def _check_versions(self, kind: Kind, entry: BucketEntry, body: Obj) -> None:
         wanted = meta(body).get("resourceVersion")
         if wanted and wanted != str(entry.rv):
             raise conflict(kind.plural, kind.group, entry.name, MODIFIED)
@@ -251,8 +251,8 @@ class Registry:
             why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {entry.uid}"
             raise conflict(kind.plural, kind.group, entry.name, why)
 
-    def _write(self, kind: Kind, context: Context) -> Write:
-        return Write(
+    def _write(self, kind: Kind, context: Context) -> FieldWriter:
+        return FieldWriter(
             manager=context.manager,
             api_version=kind.api_version,
             subresource=context.subresource,
@@ -261,15 +261,15 @@ class Registry:
             built_in=kind.built_in,
         )
 
-    def _store(self, kind: Kind, obj: Obj, context: Context, *, created: bool = False) -> Stored:
+    def _store(self, kind: Kind, obj: Obj, context: Context, *, created: bool = False) -> WriteResult:
         if context.dry_run:
-            return Stored(obj, None, created)
+            return WriteResult(obj, None, created)
         about = meta(obj)
         if "deletionTimestamp" in about and not about.get("finalizers") and not _held(kind, obj):
             entry = self.store.delete(kind.bucket, obj)
         else:
             entry = self.store.put(kind.bucket, obj)
-        return Stored(obj, entry, created)
+        return WriteResult(obj, entry, created)
 
 
 def _held(kind: Kind, obj: Obj) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from fairlead.apiserver.objects import Obj, decode
-from fairlead.apiserver.schema.node import Compiler, Node
+from fairlead.apiserver.schema.node import Compiler, SchemaNode
 
 META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 APIEXT = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1."
@@ -24,16 +24,16 @@ class BuiltinSchemas:
         self.definitions = raw
         self._compiler = Compiler(_adjusted(raw))
 
-    def node(self, definition: str) -> Node:
+    def node(self, definition: str) -> SchemaNode:
         """Return the compiled schema of a definition such as ``io.k8s.api.core.v1.Service``."""
         return self._compiler.named(definition)
 
     @property
-    def object_meta(self) -> Node:
+    def object_meta(self) -> SchemaNode:
         """The schema of ``metadata``, which custom resources share."""
         return self.node(META + "ObjectMeta")
 
-    def compile(self, schema: Obj) -> Node:
+    def compile(self, schema: Obj) -> SchemaNode:
         """Return the compiled form of a CRD's schema."""
         return self._compiler.compile(schema)
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any, cast
 
 from fairlead.apiserver.objects import Obj, clone
-from fairlead.apiserver.schema.node import Node
+from fairlead.apiserver.schema.node import SchemaNode
 
 
-def fill_defaults(value: Any, node: Node) -> None:
+def fill_defaults(value: Any, node: SchemaNode) -> None:
     """Complete ``value`` in place."""
     if not node.has_defaults:
         return

@@ -1,6 +1,6 @@
 """What may stand at one place of an object? The compiled form of an OpenAPI schema, for built-in kinds and CRDs alike.
 
-In: an OpenAPI v2 definition or a CRD's ``openAPIV3Schema``. Out: a tree of ``Node``. Never looks at an object.
+In: an OpenAPI v2 definition or a CRD's ``openAPIV3Schema``. Out: a tree of ``SchemaNode``. Never looks at an object.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def escape(name: str) -> str:
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class SchemaNode:
     """One place in a schema. ``type`` is empty where any value is allowed."""
 
     type: str = ""
-    properties: dict[str, Node] = field(default_factory=dict[str, "Node"])
-    additional: Node | None = None
-    items: Node | None = None
+    properties: dict[str, SchemaNode] = field(default_factory=dict[str, "SchemaNode"])
+    additional: SchemaNode | None = None
+    items: SchemaNode | None = None
     preserve: bool = False
     embedded: bool = False
     int_or_string: bool = False
@@ -52,7 +52,7 @@ class Node:
     merge_key: str = ""
     merge_strategy: frozenset[str] = frozenset()
     rules: tuple[Obj, ...] = ()
-    branches: dict[str, list[Node]] = field(default_factory=dict[str, list["Node"]])
+    branches: dict[str, list[SchemaNode]] = field(default_factory=dict[str, list["SchemaNode"]])
     description: str = ""
     has_defaults: bool = False
     has_rules: bool = False
@@ -60,7 +60,7 @@ class Node:
     """Properties that a CEL rule writes differently, by their name."""
     has_escaped: bool = False
 
-    def child(self, key: str) -> Node | None:
+    def child(self, key: str) -> SchemaNode | None:
         """Return the node of a mapping's key, or None when nothing is known about it."""
         return self.properties.get(key) or self.additional
 
@@ -86,23 +86,23 @@ class Compiler:
 
     def __init__(self, definitions: dict[str, Obj] | None = None) -> None:
         self._definitions = definitions or {}
-        self._named: dict[str, Node] = {}
+        self._named: dict[str, SchemaNode] = {}
 
-    def named(self, name: str) -> Node:
+    def named(self, name: str) -> SchemaNode:
         """Return the node of a definition; recursive definitions share one node."""
         node = self._named.get(name)
         if node is None:
-            node = self._named[name] = Node()
+            node = self._named[name] = SchemaNode()
             self._fill(node, self._definitions[name])
         return node
 
-    def compile(self, schema: Obj) -> Node:
+    def compile(self, schema: Obj) -> SchemaNode:
         """Return the node of a schema document."""
-        node = Node()
+        node = SchemaNode()
         self._fill(node, schema)
         return node
 
-    def _fill(self, node: Node, schema: Obj) -> None:
+    def _fill(self, node: SchemaNode, schema: Obj) -> None:
         ref = schema.get("$ref")
         if isinstance(ref, str):
             name = ref.rpartition("/")[2]
@@ -123,7 +123,7 @@ class Compiler:
         self._fill_merging(node, schema)
         self._fill_children(node, schema)
 
-    def _fill_merging(self, node: Node, schema: Obj) -> None:
+    def _fill_merging(self, node: SchemaNode, schema: Obj) -> None:
         node.list_type = schema.get("x-kubernetes-list-type") or "atomic"
         node.map_keys = tuple(schema.get("x-kubernetes-list-map-keys") or ())
         node.atomic_map = schema.get("x-kubernetes-map-type") == "atomic"
@@ -133,14 +133,14 @@ class Compiler:
         node.has_rules = bool(node.rules)
         node.has_defaults = node.default is not None
 
-    def _fill_children(self, node: Node, schema: Obj) -> None:
+    def _fill_children(self, node: SchemaNode, schema: Obj) -> None:
         for name, sub in (schema.get("properties") or {}).items():
             node.properties[name] = self.compile_or_named(sub)
         extra = schema.get("additionalProperties")
         if isinstance(extra, dict):
             node.additional = self.compile_or_named(extra)
         elif extra is True:
-            node.additional = Node(preserve=True)
+            node.additional = SchemaNode(preserve=True)
         if isinstance(schema.get("items"), dict):
             node.items = self.compile_or_named(schema["items"])
         for word in ("allOf", "anyOf", "oneOf"):
@@ -154,7 +154,7 @@ class Compiler:
         node.escaped = {name: text for name in node.properties if (text := escape(name)) != name}
         node.has_escaped = bool(node.escaped) or any(sub.has_escaped for sub in below)
 
-    def compile_or_named(self, schema: Obj) -> Node:
+    def compile_or_named(self, schema: Obj) -> SchemaNode:
         """Return the shared node of a bare reference, or a node of its own where the reference carries more."""
         ref = schema.get("$ref")
         if isinstance(ref, str) and not any(key.startswith("x-") or key == "default" for key in schema):

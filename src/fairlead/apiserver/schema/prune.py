@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import Any, cast
 
 from fairlead.apiserver.objects import Obj
-from fairlead.apiserver.schema.node import Node
+from fairlead.apiserver.schema.node import SchemaNode
 
 EMBEDDED = frozenset({"apiVersion", "kind", "metadata"})
 
 
-def prune(value: Any, node: Node, path: str, unknown: list[str], *, drop_nulls: bool) -> None:
+def prune(value: Any, node: SchemaNode, path: str, unknown: list[str], *, drop_nulls: bool) -> None:
     """Remove unknown fields below ``value``; with ``drop_nulls`` every null, which Go reads as absent.
 
     Without it only the nulls that the schema does not allow and has no default for.
@@ -26,7 +26,7 @@ def prune(value: Any, node: Node, path: str, unknown: list[str], *, drop_nulls: 
                 prune(item, node.items, f"{path}[{index}]", unknown, drop_nulls=drop_nulls)
 
 
-def _prune_map(value: Obj, node: Node, path: str, unknown: list[str], *, drop_nulls: bool) -> None:
+def _prune_map(value: Obj, node: SchemaNode, path: str, unknown: list[str], *, drop_nulls: bool) -> None:
     known, extra = node.properties, node.additional
     opaque = node.preserve or not (node.type or known or extra)
     gone: list[str] = []

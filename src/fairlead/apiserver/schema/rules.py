@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from fairlead.apiserver.failure import Cause, wrong
 from fairlead.apiserver.objects import Obj, same
-from fairlead.apiserver.schema.node import Node
+from fairlead.apiserver.schema.node import SchemaNode
 from fairlead.apiserver.schema.validate import by_key, key_of
 
 try:
@@ -42,7 +42,7 @@ class Rules:
             return f"compilation failed: {error}"
         return ""
 
-    def evaluate(self, value: Any, old: Any, node: Node, path: str, causes: list[Cause]) -> None:
+    def evaluate(self, value: Any, old: Any, node: SchemaNode, path: str, causes: list[Cause]) -> None:
         """Append a cause for every broken rule at and below ``value``."""
         if not node.has_rules or value is None:
             return
@@ -109,7 +109,7 @@ class Rules:
         return program.execute(context)
 
 
-def _as_seen(value: Any, node: Node) -> Any:
+def _as_seen(value: Any, node: SchemaNode) -> Any:
     """Return ``value`` with its properties named as rules name them; keys of plain maps stay as they are."""
     if not node.has_escaped:
         return value

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from fairlead.apiserver.failure import Cause, duplicate, missing, shown, unsupported, wrong
+from fairlead.apiserver.failure import Cause, duplicate, missing, shown, too_long, too_many, unsupported, wrong
 from fairlead.apiserver.objects import Obj, encode, same
 from fairlead.apiserver.schema.formats import fits
-from fairlead.apiserver.schema.node import Node
+from fairlead.apiserver.schema.node import SchemaNode
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
@@ -25,7 +25,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 _NAMES = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
 
 
-def has_type(value: Any, node: Node) -> bool:
+def has_type(value: Any, node: SchemaNode) -> bool:
     """Say whether ``value`` has the type that ``node`` asks for."""
     if node.int_or_string:
         return isinstance(value, (str, float) if node.format == "quantity" else str) or type(value) is int
@@ -40,7 +40,7 @@ def has_type(value: Any, node: Node) -> bool:
 ABSENT: Any = object()
 
 
-def validate(value: Any, node: Node, path: str, causes: list[Cause], old: Any = ABSENT) -> None:
+def validate(value: Any, node: SchemaNode, path: str, causes: list[Cause], old: Any = ABSENT) -> None:
     """Append every violation at and below ``value``, but for what is as in ``old``."""
     if old is not ABSENT and same(value, old):
         return
@@ -67,14 +67,14 @@ def validate(value: Any, node: Node, path: str, causes: list[Cause], old: Any = 
         _validate_branches(value, node, path, causes)
 
 
-def _type_cause(path: str, got: str, node: Node) -> Cause:
+def _type_cause(path: str, got: str, node: SchemaNode) -> Cause:
     want = "integer,string" if node.int_or_string else node.type
     where = path or "<root>"
     message = f'Invalid value: "{got}": {where} in body must be of type {want}: "{got}"'
     return Cause("FieldValueTypeInvalid", message, path)
 
 
-def _validate_map(value: Obj, node: Node, path: str, causes: list[Cause], old: Obj) -> None:
+def _validate_map(value: Obj, node: SchemaNode, path: str, causes: list[Cause], old: Obj) -> None:
     causes += [missing(f"{path}.{key}" if path else key) for key in node.required if key not in value]
     known, extra = node.properties, node.additional
     for key, item in value.items():
@@ -86,12 +86,10 @@ def _validate_map(value: Obj, node: Node, path: str, causes: list[Cause], old: O
     size, limits = len(value), node.limits
     if size < limits.get("minProperties", 0):
         causes.append(wrong(path, size, f"{path} in body should have at least {limits['minProperties']} properties"))
-    if size > limits.get("maxProperties", size):
-        message = f"Too many: {size}: must have at most {limits['maxProperties']} items"
-        causes.append(Cause("FieldValueTooMany", message, path))
+    causes += too_many(path, size, limits.get("maxProperties", size))
 
 
-def _validate_list(value: list[Any], node: Node, path: str, causes: list[Cause], old: Any) -> None:
+def _validate_list(value: list[Any], node: SchemaNode, path: str, causes: list[Cause], old: Any) -> None:
     if node.items is not None:
         earlier = by_key(old, node)
         for index, item in enumerate(value):
@@ -99,28 +97,26 @@ def _validate_list(value: list[Any], node: Node, path: str, causes: list[Cause],
     size, limits = len(value), node.limits
     if size < limits.get("minItems", 0):
         causes.append(wrong(path, size, f"{path} in body should have at least {limits['minItems']} items"))
-    if size > limits.get("maxItems", size):
-        message = f"Too many: {size}: must have at most {limits['maxItems']} items"
-        causes.append(Cause("FieldValueTooMany", message, path))
+    causes += too_many(path, size, limits.get("maxItems", size))
     if node.list_type in {"set", "map"} or limits.get("uniqueItems"):
         _validate_unique(value, node, path, causes)
 
 
-def key_of(item: Any, node: Node) -> bytes:
+def key_of(item: Any, node: SchemaNode) -> bytes:
     """Return what tells an element of an associative list from the others; empty for other lists."""
     if node.map_keys and isinstance(item, dict):
         return encode([cast("Obj", item).get(key) for key in node.map_keys])
     return b""
 
 
-def by_key(old: Any, node: Node) -> dict[bytes, Any]:
+def by_key(old: Any, node: SchemaNode) -> dict[bytes, Any]:
     """Return the elements of an associative list by their keys; empty for other lists."""
     if not isinstance(old, list) or not node.map_keys:
         return {}
     return {key_of(item, node): item for item in cast("list[Any]", old)}
 
 
-def _validate_unique(value: list[Any], node: Node, path: str, causes: list[Cause]) -> None:
+def _validate_unique(value: list[Any], node: SchemaNode, path: str, causes: list[Cause]) -> None:
     seen: set[bytes] = set()
     for index, item in enumerate(value):
         if node.map_keys and not isinstance(item, dict):
@@ -131,12 +127,10 @@ def _validate_unique(value: list[Any], node: Node, path: str, causes: list[Cause
         seen.add(key)
 
 
-def _validate_text(value: str, node: Node, path: str, causes: list[Cause]) -> None:
+def _validate_text(value: str, node: SchemaNode, path: str, causes: list[Cause]) -> None:
     limits = node.limits
     if limits:
-        if len(value) > limits.get("maxLength", len(value)):
-            message = f"Too long: may not be more than {limits['maxLength']} bytes"
-            causes.append(Cause("FieldValueTooLong", message, path))
+        causes += too_long(path, len(value), limits.get("maxLength", len(value)))
         if len(value) < limits.get("minLength", 0):
             causes.append(wrong(path, value, f"{path} in body should be at least {limits['minLength']} chars long"))
     if node.pattern is not None and not node.pattern.search(value):
@@ -146,7 +140,7 @@ def _validate_text(value: str, node: Node, path: str, causes: list[Cause]) -> No
         causes.append(Cause("FieldValueTypeInvalid", words, path))
 
 
-def _validate_number(value: float, node: Node, path: str, causes: list[Cause]) -> None:
+def _validate_number(value: float, node: SchemaNode, path: str, causes: list[Cause]) -> None:
     limits = node.limits
     low, high, step = limits.get("minimum"), limits.get("maximum"), limits.get("multipleOf")
     low_open, high_open = limits.get("exclusiveMinimum") is True, limits.get("exclusiveMaximum") is True
@@ -160,7 +154,7 @@ def _validate_number(value: float, node: Node, path: str, causes: list[Cause]) -
         causes.append(wrong(path, value, f"{path} in body should be a multiple of {step}"))
 
 
-def _validate_branches(value: Any, node: Node, path: str, causes: list[Cause]) -> None:
+def _validate_branches(value: Any, node: SchemaNode, path: str, causes: list[Cause]) -> None:
     for sub in node.branches.get("allOf", ()):
         validate(value, sub, path, causes)
     if (options := node.branches.get("anyOf")) and not any(_accepts(value, sub) for sub in options):
@@ -171,7 +165,7 @@ def _validate_branches(value: Any, node: Node, path: str, causes: list[Cause]) -
         causes.append(wrong(path, value, f"{path} in body must not validate the schema (not)"))
 
 
-def _accepts(value: Any, node: Node) -> bool:
+def _accepts(value: Any, node: SchemaNode) -> bool:
     found: list[Cause] = []
     validate(value, node, "", found)
     return not found

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Protocol
 
-from fairlead.apiserver.store.entry import Entry, Event, Key
+from fairlead.apiserver.store.entry import BucketEntry, Key, WatchEvent
 from fairlead.apiserver.store.history import History
 
 
-class Listener(Protocol):
+class EventSink(Protocol):
     """Something that wants every event of a bucket."""
 
-    def offer(self, event: Event) -> None:
+    def offer(self, event: WatchEvent) -> None:
         """Take note of an event; must not block or raise."""
         ...
 
@@ -25,20 +25,20 @@ class Bucket:
 
     def __init__(self, name: str, rv: int) -> None:
         self.name = name
-        self.entries: dict[Key, Entry] = {}
+        self.entries: dict[Key, BucketEntry] = {}
         self.history = History(rv)
-        self.listeners: set[Listener] = set()
+        self.listeners: set[EventSink] = set()
         self._sorted: dict[str, list[Key]] = {}
-        self._by_namespace: dict[str, dict[Key, Entry]] = {}
+        self._by_namespace: dict[str, dict[Key, BucketEntry]] = {}
 
     def __len__(self) -> int:
         return len(self.entries)
 
-    def get(self, namespace: str, name: str) -> Entry | None:
+    def get(self, namespace: str, name: str) -> BucketEntry | None:
         """Return the entry or None."""
         return self.entries.get((namespace, name))
 
-    def in_order(self, namespace: str = "") -> list[Entry]:
+    def in_order(self, namespace: str = "") -> list[BucketEntry]:
         """Return entries by (namespace, name); all namespaces when none is named."""
         pool = self._by_namespace.get(namespace, {}) if namespace else self.entries
         keys = self._sorted.get(namespace)
@@ -46,21 +46,21 @@ class Bucket:
             keys = self._sorted[namespace] = sorted(pool)
         return [pool[key] for key in keys]
 
-    def within(self, namespace: str) -> Collection[Entry]:
+    def within(self, namespace: str) -> Collection[BucketEntry]:
         """Return the entries of a namespace in no order, without a copy: they change with the bucket."""
         return self._by_namespace.get(namespace, {}).values()
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[BucketEntry]:
         return iter(list(self.entries.values()))
 
-    def set(self, entry: Entry) -> None:
+    def set(self, entry: BucketEntry) -> None:
         """Hold ``entry`` without telling anybody (used at start)."""
         if entry.key not in self.entries:
             self._forget_order(entry.namespace)
         self.entries[entry.key] = entry
         self._by_namespace.setdefault(entry.namespace, {})[entry.key] = entry
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: WatchEvent) -> None:
         """Carry out a change and tell the listeners."""
         entry = event.entry
         if event.type == "DELETED":

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from fairlead.apiserver.objects import Obj, decode, encode, items, look, ordered
+from fairlead.apiserver.objects import Obj, at, decode, encode, items, ordered
 
 Key = tuple[str, str]
 """(namespace, name); the namespace of a cluster-scoped object is empty."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class BucketEntry:
     """One stored object: its JSON bytes and the few fields that selecting and collecting need."""
 
     namespace: str
@@ -34,12 +34,12 @@ class Entry:
         return cast("Obj", decode(self.raw))
 
 
-def entry_of(obj: Obj, rv: int) -> Entry:
+def entry_of(obj: Obj, rv: int) -> BucketEntry:
     """Stamp ``obj`` with its resourceVersion and return the entry that stores it."""
     meta = cast("Obj", obj["metadata"])
     meta["resourceVersion"] = str(rv)
-    owners = tuple(str(look(ref, "uid")) for ref in items(meta, "ownerReferences"))
-    return Entry(
+    owners = tuple(str(at(ref, "uid")) for ref in items(meta, "ownerReferences"))
+    return BucketEntry(
         namespace=meta.get("namespace") or "",
         name=meta["name"],
         uid=meta.get("uid") or "",
@@ -51,20 +51,20 @@ def entry_of(obj: Obj, rv: int) -> Entry:
     )
 
 
-def entry_from_raw(raw: bytes) -> Entry:
+def entry_from_raw(raw: bytes) -> BucketEntry:
     """Return the entry of stored JSON."""
     obj = cast("Obj", decode(raw))
     return entry_of(obj, int(obj["metadata"]["resourceVersion"]))
 
 
 @dataclass(slots=True, eq=False)
-class Event:
+class WatchEvent:
     """One change of one object, in the words of a watch; its JSON lines are made once and shared by all watchers."""
 
     rv: int
     type: str
-    entry: Entry
-    previous: Entry | None
+    entry: BucketEntry
+    previous: BucketEntry | None
     lines: dict[Any, bytes] = field(default_factory=dict[Any, bytes])
 
     def line(self, type_: str) -> bytes:

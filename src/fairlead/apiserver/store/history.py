@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from itertools import takewhile
 
-from fairlead.apiserver.store.entry import Event
+from fairlead.apiserver.store.entry import WatchEvent
 
 MAX_EVENTS = 4096
 MAX_BYTES = 32 * 1024 * 1024
@@ -16,17 +16,17 @@ class History:
 
     def __init__(self, oldest: int) -> None:
         self.oldest = oldest
-        self._events: deque[Event] = deque()
+        self._events: deque[WatchEvent] = deque()
         self._bytes = 0
 
-    def add(self, event: Event) -> None:
+    def add(self, event: WatchEvent) -> None:
         """Append an event and forget old ones."""
         self._events.append(event)
         self._bytes += len(event.entry.raw)
         while len(self._events) > MAX_EVENTS or self._bytes > MAX_BYTES:
             self._forget()
 
-    def after(self, rv: int) -> list[Event] | None:
+    def after(self, rv: int) -> list[WatchEvent] | None:
         """Return the events later than ``rv``, oldest first, or None when some of them are forgotten."""
         if rv < self.oldest:
             return None

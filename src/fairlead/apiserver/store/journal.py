@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from fairlead.apiserver.store.entry import Entry
+from fairlead.apiserver.store.entry import BucketEntry
 
 
 class Journal(Protocol):
@@ -15,11 +15,11 @@ class Journal(Protocol):
         """Return the last resourceVersion and every (bucket, JSON of an object)."""
         ...
 
-    def put(self, bucket: str, entry: Entry) -> None:
+    def put(self, bucket: str, entry: BucketEntry) -> None:
         """Store an object; on return it survives the death of the process. Or raise 507, and change nothing."""
         ...
 
-    def delete(self, bucket: str, entry: Entry) -> None:
+    def delete(self, bucket: str, entry: BucketEntry) -> None:
         """Forget an object; ``entry.rv`` is the resourceVersion of the deletion. Fails like ``put``."""
         ...
 
@@ -39,10 +39,10 @@ class MemoryJournal:
         """Return an empty state."""
         return 0, ()
 
-    def put(self, bucket: str, entry: Entry) -> None:
+    def put(self, bucket: str, entry: BucketEntry) -> None:
         """Do nothing."""
 
-    def delete(self, bucket: str, entry: Entry) -> None:
+    def delete(self, bucket: str, entry: BucketEntry) -> None:
         """Do nothing."""
 
     async def tidy(self) -> None:

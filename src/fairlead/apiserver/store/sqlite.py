@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fairlead.apiserver.failure import ApiFailure
-from fairlead.apiserver.store.entry import Entry
+from fairlead.apiserver.store.entry import BucketEntry
 from fairlead.errors import BadConfiguration
 
 FILE_NAME = "state.sqlite"
@@ -56,7 +56,7 @@ class SqliteJournal:
             raise self._corrupt(error) from error
         return rv, rows
 
-    def put(self, bucket: str, entry: Entry) -> None:
+    def put(self, bucket: str, entry: BucketEntry) -> None:
         """Store an object and its resourceVersion in one transaction."""
         self._commit(
             "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?)",
@@ -64,7 +64,7 @@ class SqliteJournal:
             entry.rv,
         )
 
-    def delete(self, bucket: str, entry: Entry) -> None:
+    def delete(self, bucket: str, entry: BucketEntry) -> None:
         """Forget an object in one transaction."""
         sql = "DELETE FROM objects WHERE bucket = ? AND namespace = ? AND name = ?"
         self._commit(sql, (bucket, entry.namespace, entry.name), entry.rv)

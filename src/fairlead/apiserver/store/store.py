@@ -13,14 +13,14 @@ from collections.abc import Callable
 
 from fairlead.apiserver.objects import Obj
 from fairlead.apiserver.store.bucket import Bucket
-from fairlead.apiserver.store.entry import Entry, Event, entry_from_raw, entry_of
+from fairlead.apiserver.store.entry import BucketEntry, WatchEvent, entry_from_raw, entry_of
 from fairlead.apiserver.store.journal import Journal
 
-Observer = Callable[[str, Entry | None, Entry | None], None]
+Observer = Callable[[str, BucketEntry | None, BucketEntry | None], None]
 """Called as (bucket, before, after) for every change, and for every object at start."""
 
 
-class Store:
+class ObjectStore:
     """Buckets of entries above a journal."""
 
     def __init__(self, journal: Journal) -> None:
@@ -54,25 +54,25 @@ class Store:
         """Return every bucket."""
         return list(self._buckets.values())
 
-    def put(self, name: str, obj: Obj) -> Entry:
+    def put(self, name: str, obj: Obj) -> BucketEntry:
         """Store ``obj`` under a new resourceVersion; raises ``ApiFailure`` 507 and changes nothing when it cannot."""
         bucket = self.bucket(name)
         entry = entry_of(obj, self.rv + 1)
         before = bucket.entries.get(entry.key)
         self._journal.put(name, entry)
-        self._happened(bucket, Event(entry.rv, "MODIFIED" if before else "ADDED", entry, before))
+        self._happened(bucket, WatchEvent(entry.rv, "MODIFIED" if before else "ADDED", entry, before))
         return entry
 
-    def delete(self, name: str, obj: Obj) -> Entry:
+    def delete(self, name: str, obj: Obj) -> BucketEntry:
         """Remove an object; ``obj`` is its last state, which gets a new resourceVersion."""
         bucket = self.bucket(name)
         entry = entry_of(obj, self.rv + 1)
         before = bucket.entries.get(entry.key)
         self._journal.delete(name, entry)
-        self._happened(bucket, Event(entry.rv, "DELETED", entry, before))
+        self._happened(bucket, WatchEvent(entry.rv, "DELETED", entry, before))
         return entry
 
-    def _happened(self, bucket: Bucket, event: Event) -> None:
+    def _happened(self, bucket: Bucket, event: WatchEvent) -> None:
         self.rv = event.rv
         bucket.apply(event)
         for observer in self._observers:
