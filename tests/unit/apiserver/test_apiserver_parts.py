@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.apiserver import cooperative_yield as turns
+from fairlead.apiserver import cooperative_yield
 from fairlead.apiserver.auth.identity import User
 from fairlead.apiserver.auth.rbac import AccessRequest, PolicyRule
 from fairlead.apiserver.auth.tokens import TokenSigner
@@ -273,19 +273,19 @@ def test_broken_protobuf_is_a_bad_request(body: bytes) -> None:
     assert refused.value.code == 400
 
 
-async def test_long_work_lets_others_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "TURN_S", 0)
+async def test_long_work_yields_to_other_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cooperative_yield, "SLICE_S", 0)
     steps: list[str] = []
 
     async def work(name: str) -> None:
-        pace = turns.TimeSlice()
+        pace = cooperative_yield.TimeSlice()
         for _ in range(3):
             steps.append(name)
             await pace.rest()
 
     await asyncio.gather(work("a"), work("b"))
     assert steps == ["a", "b"] * 3
-    monkeypatch.setattr(turns, "TURN_S", 60)
+    monkeypatch.setattr(cooperative_yield, "SLICE_S", 60)
     await asyncio.gather(work("c"), work("d"))
     assert steps[6:] == ["c"] * 3 + ["d"] * 3
 
