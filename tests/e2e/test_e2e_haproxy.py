@@ -13,16 +13,23 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from tests.contract.providers.provider_processes import HAProxy
 from tests.e2e.e2e_backends import Echo, ask, refused
+from tests.e2e.e2e_haproxy import (
+    ADDRESS,
+    Edge,
+    add_class,
+    edge_class,
+    on_haproxy,
+    record_versions,
+    started,
+    without_ages,
+)
 
 from fairlead.api.backendrecord import BACKEND_RECORDS
 from fairlead.api.kubernetes import ENDPOINT_SLICES
-from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.testing.builders import slice_body
 from fairlead.testing.worlds.fleet import Fleet
-from fairlead.testing.worlds.loopback import free_port
 from fairlead.testing.worlds.member import Member
 from fairlead.testing.worlds.processes import wait_until
 from fairlead.testing.worlds.traffic import Traffic
@@ -30,100 +37,20 @@ from fairlead.testing.worlds.traffic import Traffic
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.envoy, pytest.mark.timeout(180)]
 
 NAMES = ("shop", "rolling", "lasting", "reloaded", "moving")
-ADDRESS = "127.0.0.1"
 #: A TCPLoadBalancer that an operator wrote, of a member without an agent: a Service's class cannot change.
 MOVING = "tenant-mover/moving"
-#: srv_check_result in ``show servers state``.
-CHECK_PASSED = "3"
-
-
-class Edge:
-    """The HAProxy: a frontend and a backend for each Service, and in each backend a server of somebody else."""
-
-    def __init__(self, directory: Path) -> None:
-        self.ports = {name: free_port() for name in NAMES}
-        sections = (
-            f"frontend default-{name}\n  bind {ADDRESS}:{port}\n  default_backend default-{name}\n"
-            f"backend default-{name}\n  balance roundrobin\n  server theirs 192.0.2.1:1 weight 7 disabled\n"
-            for name, port in self.ports.items()
-        )
-        self.haproxy = HAProxy(directory, backends=1, extra="".join(sections))
-
-    def servers(self, name: str) -> dict[str, list[str]]:
-        return self.haproxy.servers(f"default-{name}")
-
-    def ours(self, name: str) -> set[str]:
-        """Return the addresses of our servers that take traffic."""
-        return {
-            fields[0] for server, fields in self.servers(name).items() if server.startswith("fl-") and fields[2] == "0"
-        }
-
-    def theirs(self, name: str) -> dict[str, list[str]]:
-        return {server: fields for server, fields in self.servers(name).items() if not server.startswith("fl-")}
-
-    async def serves(self, name: str, *addresses: str) -> None:
-        """Wait until exactly ``addresses`` take the traffic of a Service."""
-
-        async def so() -> bool:
-            with contextlib.suppress(OSError):
-                return self.ours(name) == set(addresses)
-            return False
-
-        await wait_until(so, f"HAProxy sends {name} to {addresses}")
-
-    async def checked(self, name: str) -> None:
-        """Wait until every server of ours has passed a health check: until then its state goes on changing."""
-
-        async def so() -> bool:
-            rows = map(str.split, self.haproxy.ask(f"show servers state default-{name}").splitlines())
-            return all(row[11] == CHECK_PASSED for row in rows if len(row) > 11 and row[3].startswith("fl-"))
-
-        await wait_until(so, f"HAProxy has checked the servers of {name}")
-
-
-def edge_class(socket: str, **more: object) -> dict[str, object]:
-    return {
-        "provider": "haproxy",
-        "parameters": {"socket": socket, "backend": "{namespace}-{name}", "address": ADDRESS, "drainTimeout": "5s"},
-        "targets": "Pod",
-        "drain": "1s",
-        **more,
-    }
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def edge(fleet: Fleet) -> AsyncIterator[Edge]:
     # Short: the path of a unix socket has room for 107 bytes.
     with tempfile.TemporaryDirectory(prefix="fl-edge-") as name:
-        one = started(Path(name))
+        edge = started(Path(name), NAMES)
         try:
-            await add_class(fleet, "edge-haproxy", edge_class(str(one.haproxy.socket)))
-            yield one
+            await add_class(fleet, "edge-haproxy", edge_class(str(edge.haproxy.socket)))
+            yield edge
         finally:
-            one.haproxy.stop()
-
-
-def started(directory: Path) -> Edge:
-    """Start HAProxy; a port that was free a moment ago may be somebody else's by now."""
-    for _ in range(2):
-        with contextlib.suppress(AssertionError):
-            return Edge(directory)
-    return Edge(directory)
-
-
-async def add_class(fleet: Fleet, name: str, spec: dict[str, object]) -> None:
-    await fleet.cluster.apply(LOAD_BALANCER_CLASSES, {"metadata": {"name": name}, "spec": spec}, manager="operator")
-
-
-async def on_haproxy(fleet: Fleet, edge: Edge, name: str, *pods: str) -> Member:
-    """Make an ordinary Service that asks for the class, and wait until it has its address."""
-    west = fleet.members["west"]
-    await west.endpoints(name, 8080, *pods)
-    port = {"port": edge.ports[name], "targetPort": 8080}
-    await west.service(name, port, loadBalancerClass="fairlead.dev/edge-haproxy")
-    assert await west.address(name) == ADDRESS
-    await edge.serves(name, *pods)
-    return west
+            edge.haproxy.stop()
 
 
 @contextlib.asynccontextmanager
@@ -143,7 +70,9 @@ async def test_an_ordinary_service_is_served_by_haproxy_and_leaves_nothing_behin
     theirs = edge.theirs("shop")
     async with pods(fleet.members["west"], 2) as servers:
         addresses = {server.host for server in servers}
-        west = await on_haproxy(fleet, edge, "shop", *addresses)
+        west = fleet.members["west"]
+        await west.endpoints("shop", 8080, *addresses)
+        await on_haproxy(west, edge, "shop", *addresses)
         service = await west.get("shop")
         (ingress,) = tuple(service.status.load_balancer.ingress or ())
         assert (ingress.ip, ingress.ip_mode) == (ADDRESS, "Proxy")
@@ -174,7 +103,8 @@ async def test_b35_pods_roll_under_load_and_no_request_fails(fleet: Fleet, edge:
     west = fleet.members["west"]
     async with pods(west, 4) as old, pods(west, 4) as new:
         there = [server.host for server in old]
-        await on_haproxy(fleet, edge, "rolling", *there)
+        await west.endpoints("rolling", 8080, *there)
+        await on_haproxy(west, edge, "rolling", *there)
         traffic = Traffic(host=ADDRESS, port=edge.ports["rolling"], new_per_s=100, kept=0)
         traffic.start()
         for before, after in zip(old, new, strict=True):
@@ -197,11 +127,12 @@ async def test_b35_pods_roll_under_load_and_no_request_fails(fleet: Fleet, edge:
 async def test_hub_and_agent_killed_and_started_again_change_nothing(fleet: Fleet, edge: Edge) -> None:
     west = fleet.members["west"]
     async with pods(west, 3) as servers:
-        await on_haproxy(fleet, edge, "lasting", *(server.host for server in servers))
+        await west.endpoints("lasting", 8080, *(server.host for server in servers))
+        await on_haproxy(west, edge, "lasting", *(server.host for server in servers))
         version = (await west.get("lasting")).metadata.resource_version
-        await edge.checked("lasting")
+        await edge.checked("default-lasting")
         before = edge.haproxy.ask("show servers state default-lasting")
-        records = await record_versions(fleet)
+        records = await record_versions(fleet, "tenant-west")
         traffic = Traffic(host=ADDRESS, port=edge.ports["lasting"], kept=0)
         traffic.start()
         await asyncio.gather(fleet.hub.kill(), west.agent.kill())
@@ -218,27 +149,19 @@ async def test_hub_and_agent_killed_and_started_again_change_nothing(fleet: Flee
         assert traffic.count.failed == 0, traffic.count.failures
         # Field 10 counts the seconds since the last change of a server, and those alone have passed.
         assert without_ages(edge.haproxy.ask("show servers state default-lasting")) == without_ages(before)
-        assert await record_versions(fleet) == records
+        assert await record_versions(fleet, "tenant-west") == records
         assert (await west.get("lasting")).metadata.resource_version == version
         for name in ("proof", "lasting"):
             await west.delete(name)
             await fleet.gone("west", f"default.{name}")
 
 
-def without_ages(state: str) -> list[list[str]]:
-    return [[*row[:9], *row[10:]] for row in map(str.split, state.splitlines())]
-
-
-async def record_versions(fleet: Fleet) -> dict[str, str]:
-    found = await fleet.cluster.list(BACKEND_RECORDS, "tenant-west")
-    return {one.metadata.name: one.metadata.resource_version for one in found}
-
-
 @pytest.mark.req("I-4")
 async def test_haproxy_reloaded_is_healed_from_the_ledger(fleet: Fleet, edge: Edge) -> None:
     west = fleet.members["west"]
     async with pods(west, 2) as servers:
-        await on_haproxy(fleet, edge, "reloaded", *(server.host for server in servers))
+        await west.endpoints("reloaded", 8080, *(server.host for server in servers))
+        await on_haproxy(west, edge, "reloaded", *(server.host for server in servers))
         theirs = edge.theirs("reloaded")
         edge.haproxy.reload()
         await edge.serves("reloaded", *(server.host for server in servers))

@@ -91,7 +91,7 @@ async def give_addresses(stage: MembersStage) -> None:
         await member.node(host.node, f"{member.network}.1")
         for _ in range(REPLICAS):
             await workload.start_pod(host)
-        port = {"name": "http", "port": 80, "targetPort": POD_PORT}
+        port = {"port": 80, "targetPort": POD_PORT}
         await member.service("web", port, selector={"app": "web"})
     facts: list[str] = []
     for name, member in stage.fleet.members.items():
@@ -192,7 +192,7 @@ async def delete_while_agent_is_down(stage: MembersStage) -> None:
     """Delete a Service while the agent of its member is dead; it is cleaned up when the agent is back."""
     stage.show.doing("a Service is deleted while its agent is down")
     member = stage.fleet.members["east"]
-    await member.service("shop", {"name": "http", "port": 81, "targetPort": POD_PORT}, selector={"app": "shop"})
+    await member.service("shop", {"port": 81, "targetPort": POD_PORT}, selector={"app": "shop"})
     address = await member.address("shop")
     await member.agent.kill()
     await member.delete("shop")

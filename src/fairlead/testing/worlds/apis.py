@@ -6,7 +6,7 @@ In: names of clusters. Out: served APIs with a kubeconfig each, which can be kil
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -51,14 +51,22 @@ class EmbeddedApis:
 
     kind = "embedded"
 
-    def __init__(self, directory: Path, names: Sequence[str], *, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        names: Sequence[str],
+        *,
+        host: str = "127.0.0.1",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._directory = directory
         self.children: dict[str, Child] = {}
         for name in names:
             home = directory / name
             home.mkdir(parents=True, exist_ok=True)
             options = ("--data-dir", str(home), "--listen", f"{host}:{free_port(host)}", "--log-format", "json")
-            self.children[name] = Child(f"{name} API", fairlead("apiserver", *options), log=home / "apiserver.log")
+            command, log = fairlead("apiserver", *options), home / "apiserver.log"
+            self.children[name] = Child(f"{name} API", command, log=log, environment=environment)
 
     async def start(self) -> None:
         """Start all of them."""

@@ -29,10 +29,18 @@ class Fleet:
     """A hub and its members. ``members``: the targets (``Pod`` or ``Node``) that each member's agent prefers.
 
     ``drain`` replaces that of the default class: its thirty seconds are right for people, and too long here.
+    ``environment`` is that of every process that is made from now on.
     """
 
     def __init__(
-        self, *, apis: Apis, directory: Path, members: Mapping[str, str], drain: str, log_level: str = "info"
+        self,
+        *,
+        apis: Apis,
+        directory: Path,
+        members: Mapping[str, str],
+        drain: str,
+        log_level: str = "info",
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.apis = apis
         self.directory = directory
@@ -42,6 +50,7 @@ class Fleet:
         self._targets = members
         self._drain = drain
         self._log_level = log_level
+        self._environment = environment
         self._cluster: Cluster | None = None
         self.hub = self.hub_process("hub", directory / "envoy")
 
@@ -57,7 +66,8 @@ class Fleet:
         options = ("--kubeconfig", str(self.kubeconfig), "--address-pool", self.pool)
         more = ("--data-dir", str(envoy_directory), "--log-format", "json", "--log-level", self._log_level)
         command = fairlead("hub", *options, *more)
-        return HubProcess(name, command, envoy_directory=envoy_directory, log=self.directory / f"{name}.log")
+        log = self.directory / f"{name}.log"
+        return HubProcess(name, command, envoy_directory=envoy_directory, log=log, environment=self._environment)
 
     async def start(self) -> None:
         """Start everything, in the order in which an operator would."""
@@ -75,7 +85,8 @@ class Fleet:
         at_hub = await self.tenant_kubeconfig(name)
         options = ("--kubeconfig", str(kubeconfig), "--hub-kubeconfig", str(at_hub), "--tenant", name)
         more = ("--target", targets, "--data-dir", str(self.directory / "agents"), "--log-format", "json")
-        agent = Child(f"{name} agent", fairlead("agent", *options, *more), log=self.directory / f"{name}-agent.log")
+        command, log = fairlead("agent", *options, *more), self.directory / f"{name}-agent.log"
+        agent = Child(f"{name} agent", command, log=log, environment=self._environment)
         cluster = Cluster.from_kubeconfig(kubeconfig, name=name)
         member = self.members[name] = Member(name=name, cluster=cluster, hub=self.cluster, agent=agent, network=network)
         await agent.start()
@@ -83,7 +94,8 @@ class Fleet:
 
     async def tenant_kubeconfig(self, name: str) -> Path:
         """Add a Tenant, or renew its token; return the kubeconfig of its agent."""
-        code, out, problem = await run_fairlead("tenant", "add", name, "--kubeconfig", str(self.kubeconfig))
+        arguments = ("tenant", "add", name, "--kubeconfig", str(self.kubeconfig))
+        code, out, problem = await run_fairlead(*arguments, environment=self._environment)
         if code:
             raise ExpectationFailed(f"fairlead tenant add {name} failed: {problem.strip()}")
         path = self.directory / f"{name}-at-hub.kubeconfig"

@@ -71,7 +71,7 @@ class HubProcess(Child):
         """Return a page of the admin interface of its Envoy."""
         status, text = await admin_get(self.envoy_directory / "admin.sock", path, timeout_s=_PAGE_S)
         if status != 200:
-            raise ExpectationFailed(f"the Envoy of {self.name} does not answer")
+            raise ExpectationFailed(f"the Envoy of {self.name} does not answer", detail=text)
         return text
 
     async def envoy_hosts(self) -> set[str]:

@@ -149,7 +149,7 @@ class RegionsWorld:
                 "type": "LoadBalancer",
                 "loadBalancerClass": LOAD_BALANCER_CLASS_PREFIX + DEFAULT_CLASS,
                 "selector": {"app": SERVICE},
-                "ports": [{"name": "http", "port": 80, "targetPort": POD_PORT}],
+                "ports": [{"port": 80, "targetPort": POD_PORT}],
             },
         }
         await self.cluster.create(SERVICES, service)

@@ -105,4 +105,4 @@ class Workload:
     async def publish(self) -> None:
         """Write the EndpointSlice."""
         endpoints = [pod.endpoint() for pod in self.pods]
-        await write_slice(self._cluster, self.service, endpoints, port=POD_PORT, port_name="http")
+        await write_slice(self._cluster, self.service, endpoints, port=POD_PORT)

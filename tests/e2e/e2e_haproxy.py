@@ -1,0 +1,103 @@
+"""A HAProxy that somebody else runs, with a frontend and a backend for each Service, and the class that uses it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.contract.providers.provider_processes import HAProxy
+
+from fairlead.api.backendrecord import BACKEND_RECORDS
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.testing.worlds.fleet import Fleet
+from fairlead.testing.worlds.loopback import free_port
+from fairlead.testing.worlds.member import Member
+from fairlead.testing.worlds.processes import wait_until
+
+ADDRESS = "127.0.0.1"
+#: srv_check_result in ``show servers state``.
+CHECK_PASSED = "3"
+
+
+class Edge:
+    """The HAProxy: a frontend and a backend for each Service, and in each backend a server that is not ours."""
+
+    def __init__(self, directory: Path, names: Sequence[str]) -> None:
+        self.ports = {name: free_port() for name in names}
+        sections = (
+            f"frontend default-{name}\n  bind {ADDRESS}:{port}\n  default_backend default-{name}\n"
+            f"backend default-{name}\n  balance roundrobin\n  server theirs 192.0.2.1:1 weight 7 disabled\n"
+            for name, port in self.ports.items()
+        )
+        self.haproxy = HAProxy(directory, backends=1, extra="".join(sections))
+
+    def servers(self, name: str) -> dict[str, list[str]]:
+        return self.haproxy.servers(f"default-{name}")
+
+    def ours(self, name: str) -> set[str]:
+        """Return the addresses of our servers that take traffic."""
+        return {
+            fields[0] for server, fields in self.servers(name).items() if server.startswith("fl-") and fields[2] == "0"
+        }
+
+    def theirs(self, name: str) -> dict[str, list[str]]:
+        return {server: fields for server, fields in self.servers(name).items() if not server.startswith("fl-")}
+
+    async def serves(self, name: str, *addresses: str) -> None:
+        """Wait until exactly ``addresses`` take the traffic of a Service."""
+
+        async def so() -> bool:
+            with contextlib.suppress(OSError):
+                return self.ours(name) == set(addresses)
+            return False
+
+        await wait_until(so, f"HAProxy sends {name} to {addresses}")
+
+    async def checked(self, backend: str) -> None:
+        """Wait until every server of ours has passed a health check: until then its state goes on changing."""
+
+        async def so() -> bool:
+            rows = map(str.split, self.haproxy.ask(f"show servers state {backend}").splitlines())
+            return all(row[11] == CHECK_PASSED for row in rows if len(row) > 11 and row[3].startswith("fl-"))
+
+        await wait_until(so, f"HAProxy has checked the servers of {backend}")
+
+
+def edge_class(socket: str, **more: object) -> dict[str, object]:
+    return {
+        "provider": "haproxy",
+        "parameters": {"socket": socket, "backend": "{namespace}-{name}", "address": ADDRESS, "drainTimeout": "5s"},
+        "targets": "Pod",
+        "drain": "1s",
+        **more,
+    }
+
+
+def started(directory: Path, names: Sequence[str]) -> Edge:
+    """Start HAProxy; a port that was free a moment ago may be in use by now."""
+    for _ in range(2):
+        with contextlib.suppress(AssertionError):
+            return Edge(directory, names)
+    return Edge(directory, names)
+
+
+async def add_class(fleet: Fleet, name: str, spec: dict[str, object]) -> None:
+    await fleet.cluster.apply(LOAD_BALANCER_CLASSES, {"metadata": {"name": name}, "spec": spec}, manager="operator")
+
+
+async def on_haproxy(member: Member, edge: Edge, name: str, *pods: str) -> None:
+    """Make an ordinary Service that asks for the class, and wait until HAProxy serves its pods."""
+    port = {"port": edge.ports[name], "targetPort": 8080}
+    await member.service(name, port, loadBalancerClass="fairlead.dev/edge-haproxy")
+    assert await member.address(name) == ADDRESS
+    await edge.serves(name, *pods)
+
+
+def without_ages(state: str) -> list[list[str]]:
+    return [[*row[:9], *row[10:]] for row in map(str.split, state.splitlines())]
+
+
+async def record_versions(fleet: Fleet, namespace: str) -> dict[str, str]:
+    records = await fleet.cluster.list(BACKEND_RECORDS, namespace)
+    return {record.metadata.name: record.metadata.resource_version for record in records}
