@@ -16,6 +16,7 @@ from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.names import MANAGER_HUB
 from fairlead.hub.providers.runner import DurableRunner
+from fairlead.hub.providers.term import TermSettings
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.preflight import install_crds
 from fairlead.model.change import Outcome, TargetChange
@@ -70,12 +71,14 @@ async def api(keys: Sequence[LoadBalancerKey] = (KEY,)) -> AsyncIterator[Cluster
 
 def engine_of(cluster: Cluster, provider: MemoryProvider) -> DurableRunner:
     return DurableRunner(
-        name="memory",
-        provider=provider,
-        store=cluster,
-        clock=SystemClock(),
-        report=lambda _report: None,
-        epoch=lambda: 1,
+        TermSettings(
+            name="memory",
+            provider=provider,
+            store=cluster,
+            clock=SystemClock(),
+            report=lambda _report: None,
+            epoch=lambda: 1,
+        )
     )
 
 

@@ -18,6 +18,7 @@ from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.hub.app import Hub, HubConfig
 from fairlead.hub.providers.runner import DurableRunner
+from fairlead.hub.providers.term import TermSettings
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.metrics import KubeMetrics
 from fairlead.model.keys import LoadBalancerKey
@@ -47,7 +48,7 @@ class RunningHub:
 
     @property
     def engine(self) -> DurableRunner | None:
-        return self.hub.engines.durable.get("memory")
+        return self.hub.providers.durable.get("memory")
 
     def ready(self, records: int) -> bool:
         """Say whether everything on record is known, wished for by somebody, and done."""
@@ -161,12 +162,14 @@ async def ledger_alone(cluster: Cluster, records: int) -> Figure:
     """Read the records, and know what was done: without a hub, and with nothing to do."""
     started = time.perf_counter()
     engine = DurableRunner(
-        name="memory",
-        provider=MemoryProvider(),
-        store=cluster,
-        clock=SystemClock(),
-        report=lambda _report: None,
-        epoch=lambda: 1,
+        TermSettings(
+            name="memory",
+            provider=MemoryProvider(),
+            store=cluster,
+            clock=SystemClock(),
+            report=lambda _report: None,
+            epoch=lambda: 1,
+        )
     )
     found = await cluster.list(BACKEND_RECORDS)
     tcp: list[TCPLoadBalancer] = await cluster.list(TCP_LOAD_BALANCERS)

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from fairlead.api.intent import Port, ProtocolName
 from fairlead.api.loadbalancerclass import EnsurePolicy
 from fairlead.api.meta import KubeObject, Resource, Wire, WireCondition
 from fairlead.api.names import GROUP, VERSION
-from fairlead.api.tcploadbalancer import Port, ProtocolName
 
 Name = Annotated[str, Meta(min_length=1, max_length=253)]
 _SET = {"x-kubernetes-list-type": "set"}

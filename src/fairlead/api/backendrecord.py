@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from fairlead.api.intent import Port, ProtocolName
 from fairlead.api.kubernetes import NodeAddress
 from fairlead.api.meta import KubeObject, Resource, Wire
 from fairlead.api.names import GROUP, VERSION
-from fairlead.api.tcploadbalancer import Port, ProtocolName
 
 RecordState = Literal["", "Pending", "Registered", "Draining", "Deregistering", "Failed"]
 

@@ -10,11 +10,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from fairlead.api.kubernetes import LoadBalancerStatus
+from fairlead.api.intent import IntentObject, IntentStatus, Port, ProtocolName
 from fairlead.api.loadbalancerclass import EnsurePolicy
-from fairlead.api.meta import KubeObject, Resource, Wire, WireCondition
+from fairlead.api.meta import Resource, Wire
 from fairlead.api.names import GROUP, VERSION
-from fairlead.api.tcploadbalancer import Allocation, Frontend, Port, ProtocolName
 
 LIST_OF_PORTS = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["port", "protocol"]}
 
@@ -49,29 +48,25 @@ class LoadBalancerSpec(Wire, frozen=True, gc=False):
     ensure_policy: EnsurePolicy | None = None
 
 
-class LoadBalancerObjectStatus(Wire, frozen=True, gc=False):
+class LoadBalancerObjectStatus(IntentStatus, frozen=True, gc=False):
     """What became of it.
 
-    backends is registered/expected. frontend is what the ledger knows of it.
+    backends is registered/expected.
     """
 
-    address: str = ""
     backends: str = ""
-    load_balancer: LoadBalancerStatus = LoadBalancerStatus()
-    allocation: Allocation = Allocation()
-    frontend: Frontend | None = None
-    observed_generation: int = 0
-    conditions: Annotated[
-        list[WireCondition] | None,
-        Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
-    ] = None
 
 
-class LoadBalancer(KubeObject, frozen=True, gc=False):
+class LoadBalancer(IntentObject, frozen=True, gc=False):
     """A load balancer that BackendGroups share."""
 
     spec: LoadBalancerSpec = LoadBalancerSpec(class_name="")
     status: LoadBalancerObjectStatus = LoadBalancerObjectStatus()
+
+    @property
+    def class_name(self) -> str:
+        """Return the LoadBalancerClass that it asks for."""
+        return self.spec.class_name
 
 
 LOAD_BALANCERS = Resource(GROUP, VERSION, "LoadBalancer", "loadbalancers", True, LoadBalancer)

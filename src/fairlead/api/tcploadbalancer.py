@@ -7,12 +7,10 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from fairlead.api.kubernetes import LoadBalancerStatus
-from fairlead.api.meta import KubeObject, Resource, Wire, WireCondition
+from fairlead.api.intent import Frontend, IntentObject, IntentStatus, Port, ProtocolName
+from fairlead.api.meta import Resource, Wire
 from fairlead.api.names import DEFAULT_CLASS, GROUP, VERSION
 
-Port = Annotated[int, Meta(ge=1, le=65535)]
-ProtocolName = Literal["TCP", "UDP"]
 TargetType = Literal["Node", "Pod", "Address"]
 
 
@@ -63,42 +61,7 @@ class TCPLoadBalancerSpec(Wire, frozen=True, gc=False):
     origin: Origin = Origin()
 
 
-class ProxyPort(Wire, frozen=True, gc=False):
-    """The port on the shared proxies that stands for one port of this load balancer."""
-
-    port: Port
-    protocol: ProtocolName
-    proxy_port: Port
-
-
-class Allocation(Wire, frozen=True, gc=False):
-    """What was given to this load balancer and stays its own: recorded before anything is programmed."""
-
-    address: str = ""
-    ports: Annotated[
-        list[ProxyPort],
-        Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["port", "protocol"]}),
-    ] = msgspec.field(default_factory=list[ProxyPort])
-
-
-class Frontend(Wire, frozen=True, gc=False):
-    """What the ledger knows of the load balancer itself, stored before and after its provider is asked for it.
-
-    ensured is what was last asked for, in Fairlead's own words; info is the provider's identity of it; epoch is the
-    provider's own life in which its backends were registered.
-    """
-
-    provider: str = ""
-    state: Literal["", "Ensuring", "Ensured"] = ""
-    ensured: str = ""
-    info: dict[str, str] = msgspec.field(default_factory=dict[str, str])
-    addresses: Annotated[list[str], Meta(extra_json_schema={"x-kubernetes-list-type": "atomic"})] = msgspec.field(
-        default_factory=list[str]
-    )
-    epoch: str = ""
-
-
-class TCPLoadBalancerStatus(Wire, frozen=True, gc=False):
+class TCPLoadBalancerStatus(IntentStatus, frozen=True, gc=False):
     """What became of it.
 
     address is the first of loadBalancer.ingress, targets is ready/total. accepted is the version of spec that is
@@ -107,19 +70,10 @@ class TCPLoadBalancerStatus(Wire, frozen=True, gc=False):
     beside frontend while it moves.
     """
 
-    address: str = ""
     targets: str = ""
-    load_balancer: LoadBalancerStatus = LoadBalancerStatus()
-    allocation: Allocation = Allocation()
     accepted: TCPLoadBalancerSpec | None = None
     provider: str = ""
-    frontend: Frontend | None = None
     frontends: dict[str, Frontend] = msgspec.field(default_factory=dict[str, Frontend])
-    observed_generation: int = 0
-    conditions: Annotated[
-        list[WireCondition] | None,
-        Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
-    ] = None
 
     def frontend_of(self, provider: str) -> Frontend | None:
         """Return what is on record of one provider's."""
@@ -128,17 +82,31 @@ class TCPLoadBalancerStatus(Wire, frozen=True, gc=False):
             return self.frontend
         return beside
 
+    def is_beside(self, provider: str) -> bool:
+        """Say whether the frontend of ``provider`` is recorded beside that of another one."""
+        return provider in self.frontends or self.provider not in ("", provider)
+
+    @property
+    def serving_provider(self) -> str:
+        """Return the provider that serves it, empty before there is one."""
+        return self.provider
+
     @property
     def recorded_providers(self) -> frozenset[str]:
         """Return the providers that were, or may have been, asked for it."""
         return frozenset(filter(None, (*self.frontends, self.frontend.provider if self.frontend else "")))
 
 
-class TCPLoadBalancer(KubeObject, frozen=True, gc=False):
+class TCPLoadBalancer(IntentObject, frozen=True, gc=False):
     """One L4 load balancer asked for by a member cluster."""
 
     spec: TCPLoadBalancerSpec = TCPLoadBalancerSpec(ports=[])
     status: TCPLoadBalancerStatus = TCPLoadBalancerStatus()
+
+    @property
+    def class_name(self) -> str:
+        """Return the LoadBalancerClass that it asks for; empty for the default one."""
+        return self.spec.class_name
 
 
 TCP_LOAD_BALANCERS = Resource(GROUP, VERSION, "TCPLoadBalancer", "tcploadbalancers", True, TCPLoadBalancer)

@@ -22,8 +22,8 @@ from fairlead.model.change import Action
 from fairlead.model.keys import ListenerKey, TargetKey
 
 if TYPE_CHECKING:
-    from fairlead.hub.inspect.exclusions import LeftOut
     from fairlead.hub.inspect.preview import Previewed
+    from fairlead.hub.intents.intent import Exclusion
 
 Place = tuple[ListenerKey, TargetKey]
 
@@ -60,7 +60,7 @@ class Explained(msgspec.Struct, frozen=True):
     provider: str
     conditions: list[ConditionRow]
     backends: list[BackendRow]
-    left_out: list[LeftOut] = msgspec.field(name="leftOut")
+    exclusions: list[Exclusion] = msgspec.field(name="leftOut")
     notes: list[str]
 
 
@@ -71,7 +71,7 @@ def explained(one: Previewed, *, now: datetime, leading: bool) -> Explained:
     places = sorted({*records, *wanted})
     rows = [_row(one, place, records.get(place), now=now, leading=leading) for place in places]
     return Explained(
-        str(one.key), one.class_name, one.provider, _conditions(one), rows, list(one.left_out), list(_notes(one))
+        str(one.key), one.class_name, one.provider, _conditions(one), rows, list(one.exclusions), list(_notes(one))
     )
 
 
@@ -85,9 +85,9 @@ def lines_of(one: Explained, *, now: datetime) -> list[str]:
     for row, head in zip(one.backends, heads, strict=True):
         lines.append(head)
         lines += [f"      waits: {text}" for text in row.waits_for]
-    if one.left_out:
+    if one.exclusions:
         lines.append("Left out:")
-        lines += columns([(each.what, f"{each.why} ({each.owner})") for each in one.left_out])
+        lines += columns([(each.what, f"{each.why} ({each.owner})") for each in one.exclusions])
     lines += [f"Note: {text}" for text in one.notes]
     return lines
 
@@ -97,7 +97,7 @@ def _conditions(one: Previewed) -> list[ConditionRow]:
         each.type: ConditionRow(each.type, each.status, each.reason, each.message, each.last_transition_time or "")
         for each in one.conditions
     }
-    for each in one.built.conditions if one.built is not None else ():
+    for each in one.translation.conditions if one.translation is not None else ():
         # What the hub has not said yet, because it does not run or has only just been asked.
         status = "True" if each.status else "False"
         known = told.get(each.type)
@@ -107,15 +107,15 @@ def _conditions(one: Previewed) -> list[ConditionRow]:
 
 
 def _wanted(one: Previewed) -> set[Place]:
-    if one.built is None or one.built.desired is None:
+    if one.translation is None or one.translation.desired is None:
         return set()
-    targets = one.built.desired.targets
+    targets = one.translation.desired.targets
     return {(listener, key) for listener, found in targets.items() for key in found}
 
 
 def _row(one: Previewed, place: Place, record: BackendRecord | None, *, now: datetime, leading: bool) -> BackendRow:
     listener, key = place
-    desired = one.built.desired if one.built is not None else None
+    desired = one.translation.desired if one.translation is not None else None
     target = desired.targets.get(listener, {}).get(key) if desired is not None else None
     seen = {(each.listener, each.key): each for each in (one.observed.targets or ())} if one.observed else {}
     found = seen.get(place)
@@ -178,13 +178,13 @@ def _waits(
 
 
 def _draining_wish(one: Previewed, place: Place) -> bool:
-    desired = one.built.desired if one.built is not None else None
+    desired = one.translation.desired if one.translation is not None else None
     target = desired.targets.get(place[0], {}).get(place[1]) if desired is not None else None
     return target is not None and target.draining
 
 
 def _draining(one: Previewed, since: str | None, now: datetime) -> str:
-    desired = one.built.desired if one.built is not None else None
+    desired = one.translation.desired if one.translation is not None else None
     began = _time(since)
     if desired is None or began is None:
         return "its connections to end"

@@ -70,9 +70,9 @@ def plan_of(one: Previewed) -> PlanOf:
 
 def problem_of(one: Previewed) -> str:
     """Say why nothing is planned for a load balancer that somebody wants; empty when that is not so."""
-    if one.built is None or one.built.desired is not None:
+    if one.translation is None or one.translation.desired is not None:
         return ""
-    bad = next((condition for condition in one.built.conditions if not condition.status), None)
+    bad = next((condition for condition in one.translation.conditions if not condition.status), None)
     return f"{bad.reason}: {bad.message}" if bad is not None else "not decided yet"
 
 

@@ -1,20 +1,20 @@
-"""What the hub sees: one cache for each kind, and which load balancers a change concerns.
+"""The objects that a hub reads: one watch cache for each kind, and the keys that a change of them concerns.
 
-In: a Cluster. Out: typed objects by key, and calls of ``wake`` with the keys of load balancers to look at again.
-Never decides anything, and never calls an object gone because it could not be read.
+In: a Cluster. Out: typed objects by key, and calls of ``wake`` with the keys of load balancers to reconcile. The kinds
+that ask for load balancers (intents) register their objects here; all others are the same for every intent.
+Never decides anything, and never reports an object as gone because it could not be read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
-from fairlead.api.backendgroup import BACKEND_GROUPS, BackendGroup
 from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord
+from fairlead.api.intent import IntentObject
 from fairlead.api.kubernetes import ENDPOINT_SLICES, LEASES, EndpointSlice, Lease
-from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerClass
-from fairlead.api.meta import KubeObject
+from fairlead.api.meta import KubeObject, ObjectKey, Resource
 from fairlead.api.names import (
     DEFAULT_CLASS,
     LABEL_LOAD_BALANCER,
@@ -25,19 +25,75 @@ from fairlead.api.names import (
     SLICE_MANAGED_BY,
 )
 from fairlead.api.naming import label_value
-from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import TENANTS, Tenant
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.ledger.wire import load_balancer_of
 from fairlead.model.keys import LoadBalancerKey
 
-Wake = Callable[[LoadBalancerKey], None]
+#: Called with load balancers to reconcile, and why: a phrase for their history.
+Wake = Callable[[Iterable[LoadBalancerKey], str], None]
 
 
-def tcp_key(load_balancer: TCPLoadBalancer) -> LoadBalancerKey:
-    """Return the key of the load balancer that ``load_balancer`` asks for."""
-    return LoadBalancerKey(TCP_LOAD_BALANCERS.kind, load_balancer.metadata.namespace, load_balancer.metadata.name)
+T = TypeVar("T", bound=IntentObject)
+
+
+class IntentObjects(Generic[T]):
+    """The objects of one kind of intent, as far as this hub serves them.
+
+    ``serves`` says which those are; ``recorded`` returns the part of the status that a reconcile depends on.
+    """
+
+    def __init__(
+        self,
+        cache: WatchCache[T],
+        resource: Resource[T],
+        *,
+        serves: Callable[[T], bool],
+        recorded: Callable[[T], object],
+    ) -> None:
+        self.resource = resource
+        self.cache = cache
+        self.serves = serves
+        self._recorded = recorded
+
+    @staticmethod
+    def indexes() -> dict[str, Callable[[T], Iterable[Hashable]]]:
+        """Return the indexes that the cache of every intent must have."""
+        return {
+            "namespace": lambda obj: [obj.metadata.namespace],
+            "class": lambda obj: [obj.class_name or DEFAULT_CLASS],
+        }
+
+    def key(self, obj: T) -> LoadBalancerKey:
+        """Return the key of the load balancer that ``obj`` asks for."""
+        return LoadBalancerKey(self.resource.kind, obj.metadata.namespace, obj.metadata.name)
+
+    def get(self, key: LoadBalancerKey) -> T | None:
+        """Return the object of ``key``, None when there is none that this hub serves."""
+        obj = self.cache.get(key.namespace, key.name)
+        return obj if obj is not None and self.serves(obj) else None
+
+    def served(self) -> list[T]:
+        """Return every object that this hub serves, in no order."""
+        return [obj for obj in self.cache.values() if self.serves(obj)]
+
+    def keys_by_index(self, name: str, value: Hashable) -> list[LoadBalancerKey]:
+        """Return the keys of the served objects that an index of the cache holds under ``value``."""
+        return [self.key(obj) for obj in self.cache.by_index(name, value) if self.serves(obj)]
+
+    def wake_on_change(self, wake: Wake) -> None:
+        """Wake the key of each object whose spec, metadata or recorded status changes; other status does not."""
+
+        def changed(old: T | None, new: T | None) -> None:
+            concerned = [obj for obj in (new, old) if obj is not None and self.serves(obj)]
+            if concerned and not (old and new and self._same(old, new)):
+                wake([self.key(concerned[0])], f"{self.resource.kind} changed")
+
+        self.cache.on_change(changed)
+
+    def _same(self, old: T, new: T) -> bool:
+        return only_status_changed(old, new) and self._recorded(old) == self._recorded(new)
 
 
 class Inventory:
@@ -49,41 +105,28 @@ class Inventory:
             cluster, TENANTS, indexes={"namespace": lambda tenant: [tenant.namespace]}
         )
         self.classes: WatchCache[LoadBalancerClass] = WatchCache(cluster, LOAD_BALANCER_CLASSES)
-        self.load_balancers: WatchCache[TCPLoadBalancer] = WatchCache(
-            cluster,
-            TCP_LOAD_BALANCERS,
-            indexes={
-                "namespace": lambda lb: [lb.metadata.namespace],
-                "label": lambda lb: [(lb.metadata.namespace, label_value(lb.metadata.name))],
-                "class": lambda lb: [lb.spec.class_name or DEFAULT_CLASS],
-            },
-        )
         self.slices: WatchCache[EndpointSlice] = WatchCache(
             cluster,
             ENDPOINT_SLICES,
             label_selector=f"{LABEL_SLICE_MANAGED_BY}={SLICE_MANAGED_BY}",
-            indexes={"label": _slice_label, "nodes": _nodes_namespace},
+            indexes={"label": slice_labels, "nodes": nodes_namespaces},
         )
         self.records: WatchCache[BackendRecord] = WatchCache(
-            cluster, BACKEND_RECORDS, indexes={"lb": lambda one: [load_balancer_of(one)]}
-        )
-        self.shared: WatchCache[LoadBalancer] = WatchCache(
-            cluster, LOAD_BALANCERS, indexes={"class": lambda lb: [lb.spec.class_name]}
-        )
-        self.groups: WatchCache[BackendGroup] = WatchCache(
-            cluster,
-            BACKEND_GROUPS,
-            indexes={"lb": _load_balancers_of, "namespace": lambda group: [group.metadata.namespace]},
+            cluster, BACKEND_RECORDS, indexes={"lb": lambda record: [load_balancer_of(record)]}
         )
         self.leases: WatchCache[Lease] = WatchCache(cluster, LEASES, label_selector=f"{LABEL_MANAGED_BY}={MANAGED_BY}")
-        self._wakes: list[Wake] = []
-        self.load_balancers.on_change(self._load_balancer_changed)
-        self.slices.on_change(self._slice_changed)
-        self.tenants.on_change(self._tenant_changed)
+        #: The objects of each kind of intent, by kind.
+        self.intents: dict[str, IntentObjects[Any]] = {}
+        self._intent_caches: dict[str, WatchCache[Any]] = {}
+        self._wakes: list[Callable[[LoadBalancerKey, str], None]] = []
         self.classes.on_change(self._class_changed)
-        self.shared.on_change(self._shared_changed)
-        self.groups.on_change(self._group_changed)
         self.records.on_change(self._record_changed)
+
+    def register(self, objects: IntentObjects[Any], others: Mapping[str, WatchCache[Any]] | None = None) -> None:
+        """Add one kind of intent, and the ``others`` (by plural) that only this kind reads."""
+        self.intents[objects.resource.kind] = objects
+        self._intent_caches |= {objects.resource.plural: objects.cache, **(others or {})}
+        objects.wake_on_change(self.wake)
 
     @property
     def caches(self) -> dict[str, WatchCache[Any]]:
@@ -91,12 +134,10 @@ class Inventory:
         return {
             "tenants": self.tenants,
             "loadbalancerclasses": self.classes,
-            "tcploadbalancers": self.load_balancers,
             "endpointslices": self.slices,
             "leases": self.leases,
-            "loadbalancers": self.shared,
-            "backendgroups": self.groups,
             "backendrecords": self.records,
+            **self._intent_caches,
         }
 
     @property
@@ -106,68 +147,48 @@ class Inventory:
 
     @property
     def problem(self) -> str:
-        """Return why the view is incomplete right now, empty when it is whole."""
+        """Return why the view is incomplete right now, empty when it is complete."""
         return "; ".join(f"{name}: {cache.problem}" for name, cache in self.caches.items() if cache.problem)
 
+    # --- intents of every kind --------------------------------------------------------------------------------
+
+    def intent(self, key: LoadBalancerKey) -> IntentObject | None:
+        """Return the object that asks for ``key``, None when there is none that this hub serves."""
+        objects = self.intents.get(key.kind)
+        return objects.get(key) if objects is not None else None
+
+    def exists(self, key: LoadBalancerKey) -> bool:
+        """Say whether there is an object that asks for ``key``, whichever hub serves it."""
+        objects = self.intents.get(key.kind)
+        return objects is not None and objects.cache.get(key.namespace, key.name) is not None
+
     def is_unreadable(self, key: LoadBalancerKey) -> bool:
-        """Say whether the object that asks for ``key`` is there, and cannot be understood."""
-        cache = self.shared if key.kind == LOAD_BALANCERS.kind else self.load_balancers
-        return (key.namespace, key.name) in cache.broken
+        """Say whether the object that asks for ``key`` exists and cannot be decoded."""
+        objects = self.intents.get(key.kind)
+        return objects is not None and (key.namespace, key.name) in objects.cache.broken
 
-    def unreadable_groups(self, namespaces: Iterable[str]) -> str:
-        """Return which groups in ``namespaces`` (``*``: all) cannot be understood, empty when there are none."""
-        wanted = set(namespaces)
-        found = sorted(key for key in self.groups.broken if wanted & {"*", key[0]})
-        return f"BackendGroup {'/'.join(found[0])} cannot be read: {self.groups.broken[found[0]]}" if found else ""
+    def all_keys(self) -> list[LoadBalancerKey]:
+        """Return every load balancer that this hub serves."""
+        return [objects.key(obj) for objects in self.intents.values() for obj in objects.served()]
 
-    def unreadable_slices(self, namespace: str) -> str:
-        """Return which slice of a member cannot be understood, empty when there is none."""
-        found = sorted(key for key in self.slices.broken if key[0] == namespace)
-        return f"EndpointSlice {'/'.join(found[0])} cannot be read: {self.slices.broken[found[0]]}" if found else ""
+    def objects(self) -> Iterator[tuple[LoadBalancerKey, IntentObject]]:
+        """Yield every intent of every hub with its key."""
+        for objects in self.intents.values():
+            for obj in objects.cache.values():
+                yield objects.key(obj), obj
 
-    def on_wake(self, wake: Wake) -> None:
-        """Call ``wake`` with every load balancer that a change concerns."""
-        self._wakes.append(wake)
+    def users_of_class(self, name: str) -> list[LoadBalancerKey]:
+        """Return the load balancers of every hub that name the LoadBalancerClass ``name``."""
+        return [objects.key(obj) for objects in self.intents.values() for obj in objects.cache.by_index("class", name)]
 
-    def tcp(self, key: LoadBalancerKey) -> TCPLoadBalancer | None:
-        """Return the object of ``key``, None when there is none."""
-        load_balancer = self.load_balancers.get(key.namespace, key.name)
-        return load_balancer if load_balancer is not None and self.serves(load_balancer) else None
+    def keys_of_namespace(self, namespace: str) -> list[LoadBalancerKey]:
+        """Return the load balancers in one namespace, of every kind."""
+        return [key for objects in self.intents.values() for key in objects.keys_by_index("namespace", namespace)]
 
-    def intent(self, key: LoadBalancerKey) -> TCPLoadBalancer | LoadBalancer | None:
-        """Return the object that asks for ``key``, of whichever kind, None when there is none."""
-        if key.kind != LOAD_BALANCERS.kind:
-            return self.tcp(key)
-        load_balancer = self.shared.get(key.namespace, key.name)
-        return load_balancer if load_balancer is not None and self.serves(load_balancer) else None
-
-    def groups_of(self, key: LoadBalancerKey) -> tuple[BackendGroup, ...]:
-        """Return the groups that name a LoadBalancer, ordered by key."""
-        return tuple(self.groups.by_index("lb", key))
-
-    def load_balancers_of(self, group: BackendGroup) -> list[LoadBalancerKey]:
-        """Return the LoadBalancers that a group names."""
-        return _load_balancers_of(group)
-
-    def selection_changed(self, namespace: str) -> None:
-        """Look again at what groups select from: in one namespace, or with an empty one everywhere."""
-        groups = self.groups.by_index("namespace", namespace) if namespace else list(self.groups.values())
-        self.wake({key for group in groups for key in _load_balancers_of(group)})
-
-    def serves(self, load_balancer: TCPLoadBalancer | LoadBalancer) -> bool:
-        """Say whether this hub is the one for it: each region has its own, unless one serves all.
-
-        A LoadBalancer is in no region: it is for the hub that serves all, so that it never has two writers.
-        """
-        wanted = load_balancer.spec.region if isinstance(load_balancer, TCPLoadBalancer) else ""
-        return self.region in {"", wanted}
-
-    def served(self) -> list[TCPLoadBalancer]:
-        """Return the load balancers that are this hub's."""
-        return [lb for lb in self.load_balancers.values() if self.serves(lb)]
+    # --- members ------------------------------------------------------------------------------------------------
 
     def tenant_of(self, namespace: str) -> Tenant | None:
-        """Return the member whose namespace this is; the first by name should two claim it."""
+        """Return the Tenant whose namespace this is; the first by name should two claim it."""
         return next(iter(self.tenants.by_index("namespace", namespace)), None)
 
     def slices_of(self, key: LoadBalancerKey) -> tuple[EndpointSlice, ...]:
@@ -178,112 +199,61 @@ class Inventory:
         """Return the slices that hold the nodes of a member."""
         return tuple(self.slices.by_index("nodes", namespace))
 
-    def keys_of_namespace(self, namespace: str) -> list[LoadBalancerKey]:
-        """Return the load balancers of one member."""
-        return [tcp_key(lb) for lb in self.load_balancers.by_index("namespace", namespace) if self.serves(lb)]
+    def unreadable_slices(self, namespace: str) -> str:
+        """Return which slice of a member cannot be decoded, empty when there is none."""
+        broken = sorted(key for key in self.slices.broken if key[0] == namespace)
+        return first_broken("EndpointSlice", self.slices, broken)
 
-    def all_keys(self) -> list[LoadBalancerKey]:
-        """Return every load balancer there is."""
-        shared = [LoadBalancerKey(LOAD_BALANCERS.kind, *one.key) for one in self.shared.values() if self.serves(one)]
-        return [*(tcp_key(lb) for lb in self.served()), *shared]
+    # --- wake-ups -----------------------------------------------------------------------------------------------
 
-    def wake(self, keys: Iterable[LoadBalancerKey]) -> None:
-        """Have ``keys`` looked at again."""
+    def on_wake(self, wake: Callable[[LoadBalancerKey, str], None]) -> None:
+        """Call ``wake`` with every load balancer that a change concerns, and what changed."""
+        self._wakes.append(wake)
+
+    def wake(self, keys: Iterable[LoadBalancerKey], cause: str) -> None:
+        """Have ``keys`` reconciled; ``cause`` says why, in their history."""
         for key in keys:
             for call in self._wakes:
-                call(key)
-
-    def _load_balancer_changed(self, old: TCPLoadBalancer | None, new: TCPLoadBalancer | None) -> None:
-        ours = [one for one in (new, old) if one is not None and self.serves(one)]
-        if ours and not _only_words_changed(old, new):
-            self.wake([tcp_key(ours[0])])
-
-    def _shared_changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
-        one = new or old
-        # What is on record of it is told in the status.
-        same = old and new and _only_status_changed(old, new) and old.status.frontend == new.status.frontend
-        if one is not None and not same:
-            self.wake([LoadBalancerKey(LOAD_BALANCERS.kind, *one.key)])
-
-    def _group_changed(self, old: BackendGroup | None, new: BackendGroup | None) -> None:
-        if not (old and new and _only_status_changed(old, new)):
-            self.wake({key for one in (old, new) if one is not None for key in _load_balancers_of(one)})
+                call(key, cause)
 
     def _record_changed(self, old: BackendRecord | None, new: BackendRecord | None) -> None:
-        one = new or old
-        # One state more or less is told in the status; one record that goes or comes may change what is wanted.
-        if one is not None and (old is None or new is None or old.status.state != new.status.state):
-            self.wake([load_balancer_of(one)])
-
-    def _slice_changed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
-        for one in (old, new):
-            if one is None:
-                continue
-            for namespace in _nodes_namespace(one):
-                self.wake(
-                    tcp_key(lb)
-                    for lb in self.load_balancers.by_index("namespace", namespace)
-                    if lb.spec.targets == "Node" and self.serves(lb)
-                )
-            for label in _slice_label(one):
-                self.wake(tcp_key(lb) for lb in self.load_balancers.by_index("label", label) if self.serves(lb))
-
-    def _tenant_changed(self, old: Tenant | None, new: Tenant | None) -> None:
-        for one in (old, new):
-            if one is not None and (old is None or new is None or old.spec != new.spec):
-                self.wake(self.keys_of_namespace(one.namespace))
+        record = new or old
+        # The number of records in each state is in the status; a record that comes or goes may change what is desired.
+        if record is not None and (old is None or new is None or old.status.state != new.status.state):
+            self.wake([load_balancer_of(record)], f"BackendRecord {record.metadata.name} changed")
 
     def _class_changed(self, old: LoadBalancerClass | None, new: LoadBalancerClass | None) -> None:
-        one = new or old
-        # Its status says how many use it, which is no news to any of them.
-        if one is not None and not (old and new and old.spec == new.spec and _only_status_changed(old, new)):
-            found = self.load_balancers.by_index("class", one.metadata.name)
-            self.wake(tcp_key(lb) for lb in found if self.serves(lb))
-            shared = self.shared.by_index("class", one.metadata.name)
-            self.wake(LoadBalancerKey(LOAD_BALANCERS.kind, *lb.key) for lb in shared)
+        changed = new or old
+        # Its status counts its users, which concerns none of them.
+        if changed is not None and not (old and new and old.spec == new.spec and only_status_changed(old, new)):
+            for objects in self.intents.values():
+                keys = objects.keys_by_index("class", changed.metadata.name)
+                self.wake(keys, f"LoadBalancerClass {changed.metadata.name} changed")
 
 
-def _load_balancers_of(group: BackendGroup) -> list[LoadBalancerKey]:
-    names = (
-        (group.metadata.namespace, name) if "/" not in name else name.split("/", 1)
-        for name in group.spec.load_balancers
-    )
-    return [LoadBalancerKey(LOAD_BALANCERS.kind, namespace, name) for namespace, name in names]
+def first_broken(kind: str, cache: WatchCache[Any], keys: Sequence[ObjectKey]) -> str:
+    """Return a sentence about the first of ``keys``, objects that cannot be decoded; empty when there are none."""
+    return f"{kind} {keys[0]} cannot be read: {cache.broken[keys[0]]}" if keys else ""
 
 
-def _only_status_changed(old: KubeObject, new: KubeObject) -> bool:
-    one, other = old.metadata, new.metadata
-    return (one.generation, one.uid, one.labels, one.annotations, one.finalizers, one.deletion_timestamp) == (
-        other.generation,
-        other.uid,
-        other.labels,
-        other.annotations,
-        other.finalizers,
-        other.deletion_timestamp,
-    )
+def only_status_changed(old: KubeObject, new: KubeObject) -> bool:
+    """Say whether two versions of one object differ in their status at the most."""
+    before, after = old.metadata, new.metadata
+    return (before.generation, before.uid, before.labels, before.annotations, before.finalizers) == (
+        after.generation,
+        after.uid,
+        after.labels,
+        after.annotations,
+        after.finalizers,
+    ) and before.deletion_timestamp == after.deletion_timestamp
 
 
-def _only_words_changed(old: TCPLoadBalancer | None, new: TCPLoadBalancer | None) -> bool:
-    """Say whether nothing changed but conditions, counts and addresses: our own words coming back to us."""
-    if old is None or new is None:
-        return False
-    return (
-        old.metadata.generation == new.metadata.generation
-        and old.spec == new.spec
-        and old.metadata.labels == new.metadata.labels
-        and old.metadata.annotations == new.metadata.annotations
-        and old.metadata.finalizers == new.metadata.finalizers
-        and old.metadata.uid == new.metadata.uid
-        and old.deleting == new.deleting
-        and old.status.allocation == new.status.allocation
-        and old.status.accepted == new.status.accepted
-    )
+def slice_labels(endpoint_slice: EndpointSlice) -> list[tuple[str, str]]:
+    """Return namespace and label of the load balancer that a slice belongs to; empty for slices of nodes."""
+    label = endpoint_slice.label(LABEL_LOAD_BALANCER)
+    return [(endpoint_slice.metadata.namespace, label)] if label else []
 
 
-def _slice_label(one: EndpointSlice) -> list[tuple[str, str]]:
-    label = one.label(LABEL_LOAD_BALANCER)
-    return [(one.metadata.namespace, label)] if label else []
-
-
-def _nodes_namespace(one: EndpointSlice) -> list[str]:
-    return [one.metadata.namespace] if one.label(LABEL_NODES) else []
+def nodes_namespaces(endpoint_slice: EndpointSlice) -> list[str]:
+    """Return the namespace of the member whose nodes a slice holds; empty for slices of one load balancer."""
+    return [endpoint_slice.metadata.namespace] if endpoint_slice.label(LABEL_NODES) else []

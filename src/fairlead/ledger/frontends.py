@@ -12,10 +12,11 @@ from collections.abc import Mapping
 
 import msgspec
 
+from fairlead.api.intent import Frontend
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.meta import AnyResource, JSONObject
 from fairlead.api.names import MANAGER_LEDGER
-from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, Frontend
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.errors import NotFound, Wait
 from fairlead.ledger.store import Store
 from fairlead.model.desired import FrontendSpec

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import msgspec
 
+from fairlead.api.intent import Allocation
 from fairlead.api.kubernetes import EndpointSlice, Lease
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.meta import JSONObject, KubeObject
@@ -24,7 +25,7 @@ from fairlead.api.names import (
     SLICE_MANAGED_BY,
 )
 from fairlead.api.naming import label_value
-from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, Allocation, TCPLoadBalancer
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import Tenant
 from fairlead.model.condition import Condition
 from fairlead.model.contract import AllocationKind, Capabilities

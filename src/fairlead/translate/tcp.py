@@ -15,7 +15,8 @@ from collections.abc import Mapping
 import msgspec
 
 from fairlead.api.durations import seconds_from_duration
-from fairlead.api.tcploadbalancer import Allocation, TCPLoadBalancerSpec
+from fairlead.api.intent import Allocation
+from fairlead.api.tcploadbalancer import TCPLoadBalancerSpec
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import AllocationKind
 from fairlead.model.desired import (

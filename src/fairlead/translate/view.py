@@ -14,11 +14,12 @@ from collections.abc import Mapping
 import msgspec
 
 from fairlead.api.backendgroup import BackendGroup
+from fairlead.api.intent import Allocation
 from fairlead.api.kubernetes import EndpointSlice, Node, Service
 from fairlead.api.loadbalancer import LoadBalancer
 from fairlead.api.loadbalancerclass import LoadBalancerClass, LoadBalancerClassSpec
 from fairlead.api.pods import Pod
-from fairlead.api.tcploadbalancer import Allocation, TCPLoadBalancer
+from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.tenant import Tenant
 from fairlead.model.condition import Condition, ConditionReason
 from fairlead.model.contract import Capabilities
@@ -124,6 +125,8 @@ class LoadBalancerView(msgspec.Struct, frozen=True):
     accepted: FrontendSpec | None = None
     provider: str = ""
     verdict: Condition | None = None
+    #: A provider has been asked about the load balancer or a group, and has not answered yet.
+    pending: bool = False
 
     @property
     def class_spec(self) -> LoadBalancerClassSpec:

@@ -117,7 +117,7 @@ class Replica:
 
     @property
     def idle(self) -> bool:
-        engines = self.hub.engines.values()
+        engines = self.hub.providers.values()
         return not self.provider.objects.busy and not any(engine.tracker.dirty for engine in engines)
 
     async def stop(self) -> None:

@@ -65,7 +65,7 @@ async def test_at52_without_such_a_class_nobody_is_called_and_nothing_more_is_wr
     await world.programmed()
     await world.delete_lb()
     await world.until(lambda: lb_key() not in world.cloud.load_balancers)
-    assert hub.hub.engines.durable == {}
+    assert hub.hub.providers.durable == {}
     assert hub.durable.calls.total() == 0
     assert [one for one in hub.written if "Backend" in one or " LoadBalancer " in one] == []
 

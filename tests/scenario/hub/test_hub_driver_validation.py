@@ -200,7 +200,7 @@ async def test_a_preview_plans_nothing_of_what_the_driver_refused(shop):
     await shop.group_says("bad", "Accepted", "False", "weight: 1 to 10")
     found = await previewed(shop)
     assert plan_of(found).rows == []
-    assert [(one.owner, "weight: 1 to 10" in one.why) for one in found.left_out] == [("BackendGroup/shop/bad", True)]
+    assert [(one.owner, "weight: 1 to 10" in one.why) for one in found.exclusions] == [("BackendGroup/shop/bad", True)]
 
 
 async def test_what_a_driver_fails_at_is_one_warning_and_no_good_news(shop):

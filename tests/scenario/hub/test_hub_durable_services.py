@@ -362,11 +362,11 @@ async def test_a_second_replica_serves_what_is_on_record_and_prepares_what_comes
     await moves.serve("edge")
     await moves.ask("envoy")
     await moves.moved("envoy")
-    await moves.world.until(lambda: lb_key() in second.hub.engines["envoy"].tracker)
+    await moves.world.until(lambda: lb_key() in second.hub.providers["envoy"].tracker)
     assert second.written == []
     await moves.ask("edge")
     await moves.moved("edge")
-    await moves.world.until(lambda: lb_key() not in second.hub.engines["envoy"].tracker)
+    await moves.world.until(lambda: lb_key() not in second.hub.providers["envoy"].tracker)
     await moves.world.stop(led)
     await moves.world.until(lambda: second.hub.leading)
     await moves.world.quiet()

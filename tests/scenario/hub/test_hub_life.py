@@ -65,7 +65,7 @@ async def test_deleted_it_is_gone_and_so_is_its_finalizer(world, hub):
     await world.delete_lb()
     await world.until(lambda: gone(world))
     assert world.cloud.load_balancers == {}
-    assert len(hub.hub.book) == 0
+    assert len(hub.hub.allocator) == 0
 
 
 async def gone(world, name="web"):

@@ -122,7 +122,7 @@ async def test_what_is_not_on_the_load_balancer_is_explained(shop, world, hub):
     await shop.group("bad", static=["224.0.0.1:8080", "10.9.0.2:8080"])
     await shop.until("10.1.0.1", "10.9.0.2")
     (found,) = await preview(world.user)
-    assert {(one.what, one.owner.rpartition("/")[2]): one.why for one in found.left_out} == {
+    assert {(one.what, one.owner.rpartition("/")[2]): one.why for one in found.exclusions} == {
         ("Pod/shop/web-1", "web"): "the pod is not ready",
         ("Pod/shop/web-2", "web"): "named in spec.pods.byLabel.except",
         ("Pod/shop/web-3", "web"): "the pod has no address yet (phase Running)",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from fairlead.api.intent import Allocation
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
-from fairlead.api.tcploadbalancer import Allocation
-from fairlead.hub.intents.tcp.accepted_status import write_status
+from fairlead.hub.intents.tcp.status import TCPStatus
+from fairlead.kube.events import EventRecorder
 from fairlead.testing.builders import lb_key
 
 
@@ -94,8 +95,9 @@ async def test_words_that_are_older_than_the_record_do_not_erase_it(world, hub):
     address = await world.programmed()
     await world.stop(hub)
     older = msgspec.structs.replace(before_the_record.status, allocation=Allocation(address="203.0.113.1"))
+    events = EventRecorder(world.user, component="test")
     for words in (before_the_record.status, older):
-        await write_status(world.user, before_the_record, words)
+        await TCPStatus(cluster=world.user, events=events).write(before_the_record, words)
         status = (await world.get()).status
         assert (status.conditions, status.allocation.address) == (None, address)
         assert status.accepted is not None
@@ -111,4 +113,4 @@ async def test_a_class_that_was_deleted_still_serves_after_a_restart(world, hub)
     await world.stop(hub)
     await world.user.create(LOAD_BALANCER_CLASSES, {"metadata": {"name": "envoy"}, "spec": {"provider": "elsewhere"}})
     again = await world.start()
-    assert lb_key("a") in again.hub.engines["envoy"].tracker
+    assert lb_key("a") in again.hub.providers["envoy"].tracker

@@ -16,6 +16,7 @@ from records_loop import LoopClock, VirtualLoop
 from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.hub.providers.runner import DurableRunner
+from fairlead.hub.providers.term import TermSettings
 from fairlead.model.change import Outcome, TargetChange
 from fairlead.model.contract import Capabilities
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec
@@ -106,12 +107,14 @@ class Desk:
 
         async def begin() -> None:
             self.engine = DurableRunner(
-                name="memory",
-                provider=self.provider,
-                store=self.api,
-                clock=self.clock,
-                report=self.reports.append,
-                epoch=lambda: self.term,
+                TermSettings(
+                    name="memory",
+                    provider=self.provider,
+                    store=self.api,
+                    clock=self.clock,
+                    report=self.reports.append,
+                    epoch=lambda: self.term,
+                )
             )
             found = self.api.typed(LOAD_BALANCERS, "shop", "shared")
             frontend = found.status.frontend if found is not None else None

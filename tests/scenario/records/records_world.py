@@ -22,6 +22,7 @@ from fairlead.api.names import FINALIZER_DEREGISTER
 from fairlead.errors import Retry
 from fairlead.hub.providers.restore import place_of
 from fairlead.hub.providers.runner import DurableRunner
+from fairlead.hub.providers.term import TermSettings
 from fairlead.model.change import Action, Outcome, TargetChange
 from fairlead.model.contract import Capabilities
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, Target
@@ -260,12 +261,14 @@ class World:
         term = self.term
         provider = SimProvider(self, self.memory)
         self.engine = DurableRunner(
-            name="memory",
-            provider=provider,
-            store=self.api,
-            clock=self.clock,
-            report=self.reports.append,
-            epoch=lambda: term,
+            TermSettings(
+                name="memory",
+                provider=provider,
+                store=self.api,
+                clock=self.clock,
+                report=self.reports.append,
+                epoch=lambda: term,
+            )
         )
         frontends = {}
         for key in KEYS:

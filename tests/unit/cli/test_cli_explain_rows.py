@@ -20,9 +20,9 @@ from fairlead.api.backendrecord import (
 from fairlead.api.meta import ObjectMeta, WireCondition
 from fairlead.cli import drift_rows, gc_rows
 from fairlead.cli.explain_rows import BackendRow, Explained, explained, lines_of
-from fairlead.hub.inspect.exclusions import LeftOut
 from fairlead.hub.inspect.orphans import orphans_of
 from fairlead.hub.inspect.preview import Previewed
+from fairlead.hub.intents.intent import Exclusion
 from fairlead.model.observed import Observed, ObservedTarget
 from fairlead.sync.readback import drift_of
 from fairlead.testing.builders import HTTP, target
@@ -167,7 +167,7 @@ def test_what_was_left_out_and_what_the_hub_said_is_in_the_lines() -> None:
         type="Programmed", status="False", reason="ProviderFailed", message="no answer", last_transition_time=SINCE
     )
     one = previewed(lb(), lb(), conditions=(condition,), unread="nobody answers")
-    one = msgspec.structs.replace(one, left_out=(LeftOut("Pod/shop/web-1", "BackendGroup/shop/web", "not ready"),))
+    one = msgspec.structs.replace(one, exclusions=(Exclusion("Pod/shop/web-1", "BackendGroup/shop/web", "not ready"),))
     assert lines_of(explained(one, now=NOW, leading=True), now=NOW) == [
         "TCPLoadBalancer/shop/web: its object is gone, provider haproxy",
         "  Programmed  False  30s  ProviderFailed: no answer",

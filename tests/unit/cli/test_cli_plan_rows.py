@@ -40,7 +40,7 @@ def previewed(wanted: DesiredLoadBalancer | None, done: DesiredLoadBalancer | No
     plan = guard_plan(whole, side, now_s=0.0)
     held = whole.frontend if plan.frontend is None else None
     built = Translation(wanted, (), provider="haproxy")
-    found = Previewed(key=KEY, provider="haproxy", plan=plan, held_frontend=held, side=side, built=built)
+    found = Previewed(key=KEY, provider="haproxy", plan=plan, held_frontend=held, side=side, translation=built)
     return msgspec.structs.replace(found, **words)
 
 
@@ -112,7 +112,7 @@ def test_a_pause_holds_the_load_balancer_itself_and_says_who_and_how_it_ends() -
 
 def test_a_load_balancer_that_is_refused_has_a_problem_and_no_rows() -> None:
     refusal = Condition(ConditionType.ACCEPTED, False, ConditionReason.NO_SUCH_CLASS, "there is no class x")
-    plan = plan_of(previewed(None, None, built=Translation(None, (refusal,)), plan=plan_load_balancer(KEY, Side(
+    plan = plan_of(previewed(None, None, translation=Translation(None, (refusal,)), plan=plan_load_balancer(KEY, Side(
         undecided=True), now_s=0.0)))  # fmt: skip
     assert plan.problem == "NoSuchClass: there is no class x"
     assert "  ! nothing is planned: NoSuchClass: there is no class x" in lines_of(plan)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.api.tcploadbalancer import Allocation
+from fairlead.api.intent import Allocation
 from fairlead.hub.tenants.address_allocator import AddressAllocator, listeners_of
 from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import AllocationKind
@@ -33,14 +33,16 @@ def key_of(load_balancer):
 
 
 def give(book, load_balancer, kind=ADDRESS):
-    return book.allocate(key_of(load_balancer), load_balancer, kind)
+    spec = load_balancer.spec
+    recorded, listeners = load_balancer.status.allocation, listeners_of(spec)
+    return book.allocate(key_of(load_balancer), kind, wanted=spec.address, recorded=recorded, listeners=listeners)
 
 
 def restarted(book, given_):
     """Return the book of the next process: everything recorded is read before anything is given away."""
     again = AddressAllocator(book.pool)
     for load_balancer, allocation in given_:
-        again.hold(key_of(load_balancer), allocation, listeners_of(load_balancer))
+        again.hold(key_of(load_balancer), allocation, listeners_of(load_balancer.spec))
     return again
 
 

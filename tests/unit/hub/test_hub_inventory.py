@@ -7,7 +7,8 @@ import pytest
 
 from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.loadbalancerclass import LoadBalancerClassStatus
-from fairlead.hub.inventory import Inventory, tcp_key
+from fairlead.hub.intents.tcp.objects import TCPObjects
+from fairlead.hub.inventory import Inventory
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from fairlead.testing.builders import (
@@ -25,9 +26,17 @@ class Told:
     """An inventory that is told of changes as its caches would tell it, without a server."""
 
     def __init__(self):
-        self.inventory = Inventory(Cluster(ClusterConfig(server="http://127.0.0.1:1"), name="hub"))
+        cluster = Cluster(ClusterConfig(server="http://127.0.0.1:1"), name="hub")
+        self.inventory = Inventory(cluster)
+        self.objects = TCPObjects(cluster, self.inventory)
+        self.objects.watch()
         self.woken: list[str] = []
-        self.inventory.on_wake(lambda key: self.woken.append(key.name))
+        self.causes: set[str] = set()
+        self.inventory.on_wake(self._wake)
+
+    def _wake(self, key, cause):
+        self.woken.append(key.name)
+        self.causes.add(cause)
 
     def change(self, cache, new, old=None):
         """Store what is new as the cache would, then tell."""
@@ -46,9 +55,9 @@ async def told():
     inventory = one.inventory
     one.change(inventory.tenants, tenant())
     one.change(inventory.classes, lb_class())
-    one.change(inventory.load_balancers, tcp("a"))
-    one.change(inventory.load_balancers, tcp("b", spec={"targets": "Pod", "className": "gold"}))
-    one.change(inventory.load_balancers, tcp("c", namespace="tenant-west"))
+    one.change(one.objects.cache, tcp("a"))
+    one.change(one.objects.cache, tcp("b", spec={"targets": "Pod", "className": "gold"}))
+    one.change(one.objects.cache, tcp("c", namespace="tenant-west"))
     return one
 
 
@@ -73,6 +82,7 @@ async def test_nodes_concern_all_load_balancers_of_nodes_of_that_member(told):
 
 async def test_a_class_concerns_its_load_balancers_also_when_it_comes_late(told):
     assert told.change(told.inventory.classes, lb_class("gold")) == ["b"]
+    assert "LoadBalancerClass gold changed" in told.causes
     assert told.change(told.inventory.classes, None, lb_class("gold")) == ["b"]
     assert told.change(told.inventory.classes, lb_class(), lb_class(spec={"drain": "1s"})) == ["a", "c"]
     counted = msgspec.structs.replace(lb_class(), status=LoadBalancerClassStatus(load_balancers=2))
@@ -100,17 +110,17 @@ async def test_a_tenant_concerns_its_load_balancers_when_its_spec_changes(told):
 )
 @pytest.mark.req("KI-6")
 async def test_our_own_words_wake_nobody(told, words, woken):
-    assert told.change(told.inventory.load_balancers, tcp("a", **words), tcp("a")) == woken
+    assert told.change(told.objects.cache, tcp("a", **words), tcp("a")) == woken
 
 
 async def test_coming_and_going_wakes(told):
-    assert told.change(told.inventory.load_balancers, tcp("d")) == ["d"]
-    assert told.change(told.inventory.load_balancers, None, tcp("d")) == ["d"]
+    assert told.change(told.objects.cache, tcp("d")) == ["d"]
+    assert told.change(told.objects.cache, None, tcp("d")) == ["d"]
 
 
 async def test_a_long_name_is_found_by_its_label(told):
     name = "x" * 253
-    told.change(told.inventory.load_balancers, tcp(name))
+    told.change(told.objects.cache, tcp(name))
     assert told.change(told.inventory.slices, endpoint_slice("s", [], load_balancer=name)) == [name]
 
 
@@ -129,7 +139,7 @@ async def test_a_broken_cache_is_a_problem_of_the_whole_view(told):
 async def test_keys(told):
     assert sorted(key.name for key in told.inventory.all_keys()) == ["a", "b", "c"]
     assert [key.name for key in told.inventory.keys_of_namespace("tenant-west")] == ["c"]
-    assert told.inventory.tcp(lb_key("a")).metadata.name == "a"
-    assert tcp_key(tcp("a")) == lb_key("a")
+    assert told.inventory.intent(lb_key("a")).metadata.name == "a"
+    assert told.objects.key(tcp("a")) == lb_key("a")
     assert told.inventory.tenant_of("tenant-east").metadata.name == "east"
     assert told.inventory.tenant_of("nobodys") is None

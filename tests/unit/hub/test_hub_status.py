@@ -5,7 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fairlead.hub.intents.tcp.status import _is_passing, build_conditions, build_status
+from fairlead.hub.intents.conditions import build_conditions
+from fairlead.hub.intents.status import _is_passing, wire_conditions
+from fairlead.hub.intents.tcp.status import TCPStatus
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.config import ClusterConfig
+from fairlead.kube.events import EventRecorder
 from fairlead.model.change import Action, Held, Reason, TargetChange
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.model.observed import Observed
@@ -13,6 +18,8 @@ from fairlead.sync.report import Report
 from fairlead.testing.builders import HTTP, lb_key, target, tcp, tcp_view
 from fairlead.translate.tcp import translate_tcp
 
+CLUSTER = Cluster(ClusterConfig(server="http://127.0.0.1:1"), name="hub")
+RULES = TCPStatus(cluster=CLUSTER, events=EventRecorder(CLUSTER, component="test"))
 NOW = "2030-01-01T00:00:10Z"
 GOOD = Observed(addresses=("192.0.2.7",), programmed=True, proxies=2, acknowledged=2)
 R = ConditionReason
@@ -32,7 +39,8 @@ def conditions_of(view, report=None, observed=GOOD):
 
 def status_of(load_balancer, *, report=None, observed=GOOD, now=NOW, **view):
     built = translate_tcp(tcp_view(load_balancer, **view))
-    return build_status(load_balancer, built, build_conditions(built, report, observed), observed, now=now)
+    conditions = wire_conditions(load_balancer, build_conditions(built, report, observed), now)
+    return RULES.compose(load_balancer, built, conditions, observed)
 
 
 def wire(status, kind):
@@ -164,8 +172,8 @@ def test_what_is_on_record_is_kept():
 def test_bad_news_that_may_pass(observed, report, passing):
     was = status_of(tcp())
     one = tcp(status=msgspec.to_builtins(was))
-    assert _is_passing(was, status_of(one, observed=observed, report=report)) is passing
+    assert _is_passing(was.conditions, status_of(one, observed=observed, report=report).conditions) is passing
 
 
 def test_a_first_status_is_never_waited_for():
-    assert not _is_passing(tcp().status, status_of(tcp(), observed=None))
+    assert not _is_passing(tcp().status.conditions, status_of(tcp(), observed=None).conditions)

@@ -7,14 +7,14 @@ import asyncio
 import pytest
 
 from fairlead.errors import BadConfiguration, Retry, Terminal
-from fairlead.hub.validation.validation_cache import PAUSE_S, Opinion, ValidationCache
+from fairlead.hub.validation.validation_cache import PAUSE_S, ValidationCache, Verdict
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import VirtualClock
 from fairlead.runtime.loop import run_workers
 
 KEY = LoadBalancerKey("LoadBalancer", "shop", "one")
 OTHER = LoadBalancerKey("LoadBalancer", "shop", "other")
-ABOUT = ("LoadBalancer", KEY, None)
+SUBJECT = ("LoadBalancer", KEY, None)
 
 
 class World:
@@ -24,9 +24,9 @@ class World:
         self.woken = []
         self.asked = []
         self.answers = []
-        self.opinions = ValidationCache(clock=self.clock, leading=lambda: self.leads, wake=self.woken.extend)
+        self.cache = ValidationCache(clock=self.clock, leading=lambda: self.leads, wake=self.woken.extend)
 
-    def of(self, wording="a", *, about=ABOUT, concerns=KEY, again_s=None):
+    def of(self, wording="a", *, subject=SUBJECT, concerns=KEY, again_s=None):
         async def ask():
             self.asked.append(wording)
             answer = self.answers.pop(0)
@@ -34,13 +34,13 @@ class World:
                 raise answer
             return answer
 
-        return self.opinions.of(about, wording, ask, concerns=concerns, again_s=again_s)
+        return self.cache.verdict(subject, wording, ask, concerns=concerns, again_s=again_s)
 
 
 @pytest.fixture
 async def world():
     one = World()
-    task = asyncio.create_task(run_workers(one.opinions.queue, one.opinions.ask, workers=2, name="opinion"))
+    task = asyncio.create_task(run_workers(one.cache.queue, one.cache.ask, workers=2, name="opinion"))
     yield one
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -62,7 +62,7 @@ async def test_an_answer_is_for_good_and_wakes_who_waits(world, answer):
     assert world.of(concerns=OTHER) is None
     await settle(world)
     error = answer if isinstance(answer, Exception) else None
-    assert world.of() == Opinion(answer=None if error else answer, error=error)
+    assert world.of() == Verdict(answer=None if error else answer, error=error)
     assert sorted(world.woken) == [KEY, OTHER]
     await settle(world, 3600)
     assert world.asked == ["a"]
@@ -85,13 +85,13 @@ async def test_an_answer_to_an_older_wording_counts_for_nothing(world):
         await gate.wait()
         return "old"
 
-    world.opinions.of(ABOUT, "a", slow, concerns=KEY)
+    world.cache.verdict(SUBJECT, "a", slow, concerns=KEY)
     await settle(world)
     world.answers = ["new"]
     assert world.of("b") is None
     gate.set()
     await settle(world)
-    assert world.of("b") == Opinion(answer="new")
+    assert world.of("b") == Verdict(answer="new")
 
 
 @pytest.mark.parametrize(("after_s", "pause_s"), [(None, PAUSE_S), (1.0, PAUSE_S), (90.0, 90.0)])
@@ -105,7 +105,7 @@ async def test_who_gives_no_answer_is_asked_again_after_a_pause(world, after_s, 
     await settle(world, 1)
     assert (len(world.asked), len(world.woken)) == (2, 1), "the same words are no news"
     await settle(world, PAUSE_S)
-    assert world.of() == Opinion(answer="yes")
+    assert world.of() == Verdict(answer="yes")
     assert len(world.woken) == 2
 
 
@@ -114,7 +114,7 @@ async def test_what_may_change_with_time_is_asked_again(world):
     world.of(again_s=60)
     for _ in range(2):
         await settle(world, 60)
-    assert (world.of(again_s=60), len(world.woken)) == (Opinion(answer="two"), 2)
+    assert (world.of(again_s=60), len(world.woken)) == (Verdict(answer="two"), 2)
 
 
 async def test_nobody_is_asked_while_another_replica_leads(world):
@@ -124,22 +124,22 @@ async def test_nobody_is_asked_while_another_replica_leads(world):
     await settle(world, 100)
     assert world.asked == []
     world.leads = True
-    world.opinions.again()
+    world.cache.again()
     await settle(world)
-    assert world.of() == Opinion(answer="yes")
+    assert world.of() == Verdict(answer="yes")
 
 
 async def test_nobody_is_asked_for_what_is_gone(world):
     world.answers = [Retry("nobody there"), "no news", "no news"]
     shared = ("Pods", None, ("shop", "web"))
     world.of()
-    world.of(about=shared, again_s=60)
-    world.of(about=shared, concerns=OTHER, again_s=60)
+    world.of(subject=shared, again_s=60)
+    world.of(subject=shared, concerns=OTHER, again_s=60)
     await settle(world)
-    world.opinions.forget(KEY)
+    world.cache.forget(KEY)
     await settle(world, 60)
     assert len(world.asked) == 3, "the other load balancer still wants to know"
-    world.opinions.forget(OTHER)
+    world.cache.forget(OTHER)
     await settle(world, 600)
     assert len(world.asked) == 3
 
@@ -147,11 +147,11 @@ async def test_nobody_is_asked_for_what_is_gone(world):
 async def test_what_is_dropped_is_not_asked(world):
     world.answers = ["yes"]
     group = ("BackendGroup", KEY, ("shop", "web"))
-    world.of(about=group)
-    world.opinions.drop_others(KEY, [])
+    world.of(subject=group)
+    world.cache.drop_others(KEY, [])
     await settle(world)
     assert world.asked == []
-    world.of(about=group)
-    world.opinions.drop_others(KEY, [("shop", "web")])
+    world.of(subject=group)
+    world.cache.drop_others(KEY, [("shop", "web")])
     await settle(world)
     assert world.asked == ["a"]

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hub_parts import intent_context
 
-from fairlead.hub.intents.tcp.views import Views, with_accepted_spec
-from fairlead.hub.inventory import Inventory
-from fairlead.hub.tenants.address_allocator import AddressAllocator
-from fairlead.hub.tenants.member_health import MemberHealth
-from fairlead.kube.cluster import Cluster
-from fairlead.kube.config import ClusterConfig
+from fairlead.hub.intents.tcp.objects import TCPObjects
+from fairlead.hub.intents.tcp.view import TCPViews, with_accepted_spec
 from fairlead.model.contract import AllocationKind, Capabilities
-from fairlead.runtime.clock import VirtualClock
 from fairlead.testing.builders import lb_class, lb_key, tcp, tenant
 from fairlead.translate.allocate import AddressPool, allocate_address
 
@@ -22,23 +18,18 @@ CAPABILITIES = {"memory": Capabilities(allocation=AllocationKind.ADDRESS)}
 
 class Gathering:
     def __init__(self):
-        self.inventory = Inventory(Cluster(ClusterConfig(server="http://127.0.0.1:1"), name="hub"))
+        context = intent_context(pool=POOL, capabilities=CAPABILITIES)
+        self.inventory, self.book = context.inventory, context.allocator
         self.inventory.tenants._store.put(tenant())
         self.inventory.classes._store.put(lb_class())
-        self.book = AddressAllocator(POOL)
-        self.views = Views(
-            inventory=self.inventory,
-            book=self.book,
-            members=MemberHealth(clock=VirtualClock(), changed=lambda _: None),
-            providers=CAPABILITIES,
-            loopback_targets=False,
-        )
+        self.objects = TCPObjects(context.cluster, self.inventory)
+        self.views = TCPViews(context, self.objects)
 
     def put(self, load_balancer):
-        self.inventory.load_balancers._store.put(load_balancer)
+        self.objects.cache._store.put(load_balancer)
 
     def view(self, name, *, allocate=True):
-        return self.views.tcp(lb_key(name), allocate=allocate)
+        return self.views.view(lb_key(name), allocate=allocate)
 
 
 @pytest.fixture

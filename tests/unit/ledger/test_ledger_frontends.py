@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
+from fairlead.api.intent import Frontend
 from fairlead.api.meta import JSONObject, Resource
-from fairlead.api.tcploadbalancer import Frontend, TCPLoadBalancerStatus
+from fairlead.api.tcploadbalancer import TCPLoadBalancerStatus
 from fairlead.ledger.frontends import Frontends, spec_text
 from fairlead.ledger.names import record_name
 from fairlead.model.desired import FrontendSpec, Listener

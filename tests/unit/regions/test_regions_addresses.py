@@ -9,9 +9,9 @@ import pytest
 from regions_builders import pool_service, service
 
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
-from fairlead.hub.inventory import tcp_key
-from fairlead.hub.tenants.address_allocator import AddressAllocator
+from fairlead.hub.tenants.address_allocator import AddressAllocator, listeners_of
 from fairlead.model.contract import AllocationKind
+from fairlead.model.keys import LoadBalancerKey
 from fairlead.regions.backends import Backends
 from fairlead.regions.balancer_plan import Wish, plan_balancer
 from fairlead.translate.allocate import AddressPool
@@ -27,8 +27,18 @@ def load_balancer(pool: str, wish: str = "") -> TCPLoadBalancer:
     return msgspec.convert(body, type=TCPLoadBalancer)
 
 
+def key_of(one: TCPLoadBalancer) -> LoadBalancerKey:
+    return LoadBalancerKey("TCPLoadBalancer", one.metadata.namespace, one.metadata.name)
+
+
 def allocate(book: AddressAllocator, one: TCPLoadBalancer) -> tuple[str, str]:
-    allocation, problem = book.allocate(tcp_key(one), one, AllocationKind.ADDRESS)
+    allocation, problem = book.allocate(
+        key_of(one),
+        AllocationKind.ADDRESS,
+        wanted=one.spec.address,
+        recorded=one.status.allocation,
+        listeners=listeners_of(one.spec),
+    )
     return allocation.address, problem.reason if problem is not None else ""
 
 
@@ -54,5 +64,5 @@ def test_an_empty_pool_is_said_and_what_goes_makes_room() -> None:
     book = AddressAllocator(AddressPool.parse("192.0.2.1/32"))
     assert allocate(book, load_balancer("east")) == ("192.0.2.1", "")
     assert allocate(book, load_balancer("west")) == ("", "AddressPoolExhausted")
-    book.release(tcp_key(load_balancer("east")))
+    book.release(key_of(load_balancer("east")))
     assert allocate(book, load_balancer("west")) == ("192.0.2.1", "")

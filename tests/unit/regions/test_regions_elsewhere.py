@@ -11,6 +11,7 @@ from fairlead.agent.decision import NotOurs, Ours
 from fairlead.agent.ownership import decide
 from fairlead.api.kubernetes import Service
 from fairlead.api.tcploadbalancer import LoadBalancerPort, TCPLoadBalancer, TCPLoadBalancerSpec
+from fairlead.hub.intents.tcp.objects import TCPObjects
 from fairlead.hub.inventory import Inventory
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
@@ -41,4 +42,4 @@ def test_the_agent_leaves_a_service_with_regions_to_them(
 async def test_a_hub_serves_its_own_region(hub: str, of: str, serves: bool) -> None:
     async with Cluster(ClusterConfig(server="http://127.0.0.1:1"), name="nowhere") as cluster:
         spec = TCPLoadBalancerSpec(ports=[LoadBalancerPort(80)], region=of)
-        assert Inventory(cluster, region=hub).serves(TCPLoadBalancer(spec=spec)) is serves
+        assert TCPObjects(cluster, Inventory(cluster, region=hub)).serves(TCPLoadBalancer(spec=spec)) is serves

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.api.tcploadbalancer import Allocation, ProxyPort
+from fairlead.api.intent import Allocation, ProxyPort
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import AllocationKind
 from fairlead.model.desired import Affinity, GuardPolicy, Listener, Owner, ProxyProtocol

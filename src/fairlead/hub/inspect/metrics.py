@@ -1,4 +1,4 @@
-"""How the hub is: numbers taken when somebody asks, so that counting costs the hot path nothing.
+"""The metrics of a hub, counted when they are scraped, so that the hot path pays nothing.
 
 In: the hub's parts. Out: metrics for Prometheus, each documented in docs/reference/metrics.md.
 """
@@ -28,16 +28,16 @@ class HubCollector(Collector):
         self,
         *,
         inventory: Inventory,
-        engines: Mapping[str, ProviderRunner],
-        members: MemberHealth,
-        book: AddressAllocator,
+        providers: Mapping[str, ProviderRunner],
+        member_health: MemberHealth,
+        allocator: AddressAllocator,
         leading: Callable[[], bool],
         clock: Clock,
     ) -> None:
         self._inventory = inventory
-        self._engines = engines
-        self._members = members
-        self._book = book
+        self._providers = providers
+        self._member_health = member_health
+        self._allocator = allocator
         self._leading = leading
         self._clock = clock
 
@@ -61,8 +61,8 @@ class HubCollector(Collector):
     def _load_balancers(self) -> Iterable[Metric]:
         programmed: Counter[tuple[str, str]] = Counter()
         raised: Counter[str] = Counter()
-        for one in (*self._inventory.load_balancers.values(), *self._inventory.shared.values()):
-            for condition in one.status.conditions or ():
+        for _, obj in self._inventory.objects():
+            for condition in obj.status.conditions or ():
                 if condition.type == ConditionType.PROGRAMMED:
                     programmed[condition.status, condition.reason] += 1
                 elif condition.type in _WORTH_COUNTING and condition.status == "True":
@@ -83,24 +83,26 @@ class HubCollector(Collector):
         yield family
 
     def _pool(self) -> Iterable[Metric]:
-        if self._book.pool is None:
+        if self._allocator.pool is None:
             return
-        yield _gauge("fairlead_hub_addresses", "Addresses in the pool.", len(self._book.pool))
-        yield _gauge("fairlead_hub_addresses_used", "Addresses that are given to a load balancer.", len(self._book))
+        yield _gauge("fairlead_hub_addresses", "Addresses in the pool.", len(self._allocator.pool))
+        yield _gauge(
+            "fairlead_hub_addresses_used", "Addresses that are given to a load balancer.", len(self._allocator)
+        )
 
     def _sync(self) -> Iterable[Metric]:
         for name, kind, text, read in _OF_WORKERS:
             family = kind(f"fairlead_sync_{name}", text, labels=["provider"])
-            for provider, engine in self._engines.items():
-                family.add_metric([provider], read(engine.worker))
+            for provider, runner in self._providers.items():
+                family.add_metric([provider], read(runner.worker))
             yield family
         oldest = GaugeMetricFamily(
             "fairlead_sync_oldest_pending_seconds",
             "How long the oldest pending load balancer has been waiting; 0 when nothing is pending.",
             labels=["provider"],
         )
-        for provider, engine in self._engines.items():
-            oldest.add_metric([provider], engine.worker.oldest_pending_s(self._clock.monotonic()))
+        for provider, runner in self._providers.items():
+            oldest.add_metric([provider], runner.worker.oldest_pending_s(self._clock.monotonic()))
         yield oldest
         yield from self._drift()
         yield self._orphans()
@@ -108,16 +110,16 @@ class HubCollector(Collector):
         yield self._records()
 
     def _drift(self) -> Iterable[Metric]:
-        drift = GaugeMetricFamily(
+        drifted = GaugeMetricFamily(
             "fairlead_sync_drift", "Entries of ours that somebody changed behind our back.", labels=["provider"]
         )
         foreign = GaugeMetricFamily(
             "fairlead_sync_foreign", "Members of our load balancers that are not ours.", labels=["provider"]
         )
-        for name, engine in self._durable():
-            drift.add_metric([name], sum(one.ours for one in engine.readback.drifts.values()))
-            foreign.add_metric([name], sum(len(one.foreign) for one in engine.readback.drifts.values()))
-        yield from (drift, foreign)
+        for name, runner in self._durable():
+            drifted.add_metric([name], sum(drift.ours for drift in runner.readback.drifts.values()))
+            foreign.add_metric([name], sum(len(drift.foreign) for drift in runner.readback.drifts.values()))
+        yield from (drifted, foreign)
 
     def _orphans(self) -> Metric:
         family = GaugeMetricFamily(
@@ -126,13 +128,13 @@ class HubCollector(Collector):
             labels=["provider", "kind"],
         )
         records = Counter(
-            one.spec.load_balancer.provider
-            for one in self._inventory.records.values()
-            if self._inventory.intent(load_balancer_of(one)) is None
+            record.spec.load_balancer.provider
+            for record in self._inventory.records.values()
+            if self._inventory.intent(load_balancer_of(record)) is None
         )
         entries = {
-            name: sum(len(one.unrecorded) for one in engine.readback.drifts.values())
-            for name, engine in self._durable()
+            name: sum(len(drift.unrecorded) for drift in runner.readback.drifts.values())
+            for name, runner in self._durable()
         }
         for name in sorted({*records, *entries}):
             family.add_metric([name, "record"], records[name])
@@ -153,23 +155,24 @@ class HubCollector(Collector):
             "Backends registered, updated, drained and deregistered; result is done, running, retry or rejected.",
             labels=["provider", "action", "result"],
         )
-        for name, engine in self._engines.items():
-            timings = engine.worker.executor.timings
+        for name, runner in self._providers.items():
+            timings = runner.worker.executor.timings
             for method, result in timings:
                 labels = [name, method, result]
                 calls.add_metric(labels, timings.total(method, result))
                 seconds.add_metric(labels, timings.cumulative(method, result), timings.seconds(method, result))
-            for (action, outcome), count in sorted(engine.worker.executor.outcomes.items()):
+            for (action, outcome), count in sorted(runner.worker.executor.outcomes.items()):
                 changes.add_metric([name, action.lower(), outcome.lower()], count)
         yield from (calls, seconds, changes)
 
     def _durable(self) -> Iterator[tuple[str, DurableRunner]]:
-        return ((name, engine) for name, engine in self._engines.items() if isinstance(engine, DurableRunner))
+        return ((name, runner) for name, runner in self._providers.items() if isinstance(runner, DurableRunner))
 
     def _records(self) -> Metric:
         family = GaugeMetricFamily("fairlead_sync_records", "BackendRecords by state.", labels=["provider", "state"])
         counts = Counter(
-            (one.spec.load_balancer.provider, one.status.state or "Pending") for one in self._inventory.records.values()
+            (record.spec.load_balancer.provider, record.status.state or "Pending")
+            for record in self._inventory.records.values()
         )
         for (provider, state), count in sorted(counts.items()):
             family.add_metric([provider, state], count)
@@ -177,14 +180,14 @@ class HubCollector(Collector):
 
     def _member_states(self) -> Metric:
         family = GaugeMetricFamily("fairlead_hub_members", "Members by state of their agent.", labels=["state"])
-        states = Counter(self._members.state(tenant.namespace) for tenant in self._inventory.tenants.values())
+        states = Counter(self._member_health.state(tenant.namespace) for tenant in self._inventory.tenants.values())
         for state in ("Engaged", "Stale", "Lost", "Pending"):
             family.add_metric([state], states[state])
         return family
 
 
 Read = Callable[[Worker], float]
-#: What every worker says of itself.
+#: Name, type, help and value of the metrics of each worker.
 _OF_WORKERS: tuple[tuple[str, type[GaugeMetricFamily | CounterMetricFamily], str, Read], ...] = (
     (
         "pending",

@@ -1,7 +1,7 @@
-"""What the hub would do now, without doing it: the same views, builds, plans and guards, over a read-only API.
+"""What the hub would do now, without doing it: the same views, translations, plans and guards, over a read-only API.
 
 In: a Cluster with the rights to read. Out: for each load balancer its plan, what is on record, what is read back, and
-what was left out. Those that the hub serves itself have no ledger, so there is nothing to compare them with.
+what is excluded. Those that the hub's own proxies serve have no ledger, so there is nothing to compare them with.
 Never: a write, an allocation, or a call of a provider that changes anything.
 """
 
@@ -14,37 +14,34 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from fairlead.api.backendrecord import BackendRecord
-from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
-from fairlead.api.meta import KubeObject, WireCondition
+from fairlead.api.intent import Frontend, IntentObject
+from fairlead.api.meta import WireCondition
 from fairlead.api.names import ANNOTATION_PAUSED, DEFAULT_CLASS
-from fairlead.api.tcploadbalancer import Frontend, TCPLoadBalancer
 from fairlead.errors import FairleadError
-from fairlead.hub.inspect.exclusions import LeftOut, left_out, nodes_left_out
-from fairlead.hub.intents.loadbalancer.backend_sources import BackendSources
-from fairlead.hub.intents.loadbalancer.intent import LoadBalancerIntent
-from fairlead.hub.intents.tcp.views import Views
+from fairlead.hub.intents.intent import Exclusion, IntentContext
+from fairlead.hub.intents.kinds import Intents
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.installed import installed_providers
+from fairlead.hub.providers.migration import ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.providers.runner import DurableRunner
 from fairlead.hub.tenants.address_allocator import AddressAllocator
 from fairlead.hub.tenants.member_health import MemberHealth
-from fairlead.hub.validation.provider_validation import as_told
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.events import EventRecorder
 from fairlead.ledger.wire import load_balancer_of
 from fairlead.model.change import FrontendChange
 from fairlead.model.contract import AllocationKind, Capabilities, Restorable
 from fairlead.model.keys import LoadBalancerKey, Protocol
 from fairlead.model.observed import Observed
 from fairlead.runtime.clock import SystemClock
+from fairlead.runtime.queue import KeyedQueue
 from fairlead.sync.guard import guard_plan
 from fairlead.sync.history import History
 from fairlead.sync.plan import Plan, plan_load_balancer
 from fairlead.sync.readback import Drift, drift_of
 from fairlead.sync.tracker import Side
-from fairlead.translate.loadbalancer import translate_loadbalancer
 from fairlead.translate.protection import is_leaving
-from fairlead.translate.tcp import translate_tcp
 from fairlead.translate.view import Translation
 
 _SYNC_S = 20.0
@@ -63,7 +60,7 @@ _SERVED = Capabilities(
 
 
 class Previewed(msgspec.Struct, frozen=True, kw_only=True):
-    """One load balancer. ``served``: by the hub itself, without a ledger; then there is no plan.
+    """One load balancer. ``served``: by the hub's own proxies, without a ledger; then there is no plan.
 
     ``paused`` names the objects whose annotation holds everything. ``conditions`` are what the hub wrote last.
     ``held_frontend`` is what a pause holds of the load balancer itself. ``unread`` says why it could not be read back.
@@ -77,7 +74,7 @@ class Previewed(msgspec.Struct, frozen=True, kw_only=True):
     served: bool = False
     paused: tuple[str, ...] = ()
     conditions: tuple[WireCondition, ...] = ()
-    built: Translation | None = None
+    translation: Translation | None = None
     plan: Plan
     held_frontend: FrontendChange | None = None
     #: The provider's own identity of it.
@@ -87,117 +84,120 @@ class Previewed(msgspec.Struct, frozen=True, kw_only=True):
     observed: Observed | None = None
     drift: Drift = Drift()
     unread: str = ""
-    left_out: tuple[LeftOut, ...] = ()
+    exclusions: tuple[Exclusion, ...] = ()
 
 
 async def preview(cluster: Cluster, only: LoadBalancerKey | None = None) -> list[Previewed]:
-    """Look at every load balancer, or at one; ordered by key."""
-    inventory = Inventory(cluster)
-    selected = BackendSources(cluster, changed=lambda _namespace: None)
+    """Preview every load balancer, or one; ordered by key."""
+    parts = _Parts(cluster)
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(cache.run()) for cache in inventory.caches.values()]
-        tasks.append(group.create_task(selected.run()))
+        tasks = [group.create_task(cache.run()) for cache in parts.inventory.caches.values()]
+        tasks += [group.create_task(task) for intent in parts.intents.values() for task in intent.tasks()]
         try:
-            for cache in inventory.caches.values():
+            for cache in parts.inventory.caches.values():
                 await cache.wait_synced(_SYNC_S)
-            await _read_selected(inventory, selected)
-            return await _Look(cluster, inventory, selected).all(only)
+            for intent in parts.intents.values():
+                await intent.wait_synced(_SYNC_S)
+            return await _Preview(parts).all(only)
         finally:
             for task in tasks:
                 task.cancel()
 
 
-async def _read_selected(inventory: Inventory, selected: BackendSources) -> None:
-    """Have everything read that some group selects from."""
-    for group in inventory.groups.values():
-        selected.need(group)
-    for group in inventory.groups.values():
-        if group.spec.pods is not None:
-            await selected.pods.wait_synced(_SYNC_S)
-        if group.spec.service is not None:
-            await selected.services.wait_synced(_SYNC_S)
-            await selected.nodes.wait_synced(_SYNC_S)
-
-
-class _Look:
+class _Parts:
     """The parts of a hub that decide, none of those that act."""
 
-    def __init__(self, cluster: Cluster, inventory: Inventory, selected: BackendSources) -> None:
-        self._inventory = inventory
-        self._selected = selected
-        self._clock = SystemClock()
-        self._engines = ProviderRegistry(
+    def __init__(self, cluster: Cluster) -> None:
+        self.clock = SystemClock()
+        self.inventory = Inventory(cluster)
+        self.providers = ProviderRegistry(
             served={},
             factories=installed_providers(
-                clock=self._clock, registry=CollectorRegistry(), without=frozenset({DEFAULT_CLASS}), dry_run=True
+                clock=self.clock, registry=CollectorRegistry(), without=frozenset({DEFAULT_CLASS}), dry_run=True
             ),
-            inventory=inventory,
+            inventory=self.inventory,
             cluster=cluster,
-            clock=self._clock,
+            clock=self.clock,
             report=lambda _report: None,
             changed=lambda _key: None,
             is_leader=lambda: False,
-            history=History(now=self._clock.now),
+            history=History(now=self.clock.now),
         )
-        for name in self._providers():
-            self._engines.open(name)
-        for name, engine in self._engines.durable.items():
-            engine.begin(inventory.records.values(), self._frontends(name))
-        self._engines.capabilities.setdefault(DEFAULT_CLASS, _SERVED)
-        self._shared = LoadBalancerIntent(
-            cluster=cluster, inventory=inventory, selected=selected, engines=self._engines, loopback_targets=True
-        )
-        self._views = Views(
-            inventory=inventory,
-            book=AddressAllocator(None),
-            members=MemberHealth(clock=self._clock, changed=lambda _namespace: None),
-            providers=self._engines.capabilities,
-            provider_problems=self._engines.problems,
-            loopback_targets=True,
+        self.intents = Intents(
+            IntentContext(
+                cluster=cluster,
+                inventory=self.inventory,
+                providers=self.providers,
+                migration=ProviderMigration(providers=self.providers, clock=self.clock),
+                allocator=AddressAllocator(None),
+                member_health=MemberHealth(clock=self.clock, changed=lambda _namespace: None),
+                events=EventRecorder(cluster, component="fairlead-preview"),
+                clock=self.clock,
+                leading=lambda: False,
+                status_queue=KeyedQueue(clock=self.clock),
+                loopback_targets=True,
+                read_only=True,
+            )
         )
 
+
+class _Preview:
+    """Compares what is desired with what is on record, once everything has been read."""
+
+    def __init__(self, parts: _Parts) -> None:
+        self._inventory = parts.inventory
+        self._intents = parts.intents
+        self._providers = parts.providers
+        self._clock = parts.clock
+        for name in self._provider_names():
+            self._providers.open(name)
+        for name, runner in self._providers.durable.items():
+            runner.begin(self._inventory.records.values(), self._frontends(name))
+        self._providers.capabilities.setdefault(DEFAULT_CLASS, _SERVED)
+
     async def all(self, only: LoadBalancerKey | None) -> list[Previewed]:
-        on_record = (load_balancer_of(one) for one in self._inventory.records.values())
-        keys = {*self._inventory.all_keys(), *self._engines.restored(), *on_record}
+        on_record = (load_balancer_of(record) for record in self._inventory.records.values())
+        keys = {*self._inventory.all_keys(), *self._providers.restored(), *on_record}
         try:
             return [await self._one(key) for key in sorted(keys if only is None else keys & {only})]
         finally:
-            await self._engines.close()
+            await self._providers.close()
 
     async def _one(self, key: LoadBalancerKey) -> Previewed:
-        intent = self._inventory.intent(key)
-        built, more = await self._built(key)
-        provider = built.provider if built is not None else ""
-        if provider not in self._engines.durable:
-            provider = next((name for name, one in self._engines.durable.items() if key in one.tracker), provider)
+        obj = self._inventory.intent(key)
+        translation, exclusions = self._translated(key)
+        provider = translation.provider if translation is not None else ""
+        if provider not in self._providers.durable:
+            holders = (name for name, runner in self._providers.durable.items() if key in runner.tracker)
+            provider = next(holders, provider)
         found = Previewed(
             key=key,
             provider=provider,
-            class_name=(intent.spec.class_name or DEFAULT_CLASS) if intent is not None else "",
-            gone=intent is None,
+            class_name=(obj.class_name or DEFAULT_CLASS) if obj is not None else "",
+            gone=obj is None,
             served=provider == DEFAULT_CLASS,
-            paused=self._paused(intent),
-            conditions=tuple(intent.status.conditions or ()) if intent is not None else (),
-            built=built,
+            paused=self._paused(key, obj),
+            conditions=tuple(obj.status.conditions or ()) if obj is not None else (),
+            translation=translation,
             plan=Plan(key),
             records=tuple(self._inventory.records.by_index("lb", key)),
-            left_out=more,
+            exclusions=exclusions,
         )
-        engine = self._engines.durable.get(provider)
-        if engine is None:
-            named = provider or next((one.spec.load_balancer.provider for one in found.records), "")
+        runner = self._providers.durable.get(provider)
+        if runner is None:
+            named = provider or next((record.spec.load_balancer.provider for record in found.records), "")
             if not named or found.served:
                 return found
             unread = f"provider {named!r} is not installed where this command runs"
             return msgspec.structs.replace(found, provider=named, unread=unread)
-        if built is not None and built.desired is not None:
-            engine.tracker.put(built.desired)
-        elif intent is None or is_leaving(intent):
-            engine.tracker.remove(key)
-        side = engine.tracker.side(key)
-        return found if side is None else await self._compared(found, engine, side)
+        if translation is not None and translation.desired is not None:
+            runner.tracker.put(translation.desired)
+        elif obj is None or is_leaving(obj):
+            runner.tracker.remove(key)
+        side = runner.tracker.side(key)
+        return found if side is None else await self._compared(found, runner, side)
 
-    async def _compared(self, found: Previewed, engine: DurableRunner, side: Side) -> Previewed:
+    async def _compared(self, found: Previewed, runner: DurableRunner, side: Side) -> Previewed:
         key, now_s = found.key, self._clock.monotonic()
         whole = plan_load_balancer(key, side, now_s=now_s)
         plan = guard_plan(whole, side, now_s=now_s)
@@ -205,17 +205,17 @@ class _Look:
             found,
             plan=plan,
             side=side,
-            info=engine.ledger.frontends.info(key),
+            info=runner.ledger.frontends.info(key),
             held_frontend=whole.frontend if plan.frontend is None else None,
         )
         try:
-            observed = await engine.provider.observe(key)
+            observed = await runner.provider.observe(key)
         except FairleadError as error:
             return msgspec.structs.replace(found, unread=error.sentence)
         if observed is None and (side.done_spec is None or side.ensure_again):
             # It was asked for at the most: nobody has said yet that it is there.
             return found
-        if observed is None and not isinstance(engine.provider, Restorable):
+        if observed is None and not isinstance(runner.provider, Restorable):
             return msgspec.structs.replace(found, unread=_UNREAD)
         if observed is None:
             return msgspec.structs.replace(found, drift=drift_of(side, None))
@@ -223,60 +223,40 @@ class _Look:
             return msgspec.structs.replace(found, unread=observed.message)
         return msgspec.structs.replace(found, observed=observed, drift=drift_of(side, observed))
 
-    async def _built(self, key: LoadBalancerKey) -> tuple[Translation | None, tuple[LeftOut, ...]]:
-        if key.kind != LOAD_BALANCERS.kind:
-            view = self._views.tcp(key, allocate=False)
-            if view is None:
-                return None, ()
-            slices = self._inventory.node_slices_of(key.namespace)
-            nodes = nodes_left_out(slices, view.nodes.ready) if view.load_balancer.spec.targets == "Node" else ()
-            return translate_tcp(view), nodes
-        shared = await self._shared.view(key)
-        if shared is None:
+    def _translated(self, key: LoadBalancerKey) -> tuple[Translation | None, tuple[Exclusion, ...]]:
+        intent = self._intents.get(key.kind)
+        view = intent.view(key) if intent is not None else None
+        if intent is None or view is None:
             return None, ()
-        shared = as_told(shared)
-        built = translate_loadbalancer(shared)
-        return built, left_out(shared, built.desired, self._selected) if built.desired is not None else ()
+        translation = intent.translate(view)
+        return translation, intent.exclusions(view, translation)
 
-    def _paused(self, intent: TCPLoadBalancer | LoadBalancer | None) -> tuple[str, ...]:
-        if intent is None:
+    def _paused(self, key: LoadBalancerKey, obj: IntentObject | None) -> tuple[str, ...]:
+        """Return the objects, as kind/name, whose annotation pauses the load balancer."""
+        if obj is None:
             return ()
-        kind = "LoadBalancer" if isinstance(intent, LoadBalancer) else "TCPLoadBalancer"
-        asked: list[tuple[str, KubeObject | None]] = [
-            (f"{kind}/{'/'.join(intent.key)}", intent),
-            (
-                f"LoadBalancerClass/{intent.spec.class_name or DEFAULT_CLASS}",
-                self._inventory.classes.get("", intent.spec.class_name or DEFAULT_CLASS),
-            ),
-        ]
-        return tuple(
-            name for name, one in asked if one is not None and one.annotation(ANNOTATION_PAUSED, "false") != "false"
-        )
+        class_name = obj.class_name or DEFAULT_CLASS
+        load_balancer_class = self._inventory.classes.get("", class_name)
+        candidates = {
+            f"{key.kind}/{key.namespace}/{key.name}": obj.annotation(ANNOTATION_PAUSED, "false"),
+            f"LoadBalancerClass/{class_name}": load_balancer_class.annotation(ANNOTATION_PAUSED, "false")
+            if load_balancer_class is not None
+            else "false",
+        }
+        return tuple(name for name, paused in candidates.items() if paused != "false")
 
-    def _providers(self) -> list[str]:
-        """Return every provider that a class names, or that something is on record of."""
-        names = {one.spec.provider for one in self._inventory.classes.values()}
-        names |= {one.spec.load_balancer.provider for one in self._inventory.records.values()}
-        for key in self._inventory.all_keys():
-            one = self._inventory.intent(key)
-            if one is not None:
-                names |= _frontends_of(one).keys()
+    def _provider_names(self) -> list[str]:
+        """Return every provider that a class names, or that something is on record of, ordered."""
+        names = {load_balancer_class.spec.provider for load_balancer_class in self._inventory.classes.values()}
+        names |= {record.spec.load_balancer.provider for record in self._inventory.records.values()}
+        for _, obj in self._inventory.objects():
+            names |= obj.status.recorded_providers
         return sorted(names - {"", DEFAULT_CLASS})
 
     def _frontends(self, provider: str) -> dict[LoadBalancerKey, Frontend]:
-        found: dict[LoadBalancerKey, Frontend] = {}
-        for key in self._inventory.all_keys():
-            one = self._inventory.intent(key)
-            if one is not None and (frontend := _frontends_of(one).get(provider)) is not None:
-                found[key] = frontend
-        return found
-
-
-def _frontends_of(one: TCPLoadBalancer | LoadBalancer) -> dict[str, Frontend]:
-    """Return what is on record of a load balancer itself, by provider."""
-    main = one.status.frontend
-    found = {main.provider: main} if main is not None else {}
-    return found | one.status.frontends if isinstance(one, TCPLoadBalancer) else found
+        """Return what is on record of the load balancers of ``provider``."""
+        frontends = ((key, obj.status.frontend_of(provider)) for key, obj in self._inventory.objects())
+        return {key: frontend for key, frontend in frontends if frontend is not None}
 
 
 _UNREAD = "its provider knows nothing of it outside the hub; the condition Drifted says what the hub reads"

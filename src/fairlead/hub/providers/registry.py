@@ -1,4 +1,4 @@
-"""The engines of one hub, by the name of their provider: those that are given, and those that classes ask for.
+"""The runners of one hub, by the name of their provider: those that are given, and those that classes name.
 
     served     publishes to a data plane of ours; runs on every replica, remembers nothing
     durable    made when a class first names its provider; works only while we lead, from what is on record
@@ -9,20 +9,20 @@ In: providers, and factories of others. Out: a mapping that grows. Never: a prov
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import structlog
 
 from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord, RecordOrigin
-from fairlead.api.loadbalancer import LOAD_BALANCERS
+from fairlead.api.intent import Frontend
 from fairlead.api.meta import KubeObject, Resource
-from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, Frontend
 from fairlead.errors import FairleadError, Retry
-from fairlead.hub.inventory import Inventory
+from fairlead.hub.inventory import IntentObjects, Inventory
 from fairlead.hub.providers.runner import DurableRunner, ProviderRunner
+from fairlead.hub.providers.term import TermSettings
 from fairlead.kube.cluster import Cluster
 from fairlead.ledger.history import HistoryStore
 from fairlead.ledger.wire import load_balancer_of
@@ -43,7 +43,10 @@ OnRecord = dict[LoadBalancerKey, tuple[Frontend, ...]]
 
 
 class ProviderRegistry(Mapping[str, ProviderRunner]):
-    """Every engine of one hub. ``changed`` hears of load balancers that are worth another look."""
+    """The runner of every provider of one hub, by name.
+
+    ``report`` is called with what each worker did, ``changed`` with load balancers to reconcile.
+    """
 
     def __init__(
         self,
@@ -57,7 +60,7 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
         changed: Callable[[LoadBalancerKey], None],
         is_leader: Callable[[], bool],
         history: History,
-        origin: Callable[[TargetChange], RecordOrigin | None] = lambda _change: None,
+        target_ref: Callable[[TargetChange], RecordOrigin | None] = lambda _change: None,
     ) -> None:
         self._factories = factories
         self._inventory = inventory
@@ -66,7 +69,6 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
         self._report = report
         self._changed = changed
         self._is_leader = is_leader
-        self._origin = origin
         self._history = HistoryStore(
             store=cluster,
             history=history,
@@ -74,19 +76,20 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
             leading=lambda: self._epoch() is not None,
             is_durable=lambda name: name in self.durable,
         )
+        self._target_ref = target_ref
         self._term: int | None = None
         self._group: asyncio.TaskGroup | None = None
         #: Providers that some record names.
         self._named: set[str] = set()
         self.served = {
-            name: ProviderRunner(provider=one, clock=clock, report=self._report_of(name))
-            for name, one in served.items()
+            name: ProviderRunner(provider=provider, clock=clock, report=self._report_of(name))
+            for name, provider in served.items()
         }
         self.durable: dict[str, DurableRunner] = {}
-        #: Why a provider that a class names is not there.
+        #: Why a provider that a class names cannot be started, a sentence by name.
         self.problems: dict[str, str] = {}
-        #: What the providers can do; grows with the engines.
-        self.capabilities: dict[str, Capabilities] = {name: one.capabilities for name, one in served.items()}
+        #: What the providers can do; grows with the runners.
+        self.capabilities: dict[str, Capabilities] = {name: provider.capabilities for name, provider in served.items()}
 
     def __getitem__(self, name: str) -> ProviderRunner:
         return self.served[name] if name in self.served else self.durable[name]
@@ -103,38 +106,40 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
         return frozenset({*self.served, *self._factories})
 
     def open(self, name: str) -> bool:
-        """Make the engine of a provider that a class names; False when nothing is new."""
+        """Make the runner of a provider that a class names; returns whether that changes anything."""
         factory = self._factories.get(name)
         if factory is None or name in self or name in self.problems:
             return False
         try:
             provider = factory()
         except Exception as error:
-            # Somebody else's code: one provider that cannot be made is no reason to stop the others.
+            # Code of third parties: one provider that cannot be made is no reason to stop the others.
             log.exception("a provider cannot be made", provider=name, error=str(error))
             self.problems[name] = (
                 f"provider {name!r} cannot be started ({type(error).__name__}: {str(error)[:200]}); mend its package "
                 "and restart the hub"
             )
-            # Those that ask for it are to be told.
+            # The load balancers that ask for it get a condition.
             return True
-        self.durable[name] = engine = DurableRunner(
-            name=name,
-            provider=provider,
-            store=self._cluster,
-            clock=self._clock,
-            report=self._report_of(name),
-            epoch=self._epoch,
-            changed=self._changed,
-            origin=self._origin,
+        self.durable[name] = runner = DurableRunner(
+            TermSettings(
+                name=name,
+                provider=provider,
+                store=self._cluster,
+                clock=self._clock,
+                report=self._report_of(name),
+                epoch=self._epoch,
+                changed=self._changed,
+                target_ref=self._target_ref,
+            )
         )
         self.capabilities[name] = provider.capabilities
         if self._group is not None:
-            self._group.create_task(self._lead_later(engine))
+            self._group.create_task(self._lead_later(runner))
         return True
 
     def record_changed(self, old: BackendRecord | None, new: BackendRecord | None) -> None:
-        """Pass on what the watch shows of records; whoever is on record is asked to let go, class or no class."""
+        """Pass on what the watch shows of records; a provider on record releases its backends, class or no class."""
         named = new.spec.load_balancer.provider if new is not None else ""
         if named and named not in self._named:
             self._named.add(named)
@@ -142,98 +147,99 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
         record = new or old
         if record is None or not self._concerns(load_balancer_of(record)):
             return
-        for engine in self.durable.values():
-            engine.record_changed(old, new)
+        for runner in self.durable.values():
+            runner.record_changed(old, new)
 
     async def load(self, term: int) -> None:
-        """Begin a term: every durable engine starts from what is on record."""
+        """Begin a term: every durable runner starts from what is on record."""
         self._term = term
         if self.durable:
             with ExitStack() as stack:
-                for engine in self.durable.values():
-                    stack.enter_context(engine.catching_up())
+                for runner in self.durable.values():
+                    stack.enter_context(runner.catching_up())
                 records, frontends = await self._on_record()
-                for name, engine in self.durable.items():
-                    engine.begin(records, _of(name, frontends))
+                for name, runner in self.durable.items():
+                    runner.begin(records, _of(name, frontends))
 
     async def run(self) -> None:
         """Work until cancelled, while we lead."""
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
-                # It runs as long as we lead, and so does the group: more engines may be asked for meanwhile.
+                # It runs as long as we lead, and so does the group: runners may be added meanwhile.
                 group.create_task(self._history.run())
-                for engine in self.durable.values():
-                    group.create_task(engine.run())
+                for runner in self.durable.values():
+                    group.create_task(runner.run())
         finally:
             self._group = None
             self._term = None
-            for engine in self.durable.values():
-                engine.loaded = False
+            for runner in self.durable.values():
+                runner.end()
 
     async def close(self) -> None:
-        """Let go of what the durable providers hold; what is registered stays."""
-        for engine in self.durable.values():
-            if isinstance(engine.provider, Lifecycle):
-                await engine.provider.close()
+        """Close the durable providers; what is registered stays."""
+        for runner in self.durable.values():
+            if isinstance(runner.provider, Lifecycle):
+                await runner.provider.close()
 
     def restored(self) -> list[LoadBalancerKey]:
-        """Return every load balancer of the durable engines, known from objects or from records alone."""
-        return [key for engine in self.durable.values() for key in engine.tracker]
+        """Return every load balancer of the durable runners, known from objects or from records alone."""
+        return [key for runner in self.durable.values() for key in runner.tracker]
 
     def _report_of(self, name: str) -> Callable[[Report], None]:
         return lambda report: self._report(msgspec.structs.replace(report, provider=name))
 
     def _concerns(self, key: LoadBalancerKey) -> bool:
-        """Say whether ``key`` is this hub's: what another region's hub has on record is that hub's alone."""
+        """Say whether ``key`` is this hub's: what the hub of another region has on record is only for that hub."""
         inventory = self._inventory
-        known = any(key in engine.tracker for engine in self.durable.values())
+        known = any(key in runner.tracker for runner in self.durable.values())
         return known or not inventory.region or inventory.intent(key) is not None
 
     def _epoch(self) -> int | None:
         return self._term if self._is_leader() else None
 
-    async def _lead_later(self, engine: DurableRunner) -> None:
-        """Catch up with an engine that was made in the middle of a term."""
-        with engine.catching_up():
+    async def _lead_later(self, runner: DurableRunner) -> None:
+        """Catch up with an runner that was made in the middle of a term."""
+        with runner.catching_up():
             records, frontends = await self._on_record()
-            engine.begin(records, _of(engine.name, frontends))
-        for key in engine.tracker:
+            runner.begin(records, _of(runner.name, frontends))
+        for key in runner.tracker:
             self._changed(key)
         for key in frontends:
             self._changed(key)
-        await engine.run()
+        await runner.run()
 
     async def _on_record(self) -> tuple[list[BackendRecord], OnRecord]:
-        """Read everything that is on record, from the API itself: a cache may be older than the last leader's word."""
+        """Read all that is on record, from the API itself: a cache may be older than what the last leader wrote."""
         while True:
             try:
                 records = await self._readable(BACKEND_RECORDS)
-                tcp = await self._readable(TCP_LOAD_BALANCERS)
-                shared = await self._readable(LOAD_BALANCERS)
+                frontends = {
+                    key: found
+                    for objects in self._inventory.intents.values()
+                    async for key, found in self._frontends(objects)
+                }
             except FairleadError as error:
                 log.warning("records cannot be read; nothing is decided before", sentence=error.sentence)
                 after_s = error.after_s if isinstance(error, Retry) else None
                 await self._clock.sleep(after_s or _AGAIN_S)
                 continue
             if self._inventory.region:
-                tcp = [one for one in tcp if self._inventory.serves(one)]
-                shared = [one for one in shared if self._inventory.serves(one)]
-                ours = {LoadBalancerKey(TCP_LOAD_BALANCERS.kind, *one.key) for one in tcp}
-                # Orphans, whose object cannot say any more where it was, are for the hub that serves all.
-                records = [one for one in records if load_balancer_of(one) in ours]
-            # An object without a frontend is listed too: it is worth a look once the engine is there.
-            frontends: OnRecord = {
-                LoadBalancerKey(LOAD_BALANCERS.kind, *one.key): (one.status.frontend or Frontend(),) for one in shared
-            }
-            for one in tcp:
-                status = one.status
-                found = (status.frontend_of(name) for name in sorted(status.recorded_providers))
-                frontends[LoadBalancerKey(TCP_LOAD_BALANCERS.kind, *one.key)] = tuple(filter(None, found))
+                # Orphans, whose object cannot say any more in which region it was, are for the hub that serves all.
+                records = [record for record in records if load_balancer_of(record) in frontends]
             return records, frontends
 
+    async def _frontends(
+        self, objects: IntentObjects[Any]
+    ) -> AsyncIterator[tuple[LoadBalancerKey, tuple[Frontend, ...]]]:
+        """Yield what is on record of each intent of one kind; one without a frontend is yielded too."""
+        for obj in await self._readable(objects.resource):
+            if objects.serves(obj):
+                recorded = (obj.status.frontend_of(name) for name in sorted(obj.status.recorded_providers))
+                yield objects.key(obj), tuple(filter(None, recorded))
+
     async def _readable(self, resource: Resource[T]) -> list[T]:
-        """List what can be understood; what cannot is left as it is, and holds up nothing else."""
+        """List what can be decoded; what cannot is left as it is, and holds up nothing else."""
         listing = await self._cluster.listing(resource)
         for key, why in listing.broken.items():
             log.error("an object cannot be read; nothing is done about it", kind=resource.kind, key=str(key), why=why)
@@ -241,4 +247,4 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
 
 
 def _of(name: str, frontends: OnRecord) -> dict[LoadBalancerKey, Frontend]:
-    return {key: one for key, found in frontends.items() for one in found if one.provider == name}
+    return {key: frontend for key, recorded in frontends.items() for frontend in recorded if frontend.provider == name}

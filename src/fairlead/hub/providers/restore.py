@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from fairlead.api.backendrecord import BackendRecord
-from fairlead.api.tcploadbalancer import Frontend
+from fairlead.api.intent import Frontend
 from fairlead.ledger.frontends import spec_of_text
 from fairlead.ledger.wire import listener_of, load_balancer_of, spec_of, target_of
 from fairlead.model.desired import FrontendSpec

@@ -6,9 +6,10 @@ and their recorded allocations. Out: an allocation to record, or the condition t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from fairlead.api.tcploadbalancer import Allocation, ProxyPort, TCPLoadBalancer
+from fairlead.api.intent import Allocation, ProxyPort
+from fairlead.api.tcploadbalancer import TCPLoadBalancerSpec
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import AllocationKind
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol
@@ -63,16 +64,24 @@ class AddressAllocator:
                 del ports[port.proxy_port]
 
     def allocate(
-        self, key: LoadBalancerKey, load_balancer: TCPLoadBalancer, kind: AllocationKind
+        self,
+        key: LoadBalancerKey,
+        kind: AllocationKind,
+        *,
+        wanted: str,
+        recorded: Allocation,
+        listeners: Sequence[ListenerKey],
     ) -> tuple[Allocation, Condition | None]:
-        """Give ``key`` what a provider of ``kind`` needs: what it has already, or something free."""
-        listeners = listeners_of(load_balancer)
-        had = self._held.get(key, load_balancer.status.allocation)
+        """Return what a provider of ``kind`` needs for ``key``: what it has already, or something free.
+
+        ``wanted``: the address that its spec asks for, empty for any. The condition says why there is none.
+        """
+        had = self._held.get(key, recorded)
         match kind:
             case AllocationKind.NONE:
                 return Allocation(), None
             case AllocationKind.ADDRESS:
-                allocation, problem = self._address(key, load_balancer, had.address, listeners)
+                allocation, problem = self._address(key, wanted, had.address, listeners)
             case AllocationKind.PROXY_PORT:
                 allocation, problem = self._proxy_ports(key, had, listeners)
         if problem is None:
@@ -83,9 +92,9 @@ class AddressAllocator:
         return allocation, problem
 
     def _address(
-        self, key: LoadBalancerKey, load_balancer: TCPLoadBalancer, had: str, listeners: list[ListenerKey]
+        self, key: LoadBalancerKey, asked: str, had: str, listeners: Sequence[ListenerKey]
     ) -> tuple[Allocation, Condition | None]:
-        wanted = load_balancer.spec.address or had
+        wanted = asked or had
         if wanted:
             if self._pool is not None and wanted != had and wanted not in self._pool:
                 return Allocation(had), _problem(
@@ -113,7 +122,7 @@ class AddressAllocator:
             )
         return Allocation(address), None
 
-    def _clash(self, key: LoadBalancerKey, address: str, listeners: list[ListenerKey]) -> LoadBalancerKey | None:
+    def _clash(self, key: LoadBalancerKey, address: str, listeners: Sequence[ListenerKey]) -> LoadBalancerKey | None:
         """Return who stands in the way: another member, or another load balancer with one of the same ports."""
         for other, theirs in self._addresses.get(address, {}).items():
             if other != key and (other.namespace != key.namespace or not theirs.isdisjoint(listeners)):
@@ -121,7 +130,7 @@ class AddressAllocator:
         return None
 
     def _proxy_ports(
-        self, key: LoadBalancerKey, had: Allocation, listeners: list[ListenerKey]
+        self, key: LoadBalancerKey, had: Allocation, listeners: Sequence[ListenerKey]
     ) -> tuple[Allocation, Condition | None]:
         taken = {port: owner for port, owner in self._ports.get(key.namespace, {}).items() if owner != key}
         kept = {ListenerKey(Protocol(port.protocol), port.port): port.proxy_port for port in had.ports}
@@ -139,14 +148,8 @@ class AddressAllocator:
         return Allocation(ports=ports), None
 
 
-def listeners_of(load_balancer: TCPLoadBalancer) -> list[ListenerKey]:
-    """Return the listeners that an object asks for, in its own order."""
-    return [ListenerKey(Protocol(port.protocol), port.port) for port in load_balancer.spec.ports]
-
-
-def listeners_on_record(load_balancer: TCPLoadBalancer) -> list[ListenerKey]:
-    """Return the listeners that are served: those of the accepted version, before there is one the wanted ones."""
-    spec = load_balancer.status.accepted or load_balancer.spec
+def listeners_of(spec: TCPLoadBalancerSpec) -> list[ListenerKey]:
+    """Return the listeners that a spec asks for, in its own order."""
     return [ListenerKey(Protocol(port.protocol), port.port) for port in spec.ports]
 
 

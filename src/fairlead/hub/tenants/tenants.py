@@ -35,13 +35,13 @@ class Tenants:
         *,
         cluster: Cluster,
         inventory: Inventory,
-        members: MemberHealth,
+        member_health: MemberHealth,
         clock: Clock,
         leading: Callable[[], bool],
     ) -> None:
         self._cluster = cluster
         self._inventory = inventory
-        self._members = members
+        self._member_health = member_health
         self._clock = clock
         self._leading = leading
 
@@ -88,7 +88,7 @@ class Tenants:
     async def _tell(self, tenant: Tenant, problem: str) -> None:
         old = tenant.status
         namespace = tenant.namespace
-        state = self._members.state(namespace)
+        state = self._member_health.state(namespace)
         condition = WireCondition(
             type="Accepted",
             status="False" if problem else "True",
@@ -103,7 +103,9 @@ class Tenants:
             namespace=namespace,
             state=state,
             # Written when the state changes, not at every sign of life: `fairlead status` shows the live age.
-            last_sync_time=(self._members.last_sync(namespace) or None) if state != old.state else old.last_sync_time,
+            last_sync_time=(self._member_health.last_sync(namespace) or None)
+            if state != old.state
+            else old.last_sync_time,
             observed_generation=tenant.metadata.generation,
             conditions=[msgspec.structs.replace(condition, last_transition_time=since)],
         )

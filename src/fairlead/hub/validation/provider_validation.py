@@ -1,12 +1,11 @@
-"""What does a load balancer's provider have to be asked before its view is complete?
+"""What a load balancer's provider is asked before its view is complete.
 
-    a spec that was not accepted before       validate            Create, or Update with what was
-    a group's parameters, likewise            validate_backends   Create, or Update with what was
-    pods that are not ready, policy Webhook   judge_pods          of the class that the group names
+    a spec that was not accepted before       validate            Create, or Update with what was accepted
+    a group's parameters, likewise            validate_backends   Create, or Update with what was accepted
+    pods that are not ready, policy Webhook   ``pod_retention``   of the class that the group names
 
-In: a view. Out: the view with what was answered, and whether an answer is still on its way. Who cannot be asked has
-not accepted: what was accepted before lives on. Never: a question to a provider that has no opinion, or about what is
-refused anyway.
+In: a view. Out: the view with the verdicts. A provider that does not answer has not accepted: what was accepted before
+is served on. Never: a call of a provider without ``Validates``, nor about what is refused anyway.
 """
 
 from __future__ import annotations
@@ -21,144 +20,116 @@ from fairlead.api.meta import WireCondition
 from fairlead.errors import FairleadError, Retry
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.registry import ProviderRegistry
+from fairlead.hub.validation.pod_retention import PodRetentionPolicy
 from fairlead.hub.validation.validation_cache import ValidationCache
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
-from fairlead.model.contract import PodRetention, Provider, Validates
+from fairlead.model.contract import Validates
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.translate.backendgroup import GroupView
 from fairlead.translate.loadbalancer import LoadBalancerView, frontend_of
 from fairlead.translate.validate_loadbalancer import is_of_the_class, refuse, refuse_group
 
-#: Which pods stay may change with time alone, so that is asked again while some are not ready.
-_JUDGED_AGAIN_S = 60.0
 _VERDICTS = frozenset({ConditionReason.REFUSED_BY_PROVIDER, ConditionReason.PROVIDER_FAILED})
 
 
 class ProviderValidation:
-    """Asks what a view raises."""
+    """Completes views with the verdicts of providers."""
 
-    def __init__(self, *, inventory: Inventory, engines: ProviderRegistry, opinions: ValidationCache) -> None:
-        self._inventory = inventory
-        self._engines = engines
-        self._opinions = opinions
+    def __init__(self, *, inventory: Inventory, providers: ProviderRegistry, cache: ValidationCache) -> None:
+        self._providers = providers
+        self._cache = cache
+        self._pods = PodRetentionPolicy(inventory=inventory, providers=providers, cache=cache)
 
     def forget(self, key: LoadBalancerKey) -> None:
         """Ask nothing more for a load balancer that is gone."""
-        self._opinions.forget(key)
+        self._cache.forget(key)
 
     def group_changed(self, old: BackendGroup | None, new: BackendGroup | None) -> None:
         """Ask nothing more about the pods of a group that is gone, or has another policy."""
-        gone = new or old
-        if gone is not None and (new is None or new.spec.deregister_policy != "Webhook"):
-            self._opinions.drop(("Pods", None, gone.key))
+        self._pods.group_changed(old, new)
 
-    def answered(self, view: LoadBalancerView) -> tuple[LoadBalancerView, bool]:
-        """Return ``view`` with what its provider says, and whether something was not answered yet."""
-        self._opinions.drop_others(view.key, (one.group.key for one in view.groups))
-        engine = self._engines.get(view.class_spec.provider)
-        provider = engine.provider if engine is not None else None
-        asking = False
-        if refuse(view) is None and isinstance(provider, Validates):
-            verdict, asking = self._load_balancer(view, provider)
+    def validated(self, view: LoadBalancerView) -> LoadBalancerView:
+        """Return ``view`` with what its provider answered; ``pending`` while something was not answered yet."""
+        self._cache.drop_others(view.key, (group.group.key for group in view.groups))
+        runner = self._providers.get(view.class_spec.provider)
+        provider = runner.provider if runner is not None and isinstance(runner.provider, Validates) else None
+        pending = False
+        if provider is not None and refuse(view) is None:
+            verdict, pending = self._load_balancer(view, provider)
             view = msgspec.structs.replace(view, verdict=verdict)
         groups: list[GroupView] = []
-        for one in view.groups:
-            found, pending = self._group(view, one, provider)
-            groups.append(found)
-            asking = asking or pending
-        return msgspec.structs.replace(view, groups=tuple(groups)), asking
+        for group in view.groups:
+            validated, group_pending = self._group(view, group, provider)
+            groups.append(validated)
+            pending = pending or group_pending
+        return msgspec.structs.replace(view, groups=tuple(groups), pending=pending)
 
     def _load_balancer(self, view: LoadBalancerView, provider: Validates) -> tuple[Condition | None, bool]:
         spec = frontend_of(view)
-        about = ("LoadBalancer", view.key, None)
+        subject = ("LoadBalancer", view.key, None)
         if view.accepted is not None and _of_the_user(view, spec) == _of_the_user(view, view.accepted):
-            self._opinions.drop(about)
+            self._cache.drop(subject)
             return None, False
-        opinion = self._opinions.of(
-            about, _wording(spec), partial(provider.validate, spec, old=view.accepted), concerns=view.key
+        verdict = self._cache.verdict(
+            subject, _judged(spec), partial(provider.validate, spec, old=view.accepted), concerns=view.key
         )
-        if opinion is None:
+        if verdict is None:
             return _pending("the provider is asked whether this may be"), True
-        return _verdict(opinion.error), False
+        return _condition(verdict.error), False
 
-    def _group(self, view: LoadBalancerView, one: GroupView, provider: Provider | None) -> tuple[GroupView, bool]:
-        asking = False
+    def _group(self, view: LoadBalancerView, group: GroupView, provider: Validates | None) -> tuple[GroupView, bool]:
+        pending = pods_pending = False
         exists = refuse(view) is None and (view.verdict is None or view.accepted is not None)
-        ok = exists and not one.out_of_scope and refuse_group(view, one) is None
-        if ok and isinstance(provider, Validates):
-            verdict, asking = self._backends(view, one, provider)
-            one = msgspec.structs.replace(one, verdict=verdict)
-        if one.group.spec.deregister_policy == "Webhook":
-            one, pending = self._pods(view, one)
-            asking = asking or pending
-        return one, asking
+        if provider is not None and exists and not group.out_of_scope and refuse_group(view, group) is None:
+            verdict, pending = self._backends(view, group, provider)
+            group = msgspec.structs.replace(group, verdict=verdict)
+        if group.group.spec.deregister_policy == "Webhook":
+            group, pods_pending = self._pods.kept(view.key, group)
+        return group, pending or pods_pending
 
-    def _backends(self, view: LoadBalancerView, one: GroupView, provider: Validates) -> tuple[Condition | None, bool]:
-        group = one.group
-        about = ("BackendGroup", view.key, group.key)
-        parameters: Mapping[str, str] = group.spec.parameters or {}
-        if one.accepted == parameters:
-            self._opinions.drop(about)
+    def _backends(self, view: LoadBalancerView, group: GroupView, provider: Validates) -> tuple[Condition | None, bool]:
+        backend_group = group.group
+        subject = ("BackendGroup", view.key, backend_group.key)
+        parameters: Mapping[str, str] = backend_group.spec.parameters or {}
+        if group.accepted == parameters:
+            self._cache.drop(subject)
             return None, False
-        kind = "Pod" if group.spec.pods is not None else "Service" if group.spec.service is not None else "Static"
+        selects = backend_group.spec
+        kind = "Pod" if selects.pods is not None else "Service" if selects.service is not None else "Static"
         spec = frontend_of(view)
         ask = partial(
-            provider.validate_backends, spec, backend_type=kind, parameters=parameters, old_parameters=one.accepted
+            provider.validate_backends, spec, backend_type=kind, parameters=parameters, old_parameters=group.accepted
         )
-        wording = (group.metadata.uid, kind, dict(parameters), dict(spec.parameters))
-        opinion = self._opinions.of(about, wording, ask, concerns=view.key)
-        if opinion is None:
+        content = (backend_group.metadata.uid, kind, dict(parameters), dict(spec.parameters))
+        verdict = self._cache.verdict(subject, content, ask, concerns=view.key)
+        if verdict is None:
             return _pending("the provider is asked whether these backends may be"), True
-        return _verdict(opinion.error), False
+        return _condition(verdict.error), False
 
-    def _pods(self, view: LoadBalancerView, one: GroupView) -> tuple[GroupView, bool]:
-        """Have the driver that the group names say which of its pods that are not ready keep their place."""
-        group, webhook = one.group, one.group.spec.deregister_webhook
-        about = ("Pods", None, group.key)
-        doubtful = [pod for pod in one.pods if not pod.ready and not pod.deleting]
-        if webhook is None or not doubtful:
-            self._opinions.drop(about)
-            return msgspec.structs.replace(one, kept=frozenset()), False
-        found = self._inventory.classes.get("", webhook.class_name)
-        engine = self._engines.get(found.spec.provider) if found is not None else None
-        name = f"LoadBalancerClass {webhook.class_name!r}"
-        if found is None:
-            problem = f"spec.deregisterWebhook.className: there is no {name}"
-        elif engine is None or not isinstance(engine.provider, PodRetention):
-            problem = f"spec.deregisterWebhook.className: the provider of {name} cannot say which pods stay"
-        else:
-            parameters = found.spec.parameters or {}
-            bodies = [msgspec.to_builtins(pod) for pod in doubtful]
-            wording = (found.metadata.uid, dict(parameters), [(pod.metadata.uid, pod.status.phase) for pod in doubtful])
-            opinion = self._opinions.of(
-                about,
-                wording,
-                partial(engine.provider.judge_pods, parameters, bodies),
-                concerns=view.key,
-                again_s=_JUDGED_AGAIN_S,
-            )
-            if opinion is None:
-                return one, True
-            if opinion.error is None:
-                return msgspec.structs.replace(one, kept=opinion.answer), False
-            problem = opinion.error.sentence
-        kept = frozenset(
-            pod.key
-            for pod in doubtful
-            if webhook.failure_policy == "DoNothing"
-            or (webhook.failure_policy == "IfNotRunning" and pod.status.phase == "Running")
+
+def as_recorded_verdicts(view: LoadBalancerView) -> LoadBalancerView:
+    """Return ``view`` with the verdicts that the objects' conditions hold; no provider is asked."""
+    status = view.load_balancer.status
+    verdict = _recorded(status.conditions, view.load_balancer.metadata.generation)
+    groups = [
+        group
+        if group.accepted == (group.group.spec.parameters or {})
+        else msgspec.structs.replace(
+            group, verdict=_recorded(group.group.status.conditions, group.group.metadata.generation)
         )
-        return msgspec.structs.replace(one, kept=kept, judge=problem), False
+        for group in view.groups
+    ]
+    return msgspec.structs.replace(view, verdict=verdict, groups=tuple(groups))
 
 
-def _wording(spec: FrontendSpec) -> FrontendSpec:
+def _judged(spec: FrontendSpec) -> FrontendSpec:
     """Return what is the provider's to judge: how targets are checked is not."""
     return msgspec.structs.replace(spec, health_check=None)
 
 
 def _of_the_user(view: LoadBalancerView, spec: FrontendSpec) -> FrontendSpec:
-    """Return what is the user's to have accepted: as whom the class comes to its provider is not."""
+    """Return what a user is to have accepted: the credentials and parameters of the class are not part of it."""
     of_class = view.class_spec.parameters or {}
     capabilities = view.providers[view.class_spec.provider]
     parameters = {
@@ -166,14 +137,14 @@ def _of_the_user(view: LoadBalancerView, spec: FrontendSpec) -> FrontendSpec:
         for key, value in spec.parameters.items()
         if key not in of_class and not is_of_the_class(key, capabilities)
     }
-    return msgspec.structs.replace(_wording(spec), parameters=parameters)
+    return msgspec.structs.replace(_judged(spec), parameters=parameters)
 
 
 def _pending(text: str) -> Condition:
     return Condition(ConditionType.ACCEPTED, False, ConditionReason.PENDING, text)
 
 
-def _verdict(error: FairleadError | None) -> Condition | None:
+def _condition(error: FairleadError | None) -> Condition | None:
     if error is None:
         return None
     if isinstance(error, Retry):
@@ -182,22 +153,9 @@ def _verdict(error: FairleadError | None) -> Condition | None:
     return Condition(ConditionType.ACCEPTED, False, ConditionReason.REFUSED_BY_PROVIDER, error.sentence)
 
 
-def as_told(view: LoadBalancerView) -> LoadBalancerView:
-    """Return ``view`` with what its provider has answered the hub, as the objects say it: here nobody is asked."""
-    status = view.load_balancer.status
-    told = _told(status.conditions, view.load_balancer.metadata.generation)
-    groups = [
-        one
-        if one.accepted == (one.group.spec.parameters or {})
-        else msgspec.structs.replace(one, verdict=_told(one.group.status.conditions, one.group.metadata.generation))
-        for one in view.groups
-    ]
-    return msgspec.structs.replace(view, verdict=told, groups=tuple(groups))
-
-
-def _told(conditions: Sequence[WireCondition] | None, generation: int) -> Condition | None:
-    for one in conditions or ():
-        current = one.type == ConditionType.ACCEPTED and one.observed_generation == generation
-        if current and one.status == "False" and one.reason in _VERDICTS:
-            return Condition(ConditionType.ACCEPTED, False, ConditionReason(one.reason), one.message)
+def _recorded(conditions: Sequence[WireCondition] | None, generation: int) -> Condition | None:
+    for condition in conditions or ():
+        current = condition.type == ConditionType.ACCEPTED and condition.observed_generation == generation
+        if current and condition.status == "False" and condition.reason in _VERDICTS:
+            return Condition(ConditionType.ACCEPTED, False, ConditionReason(condition.reason), condition.message)
     return None

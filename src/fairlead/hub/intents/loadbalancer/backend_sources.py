@@ -7,7 +7,7 @@ In: a Cluster, and what is needed. Out: objects, and calls of ``changed`` with t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -23,7 +23,7 @@ from fairlead.translate.backendgroup import is_node_ready
 
 
 class BackendSources:
-    """The caches of what can be selected."""
+    """The caches of what BackendGroups can select."""
 
     def __init__(self, cluster: Cluster, *, changed: Callable[[str], None]) -> None:
         self._changed = changed
@@ -39,7 +39,7 @@ class BackendSources:
             cache.on_change(self._object_changed)
 
     def need(self, group: BackendGroup) -> str:
-        """Make sure that what ``group`` selects from is read; says why that is not complete, empty when it is."""
+        """Make sure that what ``group`` selects from is read; returns why that is incomplete, empty when it is not."""
         needed: dict[str, WatchCache[Any]] = {}
         if group.spec.pods is not None:
             needed["pods"] = self.pods
@@ -85,6 +85,13 @@ class BackendSources:
         wanted = group.spec.service
         return self.services.get(group.metadata.namespace, wanted.name) if wanted is not None else None
 
+    async def wait_synced(self, groups: Iterable[BackendGroup], timeout_s: float) -> None:
+        """Return once all that ``groups`` select from has been read; ``run`` must be running."""
+        for group in groups:
+            self.need(group)
+        for cache in list(self._wanted.values()):
+            await cache.wait_synced(timeout_s)
+
     async def run(self) -> None:
         """Read what is needed, from when it is needed on."""
         async with asyncio.TaskGroup() as group:
@@ -93,20 +100,20 @@ class BackendSources:
                     if name not in self._running:
                         self._running.add(name)
                         group.create_task(cache.run())
-                        group.create_task(self._tell_when_synced(cache))
+                        group.create_task(self._wake_when_synced(cache))
                 await self._wake.wait()
                 self._wake.clear()
 
-    async def _tell_when_synced(self, cache: WatchCache[Any]) -> None:
+    async def _wake_when_synced(self, cache: WatchCache[Any]) -> None:
         await cache.wait_synced()
         self._changed("")
 
     def _object_changed(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        one = new or old
+        changed = new or old
         if isinstance(old, Node) and isinstance(new, Node) and _same_node(old, new):
             return
-        if one is not None:
-            self._changed(one.metadata.namespace)
+        if changed is not None:
+            self._changed(changed.metadata.namespace)
 
 
 def _same_node(old: Node, new: Node) -> bool:
@@ -115,13 +122,13 @@ def _same_node(old: Node, new: Node) -> bool:
     return ready and old.metadata.labels == new.metadata.labels and old.status.addresses == new.status.addresses
 
 
-def _matches(one: KubeObject, selector: dict[str, str]) -> bool:
-    return all(one.label(key, "\0") == value for key, value in selector.items())
+def _matches(obj: KubeObject, selector: dict[str, str]) -> bool:
+    return all(obj.label(key, "\0") == value for key, value in selector.items())
 
 
-def _lean(one: Any) -> Any:
-    """Keep of an object's metadata only what is ever looked at."""
-    meta: ObjectMeta = one.metadata
+def _lean(obj: Any) -> Any:
+    """Return an object without the metadata that is never read."""
+    meta: ObjectMeta = obj.metadata
     return msgspec.structs.replace(
-        one, metadata=msgspec.structs.replace(meta, annotations=None, finalizers=None, owner_references=None)
+        obj, metadata=msgspec.structs.replace(meta, annotations=None, finalizers=None, owner_references=None)
     )

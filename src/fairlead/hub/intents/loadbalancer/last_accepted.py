@@ -1,8 +1,8 @@
-"""Who was taken on before? What is on record of that, and what must be there before it is used.
+"""What a LoadBalancer and its groups were last accepted with, read and written.
 
-In: a LoadBalancer's own status, a group's, and the ledger. Out: what was last accepted; a record of what is accepted
-now, written before anything is made of it, so that the next leader neither asks again nor takes it for new.
-Never: "new" said of a group that has backends on record, whoever wrote them.
+In: a LoadBalancer's status, a group's, and the ledger. Out: the spec and parameters that were last accepted; a record
+of what is accepted now, written before anything uses it, so that the next leader neither validates it again nor takes
+it for new. Never: None for a group that has backends on record, whoever wrote them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB, MANAGER_RECORD
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.finalizers import hold
 from fairlead.ledger.frontends import spec_of_text
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
@@ -29,13 +30,13 @@ class LastAccepted:
         self._written: dict[tuple[str, LoadBalancerKey], tuple[str, AcceptedBackends]] = {}
 
     def forget(self) -> None:
-        """Believe only what is on record: somebody else may lead now."""
+        """Drop what we wrote: another replica may lead now."""
         self._written.clear()
 
     @staticmethod
     def is_living(load_balancer: LoadBalancer) -> bool:
-        """Say whether it was accepted before: the finalizer comes first of all."""
-        return FINALIZER_CLEANUP in (load_balancer.metadata.finalizers or ())
+        """Say whether it was accepted before: the finalizer is the first thing written."""
+        return load_balancer.held_by(FINALIZER_CLEANUP)
 
     @staticmethod
     def spec_of(load_balancer: LoadBalancer) -> FrontendSpec | None:
@@ -46,45 +47,39 @@ class LastAccepted:
     def parameters_of(
         self, group: BackendGroup, load_balancer: LoadBalancer, key: LoadBalancerKey, records: Iterable[BackendRecord]
     ) -> Mapping[str, str] | None:
-        """Return with which parameters ``group`` was taken on by ``load_balancer``, None when it never was."""
-        found = self._accepted(group, key)
-        if found is not None and found.uid == load_balancer.metadata.uid:
-            return found.parameters or {}
+        """Return the parameters with which ``load_balancer`` accepted ``group``, None when it never did."""
+        accepted = self._accepted(group, key)
+        if accepted is not None and accepted.uid == load_balancer.metadata.uid:
+            return accepted.parameters or {}
         owner = f"BackendGroup/{group.metadata.namespace}/{group.metadata.name}"
-        mine = (one for one in records if owner in (one.spec.owners or ()) and not one.deleting)
+        mine = (record for record in records if owner in (record.spec.owners or ()) and not record.deleting)
         record = next(mine, None)
         return record.spec.parameters or {} if record is not None else None
 
     async def hold(self, load_balancer: LoadBalancer) -> None:
         """Put our finalizer on a load balancer."""
-        meta = load_balancer.metadata
-        if FINALIZER_CLEANUP in (meta.finalizers or ()):
-            return
-        patch = {
-            "metadata": {
-                "resourceVersion": meta.resource_version,
-                "finalizers": [*(meta.finalizers or ()), FINALIZER_CLEANUP],
-            }
-        }
-        await self._cluster.merge_patch(LOAD_BALANCERS, meta.namespace, meta.name, patch, manager=MANAGER_HUB)
+        await hold(self._cluster, LOAD_BALANCERS, load_balancer, FINALIZER_CLEANUP, manager=MANAGER_HUB)
 
     async def record(
         self, group: BackendGroup, load_balancer: LoadBalancer, key: LoadBalancerKey, parameters: Mapping[str, str]
     ) -> None:
-        """Record that ``load_balancer`` takes ``group`` on with ``parameters``; nothing when that is on record."""
+        """Record that ``load_balancer`` accepts ``group`` with ``parameters``; no write when that is on record."""
         meta = group.metadata
         wanted = AcceptedBackends(load_balancer.metadata.uid, dict(parameters))
         known = self._accepted(group, key)
-        names = {one if "/" in one else f"{meta.namespace}/{one}" for one in group.spec.load_balancers}
-        left: JSONObject = {one: None for one in group.status.accepted or () if one not in names}
-        if known == wanted and not left:
+        names = {name if "/" in name else f"{meta.namespace}/{name}" for name in group.spec.load_balancers}
+        removed: JSONObject = {name: None for name in group.status.accepted or () if name not in names}
+        if known == wanted and not removed:
             return
         # A merge patch adds to maps; what is not there any more must be named.
         value = {
             "uid": wanted.uid,
             "parameters": {**dict.fromkeys(known.parameters or () if known is not None else ()), **parameters},
         }
-        patch = {"metadata": {"uid": meta.uid}, "status": {"accepted": {**left, f"{key.namespace}/{key.name}": value}}}
+        patch = {
+            "metadata": {"uid": meta.uid},
+            "status": {"accepted": {**removed, f"{key.namespace}/{key.name}": value}},
+        }
         await self._cluster.merge_patch(
             BACKEND_GROUPS, meta.namespace, meta.name, patch, subresource="status", manager=MANAGER_RECORD
         )

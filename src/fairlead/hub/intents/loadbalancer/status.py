@@ -1,148 +1,130 @@
-"""What users read on a LoadBalancer: conditions, address, how many of how many.
-
-In: what was built, reported and observed, and the records. Out: one status write when something is new, and Events:
-every removal with its reason. Its groups are looked at after it. Never: a write that says what is said already.
-"""
+"""The status of a LoadBalancer: address, registered of expected backends, and Events about every removal."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
-from fairlead.api.kubernetes import LoadBalancerStatus
+from fairlead.api.kubernetes import LoadBalancerStatus as IngressStatus
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer, LoadBalancerObjectStatus
+from fairlead.api.meta import WireCondition
 from fairlead.api.names import MANAGER_HUB
-from fairlead.api.times import wire_time
-from fairlead.hub.intents.tcp.status import build_conditions, ingress_of, observed_of, wire_condition
+from fairlead.hub.intents.conditions import ingress_of
 from fairlead.hub.inventory import Inventory
-from fairlead.hub.providers.registry import ProviderRegistry
-from fairlead.hub.providers.runner import DurableRunner
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.model.change import Action
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.runtime.clock import Clock
+from fairlead.model.observed import Observed
 from fairlead.sync.report import Report
 from fairlead.translate.loadbalancer import LoadBalancerTranslation
-from fairlead.translate.protection import is_leaving
 
-_GOOD = frozenset({"Accepted", "ResolvedRefs", "Programmed"})
-#: No news, and what the worker's report has said already, with the provider's own reason.
+_GOOD_WHEN_TRUE = frozenset({"Accepted", "ResolvedRefs", "Programmed"})
+#: Needs no Event: on its way, or in the worker's report with the provider's own reason.
 _QUIET = frozenset({"Pending", "Quarantined"})
 
 
-class LoadBalancerStatusWriter:
-    """Writes what is known of LoadBalancers into them; ``groups_changed`` hears of the groups that it concerns."""
+class LoadBalancerStatus:
+    """The rules for the status of LoadBalancers; ``written`` is called with each key whose status was compared."""
+
+    needs_address = False
+    patience_s = 0.0
+    gather_s = 0.0
 
     def __init__(
         self,
         *,
         cluster: Cluster,
-        inventory: Inventory,
-        engines: ProviderRegistry,
         events: EventRecorder,
-        clock: Clock,
-        leading: Callable[[], bool],
-        groups_changed: Callable[[Iterable[tuple[str, str]]], None],
-        built: dict[LoadBalancerKey, LoadBalancerTranslation],
+        inventory: Inventory,
+        written: Callable[[LoadBalancerKey], None],
     ) -> None:
         self._cluster = cluster
-        self._inventory = inventory
-        self._engines = engines
         self._events = events
-        self._clock = clock
-        self._leading = leading
-        self._groups_changed = groups_changed
-        #: What was last built for each load balancer; its groups are told from this, too.
-        self._built = built
-        self._reports: dict[LoadBalancerKey, Report] = {}
+        self._inventory = inventory
+        self._written = written
 
-    def publish(self, key: LoadBalancerKey, built: LoadBalancerTranslation) -> None:
-        """Take note of what was built."""
-        self._built[key] = built
+    def compose(
+        self,
+        obj: LoadBalancer,
+        translation: LoadBalancerTranslation,
+        conditions: list[WireCondition],
+        observed: Observed | None,
+    ) -> LoadBalancerObjectStatus:
+        """Return the status; without an observed address, the one on record."""
+        key = LoadBalancerKey(LOAD_BALANCERS.kind, *obj.key)
+        self._written(key)
+        frontend = obj.status.frontend
+        addresses = observed.addresses if observed is not None else ()
+        if not addresses and frontend is not None:
+            addresses = tuple(frontend.addresses or ())
+        return msgspec.structs.replace(
+            obj.status,
+            address=addresses[0] if addresses else "",
+            backends=f"{self._registered(key)}/{translation.targets or 0}",
+            load_balancer=IngressStatus(ingress=[ingress_of(address) for address in addresses] or None),
+            observed_generation=obj.metadata.generation,
+            conditions=conditions,
+        )
 
-    def forget(self, key: LoadBalancerKey) -> None:
-        """Say nothing more about ``key``."""
-        self._built.pop(key, None)
-        self._reports.pop(key, None)
-        self._groups_changed(group.key for group in self._inventory.groups_of(key))
+    def is_count(self, old: Any, new: Any) -> bool:
+        """Return False: counts are written at once."""
+        del old, new
+        return False
 
-    def report(self, report: Report) -> None:
-        """Take note of what the worker did; removals are news at once."""
-        self._reports[report.load_balancer] = report
-        load_balancer = self._inventory.shared.get(*report.load_balancer[1:])
-        if load_balancer is None:
-            return
-        removed: dict[str, list[str]] = {}
+    async def write(self, obj: LoadBalancer, status: LoadBalancerObjectStatus) -> LoadBalancer:
+        """Apply the status without what the ledger records in it."""
+        meta = obj.metadata
+        about = {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
+        body = {"metadata": about, "status": msgspec.to_builtins(msgspec.structs.replace(status, frontend=None))}
+        return await self._cluster.apply(LOAD_BALANCERS, body, manager=MANAGER_HUB, subresource="status")
+
+    def with_status(self, obj: LoadBalancer, written: LoadBalancer) -> LoadBalancer:
+        """Return ``obj`` with the status of ``written``; what the ledger records is that of ``obj``."""
+        status = msgspec.structs.replace(written.status, frontend=obj.status.frontend)
+        return msgspec.structs.replace(obj, status=status)
+
+    def announce(
+        self,
+        obj: LoadBalancer,
+        status: LoadBalancerObjectStatus,
+        changed: list[WireCondition],
+        report: Report | None,
+    ) -> None:
+        """Emit what turned bad as Warnings, and once it is in use, with how many backends."""
+        del status
+        failure = report.failure if report is not None else ""
+        for condition in changed:
+            bad = (condition.status == "True") != (condition.type in _GOOD_WHEN_TRUE)
+            if bad and condition.reason not in _QUIET and not (failure and condition.message == failure):
+                self._event(obj, condition.reason, condition.message, warning=True)
+            elif not bad and condition.type == "Programmed":
+                registered = self._registered(LoadBalancerKey(LOAD_BALANCERS.kind, *obj.key))
+                self._event(obj, "Programmed", f"in use, with {_counted(registered)} registered", warning=False)
+
+    def reported(self, obj: LoadBalancer, report: Report) -> None:
+        """Emit every removal with its reason, what is quarantined, and a failure."""
+        removed: dict[tuple[str, str], list[str]] = {}
         for change in report.done:
             if change.action in (Action.DRAIN, Action.DEREGISTER):
-                removed.setdefault(f"{change.action}/{change.reason}", []).append(str(change.key))
-        for what, keys in removed.items():
-            action, _, reason = what.partition("/")
+                removed.setdefault((change.action, change.reason), []).append(str(change.key))
+        for (action, reason), keys in removed.items():
             some = ", ".join(sorted(keys)[:5]) + (" and more" if len(keys) > 5 else "")
-            self._event(load_balancer, "Normal", action, f"{_counted(len(keys))}, {reason}: {some}")
+            self._event(obj, action, f"{_counted(len(keys))}, {reason}: {some}", warning=False)
         if report.quarantined:
             first = report.quarantined[0]
-            self._event(load_balancer, "Warning", "Quarantined", f"{first.change.key}: {first.message}")
+            self._event(obj, "Quarantined", f"{first.change.key}: {first.message}", warning=True)
         if report.failure:
-            self._event(load_balancer, "Warning", report.failure_reason or "ProviderFailed", report.failure)
+            self._event(obj, report.failure_reason or "ProviderFailed", report.failure, warning=True)
 
-    async def write(self, key: LoadBalancerKey) -> None:
-        """Write the status of ``key`` when it says something new, and have its groups looked at."""
-        built, load_balancer = self._built.get(key), self._inventory.shared.get(key.namespace, key.name)
-        if built is None or load_balancer is None or is_leaving(load_balancer) or not self._leading():
-            return
-        self._groups_changed(group.key for group in self._inventory.groups_of(key))
-        await self._write_load_balancer(key, load_balancer, built)
-
-    async def _write_load_balancer(
-        self, key: LoadBalancerKey, load_balancer: LoadBalancer, built: LoadBalancerTranslation
-    ) -> None:
-        engine = self._engines.get(built.provider)
-        old = load_balancer.status
-        observed = await observed_of(engine, key, old.frontend) if engine is not None else None
-        addresses = observed.addresses if observed is not None else ()
-        if not addresses and old.frontend is not None:
-            addresses = tuple(old.frontend.addresses or ())
-        drift = engine.readback.drifts.get(key) if isinstance(engine, DurableRunner) else None
-        report = self._reports.get(key)
-        conditions = build_conditions(built, report, observed, drift, needs_address=False)
-        known = {condition.type: condition for condition in old.conditions or ()}
-        generation, now = load_balancer.metadata.generation, self._now()
+    def _registered(self, key: LoadBalancerKey) -> int:
         records = self._inventory.records.by_index("lb", key)
-        registered = sum(one.status.state == "Registered" for one in records)
-        new = LoadBalancerObjectStatus(
-            address=addresses[0] if addresses else "",
-            backends=f"{registered}/{built.targets or 0}",
-            load_balancer=LoadBalancerStatus(ingress=[ingress_of(one) for one in addresses] or None),
-            allocation=old.allocation,
-            frontend=old.frontend,
-            observed_generation=generation,
-            conditions=[wire_condition(one, known.get(one.type), generation, now) for one in conditions],
-        )
-        if msgspec.to_builtins(new) == msgspec.to_builtins(old):
-            return
-        words = msgspec.structs.replace(new, frontend=None)
-        meta = load_balancer.metadata
-        about = {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
-        body = {"metadata": about, "status": msgspec.to_builtins(words)}
-        await self._cluster.apply(LOAD_BALANCERS, body, manager=MANAGER_HUB, subresource="status")
-        failure = report.failure if report is not None else ""
-        for condition in new.conditions or ():
-            before = known.get(condition.type)
-            news = before is None or (before.status, before.reason) != (condition.status, condition.reason)
-            bad = (condition.status == "True") != (condition.type in _GOOD)
-            if news and bad and condition.reason not in _QUIET and not (failure and condition.message == failure):
-                self._event(load_balancer, "Warning", condition.reason, condition.message)
-            elif news and not bad and condition.type == "Programmed":
-                self._event(load_balancer, "Normal", "Programmed", f"in use, with {_counted(registered)} registered")
+        return sum(record.status.state == "Registered" for record in records)
 
-    def _event(self, one: LoadBalancer, type_: str, reason: str, message: str) -> None:
-        self._events.emit_about(LOAD_BALANCERS, one, warning=type_ != "Normal", reason=reason, message=message)
-
-    def _now(self) -> str:
-        return wire_time(self._clock.now())
+    def _event(self, obj: LoadBalancer, reason: str, message: str, *, warning: bool) -> None:
+        self._events.emit_about(LOAD_BALANCERS, obj, warning=warning, reason=reason, message=message)
 
 
 def _counted(backends: int) -> str:

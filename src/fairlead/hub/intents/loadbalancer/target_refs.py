@@ -4,8 +4,8 @@
     Node//name/uid     the NodePort Service that one of the owners names, and the addresses of that node
     nothing            the address is all that there is
 
-In: one row, and the caches that groups select from. Out: what goes into its record when that is made. Never: a read of
-the API, and never the facts of a namesake: what has gone meanwhile is told by its name alone.
+In: one change, and the caches that groups select from. Out: what goes into its record when that is made. Never: a read
+of the API, nor the facts of another object of the same name: what has gone meanwhile is known by its name alone.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from fairlead.api.backendgroup import BackendGroup
 from fairlead.api.backendrecord import RecordOrigin
 from fairlead.errors import Retry
 from fairlead.hub.intents.loadbalancer.backend_sources import BackendSources
-from fairlead.hub.inventory import Inventory
+from fairlead.kube.cache import WatchCache
 from fairlead.model.change import TargetChange
 
 
 class TargetRefs:
-    """Answers for rows that are about to be recorded for the first time."""
+    """Finds what is behind targets that are about to be recorded for the first time."""
 
-    def __init__(self, *, inventory: Inventory, selected: BackendSources) -> None:
-        self._inventory = inventory
-        self._selected = selected
+    def __init__(self, *, groups: WatchCache[BackendGroup], sources: BackendSources) -> None:
+        self._groups = groups
+        self._sources = sources
 
     def of(self, change: TargetChange) -> RecordOrigin | None:
-        """Return what is behind the target of ``change``; ``Retry`` when nobody says which Service it is of."""
+        """Return what is behind the target of ``change``; ``Retry`` when no group names its Service any more."""
         kind, *rest = change.target.source.split("/")
         if kind == "Pod" and len(rest) == 3:
             return self._pod(*rest)
@@ -37,7 +37,7 @@ class TargetRefs:
         return None
 
     def _pod(self, namespace: str, name: str, uid: str) -> RecordOrigin:
-        pod = self._selected.pods.get(namespace, name)
+        pod = self._sources.pods.get(namespace, name)
         if pod is None or pod.metadata.uid != uid:
             return RecordOrigin("Pod", namespace, name, uid)
         return RecordOrigin(
@@ -52,10 +52,10 @@ class TargetRefs:
 
     def _node_port(self, change: TargetChange, *, node: str) -> RecordOrigin:
         for group in self._owners(change):
-            service = self._selected.service_of(group)
+            service = self._sources.service_of(group)
             if group.spec.service is None or service is None:
                 continue
-            found = self._selected.nodes.get("", node)
+            node_object = self._sources.nodes.get("", node)
             return RecordOrigin(
                 "Service",
                 *service.key,
@@ -63,12 +63,12 @@ class TargetRefs:
                 labels=service.metadata.labels or {},
                 node_name=node,
                 service_port=group.spec.service.port.port,
-                node_addresses=list(found.status.addresses or ()) if found is not None else [],
+                node_addresses=list(node_object.status.addresses or ()) if node_object is not None else [],
             )
-        raise Retry(f"{change.key}: the Service behind it has just gone; it is looked at again", reason="Gone")
+        raise Retry(f"{change.key}: the Service behind it has just gone; it is tried again", reason="Gone")
 
     def _owners(self, change: TargetChange) -> Iterator[BackendGroup]:
         for owner in change.target.owners:
             _, namespace, name = owner.split("/")
-            if (group := self._inventory.groups.get(namespace, name)) is not None:
+            if (group := self._groups.get(namespace, name)) is not None:
                 yield group

@@ -1,51 +1,50 @@
-"""What must be on record before it is used: the finalizer, the allocation, the accepted spec.
+"""What must be on record of a TCPLoadBalancer before it is used: the finalizer, the allocation, the accepted spec.
 
-Intent first: when the hub dies after this write and before the provider's answer, the next one finds the same
-address, the same ports and the same last good configuration. It is applied by a manager of its own, so that nobody
-who writes conditions from an older view of the object can take it away.
+When the hub dies after this write and before the provider's answer, the next leader finds the same address, the same
+ports and the same last good configuration. The record has a field manager of its own, so that a status written from
+an older view of the object cannot remove it.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from fairlead.api.intent import Allocation
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB, MANAGER_LEDGER, MANAGER_RECORD
-from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, Allocation, TCPLoadBalancer, TCPLoadBalancerStatus
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer, TCPLoadBalancerStatus
 from fairlead.kube.cluster import Cluster
-from fairlead.translate.view import TCPView, Translation
+from fairlead.kube.finalizers import hold
+from fairlead.translate.view import Translation
 
 
 class AcceptedStatus:
-    """Writes the record of one load balancer when it is not what it has to be."""
+    """Writes the record of one TCPLoadBalancer when it differs."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    async def record(self, view: TCPView, built: Translation, allocation: Allocation) -> None:
-        """Make the record whole; one write for each part that differs, none when nothing does."""
-        load_balancer = view.load_balancer
-        if built.desired is None:
+    async def accept(self, obj: TCPLoadBalancer, translation: Translation, allocation: Allocation) -> None:
+        """Record the present spec as accepted; one write for each part that differs, none when nothing does."""
+        if translation.desired is None:
             return
-        if FINALIZER_CLEANUP not in (load_balancer.metadata.finalizers or ()):
-            await self._add_finalizer(load_balancer)
-        if not built.serving_last_accepted:
-            accepted = load_balancer.spec
+        await hold(self._cluster, TCP_LOAD_BALANCERS, obj, FINALIZER_CLEANUP, manager=MANAGER_HUB)
+        if not translation.serving_last_accepted:
             await self._apply(
-                load_balancer,
-                TCPLoadBalancerStatus(allocation=allocation, accepted=accepted, provider=built.provider),
+                obj, TCPLoadBalancerStatus(allocation=allocation, accepted=obj.spec, provider=translation.provider)
             )
 
-    async def record_move(self, view: TCPView) -> None:
-        """Record what the next provider is given; who serves, and as what, stays as it is."""
-        status = view.load_balancer.status
-        allocation = status.allocation if view.allocation == Allocation() else view.allocation
-        record = TCPLoadBalancerStatus(allocation=allocation, accepted=status.accepted, provider=status.provider)
-        await self._apply(view.load_balancer, record)
+    async def allocate(self, obj: TCPLoadBalancer, allocation: Allocation) -> None:
+        """Record what the next provider is given; the accepted spec and the serving provider stay as they are."""
+        status = obj.status
+        allocation = status.allocation if allocation == Allocation() else allocation
+        await self._apply(
+            obj, TCPLoadBalancerStatus(allocation=allocation, accepted=status.accepted, provider=status.provider)
+        )
 
-    async def forget_frontend(self, load_balancer: TCPLoadBalancer, provider: str) -> None:
-        """Take one provider's frontend off the record: it has let go of all that it had."""
-        status, meta = load_balancer.status, load_balancer.metadata
+    async def forget_frontend(self, obj: TCPLoadBalancer, provider: str) -> None:
+        """Remove the frontend of ``provider`` from the record: it has released all that it had."""
+        status, meta = obj.status, obj.metadata
         gone: JSONObject = {}
         if provider in status.frontends:
             gone["frontends"] = {provider: None}
@@ -56,45 +55,27 @@ class AcceptedStatus:
             TCP_LOAD_BALANCERS, meta.namespace, meta.name, patch, subresource="status", manager=MANAGER_LEDGER
         )
 
-    async def _apply(self, load_balancer: TCPLoadBalancer, record: TCPLoadBalancerStatus) -> None:
-        if not _same_record(load_balancer.status, record):
-            await _apply_status(self._cluster, load_balancer, msgspec.to_builtins(record), MANAGER_RECORD)
-
-    async def _add_finalizer(self, load_balancer: TCPLoadBalancer) -> None:
-        meta = load_balancer.metadata
-        patch: JSONObject = {
-            "metadata": {
-                "resourceVersion": meta.resource_version,
-                "finalizers": [*(meta.finalizers or ()), FINALIZER_CLEANUP],
-            }
-        }
-        await self._cluster.merge_patch(TCP_LOAD_BALANCERS, meta.namespace, meta.name, patch, manager=MANAGER_HUB)
+    async def _apply(self, obj: TCPLoadBalancer, record: TCPLoadBalancerStatus) -> None:
+        if recorded_part(obj.status) != recorded_part(record):
+            await apply_status(self._cluster, obj, record, MANAGER_RECORD)
 
 
-def _same_record(one: TCPLoadBalancerStatus, other: TCPLoadBalancerStatus) -> bool:
-    return (one.allocation, one.accepted, one.provider) == (other.allocation, other.accepted, other.provider)
+def recorded_part(status: TCPLoadBalancerStatus) -> tuple[object, ...]:
+    """Return what the record's field manager owns of a status."""
+    return (status.allocation, status.accepted, status.provider)
 
 
-async def write_status(
-    cluster: Cluster, load_balancer: TCPLoadBalancer, status: TCPLoadBalancerStatus
+async def apply_status(
+    cluster: Cluster, obj: TCPLoadBalancer, status: TCPLoadBalancerStatus, manager: str
 ) -> TCPLoadBalancer:
-    """Apply the words of the status; what is left out is gone, but never the record, which has its own manager."""
-    words = msgspec.structs.replace(
-        status, allocation=Allocation(), accepted=None, frontend=None, frontends={}, provider=""
-    )
-    return await _apply_status(cluster, load_balancer, msgspec.to_builtins(words), MANAGER_HUB)
-
-
-async def _apply_status(
-    cluster: Cluster, load_balancer: TCPLoadBalancer, status: JSONObject, manager: str
-) -> TCPLoadBalancer:
-    meta = load_balancer.metadata
+    """Apply ``status`` as all that ``manager`` owns; returns the object as written."""
+    meta = obj.metadata
     written: TCPLoadBalancer = await cluster.apply(
         TCP_LOAD_BALANCERS,
         {
             # The uid keeps a status from landing on a successor of the same name.
             "metadata": {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid},
-            "status": status,
+            "status": msgspec.to_builtins(status),
         },
         manager=manager,
         subresource="status",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 
 from fairlead.api.loadbalancerclass import ClassHealthCheck, LoadBalancerClass, LoadBalancerClassSpec
@@ -11,11 +9,10 @@ from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import ANNOTATION_STALE, DEFAULT_CLASS
 from fairlead.api.tcploadbalancer import TCPLoadBalancer, TCPLoadBalancerStatus
 from fairlead.api.tenant import Tenant
-from fairlead.hub.inventory import Inventory
-from fairlead.hub.tenants.address_allocator import AddressAllocator, listeners_on_record
-from fairlead.hub.tenants.member_health import MemberHealth
+from fairlead.hub.intents.intent import IntentContext
+from fairlead.hub.intents.tcp.objects import TCPObjects
+from fairlead.hub.tenants.address_allocator import listeners_of
 from fairlead.ledger.frontends import spec_of_text
-from fairlead.model.contract import Capabilities
 from fairlead.model.desired import HealthCheck
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.translate.endpoints import nodes_from_slices
@@ -24,70 +21,65 @@ from fairlead.translate.validate import validate_tcp
 from fairlead.translate.view import NodeAddresses, TCPView
 
 
-class Views:
-    """Gathers views; remembers only what many of them share, the nodes of a member."""
+class TCPViews:
+    """Gathers views; keeps only what many of them share, the nodes of a member."""
 
-    def __init__(
-        self,
-        *,
-        inventory: Inventory,
-        book: AddressAllocator,
-        members: MemberHealth,
-        providers: Mapping[str, Capabilities],
-        loopback_targets: bool,
-        provider_problems: Mapping[str, str] | None = None,
-    ) -> None:
-        self._inventory = inventory
-        self._book = book
-        self._members = members
-        self._providers = providers
-        self._loopback_targets = loopback_targets
-        self._provider_problems = provider_problems if provider_problems is not None else {}
+    def __init__(self, context: IntentContext, objects: TCPObjects) -> None:
+        self._objects = objects
+        self._inventory = context.inventory
+        self._allocator = context.allocator
+        self._member_health = context.member_health
+        self._providers = context.providers
+        self._loopback_targets = context.loopback_targets
         self._nodes: dict[str, tuple[tuple[str, ...], NodeAddresses]] = {}
 
-    def tcp(self, key: LoadBalancerKey, *, allocate: bool) -> TCPView | None:
+    def view(self, key: LoadBalancerKey, *, allocate: bool) -> TCPView | None:
         """Return the view of ``key``, None when it is not to exist (any more).
 
         ``allocate``: give it an address or ports when it has none; only the leader may.
         """
-        load_balancer = self._inventory.tcp(key)
-        if load_balancer is None or is_leaving(load_balancer):
+        obj = self._objects.get(key)
+        if obj is None or is_leaving(obj):
             return None
         tenant = self._inventory.tenant_of(key.namespace)
-        load_balancer_class = self._inventory.classes.get("", load_balancer.spec.class_name or DEFAULT_CLASS)
-        over_quota = self._over_quota(load_balancer, tenant)
-        accepted = load_balancer.status.accepted
+        load_balancer_class = self._inventory.classes.get("", obj.spec.class_name or DEFAULT_CLASS)
+        accepted = obj.status.accepted
         view = TCPView(
             key=key,
-            load_balancer=load_balancer,
+            load_balancer=obj,
             tenant=tenant,
             load_balancer_class=load_balancer_class,
-            providers=self._providers,
+            providers=self._providers.capabilities,
             slices=self._inventory.slices_of(key),
             nodes=self._nodes_of(key.namespace),
-            allocation=load_balancer.status.allocation,
-            accepted_class=self._class_of(accepted.class_name, load_balancer.status) if accepted else None,
-            member=self._members.view(tenant, key.namespace),
-            over_quota=over_quota,
+            allocation=obj.status.allocation,
+            accepted_class=self._class_of(accepted.class_name, obj.status) if accepted else None,
+            member=self._member_health.view(tenant, key.namespace),
+            over_quota=self._over_quota(obj, tenant),
             stale=self._inventory.problem or self._inventory.unreadable_slices(key.namespace),
             loopback_targets=self._loopback_targets,
-            provider_problems=self._provider_problems,
+            provider_problems=self._providers.problems,
         )
         if not allocate:
-            # Others give; what they have given is noted, so that it is known on the day that we are to give.
-            self._book.hold(key, view.allocation, listeners_on_record(load_balancer))
+            # The leader allocates; what it recorded is held here too, for the day that this replica leads.
+            self._allocator.hold(key, view.allocation, listeners_of(accepted or obj.spec))
             return view
-        if load_balancer_class is None or validate_tcp(view, load_balancer.spec) is not None:
+        if load_balancer_class is None or validate_tcp(view, obj.spec) is not None:
             return view
-        kind = self._providers[load_balancer_class.spec.provider].allocation
-        allocation, problem = self._book.allocate(key, load_balancer, kind)
+        allocation, problem = self._allocator.allocate(
+            key,
+            self._providers.capabilities[load_balancer_class.spec.provider].allocation,
+            wanted=obj.spec.address,
+            recorded=obj.status.allocation,
+            listeners=listeners_of(obj.spec),
+        )
         return msgspec.structs.replace(view, allocation=allocation, allocation_problem=problem)
 
     def _class_of(self, name: str, status: TCPLoadBalancerStatus) -> LoadBalancerClass | None:
-        """Return the class of what is served; when it is gone, or names another provider, what is on record of it."""
-        found, provider = self._inventory.classes.get("", name or DEFAULT_CLASS), status.provider
-        if not provider or (found is not None and found.spec.provider == provider):
-            return found
+        """Return the class of what is served; when it is gone, or names another provider, one made from the record."""
+        load_balancer_class, provider = self._inventory.classes.get("", name or DEFAULT_CLASS), status.serving_provider
+        if not provider or (load_balancer_class is not None and load_balancer_class.spec.provider == provider):
+            return load_balancer_class
         frontend = status.frontend_of(provider)
         ensured = spec_of_text(frontend.ensured) if frontend is not None else None
         spec = LoadBalancerClassSpec(
@@ -100,20 +92,20 @@ class Views:
     def _nodes_of(self, namespace: str) -> NodeAddresses:
         """Return a member's nodes, computed once for each version of its slices."""
         slices = self._inventory.node_slices_of(namespace)
-        versions = tuple(one.metadata.resource_version for one in slices)
+        versions = tuple(endpoint_slice.metadata.resource_version for endpoint_slice in slices)
         known = self._nodes.get(namespace)
         if known is None or known[0] != versions:
-            stale = next((text for one in slices if (text := one.annotation(ANNOTATION_STALE))), "")
+            stale = next(filter(None, (endpoint_slice.annotation(ANNOTATION_STALE) for endpoint_slice in slices)), "")
             known = self._nodes[namespace] = (versions, NodeAddresses(nodes_from_slices(slices), stale))
         return known[1]
 
     def _over_quota(self, load_balancer: TCPLoadBalancer, tenant: Tenant | None) -> str:
-        """Say why this one is beyond its tenant's quota: those that are served already come first, then the oldest."""
+        """Return why ``load_balancer`` exceeds its Tenant's quota, empty when it does not; served ones count first."""
         limit = tenant.spec.max_load_balancers if tenant else 0
         if not tenant or not limit or load_balancer.status.accepted is not None:
             return ""
-        others = self._inventory.load_balancers.by_index("namespace", load_balancer.metadata.namespace)
-        if sum(1 for one in others if _rank(one) < _rank(load_balancer)) < limit:
+        others = self._objects.cache.by_index("namespace", load_balancer.metadata.namespace)
+        if sum(1 for other in others if _rank(other) < _rank(load_balancer)) < limit:
             return ""
         return (
             f"member {tenant.metadata.name} has {limit} load balancers already, which is all that its Tenant's "
@@ -132,8 +124,8 @@ def _health_check(check: HealthCheck | None) -> ClassHealthCheck:
     )
 
 
-def _rank(one: TCPLoadBalancer) -> tuple[bool, str, str]:
-    return (one.status.accepted is None, one.metadata.creation_timestamp or "", one.metadata.name)
+def _rank(obj: TCPLoadBalancer) -> tuple[bool, str, str]:
+    return (obj.status.accepted is None, obj.metadata.creation_timestamp or "", obj.metadata.name)
 
 
 def with_accepted_spec(view: TCPView) -> TCPView | None:

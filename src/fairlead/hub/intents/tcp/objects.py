@@ -1,0 +1,57 @@
+"""The TCPLoadBalancers of a hub, and the keys that changes of other objects concern.
+
+In: the inventory. Out: typed objects, and wake-ups.
+"""
+
+from __future__ import annotations
+
+from fairlead.api.kubernetes import EndpointSlice
+from fairlead.api.naming import label_value
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
+from fairlead.api.tenant import Tenant
+from fairlead.hub.inventory import IntentObjects, Inventory, nodes_namespaces, slice_labels
+from fairlead.kube.cache import WatchCache
+from fairlead.kube.cluster import Cluster
+
+
+class TCPObjects(IntentObjects[TCPLoadBalancer]):
+    """The TCPLoadBalancers of the hub's region; without a region the hub serves all of them."""
+
+    def __init__(self, cluster: Cluster, inventory: Inventory) -> None:
+        cache: WatchCache[TCPLoadBalancer] = WatchCache(
+            cluster,
+            TCP_LOAD_BALANCERS,
+            indexes={
+                **self.indexes(),
+                "label": lambda obj: [(obj.metadata.namespace, label_value(obj.metadata.name))],
+            },
+        )
+        super().__init__(
+            cache,
+            TCP_LOAD_BALANCERS,
+            serves=lambda obj: inventory.region in {"", obj.spec.region},
+            recorded=lambda obj: (obj.status.allocation, obj.status.accepted),
+        )
+        self._inventory = inventory
+        inventory.register(self)
+
+    def watch(self) -> None:
+        """Wake load balancers when slices or their Tenant change."""
+        self._inventory.slices.on_change(self._slice_changed)
+        self._inventory.tenants.on_change(self._tenant_changed)
+
+    def _slice_changed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
+        for endpoint_slice in filter(None, (old, new)):
+            for namespace in nodes_namespaces(endpoint_slice):
+                of_nodes = (obj for obj in self.cache.by_index("namespace", namespace) if obj.spec.targets == "Node")
+                keys = [self.key(obj) for obj in of_nodes if self.serves(obj)]
+                self._inventory.wake(keys, "nodes of the member changed")
+            for label in slice_labels(endpoint_slice):
+                self._inventory.wake(
+                    self.keys_by_index("label", label), f"EndpointSlice {endpoint_slice.metadata.name} changed"
+                )
+
+    def _tenant_changed(self, old: Tenant | None, new: Tenant | None) -> None:
+        if old is None or new is None or old.spec != new.spec:
+            for tenant in filter(None, (old, new)):
+                self._inventory.wake(self.keys_by_index("namespace", tenant.namespace), "Tenant changed")

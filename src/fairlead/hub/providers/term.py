@@ -1,0 +1,119 @@
+"""One term of leadership of a durable provider: tracker, ledger, worker and read-back, made from what is on record.
+
+In: records and frontends, as they were read at the begin of the term; afterwards what the watch shows of records.
+Out: load balancers brought to where they should be. Never: what an earlier term believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from fairlead.api.backendrecord import BackendRecord, RecordOrigin
+from fairlead.api.intent import Frontend
+from fairlead.hub.providers.restore import place_of, registered_of, restore
+from fairlead.ledger.record_cache import RecordEvent
+from fairlead.ledger.records import RecordsLedger
+from fairlead.ledger.store import Store
+from fairlead.model.change import TargetChange
+from fairlead.model.contract import Provider, Restorable
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.runtime.clock import Clock
+from fairlead.sync.readback import Readback
+from fairlead.sync.report import Report
+from fairlead.sync.tracker import Tracker
+from fairlead.sync.worker import Worker
+
+#: How long one call of a provider may take before it counts as lost.
+CALL_LIMIT_S = 120.0
+
+
+class TermSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What every term of one provider has in common.
+
+    ``epoch`` returns the leader's term, None while this replica does not lead. ``changed`` is called with load
+    balancers that are to be reconciled. ``target_ref`` returns what is behind the address of a target.
+    """
+
+    name: str
+    provider: Provider
+    store: Store
+    clock: Clock
+    report: Callable[[Report], None]
+    epoch: Callable[[], int | None]
+    changed: Callable[[LoadBalancerKey], None] = lambda _key: None
+    target_ref: Callable[[TargetChange], RecordOrigin | None] = lambda _change: None
+    limit_s: float | None = CALL_LIMIT_S
+    parallel: int = 10
+
+
+class Term:
+    """What one provider's runner works with during one term."""
+
+    def __init__(
+        self, settings: TermSettings, records: Iterable[BackendRecord], frontends: Mapping[LoadBalancerKey, Frontend]
+    ) -> None:
+        provider = settings.provider
+        self._settings = settings
+        self.ledger = RecordsLedger(
+            store=settings.store,
+            provider=settings.name,
+            epoch=settings.epoch,
+            clock=settings.clock,
+            told=self._record_event,
+            origin=self._target_ref,
+            by_address=provider.capabilities.generates_addresses,
+        )
+        self.tracker = Tracker(keeps_refused=True)
+        for key, frontend in frontends.items():
+            self.ledger.frontends.load(key, frontend)
+        self._restore(self.ledger.load(records), frontends)
+        self.worker = Worker(
+            tracker=self.tracker,
+            provider=provider,
+            ledger=self.ledger,
+            clock=settings.clock,
+            report=settings.report,
+            parallel=settings.parallel,
+            may_call=lambda: settings.epoch() is not None,
+            limit_s=settings.limit_s,
+        )
+        self.readback = Readback(
+            provider=provider,
+            tracker=self.tracker,
+            clock=settings.clock,
+            trigger=self.worker.trigger,
+            epoch_of=lambda key: self.ledger.frontends.get(key).epoch,
+            lives=self.ledger.frontends.lives,
+            changed=settings.changed,
+            account=self.worker.account,
+        )
+
+    def _target_ref(self, change: TargetChange) -> RecordOrigin | None:
+        settings = self._settings
+        return settings.target_ref(change) if settings.provider.capabilities.generates_addresses else None
+
+    def _record_event(self, event: RecordEvent, record: BackendRecord) -> None:
+        """Follow what others did to a record."""
+        key, listener, target = place_of(record)
+        match event:
+            case RecordEvent.APPEARED if key not in self.tracker:
+                self._restore([record], {})
+                self._settings.changed(key)
+            case RecordEvent.APPEARED:
+                self.tracker.adopt(key, listener, registered_of(record, self._settings.clock))
+            case RecordEvent.EDITED:
+                self.tracker.adopt(key, listener, registered_of(record, self._settings.clock), anew=True)
+            case RecordEvent.DELETED:
+                self.tracker.recall(key, listener, target)
+            case RecordEvent.GONE:
+                self.tracker.forget(key, listener, target)
+        self.worker.trigger()
+
+    def _restore(self, records: Iterable[BackendRecord], frontends: Mapping[LoadBalancerKey, Frontend]) -> None:
+        """Put what is on record into the tracker, and restore it at the provider."""
+        provider = self._settings.provider
+        for restored in restore(self.tracker, records, frontends, self._settings.clock):
+            if isinstance(provider, Restorable):
+                provider.recall(restored.spec, restored.info)

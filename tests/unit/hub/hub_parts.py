@@ -1,0 +1,51 @@
+"""The parts of a hub without a server: caches are filled by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fairlead.hub.intents.intent import IntentContext
+from fairlead.hub.inventory import Inventory
+from fairlead.hub.providers.migration import ProviderMigration
+from fairlead.hub.providers.registry import ProviderRegistry
+from fairlead.hub.tenants.address_allocator import AddressAllocator
+from fairlead.hub.tenants.member_health import MemberHealth
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.config import ClusterConfig
+from fairlead.kube.events import EventRecorder
+from fairlead.model.contract import Capabilities
+from fairlead.runtime.clock import VirtualClock
+from fairlead.runtime.queue import KeyedQueue
+from fairlead.sync.history import History
+from fairlead.translate.allocate import AddressPool
+
+
+def intent_context(*, pool: AddressPool | None, capabilities: Mapping[str, Capabilities]) -> IntentContext:
+    """Return what intents are made of; this replica leads."""
+    clock = VirtualClock()
+    cluster = Cluster(ClusterConfig(server="http://127.0.0.1:1"), name="hub", clock=clock)
+    inventory = Inventory(cluster)
+    providers = ProviderRegistry(
+        served={},
+        factories={},
+        inventory=inventory,
+        cluster=cluster,
+        clock=clock,
+        report=lambda _report: None,
+        changed=lambda _key: None,
+        is_leader=lambda: True,
+        history=History(now=clock.now),
+    )
+    providers.capabilities.update(capabilities)
+    return IntentContext(
+        cluster=cluster,
+        inventory=inventory,
+        providers=providers,
+        migration=ProviderMigration(providers=providers, clock=clock),
+        allocator=AddressAllocator(pool),
+        member_health=MemberHealth(clock=clock, changed=lambda _namespace: None),
+        events=EventRecorder(cluster, component="fairlead-hub"),
+        clock=clock,
+        leading=lambda: True,
+        status_queue=KeyedQueue(clock=clock),
+    )
