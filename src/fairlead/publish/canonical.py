@@ -119,8 +119,8 @@ def _port(raw: EndpointPort) -> EndpointPort:
     return EndpointPort(name=raw.name or "", port=raw.port, protocol=raw.protocol or "TCP")
 
 
-def _endpoint_order(endpoint: Endpoint) -> tuple[list[str], str, str]:
-    return (endpoint.addresses or [], endpoint.node_name or "", repr(endpoint.conditions))
+def _endpoint_order(endpoint: Endpoint) -> tuple[list[str], str, str, str]:
+    return (endpoint.addresses or [], endpoint.node_name or "", endpoint.zone or "", repr(endpoint.conditions))
 
 
 def _port_order(port: EndpointPort) -> tuple[str, str, int]:
