@@ -96,7 +96,7 @@ def _unsupported(service: Service) -> str:
     if service.spec.type == "ExternalName":
         return (
             "An ExternalName Service is only a DNS name and has no endpoints to balance: make it a NodePort or "
-            "LoadBalancer Service (without a selector, with EndpointSlices of your own, if the targets are outside)."
+            "LoadBalancer Service (without a selector, with EndpointSlices of your own, if the backends are outside)."
         )
     if service.spec.cluster_ip == HEADLESS:
         return (

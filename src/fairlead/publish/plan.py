@@ -86,7 +86,7 @@ def plan_slices(desired: Iterable[EndpointSlice], present: Iterable[EndpointSlic
         if reason:
             writes.append(HubWrite("apply", each, reason))
     gone = [by_name[name] for name in sorted(by_name) if not by_name[name].deleting]
-    return (*writes, *(HubWrite("delete", each, "no longer among the targets") for each in gone))
+    return (*writes, *(HubWrite("delete", each, "no longer among the backends") for each in gone))
 
 
 def plan_removal(present: Present, *, reason: str, is_ours: IsOurs) -> Plan:

@@ -62,7 +62,7 @@ def refused_ports(service: Service, *, by_node_port: bool) -> Refused | None:
     if missing:
         return Refused(
             ConditionReason.NODE_PORT_MISSING,
-            f"port {', '.join(missing[:5])} has no nodePort, and the targets are nodes: set annotation "
+            f"port {', '.join(missing[:5])} has no nodePort, and the backends are nodes: set annotation "
             f"{ANNOTATION_TARGET}: Pod, or remove allocateLoadBalancerNodePorts: false.",
         )
     return None

@@ -7,7 +7,7 @@ Never writes a field that we do not mean to own.
 from __future__ import annotations
 
 from fairlead.api.kubernetes import ENDPOINT_SLICES, Endpoint, EndpointSlice, Ingress
-from fairlead.api.meta import JSONObject, ObjectMeta, OwnerReference
+from fairlead.api.meta import JSONObject, ObjectMeta, OwnerReference, WireCondition
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 
 
@@ -59,6 +59,18 @@ def object_from_ingress(ingress: Ingress) -> JSONObject:
             for port in ingress.ports
         ]
     return body
+
+
+def object_from_condition(condition: WireCondition) -> JSONObject:
+    """Write one condition."""
+    return {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
+        "observedGeneration": condition.observed_generation,
+        "lastTransitionTime": condition.last_transition_time,
+    }
 
 
 def owner_reference(reference: OwnerReference) -> JSONObject:

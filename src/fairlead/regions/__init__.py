@@ -6,7 +6,5 @@
     layer 2  balancer        PoolServices of our own classes ─► TCPLoadBalancers, which a hub serves
 
 The layers meet in the PoolService object and nowhere else: layer 1 never calls a load balancer and does not know who
-implements a class; layer 2 could be anybody. Pure files: ``selector``, ``source``, ``pools``, ``backends``,
-``identity``, ``filters``, ``compact``, and all whose names end in ``_plan``, ``_marks``, ``_condition``, ``_diff`` or
-``_status``.
+implements a class; layer 2 could be any other controller. The pure files are listed in pyproject.toml.
 """

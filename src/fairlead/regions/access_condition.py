@@ -1,6 +1,6 @@
-"""How are a Service's regions, in one condition? A Service that is well from the start has none.
+"""How are a Service's regions, in one condition? A Service without any trouble from the start has none.
 
-In: what access points look at. Out: the condition fairlead.dev/Regions, and whether it is news.
+In: what access points depend on. Out: the condition fairlead.dev/Regions, and the Warning that it deserves.
 Never: touches another's condition.
 """
 
@@ -27,7 +27,7 @@ WELL = "AllRegions"
 class AccessView(msgspec.Struct, frozen=True):
     """All that the decision depends on. ``regions`` are the PoolServices of the Service that are ours.
 
-    ``conflicts`` are wanted pools in whose place there is somebody else's PoolService, with its name.
+    ``conflicts`` are wanted pools for which a PoolService that is not ours has the name, with that name.
     """
 
     service: SourceService
@@ -40,12 +40,14 @@ def describe_regions(view: AccessView) -> tuple[bool, str, str]:
     """Say how the regions are: (all well, reason, message)."""
     if view.wanted.problem:
         return (False, view.wanted.problem, view.wanted.sentence)
-    failing = [f"{pool}: PoolService {name} is somebody else's" for pool, name in sorted(view.conflicts.items())]
+    failing = [
+        f"{pool}: PoolService {name} is not managed by Fairlead" for pool, name in sorted(view.conflicts.items())
+    ]
     with_access = 0
-    for region, one in sorted(view.regions, key=lambda each: each[0]):
-        with_access += bool(one.status.load_balancer.ingress) and not one.deleting
-        problem = _problem_of(one)
-        if problem and not one.deleting and region.pool in view.wanted.pools:
+    for region, pool_service in sorted(view.regions, key=lambda each: each[0]):
+        with_access += bool(pool_service.status.load_balancer.ingress) and not pool_service.deleting
+        problem = _problem_of(pool_service)
+        if problem and not pool_service.deleting and region.pool in view.wanted.pools:
             failing.append(f"{region.pool}: {problem}")
     if not failing:
         return (True, WELL, "")
@@ -53,11 +55,11 @@ def describe_regions(view: AccessView) -> tuple[bool, str, str]:
     return (False, FAILING, message[:1024])
 
 
-def _problem_of(one: PoolService) -> str:
-    """Return layer 2's own complaint about a region; what is only on its way is none."""
-    for condition in one.status.conditions or ():
-        told = condition.type in {ConditionType.ACCEPTED, ConditionType.PROGRAMMED} and condition.status == "False"
-        if told and condition.reason != ConditionReason.PENDING:
+def _problem_of(pool_service: PoolService) -> str:
+    """Return layer 2's own complaint about a region; what is pending is none."""
+    for condition in pool_service.status.conditions or ():
+        bad = condition.type in {ConditionType.ACCEPTED, ConditionType.PROGRAMMED} and condition.status == "False"
+        if bad and condition.reason != ConditionReason.PENDING:
             return f"{condition.reason}: {condition.message}" if condition.message else condition.reason
     return ""
 
@@ -65,10 +67,10 @@ def _problem_of(one: PoolService) -> str:
 def next_conditions(
     service: SourceService, wanted: tuple[bool, str, str] | None, now: datetime
 ) -> tuple[list[WireCondition] | None, tuple[str, str] | None]:
-    """Return the list to write, None when it is as it should be; and what is news about it."""
+    """Return the list to write, None when it is as it should be; and the Warning to emit about it."""
     present = service.status.conditions or []
-    others = [one for one in present if one.type != CONDITION]
-    old = next((one for one in present if one.type == CONDITION), None)
+    others = [each for each in present if each.type != CONDITION]
+    old = next((each for each in present if each.type == CONDITION), None)
     if wanted is None:
         return (others if old is not None else None), None
     well, reason, message = wanted
@@ -80,5 +82,5 @@ def next_conditions(
     same = old is not None and old.status == status
     since = old.last_transition_time if same and old is not None else wire_time(now)
     new = WireCondition(type=CONDITION, status=status, reason=reason, message=message, last_transition_time=since)
-    told = old is not None and old.status == status and old.reason == reason
-    return [*others, new], (None if well or told else (reason, message))
+    known = same and old is not None and old.reason == reason
+    return [*others, new], (None if well or known else (reason, message))

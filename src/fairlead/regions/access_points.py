@@ -13,51 +13,57 @@ from fairlead.api.meta import JSONObject
 from fairlead.api.names import MANAGER_REGIONS
 from fairlead.errors import NotFound
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.events import EventRecorder
+from fairlead.publish.overlay import Overlay
 from fairlead.regions.access_condition import AccessView
 from fairlead.regions.access_plan import AccessPlan, plan_access
+from fairlead.regions.changes import Changes
 from fairlead.regions.identity import is_ours, pool_service_names
 from fairlead.regions.inventory import Inventory
-from fairlead.regions.pool_service_writer import Keeper
 from fairlead.regions.service_plan import Wanted, wanted_pools
-from fairlead.regions.source import ServiceKey, SourceService
+from fairlead.regions.source import SOURCE_SERVICES, ServiceKey, SourceService, source_from_whole
 from fairlead.runtime.queue import KeyedQueue
 
 
 class AccessPointsController:
     """Writes what a Service shows of its regions."""
 
-    def __init__(self, *, cluster: Cluster, inventory: Inventory, keeper: Keeper, leading: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        inventory: Inventory,
+        changes: Changes,
+        events: EventRecorder,
+        leading: Callable[[], bool],
+    ) -> None:
         self._cluster = cluster
         self._inventory = inventory
-        self._keeper = keeper
+        self._events = events
         self._leading = leading
         self.queue: KeyedQueue[ServiceKey] = KeyedQueue(clock=cluster.clock)
-        self._decided_on: dict[ServiceKey, str] = {}
-        inventory.on_access.append(self.queue.add)
+        self._services = Overlay(inventory.services)
+        changes.on_access.append(self.queue.add)
 
     async def reconcile(self, key: ServiceKey) -> float | None:
-        """Write what one Service should show; returns seconds to look again."""
-        service = self._inventory.service(key)
+        """Write what one Service should show; return in how many seconds to reconcile again."""
+        service = self._services.get(*key)
         if service is None or not service.concerns_us or not self._leading():
-            self._decided_on.pop(key, None)
             return None
         if service.managed and not service.held and not service.deleting:
-            return None  # the finalizer comes first, and wakes us
-        if self._decided_on.get(key) == service.metadata.resource_version:
-            return None  # the cache has yet to show what was written on this version, and will wake us
+            return None  # the finalizer comes first, and enqueues the key
         plan = plan_access(self.view(service), now=self._cluster.clock.now())
-        if await self._write(service, plan):
-            self._decided_on[key] = service.metadata.resource_version
-        if plan.news is not None:
-            reason, sentence = plan.news
-            self._keeper.tell(SERVICES, service, "Warning", reason, sentence)
+        await self._write(service, plan)
+        if plan.warning is not None:
+            reason, sentence = plan.warning
+            self._events.emit_about(SERVICES, service, warning=True, reason=reason, message=sentence)
         return plan.again_s
 
     def view(self, service: SourceService) -> AccessView:
         """Gather what the decision depends on."""
-        regions = tuple(self._inventory.written.of_service(service.key))
+        regions = tuple(self._inventory.pool_services_of(service.key))
         present = {region.pool for region, _ in regions}
-        wanted = wanted_pools(service, self._inventory.pools, present) if service.managed else Wanted({})
+        wanted = wanted_pools(service, self._inventory.pools.values(), present) if service.managed else Wanted({})
         conflicts: dict[str, str] = {}
         for pool in wanted.pools:
             if pool not in present:
@@ -67,10 +73,11 @@ class AccessPointsController:
                     conflicts[pool] = name
         return AccessView(service, wanted, regions, conflicts)
 
-    async def _write(self, service: SourceService, plan: AccessPlan) -> bool:
-        """Write the steps; say whether that has changed the object."""
+    async def _write(self, service: SourceService, plan: AccessPlan) -> None:
+        """Write the steps, each on the version that the one before has answered."""
         meta = service.metadata
         version = meta.resource_version
+        cached_version = self._services.cached_version(*service.key)
         for step in plan.steps:
             if not self._leading():
                 break
@@ -82,9 +89,9 @@ class AccessPointsController:
             subresource = "status" if step.part == "status" else ""
             try:
                 answer = await self._cluster.merge_patch(
-                    SERVICES, meta.namespace, meta.name, patch, subresource=subresource, manager=MANAGER_REGIONS
+                    SOURCE_SERVICES, meta.namespace, meta.name, patch, subresource=subresource, manager=MANAGER_REGIONS
                 )
             except NotFound:
-                return False
+                return
             version = answer.metadata.resource_version
-        return version != meta.resource_version
+            self._services.wrote(source_from_whole(answer), cached_version=cached_version)

@@ -2,12 +2,12 @@
 
     endpoint on a node of the pool           is listed, with ready or not
     endpoint on a node of another pool       is not
-    endpoint without a node                  is not: nobody knows where it is (counted in ``unplaced``)
+    endpoint without a node                  is not: its region is unknown (counted in ``unplaced``)
     endpoint on a node that is not known     stays where it was last, until its slice drops it
 
 In: the Service's EndpointSlices, the nodes of the pool, what was listed before. Out: ``Backends``, and its canonical
 JSON, which every PoolService carries in an annotation so that layer 2 needs nothing else.
-Never: a backend dropped because a Node is missing: that is no word about the pod.
+Never: a backend dropped because a Node is missing: that says nothing about the pod.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Backend(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     node: str = ""
 
 
-class BackendGroup(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class EndpointGroup(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """Backends with the same ports (one EndpointSlice's share), by its name."""
 
     slice: str
@@ -62,14 +62,14 @@ class PoolNode(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 class Backends(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """The backends of one (Service, pool). ``nodes`` is None where node ports are of no use."""
 
-    groups: tuple[BackendGroup, ...] = ()
+    groups: tuple[EndpointGroup, ...] = ()
     nodes: tuple[PoolNode, ...] | None = None
     truncated: str = ""
 
     @property
     def ready(self) -> int:
         """Return how many distinct addresses are ready."""
-        return len({one.address for group in self.groups for one in group.endpoints if one.ready})
+        return len({backend.address for group in self.groups for backend in group.endpoints if backend.ready})
 
     def encode(self) -> str:
         """Write as canonical JSON; what is too long for an annotation is reduced to a hash that moves with it."""
@@ -98,39 +98,40 @@ def build_backends(
 ) -> Backends:
     """Collect the backends of ``pool``, sorted so that equal content is equal text."""
     # A group for every slice with an endpoint here; one without is left out, so that it costs the other pools nothing.
-    placed = {(one.address, one.node) for group in (before.groups if before else ()) for one in group.endpoints}
-    groups: list[BackendGroup] = []
-    for one in sorted(slices, key=lambda one: one.metadata.name):
-        if one.deleting or one.address_type == "FQDN":
+    earlier = before.groups if before else ()
+    placed = {(backend.address, backend.node) for group in earlier for backend in group.endpoints}
+    groups: list[EndpointGroup] = []
+    for each in sorted(slices, key=lambda each: each.metadata.name):
+        if each.deleting or each.address_type == "FQDN":
             continue
-        found = endpoints_in_pool(pool, one, membership, placed)
-        if found:
+        endpoints = endpoints_in_pool(pool, each, membership, placed)
+        if endpoints:
             ports = sorted(
                 (
                     BackendPort(port.port, port.name or "", port.protocol or "TCP")
-                    for port in one.ports or ()
+                    for port in each.ports or ()
                     if port.port
                 ),
                 key=lambda port: (port.name, port.protocol, port.port),
             )
-            groups.append(BackendGroup(one.metadata.name, one.address_type, tuple(ports), found))
+            groups.append(EndpointGroup(each.metadata.name, each.address_type, tuple(ports), endpoints))
     known = None if nodes is None else tuple(sorted(nodes, key=lambda node: node.name))
     return Backends(tuple(groups), known)
 
 
 def endpoints_in_pool(
-    pool: str, one: EndpointSlice, membership: Membership, placed: Iterable[tuple[str, str]] = ()
+    pool: str, endpoint_slice: EndpointSlice, membership: Membership, placed: Iterable[tuple[str, str]] = ()
 ) -> tuple[Backend, ...]:
     """Return one slice's endpoints in ``pool``; ``placed`` are those of nodes that are not known any more."""
-    found: dict[str, Backend] = {}
-    for endpoint in one.endpoints or ():
+    by_address: dict[str, Backend] = {}
+    for endpoint in endpoint_slice.endpoints or ():
         if not endpoint.addresses or not endpoint.node_name:
             continue
         address, node = endpoint.addresses[0], endpoint.node_name
         here = membership.pool_of(node) == pool if membership.knows(node) else (address, node) in placed
-        if here and (address not in found or not found[address].ready):
-            found[address] = Backend(address, is_ready(endpoint), node)
-    return tuple(found[address] for address in sorted(found))
+        if here and (address not in by_address or not by_address[address].ready):
+            by_address[address] = Backend(address, is_ready(endpoint), node)
+    return tuple(by_address[address] for address in sorted(by_address))
 
 
 def is_ready(endpoint: Endpoint) -> bool:
@@ -142,13 +143,13 @@ def pool_node(node: Node) -> PoolNode | None:
     """Reduce a node; None when it may not take traffic or shows no address."""
     if LABEL_EXCLUDE_NODE in (node.metadata.labels or {}):
         return None
-    by_type: Mapping[str, str] = {one.type: one.address for one in reversed(node.status.addresses or [])}
+    by_type: Mapping[str, str] = {each.type: each.address for each in reversed(node.status.addresses or [])}
     address = by_type.get("InternalIP") or by_type.get("ExternalIP") or ""
-    ready = any(one.type == "Ready" and one.status == "True" for one in node.status.conditions or ())
+    ready = any(each.type == "Ready" and each.status == "True" for each in node.status.conditions or ())
     return PoolNode(node.metadata.name, address, ready and not node.deleting) if address else None
 
 
-def pools_of_slice(one: EndpointSlice, membership: Membership) -> frozenset[str]:
+def pools_of_slice(endpoint_slice: EndpointSlice, membership: Membership) -> frozenset[str]:
     """Return the pools in which a slice has endpoints."""
-    nodes = {endpoint.node_name for endpoint in one.endpoints or () if endpoint.node_name}
+    nodes = {endpoint.node_name for endpoint in endpoint_slice.endpoints or () if endpoint.node_name}
     return frozenset(pool for node in nodes if (pool := membership.pool_of(node)))

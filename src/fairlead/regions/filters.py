@@ -1,4 +1,4 @@
-"""Whom does a change concern? What says "nobody" here costs nothing, whatever the size of the cluster.
+"""Whom does a change concern? What concerns none costs nothing, whatever the size of the cluster.
 
 In: an object before and after. Out: yes or no, or keys. Pure; what to do about a key is never decided here.
 """
@@ -20,8 +20,8 @@ from fairlead.regions.source import ServiceKey, SourceService
 def service_matters(old: SourceService | None, new: SourceService | None) -> bool:
     """Say whether a change of a Service is work for layer 1."""
     if old is None or new is None:
-        one = new or old
-        return one is not None and one.concerns_us
+        service = new or old
+        return service is not None and service.concerns_us
     if not (old.concerns_us or new.concerns_us):
         return False
     return _about(old) != _about(new) or _shown(old) != _shown(new)
@@ -42,7 +42,7 @@ def _about(service: SourceService) -> tuple[object, ...]:
 
 
 def _shown(service: SourceService) -> tuple[object, ...]:
-    """Return what layer 1 itself shows on a Service, so that it is repaired when somebody changes it."""
+    """Return what layer 1 itself shows on a Service, so that it is repaired when another client changes it."""
     meta = service.metadata
     mine = {
         (kind, key): value
@@ -55,16 +55,16 @@ def _shown(service: SourceService) -> tuple[object, ...]:
 
 def pool_service_matters(old: PoolService | None, new: PoolService | None) -> bool:
     """Say whether a change of a PoolService is work for layer 1: only if it is, or was, ours."""
-    return any(one is not None and is_ours(one) and bool(services_named(one)) for one in (old, new))
+    return any(each is not None and is_ours(each) and bool(services_named(each)) for each in (old, new))
 
 
 def services_of_pool_service(old: PoolService | None, new: PoolService | None) -> set[ServiceKey]:
-    """Return the Services to look at: those that it names now, and those that it named before."""
+    """Return the Services to reconcile: those that it names now, and those that it named before."""
     return services_named(old) | services_named(new)
 
 
 def only_status_changed(old: PoolService | None, new: PoolService | None) -> bool:
-    """Say whether only layer 2 has written, which concerns access points and nobody else of layer 1."""
+    """Say whether only layer 2 has written, which concerns access points and nothing else of layer 1."""
     if old is None or new is None:
         return False
     before, after = old.metadata, new.metadata
@@ -100,7 +100,7 @@ def pools_of_slice_change(
     old: EndpointSlice | None, new: EndpointSlice | None, membership: Membership
 ) -> frozenset[str]:
     """Return the pools whose backends differ between two versions of a slice."""
-    touched = frozenset[str]().union(*(pools_of_slice(one, membership) for one in (old, new) if one is not None))
+    touched = frozenset[str]().union(*(pools_of_slice(each, membership) for each in (old, new) if each is not None))
     if old is None or new is None or old.ports != new.ports or old.deleting != new.deleting:
         return touched
     return frozenset(

@@ -4,7 +4,7 @@
     a + b-c, when a-b + c has it   a-b-c-<hash of the pair>
     longer than a name may be      its head, and the hash of the pair
 
-A PoolService is ours when it says so in its managed-by label. For which (Service, pool) it is, several parts tell:
+A PoolService is ours when it says so in its managed-by label. For which (Service, pool) it is, several parts say:
 controller reference, labels, the Service in its annotation. One part that was tampered with does not make it
 invisible, as long as another one agrees with its name, which nobody can change.
 In: objects. Out: names, labels, identities. Never: takes an object without our label for ours.
@@ -125,12 +125,12 @@ def owner_name(pool_service: PoolService) -> str:
 
 
 def services_named(pool_service: PoolService | None) -> set[ServiceKey]:
-    """Return the Services to look at when this object changes: the one that it is for, and the one it names."""
+    """Return the Services to reconcile when this object changes: the one that it is for, and the one it names."""
     if pool_service is None or not is_ours(pool_service):
         return set()
     namespace = pool_service.metadata.namespace
-    found = {pool_service.label(LABEL_POOL_SERVICE_SERVICE)}
+    names = {pool_service.label(LABEL_POOL_SERVICE_SERVICE)}
     region = region_of(pool_service)
     if region is not None:
-        found.add(region.service)
-    return {(namespace, service) for service in found if service}
+        names.add(region.service)
+    return {(namespace, service) for service in names if service}

@@ -1,11 +1,11 @@
-"""Does the API serve OpenYurt's NodePools, now? Looked at again and again: OpenYurt may come, and go, after us.
+"""Does the API serve OpenYurt's NodePools, now? Asked again and again: OpenYurt may come, and go, after us.
 
     not served ──served──► its pools count, before ours ──another version is served──► that one, once it is read
         ▲                                │
         └──not served, and none is left──┘
 
 In: the API's discovery. Out: a cache in the inventory, run and stopped here.
-Never: lets pools go because discovery said nothing; a kind that is removed takes its objects along first, one by one.
+Never: drops pools because discovery said nothing; a kind that is removed takes its objects along first, one by one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fairlead.api.nodepool import OPENYURT_GROUP, OPENYURT_VERSIONS, openyurt_no
 from fairlead.errors import FairleadError, NotFound
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.regions.inventory import Inventory
+from fairlead.regions.changes import Changes
 
 log = structlog.get_logger(__name__)
 
@@ -28,22 +28,22 @@ log = structlog.get_logger(__name__)
 class OpenYurt:
     """OpenYurt's kind of pools, while it is there."""
 
-    def __init__(self, *, cluster: Cluster, inventory: Inventory, look_s: float) -> None:
+    def __init__(self, *, cluster: Cluster, changes: Changes, interval_s: float) -> None:
         self._cluster = cluster
-        self._inventory = inventory
-        self._look_s = look_s
+        self._changes = changes
+        self._interval_s = interval_s
         self.cache: WatchCache[Any] | None = None
         self._task: asyncio.Task[None] | None = None
 
-    async def look(self) -> None:
-        """Look once, before anything runs.
+    async def find(self) -> None:
+        """Ask once, before anything runs.
 
         Raises:
-            FairleadError: the API cannot be asked.
+            FairleadError: the API does not answer.
         """
         kind = await self._served()
         if kind is not None:
-            self.cache = self._inventory.add_node_pools(kind)
+            self.cache = self._changes.add_node_pools(kind)
 
     async def run(self) -> None:
         """Keep the cache of whatever is served, until cancelled."""
@@ -52,16 +52,16 @@ class OpenYurt:
             if self.cache is not None:
                 self._task = group.create_task(self.cache.run())
             while True:
-                await self._cluster.clock.sleep(self._look_s)
+                await self._cluster.clock.sleep(self._interval_s)
                 try:
-                    await self._look_again(group)
+                    await self._update(group)
                     problem = ""
                 except FairleadError as error:
                     if error.sentence != problem:
                         log.warning("openyurt", sentence=error.sentence, detail=error.detail)
                     problem = error.sentence
 
-    async def _look_again(self, group: asyncio.TaskGroup) -> None:
+    async def _update(self, group: asyncio.TaskGroup) -> None:
         kind = await self._served()
         if kind is None:
             if self.cache is not None and not len(self.cache):
@@ -73,10 +73,10 @@ class OpenYurt:
             await self._turn_to(kind, group)
 
     async def _turn_to(self, kind: AnyResource, group: asyncio.TaskGroup) -> None:
-        cache = self._inventory.add_node_pools(kind)
+        cache = self._changes.add_node_pools(kind)
         task = group.create_task(cache.run())
         try:
-            await cache.wait_synced(self._look_s)
+            await cache.wait_synced(self._interval_s)
         except FairleadError:
             self._leave(cache, task)
             raise
@@ -87,7 +87,7 @@ class OpenYurt:
     def _leave(self, cache: WatchCache[Any], task: asyncio.Task[None] | None) -> None:
         if task is not None:
             task.cancel()
-        self._inventory.drop_node_pools(cache)
+        self._changes.drop_node_pools(cache)
 
     async def _served(self) -> AnyResource | None:
         for version in OPENYURT_VERSIONS:

@@ -1,10 +1,10 @@
-"""The PoolService controller: a Service changed, so all of its PoolServices are looked at.
+"""The PoolService controller: a Service changed, so all of its PoolServices are reconciled.
 
     managed       finalizer, then every matching pool has its PoolService and no other pool has one
     not any more  its PoolServices go, and with the last one the finalizer
 
-In: keys of Services. Out: the finalizer on the Service; PoolServices, through the keeper.
-Never: calls a load balancer, or waits for one in a worker: what has to come first wakes the key again.
+In: keys of Services. Out: the finalizer on the Service; PoolServices, through their writer.
+Never: calls a load balancer, or waits for one in a worker: what has to come first enqueues the key again.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from fairlead.api.poolservice import POOL_SERVICES
 from fairlead.errors import NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.finalizers import hold, release
+from fairlead.regions.changes import Changes
 from fairlead.regions.inventory import Inventory
-from fairlead.regions.pool_service_writer import Keeper
+from fairlead.regions.pool_service_writer import PoolServiceWriter
 from fairlead.regions.pools import Pool
 from fairlead.regions.service_plan import FinalizerChange, plan_service
 from fairlead.regions.source import SOURCE_SERVICES, ServiceKey, SourceService
@@ -27,41 +28,49 @@ from fairlead.runtime.queue import KeyedQueue
 
 #: A Service that stops being ours may be on its way through ClusterIP and back: its regions outlive that.
 FLIP_GRACE_S = 1.5
-#: What keeps something from going is looked at again this often, should nothing wake us before.
-LOOK_AGAIN_S = 5.0
+#: What keeps something from going is checked this often, should no change enqueue the key before.
+WAITING_RETRY_S = 5.0
 
 
 class PoolServiceController:
-    """Brings the PoolServices of one Service to where they should be."""
+    """Makes the PoolServices of one Service what they should be."""
 
-    def __init__(self, *, cluster: Cluster, inventory: Inventory, keeper: Keeper, leading: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        inventory: Inventory,
+        changes: Changes,
+        writer: PoolServiceWriter,
+        leading: Callable[[], bool],
+    ) -> None:
         self._cluster = cluster
         self._inventory = inventory
-        self._keeper = keeper
+        self._writer = writer
         self._leading = leading
         self._unmanaged_since_s: dict[ServiceKey, float] = {}
         self.queue: KeyedQueue[ServiceKey] = KeyedQueue(clock=cluster.clock)
-        inventory.on_service.append(self.queue.add)
+        changes.on_service.append(self.queue.add)
 
     async def reconcile(self, key: ServiceKey) -> float | None:
-        """Take one Service one step further; returns seconds to look again."""
+        """Take one Service one step further; return in how many seconds to reconcile again."""
         if not self._leading():
             return None
-        async with self._keeper.alone_with(key):
+        async with self._writer.alone_with(key):
             service = self._inventory.service(key)
             if service is None:
                 self._unmanaged_since_s.pop(key, None)
                 await self._sweep(key)
                 return None
-            if not service.concerns_us and not self._inventory.written.of_service(key):
+            if not service.concerns_us and not self._inventory.pool_services_of(key):
                 self._unmanaged_since_s.pop(key, None)
                 return None
             return await self._reconcile(service)
 
     async def _reconcile(self, service: SourceService) -> float | None:
-        there = self._inventory.written.of_service(service.key)
+        there = self._inventory.pool_services_of(service.key)
         present = {region.pool for region, _ in there}
-        plan = plan_service(service, self._inventory.pools, present, left=len(there))
+        plan = plan_service(service, self._inventory.pools.values(), present, left=len(there))
         if plan.gone:
             wait_s = self._grace_s(service)
             if wait_s > 0:
@@ -73,11 +82,11 @@ class PoolServiceController:
             await self._change_finalizer(service, "add")
         regions: dict[str, Pool | None] = dict.fromkeys(present)
         regions.update(plan.wanted.pools)
-        waits = await self._keeper.keep_all(service, regions)
-        # What access points have written on a Service that lives on goes before the mark that it is ours does.
+        waits = await self._writer.write_all(service, regions)
+        # What access points have written on a Service that lives on goes before the finalizer does.
         if plan.finalizer == "remove" and (service.deleting or not _marked(service)):
             await self._change_finalizer(service, "remove")
-        return LOOK_AGAIN_S if waits else None
+        return WAITING_RETRY_S if waits else None
 
     def _grace_s(self, service: SourceService) -> float:
         """Return how long a Service that is no longer managed, but not being deleted, is still given."""
@@ -96,15 +105,15 @@ class PoolServiceController:
 
     async def _sweep(self, key: ServiceKey) -> None:
         """Delete the PoolServices of a Service that was removed by force, once the server itself says that it is."""
-        left = [one for _, one in self._inventory.written.of_service(key) if not one.deleting]
+        left = [each for _, each in self._inventory.pool_services_of(key) if not each.deleting]
         if not left or self._inventory.problem:
             return
         try:
             await self._cluster.get(SERVICES, *key)
         except NotFound:
-            for one in left:
+            for each in left:
                 if self._leading():
-                    await self._cluster.delete(POOL_SERVICES, key[0], one.metadata.name, uid=one.metadata.uid)
+                    await self._cluster.delete(POOL_SERVICES, key[0], each.metadata.name, uid=each.metadata.uid)
 
 
 def _marked(service: SourceService) -> bool:

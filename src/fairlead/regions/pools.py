@@ -2,7 +2,7 @@
 
     node label apps.openyurt.io/nodepool names an OpenYurt pool   that one (OpenYurt decides)
     all labels of one Fairlead pool's nodeSelector                that one
-    of several                                                    the oldest pool keeps it; the others are told
+    of several                                                    the oldest pool keeps it; a Warning on the others
     none                                                          no pool: no region gets its pods
 
 In: NodePools of either kind, nodes. Out: ``Pool`` values, and one pool at most for each node.
@@ -70,9 +70,9 @@ class Claims(msgspec.Struct, frozen=True):
 def claims_of(node: Node, pools: Iterable[Pool]) -> Claims:
     """Decide which pool a node is in. A pool that is being deleted has its nodes until it is gone."""
     labels = node.metadata.labels or {}
-    found = [pool for pool in pools if pool.claims(labels)]
-    found.sort(key=lambda pool: (pool.node_selector is not None, pool.created, pool.name))
-    return Claims(tuple(pool.name for pool in found))
+    claiming = [pool for pool in pools if pool.claims(labels)]
+    claiming.sort(key=lambda pool: (pool.node_selector is not None, pool.created, pool.name))
+    return Claims(tuple(pool.name for pool in claiming))
 
 
 class Membership:
@@ -97,15 +97,15 @@ class Membership:
 
     def conflicts(self) -> dict[str, tuple[str, str]]:
         """Return, for each pool that goes short, one such node and the pool that has it."""
-        found: dict[str, tuple[str, str]] = {}
+        conflicts: dict[str, tuple[str, str]] = {}
         for node in sorted(self._claims):
             claims = self._claims[node]
             for loser in claims.pools[1:]:
-                found.setdefault(loser, (node, claims.owner))
-        return found
+                conflicts.setdefault(loser, (node, claims.owner))
+        return conflicts
 
     def put(self, node: str, claims: Claims | None) -> tuple[str, str]:
-        """Note a node's claims, None when it is gone; return the pool that it was in and the one that it is in."""
+        """Record a node's claims, None when it is gone; return the pool that it was in and the one that it is in."""
         old = self.pool_of(node)
         if claims is None:
             self._claims.pop(node, None)

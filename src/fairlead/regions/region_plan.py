@@ -3,7 +3,7 @@
     nothing there under any of its names     create
     there, of this class                     update what differs; renewTime moves only when content does
     there, of the class that was before      kept current until the new one has an access point, then deleted
-    there, not ours                          left alone, ManagedConflict told
+    there, not ours                          left alone, ManagedConflict emitted
     its pool no longer wanted                leaves the Service's status first, then deleted
 
 In: ``RegionView``: one Service, one pool, what is there. Out: writes with reasons. Pure: the time comes in as text.
@@ -21,6 +21,7 @@ from fairlead.api.kubernetes import SERVICES
 from fairlead.api.meta import JSONObject, OwnerReference
 from fairlead.api.names import ANNOTATION_BACKENDS, ANNOTATION_SERVICE
 from fairlead.api.poolservice import PoolService
+from fairlead.publish.wire import owner_reference
 from fairlead.regions.backends import Backends
 from fairlead.regions.identity import RegionKey, is_ours, pool_service_labels, pool_service_names
 from fairlead.regions.pools import Pool
@@ -32,9 +33,9 @@ NODE_POOL_KIND = "NodePool"
 class RegionView(msgspec.Struct, frozen=True):
     """All that one decision depends on.
 
-    ``present`` are the PoolServices of this pair, ours, by any name. ``squatters`` are the objects that hold one of its
-    names and are not of this pair. ``pool`` is None when it is not wanted (any more). ``frozen`` says why nothing may
-    be deleted now.
+    ``present`` are the PoolServices of this pair, ours, by any name. ``name_conflicts`` are the objects that have one
+    of its names and are not of this pair. ``pool`` is None when it is not wanted (any more). ``frozen`` says why
+    nothing may be deleted now.
     """
 
     key: RegionKey
@@ -42,14 +43,14 @@ class RegionView(msgspec.Struct, frozen=True):
     pool: Pool | None
     backends: Backends
     present: tuple[PoolService, ...] = ()
-    squatters: tuple[PoolService, ...] = ()
+    name_conflicts: tuple[PoolService, ...] = ()
     frozen: str = ""
 
 
-class Write(msgspec.Struct, frozen=True):
+class PoolServiceWrite(msgspec.Struct, frozen=True):
     """One write. ``body`` is the object to create or the merge patch; ``target`` is what is there, for the others.
 
-    ``modified``: somebody had changed what is ours, and it is put back.
+    ``modified``: which of our fields another client had changed; they are put back.
     """
 
     action: Literal["create", "update", "delete"]
@@ -61,9 +62,9 @@ class Write(msgspec.Struct, frozen=True):
 
 
 class RegionPlan(msgspec.Struct, frozen=True):
-    """Writes in order; ``conflict`` is an object of somebody else's in the way; ``waits`` says what must come first."""
+    """Writes in order; ``conflict`` is an object in the way that is not ours; ``waits`` says what must come first."""
 
-    writes: tuple[Write, ...] = ()
+    writes: tuple[PoolServiceWrite, ...] = ()
     conflict: PoolService | None = None
     waits: str = ""
 
@@ -74,69 +75,71 @@ def plan_region(view: RegionView, *, now: str) -> RegionPlan:
         return _plan_removals(view, view.present, "its pool is no longer one of the Service's")
     wanted_class = view.service.spec.load_balancer_class or ""
     primaries, retiring = split_by_class(view.present, wanted_class)
-    writes: list[Write] = []
+    writes: list[PoolServiceWrite] = []
     primary = primaries[0] if primaries else None
     if primary is None:
-        taken = {one.metadata.name for one in (*view.present, *view.squatters)}
-        foreign = {one.metadata.name: one for one in view.squatters if not is_ours(one)}
+        taken = {each.metadata.name for each in (*view.present, *view.name_conflicts)}
+        foreign = {each.metadata.name: each for each in view.name_conflicts if not is_ours(each)}
         names = pool_service_names(view.key.service, view.key.pool, wanted_class)
         if names[0] in foreign:
             return RegionPlan(tuple(writes), conflict=foreign[names[0]])
         free = next((name for name in names if name not in taken), "")
         if not free:
             return RegionPlan(waits=f"PoolService {names[0]} is still being deleted")
-        if not retiring and any(one.deleting for one in view.present):
-            # Its successor takes the same name, and with it the same place in users' heads.
+        if not retiring and any(each.deleting for each in view.present):
+            # Its successor takes the same name.
             return RegionPlan(waits=f"PoolService {names[0]} is still being deleted")
-        writes.append(Write("create", f"the Service wants {view.pool.name}", free, _new(view, free, wanted_class, now)))
+        writes.append(
+            PoolServiceWrite("create", f"the Service wants {view.pool.name}", free, _new(view, free, wanted_class, now))
+        )
     else:
         writes += _update(view, primary, wanted_class, view.service.document, now)
     has_taken_over = primary is not None and bool(primary.status.load_balancer.ingress)
-    for one in retiring:
+    for old in retiring:
         if not has_taken_over:
             # Make before break: users are on this one, so its backends stay current.
-            # It goes on being what it was, also for a provider that looks into the document.
-            writes += _update(view, one, one.spec.load_balancer_class, one.annotation(ANNOTATION_SERVICE), now)
+            # It goes on being what it was, also for a provider that reads the document.
+            writes += _update(view, old, old.spec.load_balancer_class, old.annotation(ANNOTATION_SERVICE), now)
     done = [*primaries[1:], *(retiring if has_taken_over else ())]
     removals = _plan_removals(view, done, "another PoolService has taken over")
     return RegionPlan((*writes, *removals.writes), waits=removals.waits)
 
 
 def split_by_class(present: Iterable[PoolService], wanted_class: str) -> tuple[list[PoolService], list[PoolService]]:
-    """Tell those of the wanted class from those of a class that the Service had before.
+    """Separate those of the wanted class from those of a class that the Service had before.
 
     A class that was edited in the PoolService itself is tampering, and counts as the wanted one: it is put back.
     """
     primaries: list[PoolService] = []
     retiring: list[PoolService] = []
-    for one in sorted(present, key=lambda one: (one.metadata.creation_timestamp or "", one.metadata.name)):
-        if one.deleting:
+    for each in sorted(present, key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name)):
+        if each.deleting:
             continue
-        written = class_in_document(one.annotation(ANNOTATION_SERVICE)) or one.spec.load_balancer_class
-        (primaries if wanted_class in {one.spec.load_balancer_class, written} else retiring).append(one)
+        written = class_in_document(each.annotation(ANNOTATION_SERVICE)) or each.spec.load_balancer_class
+        (primaries if wanted_class in {each.spec.load_balancer_class, written} else retiring).append(each)
     return primaries, retiring
 
 
 def _plan_removals(view: RegionView, present: tuple[PoolService, ...] | list[PoolService], why: str) -> RegionPlan:
-    writes: list[Write] = []
+    writes: list[PoolServiceWrite] = []
     waits = ""
-    shown = {one.address for one in view.service.status.load_balancer.ingress or ()}
-    leaving = [one for one in present if not one.deleting]
+    shown = {each.address for each in view.service.status.load_balancer.ingress or ()}
+    leaving = [each for each in present if not each.deleting]
     staying = {
         ingress.address
-        for one in view.present
-        if one not in leaving
-        for ingress in one.status.load_balancer.ingress or ()
+        for each in view.present
+        if each not in leaving
+        for ingress in each.status.load_balancer.ingress or ()
     }
-    for one in leaving:
-        mine = {ingress.address for ingress in one.status.load_balancer.ingress or ()} - staying
+    for each in leaving:
+        mine = {ingress.address for ingress in each.status.load_balancer.ingress or ()} - staying
         staying_ours = view.service.managed and not view.service.deleting
         if view.frozen and staying_ours:
             waits = view.frozen
         elif staying_ours and mine & shown:
             waits = f"{', '.join(sorted(mine & shown))} is still in the status of the Service"
         else:
-            writes.append(Write("delete", why, one.metadata.name, target=one))
+            writes.append(PoolServiceWrite("delete", why, each.metadata.name, target=each))
     return RegionPlan(tuple(writes), waits=waits)
 
 
@@ -148,13 +151,13 @@ def _new(view: RegionView, name: str, class_name: str, now: str) -> JSONObject:
             "name": name,
             "labels": pool_service_labels(view.key.service, view.key.pool),
             "annotations": {ANNOTATION_SERVICE: view.service.document, ANNOTATION_BACKENDS: view.backends.encode()},
-            "ownerReferences": [_json_owner(one) for one in owners(view.service, view.pool)],
+            "ownerReferences": [owner_reference(each) for each in owners(view.service, view.pool)],
         },
         "spec": {"nodepoolName": view.pool.name, "renewTime": now, "loadBalancerClass": class_name},
     }
 
 
-def _update(view: RegionView, present: PoolService, class_name: str, document: str, now: str) -> list[Write]:
+def _update(view: RegionView, present: PoolService, class_name: str, document: str, now: str) -> list[PoolServiceWrite]:
     """Plan the merge patch that makes ``present`` whole; none when it is."""
     assert view.pool is not None
     metadata: JSONObject = {}
@@ -168,7 +171,7 @@ def _update(view: RegionView, present: PoolService, class_name: str, document: s
         repaired.append("labels")
     references = _merged_owners(present, owners(view.service, view.pool))
     if references is not None:
-        metadata["ownerReferences"] = [_json_owner(one) for one in references]
+        metadata["ownerReferences"] = [owner_reference(each) for each in references]
         repaired.append("ownerReferences")
     annotations = {ANNOTATION_SERVICE: document, ANNOTATION_BACKENDS: view.backends.encode()}
     stale = {key: value for key, value in annotations.items() if present.annotation(key) != value}
@@ -187,7 +190,7 @@ def _update(view: RegionView, present: PoolService, class_name: str, document: s
     if not body:
         return []
     reason = f"changed: {', '.join(changed)}" if changed else f"put back: {', '.join(repaired)}"
-    return [Write("update", reason, present.metadata.name, body, present, ", ".join(repaired))]
+    return [PoolServiceWrite("update", reason, present.metadata.name, body, present, ", ".join(repaired))]
 
 
 def owners(service: SourceService, pool: Pool) -> tuple[OwnerReference, OwnerReference]:
@@ -200,23 +203,12 @@ def owners(service: SourceService, pool: Pool) -> tuple[OwnerReference, OwnerRef
 
 
 def _merged_owners(present: PoolService, ours: tuple[OwnerReference, ...]) -> list[OwnerReference] | None:
-    """Return the references as they should be, None when they are; those that somebody else added stay.
+    """Return the references as they should be, None when they are; those that another client added stay.
 
     Only one of all may be the controller, and that is the Service.
     """
     there = present.metadata.owner_references or []
-    theirs = [one for one in there if one.kind not in {SERVICES.kind, NODE_POOL_KIND} and not one.controller]
-    if list(ours) == [one for one in there if one not in theirs]:
+    theirs = [each for each in there if each.kind not in {SERVICES.kind, NODE_POOL_KIND} and not each.controller]
+    if list(ours) == [each for each in there if each not in theirs]:
         return None
     return [*ours, *theirs]
-
-
-def _json_owner(one: OwnerReference) -> JSONObject:
-    body: JSONObject = {
-        "apiVersion": one.api_version,
-        "kind": one.kind,
-        "name": one.name,
-        "uid": one.uid,
-        "blockOwnerDeletion": True,
-    }
-    return body | ({"controller": True} if one.controller else {})

@@ -50,10 +50,10 @@ def aggregated(shown: Iterable[PoolService]) -> tuple[dict[str, str], dict[str, 
     """
     for_labels: dict[str, set[str]] = {}
     for_annotations: dict[str, set[str]] = {}
-    for one in shown:
+    for pool_service in shown:
         for source, target in (
-            (one.status.aggregate_to_labels, for_labels),
-            (one.status.aggregate_to_annotations, for_annotations),
+            (pool_service.status.aggregate_to_labels, for_labels),
+            (pool_service.status.aggregate_to_annotations, for_annotations),
         ):
             for key, value in source.items():
                 if _is_key(AGGREGATED_PREFIX + key):
@@ -73,7 +73,7 @@ def _is_key(key: str) -> bool:
     return bool(_KEY_NAME.fullmatch(name)) and len(prefix) <= 253
 
 
-def marks_step(
+def annotations_step(
     service: SourceService,
     labels: Mapping[str, str],
     annotations: Mapping[str, str],
@@ -83,19 +83,19 @@ def marks_step(
 ) -> Step | None:
     """Plan one write of labels and annotations; ``before`` is the record that an earlier step leaves behind."""
     meta = service.metadata
-    marks = dict(annotations)
+    desired = dict(annotations)
     if points:
-        marks[ANNOTATION_ACCESS_POINTS] = _ENCODER.encode(points).decode()
+        desired[ANNOTATION_ACCESS_POINTS] = _ENCODER.encode(points).decode()
     if before is not None:
         if before == points:
             return None
         return Step(
-            "metadata", {"metadata": {"annotations": {ANNOTATION_ACCESS_POINTS: marks.get(ANNOTATION_ACCESS_POINTS)}}}
+            "metadata", {"metadata": {"annotations": {ANNOTATION_ACCESS_POINTS: desired.get(ANNOTATION_ACCESS_POINTS)}}}
         )
     metadata: JSONObject = {}
     if changes := _changes(labels, meta.labels or {}):
         metadata["labels"] = changes
-    if changes := _changes(marks, meta.annotations or {}):
+    if changes := _changes(desired, meta.annotations or {}):
         metadata["annotations"] = changes
     return Step("metadata", {"metadata": metadata}) if metadata else None
 

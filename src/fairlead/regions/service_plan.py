@@ -42,11 +42,11 @@ def wanted_pools(service: SourceService, pools: Iterable[Pool], present: Iterabl
         kept = {name: alive[name] for name in present if name in alive}
         sentence = f"the NodePool selector cannot be read: {error}; the regions stay as they were until it can"
         return Wanted(kept, BAD_SELECTOR, sentence)
-    found = {name: pool for name, pool in alive.items() if selector.matches(pool.labels)}
-    if not found:
+    matching = {name: pool for name, pool in alive.items() if selector.matches(pool.labels)}
+    if not matching:
         sentence = f"no NodePool matches {service.selector!r}: `kubectl get nodepools --show-labels` shows their labels"
         return Wanted({}, NO_MATCH, sentence)
-    return Wanted(found)
+    return Wanted(matching)
 
 
 class ServicePlan(msgspec.Struct, frozen=True):

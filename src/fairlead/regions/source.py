@@ -108,7 +108,7 @@ def document_of(source: SourceService, spec: JSONObject) -> str:
     whole["metadata"] = {**metadata, "labels": labels, "annotations": annotations}
     text = _ENCODER.encode(whole)
     if len(text) > DOCUMENT_LIMIT_BYTES:
-        # Annotations are what can be that long. Who needs them reads the Service; that it did change is still told.
+        # Annotations are what can be that long. A layer 2 that needs them reads the Service; a change still shows.
         whole["metadata"] = {**metadata, "labels": labels, "annotations": {}}
         text = _ENCODER.encode({**whole, "truncated": f"{len(text)} bytes, {digest(text)}"})
     return text.decode()

@@ -13,7 +13,8 @@ from prometheus_client import CollectorRegistry
 
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.metrics import KubeMetrics
-from fairlead.regions.app import Regions, RegionsConfig
+from fairlead.regions.app import Regions
+from fairlead.regions.config import RegionsConfig
 from fairlead.runtime.supervisor import Supervisor
 from fairlead.runtime.telemetry import StatusServer, Telemetry
 from fairlead.standalone.first_calls import FIRST_CALLS

@@ -19,7 +19,8 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from fairlead.kube.metrics import KubeMetrics
 from fairlead.kube.preflight import install_crds
-from fairlead.regions.app import Regions, RegionsConfig
+from fairlead.regions.app import Regions
+from fairlead.regions.config import RegionsConfig
 
 NAMESPACE = "shop"
 FINALIZER = "fairlead.dev/pool-services"

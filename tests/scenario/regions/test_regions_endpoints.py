@@ -191,7 +191,7 @@ async def test_a_node_is_in_one_pool_and_the_younger_claim_is_told(world: World)
     async def second_passed() -> bool:
         await world.pool("again", nodes={"region": "hangzhou"}, edge="yes")
         await world.settled()
-        pools = {one.name: one.created for one in running.regions.inventory.pools}  # type: ignore[union-attr]
+        pools = {one.name: one.created for one in running.regions.inventory.pools.values()}  # type: ignore[union-attr]
         if pools.get("again", "") > pools["hangzhou"]:
             return True
         await world.delete_pool("again")
@@ -220,7 +220,7 @@ async def test_pools_that_come_change_and_go_concern_the_services_that_want_them
     await world.service("plain", selector=None)
     running = await world.start()
     looked: list[str] = []
-    running.regions.inventory.on_region.append(lambda key: looked.append(key.service))  # type: ignore[union-attr]
+    running.regions.changes.on_region.append(lambda key: looked.append(key.service))  # type: ignore[union-attr]
     await world.pool("np")  # without labels
     await world.settled()
     assert looked == []

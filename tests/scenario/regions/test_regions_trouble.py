@@ -184,7 +184,7 @@ async def test_a_crash_after_every_single_write_converges_to_the_same(world: Wor
         allowed = one.regions._may_write
         one.regions._may_write = lambda one=one, allowed=allowed: allowed() and not one.requests()  # type: ignore[method-assign]
         world.running.append(one)
-        await until(lambda one=one: one.regions._lead, what="leading")
+        await until(lambda one=one: one.regions._in_term, what="leading")
         await until(lambda one=one: one.requests() or one.regions.leading, what="looked")
         await world.settled()
         wrote = one.requests()

@@ -9,11 +9,11 @@ import msgspec
 from fairlead.api.kubernetes import EndpointSlice, Node
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.poolservice import PoolService, PoolServiceSpec
-from fairlead.regions.compact import compact_node, compact_slice
 from fairlead.regions.identity import RegionKey, pool_service_labels
 from fairlead.regions.pools import Membership, Pool, claims_of
 from fairlead.regions.region_plan import owners
 from fairlead.regions.source import SOURCE_SERVICES, SourceService, source_from_whole
+from fairlead.regions.transforms import compact_node, compact_slice
 
 FINALIZER = "fairlead.dev/pool-services"
 SELECTOR = "fairlead.dev/nodepool-selector"
@@ -77,7 +77,7 @@ def pool_service(
     spec = PoolServiceSpec(pool_name, "2030-01-01T00:00:00.000000Z", more.pop("class_name", "elb"))
     built = PoolService(metadata=meta, spec=spec)
     ingress = more.pop("ingress", ())
-    status: dict[str, Any] = {"loadBalancer": {"ingress": [{"ip": one} for one in ingress] or None}, **more}
+    status: dict[str, Any] = {"loadBalancer": {"ingress": [{"ip": ip} for ip in ingress] or None}, **more}
     return msgspec.structs.replace(built, status=msgspec.convert(status, type=type(built.status)))
 
 

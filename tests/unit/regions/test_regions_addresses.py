@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
 import pytest
 from regions_builders import pool_service, service
 
@@ -12,19 +9,19 @@ from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.hub.tenants.address_allocator import AddressAllocator, listeners_of
 from fairlead.model.contract import AllocationKind
 from fairlead.model.keys import LoadBalancerKey
+from fairlead.publish.publication import Publication
 from fairlead.regions.backends import Backends
-from fairlead.regions.balancer_plan import Wish, plan_balancer
+from fairlead.regions.balancer.translate import translate
 from fairlead.translate.allocate import AddressPool
 
 ADDRESS = "fairlead.dev/address-request"
 
 
-def load_balancer(pool: str, wish: str = "") -> TCPLoadBalancer:
-    of = service(annotations={ADDRESS: wish} if wish else None, class_name="fairlead.dev/envoy")
-    planned = plan_balancer(pool_service("test", pool, of=of, class_name="fairlead.dev/envoy"), Backends(), region=pool)
-    assert isinstance(planned, Wish)
-    body: dict[str, Any] = planned.load_balancer
-    return msgspec.convert(body, type=TCPLoadBalancer)
+def load_balancer(pool: str, requested: str = "") -> TCPLoadBalancer:
+    of = service(annotations={ADDRESS: requested} if requested else None, class_name="fairlead.dev/envoy")
+    translated = translate(pool_service("test", pool, of=of, class_name="fairlead.dev/envoy"), Backends(), region=pool)
+    assert isinstance(translated, Publication)
+    return translated.load_balancer
 
 
 def key_of(one: TCPLoadBalancer) -> LoadBalancerKey:

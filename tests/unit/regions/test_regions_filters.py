@@ -15,7 +15,7 @@ from fairlead.regions.filters import (
     service_matters,
     services_of_pool_service,
 )
-from fairlead.regions.source import DOCUMENT_LIMIT_BYTES, SourceService
+from fairlead.regions.source import SourceService
 
 LATER = {"version": "2"}
 
@@ -150,15 +150,3 @@ def test_a_slice_concerns_the_pools_whose_part_of_it_differs() -> None:
     assert pools_of_slice_change(old, more, who) == set()
     port = msgspec.structs.replace(old, ports=[])
     assert pools_of_slice_change(old, port, who) == {"east", "west"}
-
-
-@pytest.mark.req("O-10")
-def test_a_document_is_canonical_and_bounded() -> None:
-    one = service(labels={"b": "1", "a": "2"}, annotations={"z.io/a": "1"})
-    same = service(labels={"a": "2", "b": "1"}, annotations={"z.io/a": "1"}, finalizers=["x/y"], version="9")
-    assert one.document == same.document
-    big = {f"example.com/{number}": "x" * 1000 for number in range(200)}
-    long, other = service(annotations=big), service(annotations={**big, "example.com/0": "y"})
-    assert len(long.document) < DOCUMENT_LIMIT_BYTES
-    assert long.document != other.document
-    assert '"ports"' in long.document

@@ -1,6 +1,7 @@
-"""What of slices and nodes do regions keep in memory? Only what they read, so that heartbeats change nothing of it.
+"""What of slices and nodes is kept in memory? Only what regions read, so that heartbeats change nothing of it.
 
-In: objects as an API server sends them. Out: the same without the rest. Never: loses an address, a node or a readiness.
+In: objects as an API server sends them. Out: the same without the rest. Pure. Never: loses an address, a node or a
+readiness.
 """
 
 from __future__ import annotations
@@ -16,19 +17,21 @@ from fairlead.regions.source import ServiceKey
 _NOT_READY = EndpointConditions(ready=False)
 
 
-def service_of_slice(one: EndpointSlice) -> ServiceKey:
+def service_of_slice(endpoint_slice: EndpointSlice) -> ServiceKey:
     """Return the Service that an EndpointSlice belongs to."""
-    return (one.metadata.namespace, one.label(LABEL_SERVICE_NAME))
+    return (endpoint_slice.metadata.namespace, endpoint_slice.label(LABEL_SERVICE_NAME))
 
 
 def compact_slice(raw: EndpointSlice) -> EndpointSlice:
     """Keep of a slice what regions read."""
     endpoints = [
         Endpoint(
-            addresses=one.addresses[:1], conditions=_NOT_READY if not is_ready(one) else None, node_name=one.node_name
+            addresses=endpoint.addresses[:1],
+            conditions=None if is_ready(endpoint) else _NOT_READY,
+            node_name=endpoint.node_name,
         )
-        for one in raw.endpoints or ()
-        if one.addresses
+        for endpoint in raw.endpoints or ()
+        if endpoint.addresses
     ]
     labels = {LABEL_SERVICE_NAME: raw.label(LABEL_SERVICE_NAME)}
     return msgspec.structs.replace(raw, metadata=_compact_meta(raw.metadata, labels), endpoints=endpoints)
@@ -37,9 +40,9 @@ def compact_slice(raw: EndpointSlice) -> EndpointSlice:
 def compact_node(raw: Node) -> Node:
     """Keep of a node what regions read: heartbeats change nothing of it."""
     ready = [
-        msgspec.structs.replace(one, message="", reason="", last_transition_time=None)
-        for one in raw.status.conditions or ()
-        if one.type == "Ready"
+        msgspec.structs.replace(condition, message="", reason="", last_transition_time=None)
+        for condition in raw.status.conditions or ()
+        if condition.type == "Ready"
     ]
     status = NodeStatus(addresses=raw.status.addresses, conditions=ready)
     return Node(metadata=_compact_meta(raw.metadata, raw.metadata.labels), spec=raw.spec, status=status)

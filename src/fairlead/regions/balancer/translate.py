@@ -1,0 +1,146 @@
+"""What does layer 2 make of a PoolService? A TCPLoadBalancer and its EndpointSlices.
+
+    PoolService                  TCPLoadBalancer <name>.poolservice.fairlead     EndpointSlices labelled with it
+    ---------------------------  ---------------------------------------------  --------------------------------
+    backends are pods            targets Pod                                     one for each group of pods
+    backends are nodes           targets Address                                 one: ready nodes at the nodePorts
+
+In: the PoolService alone, as any other layer 2 could: the Service and the backends are in its annotations. Out: the
+objects, or why there are none. Pure. Never: an address outside of the pool, or a decision about which pools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from fairlead.api.kubernetes import Endpoint, EndpointPort, EndpointSlice, Service
+from fairlead.api.meta import ObjectMeta, OwnerReference
+from fairlead.api.names import (
+    ANNOTATION_ORIGIN,
+    ANNOTATION_PROXY_PROTOCOL,
+    ANNOTATION_REQUESTED_ADDRESS,
+    ANNOTATION_SERVICE,
+    LOAD_BALANCER_CLASS_PREFIX,
+)
+from fairlead.api.naming import fit
+from fairlead.api.poolservice import POOL_SERVICES, PoolService
+from fairlead.api.tcploadbalancer import Origin, TCPLoadBalancer
+from fairlead.model.condition import ConditionReason
+from fairlead.publish.canonical import canonical_endpoints, canonical_ports, make_conditions
+from fairlead.publish.identity import NAME_LIMIT, slice_labels
+from fairlead.publish.publication import Publication, Refused, refused_ports, sorted_ports, spec_from_service
+from fairlead.regions.backends import Backends, EndpointGroup, PoolNode
+from fairlead.regions.balancer.identity import load_balancer_name, pool_service_origin
+
+
+class _Part(NamedTuple):
+    """One slice: what its name ends with, and what is in it."""
+
+    rest: str
+    address_type: str
+    endpoints: list[Endpoint]
+    ports: list[EndpointPort]
+
+
+def translate(pool_service: PoolService, backends: Backends, *, region: str) -> Publication | Refused:
+    """Return what should be published for a PoolService of our class."""
+    try:
+        service = msgspec.json.decode(pool_service.annotation(ANNOTATION_SERVICE), type=Service)
+    except msgspec.DecodeError:
+        return Refused(ConditionReason.INVALID, f"annotation {ANNOTATION_SERVICE} is missing or no Service in JSON")
+    refused = refused_ports(service, by_node_port=backends.nodes is not None) or _refused_proxy_protocol(service)
+    if refused is not None:
+        return refused
+    meta = pool_service.metadata
+    origin = Origin(kind=POOL_SERVICES.kind, namespace=meta.namespace, name=meta.name, uid=meta.uid)
+    spec = spec_from_service(
+        service,
+        origin=origin,
+        class_name=pool_service.spec.load_balancer_class.removeprefix(LOAD_BALANCER_CLASS_PREFIX),
+        targets="Pod" if backends.nodes is None else "Address",
+        source_ranges=tuple(service.spec.load_balancer_source_ranges or ()),
+        proxy_protocol=service.annotation(ANNOTATION_PROXY_PROTOCOL),
+        address=requested_address(service, pool_service.spec.nodepool_name),
+        region=region,
+    )
+    name, labels = load_balancer_name(meta.name), pool_service_origin(pool_service)
+    owners = [OwnerReference(POOL_SERVICES.api_version, POOL_SERVICES.kind, meta.name, meta.uid)]
+    description = f"{meta.namespace}/{service.metadata.name} in {pool_service.spec.nodepool_name}"
+    parts = _pod_parts(backends) if backends.nodes is None else _node_parts(service, backends, backends.nodes)
+    of_slices = slice_labels(labels, name)
+    slices = [
+        EndpointSlice(
+            metadata=ObjectMeta(
+                name=fit(f"{name}.{part.rest}", limit=NAME_LIMIT, identity=(name, part.rest)),
+                namespace=meta.namespace,
+                labels=of_slices,
+                owner_references=owners,
+            ),
+            address_type=part.address_type,
+            endpoints=canonical_endpoints(part.endpoints),
+            ports=canonical_ports(part.ports),
+        )
+        for part in parts
+    ]
+    of_load_balancer = ObjectMeta(
+        name=name,
+        namespace=meta.namespace,
+        labels=labels,
+        annotations={ANNOTATION_ORIGIN: description},
+        owner_references=owners,
+    )
+    return Publication(TCPLoadBalancer(metadata=of_load_balancer, spec=spec), tuple(slices))
+
+
+def requested_address(service: Service, pool: str) -> str:
+    """Return the address asked for in one pool: ``hangzhou=10.1.0.9, beijing=10.2.0.9``, or one for all."""
+    text = service.annotation(ANNOTATION_REQUESTED_ADDRESS) or service.spec.load_balancer_ip
+    plain = ""
+    for part in text.split(","):
+        name, equals, address = part.strip().partition("=")
+        if not equals:
+            plain = plain or name
+        elif name.strip() == pool:
+            return address.strip()
+    return plain
+
+
+def _refused_proxy_protocol(service: Service) -> Refused | None:
+    value = service.annotation(ANNOTATION_PROXY_PROTOCOL)
+    if value in {"", "v1", "v2"}:
+        return None
+    sentence = f"annotation {ANNOTATION_PROXY_PROTOCOL} is {value!r}: it must be v1 or v2"
+    return Refused(ConditionReason.INVALID, sentence)
+
+
+def _pod_parts(backends: Backends) -> Iterator[_Part]:
+    for group in backends.groups:
+        ports = [EndpointPort(name=port.name, port=port.port, protocol=port.protocol) for port in group.ports]
+        yield _Part(group.slice, group.address_type, _pod_endpoints(group), ports)
+
+
+def _pod_endpoints(group: EndpointGroup) -> list[Endpoint]:
+    return [_endpoint(backend.address, backend.node, ready=backend.ready) for backend in group.endpoints]
+
+
+def _node_parts(service: Service, backends: Backends, nodes: tuple[PoolNode, ...]) -> Iterator[_Part]:
+    local = {backend.node for group in backends.groups for backend in group.endpoints if backend.ready}
+    only_local = service.spec.external_traffic_policy == "Local"
+    ports = [
+        EndpointPort(name=port.name, port=port.node_port, protocol=port.protocol) for port in sorted_ports(service)
+    ]
+    by_type: dict[str, list[Endpoint]] = {}
+    for node in nodes:
+        if not only_local or node.name in local:
+            address_type = "IPv6" if ":" in node.address else "IPv4"
+            by_type.setdefault(address_type, []).append(_endpoint(node.address, node.name, ready=node.ready))
+    for address_type, endpoints in sorted(by_type.items()):
+        yield _Part(f"nodes.{address_type.lower()}", address_type, endpoints, ports)
+
+
+def _endpoint(address: str, node: str, *, ready: bool) -> Endpoint:
+    conditions = make_conditions(ready=ready, serving=ready, terminating=False)
+    return Endpoint(addresses=[address], conditions=conditions, node_name=node or None)

@@ -1,0 +1,100 @@
+"""What has to be written for one region of a Service."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from regions_builders import RegionKey, membership, pool, pool_service, service, slice_of
+
+from fairlead.api.poolservice import PoolService
+from fairlead.regions.backends import Backends, build_backends
+from fairlead.regions.region_plan import RegionView, plan_region
+
+NOW = "2030-06-01T00:00:00.000000Z"
+
+
+def view(**more: Any) -> RegionView:
+    source = more.pop("service", service())
+    key = RegionKey("default", "test", "np1")
+    wanted = more.pop("pool", pool("np1", app="deploy"))
+    return RegionView(key=key, service=source, pool=wanted, backends=more.pop("backends", Backends()), **more)
+
+
+def applied(of: RegionView) -> RegionView:
+    """Do what a plan says, as an API server would, and return the view after that."""
+    present = {one.metadata.name: one for one in of.present}
+    for write in plan_region(of, now=NOW).writes:
+        if write.action == "delete":
+            del present[write.name]
+            continue
+        there = present.get(write.name)
+        raw = json.loads(msgspec.json.encode(there)) if there is not None else {}
+        raw.setdefault("metadata", {"uid": f"uid-{write.name}", "resourceVersion": "1"})
+        for part in ("metadata", "spec"):
+            for field, value in write.body.get(part, {}).items():
+                old = raw.setdefault(part, {}).get(field)
+                raw[part][field] = {**old, **value} if isinstance(value, dict) and isinstance(old, dict) else value
+        present[write.name] = msgspec.convert(raw, type=PoolService)
+    return msgspec.structs.replace(of, present=tuple(present.values()))
+
+
+TAMPERED = st.fixed_dictionaries(
+    {},
+    optional={
+        "class_name": st.sampled_from(["elb", "other"]),
+        "references": st.none(),
+        "labels": st.just({"poolservice.openyurt.io/managed-by": "load-balancer-set-controller"}),
+        "ingress": st.just(["1.1.1.1"]),
+        "annotations": st.just({"fairlead.dev/service": "{}", "other.io/kept": "yes"}),
+    },
+)
+
+
+@pytest.mark.req("O-42", "O-43", "W-O-2", "O-39")
+@given(st.booleans(), TAMPERED, st.booleans())
+def test_a_plan_that_was_carried_out_leaves_nothing_to_do(there: bool, tampered: dict[str, Any], wanted: bool) -> None:
+    present = (pool_service("test", "np1", of=service(), **tampered),) if there else ()
+    after = view(present=present, pool=pool("np1", app="deploy") if wanted else None)
+    for _ in range(3):
+        after = applied(after)
+    assert plan_region(after, now=NOW).writes == ()
+    if wanted:
+        assert len([one for one in after.present if one.spec.load_balancer_class == "elb"]) == 1
+
+
+@pytest.mark.req("O-11", "O-17")
+def test_renew_time_moves_with_content_alone() -> None:
+    whole = applied(view())
+    assert whole.present[0].spec.renew_time == NOW
+    later = "2031-01-01T00:00:00.000000Z"
+    one = whole.present[0]
+    wrong = pool_service("test", "x").metadata.labels
+    label = msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, labels=wrong))
+    (write,) = plan_region(msgspec.structs.replace(whole, present=(label,)), now=later).writes
+    assert "spec" not in write.body
+    assert write.modified == "labels"
+    who = membership(n1="np1")
+    moved = msgspec.structs.replace(whole, backends=build_backends("np1", [slice_of(("10.0.0.1", "n1", True))], who))
+    (write,) = plan_region(moved, now=later).writes
+    assert write.body["spec"] == {"renewTime": later}
+    assert not write.modified
+
+
+@pytest.mark.req("O-20")
+def test_nothing_is_deleted_while_it_is_shown_or_something_cannot_be_seen() -> None:
+    shown = service(status={"loadBalancer": {"ingress": [{"ip": "1.1.1.1"}]}})
+    one = pool_service("test", "np1", of=service(), ingress=["1.1.1.1"])
+    waiting = plan_region(view(service=shown, pool=None, present=(one,)), now=NOW)
+    assert (waiting.writes, bool(waiting.waits)) == ((), True)
+    frozen = plan_region(view(pool=None, present=(one,), frozen="the API is away"), now=NOW)
+    assert (frozen.writes, frozen.waits) == ((), "the API is away")
+    assert [write.action for write in plan_region(view(pool=None, present=(one,)), now=NOW).writes] == ["delete"]
+    gone = service(deleting=True, status={"loadBalancer": {"ingress": [{"ip": "1.1.1.1"}]}})
+    assert [write.action for write in plan_region(view(service=gone, pool=None, present=(one,)), now=NOW).writes] == [
+        "delete"
+    ]
