@@ -1,4 +1,4 @@
-"""What does Fairlead use where there is no Kubernetes? An embedded, Kubernetes-compatible API server.
+"""An embedded, Kubernetes-compatible API server, for where there is no Kubernetes.
 
 In: HTTP requests of kubectl, of client libraries and of Fairlead itself. Out: the answers of a Kubernetes API server.
 It runs no controllers but garbage collection, no pods and no admission webhooks.

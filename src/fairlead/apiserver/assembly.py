@@ -1,4 +1,4 @@
-"""How do the parts of one server hang together? Wiring only, and what a fresh server starts with."""
+"""The wiring of one server, and what a fresh one starts with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does the server show who it is? A self-signed certificate for its own address.
+"""Make a self-signed certificate for the server's own addresses.
 
 kubectl sends its token over TLS only, so a server for kubectl needs a certificate. Why it makes its own stands in
 docs/adr. In: host names and the time. Out: PEM texts.
@@ -26,7 +26,7 @@ class Certificate(NamedTuple):
 
 
 def make_certificate(hosts: list[str], now: float) -> Certificate:
-    """Return a certificate for ``hosts`` (names or addresses) that is its own authority."""
+    """Return a certificate for ``hosts`` (names or addresses), signed by itself."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fairlead-apiserver")])
     start = datetime.fromtimestamp(now, UTC)

@@ -1,9 +1,9 @@
-"""How does work over many objects leave room for others? It takes turns of a few milliseconds.
+"""Let other tasks run during work over many objects, every few milliseconds.
 
-turns = TimeSlice()
+time_slice = TimeSlice()
 for item in many:
-...
-await turns.rest()
+    ...
+    await time_slice.give_way()
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ SLICE_S = 0.01
 
 
 class TimeSlice:
-    """The turns of one piece of work; everything between two rests happens without anybody else."""
+    """The time slice of one piece of work; no other task runs before it is over."""
 
     def __init__(self) -> None:
         self._ends = time.perf_counter() + SLICE_S
 
     @property
     def over(self) -> bool:
-        """Say whether the turn has been used up."""
+        """Say whether the slice has been used up."""
         return time.perf_counter() >= self._ends
 
-    async def rest(self) -> None:
-        """Let others run if the turn is over."""
+    async def give_way(self) -> None:
+        """Let other tasks run if the slice is over, and start the next one."""
         if self.over:
             await asyncio.sleep(0)
             self._ends = time.perf_counter() + SLICE_S

@@ -1,4 +1,4 @@
-"""Which secrets does the server itself have? The admin token, the key that signs tokens and the TLS key.
+"""The secrets of the server itself: the admin token, the key that signs tokens and the TLS key.
 
 In: the data directory that holds them, or None. Out: all three, made at the first start and the same ever after.
 Files are 0600 from their first byte on and appear whole or not at all.

@@ -1,4 +1,4 @@
-"""How does this server say no? One exception that becomes a Kubernetes ``Status``.
+"""Refusals: one exception that becomes a Kubernetes ``Status``.
 
 Out: the messages, reasons and causes that kubectl and client libraries know. Messages never hold a token.
 """

@@ -1,4 +1,4 @@
-"""What has this server done, and what does it hold? Prometheus metrics and the request log that tests count on."""
+"""Prometheus metrics of one server, and counts of its requests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Metrics:
         self._tally: Tally[tuple[str, str, str, str]] = Tally()
         self._children: dict[tuple[str, str, int], Counter] = {}
 
-    def note(self, verb: str, resource: str, code: int, user_agent: str, took_s: float) -> None:
+    def record(self, verb: str, resource: str, code: int, user_agent: str, took_s: float) -> None:
         """Count one answered request."""
         key = (verb, resource, code)
         counter = self._children.get(key)
@@ -46,11 +46,11 @@ class Metrics:
 
     def requests(self, user_agent: str = "") -> dict[tuple[str, str], int]:
         """Return (verb, resource) -> count, of clients whose User-Agent starts with ``user_agent``."""
-        found: Tally[tuple[str, str]] = Tally()
+        total: Tally[tuple[str, str]] = Tally()
         for (verb, kind, sub, agent), count in self._tally.items():
             if agent.startswith(user_agent):
-                found[verb, f"{kind}/{sub}" if sub else kind] += count
-        return dict(found)
+                total[verb, f"{kind}/{sub}" if sub else kind] += count
+        return dict(total)
 
     def writes(self, exclude: Collection[str], user_agent: str) -> int:
         """Return the number of write requests to resources that are not in ``exclude``."""

@@ -1,4 +1,4 @@
-"""How do we hold, read and write one Kubernetes object in memory?
+"""Hold, read and write one Kubernetes object in memory.
 
 An object is the plain dict that JSON decodes to. The stored form is its JSON bytes, in the order ``kind, apiVersion,
 metadata, ...`` as Kubernetes prints it; a copy is made by decoding those bytes again. Never does input or output.
@@ -30,9 +30,9 @@ def decode(raw: bytes | str) -> Any:
     return _decode(raw)
 
 
-def same(one: Any, other: Any) -> bool:
+def same(first: Any, second: Any) -> bool:
     """Say whether two JSON values are equal, ``true`` and ``1`` being different."""
-    return bool(one == other) and _sorted(one) == _sorted(other)
+    return bool(first == second) and _sorted(first) == _sorted(second)
 
 
 def ordered(obj: Obj) -> Obj:
@@ -49,19 +49,14 @@ def clone(value: Any) -> Any:
 
 def meta(obj: Obj) -> Obj:
     """Return the metadata of ``obj``, adding an empty one when it is missing or null."""
-    found = obj.get("metadata")
-    if isinstance(found, dict):
-        return cast("Obj", found)
-    fresh: Obj = {}
-    obj["metadata"] = fresh
-    return fresh
+    return child(obj, "metadata")
 
 
 def child(obj: Obj, key: str) -> Obj:
     """Return the mapping under ``key``, adding an empty one when it is missing or null."""
-    found = obj.get(key)
-    if isinstance(found, dict):
-        return cast("Obj", found)
+    value = obj.get(key)
+    if isinstance(value, dict):
+        return cast("Obj", value)
     fresh: Obj = {}
     obj[key] = fresh
     return fresh
@@ -78,8 +73,8 @@ def at(obj: Any, *path: str) -> Any:
 
 def items(obj: Any, *path: str) -> list[Any]:
     """Return the list at ``path``, or an empty one."""
-    found = at(obj, *path)
-    return cast("list[Any]", found) if isinstance(found, list) else []
+    value = at(obj, *path)
+    return cast("list[Any]", value) if isinstance(value, list) else []
 
 
 def rfc3339(moment: float) -> str:

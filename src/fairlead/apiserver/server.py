@@ -1,4 +1,4 @@
-"""How is an API server started and stopped inside a program? The one class that others use.
+"""Start and stop an API server inside a program: the one class that others use.
 
     server = ApiServer(data_dir=Path("/var/lib/fairlead"), port=6443)
     url = await server.start()
@@ -6,7 +6,7 @@
     await server.stop()
 
 Plain HTTP is for programs on this machine; kubectl sends its token over TLS only, so the kubeconfig names a second
-port that speaks TLS. Both listen on the loopback address unless told otherwise. Several servers may run in one
+port that speaks TLS. By default both listen on the loopback address. Several servers may run in one
 loop; nothing is shared.
 """
 

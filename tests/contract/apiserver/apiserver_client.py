@@ -122,11 +122,11 @@ class Api:
         """Wait until the object at ``path`` has a value at ``keys``; controllers work in the background."""
         async with asyncio.timeout(30):
             while True:
-                found = (await self.get(path)).ok()
+                value = (await self.get(path)).ok()
                 for key in keys:
-                    found = (found or {}).get(key)
-                if found:
-                    return found
+                    value = (value or {}).get(key)
+                if value:
+                    return value
                 await asyncio.sleep(0.05)
 
     async def gone(self, path: str, **query: Any) -> None:

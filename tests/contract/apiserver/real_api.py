@@ -31,7 +31,7 @@ class Real:
     url: str
     authority: bytes
     token: str
-    nobody: str  # a token that is known and may do nothing
+    bystander: str  # a token that is known and may do nothing
     controllers: bool  # whether deletions are carried through to dependents and namespaces
 
     def kubeconfig(self, path: Path) -> Path:
@@ -51,9 +51,9 @@ class Real:
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 @pytest.fixture(scope="session")
@@ -77,8 +77,8 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
 
 
 def _start(root: Path, start: Any, processes: list[subprocess.Popen[bytes]], *, controllers: bool) -> Real:
-    token, nobody = secrets.token_hex(16), secrets.token_hex(16)
-    (root / "tokens.csv").write_text(f'{token},kubernetes-admin,1,"system:masters"\n{nobody},nobody,2\n')
+    token, bystander = secrets.token_hex(16), secrets.token_hex(16)
+    (root / "tokens.csv").write_text(f'{token},kubernetes-admin,1,"system:masters"\n{bystander},bystander,2\n')
     key = root / "sa.key"
     key.write_bytes(
         rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
@@ -114,7 +114,7 @@ def _start(root: Path, start: Any, processes: list[subprocess.Popen[bytes]], *, 
     certificate = root / "certs" / "apiserver.crt"
     url = f"https://127.0.0.1:{port}"
     _wait(f"{url}/readyz", token, certificate, processes)
-    there = Real(url, certificate.read_bytes(), token, nobody, controllers)
+    there = Real(url, certificate.read_bytes(), token, bystander, controllers)
     if controllers:
         config = there.kubeconfig(root / "kubeconfig")
         start(

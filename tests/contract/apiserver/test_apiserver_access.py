@@ -49,7 +49,7 @@ async def test_without_credentials(api: Api) -> None:
     assert (await api.get("/version", token="")).ok()["gitVersion"].startswith("v1.")
 
 
-async def test_nobody_in_particular_sees_nothing(own: tuple[ApiServer, Api]) -> None:
+async def test_without_credentials_only_health_and_version_are_open(own: tuple[ApiServer, Api]) -> None:
     # As with --anonymous-auth=false; a real server with the flag on says 403 for system:anonymous instead.
     _, api = own
     (await api.get(api.cms, token="")).refused(401, "Unauthorized")

@@ -12,12 +12,12 @@ pytestmark = pytest.mark.usefixtures("controllers")
 
 
 def owned_by(*owners: dict[str, Any], block: bool = False) -> list[dict[str, Any]]:
-    found = []
+    references = []
     for owner in owners:
         meta = owner["metadata"]
         ref = {"apiVersion": "v1", "kind": "ConfigMap", "name": meta["name"], "uid": meta["uid"]}
-        found.append(ref | ({"blockOwnerDeletion": True} if block else {}))
-    return found
+        references.append(ref | ({"blockOwnerDeletion": True} if block else {}))
+    return references
 
 
 async def test_background(api: Api) -> None:
@@ -92,7 +92,7 @@ async def test_a_namespace_goes_with_its_content(api: Api) -> None:
     (await api.delete("/api/v1/namespaces/default")).refused(403, "Forbidden", "this namespace may not be deleted")
 
 
-async def test_nobody_holds_up_an_owner_from_another_namespace(own: tuple[ApiServer, Api]) -> None:
+async def test_a_dependent_in_another_namespace_holds_up_no_owner(own: tuple[ApiServer, Api]) -> None:
     # On a real server a tenant can do that, unless OwnerReferencesPermissionEnforcement is on.
     _, api = own
     owner = (await api.post(api.cms, config_map("own"))).ok(201)

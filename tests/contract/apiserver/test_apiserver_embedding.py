@@ -10,20 +10,20 @@ from fairlead.apiserver import ApiServer
 
 
 async def test_several_in_one_loop_share_nothing() -> None:
-    one, two = ApiServer(), ApiServer(admin_token="known")
-    urls = [await one.start(), await two.start()]
-    assert len({*urls, one.tls_url, two.tls_url}) == 4
-    assert two.admin_token == "known" != one.admin_token
+    first, second = ApiServer(), ApiServer(admin_token="known")
+    urls = [await first.start(), await second.start()]
+    assert len({*urls, first.tls_url, second.tls_url}) == 4
+    assert second.admin_token == "known" != first.admin_token
     async with aiohttp.ClientSession() as session:
-        api = Api(session, one.url, one.admin_token)
+        api = Api(session, first.url, first.admin_token)
         (await api.post("/api/v1/namespaces/default/configmaps", config_map("a"))).ok(201)
-        other = Api(session, two.url, two.admin_token)
+        other = Api(session, second.url, second.admin_token)
         (await other.get("/api/v1/namespaces/default/configmaps/a")).refused(404, "NotFound")
-        (await other.get("/api", token=one.admin_token)).refused(401, "Unauthorized")
-    assert two.requests() == {("get", "configmaps"): 1, ("get", ""): 1}
-    await one.stop()
-    await one.stop()
-    await two.stop()
+        (await other.get("/api", token=first.admin_token)).refused(401, "Unauthorized")
+    assert second.requests() == {("get", "configmaps"): 1, ("get", ""): 1}
+    await first.stop()
+    await first.stop()
+    await second.stop()
 
 
 async def test_starting_twice_is_starting_once() -> None:

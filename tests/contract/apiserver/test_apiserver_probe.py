@@ -177,10 +177,10 @@ async def test_label_selectors(api: Api, selector: str, count: int) -> None:
 async def test_field_selectors(api: Api) -> None:
     await api.post(api.svcs, service("s"))
     await api.post(api.svcs, service("c", type="ClusterIP"))
-    found = (await api.get(api.svcs, fieldSelector="spec.type=LoadBalancer")).ok()["items"]
-    assert [item["metadata"]["name"] for item in found] == ["s"]
-    found = (await api.get(api.svcs, fieldSelector="metadata.name!=s")).ok()["items"]
-    assert [item["metadata"]["name"] for item in found] == ["c"]
+    listed = (await api.get(api.svcs, fieldSelector="spec.type=LoadBalancer")).ok()["items"]
+    assert [item["metadata"]["name"] for item in listed] == ["s"]
+    listed = (await api.get(api.svcs, fieldSelector="metadata.name!=s")).ok()["items"]
+    assert [item["metadata"]["name"] for item in listed] == ["c"]
     (await api.get(api.svcs, fieldSelector="spec.nope=1")).refused(400, "BadRequest", "field label not supported")
     (await api.get(api.svcs, labelSelector="a b c")).refused(400, "BadRequest")
 
@@ -240,8 +240,8 @@ async def test_events_have_two_faces(api: Api) -> None:
     (await api.post(core, body)).ok(201)
     seen = (await api.get(other + "/e1")).ok()
     assert (seen["apiVersion"], seen["note"], seen["regarding"]["name"]) == ("events.k8s.io/v1", "M", "s")
-    found = (await api.get(core, fieldSelector="involvedObject.name=s,reason=R")).ok()["items"]
-    assert [item["metadata"]["name"] for item in found] == ["e1"]
+    listed = (await api.get(core, fieldSelector="involvedObject.name=s,reason=R")).ok()["items"]
+    assert [item["metadata"]["name"] for item in listed] == ["e1"]
 
 
 async def test_delete_collection(api: Api) -> None:

@@ -28,18 +28,18 @@ PATHS = {
 async def api(real: Real) -> AsyncIterator[Api]:
     trust = ssl.create_default_context(cadata=real.authority.decode())
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as session:
-        one = Api(session, real.url, real.token)
-        (await one.post("/api/v1/namespaces", {"metadata": {"name": one.ns}})).ok(201)
-        yield one
-        await one.delete(f"/api/v1/namespaces/{one.ns}")
+        api = Api(session, real.url, real.token)
+        (await api.post("/api/v1/namespaces", {"metadata": {"name": api.ns}})).ok(201)
+        yield api
+        await api.delete(f"/api/v1/namespaces/{api.ns}")
 
 
 @pytest.fixture
 async def policy(api: Api) -> AsyncIterator[None]:
-    made = [one for one in yaml.safe_load_all(MANIFEST.read_text()) if one]
-    paths = [f"{PATHS[one['kind']]}/{one['metadata']['name']}" for one in made]
-    for path, one in zip(paths, made, strict=True):
-        answer = await api.patch(path, one, APPLY, fieldManager="test", fieldValidation="Strict")
+    made = [obj for obj in yaml.safe_load_all(MANIFEST.read_text()) if obj]
+    paths = [f"{PATHS[obj['kind']]}/{obj['metadata']['name']}" for obj in made]
+    for path, obj in zip(paths, made, strict=True):
+        answer = await api.patch(path, obj, APPLY, fieldManager="test", fieldValidation="Strict")
         assert answer.code in {200, 201}, answer.raw
     yield
     for path in reversed(paths):
@@ -70,10 +70,10 @@ async def test_what_is_labelled_is_not_deleted(api: Api, plural: str, value: str
     labelled["metadata"]["labels"] = {LABEL: value}
     (await api.post(kind.path, labelled)).ok(201)
     (await api.post(kind.path, kind.object("free", good))).ok(201)
-    words = f"{kind.kind} {api.ns}/kept carries the label {LABEL}; remove the label, and delete it then"
-    (await refused(api, f"{kind.path}/kept")).refused(403, "Forbidden", words)
-    (await api.delete(f"{kind.path}/kept")).refused(403, "Forbidden", words)
-    (await api.delete(kind.path)).refused(403, "Forbidden", words)  # all of them at once
+    message = f"{kind.kind} {api.ns}/kept carries the label {LABEL}; remove the label, and delete it then"
+    (await refused(api, f"{kind.path}/kept")).refused(403, "Forbidden", message)
+    (await api.delete(f"{kind.path}/kept")).refused(403, "Forbidden", message)
+    (await api.delete(kind.path)).refused(403, "Forbidden", message)  # all of them at once
     (await api.get(f"{kind.path}/kept")).ok()
     (await api.patch(f"{kind.path}/kept", {"metadata": {"labels": {LABEL: None}}})).ok()
     (await api.delete(f"{kind.path}/kept")).ok()

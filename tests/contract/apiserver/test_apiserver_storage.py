@@ -67,8 +67,8 @@ async def test_every_acknowledged_write_survives_kill_9(tmp_path: Path) -> None:
     async with aiohttp.ClientSession() as session:
         api = Api(session, url, token)  # the token survives too
         listed = (await api.get("/api/v1/namespaces/default/configmaps")).ok()
-        found = {item["metadata"]["name"]: int(item["metadata"]["resourceVersion"]) for item in listed["items"]}
-        assert acknowledged.items() <= found.items()
+        stored = {item["metadata"]["name"]: int(item["metadata"]["resourceVersion"]) for item in listed["items"]}
+        assert acknowledged.items() <= stored.items()
         assert int(listed["metadata"]["resourceVersion"]) >= max(acknowledged.values())
     await server.stop()
 

@@ -1,4 +1,4 @@
-"""Does a watch tell everything once, and say so when it cannot?"""
+"""A watch sends every event once, and says so when it cannot."""
 
 import asyncio
 from typing import Any
@@ -18,7 +18,7 @@ async def now(api: Api) -> str:
     return (await api.get(api.cms)).ok()["metadata"]["resourceVersion"]
 
 
-async def test_resume_tells_only_later_events(api: Api) -> None:
+async def test_resume_sends_only_later_events(api: Api) -> None:
     await api.post(api.cms, config_map("before"))
     rv = await now(api)
     await api.post(api.cms, config_map("w", labels=MINE))
@@ -74,8 +74,8 @@ async def test_all_namespaces_and_one_name(api: Api) -> None:
         await api.post(api.cms, config_map(name, labels={"of": api.ns}))
     everywhere = await api.watch("/api/v1/configmaps", until=2, resourceVersion=rv, labelSelector=f"of={api.ns}")
     assert kinds(everywhere) == [("ADDED", "a"), ("ADDED", "b")]
-    one = await api.watch(api.cms, until=1, resourceVersion=rv, fieldSelector="metadata.name=b")
-    assert kinds(one) == [("ADDED", "b")]
+    selected = await api.watch(api.cms, until=1, resourceVersion=rv, fieldSelector="metadata.name=b")
+    assert kinds(selected) == [("ADDED", "b")]
 
 
 async def test_tables_can_be_watched(api: Api) -> None:

@@ -1,4 +1,4 @@
-"""Are our own kinds accepted, refused and kept from changing alike, whoever serves them?"""
+"""Our own kinds are accepted, refused and kept from changing alike, whichever server serves them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Obj = dict[str, Any]
 
 @dataclass(frozen=True)
 class Case:
-    """A good spec, and merge patches of it with the words of the refusal ("" where it is accepted)."""
+    """A good spec, and merge patches of it with the message of the refusal ("" where it is accepted)."""
 
     plural: str
     good: Obj
@@ -238,23 +238,23 @@ async def test_what_is_accepted_and_what_is_not(api: Api, case: Case) -> None:
     kind = Kind(api, case.plural)
     await kind.install()
     name = f"a-{api.ns}"  # cluster-wide kinds outlive the namespace
-    for patch, words in case.created:
+    for patch, message in case.created:
         answer = await api.post(kind.path, kind.object(name, merged(case.good, patch)), fieldValidation="Strict")
-        if words:
-            answer.refused(422, "Invalid", words)
+        if message:
+            answer.refused(422, "Invalid", message)
         else:
             answer.ok(201)
             (await api.delete(f"{kind.path}/{name}")).ok()
     made = (await api.post(kind.path, kind.object(name, case.good), fieldValidation="Strict")).ok(201)
     assert made["spec"].keys() >= case.good.keys()
-    for patch, words in case.changed:
+    for patch, message in case.changed:
         current = (await api.get(f"{kind.path}/{name}")).ok()
         for answer in (
             await api.put(f"{kind.path}/{name}", current | {"spec": merged(current["spec"], patch)}),
             await api.patch(f"{kind.path}/{name}", {"spec": patch}),
         ):
-            if words:
-                answer.refused(422, "Invalid", words)
+            if message:
+                answer.refused(422, "Invalid", message)
             else:
                 answer.ok()
     (await api.delete(f"{kind.path}/{name}")).ok()
@@ -269,7 +269,7 @@ async def test_a_tenant_whose_name_makes_no_namespace_is_refused(api: Api, name:
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on PATH")
-async def test_kubectl_is_told_that_a_tenant_keeps_its_namespace(target: Target, api: Api) -> None:
+async def test_kubectl_shows_that_a_tenant_keeps_its_namespace(target: Target, api: Api) -> None:
     kubectl, tenants = Kubectl(target.kubeconfig, api.ns), Kind(api, "tenants")
     await tenants.install()
     name = f"blue-{api.ns}"

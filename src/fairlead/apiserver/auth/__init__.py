@@ -1,1 +1,1 @@
-"""Who is asking, and may they? Tokens, service accounts and RBAC."""
+"""Authentication and authorization: tokens, service accounts and RBAC."""

@@ -1,4 +1,4 @@
-"""Which token belongs to which service account? Issues tokens and finds the account behind one.
+"""Issue the tokens of service accounts, and find the account behind a token.
 
 In: tokens and stored ServiceAccounts and Secrets. Out: users. The account's UID is checked at every use, so that a
 token dies with its account, and a Secret's token with its Secret.
@@ -32,7 +32,7 @@ class Accounts:
         self._now = now
 
     def user_of(self, token: str, audiences: tuple[str, ...] = (ISSUER,)) -> User | None:
-        """Return who holds ``token``, or None."""
+        """Return the identity of ``token``, or None."""
         if hmac.compare_digest(token.encode(), self._admin_token):
             return ADMIN
         claims = self._signer.verify(token)

@@ -1,4 +1,4 @@
-"""Which roles are there from the start? Those of a fresh Kubernetes cluster that people and tools count on."""
+"""The roles of a fresh server: those of a fresh Kubernetes cluster that people and tools count on."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""May this identity write this role or binding? Nobody can give away what they do not hold.
+"""Check that a role or binding grants no more than its writer holds.
 
-In: a role or binding about to be stored, and its writer. Raises 403. Exempt are ``system:masters`` and who holds
+In: a role or binding about to be stored, and its writer. Raises 403. Exempt are ``system:masters`` and users with
 the verbs ``escalate`` (roles) or ``bind`` (bindings). Source: https://kubernetes.io/docs/reference/access-authn-
 authz/rbac/
 """
@@ -31,12 +31,11 @@ def check_escalation(authorizer: Authorizer, user: User, kind: Kind, obj: Obj, o
         ref = obj["roleRef"]
         plural = "clusterroles" if ref.get("kind") == "ClusterRole" else "roles"
         exempt = AccessRequest("bind", RBAC, plural, namespace=namespace, name=str(ref.get("name")))
-        found = authorizer.role_rules(ref, namespace)
-        if found is None:
+        rules = authorizer.role_rules(ref, namespace)
+        if rules is None:
             if authorizer.allows(user, exempt):
                 return
             raise not_found(plural, RBAC, str(ref.get("name")))
-        rules = found
     if authorizer.allows(user, exempt):
         return
     if lacking := authorizer.covers(user, rules, namespace):

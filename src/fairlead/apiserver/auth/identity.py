@@ -1,4 +1,4 @@
-"""Who is asking? A user name, its groups, and what is known of it."""
+"""Identities: a user name and its groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""May this identity do this? RBAC over the stored roles and bindings.
+"""RBAC over the stored roles and bindings.
 
 In: a user and what is asked. Out: yes or no, and the rules that a user holds. ``system:masters`` may do everything.
 Rules are kept per user and namespace until any role or binding changes.
@@ -20,7 +20,7 @@ ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS = BUCKETS
 
 
 class AccessRequest(NamedTuple):
-    """What a request wants: a resource, or with ``path`` a URL that is none."""
+    """What a request requests for: a resource, or with ``path`` a URL that is none."""
 
     verb: str
     group: str = ""
@@ -46,16 +46,18 @@ class PolicyRule:
     names: tuple[str, ...] = ()
     urls: tuple[str, ...] = ()
 
-    def allows(self, ask: AccessRequest) -> bool:
-        """Say whether this rule grants ``ask``."""
-        if "*" not in self.verbs and ask.verb not in self.verbs:
+    def allows(self, request: AccessRequest) -> bool:
+        """Say whether this rule grants ``request``."""
+        if "*" not in self.verbs and request.verb not in self.verbs:
             return False
-        if ask.path:
-            return any(url == ask.path or (url.endswith("*") and ask.path.startswith(url[:-1])) for url in self.urls)
-        if "*" not in self.groups and ask.group not in self.groups:
+        if request.path:
+            return any(
+                url == request.path or (url.endswith("*") and request.path.startswith(url[:-1])) for url in self.urls
+            )
+        if "*" not in self.groups and request.group not in self.groups:
             return False
-        wanted = {"*", ask.full_resource} | ({f"*/{ask.subresource}"} if ask.subresource else set())
-        return bool(wanted.intersection(self.resources)) and (not self.names or ask.name in self.names)
+        wanted = {"*", request.full_resource} | ({f"*/{request.subresource}"} if request.subresource else set())
+        return bool(wanted.intersection(self.resources)) and (not self.names or request.name in self.names)
 
     def to_obj(self) -> Obj:
         """Return the rule as a review prints it."""
@@ -98,29 +100,29 @@ class Authorizer:
         if bucket in BUCKETS:
             self._held.clear()
 
-    def allows(self, user: User, ask: AccessRequest) -> bool:
-        """Say whether ``user`` may do ``ask``."""
+    def allows(self, user: User, request: AccessRequest) -> bool:
+        """Say whether ``user`` may do ``request``."""
         if user.is_master:
             return True
-        if any(rule.allows(ask) for rule in self.rules(user, "")):
+        if any(rule.allows(request) for rule in self.rules(user, "")):
             return True
-        return bool(ask.namespace) and any(rule.allows(ask) for rule in self.rules(user, ask.namespace))
+        return bool(request.namespace) and any(rule.allows(request) for rule in self.rules(user, request.namespace))
 
     def rules(self, user: User, namespace: str) -> list[PolicyRule]:
         """Return what ``user`` holds: by ClusterRoleBindings, or with a namespace by its RoleBindings."""
         if user.is_master:
             return list(EVERYTHING)
         key = (user.name, user.groups, namespace)
-        found = self._held.get(key)
-        if found is None:
+        rules = self._held.get(key)
+        if rules is None:
             bucket = self._store.bucket(ROLE_BINDINGS if namespace else CLUSTER_ROLE_BINDINGS)
-            found = []
+            rules = []
             for entry in bucket.in_order(namespace):
                 binding = entry.obj()
                 if any(_is(user, subject) for subject in items(binding, "subjects")):
-                    found += self.role_rules(binding["roleRef"], namespace) or []
-            self._held[key] = found
-        return found
+                    rules += self.role_rules(binding["roleRef"], namespace) or []
+            self._held[key] = rules
+        return rules
 
     def role_rules(self, ref: Obj, namespace: str) -> list[PolicyRule] | None:
         """Return the rules of the role that a binding names, or None when there is no such role."""
@@ -133,7 +135,9 @@ class Authorizer:
     def covers(self, user: User, rules: list[PolicyRule], namespace: str) -> list[PolicyRule]:
         """Return those of ``rules`` that ``user`` does not hold in ``namespace``."""
         held = self.rules(user, "") + (self.rules(user, namespace) if namespace else [])
-        return [rule for rule in rules if not all(any(own.allows(ask) for own in held) for ask in _asks(rule))]
+        return [
+            rule for rule in rules if not all(any(own.allows(request) for own in held) for request in _requests(rule))
+        ]
 
 
 def _is(user: User, subject: Any) -> bool:
@@ -145,12 +149,14 @@ def _is(user: User, subject: Any) -> bool:
     return user.name == f"system:serviceaccount:{subject.get('namespace')}:{name}"
 
 
-def _asks(rule: PolicyRule) -> list[AccessRequest]:
-    """Break a rule down into single questions; ``*`` is covered only by ``*``."""
-    asks = [AccessRequest(verb, path=url) for verb in rule.verbs for url in rule.urls]
+def _requests(rule: PolicyRule) -> list[AccessRequest]:
+    """Break a rule down into single requests; ``*`` is covered only by ``*``."""
+    requests = [AccessRequest(verb, path=url) for verb in rule.verbs for url in rule.urls]
     for verb in rule.verbs:
         for group in rule.groups:
             for resource in rule.resources:
                 name, _, sub = resource.partition("/")
-                asks += [AccessRequest(verb, group, name, sub, name=object_name) for object_name in rule.names or ("",)]
-    return asks
+                requests += [
+                    AccessRequest(verb, group, name, sub, name=object_name) for object_name in rule.names or ("",)
+                ]
+    return requests

@@ -1,4 +1,4 @@
-"""How is a service account token made and checked? A JWT with HMAC-SHA256.
+"""Sign and verify service account tokens: JWTs with HMAC-SHA256.
 
 The key never leaves the data directory. In: claims. Out: a compact JWT, and back. Only this algorithm is accepted,
 whatever a token's header says. Tokens are never logged and never stand in an error.
@@ -52,11 +52,11 @@ class TokenSigner:
             return None
         if not isinstance(claims, dict):
             return None
-        found = cast("Obj", claims)
-        expires, starts = found.get("exp"), found.get("nbf", 0)
+        known = cast("Obj", claims)
+        expires, starts = known.get("exp"), known.get("nbf", 0)
         if (expires is not None and self._now() >= expires) or self._now() < starts - 60:
             return None
-        return found
+        return known
 
     def _mac(self, body: str) -> bytes:
         return hmac.new(self._key, body.encode(), sha256).digest()

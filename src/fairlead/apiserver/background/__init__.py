@@ -1,1 +1,1 @@
-"""What does the server do by itself? Collects garbage, empties namespaces, fills in tokens."""
+"""What the server does by itself: collect garbage, empty namespaces, fill in tokens."""

@@ -1,7 +1,7 @@
-"""What must go because something else is gone? Owner references, terminating namespaces, deleted CRDs.
+"""Garbage collection: owner references, terminating namespaces, deleted CRDs.
 
-Level-triggered: a change only says what to look at again; what happens depends on what is in the store then. At start
-everything is looked at once, so nothing is missed while the server was down. Works in small steps, so that requests
+Level-triggered: a change only enqueues keys; what happens depends on what is in the store when they are reconciled. At
+start everything is enqueued, so nothing is missed while the server was down. Works in small steps, so that requests
 never wait long.
 """
 
@@ -33,7 +33,7 @@ Item = tuple[str, Key]
 
 
 class Collector:
-    """One task that keeps looking until nothing is left to do; the store calls ``observe``."""
+    """One task that works off a queue of keys; the store calls ``observe``."""
 
     def __init__(
         self, store: ObjectStore, catalog: Catalog, *, owners: Owners, deletion: Deletion, accounts: Accounts
@@ -49,32 +49,32 @@ class Collector:
         self._context = Context()
 
     def observe(self, bucket: str, before: BucketEntry | None, after: BucketEntry | None) -> None:
-        """Note what a change may concern."""
+        """Enqueue what a change may concern."""
         if after is not None and (after.owners or after.deleting or bucket == "secrets"):
-            self._note((bucket, after.key))
+            self._enqueue((bucket, after.key))
         entry = after or before
         if entry is None:
             return
         if bucket == "serviceaccounts" and before is None:
             for secret in self._store.bucket("secrets").in_order(entry.namespace):
-                self._note(("secrets", secret.key))
+                self._enqueue(("secrets", secret.key))
         if after is None:
-            self._note_survivors(bucket, entry)
+            self._enqueue_related(bucket, entry)
 
-    def _note_survivors(self, bucket: str, gone: BucketEntry) -> None:
+    def _enqueue_related(self, bucket: str, gone: BucketEntry) -> None:
         for other, entry in self._owners.dependents(gone.uid):
-            self._note((other, entry.key))
+            self._enqueue((other, entry.key))
         for uid in gone.owners:
-            if (found := self._owners.find(uid)) is not None and found[1].deleting:
-                self._note((found[0], found[1].key))
+            if (owner := self._owners.find(uid)) is not None and owner[1].deleting:
+                self._enqueue((owner[0], owner[1].key))
         space = self._store.bucket("namespaces").get("", gone.namespace) if gone.namespace else None
         if space is not None and space.deleting:
-            self._note(("namespaces", space.key))
+            self._enqueue(("namespaces", space.key))
         crd = self._store.bucket(CRDS).get("", bucket)
         if crd is not None and crd.deleting:
-            self._note((CRDS, crd.key))
+            self._enqueue((CRDS, crd.key))
 
-    def _note(self, item: Item) -> None:
+    def _enqueue(self, item: Item) -> None:
         if item not in self._queued:
             self._queued.add(item)
             self._queue.append(item)
@@ -85,18 +85,18 @@ class Collector:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            turns = TimeSlice()
+            time_slice = TimeSlice()
             while self._queue:
                 item = self._queue.popleft()
                 self._queued.discard(item)
                 try:
-                    self._look_at(*item)
+                    self._reconcile(*item)
                 except ApiFailure:
-                    self._note(item)
+                    self._enqueue(item)
                     await asyncio.sleep(RETRY_S)
-                await turns.rest()
+                await time_slice.give_way()
 
-    def _look_at(self, bucket: str, key: Key) -> None:
+    def _reconcile(self, bucket: str, key: Key) -> None:
         entry = self._store.bucket(bucket).entries.get(key)
         kind = self._catalog.by_bucket(bucket)
         if entry is None or kind is None:
@@ -136,13 +136,13 @@ class Collector:
 
     def _exists(self, reference: Obj, entry: BucketEntry) -> bool:
         if self._catalog.by_kind(str(reference.get("apiVersion")), str(reference.get("kind"))) is None:
-            return True  # a kind that we do not serve: nobody can say that the owner is gone
-        found = self._owners.find(str(reference.get("uid")))
-        return found is not None and found[1].namespace in {"", entry.namespace}
+            return True  # a kind that we do not serve: its owner may exist
+        owner = self._owners.find(str(reference.get("uid")))
+        return owner is not None and owner[1].namespace in {"", entry.namespace}
 
     def _foreground(self, reference: Obj) -> bool:
-        found = self._owners.find(str(reference.get("uid")))
-        return found is not None and found[1].deleting and FOREGROUND in items(found[1].obj(), "metadata", "finalizers")
+        owner = self._owners.find(str(reference.get("uid")))
+        return owner is not None and owner[1].deleting and FOREGROUND in items(owner[1].obj(), "metadata", "finalizers")
 
     def _finish_foreground(self, kind: Kind, key: Key) -> None:
         entry = self._store.bucket(kind.bucket).entries.get(key)
@@ -151,11 +151,11 @@ class Collector:
         waiting = False
         for bucket, dependent in self._owners.dependents(entry.uid):
             if entry.namespace not in {"", dependent.namespace}:
-                continue  # nobody can hold up an owner from another namespace
+                continue  # a dependent in another namespace never holds up its owner
             references = items(dependent.obj(), "metadata", "ownerReferences")
             waiting |= any(ref.get("uid") == entry.uid and ref.get("blockOwnerDeletion") for ref in references)
             if not dependent.deleting:
-                self._note((bucket, dependent.key))
+                self._enqueue((bucket, dependent.key))
         if not waiting:
             self._drop_finalizer(kind, obj, FOREGROUND)
 
@@ -182,7 +182,7 @@ class Collector:
             if kind is None or not kind.namespaced:
                 continue
             if self._delete_some(kind, bucket.within(entry.name)):
-                self._note(("namespaces", entry.key))
+                self._enqueue(("namespaces", entry.key))
                 return
             left += len(bucket.within(entry.name))
         obj = entry.obj()
@@ -201,7 +201,7 @@ class Collector:
         kinds = self._catalog.of_crd(entry.name)
         bucket = self._store.bucket(entry.name)
         if kinds and self._delete_some(kinds[0], bucket.entries.values()):
-            self._note((CRDS, entry.key))
+            self._enqueue((CRDS, entry.key))
         elif not len(bucket):
             self._store_without_cleanup(obj)
 

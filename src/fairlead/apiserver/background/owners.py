@@ -1,4 +1,4 @@
-"""Who owns what, and what exists? Two indexes over the store, kept by its changes."""
+"""Two indexes over the store: the UIDs that exist, and the objects that name each UID as an owner."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Owners:
 
     def dependents(self, uid: str) -> list[tuple[str, BucketEntry]]:
         """List the (bucket, entry) that name ``uid`` as an owner, in a stable order."""
-        found: list[tuple[str, BucketEntry]] = []
+        listed: list[tuple[str, BucketEntry]] = []
         for bucket, key in sorted(self._dependents.get(uid, ())):
             entry = self._store.bucket(bucket).entries.get(key)
             if entry is not None:
-                found.append((bucket, entry))
-        return found
+                listed.append((bucket, entry))
+        return listed

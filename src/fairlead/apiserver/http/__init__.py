@@ -1,1 +1,1 @@
-"""How do requests reach the registry, and answers the clients? Everything that knows HTTP."""
+"""Everything that knows HTTP: from requests to the registry, and from there to answers."""

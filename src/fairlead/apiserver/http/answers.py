@@ -1,4 +1,4 @@
-"""How does an answer look on the wire?"""
+"""HTTP responses: JSON, warnings, and large bodies in parts."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def answer(body: bytes, status: int = 200, warnings: list[str] | None = None) ->
 
 
 async def answer_pieces(request: web.BaseRequest, pieces: Iterable[bytes]) -> web.StreamResponse:
-    """Return a JSON answer whose pieces are made in turns; a large one is sent in parts."""
-    turns, made, parts = TimeSlice(), list[bytes](), list[bytes]()
+    """Return a JSON answer made piece by piece, other tasks running in between; a large one is sent in parts."""
+    time_slice, made, parts = TimeSlice(), list[bytes](), list[bytes]()
     for piece in pieces:
         made.append(piece)
-        if turns.over:
+        if time_slice.over:
             parts.append(b"".join(made))
             made.clear()
-            await turns.rest()
+            await time_slice.give_way()
     parts.append(b"".join(made))
     size = sum(map(len, parts))
     if size <= PART_BYTES:
@@ -44,7 +44,7 @@ async def answer_pieces(request: web.BaseRequest, pieces: Iterable[bytes]) -> we
         for part in parts:
             for start in range(0, len(part), PART_BYTES):
                 await response.write(part[start : start + PART_BYTES])
-                await turns.rest()
+                await time_slice.give_way()
         await response.write_eof()
     return response
 

@@ -1,4 +1,4 @@
-"""What is in the body of a request? JSON, YAML or protobuf, read up to a limit."""
+"""Read the body of a request: JSON, YAML or protobuf, up to a limit."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def parse_object(raw: bytes, media: str, protobuf: ProtobufReader) -> Obj:
         return protobuf.read(raw)
     if media and not any(word in media for word in ("json", "yaml", "octet-stream", "protobuf")):
         raise unsupported_media_type(media)
-    found = parse_any(raw, media)
-    if not isinstance(found, dict):
+    body = parse_any(raw, media)
+    if not isinstance(body, dict):
         raise bad_request("the body of the request must be an object")
-    return cast("Obj", found)
+    return cast("Obj", body)

@@ -1,4 +1,4 @@
-"""What does this server serve? Answers ``/api``, ``/apis`` and one list of resources per group version."""
+"""Answer discovery: ``/api``, ``/apis`` and one list of resources per group version."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def _resource(kind: Kind) -> Obj:
 
 def _subresources(kind: Kind) -> list[Obj]:
     shared: Obj = {"singularName": "", "namespaced": kind.namespaced}
-    found: list[Obj] = []
+    listed: list[Obj] = []
     if kind.has_status:
         name = f"{kind.plural}/status"
-        found.append({"name": name} | shared | {"kind": kind.kind, "verbs": ["get", "patch", "update"]})
+        listed.append({"name": name} | shared | {"kind": kind.kind, "verbs": ["get", "patch", "update"]})
     for sub, (group, version, body) in kind.subresources.items():
         entry: Obj = {"name": f"{kind.plural}/{sub}"} | shared
-        found.append(entry | {"group": group, "version": version, "kind": body, "verbs": ["create"]})
-    return found
+        listed.append(entry | {"group": group, "version": version, "kind": body, "verbs": ["create"]})
+    return listed
 
 
 def resources(catalog: Catalog, group: str, version: str) -> Obj | None:

@@ -1,6 +1,6 @@
-"""Who is asking, and does this request get in? Authentication, impersonation and authorisation of one request.
+"""Authentication, impersonation and authorization of one request.
 
-In: headers and ``RequestInfo``. Out: the user, or 401/403 with the words of a real server. Tokens are never logged.
+In: headers and ``RequestInfo``. Out: the user, or 401/403 with the messages of a real server. Tokens are never logged.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _ACCOUNT = "system:serviceaccount:"
 
 
 class Gate:
-    """The door of one server."""
+    """Admits requests to one server."""
 
     def __init__(self, accounts: Accounts, authorizer: Authorizer) -> None:
         self._accounts = accounts
         self._authorizer = authorizer
 
     def identify(self, request: web.BaseRequest) -> User | None:
-        """Return who makes this request, or None when it does not say; raises 401 for an unknown token."""
+        """Return the identity that a request names, or None without one; raises 401 for an unknown token."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             return None
@@ -35,7 +35,7 @@ class Gate:
         return user
 
     def enter(self, request: web.BaseRequest, info: RequestInfo) -> User:
-        """Return who may make this request; raises 401 or 403."""
+        """Return the identity under which this request runs; raises 401 or 403."""
         user = self.identify(request)
         if user is None:
             raise unauthorized()
@@ -43,9 +43,9 @@ class Gate:
             user = self._impersonated(request, user)
         elif any(name.startswith("Impersonate-") for name in request.headers):
             raise bad_request("requested impersonation without naming a user")
-        ask = _ask(info)
-        if not self._authorizer.allows(user, ask):
-            raise refused(user, ask)
+        access = _access_request(info)
+        if not self._authorizer.allows(user, access):
+            raise refused(user, access)
         return user
 
     def _impersonated(self, request: web.BaseRequest, user: User) -> User:
@@ -53,20 +53,20 @@ class Gate:
         groups = tuple(request.headers.getall("Impersonate-Group", []))
         if name.startswith(_ACCOUNT) and name.count(":") == 3:
             namespace, account = name.split(":")[2:]
-            asks = [AccessRequest("impersonate", "", "serviceaccounts", namespace=namespace, name=account)]
+            wanted = [AccessRequest("impersonate", "", "serviceaccounts", namespace=namespace, name=account)]
             if not groups:
                 groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
         else:
-            asks = [AccessRequest("impersonate", "", "users", name=name)]
+            wanted = [AccessRequest("impersonate", "", "users", name=name)]
         given = request.headers.getall("Impersonate-Group", [])
-        asks += [AccessRequest("impersonate", "", "groups", name=group) for group in given]
-        for ask in asks:
-            if not self._authorizer.allows(user, ask):
-                raise refused(user, ask)
+        wanted += [AccessRequest("impersonate", "", "groups", name=group) for group in given]
+        for access in wanted:
+            if not self._authorizer.allows(user, access):
+                raise refused(user, access)
         return User(name, request.headers.get("Impersonate-Uid", ""), tuple(dict.fromkeys((*groups, AUTHENTICATED))))
 
 
-def _ask(info: RequestInfo) -> AccessRequest:
+def _access_request(info: RequestInfo) -> AccessRequest:
     if not info.resource:
         return AccessRequest(info.verb, path=info.path)
     # A namespace itself is asked for within itself, so that its tenants may read it.
@@ -74,11 +74,11 @@ def _ask(info: RequestInfo) -> AccessRequest:
     return AccessRequest(info.verb, info.group, info.resource, info.subresource, namespace, info.name)
 
 
-def refused(user: User, ask: AccessRequest) -> ApiFailure:
+def refused(user: User, access: AccessRequest) -> ApiFailure:
     """Return the 403 that a real server would send."""
-    if ask.path:
-        return ApiFailure(403, "Forbidden", f'forbidden: User "{user.name}" cannot {ask.verb} path "{ask.path}"')
-    cluster_wide = not ask.namespace or (ask.resource == "namespaces" and not ask.group)
-    where = "at the cluster scope" if cluster_wide else f'in the namespace "{ask.namespace}"'
-    what = f'resource "{ask.full_resource}" in API group "{ask.group}" {where}'
-    return forbidden(ask.resource, ask.group, ask.name, f'User "{user.name}" cannot {ask.verb} {what}')
+    if access.path:
+        return ApiFailure(403, "Forbidden", f'forbidden: User "{user.name}" cannot {access.verb} path "{access.path}"')
+    cluster_wide = not access.namespace or (access.resource == "namespaces" and not access.group)
+    where = "at the cluster scope" if cluster_wide else f'in the namespace "{access.namespace}"'
+    what = f'resource "{access.full_resource}" in API group "{access.group}" {where}'
+    return forbidden(access.resource, access.group, access.name, f'User "{user.name}" cannot {access.verb} {what}')

@@ -1,4 +1,4 @@
-"""Where does a request go? Gate, then discovery, reviews, reads, watches or writes.
+"""Route a request: gate, then discovery, reviews, reads, watches or writes.
 
 Every failure becomes a ``Status``; a mistake of ours is logged and becomes a 500.
 """
@@ -73,19 +73,19 @@ class Handler:
             response = refusal(failure)
         except (asyncio.CancelledError, ConnectionError):
             raise
-        except Exception:  # noqa: BLE001 - the door of the server: a mistake of ours is a 500, never a torn connection
+        except Exception:  # noqa: BLE001 - the outermost place: a mistake of ours is a 500, never a torn connection
             # As text, because a rich traceback shows local variables, and a token may be among them.
             _log.error("request failed", method=request.method, path=request.path, trace=traceback.format_exc())
             response = refusal(ApiFailure(500, "InternalError", "Internal error occurred: see the server's log"))
         resource = f"{info.resource}/{info.subresource}" if info.subresource else info.resource
         agent = request.headers.get("User-Agent", "")
-        self._metrics.note(info.verb, resource, response.status, agent, time.perf_counter() - start)
+        self._metrics.record(info.verb, resource, response.status, agent, time.perf_counter() - start)
         return response
 
     async def _answer(self, request: web.BaseRequest, info: RequestInfo) -> web.StreamResponse:
         path = info.path.rstrip("/") or "/"
         if path in OPEN_PATHS or path.startswith(("/readyz/", "/livez/")):
-            self._gate.identify(request)  # anybody may ask, but nobody may pretend
+            self._gate.identify(request)  # open to all, but a token that is sent must be known
             return answer(encode(VERSION)) if path == "/version" else web.Response(text="ok")
         user = self._gate.enter(request, info)
         if not info.resource:
@@ -105,7 +105,7 @@ class Handler:
         return await self._writes.serve(request, kind, info, user)
 
     def _known(self, info: RequestInfo) -> bool:
-        """Say whether the path lies in a group of our own or in a custom kind; elsewhere nobody answers in JSON."""
+        """Say whether the path lies in a group of our own or in a custom kind; elsewhere a 404 is plain text."""
         parts = info.path.strip("/").split("/")
         if parts[0] == "api":
             return True
@@ -155,10 +155,10 @@ class Handler:
         if path == "/":
             groups = [f"/apis/{group}" for group in self._catalog.groups()]
             return answer(encode({"paths": ["/api", "/api/v1", "/apis", *groups, "/readyz", "/version"]}))
-        found = discover(self._catalog, path)
-        if found is None:
+        document = discover(self._catalog, path)
+        if document is None:
             raise no_such_path()
-        return answer(encode(found))
+        return answer(encode(document))
 
     async def _answer_review(self, request: web.BaseRequest, info: RequestInfo, user: User) -> web.Response:
         if info.verb != "create" or info.version != "v1":
@@ -166,7 +166,7 @@ class Handler:
         body = parse_object(await read_bytes(request), request.content_type, self._protobuf)
         if info.resource == "serviceaccounts" and info.subresource == "token":
             return answer(encode(self._reviews.token_request(info.namespace, info.name, body)), 201)
-        found = self._reviews.answer(info.group, info.resource, info.namespace, body, user)
-        if found is None:
+        review = self._reviews.answer(info.group, info.resource, info.namespace, body, user)
+        if review is None:
             raise no_such_path()
-        return answer(encode(found), 201)
+        return answer(encode(review), 201)

@@ -1,4 +1,4 @@
-"""What does a URL ask for? Resource, name, namespace and verb.
+"""Parse a URL into resource, name, namespace and verb.
 
 In: method, path and query. Out: ``RequestInfo``. Knows no kinds: whether the resource exists is decided later.
 """

@@ -1,4 +1,4 @@
-"""What do the served kinds look like, for clients? OpenAPI v3 documents per group version, and a v2 one.
+"""OpenAPI v3 documents of the served kinds per group version, and a v2 one.
 
 kubectl reads them to learn that the server checks fields (``fieldValidation``), for strategic merge patches and for
 ``explain``. Documents are made on demand and kept until a CRD changes.
@@ -16,13 +16,7 @@ from fairlead.apiserver.schema.builtin import BuiltinSchemas
 
 _V2, _V3 = "#/definitions/", "#/components/schemas/"
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."
-_ROUTES = (
-    ("get", "get"),
-    ("put", "put"),
-    ("post", "post"),
-    ("patch", "patch"),
-    ("delete", "delete"),
-)
+_METHODS = ("get", "put", "post", "patch", "delete")
 _OPTIONS = ("dryRun", "fieldManager", "fieldValidation")
 
 
@@ -34,8 +28,8 @@ def references(node: Any) -> set[str]:
         return set()
     mapping = cast("Obj", node)
     ref = mapping.get("$ref")
-    found = {ref.rpartition("/")[2]} if isinstance(ref, str) else set[str]()
-    return found.union(*(references(value) for value in mapping.values()))
+    own = {ref.rpartition("/")[2]} if isinstance(ref, str) else set[str]()
+    return own.union(*(references(value) for value in mapping.values()))
 
 
 def _rebased(node: Any, prefix: str) -> Any:
@@ -120,14 +114,14 @@ class OpenApi:
         return head | {"paths": paths, "components": {"schemas": schemas}}
 
     def _closure(self, names: set[str], prefix: str) -> Obj:
-        found: Obj = {}
+        closure: Obj = {}
         pending = sorted(names)
         while pending:
             name = pending.pop()
-            if name not in found and name in self._schemas.definitions:
-                found[name] = _rebased(self._schemas.definitions[name], prefix)
-                pending += sorted(references(found[name]))
-        return found
+            if name not in closure and name in self._schemas.definitions:
+                closure[name] = _rebased(self._schemas.definitions[name], prefix)
+                pending += sorted(references(closure[name]))
+        return closure
 
     def _definition(self, kind: Kind, prefix: str) -> Obj:
         if kind.built_in:
@@ -170,14 +164,14 @@ def _content(ref: str) -> Obj:
 
 def _paths(kind: Kind, content: Any) -> Obj:
     base = kind.prefix + ("/namespaces/{namespace}" if kind.namespaced else "") + f"/{kind.plural}"
-    found: Obj = {base: {}, base + "/{name}": {}}
-    for method, action in _ROUTES:
+    paths: Obj = {base: {}, base + "/{name}": {}}
+    for method in _METHODS:
         where = base if method == "post" else base + "/{name}"
-        operation: Obj = {"x-kubernetes-action": action, "x-kubernetes-group-version-kind": _gvk(kind)}
+        operation: Obj = {"x-kubernetes-action": method, "x-kubernetes-group-version-kind": _gvk(kind)}
         if method in {"put", "post", "patch"}:
             operation["parameters"] = [
                 {"name": name, "in": "query", "schema": {"type": "string"}, "uniqueItems": True} for name in _OPTIONS
             ]
         operation["responses"] = {"200": {"description": "OK"} | content(_name(kind))}
-        found[where][method] = operation
-    return found
+        paths[where][method] = operation
+    return paths

@@ -1,4 +1,4 @@
-"""Which parameters did the client send? Reads query and headers into what the registry understands."""
+"""Read the parameters of a request, from query and headers, into what the registry understands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What do get and list answer? Whole lists, or pages of one consistent snapshot.
+"""Answer get and list: whole lists, or pages of one consistent snapshot.
 
 A page with more to come leaves a snapshot of the rest behind; it costs only references. Snapshots are few and forgotten
 after a while, then the client gets 410 and lists again, as on a real server after compaction.
@@ -52,12 +52,12 @@ def check_rv(rv: str, store: ObjectStore) -> None:
 
 async def choose(entries: list[BucketEntry], chosen: Selection) -> list[BucketEntry]:
     """Return the selected ``entries``."""
-    turns, found = TimeSlice(), list[BucketEntry]()
+    time_slice, selected = TimeSlice(), list[BucketEntry]()
     for entry in entries:
         if chosen.matches(entry):
-            found.append(entry)
-        await turns.rest()
-    return found
+            selected.append(entry)
+        await time_slice.give_way()
+    return selected
 
 
 class Reads:
@@ -72,7 +72,7 @@ class Reads:
         """Answer a get."""
         check_rv(request.query.get("resourceVersion", ""), self._registry.store)
         entry = self._registry.entry(kind, info.namespace, info.name)
-        return answer(shape_of(request, kind, self._now).one(entry))
+        return answer(shape_of(request, kind, self._now).object(entry))
 
     async def list(self, request: web.BaseRequest, kind: Kind, info: RequestInfo) -> web.StreamResponse:
         """Answer a list, or one page of it."""
@@ -104,13 +104,13 @@ class Reads:
     def _resume(self, token: str, of: tuple[str, str]) -> _Snapshot:
         if not _TOKEN.match(token):
             raise bad_request("invalid continue token: continue key is not valid")
-        found = self._snapshots.get(token)
-        if found is None or found.of != of or self._now() - found.born > SNAPSHOT_TTL_S:
+        snapshot = self._snapshots.get(token)
+        if snapshot is None or snapshot.of != of or self._now() - snapshot.born > SNAPSHOT_TTL_S:
             raise expired(
                 "The provided continue parameter is too old to display a consistent list result. "
                 "You must start a new list without the continue parameter."
             )
-        return found
+        return snapshot
 
     def forget(self) -> None:
         """Forget all snapshots: every continue token is expired from now on."""

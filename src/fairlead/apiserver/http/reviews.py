@@ -1,4 +1,4 @@
-"""May I, who am I, and whose token is this? Objects that are answered and never stored.
+"""Answer SubjectAccessReviews, rules reviews, TokenReviews and TokenRequests, which are never stored.
 
 Answers SubjectAccessReviews, rules reviews, TokenReviews and TokenRequests. Never puts a token into an error or a log.
 """
@@ -60,7 +60,7 @@ class Reviews:
             why = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
             raise invalid(kind, AUTHZ, "", [wrong("spec.resourceAttributes", resource, why)])
         if resource is not None:
-            ask = AccessRequest(
+            access = AccessRequest(
                 str(resource.get("verb") or ""),
                 str(resource.get("group") or ""),
                 str(resource.get("resource") or ""),
@@ -69,8 +69,8 @@ class Reviews:
                 str(resource.get("name") or ""),
             )
         else:
-            ask = AccessRequest(str(at(path, "verb") or ""), path=str(at(path, "path") or ""))
-        allowed = self._authorizer.allows(user, ask)
+            access = AccessRequest(str(at(path, "verb") or ""), path=str(at(path, "path") or ""))
+        allowed = self._authorizer.allows(user, access)
         done: Obj = {"kind": kind, "apiVersion": f"{AUTHZ}/v1", "metadata": body.get("metadata") or {}, "spec": spec}
         return done | {"status": {"allowed": allowed} | ({} if allowed else {"reason": "no RBAC policy matched"})}
 
@@ -87,10 +87,10 @@ class Reviews:
 
     def _token_review(self, body: Obj) -> Obj:
         audiences = tuple(str(audience) for audience in items(body, "spec", "audiences")) or (ISSUER,)
-        found = self._accounts.user_of(str(at(body, "spec", "token") or ""), audiences)
+        user = self._accounts.user_of(str(at(body, "spec", "token") or ""), audiences)
         status: Obj = {"user": {}, "error": "invalid bearer token"}
-        if found is not None:
-            status = {"authenticated": True, "user": user_info(found), "audiences": list(audiences)}
+        if user is not None:
+            status = {"authenticated": True, "user": user_info(user), "audiences": list(audiences)}
         done: Obj = {"kind": "TokenReview", "apiVersion": f"{AUTHN}/v1", "metadata": body.get("metadata") or {}}
         return done | {"spec": body.get("spec") or {}, "status": status}
 

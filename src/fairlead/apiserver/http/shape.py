@@ -1,4 +1,4 @@
-"""In which form does the client want objects? Plain, as a table, or metadata only.
+"""The form in which a client gets objects: plain, as a table, or metadata only.
 
 In: the Accept header, objects of a kind. Out: the JSON of one object, of a list and of a watch line. The plain form
 of a stored object is its stored bytes: nothing is decoded.
@@ -32,16 +32,15 @@ class Shape:
 
     def obj(self, entry: BucketEntry) -> Obj:
         """Return the object of ``entry`` in the version asked for."""
-        obj = entry.obj()
-        return self.kind.conversion.from_storage(obj) if self.kind.conversion is not None else obj
+        return self.kind.shown(entry.obj())
 
-    def one(self, entry: BucketEntry) -> bytes:
+    def object(self, entry: BucketEntry) -> bytes:
         """Return the answer to a get."""
         return encode(self.obj(entry)) if self.changes else entry.raw
 
     def unstored(self, obj: Obj) -> bytes:
         """Return the answer for an object that was not stored (dry run)."""
-        return encode(self.kind.conversion.from_storage(obj) if self.kind.conversion is not None else obj)
+        return encode(self.kind.shown(obj))
 
     def list(self, entries: Iterable[BucketEntry], listmeta: Obj) -> Iterator[bytes]:
         """Make the answer to a list, piece by piece; like the real server, items do not repeat a built-in kind."""
@@ -57,7 +56,7 @@ class Shape:
 
     def _item(self, entry: BucketEntry) -> bytes:
         if self.changes:
-            return self.one(entry)
+            return self.object(entry)
         return b"{" + entry.raw[self._prefix :] if self._prefix else entry.raw
 
     def line(self, type_: str, event: WatchEvent) -> bytes:
@@ -65,14 +64,14 @@ class Shape:
         if not self.changes:
             return event.line(type_)
         key = (type_, self._form(), self.kind.api_version)
-        found = event.lines.get(key)
-        if found is None:
-            found = event.lines[key] = self.wrap(type_, event.entry)
-        return found
+        line = event.lines.get(key)
+        if line is None:
+            line = event.lines[key] = self.wrap(type_, event.entry)
+        return line
 
     def wrap(self, type_: str, entry: BucketEntry) -> bytes:
         """Return a watch line that is not shared."""
-        return b'{"type":"%b","object":%b}\n' % (type_.encode(), self.one(entry))
+        return b'{"type":"%b","object":%b}\n' % (type_.encode(), self.object(entry))
 
     def bookmark(self, rv: int, *, initial: bool) -> bytes:
         """Return a bookmark line."""
@@ -96,7 +95,7 @@ class PartialShape(Shape):
         super().__init__(kind)
         self.changes = True
 
-    def one(self, entry: BucketEntry) -> bytes:
+    def object(self, entry: BucketEntry) -> bytes:
         """Return the metadata of one object."""
         return encode(self._partial(entry))
 
@@ -124,7 +123,7 @@ class TableShape(Shape):
         self._include = include or "Metadata"
         self._now = now
 
-    def one(self, entry: BucketEntry) -> bytes:
+    def object(self, entry: BucketEntry) -> bytes:
         """Return a table of one row."""
         return b"".join(self.list([entry], {"resourceVersion": str(entry.rv)})).rstrip()
 

@@ -1,4 +1,4 @@
-"""Which events of a bucket does one watch get? Filters, renames and queues them, within bounds.
+"""Filter, rename and queue the events of a bucket for one watch, within bounds.
 
 An object that enters the selection is ADDED, one that leaves it is DELETED. The queue is bounded in events and
 bytes: a client that reads too slowly is cut off and lists again, rather than the server growing. Never blocks,
@@ -91,7 +91,7 @@ class Watcher:
                     await self._wake.wait()
             except TimeoutError:
                 return []
-        found = list(self._pending)
+        events = list(self._pending)
         self._pending.clear()
         self._bytes = 0
-        return found
+        return events

@@ -1,4 +1,4 @@
-"""How does a watch run? Catch up from history or the current state, then stream until its time is up.
+"""Serve watches: catch up from history or the current state, then stream until the time is up.
 
 resourceVersion=N ─► events after N from history, or 410 when they are forgotten
 none or 0         ─► every object as ADDED first
@@ -123,7 +123,7 @@ class Watches:
             await response.write(shape.bookmark(self._store.rv, initial=False))
 
     def close_kind(self, bucket: str) -> None:
-        """End all watches of a kind that is no longer what it was; when it is gone, they tell of its objects first."""
+        """End all watches of a kind that is no longer what it was; what is queued is sent first."""
         for watcher, name in list(self._open.items()):
             if name == bucket:
                 watcher.finish()
@@ -142,14 +142,14 @@ def _first_lines(entries: list[BucketEntry], rv: int, watcher: Watcher, shape: S
 
 
 async def _send(response: web.StreamResponse, lines: Iterable[bytes]) -> None:
-    """Write lines as they are made, in turns."""
-    turns, made = TimeSlice(), list[bytes]()
+    """Write lines as they are made, other tasks running in between."""
+    time_slice, made = TimeSlice(), list[bytes]()
     for line in lines:
         made.append(line)
-        if turns.over:
+        if time_slice.over:
             await response.write(b"".join(made))
             made.clear()
-            await turns.rest()
+            await time_slice.give_way()
     if made:
         await response.write(b"".join(made))
 

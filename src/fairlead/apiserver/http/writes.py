@@ -1,4 +1,4 @@
-"""How do writes over HTTP become operations of the registry, and their outcome answers?"""
+"""Turn writes over HTTP into operations of the registry, and their results into answers."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Writes:
 
     def _stored(self, request: web.BaseRequest, kind: Kind, stored: WriteResult, context: Context) -> web.Response:
         shape = shape_of(request, kind, self._now)
-        body = shape.one(stored.entry) if stored.entry is not None else shape.unstored(stored.obj)
+        body = shape.object(stored.entry) if stored.entry is not None else shape.unstored(stored.obj)
         return answer(body, 201 if stored.created else 200, context.warnings)
 
     def _update(self, kind: Kind, info: RequestInfo, raw: bytes, media: str, context: Context) -> WriteResult:
@@ -116,8 +116,7 @@ class Writes:
     @staticmethod
     def _outcome(kind: Kind, deleted: DeleteResult) -> bytes:
         if not deleted.gone:
-            obj = deleted.obj
-            return encode(kind.conversion.from_storage(obj) if kind.conversion is not None else obj)
+            return encode(kind.shown(deleted.obj))
         details: Obj = {"name": at(deleted.obj, "metadata", "name")} | ({"group": kind.group} if kind.group else {})
         details |= {"kind": kind.plural, "uid": at(deleted.obj, "metadata", "uid")}
         status: Obj = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
@@ -130,16 +129,11 @@ class Writes:
         chosen = selection(request, kind, info)
         stored = self._registry.stored_kind(kind)
         bucket = self._registry.store.bucket(kind.bucket)
-        turns, entries = TimeSlice(), await choose(bucket.in_order(info.namespace), chosen)
+        time_slice, entries = TimeSlice(), await choose(bucket.in_order(info.namespace), chosen)
         for entry in entries:
             current = bucket.entries.get(entry.key)
             if current is not None and current.uid == entry.uid:
                 self._deletion.delete(stored, current, context, options)
-            await turns.rest()
-        listmeta = {"resourceVersion": str(bucket_rv(self._registry))}
+            await time_slice.give_way()
+        listmeta = {"resourceVersion": str(self._registry.store.rv)}
         return await answer_pieces(request, shape_of(request, kind, self._now).list(entries, listmeta))
-
-
-def bucket_rv(registry: Registry) -> int:
-    """Return the current resourceVersion."""
-    return registry.store.rv

@@ -1,1 +1,1 @@
-"""Which kinds are served, and what is special about each built-in one?"""
+"""The served kinds, and what each built-in one does beyond its schema."""

@@ -1,4 +1,4 @@
-"""Which cluster IPs and node ports are taken? Derived from the stored Services, never stored itself.
+"""Allocate cluster IPs and node ports, from an index over the stored Services.
 
 In: every change of a Service (the store calls ``observe``). Out: free addresses and ports. A port that was just
 freed is given out last, so that a late client of the old owner does not meet the new one.
@@ -35,7 +35,7 @@ def cluster_ips(obj: Obj) -> list[str]:
 
 
 class Allocations:
-    """Who holds which node port and cluster IP."""
+    """The node ports and cluster IPs in use, with the Service that holds each."""
 
     def __init__(self) -> None:
         self._ports: dict[int, dict[str, Key]] = {}
@@ -61,7 +61,7 @@ class Allocations:
                 self._ips[ip] = after.key
 
     def free_port(self, taken: set[int]) -> int | None:
-        """Return a node port that nobody holds and that is not in ``taken``, or None when all are gone."""
+        """Return a free node port that is not in ``taken``, or None when all are gone."""
         for step in range(len(NODE_PORTS)):
             port = NODE_PORTS[(self._next_port + step) % len(NODE_PORTS)]
             if not self._ports.get(port) and port not in taken:
@@ -70,7 +70,7 @@ class Allocations:
         return None
 
     def free_ip(self) -> str | None:
-        """Return a cluster IP that nobody holds, or None when all are gone."""
+        """Return a free cluster IP, or None when all are gone."""
         size = CLUSTER_IPS.num_addresses - 2
         for step in range(size):
             ip = str(CLUSTER_IPS[1 + (self._next_ip + step) % size])

@@ -1,4 +1,4 @@
-"""Which kinds are served right now? The built-in ones and those of the stored CRDs.
+"""The kinds that are served now: the built-in ones and those of the stored CRDs.
 
 In: every change of a CRD (the store calls ``observe``). Out: lookups by group, version and plural. A change of a CRD is
 served from the next request on.
@@ -62,7 +62,7 @@ class Catalog:
         return self._by_path.get((group, version, plural))
 
     def built_in(self, group: str) -> bool:
-        """Say whether the server itself brings ``group`` along."""
+        """Say whether ``group`` is one of the server itself."""
         return group in self._own_groups
 
     def by_bucket(self, bucket: str) -> Kind | None:
@@ -71,7 +71,7 @@ class Catalog:
 
     def by_kind(self, api_version: str, kind: str) -> Kind | None:
         """Return the kind that an owner reference names."""
-        return next((found for found in self.all() if found.kind == kind and found.api_version == api_version), None)
+        return next((k for k in self.all() if (k.kind, k.api_version) == (kind, api_version)), None)
 
     def of_crd(self, name: str) -> list[Kind]:
         """Return the kinds that a CRD serves."""
@@ -79,8 +79,8 @@ class Catalog:
 
     def groups(self) -> dict[str, list[str]]:
         """Return the versions of every group but the core one, preferred version first."""
-        found: dict[str, set[str]] = {group: {"v1"} for group in REVIEW_GROUPS}
+        served: dict[str, set[str]] = {group: {"v1"} for group in REVIEW_GROUPS}
         for kind in self.all():
             if kind.group:
-                found.setdefault(kind.group, set()).add(kind.version)
-        return {group: sorted(versions, key=version_rank) for group, versions in found.items()}
+                served.setdefault(kind.group, set()).add(kind.version)
+        return {group: sorted(versions, key=version_rank) for group, versions in served.items()}

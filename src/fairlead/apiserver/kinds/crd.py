@@ -1,4 +1,4 @@
-"""How does a CustomResourceDefinition become served kinds?
+"""Turn a CustomResourceDefinition into served kinds, and check it.
 
 In: a stored CRD. Out: one ``Kind`` per served version, sharing one bucket. Versions are converted by renaming only
 (strategy ``None``); webhooks are refused.
@@ -36,15 +36,15 @@ def kinds_of(crd: Obj, schemas: BuiltinSchemas) -> list[Kind]:
     """Return the kinds that ``crd`` serves, best version first."""
     spec, names = child(crd, "spec"), cast("Obj", crd["spec"]["names"])
     storage = next(str(version["name"]) for version in spec["versions"] if version.get("storage"))
-    found: list[Kind] = []
+    kinds: list[Kind] = []
     for version in spec["versions"]:
         if not version.get("served"):
             continue
         kind = _kind(spec, names, cast("Obj", version), schemas)
         if version["name"] != storage:
             kind.conversion = _renaming(spec["group"], storage, version["name"])
-        found.append(kind)
-    return sorted(found, key=lambda kind: version_rank(kind.version))
+        kinds.append(kind)
+    return sorted(kinds, key=lambda kind: version_rank(kind.version))
 
 
 def _kind(spec: Obj, names: Obj, version: Obj, schemas: BuiltinSchemas) -> Kind:

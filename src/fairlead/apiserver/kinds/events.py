@@ -1,4 +1,4 @@
-"""How do the two faces of an Event hang together? Stored as core/v1, renamed for events.k8s.io/v1."""
+"""The two versions of an Event: stored as core/v1, renamed for events.k8s.io/v1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does a printer column's JSONPath find in an object? The subset that CRDs use.
+"""The JSONPath of printer columns: the subset that CRDs use.
 
 Fields (``.a.b``, ``['a.b']``, escaped dots), indexes, slices of everything (``[*]``) and filters (``[?(@.x=="y")]``).
 In: a path, parsed once. Out: the values found, in document order; nothing is ever an error at lookup time.
@@ -35,10 +35,10 @@ def parse(path: str) -> list[Step]:
 
 def find(steps: list[Step], value: Any) -> list[Any]:
     """Return every value that the path finds."""
-    found = [value]
+    values = [value]
     for step in steps:
-        found = step(found)
-    return found
+        values = step(values)
+    return values
 
 
 def _step(match: re.Match[str]) -> Step:
@@ -69,7 +69,7 @@ def _at(index: int) -> Step:
 
 def _filter(left: list[Step], operator: str, right: str) -> Step:
     def holds(item: Any) -> bool:
-        texts = [found if isinstance(found, str) else str(found).lower() for found in find(left, item)]
+        texts = [value if isinstance(value, str) else str(value).lower() for value in find(left, item)]
         if not operator:
             return bool(texts)
         return (right in texts) is (operator == "==")

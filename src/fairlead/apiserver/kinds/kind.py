@@ -1,4 +1,4 @@
-"""What does the server know about one served kind? Names, schema, columns, and its behaviour beyond the schema."""
+"""One served kind: names, schema, columns, and its behaviour beyond the schema."""
 
 from __future__ import annotations
 
@@ -99,6 +99,14 @@ class Kind:
         self.singular = self.singular or self.kind.lower()
         self.list_kind = self.list_kind or self.kind + "List"
         self.bucket = self.bucket or (f"{self.plural}.{self.group}" if self.group else self.plural)
+
+    def shown(self, obj: Obj) -> Obj:
+        """Return a stored object in this version."""
+        return self.conversion.from_storage(obj) if self.conversion is not None else obj
+
+    def stored(self, obj: Obj) -> Obj:
+        """Return an object of this version as it is stored."""
+        return self.conversion.to_storage(obj) if self.conversion is not None else obj
 
     @property
     def api_version(self) -> str:

@@ -1,4 +1,4 @@
-"""Is a name, a label or an annotation legal? The rules of Kubernetes metadata, with its own words."""
+"""The rules for names, labels and annotations, in the words of Kubernetes."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def check_name(value: str, style: str, field: str) -> list[Cause]:
         if value in {".", ".."}:
             return [wrong(field, value, f"may not be '{value}'")]
         return [wrong(field, value, f"may not contain '{bad}'") for bad in ("/", "%") if bad in value]
-    pattern, words, limit = {
+    pattern, rule, limit = {
         "label": (DNS_LABEL, LABEL_RULE, 63),
         "dns1035": (DNS_1035, DNS_1035_RULE, 63),
     }.get(style, (DNS_SUBDOMAIN, SUBDOMAIN_RULE, 253))
     if len(value) > limit:
         return [wrong(field, value, f"must be no more than {limit} characters")]
-    return [] if pattern.match(value) else [wrong(field, value, words)]
+    return [] if pattern.match(value) else [wrong(field, value, rule)]
 
 
 def check_key(key: str, field: str) -> list[Cause]:

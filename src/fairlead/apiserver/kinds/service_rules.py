@@ -1,4 +1,4 @@
-"""Which Services are not legal? The checks of a Kubernetes API server, with its words."""
+"""The checks of a Service, in the words of Kubernetes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def check_port_number(value: Any, field: str) -> list[Cause]:
 
 
 def _port_name_faults(name: str) -> list[str]:
-    return [words for words, found in _PORT_NAME_FAULTS.items() if found.search(name)]
+    return [fault for fault, pattern in _PORT_NAME_FAULTS.items() if pattern.search(name)]
 
 
 def validate_service(new: Obj, old: Obj | None) -> list[Cause]:
@@ -96,7 +96,7 @@ def _check_port(port: Obj, here: str, *, alone: bool, kind: str) -> list[Cause]:
     if isinstance(target, int):
         causes += check_port_number(target, f"{here}.targetPort")
     elif isinstance(target, str):
-        causes += [wrong(f"{here}.targetPort", target, words) for words in _port_name_faults(target)]
+        causes += [wrong(f"{here}.targetPort", target, fault) for fault in _port_name_faults(target)]
     if port.get("appProtocol"):
         causes += check_key(port["appProtocol"], f"{here}.appProtocol")
     if port.get("nodePort") and kind in {"ClusterIP", "ExternalName"}:

@@ -1,4 +1,4 @@
-"""What does a Service do beyond its schema? Defaults, cluster IPs, node ports, and the status that follows its type.
+"""Services beyond their schema: defaults, cluster IPs, node ports, and the status that follows the type.
 
 In: a Service before and after a write. Out: the Service as a Kubernetes API server would store it. Knows no cloud.
 """
@@ -137,10 +137,9 @@ class ServiceBehaviour(Behaviour):
             return []
         wanted = spec.get("clusterIP") or next(iter(cast("list[str]", spec.get("clusterIPs") or [])), "")
         if not wanted:
-            found = self._allocations.free_ip()
-            if found is None:
+            wanted = self._allocations.free_ip()
+            if wanted is None:
                 raise ApiFailure(500, "InternalError", "failed to allocate a serviceIP: range is full")
-            wanted = found
         spec["clusterIP"] = wanted
         spec["clusterIPs"] = [wanted]
         spec.setdefault("ipFamilies", ["IPv6" if ":" in wanted else "IPv4"])

@@ -1,1 +1,1 @@
-"""How does a patch change an object? JSON patch, merge patch, strategic merge patch and server-side apply."""
+"""JSON patch, merge patch, strategic merge patch and server-side apply."""

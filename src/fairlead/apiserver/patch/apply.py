@@ -1,4 +1,4 @@
-"""What does server-side apply make of an object? Merge, give up what is no longer stated, and ask before taking over.
+"""Server-side apply: merge, remove what is no longer stated, and refuse to take over fields unless forced.
 
     live object ──┐
                   ├─ merge by schema ─► drop fields only I owned and state no more ─► compare with live
@@ -51,7 +51,7 @@ def server_side_apply(live: Obj | None, config: Obj, node: SchemaNode, write: Fi
     stated = {path for path in applied_fields(config, node) if write.owns(path)}
     before = managers[me].fields if me in managers else frozenset[Path]()
     merged = merge(clone(live) if live is not None else {}, config, node)
-    _give_up(merged, node, {path for path in before if path not in stated}, stated, managers, me)
+    _drop_unstated(merged, node, {path for path in before if path not in stated}, stated, managers, me)
     changed: set[Path] = set()
     compare(
         comparable(live, built_in=write.built_in), comparable(merged, built_in=write.built_in), node, (), changed, set()
@@ -85,14 +85,14 @@ def merge(live: Any, config: Any, node: SchemaNode) -> Any:
 
 
 def _merge_list(live: list[Any], config: list[Any], node: SchemaNode) -> list[Any]:
-    wish = {step_of(item, node): item for item in config}
+    wanted = {step_of(item, node): item for item in config}
     have = {step_of(item, node) for item in live}
     # Items that both state stand in the order of the configuration, in the slots that they had.
     shared = iter([item for item in config if step_of(item, node) in have])
     current = {step_of(item, node): item for item in live}
     merged: list[Any] = []
     for item in live:
-        if step_of(item, node) in wish:
+        if step_of(item, node) in wanted:
             mine = next(shared)
             merged.append(merge(current[step_of(mine, node)], mine, node.items or ANY))
         else:
@@ -101,14 +101,14 @@ def _merge_list(live: list[Any], config: list[Any], node: SchemaNode) -> list[An
 
 
 def _before_first_apply(live: Obj, node: SchemaNode, write: FieldWriter) -> Managers:
-    found: set[Path] = set()
-    all_fields(comparable(live, built_in=write.built_in), node, (), found)
-    owned = frozenset(path for path in found if write.owns(path) and len(path) > 1)
+    fields: set[Path] = set()
+    all_fields(comparable(live, built_in=write.built_in), node, (), fields)
+    owned = frozenset(path for path in fields if write.owns(path) and len(path) > 1)
     key = Manager("before-first-apply", UPDATE, write.api_version, "")
     return {key: Owned(owned, rfc3339(write.now))}
 
 
-def _give_up(
+def _drop_unstated(
     merged: Obj, node: SchemaNode, dropped: set[Path], stated: set[Path], managers: Managers, me: Manager
 ) -> None:
     """Remove the fields that only ``me`` owned and that it states no more."""

@@ -1,4 +1,4 @@
-"""Which fields does an object have, and which differ between two objects?
+"""The fields of an object as sets of paths, and what differs between two objects.
 
 Fields are sets of paths, as ``managedFields`` names them.
 A path is a tuple of steps: ``f:<field>``, ``k:<json of the list keys>`` or ``v:<json of the value>``. Lists follow
@@ -54,26 +54,26 @@ def _children(value: Any, node: SchemaNode) -> list[tuple[str, Any, SchemaNode, 
 
 def applied_fields(value: Any, node: SchemaNode, path: Path = ()) -> set[Path]:
     """Return the fields that an applied configuration states: leaves, list items and map entries."""
-    found: set[Path] = set()
+    fields: set[Path] = set()
     children = _children(value, node)
     if children is None:
-        found.add(path)
-        return found
+        fields.add(path)
+        return fields
     for step, item, sub, own in children:
         here = (*path, step)
         if own or item is None or item == {}:
-            found.add(here)
-        found |= applied_fields(item, sub, here)
+            fields.add(here)
+        fields |= applied_fields(item, sub, here)
     if isinstance(value, list) and not value:
-        found.add(path)
-    return found
+        fields.add(path)
+    return fields
 
 
-def all_fields(value: Any, node: SchemaNode, path: Path, found: set[Path]) -> None:
+def all_fields(value: Any, node: SchemaNode, path: Path, fields: set[Path]) -> None:
     """Add ``path`` and everything below it."""
-    found.add(path)
+    fields.add(path)
     for step, item, sub, _ in _children(value, node) or ():
-        all_fields(item, sub, (*path, step), found)
+        all_fields(item, sub, (*path, step), fields)
 
 
 def compare(old: Any, new: Any, node: SchemaNode, path: Path, changed: set[Path], removed: set[Path]) -> None:
@@ -119,20 +119,20 @@ def _trimmed(tree: Obj) -> Obj:
 
 def from_tree(tree: Any) -> set[Path]:
     """Return the paths that a ``fieldsV1`` document names."""
-    found: set[Path] = set()
+    fields: set[Path] = set()
     if isinstance(tree, dict):
-        _collect(cast("Obj", tree), (), found)
-    return found
+        _collect(cast("Obj", tree), (), fields)
+    return fields
 
 
-def _collect(tree: Obj, path: Path, found: set[Path]) -> None:
+def _collect(tree: Obj, path: Path, fields: set[Path]) -> None:
     if not tree and path:
-        found.add(path)
+        fields.add(path)
     for step, below in tree.items():
         if step == ".":
-            found.add(path)
+            fields.add(path)
         elif isinstance(below, dict):
-            _collect(cast("Obj", below), (*path, step), found)
+            _collect(cast("Obj", below), (*path, step), fields)
 
 
 def shown(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Who owns which field of an object? Reads and writes ``metadata.managedFields``.
+"""Field ownership: read and write ``metadata.managedFields``.
 
 In: an object before and after a write, and who wrote it. Out: the object with its managers brought up to date. A
 manager that writes a field takes it from everybody else (an Update), or must ask for it (an Apply: see
@@ -118,7 +118,7 @@ def inherited(old: Obj | None, new: Obj) -> Managers:
 
 
 def comparable(obj: Obj | None, *, built_in: bool) -> Obj:
-    """Return ``obj`` without the parts that nobody owns, so that comparing costs nothing there."""
+    """Return ``obj`` without the parts that have no owner, so that they are not compared."""
     base: Obj = {"metadata": {}} | ({"spec": {}, "status": {}} if built_in else {})
     if obj is None:
         return base

@@ -1,4 +1,4 @@
-"""What does a JSON merge patch make of a document? RFC 7386: null removes, mappings merge, everything else replaces."""
+"""JSON merge patch (RFC 7386): null removes, mappings merge, everything else replaces."""
 
 from __future__ import annotations
 

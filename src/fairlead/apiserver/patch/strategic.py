@@ -1,4 +1,4 @@
-"""What does a strategic merge patch make of a built-in object? Lists merge by the key that the schema names.
+"""Strategic merge patch for built-in kinds: lists merge by the key that the schema names.
 
 Directives: ``$patch: replace|delete|merge``, ``$retainKeys``, ``$deleteFromPrimitiveList/<field>`` and
 ``$setElementOrder/<field>``. In: the document (consumed), the patch and the schema. Out: the new document.
@@ -21,21 +21,21 @@ def strategic_merge(document: Any, patch: Any, node: SchemaNode | None) -> Any:
     """Return ``document`` with ``patch`` merged in the way that ``node`` asks for."""
     if not isinstance(patch, dict):
         return patch
-    wish, node = dict(cast("Obj", patch)), node or _ANY
-    directive = wish.pop("$patch", None)
+    changes, node = dict(cast("Obj", patch)), node or _ANY
+    directive = changes.pop("$patch", None)
     if directive == "replace":
-        return wish
+        return changes
     if directive == "delete":
         return {}
     target: Obj = cast("Obj", document) if isinstance(document, dict) else {}
-    if isinstance(retained := wish.pop("$retainKeys", None), list):
+    if isinstance(retained := changes.pop("$retainKeys", None), list):
         keep = set(cast("list[str]", retained))
         target = {key: value for key, value in target.items() if key in keep}
-    orders = {key.removeprefix(SET_ORDER): wish.pop(key) for key in list(wish) if key.startswith(SET_ORDER)}
-    for key in [key for key in wish if key.startswith(DELETE_FROM)]:
-        field, doomed = key.removeprefix(DELETE_FROM), cast("list[Any]", wish.pop(key) or [])
+    orders = {key.removeprefix(SET_ORDER): changes.pop(key) for key in list(changes) if key.startswith(SET_ORDER)}
+    for key in [key for key in changes if key.startswith(DELETE_FROM)]:
+        field, doomed = key.removeprefix(DELETE_FROM), cast("list[Any]", changes.pop(key) or [])
         target[field] = [item for item in target.get(field) or [] if item not in doomed]
-    for key, value in wish.items():
+    for key, value in changes.items():
         _merge_field(target, key, value, node.child(key) or _ANY)
     for key, order in orders.items():
         if isinstance(target.get(key), list) and isinstance(order, list):
@@ -66,14 +66,14 @@ def _merge_list(current: list[Any], patch: list[Any], node: SchemaNode, field: s
     for item in patch:
         if not isinstance(item, dict) or key not in item:
             raise bad_request(f"map: {item!r} does not contain declared merge key: {key} (in {field})")
-        wish = cast("Obj", item)
-        index = next((i for i, old in enumerate(merged) if old.get(key) == wish[key]), None)
-        if wish.get("$patch") == "delete":
-            merged = [old for old in merged if old.get(key) != wish[key]]
+        changes = cast("Obj", item)
+        index = next((i for i, old in enumerate(merged) if old.get(key) == changes[key]), None)
+        if changes.get("$patch") == "delete":
+            merged = [old for old in merged if old.get(key) != changes[key]]
         elif index is None:
-            merged.append(strategic_merge({}, wish, node.items))
+            merged.append(strategic_merge({}, changes, node.items))
         else:
-            merged[index] = strategic_merge(merged[index], wish, node.items)
+            merged[index] = strategic_merge(merged[index], changes, node.items)
     return merged
 
 

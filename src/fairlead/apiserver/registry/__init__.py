@@ -1,1 +1,1 @@
-"""What may happen to an object? Create, update, apply and delete, free of HTTP."""
+"""Create, update, apply and delete objects, free of HTTP."""

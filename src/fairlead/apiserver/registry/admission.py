@@ -1,4 +1,4 @@
-"""Is an object fit to be stored? The steps that every write goes through, in their order.
+"""The steps that every write goes through before it is stored, in their order.
 
     decode checks ─► unknown fields ─► types ─► defaults ─► (kind's own changes) ─► validation
 
@@ -103,7 +103,7 @@ def to_storage(obj: Obj, kind: Kind, context: Context, *, partial: bool = False)
     check_types(obj, kind, partial=partial)
     if not kind.built_in:
         fill_defaults(obj, kind.node)
-    return kind.conversion.to_storage(obj) if kind.conversion is not None else obj
+    return kind.stored(obj)
 
 
 def check_valid(new: Obj, old: Obj | None, kind: Kind, context: Context, rules: Rules) -> None:
@@ -130,12 +130,12 @@ def _check_custom(
     body = {"status": new["status"]} if context.status and "status" in new else new
     if context.status and "status" not in new:
         return
-    found: list[Cause] = []
-    validate(body, node, "", found, ABSENT if old is None else old)
-    causes += found
+    violations: list[Cause] = []
+    validate(body, node, "", violations, ABSENT if old is None else old)
+    causes += violations
     if not node.has_rules:
         return
-    if any(cause.reason in _BLOCKING for cause in found):
+    if any(cause.reason in _BLOCKING for cause in violations):
         causes.append(Cause("FieldValueInvalid", _UNCHECKED, "<nil>"))
     else:
         rules.evaluate(new, old, node, "", causes)

@@ -1,4 +1,4 @@
-"""What does an operation need to know of the request it serves?"""
+"""What an operation knows of the request it serves, and what it returns."""
 
 from __future__ import annotations
 

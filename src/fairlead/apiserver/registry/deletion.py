@@ -1,4 +1,4 @@
-"""How does an object go? Preconditions, finalizers, propagation.
+"""Delete objects: preconditions, finalizers, propagation.
 
     delete ─► finalizers left? ─ yes ─► deletionTimestamp is set; the last finalizer's removal deletes
                                └ no ──► gone; the collector follows the owner references
@@ -16,6 +16,7 @@ from fairlead.apiserver.failure import conflict, forbidden
 from fairlead.apiserver.kinds.kind import Kind
 from fairlead.apiserver.objects import Obj, at, meta, rfc3339
 from fairlead.apiserver.registry.context import Context, DeleteOptions
+from fairlead.apiserver.registry.metadata import check_uid
 from fairlead.apiserver.store.entry import BucketEntry
 from fairlead.apiserver.store.store import ObjectStore
 
@@ -77,9 +78,7 @@ class Deletion:
 
     @staticmethod
     def _check(kind: Kind, entry: BucketEntry, options: DeleteOptions) -> None:
-        if options.uid and options.uid != entry.uid:
-            why = f"Precondition failed: UID in precondition: {options.uid}, UID in object meta: {entry.uid}"
-            raise conflict(kind.plural, kind.group, entry.name, why)
+        check_uid(kind, entry, options.uid)
         if options.rv and options.rv != str(entry.rv):
             why = "Precondition failed: ResourceVersion in precondition: "
             why += f"{options.rv}, ResourceVersion in object meta: {entry.rv}"

@@ -1,1 +1,1 @@
-"""What do Kubernetes objects look like? Schemas, and the walks over an object that follow one."""
+"""Schemas of Kubernetes objects, and the walks over an object that follow one."""

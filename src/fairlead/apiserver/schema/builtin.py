@@ -1,4 +1,4 @@
-"""What do the built-in kinds look like? The schema data that ships with the package, compiled on demand.
+"""The schemas of the built-in kinds: data that ships with the package, compiled on demand.
 
 In: ``kubernetes.json`` (see ``refresh.py``). Out: nodes by definition name, and the raw documents for OpenAPI.
 """

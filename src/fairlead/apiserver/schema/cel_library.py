@@ -1,4 +1,4 @@
-"""Which functions may a CEL rule call beyond the language's own? The Kubernetes ones that the CEL package lacks.
+"""The functions that Kubernetes adds to CEL and the CEL package lacks.
 
 Values pass between functions as plain text and numbers, so ``quantity(x).isLessThan(quantity(y))`` works on numbers and
 ``ip(x).family()`` on text. Source: https://kubernetes.io/docs/reference/using-api/cel/

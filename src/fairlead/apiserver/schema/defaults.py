@@ -1,4 +1,4 @@
-"""What stands where the user wrote nothing? Applies a schema's defaults, nested ones too.
+"""Apply the defaults of a schema, nested ones too.
 
 In: an object and its node. Out: the same object, completed in place. A null that may not be null takes the default.
 """

@@ -1,4 +1,4 @@
-"""Is a text of the format that a schema asks for? Unknown formats accept everything, as in Kubernetes."""
+"""The formats of texts that a schema names; unknown ones accept everything, as in Kubernetes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may stand at one place of an object? The compiled form of an OpenAPI schema, for built-in kinds and CRDs alike.
+"""The compiled form of an OpenAPI schema, for built-in kinds and CRDs alike.
 
 In: an OpenAPI v2 definition or a CRD's ``openAPIV3Schema``. Out: a tree of ``SchemaNode``. Never looks at an object.
 """

@@ -1,4 +1,4 @@
-"""Which fields of an object does nobody know? Takes them out, and names them.
+"""Remove the fields of an object that its schema does not have, and name them.
 
 In: an object and its node. Out: the object without unknown fields (in place) and their paths, in document order.
 """

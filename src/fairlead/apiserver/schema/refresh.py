@@ -1,4 +1,4 @@
-"""Where does ``kubernetes.json`` come from, and how is it renewed for a newer Kubernetes release?
+"""Write ``kubernetes.json`` anew, for a newer Kubernetes release.
 
 In: the published OpenAPI v2 document of Kubernetes (``api/openapi-spec/swagger.json``) and a checkout of
 ``k8s.io/api`` and ``k8s.io/apimachinery`` (for the protobuf field numbers in their ``generated.proto`` files). Out:
@@ -17,51 +17,22 @@ from pathlib import Path
 from typing import Any
 
 OUT = Path(__file__).with_name("kubernetes.json")
-CORE, META, APIEXT = (
-    "io.k8s.api.core.v1.",
-    "io.k8s.apimachinery.pkg.apis.meta.v1.",
-    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.",
-)
-ROOTS = (
-    *(
-        CORE + kind
-        for kind in (
-            [
-                "Namespace",
-                "Service",
-                "Node",
-                "Pod",
-                "Endpoints",
-                "Event",
-                "Secret",
-                "ConfigMap",
-                "ServiceAccount",
-                "PersistentVolumeClaim",
-            ]
-        )
-    ),
-    *(f"io.k8s.api.apps.v1.{kind}" for kind in ("Deployment", "ReplicaSet", "DaemonSet", "StatefulSet")),
-    *(f"io.k8s.api.networking.v1.{kind}" for kind in ("Ingress", "IngressClass", "NetworkPolicy")),
-    *(f"io.k8s.api.rbac.v1.{kind}" for kind in ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")),
-    *(
-        f"io.k8s.api.authorization.v1.{kind}"
-        for kind in (
-            "SelfSubjectAccessReview",
-            "SelfSubjectRulesReview",
-            "SubjectAccessReview",
-            "LocalSubjectAccessReview",
-        )
-    ),
-    *(f"io.k8s.api.authentication.v1.{kind}" for kind in ("TokenReview", "TokenRequest", "SelfSubjectReview")),
-    "io.k8s.api.events.v1.Event",
-    "io.k8s.api.discovery.v1.EndpointSlice",
-    "io.k8s.api.coordination.v1.Lease",
-    "io.k8s.api.policy.v1.PodDisruptionBudget",
-    APIEXT + "CustomResourceDefinition",
-    META + "DeleteOptions",
-    META + "Status",
-    META + "ListMeta",
-)
+_ROOTS = {
+    "io.k8s.api.core.v1": "Namespace Service Node Pod Endpoints Event Secret ConfigMap ServiceAccount PersistentVolumeClaim",
+    "io.k8s.api.apps.v1": "Deployment ReplicaSet DaemonSet StatefulSet",
+    "io.k8s.api.networking.v1": "Ingress IngressClass NetworkPolicy",
+    "io.k8s.api.rbac.v1": "Role RoleBinding ClusterRole ClusterRoleBinding",
+    "io.k8s.api.authorization.v1": "SelfSubjectAccessReview SelfSubjectRulesReview SubjectAccessReview "
+    "LocalSubjectAccessReview",
+    "io.k8s.api.authentication.v1": "TokenReview TokenRequest SelfSubjectReview",
+    "io.k8s.api.events.v1": "Event",
+    "io.k8s.api.discovery.v1": "EndpointSlice",
+    "io.k8s.api.coordination.v1": "Lease",
+    "io.k8s.api.policy.v1": "PodDisruptionBudget",
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1": "CustomResourceDefinition",
+    "io.k8s.apimachinery.pkg.apis.meta.v1": "DeleteOptions Status ListMeta",
+}
+ROOTS = tuple(f"{package}.{kind}" for package, kinds in _ROOTS.items() for kind in kinds.split())
 # Required in the document, yet a missing or empty value is accepted (Go has no "missing").
 NOT_REQUIRED = {
     "io.k8s.api.discovery.v1.EndpointSlice": {"endpoints"},
@@ -101,8 +72,8 @@ def references(node: Any) -> list[str]:
         return [ref for item in node for ref in references(item)]
     if not isinstance(node, dict):
         return []
-    found = [node["$ref"].removeprefix(REF)] if isinstance(node.get("$ref"), str) else []
-    return found + [ref for value in node.values() for ref in references(value)]
+    own = [node["$ref"].removeprefix(REF)] if isinstance(node.get("$ref"), str) else []
+    return own + [ref for value in node.values() for ref in references(value)]
 
 
 def field_numbers(roots: list[Path]) -> dict[str, dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Does an object keep its CRD's ``x-kubernetes-validations``? CEL rules, with ``oldSelf`` for transitions.
+"""Evaluate ``x-kubernetes-validations``: CEL rules, with ``oldSelf`` for transitions.
 
 In: the new value, the old one (or None) and the node. Out: causes. CEL comes with the extra ``standalone``; without
 it a CRD that has rules is refused when it is created, so that no rule is ever silently skipped.
@@ -23,7 +23,11 @@ except ImportError:  # pragma: no cover - the extra is not installed
     cel = None
 
 _OLD = re.compile(r"\boldSelf\b")
-_SAME_VALUE = {"string": str, "integer": int, "number": float, "boolean": bool}
+_PREFIXES = {
+    "FieldValueForbidden": "Forbidden",
+    "FieldValueRequired": "Required value",
+    "FieldValueDuplicate": "Duplicate value",
+}
 
 
 class Rules:
@@ -77,13 +81,7 @@ class Rules:
             return None
         reason = rule.get("reason") or "FieldValueInvalid"
         message = self._message(rule, value, old)
-        if reason == "FieldValueForbidden":
-            return Cause(reason, f"Forbidden: {message}", field)
-        if reason == "FieldValueRequired":
-            return Cause(reason, f"Required value: {message}", field)
-        if reason == "FieldValueDuplicate":
-            return Cause(reason, f"Duplicate value: {message}", field)
-        return Cause(reason, f"Invalid value: {message}", field)
+        return Cause(reason, f"{_PREFIXES.get(reason, 'Invalid value')}: {message}", field)
 
     def _message(self, rule: Obj, value: Any, old: Any) -> str:
         if computed := rule.get("messageExpression"):

@@ -1,8 +1,8 @@
-"""Is a value what its schema asks for? One walk that collects every violation.
+"""Validate a value against its schema: one walk that collects every violation.
 
-In: a value, its node, its path and perhaps what it replaces. Out: causes with the words that a Kubernetes API server
-uses. What an update leaves as it is may stay wrong ("ratcheting"), so that a stricter schema locks nobody out. Changes
-nothing.
+In: a value, its node, its path and perhaps what it replaces. Out: causes, with the messages of a Kubernetes API server.
+What an update leaves as it is may stay wrong ("ratcheting"), so that an object whose schema became stricter can still
+be changed. Changes nothing.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _validate_list(value: list[Any], node: SchemaNode, path: str, causes: list[C
 
 
 def key_of(item: Any, node: SchemaNode) -> bytes:
-    """Return what tells an element of an associative list from the others; empty for other lists."""
+    """Return what identifies an element of an associative list; empty for other lists."""
     if node.map_keys and isinstance(item, dict):
         return encode([cast("Obj", item).get(key) for key in node.map_keys])
     return b""
@@ -136,8 +136,8 @@ def _validate_text(value: str, node: SchemaNode, path: str, causes: list[Cause])
     if node.pattern is not None and not node.pattern.search(value):
         causes.append(wrong(path, value, f"{path} in body should match '{node.pattern.pattern}'"))
     if node.format and not fits(value, node.format):
-        words = f"Invalid value: {shown(value)}: {path} in body must be of type {node.format}: {shown(value)}"
-        causes.append(Cause("FieldValueTypeInvalid", words, path))
+        message = f"Invalid value: {shown(value)}: {path} in body must be of type {node.format}: {shown(value)}"
+        causes.append(Cause("FieldValueTypeInvalid", message, path))
 
 
 def _validate_number(value: float, node: SchemaNode, path: str, causes: list[Cause]) -> None:
@@ -145,11 +145,11 @@ def _validate_number(value: float, node: SchemaNode, path: str, causes: list[Cau
     low, high, step = limits.get("minimum"), limits.get("maximum"), limits.get("multipleOf")
     low_open, high_open = limits.get("exclusiveMinimum") is True, limits.get("exclusiveMaximum") is True
     if low is not None and (value < low or (low_open and value == low)):
-        words = "greater than" if low_open else "greater than or equal to"
-        causes.append(wrong(path, value, f"{path} in body should be {words} {low}"))
+        relation = "greater than" if low_open else "greater than or equal to"
+        causes.append(wrong(path, value, f"{path} in body should be {relation} {low}"))
     if high is not None and (value > high or (high_open and value == high)):
-        words = "less than" if high_open else "less than or equal to"
-        causes.append(wrong(path, value, f"{path} in body should be {words} {high}"))
+        relation = "less than" if high_open else "less than or equal to"
+        causes.append(wrong(path, value, f"{path} in body should be {relation} {high}"))
     if step and value % step:
         causes.append(wrong(path, value, f"{path} in body should be a multiple of {step}"))
 
@@ -166,6 +166,6 @@ def _validate_branches(value: Any, node: SchemaNode, path: str, causes: list[Cau
 
 
 def _accepts(value: Any, node: SchemaNode) -> bool:
-    found: list[Cause] = []
-    validate(value, node, "", found)
-    return not found
+    causes: list[Cause] = []
+    validate(value, node, "", causes)
+    return not causes

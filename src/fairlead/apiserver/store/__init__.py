@@ -1,1 +1,1 @@
-"""Where do the objects live? State in memory, a journal on disk (or none), history for watches."""
+"""The stored objects: state in memory, a journal on disk (or none), history for watches."""

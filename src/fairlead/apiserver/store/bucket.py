@@ -1,4 +1,4 @@
-"""Which objects of one kind are there, and who wants to hear of changes?
+"""The objects of one kind: lookups, listings, and events to those who subscribed.
 
 In: changes that the journal has already taken. Out: lookups, ordered listings and events to watchers. No I/O.
 """
@@ -13,10 +13,10 @@ from fairlead.apiserver.store.history import History
 
 
 class EventSink(Protocol):
-    """Something that wants every event of a bucket."""
+    """Receives every event of a bucket."""
 
     def offer(self, event: WatchEvent) -> None:
-        """Take note of an event; must not block or raise."""
+        """Receive an event; must not block or raise."""
         ...
 
 
@@ -54,14 +54,14 @@ class Bucket:
         return iter(list(self.entries.values()))
 
     def set(self, entry: BucketEntry) -> None:
-        """Hold ``entry`` without telling anybody (used at start)."""
+        """Hold ``entry`` without an event (used at start)."""
         if entry.key not in self.entries:
             self._forget_order(entry.namespace)
         self.entries[entry.key] = entry
         self._by_namespace.setdefault(entry.namespace, {})[entry.key] = entry
 
     def apply(self, event: WatchEvent) -> None:
-        """Carry out a change and tell the listeners."""
+        """Carry out a change and offer it to the listeners."""
         entry = event.entry
         if event.type == "DELETED":
             del self.entries[entry.key]

@@ -1,4 +1,4 @@
-"""What does the store know of one object without decoding it? And what is one change of it?"""
+"""A stored object as its JSON bytes and a few fields, and one change of it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def entry_from_raw(raw: bytes) -> BucketEntry:
 
 @dataclass(slots=True, eq=False)
 class WatchEvent:
-    """One change of one object, in the words of a watch; its JSON lines are made once and shared by all watchers."""
+    """One change of one object, as a watch names it; its JSON lines are made once and shared by all watchers."""
 
     rv: int
     type: str
@@ -69,7 +69,7 @@ class WatchEvent:
 
     def line(self, type_: str) -> bytes:
         """Return the watch line of the stored form, as ``type_``."""
-        found = self.lines.get(type_)
-        if found is None:
-            found = self.lines[type_] = b'{"type":"%b","object":%b}\n' % (type_.encode(), self.entry.raw)
-        return found
+        line = self.lines.get(type_)
+        if line is None:
+            line = self.lines[type_] = b'{"type":"%b","object":%b}\n' % (type_.encode(), self.entry.raw)
+        return line

@@ -1,4 +1,4 @@
-"""Which changes can a watch still catch up on? The last events of one kind, bounded in number and in bytes."""
+"""The last events of one kind, bounded in number and in bytes, for watches to catch up on."""
 
 from __future__ import annotations
 

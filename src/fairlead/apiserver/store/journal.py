@@ -1,4 +1,4 @@
-"""Where does a change go before it is acknowledged? The interface, and the journal of a server that keeps nothing."""
+"""The interface of durable storage, and the journal of a server that keeps nothing."""
 
 from __future__ import annotations
 

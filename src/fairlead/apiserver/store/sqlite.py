@@ -1,4 +1,4 @@
-"""How does the state survive the process? One SQLite file in WAL mode, one row per object.
+"""A durable journal: one SQLite file in WAL mode, one row per object.
 
 Every write is one transaction, committed before the request is answered. ``synchronous=NORMAL`` in WAL mode: a
 committed transaction survives ``kill -9`` of the process at any moment (it is in the page cache of the system);
@@ -99,7 +99,7 @@ class SqliteJournal:
             db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def close(self) -> None:
-        """Close the file and let the lock go."""
+        """Close the file and release the lock."""
         with contextlib.suppress(sqlite3.Error):
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         self._db.close()

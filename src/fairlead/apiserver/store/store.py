@@ -1,4 +1,4 @@
-"""What is the state, and what changed last? The one place where objects change.
+"""The state, and the one place where objects change.
 
     put / delete ─► journal (durable, may refuse) ─► memory ─► history ─► watchers
 
@@ -45,10 +45,10 @@ class ObjectStore:
 
     def bucket(self, name: str) -> Bucket:
         """Return the bucket of a stored kind, empty when it is new."""
-        found = self._buckets.get(name)
-        if found is None:
-            found = self._buckets[name] = Bucket(name, self.rv)
-        return found
+        bucket = self._buckets.get(name)
+        if bucket is None:
+            bucket = self._buckets[name] = Bucket(name, self.rv)
+        return bucket
 
     def buckets(self) -> list[Bucket]:
         """Return every bucket."""
@@ -60,7 +60,7 @@ class ObjectStore:
         entry = entry_of(obj, self.rv + 1)
         before = bucket.entries.get(entry.key)
         self._journal.put(name, entry)
-        self._happened(bucket, WatchEvent(entry.rv, "MODIFIED" if before else "ADDED", entry, before))
+        self._publish(bucket, WatchEvent(entry.rv, "MODIFIED" if before else "ADDED", entry, before))
         return entry
 
     def delete(self, name: str, obj: Obj) -> BucketEntry:
@@ -69,10 +69,10 @@ class ObjectStore:
         entry = entry_of(obj, self.rv + 1)
         before = bucket.entries.get(entry.key)
         self._journal.delete(name, entry)
-        self._happened(bucket, WatchEvent(entry.rv, "DELETED", entry, before))
+        self._publish(bucket, WatchEvent(entry.rv, "DELETED", entry, before))
         return entry
 
-    def _happened(self, bucket: Bucket, event: WatchEvent) -> None:
+    def _publish(self, bucket: Bucket, event: WatchEvent) -> None:
         self.rv = event.rv
         bucket.apply(event)
         for observer in self._observers:

@@ -1,0 +1,23 @@
+"""Field ownership of updates."""
+
+from apiserver_objects import LISTS, thing, write
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.apiserver.objects import clone
+from fairlead.apiserver.patch.managers import track_update
+
+
+@given(
+    st.dictionaries(st.sampled_from("abc"), st.integers(0, 3)),
+    st.dictionaries(st.sampled_from("abc"), st.integers(0, 3)),
+)
+def test_tracking_an_update_twice_changes_nothing(first: dict[str, int], second: dict[str, int]) -> None:
+    old = thing(map=[{"k": key, "v": value} for key, value in first.items()])
+    track_update(None, old, LISTS, write("one"))
+    new = thing(map=[{"k": key, "v": value} for key, value in second.items()])
+    new["metadata"]["managedFields"] = clone(old["metadata"].get("managedFields"))
+    track_update(old, new, LISTS, write("two"))
+    again = clone(new)
+    track_update(new, again, LISTS, write("two"))
+    assert again == new

@@ -1,0 +1,16 @@
+"""Service account tokens."""
+
+from fairlead.apiserver.auth.tokens import TokenSigner
+
+
+def test_tokens_are_bound_to_key_and_time() -> None:
+    moment = [1000.0]
+    signer = TokenSigner(b"k" * 32, lambda: moment[0])
+    token = signer.sign({"sub": "x", "exp": 1010})
+    assert (signer.verify(token) or {})["sub"] == "x"
+    assert TokenSigner(b"o" * 32, lambda: moment[0]).verify(token) is None
+    head, body, mac = token.split(".")
+    for forged in ("", "a", f"{head}.{body}.", f"{head}.{body}x.{mac}", f"{body}.{head}.{mac}", "é.é.é"):
+        assert signer.verify(forged) is None
+    moment[0] = 1010
+    assert signer.verify(token) is None
