@@ -18,7 +18,8 @@ from typing import Any
 
 OUT = Path(__file__).with_name("kubernetes.json")
 _ROOTS = {
-    "io.k8s.api.core.v1": "Namespace Service Node Pod Endpoints Event Secret ConfigMap ServiceAccount PersistentVolumeClaim",
+    "io.k8s.api.core.v1": "Namespace Service Node Pod Endpoints Event Secret ConfigMap ServiceAccount "
+    "PersistentVolumeClaim",
     "io.k8s.api.apps.v1": "Deployment ReplicaSet DaemonSet StatefulSet",
     "io.k8s.api.networking.v1": "Ingress IngressClass NetworkPolicy",
     "io.k8s.api.rbac.v1": "Role RoleBinding ClusterRole ClusterRoleBinding",
