@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.unit.providers.envoy.kubernetes.test_envoy_kubernetes_fleet import FakeKube
+from tests.unit.providers.envoy.kubernetes.fake_kube import FakeKube
 from tests.xds.conftest import worker_number
 from tests.xds.world import TIMEOUT_S, Addresses, World, ask
 
@@ -86,10 +86,10 @@ async def test_group_comes_from_the_certificate_not_from_the_claim(
         spec = msgspec.structs.replace(
             world.spec(), group="tenant-a", address="", listeners=(Listener(80, proxy_port=first),)
         )
-        stranger = msgspec.structs.replace(
+        other = msgspec.structs.replace(
             world.spec(), group="tenant-b", address="", listeners=(Listener(80, proxy_port=first + 1),)
         )
-        await provider.ensure(stranger)
+        await provider.ensure(other)
         await world.serve(spec, backend.target)
         (proxy,) = provider.proxies()
         assert (proxy.node_id, proxy.group) == ("pod-1", "tenant-a")

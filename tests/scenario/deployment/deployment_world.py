@@ -41,7 +41,8 @@ from fairlead.kube.preflight import install_crds
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.envoy.envoy_process import find_binary
 from fairlead.providers.envoy.identity import ServerCertificate
-from fairlead.providers.envoy.kubernetes.deployment_manifests import GROUP_LABEL, DeploymentSettings, group_name
+from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings
+from fairlead.providers.envoy.kubernetes.manifests import GROUP_LABEL, group_name
 from fairlead.providers.envoy.kubernetes.objects import WRITTEN
 from fairlead.providers.envoy.kubernetes.provider import DeploymentOptions, DeploymentProvider
 from fairlead.providers.envoy.kubernetes.service_manifests import service_name

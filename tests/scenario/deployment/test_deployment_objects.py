@@ -10,8 +10,8 @@ from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.errors import NotFound
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.providers.envoy.kubernetes.authority import AUTHORITY_SECRET, SERVER_SECRET
-from fairlead.providers.envoy.kubernetes.deployment_manifests import group_name
+from fairlead.providers.envoy.kubernetes.manifests import group_name
+from fairlead.providers.envoy.kubernetes.secrets import AUTHORITY_SECRET, SERVER_SECRET
 from fairlead.providers.envoy.kubernetes.service_manifests import service_name
 
 #: What runs the proxies of one tenant, Services apart.
@@ -171,7 +171,7 @@ async def test_what_is_deleted_comes_back_and_what_is_changed_by_hand_stands(wor
     await world.admin.delete(SERVICES, namespace, service_name(key))
     await kinds_are(world, namespace, "Service")
     await world.admin.delete(SECRETS, namespace, group_name(namespace))
-    hub.provider.certificates.look_again()
+    hub.provider.certificates.reconcile_all()
     await kinds_are(world, namespace, "Service")
     assert (await world.deployment(namespace))["spec"]["replicas"] == 5
 

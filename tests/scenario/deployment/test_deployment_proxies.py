@@ -13,9 +13,10 @@ from deployment_world import Checkpoint, Relay, World, until
 from tests.xds.world import ask, connected
 
 from fairlead.api.names import SYSTEM_NAMESPACE
-from fairlead.providers.envoy.kubernetes.authority import SERVER_SECRET
 from fairlead.providers.envoy.kubernetes.certificates import client_certificate, new_authority
-from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings, group_name
+from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings
+from fairlead.providers.envoy.kubernetes.manifests import group_name
+from fairlead.providers.envoy.kubernetes.secrets import SERVER_SECRET
 from fairlead.providers.envoy.schema import packaged_schema
 from fairlead.runtime.clock import SystemClock
 
@@ -187,14 +188,14 @@ async def test_certificates_are_renewed_while_everything_runs(traffic: World, re
         before = await traffic.secret(namespace, group_name(namespace))
         server = shared.files.certificate.read_bytes()
         clock.days = -2
-        await shared.look()
-        certificates.look_again()
+        await shared.refresh()
+        certificates.reconcile_all()
         await traffic.quiet(hub)
         assert await traffic.secret(namespace, group_name(namespace)) == before, "good for another month"
 
         clock.days = 0
-        await shared.look()
-        certificates.look_again()
+        await shared.refresh()
+        certificates.reconcile_all()
 
         async def renewed() -> bool:
             return (await traffic.secret(namespace, group_name(namespace)))["tls.crt"] != before["tls.crt"]

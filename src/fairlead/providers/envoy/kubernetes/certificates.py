@@ -4,8 +4,8 @@
               ──signs──► client certificate   spiffe://fairlead/group/<group>
 
 In: a moment, and what there is (PEM). Out: what there should be instead, or that it is good as it is.
-An authority is replaced in two steps, so that nobody meets a certificate that they cannot check yet: its successor is
-trusted first (``next_certificate``), and signs a day later; the old one stays trusted until it expires.
+An authority is replaced in two steps, so that no peer gets a certificate that it cannot check yet: its successor is
+trusted first (``next``), and signs a day later; the old one stays trusted until it expires.
 It never reads a clock, writes a file, or shows a key in a ``repr``.
 Source: https://github.com/spiffe/spiffe/blob/main/standards/X509-SVID.md
 """
@@ -48,7 +48,7 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 class Authority(msgspec.Struct, frozen=True):
-    """Who signs (``current``), who will (``next``), and everybody who is trusted (``trusted``: PEM, newest first)."""
+    """The pair that signs (``current``), the one that will (``next``), and all that are trusted (PEM, newest first)."""
 
     current: Pair
     trusted: bytes
@@ -89,28 +89,28 @@ def client_certificate(authority: Authority, group: str, now: datetime) -> Pair:
 
 
 def spiffe_uri(group: str) -> str:
-    """Name a group, as the xDS server reads it."""
+    """Return the URI of a group, as the xDS server reads it."""
     return f"spiffe://{TRUST_DOMAIN}/group/{quote(group, safe='')}"
 
 
 def server_is_good(pair: Pair, authority: Authority, name: str, now: datetime) -> bool:
-    """Say whether this certificate is for ``name``, of this authority, and not to be renewed yet."""
+    """Return whether this certificate is for ``name``, of this authority, and not to be renewed yet."""
     return _is_good(pair, authority, _host(name), now)
 
 
 def client_is_good(pair: Pair, authority: Authority, group: str, now: datetime) -> bool:
-    """Say whether this certificate is for ``group``, of this authority, and not to be renewed yet."""
+    """Return whether this certificate is for ``group``, of this authority, and not to be renewed yet."""
     return _is_good(pair, authority, x509.UniformResourceIdentifier(spiffe_uri(group)), now)
 
 
 def renew_in_s(certificate: bytes, now: datetime) -> float:
-    """Return how long a certificate is good yet before it is to be renewed."""
+    """Return in how many seconds a certificate is to be renewed; 0 when it is due."""
     due = _parsed(certificate).not_valid_after_utc - timedelta(days=RENEW_LEAF_DAYS)
     return max(0.0, (due - now).total_seconds())
 
 
 def is_authority(authority: Authority) -> bool:
-    """Say whether these are certificates and keys that belong together."""
+    """Return whether these are certificates and keys that belong together."""
     pairs = [authority.current, *([authority.next] if authority.next is not None else [])]
     try:
         x509.load_pem_x509_certificates(authority.trusted)
@@ -200,8 +200,9 @@ def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pai
 def _trusted(authority: Authority, first: Iterable[bytes], now: datetime) -> bytes:
     """Put new certificates in front, once each, and leave out what has expired."""
     pem = serialization.Encoding.PEM
-    before = [one.public_bytes(pem) for one in x509.load_pem_x509_certificates(authority.trusted)]
-    return b"".join(one for one in dict.fromkeys([*first, *before]) if _parsed(one).not_valid_after_utc > now)
+    before = [certificate.public_bytes(pem) for certificate in x509.load_pem_x509_certificates(authority.trusted)]
+    unique = dict.fromkeys([*first, *before])
+    return b"".join(certificate for certificate in unique if _parsed(certificate).not_valid_after_utc > now)
 
 
 def _days_left(certificate: bytes, now: datetime) -> float:

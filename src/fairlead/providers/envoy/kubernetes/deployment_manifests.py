@@ -2,29 +2,22 @@
 
 In: the group's name and ``DeploymentSettings``. Out: manifests (plain JSON values), the same for the same input: a
 ServiceAccount, a ConfigMap with the bootstrap, a Deployment, a PodDisruptionBudget and a NetworkPolicy.
-It never talks to Kubernetes; ``fleet_deployment`` does, and ``service_objects`` makes the Services in front.
+It never talks to Kubernetes; ``objects`` does, and ``service_manifests`` makes the Services in front.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from hashlib import blake2b
 
 import msgspec
 
-from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY
 from fairlead.providers.envoy.bootstrap import Bootstrap, TlsFiles, bootstrap_json, secret_files
-
-Manifest = Mapping[str, object]
-
-GROUP_LABEL = "fairlead.dev/envoy-group"
-HASH_ANNOTATION = "fairlead.dev/applied-hash"
+from fairlead.providers.envoy.kubernetes.manifests import GROUP_LABEL, Manifest, group_labels, group_name, hashed
 
 _CONFIG_DIR = "/etc/envoy"
 _TLS_DIR = "/etc/fairlead-tls"
 _RUN_DIR = "/run/envoy"
-_NOT_A_LABEL_CHARACTER = re.compile(r"[^a-z0-9-]+")
 
 
 class DeploymentSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,42 +47,13 @@ class DeploymentSettings(msgspec.Struct, frozen=True, kw_only=True):
         return self.namespace or group
 
 
-def dns_label(prefix: str, words: str, *, unique: str) -> str:
-    """Make a DNS-1035 label of at most 63 characters, readable by ``words`` and unique by a hash of ``unique``."""
-    tail = blake2b(unique.encode(), digest_size=5).hexdigest()
-    readable = _NOT_A_LABEL_CHARACTER.sub("-", words.lower()).strip("-")
-    return f"{prefix}-{readable[: 63 - len(prefix) - len(tail) - 2].strip('-')}-{tail}".replace("--", "-")
-
-
-def group_name(group: str) -> str:
-    """Name the objects of a group."""
-    return dns_label("envoy", group, unique=group)
-
-
-def group_labels(group: str) -> dict[str, str]:
-    """Return the labels of everything that belongs to a group; the second one selects its pods."""
-    return {
-        LABEL_MANAGED_BY: MANAGED_BY,
-        "app.kubernetes.io/name": "fairlead-envoy",
-        GROUP_LABEL: group_name(group),
-    }
-
-
-def hashed(manifest: Manifest) -> Manifest:
-    """Add an annotation with the hash of the rest, so that a writer sees without a diff that nothing has changed."""
-    digest = blake2b(msgspec.json.encode(manifest, order="deterministic"), digest_size=8).hexdigest()
-    metadata = dict(_mapping(manifest["metadata"]))
-    metadata["annotations"] = {**_mapping(metadata.get("annotations", {})), HASH_ANNOTATION: digest}
-    return {**manifest, "metadata": metadata}
-
-
 def group_manifests(group: str, settings: DeploymentSettings) -> list[Manifest]:
     """Build everything that runs a group's proxies, in the order in which it is to be applied."""
     files = {"bootstrap.json": _bootstrap(group, settings), **secret_files(_tls_files(settings))}
     data = {name: msgspec.json.encode(file, order="deterministic").decode() for name, file in files.items()}
     return [
-        hashed(each)
-        for each in (
+        hashed(manifest)
+        for manifest in (
             {**_head("v1", "ServiceAccount", group, settings), "automountServiceAccountToken": False},
             {**_head("v1", "ConfigMap", group, settings), "data": data},
             {**_head("apps/v1", "Deployment", group, settings), "spec": _deployment(group, settings, data)},
@@ -100,10 +64,6 @@ def group_manifests(group: str, settings: DeploymentSettings) -> list[Manifest]:
             },
         )
     ]
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _head(api_version: str, kind: str, group: str, settings: DeploymentSettings) -> dict[str, object]:

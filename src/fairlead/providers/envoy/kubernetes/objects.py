@@ -1,18 +1,17 @@
 """Is everything that the fleet wants in the cluster, and nothing else of ours?
 
-    fleet ──apply──► wanted ──┐                       same hash in the cache, or we do not lead     nothing
+    fleet ──apply──► wanted ──┐                        same hash in the cache, or we do not lead    nothing
                               ├─► queue ─► one object ─┤
-    cache says: changed, gone ┘                       anything else                                 one apply
+    cache: changed, gone ─────┘                        anything else                                one apply
 
-In: manifests that carry a hash of themselves. Out: objects, written in the background by whoever leads: the data plane
-never waits for the API server. What an operator changes in one of them stands until we have something new to say;
-what is deleted comes back. Never: deletes what is not labelled as ours, or lists Secrets.
+In: manifests that carry a hash of themselves. Out: objects, written in the background by the leader: the data plane
+never waits for the API server. What an operator changes in one of them stands until its manifest changes; what is
+deleted is written again. Never: deletes what is not labelled as ours, or lists Secrets.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -30,15 +29,24 @@ from fairlead.api.kubernetes import (
 )
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject
 from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY, MANAGER_HUB
-from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.errors import FairleadError, Terminal
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.writes import Applier
+from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.envoy.kubernetes.client_certificates import ClientCertificates
-from fairlead.providers.envoy.kubernetes.deployment_manifests import GROUP_LABEL, HASH_ANNOTATION, Manifest
-from fairlead.providers.envoy.kubernetes.fleet import ObjectRef, ServiceStatus, ref_of
+from fairlead.providers.envoy.kubernetes.fleet import ServiceAddresses
+from fairlead.providers.envoy.kubernetes.manifests import (
+    GROUP_LABEL,
+    HASH_ANNOTATION,
+    Manifest,
+    ObjectRef,
+    hash_of,
+    ref_of,
+)
 from fairlead.providers.envoy.kubernetes.service_manifests import LOAD_BALANCER_ANNOTATION
+from fairlead.providers.keyed_lock import KeyedLock
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.loop import run_workers
 from fairlead.runtime.queue import KeyedQueue
@@ -59,26 +67,26 @@ class ClusterObjects:
         self._cluster = cluster
         self._certificates = certificates
         self._leading = leading
-        self._resources = {(one.api_version, one.kind): one for one in (*WRITTEN, SECRETS)}
+        self._resources = {(kind.api_version, kind.kind): kind for kind in (*WRITTEN, SECRETS)}
         self.caches: dict[AnyResource, WatchCache[Any]] = {
-            one: WatchCache(cluster, one, label_selector=_OURS) for one in WRITTEN
+            kind: WatchCache(cluster, kind, label_selector=_OURS) for kind in WRITTEN
         }
         self._applier = Applier(cluster, manager=MANAGER_HUB, caches=self.caches)
         self._wanted: dict[ObjectRef, Manifest] = {}
-        #: What the fleet let go of while another replica led, and has not gone yet: ours to delete on the day we lead.
+        #: Deleted by the fleet while another replica led, and still there: ours to delete when we lead.
         self._unwanted: set[ObjectRef] = set()
         self._problems: dict[ObjectRef, str] = {}
         self._queue: KeyedQueue[ObjectRef] = KeyedQueue(clock=clock)
         #: One object is never written and deleted at the same time.
-        self._locks: defaultdict[ObjectRef, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._notify: list[Callable[[ServiceStatus], None]] = []
+        self._locks = KeyedLock()
+        self._notify: list[Callable[[ServiceAddresses], None]] = []
         for resource, cache in self.caches.items():
             cache.on_change(self._observer(resource))
 
     # --- what the fleet asks for ------------------------------------------------------------------------------
 
     async def apply(self, manifest: Manifest) -> None:
-        """Want this object; it is written soon, if we lead and it is not so already."""
+        """Keep this object from now on; it is written soon, if we lead and it is not so already."""
         ref = ref_of(manifest)
         self._wanted[ref] = manifest
         self._unwanted.discard(ref)
@@ -86,15 +94,15 @@ class ClusterObjects:
             self._queue.add(ref)
 
     async def certify(self, ref: ObjectRef, *, group: str, labels: Mapping[str, str]) -> None:
-        """Want a Secret with a client certificate of this group."""
+        """Keep a Secret with a client certificate of this group."""
         self._certificates.want(ref, group, labels)
 
     async def delete(self, ref: ObjectRef) -> None:
-        """Delete the object if we lead; a follower remembers to, should its leader not come to it."""
+        """Delete the object if we lead; a follower will when it leads, unless the leader has done it by then."""
         self._wanted.pop(ref, None)
         self._certificates.forget(ref)
         self._problems.pop(ref, None)
-        async with self._locks[ref]:
+        async with self._locks.hold(ref):
             if ref in self._wanted:
                 return
             if self._leading():
@@ -103,27 +111,27 @@ class ClusterObjects:
                 self._unwanted.add(ref)
 
     async def owned(self) -> Sequence[ObjectRef]:
-        """List our objects whose load balancers do not exist any more, by a fresh look at the load balancers.
+        """List our objects whose load balancers do not exist any more, by a fresh list of the load balancers.
 
-        A load balancer that exists keeps what it has, even if nobody here knows what it needs: what is missing in our
-        caches, or refused, is no reason to take an address away.
+        A load balancer that exists keeps what it has, even if this process does not know what it needs: what is
+        missing in our caches, or refused, is no reason to take an address away.
         """
-        found = [(resource, obj) for resource, cache in self.caches.items() for obj in list(cache.values())]
-        if all(self._ref(resource, obj) in self._wanted for resource, obj in found):
+        objects = [(resource, obj) for resource, cache in self.caches.items() for obj in list(cache.values())]
+        if all(self._ref(resource, obj) in self._wanted for resource, obj in objects):
             return []
-        there: list[TCPLoadBalancer] = await self._cluster.list(TCP_LOAD_BALANCERS)
-        alive = {f"{TCP_LOAD_BALANCERS.kind}/{one.metadata.namespace}/{one.metadata.name}" for one in there}
-        namespaces = {one.metadata.namespace for one in there if not one.deleting}
+        existing = await self._cluster.list(TCP_LOAD_BALANCERS)
+        alive = {str(LoadBalancerKey(TCP_LOAD_BALANCERS.kind, *load_balancer.key)) for load_balancer in existing}
+        namespaces = {each.metadata.namespace for each in existing if not each.deleting}
         orphans: list[ObjectRef] = []
-        for resource, obj in found:
+        for resource, obj in objects:
             load_balancer = obj.annotation(LOAD_BALANCER_ANNOTATION)
             if load_balancer in alive or (not load_balancer and obj.metadata.namespace in namespaces):
                 continue
             orphans.append(self._ref(resource, obj))
         return orphans
 
-    def on_service_status(self, notify: Callable[[ServiceStatus], None]) -> None:
-        """Call ``notify`` with the status of each Service of ours whenever it changes."""
+    def on_service_addresses(self, notify: Callable[[ServiceAddresses], None]) -> None:
+        """Call ``notify`` with the addresses of each Service of ours whenever they change."""
         self._notify.append(notify)
 
     # --- life -------------------------------------------------------------------------------------------------
@@ -133,21 +141,21 @@ class ClusterObjects:
         async with asyncio.TaskGroup() as group:
             for cache in self.caches.values():
                 group.create_task(cache.run())
-            group.create_task(run_workers(self._queue, self._keep, workers=4, name="proxy-object"))
+            group.create_task(run_workers(self._queue, self._reconcile, workers=4, name="proxy-object"))
 
     async def wait_synced(self) -> None:
         """Return once it is known what there is: before that every object would seem to be missing."""
         for cache in self.caches.values():
             await cache.wait_synced()
 
-    def look_again(self) -> None:
-        """Look at everything that is wanted: we lead now."""
+    def reconcile_all(self) -> None:
+        """Check everything that is wanted, and what is still to be deleted: we lead now."""
         for ref in (*self._wanted, *self._unwanted):
             self._queue.add(ref)
 
     @property
     def busy(self) -> bool:
-        """Say whether something is to be written, or is being written."""
+        """Return whether something is to be written, or is being written."""
         return bool(len(self._queue) or self._queue.processing)
 
     def problems(self) -> list[str]:
@@ -156,8 +164,8 @@ class ClusterObjects:
 
     # --- one object -------------------------------------------------------------------------------------------
 
-    async def _keep(self, ref: ObjectRef) -> float | None:
-        async with self._locks[ref]:
+    async def _reconcile(self, ref: ObjectRef) -> float | None:
+        async with self._locks.hold(ref):
             manifest = self._wanted.get(ref)
             if not self._leading() or (ref not in self._unwanted if manifest is None else not self._differs(ref)):
                 return None
@@ -168,19 +176,19 @@ class ClusterObjects:
                 else:
                     await self._applier.ensure(resource, cast("JSONObject", manifest))
             except Terminal as error:
-                self._tell_problem(ref, error)
+                self._report_problem(ref, error)
                 return _REFUSED_S
             except FairleadError as error:
-                self._tell_problem(ref, error)
+                self._report_problem(ref, error)
                 raise
             if self._problems.pop(ref, ""):
-                self._tell(ref)
+                self._report(ref)
         return None
 
     async def _delete(self, ref: ObjectRef) -> None:
         resource = self._resources[ref.api_version, ref.kind]
         if resource is CONFIG_MAPS:
-            # First: it is not watched, and nobody would find it without its group.
+            # First: it is not watched, and would not be found without its group.
             await self._cluster.delete(SECRETS, ref.namespace, ref.name)
         await self._cluster.delete(resource, ref.namespace, ref.name)
         self._applier.forget(resource, ref.namespace, ref.name)
@@ -191,51 +199,46 @@ class ClusterObjects:
         return cache.get(ref.namespace, ref.name) if cache is not None else None
 
     def _differs(self, ref: ObjectRef) -> bool:
-        """Say whether the object must be written; one on its way out is waited for, its DELETED event wakes us."""
+        """Return whether the object must be written; one on its way out is waited for, its DELETED event wakes us."""
         there = self._there(ref)
         if there is None:
             return True
         if there.deleting:
             return False
-        return there.annotation(HASH_ANNOTATION) != _hash(self._wanted[ref])
+        return there.annotation(HASH_ANNOTATION) != hash_of(self._wanted[ref])
 
     def _observer(self, resource: AnyResource) -> Callable[[KubeObject | None, KubeObject | None], None]:
         def changed(old: KubeObject | None, new: KubeObject | None) -> None:
-            one = new or old
-            if one is None:
+            obj = new or old
+            if obj is None:
                 return
-            ref = self._ref(resource, one)
+            ref = self._ref(resource, obj)
             if new is None:
                 self._unwanted.discard(ref)
                 self._applier.forget(resource, ref.namespace, ref.name)
             if ref in self._wanted and self._differs(ref):
                 self._queue.add(ref)
             if resource is SERVICES:
-                self._tell(ref)
+                self._report(ref)
 
         return changed
 
-    def _tell(self, ref: ObjectRef) -> None:
+    def _report(self, ref: ObjectRef) -> None:
         if ref.kind != SERVICES.kind:
             return
         service: Service | None = self.caches[SERVICES].get(ref.namespace, ref.name)
         ingress = (service.status.load_balancer.ingress or ()) if service is not None else ()
-        addresses = tuple(one.address for one in ingress if one.address)
-        status = ServiceStatus(ref.namespace, ref.name, addresses, self._problems.get(ref, ""))
+        addresses = tuple(entry.address for entry in ingress if entry.address)
+        status = ServiceAddresses(ref.namespace, ref.name, addresses, self._problems.get(ref, ""))
         for notify in self._notify:
             notify(status)
 
-    def _tell_problem(self, ref: ObjectRef, error: FairleadError) -> None:
+    def _report_problem(self, ref: ObjectRef, error: FairleadError) -> None:
         if self._problems.get(ref) == error.sentence:
             return
         self._problems[ref] = error.sentence
         log.warning("not written", kind=ref.kind, name=f"{ref.namespace}/{ref.name}", sentence=error.sentence)
-        self._tell(ref)
+        self._report(ref)
 
     def _ref(self, resource: AnyResource, obj: KubeObject) -> ObjectRef:
         return ObjectRef(resource.api_version, resource.kind, *obj.key)
-
-
-def _hash(manifest: Manifest) -> str:
-    metadata = cast("Mapping[str, Mapping[str, str]]", manifest["metadata"])
-    return metadata["annotations"][HASH_ANNOTATION]

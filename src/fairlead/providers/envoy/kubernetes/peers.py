@@ -1,7 +1,7 @@
 """Which proxies are connected to the other hub replicas, and do they have what they should?
 
 A proxy is connected to one replica; the one that leads writes the status for all. In: the ConfigMap in which every
-replica tells of its proxies. Out: how many of a group are elsewhere, and how many of those are in sync.
+replica reports its proxies. Out: how many of a group are elsewhere, and how many of those are in sync.
 Never: counts a proxy that is connected here as well, or believes what it cannot read.
 """
 
@@ -42,7 +42,7 @@ _RESOURCE = Resource(
 
 
 class Peers:
-    """The proxies of the other replicas. ``changed`` is called with each group whose proxies are told of anew."""
+    """The proxies of the other replicas; ``changed`` is called with each group whose proxies have changed."""
 
     def __init__(self, *, cluster: Cluster, identity: str, changed: Callable[[str], None]) -> None:
         self._own = re.sub(r"[^-._a-zA-Z0-9]", "_", identity)
@@ -59,11 +59,11 @@ class Peers:
 
     def of(self, group: str, *, here: Collection[str]) -> tuple[int, int]:
         """Return how many proxies of ``group`` are elsewhere and not ``here``, and how many of them are in sync."""
-        found = [synced for node, synced in self._proxies.get(group, {}).items() if node not in here]
-        return len(found), sum(found)
+        elsewhere = [synced for node, synced in self._proxies.get(group, {}).items() if node not in here]
+        return len(elsewhere), sum(elsewhere)
 
     def _read(self, _old: _Reports | None, new: _Reports | None) -> None:
-        found: dict[str, dict[str, bool]] = {}
+        proxies: dict[str, dict[str, bool]] = {}
         for identity, text in sorted((new.data or {}).items() if new is not None else ()):
             if identity == self._own:
                 continue
@@ -72,8 +72,8 @@ class Peers:
             except msgspec.DecodeError:
                 continue  # of a hub of another version
             for proxy in report.proxies:
-                found.setdefault(proxy.group, {})[proxy.node] = proxy.state == _IN_SYNC
-        changed = [group for group in {*found, *self._proxies} if found.get(group) != self._proxies.get(group)]
-        self._proxies = found
+                proxies.setdefault(proxy.group, {})[proxy.node] = proxy.state == _IN_SYNC
+        changed = [group for group in {*proxies, *self._proxies} if proxies.get(group) != self._proxies.get(group)]
+        self._proxies = proxies
         for group in changed:
             self._changed(group)

@@ -1,8 +1,8 @@
 """How does the Envoy provider live in a cluster? An ``EnvoyProvider`` with all that its Deployments need around it.
 
     start    certificates (made or read) ─► xDS over mutual TLS ─► caches of our own objects
-    lead     write what differs, issue what is missing, take away what nobody wants
-    close    stop talking; objects and proxies stay
+    lead     write what differs, issue what is missing, delete what no load balancer needs
+    close    stop listening; objects and proxies stay
 
 In: a Cluster, options, and whether this replica leads (``lead``). Out: the Provider protocol.
 Never: writes anything but its first certificates while another replica leads.
@@ -58,7 +58,7 @@ class DeploymentProvider(EnvoyProvider):
     ) -> None:
         clock = clock or SystemClock()
         self._leads = False
-        self._clock_of_sweeps = clock
+        self._sweep_clock = clock
         self._sweep_due = asyncio.Event()
         self._life: asyncio.Task[None] | None = None
         self.shared = SharedAuthority(
@@ -82,23 +82,23 @@ class DeploymentProvider(EnvoyProvider):
         self.peers = Peers(cluster=cluster, identity=options.identity, changed=self._proxies_changed)
 
     def leading(self) -> bool:
-        """Say whether this replica may write."""
+        """Return whether this replica may write."""
         return self._leads
 
     def lead(self, leads: bool) -> None:
-        """Take note that this replica leads now, or does not any more."""
+        """Store whether this replica leads; a new leader checks every object."""
         self._leads = leads
         if leads:
-            self.objects.look_again()
-            self.certificates.look_again()
+            self.objects.reconcile_all()
+            self.certificates.reconcile_all()
             self._sweep_due.set()
 
     async def start(self) -> None:
         """Get certificates, listen for proxies, and learn what is in the cluster."""
         await self.shared.start()
         await super().start()
-        self._life = asyncio.create_task(self._live(), name="deployment-fleet")
-        self._life.add_done_callback(_complain)
+        self._life = asyncio.create_task(self._run_all(), name="deployment-fleet")
+        self._life.add_done_callback(_log_failure)
         synced = asyncio.create_task(self.objects.wait_synced())
         try:
             await asyncio.wait({synced, self._life}, return_when=asyncio.FIRST_COMPLETED)
@@ -106,40 +106,40 @@ class DeploymentProvider(EnvoyProvider):
             synced.cancel()
 
     def publish(self) -> None:
-        """Open the gate; what nobody wants is known from now on."""
+        """Allow sending; from now on it is known which objects no load balancer needs."""
         super().publish()
         self._sweep_due.set()
 
     async def delete(self, key: LoadBalancerKey) -> None:
-        """Delete the load balancer; one that we have never seen may have left its group's proxies behind."""
+        """Delete the load balancer; one that this process has never seen may have left its group's proxies behind."""
         known = self._frontends.get(key) is not None
         await super().delete(key)
         if not known:
             self._sweep_due.set()
 
     def _observe(self, key: LoadBalancerKey) -> Observed | None:
-        """Say what all proxies have acknowledged, those of the other replicas included."""
-        found = super()._observe(key)
+        """Return what all proxies have acknowledged, those of the other replicas included."""
+        own = super()._observe(key)
         frontend = self._frontends.get(key)
-        if found is None or frontend is None:
-            return found
+        if own is None or frontend is None:
+            return own
         here = {session.node_id for session in self.server.sessions}
         proxies, synced = self.peers.of(frontend.group, here=here)
         if not proxies:
-            return found
-        programmed = not found.rejected and found.acknowledged == found.proxies and synced == proxies
-        # Nobody being connected *here* is no news then; an address that is missing still is.
+            return own
+        programmed = not own.rejected and own.acknowledged == own.proxies and synced == proxies
+        # That no proxy is connected *here* is no problem then; an address that is missing still is.
         where = self.fleet.addresses(key)
         return msgspec.structs.replace(
-            found,
+            own,
             programmed=programmed,
-            proxies=found.proxies + proxies,
-            acknowledged=found.acknowledged + synced,
+            proxies=own.proxies + proxies,
+            acknowledged=own.acknowledged + synced,
             message=where.message,
         )
 
     async def close(self) -> None:
-        """Stop talking; the proxies go on serving."""
+        """Stop listening; the proxies go on serving."""
         self._leads = False
         task, self._life = self._life, None
         if task is not None:
@@ -148,7 +148,7 @@ class DeploymentProvider(EnvoyProvider):
                 await task
         await super().close()
 
-    async def _live(self) -> None:
+    async def _run_all(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.objects.run())
             group.create_task(self.certificates.run())
@@ -160,7 +160,7 @@ class DeploymentProvider(EnvoyProvider):
         """Sweep when there is a reason to, and every few minutes in case one was missed."""
         while True:
             waiter = asyncio.ensure_future(self._sweep_due.wait())
-            timer = asyncio.ensure_future(self._clock_of_sweeps.sleep(_SWEEP_S))
+            timer = asyncio.ensure_future(self._sweep_clock.sleep(_SWEEP_S))
             try:
                 await asyncio.wait({waiter, timer}, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -175,6 +175,6 @@ class DeploymentProvider(EnvoyProvider):
                 log.warning("not swept", sentence=error.sentence)
 
 
-def _complain(task: asyncio.Task[None]) -> None:
+def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("the deployment fleet has stopped working", exc_info=error)

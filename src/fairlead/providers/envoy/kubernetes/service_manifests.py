@@ -18,18 +18,12 @@ from fairlead.api.names import (
 )
 from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.providers.envoy.kubernetes.deployment_manifests import (
-    GROUP_LABEL,
-    DeploymentSettings,
-    Manifest,
-    dns_label,
-    group_name,
-    hashed,
-)
+from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings
+from fairlead.providers.envoy.kubernetes.manifests import GROUP_LABEL, Manifest, dns_label, group_name, hashed
 
-#: ``parameters`` with this prefix become annotations of the Service (what a cloud's controller wants to know).
+#: ``parameters`` with this prefix become annotations of the Service, for a cloud's controller.
 ANNOTATION_PARAMETER = "serviceAnnotation/"
-#: Whose Service this is, as ``LoadBalancerKey`` writes itself.
+#: The load balancer of the Service, as ``str(LoadBalancerKey)``.
 LOAD_BALANCER_ANNOTATION = "fairlead.dev/load-balancer"
 
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
@@ -51,7 +45,7 @@ def service_manifest(spec: FrontendSpec, settings: DeploymentSettings) -> Manife
         "fairlead.dev/origin-uid": spec.owner.uid,
     }
     labels = {name: value for name, value in origin.items() if _LABEL_VALUE.fullmatch(value)}
-    asked = {
+    annotations = {
         name.removeprefix(ANNOTATION_PARAMETER): value
         for name, value in spec.parameters.items()
         if name.startswith(ANNOTATION_PARAMETER)
@@ -76,7 +70,7 @@ def service_manifest(spec: FrontendSpec, settings: DeploymentSettings) -> Manife
                 "name": service_name(spec.key),
                 "namespace": settings.namespace_of(spec.group),
                 "labels": {**labels, LABEL_MANAGED_BY: MANAGED_BY, GROUP_LABEL: group_name(spec.group)},
-                "annotations": {**asked, **{name: value for name, value in origin.items() if value}},
+                "annotations": {**annotations, **{name: value for name, value in origin.items() if value}},
             },
             "spec": service,
         }

@@ -1,0 +1,172 @@
+"""Objects in the cluster: written when they differ, by the leader only, and deleted when no load balancer needs
+them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.scenario.any_api import embedded_api, until
+
+from fairlead.api.kinds import all_crds
+from fairlead.api.kubernetes import CONFIG_MAPS, SERVICES
+from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.errors import NotFound
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.preflight import install_crds
+from fairlead.providers.envoy.kubernetes.authority import SharedAuthority
+from fairlead.providers.envoy.kubernetes.client_certificates import ClientCertificates
+from fairlead.providers.envoy.kubernetes.fleet import ServiceAddresses
+from fairlead.providers.envoy.kubernetes.manifests import (
+    GROUP_LABEL,
+    HASH_ANNOTATION,
+    Manifest,
+    hash_of,
+    hashed,
+    ref_of,
+)
+from fairlead.providers.envoy.kubernetes.objects import ClusterObjects
+from fairlead.providers.envoy.kubernetes.service_manifests import LOAD_BALANCER_ANNOTATION
+from fairlead.runtime.clock import SystemClock
+
+LABELS = {LABEL_MANAGED_BY: MANAGED_BY, GROUP_LABEL: "envoy-a"}
+
+
+def config_map(value: str = "1") -> Manifest:
+    metadata = {"name": "proxies", "namespace": "default", "labels": LABELS}
+    return hashed({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": value}})
+
+
+def service(name: str = "web") -> Manifest:
+    annotations = {LOAD_BALANCER_ANNOTATION: f"TCPLoadBalancer/default/{name}"}
+    metadata = {"name": name, "namespace": "default", "labels": LABELS, "annotations": annotations}
+    spec = {"type": "LoadBalancer", "ports": [{"port": 80}]}
+    return hashed({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
+
+
+class Replica:
+    """``ClusterObjects`` of one replica; tests change ``leads``."""
+
+    def __init__(self, cluster: Cluster, directory: Path) -> None:
+        self.leads = True
+        self.cluster = cluster
+        shared = SharedAuthority(
+            cluster=cluster, data_dir=directory, server_name="hub", clock=SystemClock(), leading=self.leading
+        )
+        certificates = ClientCertificates(cluster=cluster, shared=shared, clock=SystemClock(), leading=self.leading)
+        self.objects = ClusterObjects(
+            cluster=cluster, certificates=certificates, clock=SystemClock(), leading=self.leading
+        )
+        self.addresses: list[ServiceAddresses] = []
+        self.objects.on_service_addresses(self.addresses.append)
+
+    def leading(self) -> bool:
+        return self.leads
+
+    async def written(self, manifest: Manifest) -> None:
+        """Return once the cluster has this version of the manifest."""
+
+        async def check() -> bool:
+            existing = await self.cluster.get(CONFIG_MAPS, "default", "proxies")
+            return existing.annotation(HASH_ANNOTATION) == hash_of(manifest)
+
+        await until(check)
+        await until(lambda: not self.objects.busy)
+
+    async def settled(self) -> None:
+        await until(lambda: not self.objects.busy)
+
+
+@pytest.fixture
+async def replica(tmp_path: Path) -> AsyncIterator[Replica]:
+    async with embedded_api() as config, Cluster(config, name="hub") as cluster:
+        assert not await install_crds(cluster, all_crds(), "admin")
+        replica = Replica(cluster, tmp_path)
+        running = asyncio.create_task(replica.objects.run())
+        await replica.objects.wait_synced()
+        yield replica
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+
+async def test_an_object_is_written_once_and_again_when_it_differs_or_is_deleted(replica: Replica) -> None:
+    await replica.objects.apply(config_map())
+    await replica.written(config_map())
+    writes = replica.cluster.writes
+    await replica.objects.apply(config_map())
+    replica.objects.reconcile_all()
+    await replica.settled()
+    assert replica.cluster.writes == writes
+    await replica.objects.apply(config_map("2"))
+    await replica.written(config_map("2"))
+    await replica.cluster.delete(CONFIG_MAPS, "default", "proxies")
+    await replica.written(config_map("2"))
+
+
+async def test_a_follower_writes_and_deletes_only_when_it_leads(replica: Replica) -> None:
+    await replica.objects.apply(config_map())
+    await replica.written(config_map())
+    replica.leads = False
+    writes = replica.cluster.writes
+    await replica.objects.apply(service())
+    await replica.objects.delete(ref_of(config_map()))
+    await replica.settled()
+    assert replica.cluster.writes == writes
+    replica.leads = True
+    replica.objects.reconcile_all()
+
+    async def done() -> bool:
+        existing = [*await replica.cluster.list(CONFIG_MAPS), *await replica.cluster.list(SERVICES)]
+        names = {obj.metadata.name for obj in existing}
+        return "proxies" not in names and "web" in names
+
+    await until(done)
+
+
+async def test_addresses_of_services_are_reported(replica: Replica) -> None:
+    await replica.objects.apply(service())
+    ingress = {"loadBalancer": {"ingress": [{"ip": "203.0.113.7"}, {"hostname": "lb.example.com"}]}}
+
+    async def assign() -> bool:
+        await replica.cluster.merge_patch(SERVICES, "default", "web", {"status": ingress}, subresource="status")
+        return True
+
+    await until(assign)
+    wanted = ServiceAddresses("default", "web", ("203.0.113.7", "lb.example.com"))
+    await until(lambda: replica.addresses and replica.addresses[-1] == wanted)
+
+
+async def test_what_is_refused_is_reported_in_a_sentence(replica: Replica) -> None:
+    broken = {**service(), "spec": {"type": "LoadBalancer", "ports": [{"port": "none"}]}}
+    await replica.objects.apply(broken)
+    await until(lambda: replica.addresses and replica.addresses[-1].problem)
+    assert replica.addresses[-1].addresses == ()
+    await replica.objects.delete(ref_of(broken))
+    with pytest.raises(NotFound):
+        await replica.cluster.get(SERVICES, "default", "web")
+
+
+async def test_only_objects_of_load_balancers_that_do_not_exist_are_orphans(replica: Replica) -> None:
+    for manifest in (service("alive"), service("dead"), config_map()):
+        await replica.objects.apply(manifest)
+    await replica.written(config_map())
+    assert await replica.objects.owned() == [], "all of it is wanted"
+    spec = {"ports": [{"name": "http", "port": 80, "protocol": "TCP"}]}
+    await replica.cluster.create(
+        TCP_LOAD_BALANCERS, {"metadata": {"name": "alive", "namespace": "default"}, "spec": spec}
+    )
+    replica.leads = False
+    for manifest in (service("alive"), service("dead"), config_map()):
+        await replica.objects.delete(ref_of(manifest))
+    assert await replica.objects.owned() == [ref_of(service("dead"))], (
+        "a namespace with load balancers keeps its proxies"
+    )
+    await replica.cluster.delete(TCP_LOAD_BALANCERS, "default", "alive")
+    assert set(await replica.objects.owned()) == {
+        ref_of(each) for each in (service("alive"), service("dead"), config_map())
+    }

@@ -1,0 +1,55 @@
+"""The Services in front of the proxies."""
+
+from __future__ import annotations
+
+import re
+from typing import cast
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.model.desired import FrontendSpec, Listener, Owner
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings
+from fairlead.providers.envoy.kubernetes.service_manifests import service_manifest, service_name
+
+
+@given(st.text(max_size=80), st.text(max_size=80))
+def test_service_names_are_dns_labels(namespace: str, name: str) -> None:
+    label = service_name(LoadBalancerKey("TCPLoadBalancer", namespace, name))
+    assert re.fullmatch(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?", label)
+    assert label != service_name(LoadBalancerKey("TCPLoadBalancer", namespace, name + "x"))
+
+
+def test_a_service_carries_what_the_class_and_the_user_ask_for() -> None:
+    owner = Owner(member="east", kind="Service", namespace="shop", name="web", uid="uid-1")
+    parameters = {"serviceAnnotation/cloud.example/type": "nlb", "loadBalancerClass": "cloud.example/lb", "other": "x"}
+    spec = FrontendSpec(
+        key=LoadBalancerKey("TCPLoadBalancer", "a", "web"),
+        group="a",
+        listeners=(Listener(80, proxy_port=10_001),),
+        address="203.0.113.7",
+        source_ranges=("10.0.0.0/8",),
+        local_traffic_only=True,
+        parameters=parameters,
+        owner=owner,
+    )
+    service = service_manifest(spec, DeploymentSettings())
+    metadata, fields = (
+        cast("dict[str, dict[str, str]]", service["metadata"]),
+        cast("dict[str, object]", service["spec"]),
+    )
+    assert metadata["annotations"]["cloud.example/type"] == "nlb"
+    assert metadata["annotations"]["fairlead.dev/load-balancer"] == "TCPLoadBalancer/a/web"
+    assert metadata["labels"]["fairlead.dev/origin-uid"] == "uid-1"
+    assert fields["loadBalancerClass"] == "cloud.example/lb"
+    assert (fields["loadBalancerIP"], fields["externalTrafficPolicy"]) == ("203.0.113.7", "Local")
+    assert fields["ports"] == [{"name": "tcp-80", "protocol": "TCP", "port": 80, "targetPort": 10_001}]
+
+
+def test_what_is_no_label_value_is_in_the_annotations_only() -> None:
+    owner = Owner(member="m" * 64, kind="Service", namespace="shop", name="web")
+    spec = FrontendSpec(key=LoadBalancerKey("TCPLoadBalancer", "a", "web"), group="a", listeners=(), owner=owner)
+    metadata = cast("dict[str, dict[str, str]]", service_manifest(spec, DeploymentSettings())["metadata"])
+    assert "fairlead.dev/origin-member" not in metadata["labels"]
+    assert metadata["annotations"]["fairlead.dev/origin-member"] == "m" * 64
