@@ -25,5 +25,5 @@ def build_protected(item: KubeObject) -> Condition | None:
     """Return condition Protected; None when ``item`` is not deleted, or not held."""
     if not item.deleting or not is_labelled(item):
         return None
-    text = f"it was deleted, and label {LABEL_DO_NOT_DELETE} holds it and all it serves; remove the label to let it go"
+    text = f"it was deleted, and label {LABEL_DO_NOT_DELETE} holds it and all it serves; remove the label to release it"
     return Condition(ConditionType.PROTECTED, True, ConditionReason.DO_NOT_DELETE, text)

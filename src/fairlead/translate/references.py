@@ -24,7 +24,7 @@ def resolve_group(
     if view.out_of_scope:
         text = (
             f"LoadBalancer {load_balancer} does not admit namespace {view.group.metadata.namespace}; "
-            "whoever owns it adds the namespace to its spec.scope"
+            "its owner adds the namespace to its spec.scope"
         )
         return [unresolved(ConditionReason.OUT_OF_SCOPE, text)]
     if text := _missing_listener(view.group, listeners, load_balancer):

@@ -172,7 +172,7 @@ def _owner(view: TCPView) -> Owner:
 def _resolved(spec: TCPLoadBalancerSpec, targets: Mapping[ListenerKey, Targets], refused: set[str]) -> Condition:
     if refused:
         message = (
-            f"{len(refused)} addresses may not be targets of this member ({first_three(refused)}); "
+            f"{len(refused)} addresses may not be backends of this member ({first_three(refused)}); "
             "the operator admits ranges in the Tenant's spec.targetRanges"
         )
         return unresolved(ConditionReason.INVALID, message)

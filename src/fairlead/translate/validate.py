@@ -83,7 +83,7 @@ def _node_ports_allocated(view: TCPView, spec: TCPLoadBalancerSpec, capabilities
         return None
     return (
         ConditionReason.NODE_PORT_MISSING,
-        f"spec.ports: {', '.join(missing)} has no nodePort, and targets are nodes; leave the Service's "
+        f"spec.ports: {', '.join(missing)} has no nodePort, and backends are nodes; leave the Service's "
         "allocateLoadBalancerNodePorts unset, or ask for pods with annotation fairlead.dev/target: Pod",
     )
 

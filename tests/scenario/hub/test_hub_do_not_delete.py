@@ -34,7 +34,7 @@ async def held(world, resource, namespace, name):
 
     condition = await world.until(check, what=f"{name} is held")
     assert (condition.status, condition.reason) == ("True", "DoNotDelete")
-    assert "remove the label to let it go" in condition.message
+    assert "remove the label to release it" in condition.message
     await world.until(lambda: told(world, namespace, name))
 
 

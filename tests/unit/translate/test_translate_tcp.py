@@ -225,7 +225,7 @@ class TestRefusedAddresses:
         assert addresses(built) == {"10.0.0.1"}
         resolved = conditions(built)[ConditionType.RESOLVED_REFS]
         assert resolved.reason is ConditionReason.INVALID
-        assert resolved.message.startswith("4 addresses may not be targets")
+        assert resolved.message.startswith("4 addresses may not be backends")
         assert "and more" in resolved.message
         assert "spec.targetRanges" in resolved.message
 

@@ -1,0 +1,73 @@
+"""Translations of whole views, file by file: ``<intent>/<case>.in.json`` and what it becomes in ``<case>.out.json``.
+
+A change of a message, a default or an order shows as a diff of files. ``make golden`` rewrites what comes out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.golden.translate.golden_views import dump, read_view
+
+from fairlead.model.condition import ConditionReason
+from fairlead.translate import tcp
+from fairlead.translate.loadbalancer import translate_loadbalancer
+from fairlead.translate.tcp import translate_tcp
+from fairlead.translate.view import LoadBalancerView, TCPView
+
+HERE = Path(__file__).parent
+ROOM = Path(tcp.__file__).parent
+#: Modules whose conditions only the translation of one of the intents has.
+ONLY_TCP = frozenset({"tcp.py", "validate.py"})
+ONLY_LOADBALANCER = frozenset({"loadbalancer.py", "validate_loadbalancer.py", "references.py", "merge.py"})
+
+Golden = Callable[[Path, str], None]
+
+
+def cases(intent: str) -> list[str]:
+    return sorted(path.name.removesuffix(".in.json") for path in (HERE / intent).glob("*.in.json"))
+
+
+@pytest.mark.parametrize("case", cases("tcp"))
+@pytest.mark.req("I-7")
+def test_tcp(case: str, golden: Golden) -> None:
+    view = read_view(HERE / "tcp" / f"{case}.in.json", TCPView)
+    golden(HERE / "tcp" / f"{case}.out.json", dump(translate_tcp(view)))
+
+
+@pytest.mark.parametrize("case", cases("loadbalancer"))
+@pytest.mark.req("L-37")
+def test_loadbalancer(case: str, golden: Golden) -> None:
+    view = read_view(HERE / "loadbalancer" / f"{case}.in.json", LoadBalancerView)
+    golden(HERE / "loadbalancer" / f"{case}.out.json", dump(translate_loadbalancer(view)))
+
+
+def reasons_named_in(*, without: frozenset[str]) -> set[str]:
+    """Return the reasons that the modules of ``translate`` name."""
+    text = "".join(path.read_text() for path in ROOM.glob("*.py") if path.name not in without)
+    return {ConditionReason[name].value for name in re.findall(r"ConditionReason\.([A-Z_]+)", text)}
+
+
+def reasons_in(intent: str) -> set[str]:
+    """Return the reasons of the conditions in the golden files of ``intent``."""
+    reasons: set[str] = set()
+    for path in (HERE / intent).glob("*.out.json"):
+        out = json.loads(path.read_text())
+        for conditions in (out["conditions"], *out.get("groups", {}).values()):
+            reasons |= {condition["reason"] for condition in conditions}
+    return reasons
+
+
+def test_every_reason_stands_in_a_golden_file() -> None:
+    assert reasons_named_in(without=ONLY_LOADBALANCER) - reasons_in("tcp") == set()
+    assert reasons_named_in(without=ONLY_TCP) - reasons_in("loadbalancer") == set()
+
+
+def test_every_golden_file_has_its_case() -> None:
+    for intent in ("tcp", "loadbalancer"):
+        outputs = {path.name.removesuffix(".out.json") for path in (HERE / intent).glob("*.out.json")}
+        assert outputs == set(cases(intent))
