@@ -5,22 +5,29 @@ BIN    := $(VENV)/bin
 #: Fairlead as a user has it, and with the tools of tests and checks.
 RUN    := $(VENV)/.installed-to-run
 STAMP  := $(VENV)/.installed
+#: The tests whose coverage of translate, sync and ledger counts.
+COVERED_BY := tests/unit/translate tests/unit/sync tests/unit/ledger tests/golden/translate tests/scenario/core \
+	tests/scenario/difftracker tests/scenario/records
 
-.PHONY: help demo test check bench crds docs golden coverage-of-requirements format install clean
+.PHONY: help demo test test-all-pythons check bench crds docs golden coverage coverage-of-requirements mutants format \
+	hooks lock install clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-26s %s\n", $$1, $$2}'
 
-$(RUN): pyproject.toml
+# What a lock file lists is installed with the versions and hashes that it lists, the same on every machine.
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+$(RUN): pyproject.toml requirements/run.lock
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	@echo "Installing Fairlead into $(VENV) (first run: about half a minute) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[standalone]'
+	@$(PIP) --require-hashes -r requirements/run.lock
+	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(STAMP): $(RUN)
+$(STAMP): $(RUN) requirements/dev.lock
 	@echo "Installing the tools of tests and checks into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group dev
+	@$(PIP) --require-hashes -r requirements/dev.lock
 	@touch $@
 
 install: $(RUN) ## Install Fairlead into .venv
@@ -31,6 +38,18 @@ demo: $(RUN) ## Two member clusters, one hub, real Envoy, real traffic: under tw
 test: $(STAMP) ## Run every test
 	@$(BIN)/python -m pytest $(ARGS)
 
+test-all-pythons: ## Run every test on each Python from 3.11 to 3.14 that this machine has
+	@.ci/test-all-pythons $(ARGS)
+
+coverage: $(STAMP) ## Branches that the tests of translate, sync and ledger take; fails below the floor
+	@$(BIN)/coverage run -m pytest -n 0 -p no:randomly --schedules 300 $(COVERED_BY)
+	@$(BIN)/coverage report
+	@$(BIN)/python -m tests.coverage_floor
+
+mutants: $(STAMP) ## Break translate, sync and ledger on purpose and count which tests notice (long); ONLY=<module glob>
+	@$(PIP) --require-hashes -r requirements/mutants.lock
+	@$(BIN)/python -m tests.mutants $(ONLY)
+
 check: $(STAMP) ## Format, lint, strict types, import contracts
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
@@ -40,6 +59,19 @@ check: $(STAMP) ## Format, lint, strict types, import contracts
 format: $(STAMP) ## Rewrite the sources in the house format
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+hooks: $(STAMP) ## Check each commit before it is made (pre-commit)
+	@$(BIN)/pre-commit install
+
+#: Resolves for all Pythons and platforms at once; indexes and their addresses stay out of the files.
+RESOLVE = $(BIN)/uv pip compile --quiet pyproject.toml --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-annotate --no-header --extra standalone --group build
+
+lock: $(STAMP) ## Write the lock files anew, after a change of dependencies in pyproject.toml; ARGS=--upgrade takes newer ones
+	@$(PIP) uv
+	@$(RESOLVE) $(ARGS) -o requirements/run.lock
+	@$(RESOLVE) $(ARGS) -c requirements/run.lock --group dev -o requirements/dev.lock
+	@$(RESOLVE) $(ARGS) -c requirements/dev.lock --group dev --group mutants -o requirements/mutants.lock
 
 bench: $(STAMP) ## Print the performance figures beside their limits
 	@$(BIN)/python -m bench
@@ -57,4 +89,4 @@ coverage-of-requirements: $(STAMP) ## Print every requirement ID with the tests 
 	@$(BIN)/python -m tests.requirements
 
 clean: ## Remove everything that make has installed or built
-	@rm -rf $(VENV) .pytest_cache .ruff_cache .coverage dist
+	@rm -rf $(VENV) .venv-3.* .pytest_cache .ruff_cache .coverage mutants dist

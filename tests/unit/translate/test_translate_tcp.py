@@ -204,6 +204,14 @@ class TestStale:
         assert addresses(built) == {"10.0.0.1", "10.0.0.2"}
         assert conditions(built)[ConditionType.STALE].message == "last heard at noon"
 
+    def test_a_silent_member_keeps_its_guard(self):
+        """Only draining is the operator's intention; the guard is for silence."""
+        view = tcp_view(
+            load_balancer_class=lb_class(spec={"guard": {"maxRemovalPercent": 20, "minBackends": 3}}),
+            member=MemberState("last heard at noon"),
+        )
+        assert translate_tcp(view).desired.guard == GuardPolicy(20, 3)
+
     def test_a_drained_member_has_no_targets_and_no_guard(self):
         built = translate_tcp(tcp_view(member=MemberState("drained", drained=True)))
         assert addresses(built) == set()

@@ -1,0 +1,77 @@
+"""How many mutants of translate, sync and ledger do the tests kill? ``python -m tests.mutants [GLOB ...]``.
+
+In: names of mutants as globs ("fairlead.translate.tcp*"), all by default. Out: a table by module with what survived,
+which ``mutmut show NAME`` prints. A run that reaches its time limit says what is left; the next one continues there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+#: What mutmut calls the outcomes that count as noticed; "not checked" and "skipped" do not count at all.
+KILLED = frozenset({"killed", "timeout", "suspicious", "segfault", "caught by type check"})
+SURVIVED = frozenset({"survived", "no tests"})
+GOAL_PERCENT = 90
+#: "    fairlead.translate.tcp.x_translate_tcp__mutmut_3: survived"
+_RESULT = re.compile(r"^\s*(?P<mutant>(?P<module>fairlead[\w.]*)\.\w+__mutmut_\d+): (?P<outcome>[\w ]+)$")
+
+Results = Mapping[str, Mapping[str, Sequence[str]]]
+
+
+def parse(text: str) -> Results:
+    """Return the mutants by module and outcome, from what ``mutmut results --all true`` prints."""
+    results: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for line in text.splitlines():
+        # The name of a method has its class in it: x\u01c1Class\u01c1method.
+        if match := _RESULT.match(line.replace("\u01c1", "_")):
+            results[match["module"]][match["outcome"]].append(line.split(":")[0].strip())
+    return results
+
+
+def table(results: Results) -> tuple[list[str], float]:
+    """Return the lines to print, and the percentage that is killed of all that were tried."""
+    lines = [f"{'module':44} {'killed':>7} {'survived':>9} {'left':>6}"]
+    total: Counter[str] = Counter()
+    for module, outcomes in sorted(results.items()):
+        row = Counter({"killed": 0, "survived": 0, "left": 0})
+        for outcome, mutants in outcomes.items():
+            kind = "killed" if outcome in KILLED else "survived" if outcome in SURVIVED else "left"
+            row[kind] += len(mutants)
+        lines.append(f"{module:44} {row['killed']:>7} {row['survived']:>9} {row['left']:>6}")
+        total += row
+    tried = total["killed"] + total["survived"]
+    percent = 100.0 * total["killed"] / tried if tried else 0.0
+    lines.append(f"{'all':44} {total['killed']:>7} {total['survived']:>9} {total['left']:>6}   {percent:.1f} % killed")
+    return lines, percent
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run and print; returns 1 when fewer than the goal are killed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=60, help="stop after that long (default: 60)")
+    parser.add_argument("only", nargs="*", help="globs of mutants, such as 'fairlead.translate.tcp*'")
+    options = parser.parse_args(arguments)
+    mutmut = str(Path(sys.executable).with_name("mutmut"))
+    # Other work on this machine goes first.
+    run = ["nice", "-n", "19", mutmut, "run", "--max-children", str(os.cpu_count() or 1), *options.only]
+    try:
+        subprocess.run(run, check=False, timeout=60 * options.minutes)
+    except subprocess.TimeoutExpired:
+        print(f"stopped after {options.minutes:g} minutes; the next run continues")
+    printed = subprocess.run([mutmut, "results", "--all", "true"], capture_output=True, text=True, check=True).stdout
+    results = parse(printed)
+    lines, percent = table(results)
+    survivors = [name for outcomes in results.values() for outcome in SURVIVED for name in outcomes.get(outcome, ())]
+    print("\n".join([*survivors, "", *lines]))
+    return 0 if percent >= GOAL_PERCENT else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""Two groups that select one address own it together."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.translate.translate_builders import group, pod, view
+
+from fairlead.model.condition import ConditionReason, ConditionType
+from fairlead.testing.builders import HTTP, target
+from fairlead.translate.loadbalancer import translate_loadbalancer
+from fairlead.translate.view import GroupView
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_two_groups_with_other_parameters_for_one_address(order):
+    both = [GroupView(group("a", parameters={"weight": "5"})), GroupView(group("b", parameters={"weight": "2"}))]
+    result = translate_loadbalancer(view(groups=[both[index] for index in order]))
+    (merged,) = result.desired.targets[HTTP].values()
+    assert (merged.weight, merged.owners) == (5, ("BackendGroup/shop/a", "BackendGroup/shop/b"))
+    conflicts = {
+        name: [item.reason for item in conditions if item.type is ConditionType.CONFLICTED]
+        for (_, name), conditions in result.groups.items()
+    }
+    assert conflicts == {"a": [], "b": [ConditionReason.PARAMETERS_DIFFER]}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "draining"), [(True, True, True), (True, False, False), (False, True, False)]
+)
+def test_a_backend_of_two_groups_drains_only_when_both_drain_it(first, second, draining):
+    pods = {"ports": [{"port": 8080}], "byLabel": {"selector": {"app": "web"}}}
+    groups = [
+        GroupView(group(name, pods=pods), pods=(pod(f"p-{name}", "10.0.0.1", deleting=deleting),))
+        for name, deleting in (("a", first), ("b", second))
+    ]
+    result = translate_loadbalancer(view(groups=groups, recorded=frozenset({(HTTP, target("1").key)})))
+    (merged,) = result.desired.targets[HTTP].values()
+    assert merged.draining is draining
+    assert merged.source == "Pod/shop/p-a/uid-p-a", "of the first group by name"
+
+
+def test_only_groups_whose_parameters_differ_from_the_first_are_in_conflict():
+    groups = [
+        GroupView(group(name, parameters={"weight": weight})) for name, weight in (("a", "5"), ("b", "5"), ("c", "1"))
+    ]
+    result = translate_loadbalancer(view(groups=groups))
+    conflicts = {
+        name for (_, name), conditions in result.groups.items() for item in conditions if item.type == "Conflicted"
+    }
+    assert conflicts == {"c"}
+    (merged,) = result.desired.targets[HTTP].values()
+    assert merged.owners == tuple(f"BackendGroup/shop/{name}" for name in "abc")
