@@ -1,0 +1,87 @@
+"""A read-back takes time: what we register or remove meanwhile is not drift, what others do is."""
+
+from __future__ import annotations
+
+from fairlead.model.desired import GuardPolicy
+from fairlead.providers.memory import MemoryCloud, MemoryProvider
+from fairlead.runtime.clock import VirtualClock
+from fairlead.sync.readback import Readback
+from fairlead.testing.builders import HTTP, desired, lb_key, target
+from fairlead.testing.engine import EngineProcess
+from fairlead.testing.ledger import SurvivingLedger
+
+KEY = lb_key()
+
+
+class Slow(MemoryProvider):
+    """Reads, and answers only after ``meanwhile`` has happened."""
+
+    meanwhile = None
+
+    async def observe(self, key):
+        observed = await super().observe(key)
+        if self.meanwhile is not None:
+            await self.meanwhile()
+        return observed
+
+
+async def drifts_after(meanwhile, *, removed=None):
+    """Return (missing, changed, unrecorded) of a read-back of targets 1 and 2 during which ``meanwhile`` happens.
+
+    Another program has taken ``removed`` away before.
+    """
+    clock = VirtualClock()
+    cloud = MemoryCloud(clock=clock)
+    provider = Slow(cloud=cloud)
+
+    async def lives(_key, _epoch):
+        pass
+
+    async with EngineProcess(provider=provider, ledger=SurvivingLedger(), clock=clock) as engine:
+        readback = Readback(
+            provider=provider,
+            tracker=engine.tracker,
+            clock=clock,
+            trigger=engine.worker.trigger,
+            epoch_of=lambda _key: "",
+            lives=lives,
+        )
+        serve(engine, 1, 2)
+        await engine.advance(5)
+        if removed is not None:
+            cloud.drift(KEY, HTTP, removed, None)
+        provider.meanwhile = lambda: meanwhile(engine, cloud)
+        await readback.look(KEY)
+        drift = readback.drifts.get(KEY)
+        return (drift.missing, drift.changed, drift.unrecorded) if drift is not None else ((), (), ())
+
+
+def serve(engine, *numbers, weight=1):
+    targets = [target(str(number), weight=weight) for number in numbers]
+    engine.put(desired(targets, guard=GuardPolicy(100, 0)))
+
+
+async def test_what_we_register_and_remove_meanwhile_is_no_drift():
+    async def meanwhile(engine, cloud):
+        serve(engine, 2, 3)
+        await engine.advance(5)
+        assert set(cloud.members(KEY)) == {(HTTP, target("2").key), (HTTP, target("3").key)}
+
+    assert await drifts_after(meanwhile) == ((), (), ())
+
+
+async def test_what_we_change_meanwhile_is_no_drift():
+    async def meanwhile(engine, _cloud):
+        serve(engine, 1, 2, weight=5)
+        await engine.advance(5)
+
+    assert await drifts_after(meanwhile) == ((), (), ())
+
+
+async def test_what_others_removed_before_is_drift_whatever_we_do_meanwhile():
+    async def meanwhile(engine, _cloud):
+        serve(engine, 1, 2, 3)
+        await engine.advance(5)
+
+    missing, _, _ = await drifts_after(meanwhile, removed=target("1").key)
+    assert missing == ((HTTP, target("1").key),)
