@@ -38,10 +38,10 @@ def test_weights(text, weight):
 )
 def test_nodes_that_are_not_ready(ready, recorded, wanted):
     nodes = tuple(node(f"n{number}", f"10.0.0.{number}", ready=number in ready) for number in "12")
-    spec = {"service": {"name": "web", "port": {"port": 80}}}
+    of_nodes = group(service={"name": "web", "port": {"port": 80}})
     recorded_targets = frozenset((HTTP, target(number, 30200).key) for number in recorded)
     result = translate_loadbalancer(
-        view(groups=[GroupView(group(**spec), service=SERVICE, nodes=nodes)], recorded=recorded_targets)
+        view(groups=[GroupView(of_nodes, service=SERVICE, nodes=nodes)], recorded=recorded_targets)
     )
     assert set(result.desired.targets[HTTP]) == {target(number, 30200).key for number in wanted}
     stale = [item for item in result.conditions if item.type is ConditionType.STALE]
