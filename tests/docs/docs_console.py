@@ -17,6 +17,7 @@ import re
 import secrets
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,7 @@ from pathlib import Path
 from fairlead.providers.envoy.envoy_process import find_running
 
 ROOT = Path(__file__).parents[2]
-BIN = ROOT / ".venv" / "bin"
+BIN = Path(sys.executable).parent
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"<!-- file: (\S+) -->\s*$")

@@ -16,7 +16,7 @@ from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.validation.validation_cache import Subject, ValidationCache
 from fairlead.model.contract import PodRetention
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.translate.backendgroup import GroupView
+from fairlead.translate.view import GroupView
 
 #: The answer may change with time alone, so the driver is asked again while some pods are not ready.
 _AGAIN_S = 60.0

@@ -26,9 +26,9 @@ from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import Validates
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.translate.backendgroup import GroupView
-from fairlead.translate.loadbalancer import LoadBalancerView, frontend_of
+from fairlead.translate.loadbalancer import frontend_of
 from fairlead.translate.validate_loadbalancer import is_of_the_class, refuse, refuse_group
+from fairlead.translate.view import GroupView, LoadBalancerView
 
 _VERDICTS = frozenset({ConditionReason.REFUSED_BY_PROVIDER, ConditionReason.PROVIDER_FAILED})
 

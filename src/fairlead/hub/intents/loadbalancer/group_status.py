@@ -24,8 +24,8 @@ from fairlead.kube.finalizers import hold, release
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.queue import KeyedQueue
-from fairlead.translate.loadbalancer import LoadBalancerTranslation
 from fairlead.translate.protection import build_protected, is_labelled, is_leaving
+from fairlead.translate.view import LoadBalancerTranslation
 
 _GOOD = frozenset({ConditionType.ACCEPTED, ConditionType.RESOLVED_REFS})
 

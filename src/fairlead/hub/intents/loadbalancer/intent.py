@@ -30,8 +30,8 @@ from fairlead.ledger.wire import load_balancer_of
 from fairlead.model.change import TargetChange
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.translate.backendgroup import GroupView
-from fairlead.translate.loadbalancer import LoadBalancerTranslation, LoadBalancerView, translate_loadbalancer
+from fairlead.translate.loadbalancer import translate_loadbalancer
+from fairlead.translate.view import GroupView, LoadBalancerTranslation, LoadBalancerView
 
 
 class LoadBalancerIntent(Intent[LoadBalancerView, LoadBalancerTranslation]):

@@ -19,7 +19,7 @@ from fairlead.model.change import Action
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed
 from fairlead.sync.report import Report
-from fairlead.translate.loadbalancer import LoadBalancerTranslation
+from fairlead.translate.view import LoadBalancerTranslation
 
 _GOOD_WHEN_TRUE = frozenset({"Accepted", "ResolvedRefs", "Programmed"})
 #: Needs no Event: on its way, or in the worker's report with the provider's own reason.

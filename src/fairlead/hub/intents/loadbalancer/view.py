@@ -16,9 +16,9 @@ from fairlead.hub.intents.loadbalancer.last_accepted import LastAccepted
 from fairlead.hub.intents.loadbalancer.objects import LoadBalancerObjects
 from fairlead.ledger.wire import listener_of, target_of
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.translate.backendgroup import GroupView
-from fairlead.translate.loadbalancer import LoadBalancerView, merged_parameters
+from fairlead.translate.loadbalancer import merged_parameters
 from fairlead.translate.protection import is_leaving
+from fairlead.translate.view import GroupView, LoadBalancerView
 
 
 class LoadBalancerViews:
