@@ -1,4 +1,4 @@
-"""``fairlead agent``: the part that runs for each member cluster and exports its Services to the hub."""
+"""``fairlead agent``: the process that runs for each member cluster and exports its Services to the hub."""
 
 from __future__ import annotations
 

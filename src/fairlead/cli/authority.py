@@ -1,4 +1,4 @@
-"""How is the hub recognised? The TLS part of a kubeconfig's cluster, to be handed on without its credentials."""
+"""Read the TLS part of a kubeconfig's cluster, to be handed on without its credentials."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from fairlead.kube.kubeconfig import SERVICE_ACCOUNT, Kubeconfig
 
 
 def cluster_trust(kubeconfig: Path | None) -> JSONObject:
-    """Return the fields of a kubeconfig's ``cluster`` that say whom to trust; empty for plain HTTP."""
+    """Return the fields of a kubeconfig's ``cluster`` that name the certificate authority; empty for plain HTTP."""
     paths = _paths(kubeconfig)
     if not paths:
         authority = SERVICE_ACCOUNT / "ca.crt"
         return {"certificate-authority-data": _base64(authority.read_bytes())} if authority.is_file() else {}
     chosen = Kubeconfig.read(paths).choose(None)
-    found: JSONObject = {}
+    fields: JSONObject = {}
     if data := chosen.material().authority:
-        found["certificate-authority-data"] = _base64(data)
+        fields["certificate-authority-data"] = _base64(data)
     for field in ("tls-server-name", "insecure-skip-tls-verify"):
         if chosen.cluster.get(field):
-            found[field] = chosen.cluster[field]
-    return found
+            fields[field] = chosen.cluster[field]
+    return fields
 
 
 def _paths(kubeconfig: Path | None) -> list[Path]:

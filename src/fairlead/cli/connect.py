@@ -1,4 +1,4 @@
-"""How does a short command reach an API: impatiently, because a person is waiting."""
+"""Connect a short command to an API: with short timeouts, because a person is waiting."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ def connect(kubeconfig: Path | None, *, name: str, context: str | None = None) -
 
 
 async def check_kinds(cluster: Cluster) -> set[str]:
-    """Return the names of the classes; ``NotFound`` says so where no hub has ever run."""
+    """Return the names of the classes; raise ``NotFound`` where no hub has ever run."""
     from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 
     try:
-        return {one.metadata.name for one in await cluster.list(LOAD_BALANCER_CLASSES)}
+        return {cls.metadata.name for cls in await cluster.list(LOAD_BALANCER_CLASSES)}
     except NotFound as error:
         raise no_kinds(error) from error
 
 
 def no_kinds(error: NotFound) -> NotFound:
-    """Say in the user's words that the API does not serve our kinds."""
+    """Return the error for an API server without our CustomResourceDefinitions."""
     sentence = "This API does not know Fairlead's kinds: no hub has run here yet; start one with: fairlead hub"
     return NotFound(sentence, detail=error.sentence)

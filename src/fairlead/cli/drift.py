@@ -1,12 +1,12 @@
-"""``fairlead drift``: what was changed behind our back, ours and foreign apart."""
+"""``fairlead drift``: what others changed at the provider, our entries and foreign ones apart."""
 
 from __future__ import annotations
 
 import typer
 
+from fairlead.cli.object_ref import Kubeconfig
 from fairlead.cli.options import Output, OutputOption, Verbose
 from fairlead.cli.run import FAILED, run_async
-from fairlead.cli.subject import Kubeconfig
 
 
 def drift(
@@ -14,7 +14,7 @@ def drift(
     kubeconfig: Kubeconfig = None,
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
-    """Show what was changed behind our back; exit code 1 when something of ours was.
+    """Show what others changed at the provider; exit code 1 when an entry of ours was.
 
     Every load balancer with a ledger is read back. Members that are not ours are listed apart, and are no drift.
     What cannot be read back from here ends with exit code 1 as well.
@@ -24,11 +24,11 @@ def drift(
     async def show() -> None:
         nonlocal bad
         from fairlead.cli.drift_rows import drift_row, lines_of
-        from fairlead.cli.look import look
-        from fairlead.cli.words import counted, print_json
+        from fairlead.cli.formatting import counted, print_json
+        from fairlead.cli.snapshot import take_snapshot
 
-        looked = await look(kubeconfig)
-        rows = [drift_row(one) for one in looked.found if one.unread or one.side.done_spec is not None]
+        snapshot = await take_snapshot(kubeconfig)
+        rows = [drift_row(lb) for lb in snapshot.load_balancers if lb.unread or lb.side.done_spec is not None]
         bad = any(row.ours or row.unread for row in rows)
         if output is Output.JSON:
             print_json({"drifted": any(row.ours for row in rows), "loadBalancers": rows})

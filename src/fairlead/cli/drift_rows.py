@@ -1,6 +1,6 @@
-"""How does a load balancer differ from its ledger? Entries of ours that were changed, and members that are not ours.
+"""Compare a load balancer at its provider with its ledger: entries of ours that were changed, and foreign ones.
 
-In: what a preview found. Out: the rows that ``-o json`` prints, and the same as lines for people.
+In: a load balancer as previewed. Out: the rows that ``-o json`` prints, and the same as lines for people.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """One field of an entry of ours: on record, and there."""
+    """One field of an entry of ours: its value in the ledger, and at the provider."""
 
     listener: str
     target: str
@@ -26,13 +26,13 @@ class Changed(msgspec.Struct, frozen=True):
 class DriftOf(msgspec.Struct, frozen=True):
     """How one load balancer differs from its ledger.
 
-    ``foreign`` are members that are not ours: told, and no drift. ``unread``: why it could not be read back, and then
-    ``hub_says`` is what the hub's own read-back has found.
+    ``foreign`` are entries that are not ours: listed, and no drift. ``unread``: why it could not be read back, and then
+    ``hub_says`` is the result of the hub's own read-back.
     """
 
     load_balancer: str = msgspec.field(name="loadBalancer")
     provider: str
-    vanished: bool
+    gone: bool = msgspec.field(name="vanished")
     missing: list[str]
     changed: list[Changed]
     foreign: list[str]
@@ -42,46 +42,46 @@ class DriftOf(msgspec.Struct, frozen=True):
     @property
     def ours(self) -> int:
         """Return how many entries of ours are not as recorded."""
-        return self.vanished + len(self.missing) + len(self.changed)
+        return self.gone + len(self.missing) + len(self.changed)
 
 
-def drift_row(one: Previewed) -> DriftOf:
+def drift_row(lb: Previewed) -> DriftOf:
     """Return how one load balancer differs."""
-    there = {(each.listener, each.key): each for each in (one.observed.targets or ())} if one.observed else {}
+    there = {(entry.listener, entry.key): entry for entry in (lb.observed.targets or ())} if lb.observed else {}
     changed: list[Changed] = []
-    for place in one.drift.changed:
+    for place in lb.drift.changed:
         listener, key = place
-        target, found = one.side.done[listener][key].target, there[place]
+        target, entry = lb.side.done[listener][key].target, there[place]
         for field, ledger, now in (
-            ("weight", str(target.weight), str(found.weight)),
-            ("draining", _yes(target.draining), _yes(found.draining)),
+            ("weight", str(target.weight), str(entry.weight)),
+            ("draining", _yes(target.draining), _yes(entry.draining)),
         ):
             if ledger != now:
                 changed.append(Changed(str(listener), str(key), field, ledger, now))
-    said = next((each.message for each in one.conditions if each.type == "Drifted" and each.status == "True"), "")
+    drifted = next((c.message for c in lb.conditions if c.type == "Drifted" and c.status == "True"), "")
     return DriftOf(
-        str(one.key),
-        one.provider,
-        one.drift.vanished,
-        [f"{listener} {key}" for listener, key in one.drift.missing],
+        str(lb.key),
+        lb.provider,
+        lb.drift.vanished,
+        [f"{listener} {key}" for listener, key in lb.drift.missing],
         changed,
-        list(one.drift.foreign),
-        one.unread,
-        said if one.unread else "",
+        list(lb.drift.foreign),
+        lb.unread,
+        drifted if lb.unread else "",
     )
 
 
 def lines_of(row: DriftOf) -> list[str]:
-    """Return it for people."""
+    """Return the lines for people."""
     lines = [f"{row.load_balancer} (provider {row.provider})" + ("" if row.ours or row.unread else ": as recorded")]
-    if row.vanished:
-        lines.append("  ours     gone: somebody deleted the load balancer itself")
-    lines += [f"  ours     {one}: not there any more" for one in row.missing]
+    if row.gone:
+        lines.append("  ours     gone: the load balancer itself was deleted")
+    lines += [f"  ours     {entry}: not there any more" for entry in row.missing]
     lines += [
-        f"  ours     {one.listener} {one.target}: {one.field} {one.ledger} on record, {one.there} there"
-        for one in row.changed
+        f"  ours     {entry.listener} {entry.target}: {entry.field} {entry.ledger} on record, {entry.there} there"
+        for entry in row.changed
     ]
-    lines += [f"  foreign  {one}" for one in row.foreign]
+    lines += [f"  foreign  {entry}" for entry in row.foreign]
     if row.unread:
         lines.append(f"  unknown  not read back: {row.unread}")
     if row.hub_says:

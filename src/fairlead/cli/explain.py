@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from fairlead.cli.object_ref import Kubeconfig, Namespace, parse_object_ref
 from fairlead.cli.options import Output, OutputOption, Verbose
 from fairlead.cli.run import run_async
-from fairlead.cli.subject import Kubeconfig, Namespace, subject_of
 
 
 def explain(
@@ -22,23 +22,24 @@ def explain(
 
     Since when, what it waits for (a guard, a pause, a drain, its provider), and what was left out and why.
     """
-    meant = subject_of(subject, namespace)
+    ref = parse_object_ref(subject, namespace)
 
     async def show() -> None:
-        from fairlead.cli.explain_rows import explained, lines_of
-        from fairlead.cli.look import look
-        from fairlead.cli.words import print_json
+        from fairlead.cli.explain_rows import explained
+        from fairlead.cli.explain_text import lines_of
+        from fairlead.cli.formatting import print_json
+        from fairlead.cli.snapshot import take_snapshot
 
-        looked = await look(kubeconfig, meant)
-        rows = [explained(one, now=looked.now, leading=looked.hub.leading) for one in looked.found]
+        snapshot = await take_snapshot(kubeconfig, ref)
+        rows = [explained(lb, now=snapshot.now, leading=snapshot.hub.leading) for lb in snapshot.load_balancers]
         if output is Output.JSON:
-            print_json({"hubLeads": looked.hub.leading, "loadBalancers": rows})
+            print_json({"hubLeads": snapshot.hub.leading, "loadBalancers": rows})
             return
-        for one in rows:
-            print("\n".join(lines_of(one, now=looked.now)))
+        for row in rows:
+            print("\n".join(lines_of(row, now=snapshot.now)))
         if not rows:
-            print(f"No load balancer is of {meant.words} yet.")
-        if looked.note:
-            print(looked.note)
+            print(f"No load balancer is of {ref.title} yet.")
+        if snapshot.warning:
+            print(snapshot.warning)
 
     run_async(show)

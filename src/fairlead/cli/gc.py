@@ -1,4 +1,4 @@
-"""``fairlead gc``: what nobody owns, in both directions; a report first, and with --delete it goes."""
+"""``fairlead gc``: records without a load balancer and entries without a record; --delete has them deregistered."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fairlead.cli.object_ref import Kubeconfig
 from fairlead.cli.options import Output, OutputOption, Verbose
 from fairlead.cli.run import FAILED, run_async
-from fairlead.cli.subject import Kubeconfig
 
 if TYPE_CHECKING:
     from fairlead.cli.gc_rows import OrphanRow
@@ -22,43 +22,43 @@ def gc(
     kubeconfig: Kubeconfig = None,
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
-    """List backends that nobody owns, and delete them; exit code 1 when some are left.
+    """List orphaned backends, and delete them; exit code 1 when some are left.
 
-    Records whose load balancer is gone, and entries of ours at a provider that no record knows. Members that are not
-    ours are never touched.
+    Orphans are records whose load balancer is gone, and entries of ours at a provider that no record knows. Entries
+    that are not ours are never touched.
     """
     rows: list[OrphanRow] = []
     unread: dict[str, str] = {}
-    note = ""
+    warning = ""
 
     async def collect() -> None:
-        nonlocal note
+        nonlocal warning
         from fairlead.cli.connect import connect
         from fairlead.cli.gc_rows import orphan_row
-        from fairlead.cli.look import look_at
         from fairlead.cli.options import LogFormat, LogLevel, start_logging
+        from fairlead.cli.snapshot import snapshot_of
         from fairlead.hub.inspect.orphans import orphans_of, remove_orphan
 
         start_logging(LogLevel.ERROR, LogFormat.AUTO)
         async with connect(kubeconfig, name="the hub") as cluster:
-            looked = await look_at(cluster)
-            note = looked.note
-            for one in looked.found:
-                if one.unread:
-                    unread[str(one.key)] = one.unread
-                for orphan in orphans_of(one):
-                    done = await remove_orphan(cluster, one, orphan) if delete else ""
-                    rows.append(orphan_row(one, orphan, done or ("on its way out already" if orphan.leaving else "")))
+            snapshot = await snapshot_of(cluster)
+            warning = snapshot.warning
+            for lb in snapshot.load_balancers:
+                if lb.unread:
+                    unread[str(lb.key)] = lb.unread
+                for orphan in orphans_of(lb):
+                    done = await remove_orphan(cluster, lb, orphan) if delete else ""
+                    rows.append(orphan_row(lb, orphan, done or ("on its way out already" if orphan.leaving else "")))
 
     run_async(collect)
     left = [row for row in rows if not row.done]
     if output is Output.JSON:
-        from fairlead.cli.words import print_json
+        from fairlead.cli.formatting import print_json
 
         print_json({"left": len(left), "orphans": rows, "unread": unread})
     else:
         from fairlead.cli.gc_rows import lines_of
 
-        print("\n".join(lines_of(rows, unread, note=note)))
+        print("\n".join(lines_of(rows, unread, warning=warning)))
     if left:
         raise typer.Exit(FAILED)

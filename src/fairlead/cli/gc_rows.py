@@ -1,4 +1,4 @@
-"""How do orphans read? Records without a load balancer, and entries of ours without a record.
+"""The rows of ``fairlead gc``: records without a load balancer, and entries of ours without a record.
 
 In: orphans, and what was done about them. Out: the rows that ``-o json`` prints, and the same as lines for people.
 """
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlead.cli.words import columns, counted
+from fairlead.cli.formatting import columns, counted
 
 if TYPE_CHECKING:
     from fairlead.hub.inspect.orphans import Orphan
@@ -28,18 +28,18 @@ class OrphanRow(msgspec.Struct, frozen=True):
     done: str
 
 
-def lines_of(rows: list[OrphanRow], unread: dict[str, str], *, note: str) -> list[str]:
+def lines_of(rows: list[OrphanRow], unread: dict[str, str], *, warning: str) -> list[str]:
     """Return the report for people."""
     lines: list[str] = []
     for kind, title in (
         ("Record", "Records whose load balancer is gone:"),
         ("Entry", "Entries of ours that no record knows:"),
     ):
-        found = [row for row in rows if row.kind == kind]
-        if found:
+        orphans = [row for row in rows if row.kind == kind]
+        if orphans:
             lines.append(title)
             lines += columns(
-                [(row.load_balancer, f"{row.listener} {row.target}", row.done or "orphaned") for row in found]
+                [(row.load_balancer, f"{row.listener} {row.target}", row.done or "orphaned") for row in orphans]
             )
     lines += [f"Not read back, so entries there are not known: {key}: {why}" for key, why in unread.items()]
     left = sum(not row.done for row in rows)
@@ -49,11 +49,11 @@ def lines_of(rows: list[OrphanRow], unread: dict[str, str], *, note: str) -> lis
         lines.append(f"{counted(left, 'orphan')} left; have the hub deregister them with: fairlead gc --delete")
     else:
         lines.append("Nothing is left to ask for; watch them go with: kubectl get br -A")
-    return [*lines, note] if note and rows else lines
+    return [*lines, warning] if warning and rows else lines
 
 
-def orphan_row(one: Previewed, orphan: Orphan, done: str) -> OrphanRow:
+def orphan_row(lb: Previewed, orphan: Orphan, done: str) -> OrphanRow:
     """Return one orphan; ``done``: what was done about it, empty while nothing was."""
     return OrphanRow(
-        orphan.kind, str(one.key), one.provider, str(orphan.listener), str(orphan.target), "/".join(orphan.record), done
+        orphan.kind, str(lb.key), lb.provider, str(orphan.listener), str(orphan.target), "/".join(orphan.record), done
     )

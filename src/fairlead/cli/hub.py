@@ -1,4 +1,4 @@
-"""``fairlead hub``: the part that gives load balancers their addresses and tells Envoy where traffic goes."""
+"""``fairlead hub``: the process that gives load balancers their addresses and configures their providers."""
 
 from __future__ import annotations
 
@@ -91,6 +91,6 @@ def hub(
         proxy_replicas=proxy_replicas,
         envoy_concurrency=envoy_threads,
     )
-    settings.pool()  # a bad pool is told before anything is started
+    settings.pool()  # a bad pool is an error before anything is started
     start_logging(log_level, log_format)
     run_async(lambda: run_hub(settings))

@@ -1,4 +1,4 @@
-"""What can be typed after ``fairlead``?
+"""The commands of ``fairlead``.
 
 In: the arguments of the process. Out: its exit code. It only names the commands; each of their files imports what it
 needs when it is called, so that ``--help`` and ``version`` answer at once.
@@ -84,11 +84,11 @@ for name, panel, command, in_one_line in (
     ("status", _LOOK, status.status, "Is it healthy, did my change land?"),
     ("plan", _LOOK, plan.plan, "What would change, and why?"),
     ("explain", _LOOK, explain.explain, "Why is a backend where it is?"),
-    ("drift", _LOOK, drift.drift, "What was changed behind our back?"),
+    ("drift", _LOOK, drift.drift, "What did others change at the provider?"),
     ("version", _LOOK, version.version, "Which version is this?"),
     ("pause", _OPERATE, pause.pause, "Freeze a load balancer, or a class."),
     ("resume", _OPERATE, pause.resume, "Let through what pause held."),
-    ("gc", _OPERATE, gc.gc, "Find and delete what nobody owns."),
+    ("gc", _OPERATE, gc.gc, "Find and delete orphaned backends."),
     ("crds", _SET_UP, crds.crds, "Print the CustomResourceDefinitions."),
 ):
     codes = PLAN_EXIT_CODES if name == "plan" else EXIT_CODES

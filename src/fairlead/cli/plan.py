@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from fairlead.cli.object_ref import Kubeconfig, Namespace, parse_object_ref
 from fairlead.cli.options import Output, OutputOption, Verbose
 from fairlead.cli.run import WOULD_CHANGE, run_async
-from fairlead.cli.subject import Kubeconfig, Namespace, subject_of
 
 
 def plan(
@@ -25,28 +25,28 @@ def plan(
     Field by field, what is on record -> what is wanted, and what is really there where that differs. What is held
     (=) does not count as a change. Load balancers of the hub's own proxies have no ledger to compare with.
     """
-    meant = subject_of(subject, namespace) if subject else None
+    ref = parse_object_ref(subject, namespace) if subject else None
     changes = False
 
     async def show() -> None:
         nonlocal changes
-        from fairlead.cli.look import look
+        from fairlead.cli.formatting import print_json
         from fairlead.cli.plan_rows import lines_of, plan_of, summary
-        from fairlead.cli.words import print_json
+        from fairlead.cli.snapshot import take_snapshot
 
-        looked = await look(kubeconfig, meant)
-        plans = [plan_of(one) for one in looked.found if not one.served]
-        changes = any(not row.held_by for one in plans for row in one.rows)
+        snapshot = await take_snapshot(kubeconfig, ref)
+        plans = [plan_of(lb) for lb in snapshot.load_balancers if not lb.served]
+        changes = any(not row.held_by for plan in plans for row in plan.rows)
         if output is Output.JSON:
-            print_json({"wouldChange": changes, "hubLeads": looked.hub.leading, "loadBalancers": plans})
+            print_json({"wouldChange": changes, "hubLeads": snapshot.hub.leading, "loadBalancers": plans})
             return
-        for one in plans:
-            if one.rows or one.problem or one.unread:
-                print("\n".join(lines_of(one)))
-        served = sum(one.served for one in looked.found)
+        for plan in plans:
+            if plan.rows or plan.problem or plan.unread:
+                print("\n".join(lines_of(plan)))
+        served = sum(lb.served for lb in snapshot.load_balancers)
         print(summary(plans, served=served, compared=len(plans)))
-        if looked.note:
-            print(looked.note)
+        if snapshot.warning:
+            print(snapshot.warning)
 
     run_async(show)
     if changes:

@@ -1,7 +1,7 @@
-"""How does a plan read? Each row with its reason, and field by field: on record, there, wanted.
+"""The rows of ``fairlead plan``: each change with its reason and, field by field, recorded, observed and wanted.
 
-In: what a preview found. Out: the rows that ``-o json`` prints, and the same as lines for people.
-Never: a row that the worker would not do; what a guard holds is marked.
+In: a load balancer as previewed. Out: the rows that ``-o json`` prints, and the same as lines for people.
+Never: a row that the worker would not do; a row that a guard holds is marked.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from fairlead.cli.words import columns, counted, reason_words
+from fairlead.cli.formatting import columns, counted, reason_text
 from fairlead.model.change import Action, FrontendChange, TargetChange
 from fairlead.model.desired import Target
 from fairlead.sync.guard import PAUSED
@@ -27,7 +27,7 @@ _COUNTED = {"+": "add", "~": "change", "-": "remove"}
 
 
 class Field(msgspec.Struct, frozen=True):
-    """One field that differs; empty where there is nothing, ``there`` None when nobody could read it."""
+    """One field that differs; empty where there is nothing, ``there`` None when it could not be read."""
 
     field: str
     ledger: str
@@ -36,7 +36,7 @@ class Field(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One thing to do. ``held_by`` names the guard (or Paused) that keeps it back, and then ``message`` says why."""
+    """One change. ``held_by`` names the guard (or Paused) that holds it, and then ``message`` says why."""
 
     action: str
     reason: str
@@ -58,21 +58,21 @@ class PlanOf(msgspec.Struct, frozen=True):
     rows: list[Row]
 
 
-def plan_of(one: Previewed) -> PlanOf:
+def plan_of(lb: Previewed) -> PlanOf:
     """Return the plan of one load balancer."""
-    rows = [_frontend(one, one.plan.frontend)] if one.plan.frontend is not None else []
-    if one.held_frontend is not None:
-        rows.append(_frontend(one, one.held_frontend, held_by=PAUSED))
-    rows += [_target(one, change) for change in one.plan.changes]
-    rows += [_target(one, row.change, held_by=row.reason, message=row.message) for row in one.plan.held]
-    return PlanOf(str(one.key), one.provider, problem_of(one), one.unread, rows)
+    rows = [_frontend(lb, lb.plan.frontend)] if lb.plan.frontend is not None else []
+    if lb.held_frontend is not None:
+        rows.append(_frontend(lb, lb.held_frontend, held_by=PAUSED))
+    rows += [_target(lb, change) for change in lb.plan.changes]
+    rows += [_target(lb, row.change, held_by=row.reason, message=row.message) for row in lb.plan.held]
+    return PlanOf(str(lb.key), lb.provider, problem_of(lb), lb.unread, rows)
 
 
-def problem_of(one: Previewed) -> str:
-    """Say why nothing is planned for a load balancer that somebody wants; empty when that is not so."""
-    if one.translation is None or one.translation.desired is not None:
+def problem_of(lb: Previewed) -> str:
+    """Return why nothing is planned for a load balancer that exists; empty when something is."""
+    if lb.translation is None or lb.translation.desired is not None:
         return ""
-    bad = next((condition for condition in one.translation.conditions if not condition.status), None)
+    bad = next((condition for condition in lb.translation.conditions if not condition.status), None)
     return f"{bad.reason}: {bad.message}" if bad is not None else "not decided yet"
 
 
@@ -95,7 +95,7 @@ def lines_of(plan: PlanOf) -> list[str]:
 
 
 def summary(plans: Iterable[PlanOf], *, served: int, compared: int) -> str:
-    """Say in one line how much it is."""
+    """Return how many changes there are, in one line."""
     rows = [row for plan in plans for row in plan.rows]
     if not compared and not served:
         return (
@@ -112,7 +112,7 @@ def summary(plans: Iterable[PlanOf], *, served: int, compared: int) -> str:
 
 
 def fields_of(old: Mapping[str, str], there: Mapping[str, str] | None, new: Mapping[str, str]) -> list[Field]:
-    """Return the fields that differ, ordered; ``there`` None: nobody could read them."""
+    """Return the fields that differ, ordered; ``there`` None: they could not be read."""
     return [
         Field(name, old.get(name, ""), there.get(name) if there is not None else None, new.get(name, ""))
         for name in sorted({*old, *new})
@@ -125,7 +125,7 @@ def flat(value: Any, name: str = "") -> dict[str, str]:
     if isinstance(value, Mapping):
         out: dict[str, str] = {}
         for key, inner in cast("Mapping[str, Any]", value).items():
-            # What users call themselves is not respelt.
+            # Names that users have chosen are not converted to camel case.
             path = (
                 f"{name}.{key}" if name in ("parameters", "attributes") else ".".join(filter(None, (name, _camel(key))))
             )
@@ -136,17 +136,19 @@ def flat(value: Any, name: str = "") -> dict[str, str]:
     return {} if value in (None, "", False) else {name: "yes" if value is True else str(value)}
 
 
-def held_words(one: Previewed, held_by: str, message: str) -> str:
-    """Return a guard's own words; of a pause, who asked for it and how it ends."""
-    if held_by != PAUSED or not one.paused:
+def held_message(lb: Previewed, held_by: str, message: str) -> str:
+    """Return a guard's message; for a pause, the objects that are paused and how to resume them."""
+    if held_by != PAUSED or not lb.paused:
         return message
-    return "; ".join(f"{who} is paused, let it through with: fairlead resume {who}" for who in one.paused)
+    return "; ".join(f"{name} is paused, let it through with: fairlead resume {name}" for name in lb.paused)
 
 
-def _frontend(one: Previewed, change: FrontendChange, *, held_by: str = "") -> Row:
-    old, new = one.side.done_spec, change.spec if change.action is Action.ENSURE else None
-    words = held_words(one, held_by, "") if held_by else ""
-    return Row(change.action, change.reason, held_by, words, "", "", "", fields_of(_of_spec(old), None, _of_spec(new)))
+def _frontend(lb: Previewed, change: FrontendChange, *, held_by: str = "") -> Row:
+    old, new = lb.side.done_spec, change.spec if change.action is Action.ENSURE else None
+    message = held_message(lb, held_by, "") if held_by else ""
+    return Row(
+        change.action, change.reason, held_by, message, "", "", "", fields_of(_of_spec(old), None, _of_spec(new))
+    )
 
 
 def _of_spec(spec: Any) -> dict[str, str]:
@@ -154,48 +156,47 @@ def _of_spec(spec: Any) -> dict[str, str]:
         return {}
     body: dict[str, Any] = msgspec.to_builtins(spec)
     listeners = {f"{each['protocol']}/{each['port']}": each["name"] or "unnamed" for each in body["listeners"]}
-    for left_out in ("key", "group", "listeners", "owner"):
-        del body[left_out]
+    for omitted in ("key", "group", "listeners", "owner"):
+        del body[omitted]
     return flat(body) | {f"listeners.{name}": text for name, text in listeners.items()}
 
 
-def _target(one: Previewed, change: TargetChange, *, held_by: str = "", message: str = "") -> Row:
-    registered = one.side.done.get(change.listener, {}).get(change.key)
+def _target(lb: Previewed, change: TargetChange, *, held_by: str = "", message: str = "") -> Row:
+    registered = lb.side.done.get(change.listener, {}).get(change.key)
     leaves = change.action is Action.DEREGISTER
     fields = fields_of(
         _of_target(registered.target if registered is not None else None),
-        _there(one, change),
+        _there(lb, change),
         _of_target(None if leaves else change.target),
     )
     source = "/".join(change.target.source.split("/")[:3]).replace("//", "/")
-    words = held_words(one, held_by, message)
     place = (str(change.listener), str(change.key), source)
-    return Row(change.action, change.reason, held_by, words, *place, fields)
+    return Row(change.action, change.reason, held_by, held_message(lb, held_by, message), *place, fields)
 
 
 def _of_target(target: Target | None) -> dict[str, str]:
     if target is None:
         return {}
-    found = {"weight": str(target.weight), "owners": ", ".join(target.owners)}
-    found["draining"] = "yes" if target.draining else "no"
-    return found | {f"parameters.{name}": value for name, value in target.parameters if name != "weight"}
+    fields = {"weight": str(target.weight), "owners": ", ".join(target.owners)}
+    fields["draining"] = "yes" if target.draining else "no"
+    return fields | {f"parameters.{name}": value for name, value in target.parameters if name != "weight"}
 
 
-def _there(one: Previewed, change: TargetChange) -> dict[str, str] | None:
-    if one.observed is None or one.observed.targets is None:
+def _there(lb: Previewed, change: TargetChange) -> dict[str, str] | None:
+    if lb.observed is None or lb.observed.targets is None:
         return None
-    places = {(each.listener, each.key): each for each in one.observed.targets}
-    found = places.get((change.listener, change.key))
-    if found is None:
+    entries = {(entry.listener, entry.key): entry for entry in lb.observed.targets}
+    entry = entries.get((change.listener, change.key))
+    if entry is None:
         return {}
-    return {"weight": str(found.weight), "draining": "yes" if found.draining else "no"}
+    return {"weight": str(entry.weight), "draining": "yes" if entry.draining else "no"}
 
 
 def _head(row: Row) -> tuple[str, str, str]:
     sign = "=" if row.held_by else _sign(row)
     action = f"hold {row.action}" if row.held_by else row.action
     what = " ".join(filter(None, (row.listener, row.target, f"({row.source})" if row.source else "")))
-    return f"{sign} {action}", what or "the load balancer itself", reason_words(row.reason)
+    return f"{sign} {action}", what or "the load balancer itself", reason_text(row.reason)
 
 
 def _sign(row: Row) -> str:

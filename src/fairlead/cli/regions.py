@@ -30,7 +30,7 @@ def regions(
         int, typer.Option("--workers", metavar="N", help="How many Services each controller works on at once.")
     ] = 3,
     layer1_only: Annotated[
-        bool, typer.Option("--layer1-only", help="Make PoolServices only, and leave every class to somebody else.")
+        bool, typer.Option("--layer1-only", help="Make PoolServices only, and leave every class to other controllers.")
     ] = False,
     identity: Annotated[
         str,
@@ -53,7 +53,7 @@ def regions(
         data_dir=data_dir,
         metrics=host_and_port(metrics, "--metrics") if metrics else None,
     )
-    settings.config()  # a bad number is told before anything is started
+    settings.config()  # a bad number is an error before anything is started
     start_logging(log_level, log_format)
     run_async(lambda: run_regions(settings))
 

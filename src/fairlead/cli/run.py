@@ -1,6 +1,6 @@
-"""How does a command end? One clear sentence on stderr and a documented exit code, never a traceback.
+"""End a command: one clear sentence on stderr and a documented exit code, never a traceback.
 
-In: a command's coroutine, or the whole app. Out: exit codes. A ``Bug`` and what nobody foresaw keep their traceback
+In: a command's coroutine, or the whole app. Out: exit codes. A ``Bug`` and any other exception keep their traceback
 behind ``--verbose``, and say how to get it.
 """
 
@@ -22,20 +22,20 @@ OK, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
 WOULD_CHANGE = 2
 
 EXIT_CODES = (
-    "[bold]Exit codes[/bold]: 0 ok, also when told to stop · 1 failed or unhealthy · 2 bad usage or configuration · "
+    "[bold]Exit codes[/bold]: 0 ok, also when asked to stop · 1 failed or unhealthy · 2 bad usage or configuration · "
     "3 API unreachable · 130 interrupted before it was done"
 )
 PLAN_EXIT_CODES = EXIT_CODES.replace("2 bad", "2 something would change, and bad")
 
 
 class _Verbosity:
-    """Whether errors say all they know; set by the options of whichever command runs."""
+    """Whether errors print their detail; set by the options of whichever command runs."""
 
     on = False
 
 
 def set_verbose(*, on: bool) -> None:
-    """Have errors told with all their detail."""
+    """Have errors printed with all their detail."""
     _Verbosity.on = _Verbosity.on or on
 
 
@@ -80,7 +80,7 @@ def run_app(app: typer.Typer) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Somebody read the first lines and left (``| head``). What is still buffered must not complain at exit.
+        # The reader closed the pipe after the first lines (``| head``): what is still buffered must not raise at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except Exception as error:  # noqa: BLE001 - the last door of the process: whatever it is becomes a sentence

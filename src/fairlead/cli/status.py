@@ -10,7 +10,7 @@ import typer
 from fairlead.cli.options import Output, OutputOption, Verbose, kubeconfig_help
 from fairlead.cli.run import FAILED, run_async
 
-_LOOK_S = 0.5
+_POLL_S = 0.5
 
 
 def status(
@@ -54,8 +54,8 @@ async def _show(kubeconfig: Path | None, output: Output, wait_s: float) -> bool:
     import msgspec
 
     from fairlead.cli.connect import connect, no_kinds
+    from fairlead.cli.status_reader import gather_status
     from fairlead.cli.status_table import print_status
-    from fairlead.cli.status_view import gather_status
     from fairlead.errors import NotFound, Unreachable
 
     loop = asyncio.get_running_loop()
@@ -63,18 +63,18 @@ async def _show(kubeconfig: Path | None, output: Output, wait_s: float) -> bool:
     async with connect(kubeconfig, name="the hub") as cluster:
         while True:
             try:
-                found = await gather_status(cluster)
+                fleet = await gather_status(cluster)
             except (Unreachable, NotFound) as error:
                 # With --wait the API, or the hub that installs the kinds, may be about to come.
                 if loop.time() >= end_s:
                     raise no_kinds(error) if isinstance(error, NotFound) else error from error
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(_POLL_S)
                 continue
-            if found.healthy or loop.time() >= end_s:
+            if fleet.healthy or loop.time() >= end_s:
                 break
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
     if output is Output.JSON:
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(fleet), indent=2) + b"\n")
     else:
-        print_status(found)
-    return found.healthy
+        print_status(fleet)
+    return fleet.healthy

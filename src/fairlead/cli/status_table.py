@@ -1,4 +1,4 @@
-"""How does a status look on one screen? Tables as kubectl prints them, problems last, where the eye ends up."""
+"""Print a status on one screen: tables as kubectl prints them, problems last."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fairlead.cli.status_view import Status, age_text
+from fairlead.cli.formatting import age_text
+from fairlead.cli.status_rows import FleetStatus
 
 _GOOD = frozenset({"Engaged", "True", "SYNCED"})
 
 
-def print_status(status: Status, console: Console | None = None) -> None:
+def print_status(status: FleetStatus, console: Console | None = None) -> None:
     """Print all of it; without a terminal, no colours and no cut lines."""
     out = console or Console()
     if not out.is_terminal:
@@ -35,7 +36,7 @@ def print_status(status: Status, console: Console | None = None) -> None:
             (
                 row.origin or f"{row.namespace}/{row.name}",
                 row.class_name,
-                # One that was there before us may have an address that only its makers know.
+                # A load balancer that Fairlead did not create may have an address that its API does not have.
                 row.address or ("-" if row.programmed else "<pending>"),
                 str(row.programmed),
                 row.reason,

@@ -3,55 +3,34 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 import pytest
+from cli_builders import KEY, lb, previewed
 
-from fairlead.cli.look import Looked
+from fairlead.cli.formatting import REASONS, columns, counted, reason_text
+from fairlead.cli.object_ref import ObjectRef, parse_object_ref
 from fairlead.cli.pause import paused_lines, resumed_lines
 from fairlead.cli.plan_rows import flat, lines_of, plan_of, summary
-from fairlead.cli.status_view import HubRow
-from fairlead.cli.subject import Subject, subject_of
-from fairlead.cli.words import REASONS, columns, counted, reason_words
+from fairlead.cli.snapshot import Snapshot
+from fairlead.cli.status_rows import HubRow
 from fairlead.errors import BadConfiguration
-from fairlead.hub.inspect.preview import Previewed
 from fairlead.model.change import Reason
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
-from fairlead.model.desired import DesiredLoadBalancer
 from fairlead.model.observed import Observed, ObservedTarget
-from fairlead.sync.guard import guard_plan
 from fairlead.sync.plan import plan_load_balancer
-from fairlead.sync.tracker import Registered, Side
-from fairlead.testing.builders import HTTP, desired, lb_key, target
+from fairlead.sync.tracker import Side
+from fairlead.testing.builders import HTTP, target
 from fairlead.translate.view import Translation
 
-KEY = lb_key("web", namespace="shop")
 LEADS = HubRow("hub-1", 1.0, True)
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
-def previewed(wanted: DesiredLoadBalancer | None, done: DesiredLoadBalancer | None, **words: Any) -> Previewed:
-    """Look at ``wanted`` where ``done`` is on record, through the real plan and guard."""
-    registered = {} if done is None else {at: {key: Registered(one) for key, one in found.items()}
-                                          for at, found in done.targets.items()}  # fmt: skip
-    side = Side(desired=wanted, done_spec=done.spec if done is not None else None, done=registered)
-    whole = plan_load_balancer(KEY, side, now_s=0.0)
-    plan = guard_plan(whole, side, now_s=0.0)
-    held = whole.frontend if plan.frontend is None else None
-    built = Translation(wanted, (), provider="haproxy")
-    found = Previewed(key=KEY, provider="haproxy", plan=plan, held_frontend=held, side=side, translation=built)
-    return msgspec.structs.replace(found, **words)
-
-
-def lb(*targets: Any, **words: Any) -> DesiredLoadBalancer:
-    return desired(targets, key=KEY, **words)
-
-
 def test_each_row_has_its_reason_and_its_fields_old_new_and_there() -> None:
     there = Observed(targets=(ObservedTarget(HTTP, target("1").key, weight=3),))
-    one = previewed(lb(target("1", weight=10), target("2")), lb(target("1")), observed=there)
-    plan = plan_of(one)
+    shown = previewed(lb(target("1", weight=10), target("2")), lb(target("1")), observed=there)
+    plan = plan_of(shown)
     assert [(row.action, row.reason, row.target, row.held_by) for row in plan.rows] == [
         ("Update", "Changed", "10.0.0.1:8080", ""),
         ("Register", "New", "10.0.0.2:8080", ""),
@@ -70,8 +49,8 @@ def test_each_row_has_its_reason_and_its_fields_old_new_and_there() -> None:
 
 def test_a_load_balancer_whose_answer_was_lost_is_asked_for_again() -> None:
     side = Side(desired=lb(), done_spec=lb().spec, ensure_again=True)
-    one = msgspec.structs.replace(previewed(lb(), lb()), side=side, plan=plan_load_balancer(KEY, side, now_s=0.0))
-    assert lines_of(plan_of(one))[1:] == [
+    shown = msgspec.structs.replace(previewed(lb(), lb()), side=side, plan=plan_load_balancer(KEY, side, now_s=0.0))
+    assert lines_of(plan_of(shown))[1:] == [
         "  ~ Ensure  the load balancer itself  Changed: wanted differently than on record",
         "      as before: it was asked for, and no answer is on record",
     ]
@@ -105,7 +84,7 @@ def test_a_pause_holds_the_load_balancer_itself_and_says_who_and_how_it_ends() -
     assert {row.message for row in plan.rows} == {
         "LoadBalancerClass/edge is paused, let it through with: fairlead resume LoadBalancerClass/edge"
     }
-    assert [(one.field, one.ledger, one.wanted) for one in plan.rows[0].fields] == [
+    assert [(field.field, field.ledger, field.wanted) for field in plan.rows[0].fields] == [
         ("address", "192.0.2.1", "192.0.2.9")
     ]
 
@@ -147,16 +126,16 @@ def test_specs_are_flattened_in_the_spelling_of_our_resources() -> None:
 
 # --- pause and resume -------------------------------------------------------------------------------------------
 
-MEANT = Subject("TCPLoadBalancer", "shop", "web")
+MEANT = ObjectRef("TCPLoadBalancer", "shop", "web")
 
 
 def test_pause_says_what_it_holds_and_how_to_let_it_through() -> None:
-    one = previewed(lb(target("1"), paused=True), lb(target("1"), target("2")), paused=("TCPLoadBalancer/shop/web",))
-    lines = paused_lines(MEANT, Looked([one], LEADS, NOW), was=False)
+    shown = previewed(lb(target("1"), paused=True), lb(target("1"), target("2")), paused=("TCPLoadBalancer/shop/web",))
+    lines = paused_lines(MEANT, Snapshot([shown], LEADS, NOW), was=False)
     assert lines[0] == "TCPLoadBalancer shop/web is paused; 1 held so far."
     assert lines[-1] == "Let it through with: fairlead resume tcplb/web -n shop"
     assert any("= hold Deregister" in line for line in lines)
-    assert paused_lines(MEANT, Looked([], HubRow(), NOW), was=True) == [
+    assert paused_lines(MEANT, Snapshot([], HubRow(), NOW), was=True) == [
         "TCPLoadBalancer shop/web was paused already; nothing held so far.",
         "Let it through with: fairlead resume tcplb/web -n shop",
         "No hub leads now, so nothing is done; start one with: fairlead hub",
@@ -166,16 +145,16 @@ def test_pause_says_what_it_holds_and_how_to_let_it_through() -> None:
 def test_resume_says_what_goes_on_and_what_is_paused_still() -> None:
     changed = (lb(target("1"), paused=True), lb(target("1"), target("2")))
     own = previewed(*changed, paused=("TCPLoadBalancer/shop/web",))
-    lines = resumed_lines(MEANT, Looked([own], LEADS, NOW), was=True)
+    lines = resumed_lines(MEANT, Snapshot([own], LEADS, NOW), was=True)
     assert lines[0] == "TCPLoadBalancer shop/web goes on; it held 1 change."
     assert any(line.startswith("  - Deregister") for line in lines)
     both = previewed(*changed, paused=("TCPLoadBalancer/shop/web", "LoadBalancerClass/edge"))
-    lines = resumed_lines(MEANT, Looked([both], LEADS, NOW), was=True)
+    lines = resumed_lines(MEANT, Snapshot([both], LEADS, NOW), was=True)
     assert lines == [
         "TCPLoadBalancer shop/web goes on; it held 0 changes.",
         "LoadBalancerClass/edge is paused still, and holds what is its own: fairlead resume LoadBalancerClass/edge",
     ]
-    assert resumed_lines(MEANT, Looked([own], LEADS, NOW), was=False) == ["TCPLoadBalancer shop/web was not paused."]
+    assert resumed_lines(MEANT, Snapshot([own], LEADS, NOW), was=False) == ["TCPLoadBalancer shop/web was not paused."]
 
 
 # --- what can be typed, and words -------------------------------------------------------------------------------
@@ -193,19 +172,19 @@ def test_resume_says_what_goes_on_and_what_is_paused_still() -> None:
     ],
 )
 def test_an_object_is_typed_as_kubectl_does_or_as_the_verbs_print_it(typed: str, meant: tuple[str, str, str]) -> None:
-    assert subject_of(typed, "here") == meant
+    assert parse_object_ref(typed, "here") == meant
 
 
 @pytest.mark.parametrize("typed", ["", "lb", "lb/", "/x", "svc/web", "lb/a/b/c", "class/a/b", "lb//x"])
 def test_what_is_no_object_is_said_with_an_example(typed: str) -> None:
     with pytest.raises(BadConfiguration, match="lb/shared"):
-        subject_of(typed, "here")
+        parse_object_ref(typed, "here")
 
 
 def test_every_reason_has_a_meaning() -> None:
     assert set(REASONS) == set(Reason)
-    assert reason_words("Drained") == "Drained: its drain time is over"
-    assert reason_words("SomebodyElses") == "SomebodyElses"
+    assert reason_text("Drained") == "Drained: its drain time is over"
+    assert reason_text("SomebodyElses") == "SomebodyElses"
 
 
 def test_columns_are_aligned_and_numbers_have_nouns() -> None:

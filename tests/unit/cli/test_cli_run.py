@@ -46,7 +46,7 @@ def test_a_mistake_of_ours_says_so_and_how_to_see_more() -> None:
     assert "--verbose" in said
 
 
-def test_of_a_group_of_errors_ours_is_told() -> None:
+def test_of_a_group_of_errors_ours_is_printed() -> None:
     ours = Unreachable("the API is gone")
     group = BaseExceptionGroup("tasks", [ValueError("noise"), BaseExceptionGroup("inner", [ours])])
     assert cli.first_of(group) is ours

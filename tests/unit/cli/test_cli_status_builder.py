@@ -16,8 +16,10 @@ from fairlead.api.meta import ObjectMeta, WireCondition
 from fairlead.api.poolservice import PoolService, PoolServiceSpec, PoolServiceStatus
 from fairlead.api.tcploadbalancer import LoadBalancerPort, TCPLoadBalancer, TCPLoadBalancerSpec, TCPLoadBalancerStatus
 from fairlead.api.tenant import Tenant, TenantSpec
+from fairlead.cli.formatting import age_text
+from fairlead.cli.status_builder import build_status
+from fairlead.cli.status_rows import FleetStatus
 from fairlead.cli.status_table import print_status
-from fairlead.cli.status_view import Status, age_text, build_status
 from fairlead.standalone.proxy_report import ProxyRow, ReplicaReport
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -53,29 +55,29 @@ EAST = Tenant(metadata=ObjectMeta(name="east"), spec=TenantSpec(region="eu"))
 
 def status(
     *,
-    one: TCPLoadBalancer | None = None,
+    lb: TCPLoadBalancer | None = None,
     agent_age_s: float | None = 3.0,
     hub_age_s: float | None = 2.0,
     state: str = "SYNCED",
-) -> Status:
+) -> FleetStatus:
     reports = {"hub-1": ReplicaReport("2030-01-01T00:00:00Z", [ProxyRow("local/here", "local", state)])}
     leases = {} if agent_age_s is None else {"tenant-east": lease(agent_age_s)}
     hub = None if hub_age_s is None else lease(hub_age_s)
-    return build_status([EAST], [one or load_balancer(*GOOD)], leases, hub, reports, now=NOW)
+    return build_status([EAST], [lb or load_balancer(*GOOD)], leases, hub, reports, now=NOW)
 
 
 def test_all_is_well() -> None:
-    found = status()
-    assert found.healthy
-    assert found.problems == []
-    assert found.members[0].last_sync_age_s == 3.0
-    assert found.members[0].load_balancers == 1
-    assert found.load_balancers[0].programmed
+    fleet = status()
+    assert fleet.healthy
+    assert fleet.problems == []
+    assert fleet.members[0].last_sync_age_s == 3.0
+    assert fleet.members[0].load_balancers == 1
+    assert fleet.load_balancers[0].programmed
 
 
 def test_removals_that_are_held_are_seen_although_all_works() -> None:
     guarded = WireCondition(type="Guarded", status="True", reason="RemovalsHeld", message="3 removals held: why")
-    row = status(one=load_balancer(*GOOD, guarded)).load_balancers[0]
+    row = status(lb=load_balancer(*GOOD, guarded)).load_balancers[0]
     assert (row.programmed, row.reason, row.message) == (True, "RemovalsHeld", "3 removals held: why")
 
 
@@ -83,12 +85,12 @@ def test_removals_that_are_held_are_seen_although_all_works() -> None:
     ("age_s", "state"), [(None, "Pending"), (1.0, "Engaged"), (60.0, "Stale"), (1000.0, "Lost"), (-5.0, "Engaged")]
 )
 def test_a_member_is_as_old_as_its_last_sign_of_life(age_s: float | None, state: str) -> None:
-    found = status(agent_age_s=age_s)
-    assert found.members[0].state == state
-    assert found.healthy is (state == "Engaged")
+    fleet = status(agent_age_s=age_s)
+    assert fleet.members[0].state == state
+    assert fleet.healthy is (state == "Engaged")
 
 
-def test_no_hub_and_a_silent_hub_are_told_apart_and_nobody_knows_of_the_proxies() -> None:
+def test_no_hub_and_a_silent_hub_are_distinct_and_the_state_of_proxies_is_unknown() -> None:
     assert "no hub leads" in status(hub_age_s=None).problems[0]
     silent = status(hub_age_s=300)
     assert "last heard 5m ago" in silent.problems[0]
@@ -115,23 +117,23 @@ def test_a_proxy_is_shown_once_the_leader_is_believed_and_then_the_last_to_speak
         identity: ReplicaReport(f"2029-12-01T00:00:0{second}Z", [ProxyRow("local/here", "local", word)])
         for identity, (second, word) in said.items()
     }
-    found = build_status([EAST], [], {"tenant-east": lease(1.0)}, lease(1.0), reports, now=NOW)
-    assert [row.state for row in found.proxies] == [state]
-    assert found.healthy == (state == "SYNCED")
+    fleet = build_status([EAST], [], {"tenant-east": lease(1.0)}, lease(1.0), reports, now=NOW)
+    assert [row.state for row in fleet.proxies] == [state]
+    assert fleet.healthy == (state == "SYNCED")
 
 
-def test_a_refusal_is_told_in_its_own_words() -> None:
+def test_a_refusal_is_shown_with_its_message() -> None:
     refused = WireCondition(type="Accepted", status="False", reason="PortConflict", message="port 80 is taken")
-    found = status(one=load_balancer(refused, GOOD[1]))
-    row = found.load_balancers[0]
+    fleet = status(lb=load_balancer(refused, GOOD[1]))
+    row = fleet.load_balancers[0]
     assert (row.programmed, row.reason) == (False, "PortConflict")
-    assert found.problems == ["load balancer east/default/web: port 80 is taken"]
+    assert fleet.problems == ["load balancer east/default/web: port 80 is taken"]
 
 
 def test_a_status_of_an_older_generation_is_not_believed() -> None:
-    found = status(one=load_balancer(*GOOD, generation=2, observed=1))
-    assert not found.load_balancers[0].programmed
-    assert found.load_balancers[0].reason == "Pending"
+    fleet = status(lb=load_balancer(*GOOD, generation=2, observed=1))
+    assert not fleet.load_balancers[0].programmed
+    assert fleet.load_balancers[0].reason == "Pending"
 
 
 @pytest.mark.parametrize(
@@ -144,26 +146,26 @@ def test_ages_read_as_with_kubectl(age_s: float | None, text: str) -> None:
 def test_a_load_balancer_of_backend_groups_is_a_row_like_any_other() -> None:
     status_of = LoadBalancerObjectStatus(backends="1/2", observed_generation=1, conditions=list(GOOD))
     meta = ObjectMeta(name="shared", namespace="shop", generation=1)
-    one = LoadBalancer(metadata=meta, spec=LoadBalancerSpec(class_name="edge"), status=status_of)
+    shown = LoadBalancer(metadata=meta, spec=LoadBalancerSpec(class_name="edge"), status=status_of)
     refused = WireCondition(type="Accepted", status="False", reason="NoSuchClass", message="there is no class gold")
     lost = msgspec.structs.replace(
-        one,
+        shown,
         metadata=msgspec.structs.replace(meta, name="lost"),
         status=msgspec.structs.replace(status_of, conditions=[refused, GOOD[1]]),
     )
-    found = build_status([], [one, lost], {}, lease(1.0), {}, now=NOW)
-    rows = [(row.name, row.class_name, row.programmed, row.reason, row.targets) for row in found.load_balancers]
+    fleet = build_status([], [shown, lost], {}, lease(1.0), {}, now=NOW)
+    rows = [(row.name, row.class_name, row.programmed, row.reason, row.targets) for row in fleet.load_balancers]
     assert rows == [("lost", "edge", False, "NoSuchClass", "1/2"), ("shared", "edge", True, "Programmed", "1/2")]
-    assert found.problems == ["load balancer shop/lost: there is no class gold"]
+    assert fleet.problems == ["load balancer shop/lost: there is no class gold"]
     out = io.StringIO()
-    print_status(found, Console(file=out))
+    print_status(fleet, Console(file=out))
     assert re.search(r"shop/shared +edge +- +True +Programmed +1/2", out.getvalue())
     assert re.search(r"shop/lost +edge +<pending> +False +NoSuchClass", out.getvalue())
 
 
 def test_a_pause_is_seen_although_all_works() -> None:
     paused = WireCondition(type="Paused", status="True", reason="PausedByUser", message="2 held")
-    row = status(one=load_balancer(*GOOD, paused)).load_balancers[0]
+    row = status(lb=load_balancer(*GOOD, paused)).load_balancers[0]
     assert (row.programmed, row.reason, row.message) == (True, "PausedByUser", "2 held")
 
 
@@ -183,19 +185,19 @@ def test_each_region_of_a_service_has_a_row_and_its_problem_a_sentence() -> None
         pool_service("nice", address="198.51.100.1"),
         pool_service("metz"),
     ]
-    found = build_status([], [], {}, lease(1.0), {}, now=NOW, pool_services=regions)
-    assert [(row.region, row.programmed, row.reason) for row in found.regions] == [
+    fleet = build_status([], [], {}, lease(1.0), {}, now=NOW, pool_services=regions)
+    assert [(row.region, row.programmed, row.reason) for row in fleet.regions] == [
         ("lyon", False, "AddressPoolExhausted"),
         ("metz", False, "Pending"),
         ("nice", True, ""),
         ("paris", True, "Programmed"),
     ]
-    assert found.problems == [
+    assert fleet.problems == [
         "region lyon of shop/web: no address left",
         "region metz of shop/web: Pending",
     ]
     out = io.StringIO()
-    print_status(found, Console(file=out))
+    print_status(fleet, Console(file=out))
     text = out.getvalue()
     assert "No members" not in text
     for word in ("shop/web", "paris", "127.200.0.7", "fairlead.dev/envoy", "AddressPoolExhausted", "✗ region lyon"):

@@ -1,4 +1,4 @@
-"""What do the reasons of a plan mean, in words that a person reads once and understands?"""
+"""Format what the verbs print: reasons with their meaning, counts, ages, aligned columns and JSON."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from fairlead.model.change import Reason
 
 REASONS = {
     Reason.NEW: "wanted, and not on record",
-    Reason.VANISHED: "deleted by somebody else; it is made again",
+    Reason.VANISHED: "deleted by another party; it is made again",
     Reason.CHANGED: "wanted differently than on record",
-    Reason.OWNERS_CHANGED: "only who wants it has changed; the provider is not called",
+    Reason.OWNERS_CHANGED: "only its owners have changed; the provider is not called",
     Reason.DEREGISTERING: "its removal was begun, and is finished first",
     Reason.REPLACED: "its address belongs to another object now",
-    Reason.TERMINATING: "reported as going, or as not ready",
-    Reason.ABSENT: "not listed any more, and nobody said that it was going",
+    Reason.TERMINATING: "reported as terminating, or as not ready",
+    Reason.ABSENT: "not listed any more, and never reported as terminating",
     Reason.DRAINED: "its drain time is over",
     Reason.LISTENER_REMOVED: "its listener was removed",
-    Reason.OWNER_DELETED: "whoever wanted it was deleted",
+    Reason.OWNER_DELETED: "its owner was deleted",
 }
 
 
-def reason_words(reason: str) -> str:
-    """Return a reason with its meaning; what a provider made up stands as it is."""
+def reason_text(reason: str) -> str:
+    """Return a reason with its meaning; a reason that is not one of ``Reason`` (a provider's own) is returned as is."""
     meaning = REASONS.get(Reason(reason)) if reason in tuple(Reason) else None
     return f"{reason}: {meaning}" if meaning else reason
 
 
 def counted(count: int, noun: str) -> str:
-    """Write a number with its noun: 1 load balancer, 2 load balancers."""
+    """Return a number with its noun: 1 load balancer, 2 load balancers."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun[:-1]}ies" if noun.endswith("y") else f"{count} {noun}s"
 
 
 def columns(rows: Sequence[Sequence[str]], *, indent: str = "  ") -> list[str]:
-    """Align rows of cells; the last column is as wide as it is."""
+    """Return one line for each row of cells, aligned; the last column is not padded."""
     widths = [max(len(row[at]) for row in rows) for at in range(max(map(len, rows), default=1) - 1)] if rows else []
     return [
         (indent + "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]])).rstrip()
@@ -42,8 +42,18 @@ def columns(rows: Sequence[Sequence[str]], *, indent: str = "  ") -> list[str]:
     ]
 
 
+def age_text(age_s: float | None) -> str:
+    """Return an age as kubectl prints it: 7s, 3m, 5h, 2d."""
+    if age_s is None:
+        return "never"
+    for limit, size, unit in ((120, 1, "s"), (7200, 60, "m"), (172_800, 3600, "h")):
+        if age_s < limit:
+            return f"{int(age_s // size)}{unit}"
+    return f"{int(age_s // 86_400)}d"
+
+
 def print_json(value: Any) -> None:
-    """Print what programs read."""
+    """Print ``value`` as indented JSON."""
     import msgspec
 
     print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())

@@ -1,4 +1,4 @@
-"""Which object is meant by KIND/NAME, as people type it: lb/shared, tcplb/shop.web, class/edge."""
+"""Parse KIND/NAME arguments: lb/shared, tcplb/shop.web, class/edge."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _KINDS = {
     "loadbalancerclasses": CLASS,
 }
 _GROUPS = frozenset({"bg", "backendgroup", "backendgroups"})
-#: How each is typed, and how all of them are listed.
+#: The short name of each kind on the command line, and the arguments of ``kubectl get`` that list all of them.
 _SHORT = {"LoadBalancer": "lb", "TCPLoadBalancer": "tcplb", CLASS: "class"}
 _LISTED = {"LoadBalancer": "lb -A", "TCPLoadBalancer": "tcplb -A", CLASS: "lbc"}
 
 
-class Subject(NamedTuple):
+class ObjectRef(NamedTuple):
     """One object at the hub; the namespace of a class is empty."""
 
     kind: str
@@ -39,30 +39,30 @@ class Subject(NamedTuple):
     name: str
 
     @property
-    def words(self) -> str:
-        """Return how it is called in sentences."""
+    def title(self) -> str:
+        """Return kind and name as sentences have them."""
         return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
 
     @property
-    def typed(self) -> str:
-        """Return what is typed after a verb to mean it."""
+    def argument(self) -> str:
+        """Return the arguments of a verb that name it."""
         return f"{_SHORT[self.kind]}/{self.name}" + (f" -n {self.namespace}" if self.namespace else "")
 
     @property
-    def missing(self) -> str:
-        """Say that there is no such object, and how to find those that are there."""
-        return f"There is no {self.words}; kubectl get {_LISTED[self.kind]} lists those that there are"
+    def not_found(self) -> str:
+        """Return the error message for an object that does not exist, with the command that lists the others."""
+        return f"There is no {self.title}; kubectl get {_LISTED[self.kind]} lists those that there are"
 
 
-def subject_of(text: str, namespace: str) -> Subject:
-    """Read KIND/NAME, or KIND/NAMESPACE/NAME as the verbs print it; ``BadConfiguration`` says what can be typed."""
+def parse_object_ref(text: str, namespace: str) -> ObjectRef:
+    """Parse KIND/NAME, or KIND/NAMESPACE/NAME as the verbs print it; raise ``BadConfiguration`` with an example."""
     from fairlead.errors import BadConfiguration
 
-    kind, *rest = text.split("/")
-    known = _KINDS.get(kind.lower(), "")
-    named = len(rest) == 1 or (len(rest) == 2 and known != CLASS)
-    if kind.lower() in _GROUPS:
+    prefix, *rest = text.split("/")
+    kind = _KINDS.get(prefix.lower(), "")
+    well_formed = len(rest) == 1 or (len(rest) == 2 and kind != CLASS)
+    if prefix.lower() in _GROUPS:
         raise BadConfiguration(f"{text!r} is a BackendGroup; name a load balancer that it is on, as in lb/shared")
-    if not known or not named or not all(rest):
+    if not kind or not well_formed or not all(rest):
         raise BadConfiguration(f"{text!r} is not KIND/NAME; kinds are lb, tcplb and class, as in lb/shared")
-    return Subject(known, "" if known == CLASS else rest[0] if len(rest) == 2 else namespace, rest[-1])
+    return ObjectRef(kind, "" if kind == CLASS else rest[0] if len(rest) == 2 else namespace, rest[-1])

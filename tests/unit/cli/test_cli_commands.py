@@ -86,20 +86,20 @@ def sentence(result: Result, code: int) -> str:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_help_is_short_and_tells_the_exit_codes(command: list[str]) -> None:
+def test_help_is_short_and_has_the_exit_codes(command: list[str]) -> None:
     result = run(*command, "--help")
     assert result.returncode == 0
     assert "Usage" in result.stdout
     assert len(result.stdout.splitlines()) <= 60
     if command != ["tenant"]:
-        assert "0 ok, also when told to stop" in " ".join(result.stdout.split())
+        assert "0 ok, also when asked to stop" in " ".join(result.stdout.split())
         assert "130 interrupted" in " ".join(result.stdout.split())
 
 
 def test_every_command_of_the_documentation_is_there() -> None:
-    words = run("--help").stdout
+    help_text = run("--help").stdout
     for command in COMMANDS[1:]:
-        assert command[0] in words
+        assert command[0] in help_text
 
 
 def test_the_installed_command_line_says_its_version() -> None:
@@ -155,8 +155,8 @@ def test_crds_are_yaml_that_kubectl_takes() -> None:
     import yaml
 
     documents = list(yaml.safe_load_all(run("crds").stdout))
-    assert {one["kind"] for one in documents} == {"CustomResourceDefinition"}
-    assert "tcploadbalancers.fairlead.dev" in {one["metadata"]["name"] for one in documents}
+    assert {crd["kind"] for crd in documents} == {"CustomResourceDefinition"}
+    assert "tcploadbalancers.fairlead.dev" in {crd["metadata"]["name"] for crd in documents}
 
 
 def test_no_arguments_show_help_and_a_bad_flag_is_a_usage_error() -> None:
@@ -207,7 +207,7 @@ def test_an_unreachable_api_has_its_own_exit_code(command: tuple[str, ...], tmp_
         ("203.0.113.0/24", "not on this machine"),
     ],
 )
-def test_a_bad_address_pool_is_told_before_anything_is_started(pool: str, why: str, tmp_path: Path) -> None:
+def test_a_bad_address_pool_is_an_error_before_anything_is_started(pool: str, why: str, tmp_path: Path) -> None:
     said = sentence(run("hub", "--address-pool", pool, "--kubeconfig", str(tmp_path / "none")), 2)
     assert "--address-pool" in said
     assert why in said
@@ -216,13 +216,13 @@ def test_a_bad_address_pool_is_told_before_anything_is_started(pool: str, why: s
 
 @pytest.mark.parametrize("flag", ["--listen", "--metrics"])
 @pytest.mark.parametrize("value", ["nonsense", "127.0.0.1:70000", "127.0.0.1:"])
-def test_a_bad_address_is_told_with_its_flag(flag: str, value: str, tmp_path: Path) -> None:
+def test_the_error_of_a_bad_address_names_its_flag(flag: str, value: str, tmp_path: Path) -> None:
     said = sentence(run("standalone", "--data-dir", str(tmp_path / "d"), flag, value), 2)
     assert flag in said
     assert repr(value) in said
 
 
-def test_a_port_in_use_is_told(tmp_path: Path) -> None:
+def test_a_port_in_use_is_an_error(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -231,7 +231,7 @@ def test_a_port_in_use_is_told(tmp_path: Path) -> None:
     assert place in said
 
 
-def test_a_data_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_data_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")
     said = sentence(process("apiserver", "--data-dir", str(file / "below")), 2)
@@ -253,7 +253,7 @@ def test_a_tenant_that_could_never_be_used_is_refused_first(flag: str, value: st
     assert flag in sentence(run("tenant", "add", "--kubeconfig", config, flag, value, "east"), 2)
 
 
-def test_a_bad_duration_is_told(tmp_path: Path) -> None:
+def test_a_bad_duration_is_an_error(tmp_path: Path) -> None:
     said = sentence(
         run("status", "--wait", "--timeout", "soon", "--kubeconfig", kubeconfig(tmp_path, "http://[::1]:1")), 2
     )

@@ -1,0 +1,34 @@
+"""Load balancers as the operators' verbs see them, through the real plan and guard."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from fairlead.hub.inspect.preview import Previewed
+from fairlead.model.desired import DesiredLoadBalancer
+from fairlead.sync.guard import guard_plan
+from fairlead.sync.plan import plan_load_balancer
+from fairlead.sync.tracker import Registered, Side
+from fairlead.testing.builders import desired, lb_key
+from fairlead.translate.view import Translation
+
+KEY = lb_key("web", namespace="shop")
+
+
+def previewed(wanted: DesiredLoadBalancer | None, done: DesiredLoadBalancer | None, **fields: Any) -> Previewed:
+    """Return the preview of a load balancer that shall be ``wanted`` where ``done`` is on record."""
+    registered = {} if done is None else {at: {key: Registered(target) for key, target in targets.items()}
+                                          for at, targets in done.targets.items()}  # fmt: skip
+    side = Side(desired=wanted, done_spec=done.spec if done is not None else None, done=registered)
+    whole = plan_load_balancer(KEY, side, now_s=0.0)
+    plan = guard_plan(whole, side, now_s=0.0)
+    held = whole.frontend if plan.frontend is None else None
+    translation = Translation(wanted, (), provider="haproxy")
+    preview = Previewed(key=KEY, provider="haproxy", plan=plan, held_frontend=held, side=side, translation=translation)
+    return msgspec.structs.replace(preview, **fields)
+
+
+def lb(*targets: Any, **fields: Any) -> DesiredLoadBalancer:
+    return desired(targets, key=KEY, **fields)
