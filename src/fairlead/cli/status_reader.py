@@ -45,16 +45,14 @@ async def read_hub(cluster: Cluster, *, now: datetime | None = None) -> HubRow:
 
 async def _hub_lease(cluster: Cluster) -> Lease | None:
     try:
-        lease: Lease = await cluster.get(LEASES, SYSTEM_NAMESPACE, HUB_LEASE)
+        return await cluster.get(LEASES, SYSTEM_NAMESPACE, HUB_LEASE)
     except NotFound:
         return None
-    return lease
 
 
 async def _pool_services(cluster: Cluster) -> list[PoolService]:
     try:
-        pool_services: list[PoolService] = await cluster.list(POOL_SERVICES)
+        return await cluster.list(POOL_SERVICES)
     except NotFound:
         # A hub without regions may have been set up without this kind.
         return []
-    return pool_services
