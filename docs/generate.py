@@ -15,7 +15,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from docs import words
+from docs import descriptions
 from docs.registries import registries
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -116,9 +116,9 @@ _LIMITS = {
 
 
 def _limits(node: dict[str, Any], required: str) -> str:
-    found = [required] if required else []
-    found += [text.format(_text(str(node[key]))) for key, text in _LIMITS.items() if key in node]
-    return ", ".join(found)
+    limits = [required] if required else []
+    limits += [text.format(_text(str(node[key]))) for key, text in _LIMITS.items() if key in node]
+    return ", ".join(limits)
 
 
 # --- names ------------------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def _names() -> str:
             comment.append(line[2:].strip())
         elif constant := _CONSTANT.match(line):
             value = str(getattr(names, line.split(" ", 1)[0]))
-            meaning = _rst(" ".join(comment)) or words.NAMES.get(value, "")
+            meaning = _rst(" ".join(comment)) or descriptions.NAMES.get(value, "")
             if not comment:
                 bare.append(value)
             rows.append((f"`{value}`", constant[1].lower(), meaning))
@@ -152,13 +152,13 @@ def _names() -> str:
         else:
             comment = []
     rows = []
-    for module, constants in words.NAMES_ELSEWHERE.items():
+    for module, constants in descriptions.NAMES_ELSEWHERE.items():
         rows += [
-            (f"`{getattr(importlib.import_module(module), one)}`", "annotation", text)
-            for one, text in constants.items()
+            (f"`{getattr(importlib.import_module(module), constant)}`", "annotation", text)
+            for constant, text in constants.items()
         ]
     parts.append("## Others\n\n" + _table(("name", "kind", "meaning"), rows))
-    _exactly(words.NAMES, bare, "NAMES")
+    _exactly(descriptions.NAMES, bare, "NAMES")
     return "\n\n".join(parts)
 
 
@@ -168,18 +168,22 @@ def _names() -> str:
 def _conditions() -> str:
     from fairlead.model.condition import ConditionReason, ConditionType
 
-    types = [one.value for one in ConditionType]
-    reasons = [one.value for one in ConditionReason]
-    _exactly(words.CONDITIONS, types, "CONDITIONS")
-    _exactly(words.REASONS, reasons, "REASONS")
+    types = [name.value for name in ConditionType]
+    reasons = [name.value for name in ConditionReason]
+    _exactly(descriptions.CONDITIONS, types, "CONDITIONS")
+    _exactly(descriptions.REASONS, reasons, "REASONS")
     return "\n\n".join(
         [
             "# Conditions\n\nThe first four words are the Gateway API's. `observedGeneration` says which version of "
             "the object a condition is about.",
-            "## Types\n\n" + _table(("type", "when True"), ((f"`{one}`", words.CONDITIONS[one]) for one in types)),
-            "## Reasons\n\n" + _table(("reason", "meaning"), ((f"`{one}`", words.REASONS[one]) for one in reasons)),
+            "## Types\n\n" + _described(("type", "when True"), types, descriptions.CONDITIONS),
+            "## Reasons\n\n" + _described(("reason", "meaning"), reasons, descriptions.REASONS),
         ]
     )
+
+
+def _described(head: tuple[str, str], names: Iterable[str], sentences: dict[str, str]) -> str:
+    return _table(head, ((f"`{name}`", sentences[name]) for name in names))
 
 
 def _events() -> str:
@@ -189,8 +193,8 @@ def _events() -> str:
         feedback.ENSURED, warnings.UNKNOWN_ANNOTATION, warnings.AFFINITY_TIMEOUT_IGNORED,
         exporter.CONFLICTED, feedback_writer.STATUS_CONFLICT,
     ]  # fmt: skip
-    _exactly(words.EVENTS, constants, "EVENTS")
-    rows = [(f"`{one}`", *words.EVENTS[one]) for one in constants]
+    _exactly(descriptions.EVENTS, constants, "EVENTS")
+    rows = [(f"`{reason}`", *descriptions.EVENTS[reason]) for reason in constants]
     return "\n\n".join(
         [
             "# Events\n\nAn Event is written when something begins to hold, not every time it is looked at.",
@@ -220,7 +224,7 @@ def _metrics() -> str:
         "No label holds the name of a user's object."
     ]
     for title, families in asyncio.run(registries()).items():
-        rows = ((f"`{one.name}`", one.kind, _codes(one.labels), _text(one.text)) for one in families)
+        rows = ((f"`{family.name}`", family.kind, _codes(family.labels), _text(family.text)) for family in families)
         parts.append(f"## {title}\n\n" + _table(("metric", "type", "labels", "meaning"), rows))
     return "\n\n".join(parts)
 
@@ -239,14 +243,14 @@ def _command_line() -> str:
     for path, command in _commands(root, "fairlead"):
         parts.append(f"## {path}\n\n{_plain(command.help)}")
         arguments = "".join(
-            f" {one.metavar}" if one.required else f" [{one.metavar}]"
-            for one in command.params
-            if one.param_type_name == "argument"
+            f" {parameter.metavar}" if parameter.required else f" [{parameter.metavar}]"
+            for parameter in command.params
+            if parameter.param_type_name == "argument"
         )
         parts.append(f"```text\n{path}{arguments}{' [OPTIONS]' if command.params else ''}\n```")
         if command.params:
-            parts.append(_table(("option", "default", "meaning"), (_option(one) for one in command.params)))
-    codes = [(str(getattr(run, name)), text) for name, text in words.EXIT_CODES.items()]
+            parts.append(_table(("option", "default", "meaning"), (_option(parameter) for parameter in command.params)))
+    codes = [(str(getattr(run, name)), text) for name, text in descriptions.EXIT_CODES.items()]
     parts.append("## Exit codes\n\n" + _table(("code", "meaning"), codes))
     return "\n\n".join(parts)
 
@@ -259,17 +263,19 @@ def _commands(group: Any, path: str) -> Iterable[tuple[str, Any]]:
             yield from _commands(command, f"{path} {name}")
 
 
-def _option(one: Any) -> tuple[str, ...]:
-    choices = type(one.default) if isinstance(one.default, Enum) else ()
-    value = one.metavar or "\\|".join(str(choice.value) for choice in choices)
-    if one.param_type_name == "argument":
-        return f"`{one.metavar}`", "required" if one.required else "", _plain(one.help)
-    name = ", ".join([*one.opts, *one.secondary_opts])
-    shown = f"`{name}`" if isinstance(one.default, bool) else f"`{name}` {_text(value)}".rstrip()
-    default = one.default
+def _option(parameter: Any) -> tuple[str, ...]:
+    choices = type(parameter.default) if isinstance(parameter.default, Enum) else ()
+    value = parameter.metavar or "\\|".join(str(choice.value) for choice in choices)
+    if parameter.param_type_name == "argument":
+        return f"`{parameter.metavar}`", "required" if parameter.required else "", _plain(parameter.help)
+    name = ", ".join([*parameter.opts, *parameter.secondary_opts])
+    shown = f"`{name}`" if isinstance(parameter.default, bool) else f"`{name}` {_text(value)}".rstrip()
+    default = parameter.default
     text = str(getattr(default, "value", default))
-    plain = "required" if one.required else "" if text in {"None", "False", ""} or callable(default) else f"`{text}`"
-    return shown, plain, _plain(one.help)
+    plain = (
+        "required" if parameter.required else "" if text in {"None", "False", ""} or callable(default) else f"`{text}`"
+    )
+    return shown, plain, _plain(parameter.help)
 
 
 # --- Markdown ---------------------------------------------------------------------------------------------------
@@ -282,7 +288,7 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _text(text: str) -> str:
-    """Keep words in angle brackets from being taken for HTML, and bars from ending cells."""
+    """Keep text in angle brackets from being taken for HTML, and bars from ending cells."""
     return re.sub(r"<([\w-]+)>", r"&lt;\1&gt;", text).replace("|", "\\|").replace("\\\\|", "\\|")
 
 
@@ -300,13 +306,13 @@ def _codes(values: Iterable[str]) -> str:
 
 
 def _exactly(known: dict[str, Any], there: Sequence[str], table: str) -> None:
-    """Fail unless ``docs/words.py`` has a sentence for each of ``there``, and for nothing else."""
-    lacking, gone = [one for one in there if one not in known], sorted(set(known) - set(there))
+    """Exit unless ``docs/descriptions.py`` has a sentence for each of ``there``, and for nothing else."""
+    lacking, gone = [name for name in there if name not in known], sorted(set(known) - set(there))
     if lacking:
-        raise SystemExit(f"docs/words.py: {table} lacks a sentence for {', '.join(lacking)}; add it, then: make docs")
+        raise SystemExit(f"docs/descriptions.py: {table} lacks a sentence for {', '.join(lacking)}; then: make docs")
     if gone:
         raise SystemExit(
-            f"docs/words.py: {table} speaks of {', '.join(gone)}, which the source does not have; take it out"
+            f"docs/descriptions.py: {table} describes {', '.join(gone)}, which the source does not have; remove it"
         )
 
 
@@ -321,7 +327,7 @@ def main(arguments: Sequence[str]) -> int:
     differ = [name for name, text in made.items() if not _same(REFERENCE / name, text)]
     differ += [file.name for file in REFERENCE.glob("*") if file.name not in made]
     for name in differ:
-        sys.stderr.write(f"docs/reference/{name} is not what the source says; run: make docs\n")
+        sys.stderr.write(f"docs/reference/{name} differs from the source; run: make docs\n")
     return 1 if differ else 0
 
 

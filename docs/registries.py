@@ -70,13 +70,16 @@ def _api() -> list[Family]:
 def _families(registry: CollectorRegistry) -> list[Family]:
     names = "_labelnames"  # neither collectors nor families have another way to say which labels they will have
     labels: dict[str, tuple[str, ...]] = {}
-    found: list[Metric] = []
+    metrics: list[Metric] = []
     for collector in _collectors(registry):
         for metric in collector.collect():
             labels[metric.name] = tuple(getattr(metric, names, ()) or getattr(collector, names, ()))
-            found.append(metric)
+            metrics.append(metric)
     return sorted(
-        (Family(_shown(one), one.type, labels[one.name], one.documentation.rstrip(".") + ".") for one in found),
+        (
+            Family(_shown(metric), metric.type, labels[metric.name], metric.documentation.rstrip(".") + ".")
+            for metric in metrics
+        ),
         key=lambda family: family.name,
     )
 

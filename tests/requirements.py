@@ -2,7 +2,7 @@
 
 In: ``requirements.toml``, and every ``@pytest.mark.req("ID")`` below ``tests/``, read without running anything. Out: a
 table, and exit code 1 when a requirement of an enforced milestone has neither a test nor a reason, or when a marker
-names an ID that nobody knows.
+names an unknown ID.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ def read_requirements(path: Path = HERE / "requirements.toml") -> tuple[dict[str
     """Return the requirements by ID, in the order of the file, and the milestones that are enforced."""
     data = tomllib.loads(path.read_text())
     enforced = data["enforced"]
-    found: dict[str, Requirement] = {}
+    requirements: dict[str, Requirement] = {}
     for entry in data.get("requirement", ()):
-        one = Requirement(**{"milestone": enforced[0], **entry})
-        if one.id in found:
-            raise SystemExit(f"{path.name}: {one.id} is there twice")
-        found[one.id] = one
+        requirement = Requirement(**{"milestone": enforced[0], **entry})
+        if requirement.id in requirements:
+            raise SystemExit(f"{path.name}: {requirement.id} is there twice")
+        requirements[requirement.id] = requirement
     for entry in data.get("range", ()):
         for number in range(entry["first"], entry["last"] + 1):
             name = f"{entry['prefix']}{number:0{entry.get('width', 1)}d}"
-            found.setdefault(name, Requirement(name, entry["milestone"]))
-    return found, frozenset(enforced)
+            requirements.setdefault(name, Requirement(name, entry["milestone"]))
+    return requirements, frozenset(enforced)
 
 
 def read_markers(root: Path = HERE) -> list[Marker]:
@@ -90,17 +90,21 @@ def match(requirements: dict[str, Requirement], markers: Iterable[Marker]) -> li
     """Give every requirement its tests; return a sentence for each marker that names none."""
     problems: list[str] = []
     for marker in markers:
-        one = requirements.get(marker.id)
-        if one is None:
-            problems.append(f"{marker.test}: nobody knows a requirement {marker.id!r} (tests/requirements.toml)")
-        elif marker.test not in one.tests:
-            one.tests.append(marker.test)
+        requirement = requirements.get(marker.id)
+        if requirement is None:
+            problems.append(f"{marker.test}: there is no requirement {marker.id!r} (tests/requirements.toml)")
+        elif marker.test not in requirement.tests:
+            requirement.tests.append(marker.test)
     return problems
 
 
 def unproven(requirements: dict[str, Requirement], enforced: frozenset[str]) -> list[Requirement]:
     """Return those that should have a test by now and have neither one nor a reason."""
-    return [one for one in requirements.values() if one.milestone in enforced and not one.tests and not one.not_done]
+    return [
+        requirement
+        for requirement in requirements.values()
+        if requirement.milestone in enforced and not requirement.tests and not requirement.not_done
+    ]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -110,30 +114,37 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = tuple(parser.parse_args(arguments).prefix)
     requirements, enforced = read_requirements()
     problems = match(requirements, read_markers())
-    for one in requirements.values():
-        if one.id.startswith(chosen) if chosen else one.milestone in enforced or one.tests:
-            _print_row(one, one.milestone in enforced, whole=bool(chosen))
+    for requirement in requirements.values():
+        if requirement.id.startswith(chosen) if chosen else requirement.milestone in enforced or requirement.tests:
+            _print_row(requirement, requirement.milestone in enforced, whole=bool(chosen))
     missing = unproven(requirements, enforced)
-    current = [one for one in requirements.values() if one.milestone in enforced]
-    proven = sum(bool(one.tests) for one in current)
+    current = [requirement for requirement in requirements.values() if requirement.milestone in enforced]
+    proven = sum(bool(requirement.tests) for requirement in current)
     print(f"\n{proven} of {len(current)} requirements of {', '.join(sorted(enforced))} have tests.")
-    for one in missing:
-        problems.append(f"{one.id} has no test: {one.title}")
+    for requirement in missing:
+        problems.append(f"{requirement.id} has no test: {requirement.title}")
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0
 
 
-def _print_row(one: Requirement, enforced: bool, *, whole: bool) -> None:
-    state = f"{len(one.tests):3} tests" if one.tests else ("  not done" if one.not_done else "         ")
-    issue = f" ({one.issue})" if one.issue else ""
-    print(f"{one.id:7} {state:10} {one.title or one.milestone}{issue}" + ("" if enforced else "  [later]"))
-    if one.not_done:
-        print(f"{'':18} {one.not_done}")
-    for test in one.tests if whole else one.tests[:2]:
+def _print_row(requirement: Requirement, enforced: bool, *, whole: bool) -> None:
+    state = (
+        f"{len(requirement.tests):3} tests"
+        if requirement.tests
+        else ("  not done" if requirement.not_done else "         ")
+    )
+    issue = f" ({requirement.issue})" if requirement.issue else ""
+    print(
+        f"{requirement.id:7} {state:10} {requirement.title or requirement.milestone}{issue}"
+        + ("" if enforced else "  [later]")
+    )
+    if requirement.not_done:
+        print(f"{'':18} {requirement.not_done}")
+    for test in requirement.tests if whole else requirement.tests[:2]:
         print(f"{'':18} {test}")
-    if not whole and len(one.tests) > 2:
-        print(f"{'':18} and {len(one.tests) - 2} more: python -m tests.requirements {one.id}")
+    if not whole and len(requirement.tests) > 2:
+        print(f"{'':18} and {len(requirement.tests) - 2} more: python -m tests.requirements {requirement.id}")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ MODULES = {".".join(path.relative_to(SRC).with_suffix("").parts).removesuffix(".
 MAX_LINES = 400
 BANNED_FILES = re.compile(r"(^|_)(utils?|commons?|helpers?|misc|managers?|handlers?)(_|$)")
 BANNED_CLASSES = re.compile(r"(Manager|Handler|Helper|Utils?)$")
-#: Words of other people's protocols, which nobody may rename.
+#: Words of other people's protocols, which cannot be renamed.
 ALLOWED_NAMES = frozenset({"fairlead.apiserver.patch.managers", "fairlead.apiserver.http.handler"})
 
 PURE = (
@@ -43,7 +43,7 @@ IMPURE = frozenset(
 #: ``datetime`` is a value; its clocks are not.
 IMPURE_CALLS = frozenset({"now", "utcnow", "today"})
 #: Where anything at all may be caught: one key of a loop, one load balancer of a worker, one request, one command, and
-#: one provider that somebody else wrote.
+#: one provider from another package.
 BROAD_EXCEPT = frozenset(
     {
         "fairlead.runtime.loop",
@@ -68,14 +68,14 @@ def is_pure(module):
 
 def imports_of(module):
     """Return what a module imports, by full name."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in ast.walk(tree_of(module)):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.add(node.module)
-            found |= {f"{node.module}.{alias.name}" for alias in node.names if f"{node.module}.{alias.name}" in MODULES}
-    return found
+            names.add(node.module)
+            names |= {f"{node.module}.{alias.name}" for alias in node.names if f"{node.module}.{alias.name}" in MODULES}
+    return names
 
 
 @pytest.mark.slow
@@ -92,16 +92,18 @@ def test_the_pure_core_imports_nothing_that_does_anything_even_indirectly():
     todo = [(module, module) for module in MODULES if is_pure(module)]
     offenders = []
     while todo:
-        one, whence = todo.pop()
-        if one in seen:
+        module, whence = todo.pop()
+        if module in seen:
             continue
-        seen[one] = whence
-        imported = imports_of(one)
-        offenders += [f"{whence} -> {one} -> {name}" for name in imported if name.split(".")[0] in IMPURE]
+        seen[module] = whence
+        imported = imports_of(module)
+        offenders += [f"{whence} -> {module} -> {name}" for name in imported if name.split(".")[0] in IMPURE]
         # A package's own __init__ counts: importing a module of it runs it.
-        parents = {".".join(one.split(".")[:n]) for n in range(2, one.count(".") + 1)}
-        todo += [(name, one) for name in imported | parents if name in MODULES and name != "fairlead"]
-    offenders += [f"{whence} -> {one}" for one, whence in seen.items() if not is_pure(one) and one != "fairlead.sync"]
+        parents = {".".join(module.split(".")[:n]) for n in range(2, module.count(".") + 1)}
+        todo += [(name, module) for name in imported | parents if name in MODULES and name != "fairlead"]
+    offenders += [
+        f"{whence} -> {module}" for module, whence in seen.items() if not is_pure(module) and module != "fairlead.sync"
+    ]
     assert offenders == []
 
 

@@ -53,7 +53,7 @@ def test_markers_are_found_on_functions_classes_and_parameters(tree):
             async def test_c(self, x): ...
         """)
     )
-    assert [(one.id, one.test) for one in markers] == [
+    assert [(marker.id, marker.test) for marker in markers] == [
         ("I-1", "test_one.py"),
         ("I-2", "test_one.py::test_a"),
         ("I-3", "test_one.py::test_a"),
@@ -67,12 +67,12 @@ def test_a_marker_that_cannot_be_read_is_an_error(tree):
         read_markers(tree("import pytest\nNAME = 'I-1'\n@pytest.mark.req(NAME)\ndef test_a(): ...\n"))
 
 
-def test_unknown_and_unproven_are_told():
+def test_unknown_and_unproven_requirements_are_listed():
     known = {
         "I-1": Requirement("I-1", "now"),
         "I-2": Requirement("I-2", "later"),
         "I-3": Requirement("I-3", "now", not_done="x"),
     }
     markers = [type("M", (), {"id": "I-9", "test": "t"})()]
-    assert match(known, markers) == ["t: nobody knows a requirement 'I-9' (tests/requirements.toml)"]
-    assert [one.id for one in unproven(known, frozenset({"now"}))] == ["I-1"]
+    assert match(known, markers) == ["t: there is no requirement 'I-9' (tests/requirements.toml)"]
+    assert [requirement.id for requirement in unproven(known, frozenset({"now"}))] == ["I-1"]

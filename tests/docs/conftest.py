@@ -56,10 +56,10 @@ def shell() -> Iterator[Shell]:
     with tempfile.TemporaryDirectory(prefix="fl-docs-") as name:
         networks = {network: ".".join(free_network().split(".")[:2]) + "." for network in NETWORKS}
         ports = {API: f"127.0.0.1:{free_port()}", DRIVER: str(free_port())}
-        one = Shell(directory=Path(name), substitutions={HOME: name, **ports, **networks})
-        (one.directory / "examples").symlink_to(ROOT / "examples")
-        yield one
-        one.close()
+        shell = Shell(directory=Path(name), substitutions={HOME: name, **ports, **networks})
+        (shell.directory / "examples").symlink_to(ROOT / "examples")
+        yield shell
+        shell.close()
 
 
 @pytest.fixture
@@ -76,10 +76,10 @@ def own_network() -> Iterator[Shell]:
     if subprocess.run([*_IN_OWN_NETWORK, "true"], check=False, capture_output=True).returncode:
         pytest.skip("network namespaces are not allowed here")
     with tempfile.TemporaryDirectory(prefix="fl-docs-") as name:
-        one = Shell(directory=Path(name), prefix=_IN_OWN_NETWORK, env={"HOME": name})
-        one.type("ip link set lo up")
-        yield one
-        one.close()
+        shell = Shell(directory=Path(name), prefix=_IN_OWN_NETWORK, env={"HOME": name})
+        shell.type("ip link set lo up")
+        yield shell
+        shell.close()
 
 
 @pytest.fixture

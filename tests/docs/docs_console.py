@@ -67,12 +67,12 @@ def pages() -> list[Path]:
 
 def blocks_of(markdown: str) -> list[Block]:
     """Return all fenced blocks, in order."""
-    found: list[Block] = []
+    blocks: list[Block] = []
     for match in _FENCE.finditer(markdown):
         name = _FILE.search(markdown[: match.start()])
         line = markdown.count("\n", 0, match.start()) + 1
-        found.append(Block(match[1], match[2], line, name[1] if name else ""))
-    return found
+        blocks.append(Block(match[1], match[2], line, name[1] if name else ""))
+    return blocks
 
 
 def steps_of(block: Block) -> list[Step]:
@@ -103,7 +103,7 @@ def missing(expected: Sequence[str], lines: Sequence[str]) -> str:
     rest = iter(" ".join(line.split()) for line in lines)
     for line in expected:
         pattern = pattern_of(line)
-        if not any(pattern.fullmatch(one) for one in rest):
+        if not any(pattern.fullmatch(line) for line in rest):
             return line
     return ""
 
@@ -164,10 +164,10 @@ class Shell:
         seen: list[str] = []
         end_s = time.monotonic() + timeout_s
         while (line := self._line(end_s)) is not None:
-            before, found, after = line.partition(mark)
-            if not found or before:
+            before, marked, after = line.partition(mark)
+            if not marked or before:
                 seen.append(before)
-            if found:
+            if marked:
                 code, end_s = after, min(end_s, time.monotonic() + _LINGER_S)
             if code is not None and not missing(expected, seen):
                 assert code == "0", f"line {step.line}: {step.command!r} ended with {code}:\n" + "\n".join(seen)

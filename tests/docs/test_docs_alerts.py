@@ -29,14 +29,18 @@ _SHOWN = re.compile(r"\$labels\.(\w+)")
 
 @cache
 def families() -> dict[str, Family]:
-    return {one.name: one for found in asyncio.run(registries()).values() for one in found}
+    return {
+        family.name: family
+        for families_of_process in asyncio.run(registries()).values()
+        for family in families_of_process
+    }
 
 
 def family_of(series: str) -> Family:
     for suffix in ("", "_bucket", "_sum", "_count"):
-        found = families().get(series.removesuffix(suffix)) if series.endswith(suffix) else None
-        if found is not None and (not suffix or found.kind == "histogram"):
-            return found
+        family = families().get(series.removesuffix(suffix)) if series.endswith(suffix) else None
+        if family is not None and (not suffix or family.kind == "histogram"):
+            return family
     raise AssertionError(f"no process exports {series}")
 
 
@@ -47,9 +51,9 @@ def labels_of(expr: str) -> set[str]:
 
 @EACH
 def test_each_metric_and_label_of_a_rule_is_exported(rule: dict[str, Any]) -> None:
-    found = _SERIES.findall(rule["expr"])
-    assert found, "a rule about nothing of ours"
-    for series, matchers in found:
+    matches = _SERIES.findall(rule["expr"])
+    assert matches, "a rule about nothing of ours"
+    for series, matchers in matches:
         labels = family_of(series).labels
         for matcher in filter(None, matchers.split(",")):
             parts = _MATCHER.fullmatch(matcher)
@@ -115,9 +119,9 @@ def test_the_metrics_that_operators_were_promised_are_all_there() -> None:
 
 def test_no_metric_breaks_the_rules_of_names() -> None:
     units = ("seconds", "bytes")
-    for one in families().values():
-        assert re.fullmatch(r"fairlead_[a-z]+_[a-z_]+", one.name), one.name
-        assert one.name.endswith("_total") == (one.kind == "counter"), one.name
-        if one.kind == "histogram":
-            assert one.name.endswith(units), one.name
-        assert not {"namespace", "name", "pod", "service"} & set(one.labels), one.name
+    for family in families().values():
+        assert re.fullmatch(r"fairlead_[a-z]+_[a-z_]+", family.name), family.name
+        assert family.name.endswith("_total") == (family.kind == "counter"), family.name
+        if family.kind == "histogram":
+            assert family.name.endswith(units), family.name
+        assert not {"namespace", "name", "pod", "service"} & set(family.labels), family.name

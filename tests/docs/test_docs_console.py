@@ -30,9 +30,9 @@ three
 
 @pytest.fixture
 def bash(tmp_path: Path) -> Iterator[Shell]:
-    one = Shell(directory=tmp_path, substitutions={"one": "1"})
-    yield one
-    one.close()
+    shell = Shell(directory=tmp_path, substitutions={"one": "1"})
+    yield shell
+    shell.close()
 
 
 def test_blocks_and_steps() -> None:

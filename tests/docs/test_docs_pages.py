@@ -168,9 +168,9 @@ async def _resource(api: Cluster, group: str, version: str, kind: str) -> Resour
         listed = msgspec.json.decode(await api.raw("GET", f"/apis/{group}/{version}" if group else f"/api/{version}"))
     except FairleadError:
         return None
-    for one in listed["resources"]:
-        if one["kind"] == kind and "/" not in one["name"]:
-            return Resource(group, version, kind, one["name"], one["namespaced"], KubeObject)
+    for item in listed["resources"]:
+        if item["kind"] == kind and "/" not in item["name"]:
+            return Resource(group, version, kind, item["name"], item["namespaced"], KubeObject)
     return None
 
 
@@ -178,5 +178,5 @@ def _wire_type(group: str, kind: str) -> type[KubeObject] | None:
     from fairlead.api import kubernetes
 
     modules = (kinds, kubernetes)
-    resources = [one for module in modules for one in vars(module).values() if isinstance(one, Resource)]
-    return next((one.type for one in resources if (one.group, one.kind) == (group, kind)), None)
+    resources = [resource for module in modules for resource in vars(module).values() if isinstance(resource, Resource)]
+    return next((resource.type for resource in resources if (resource.group, resource.kind) == (group, kind)), None)

@@ -10,7 +10,7 @@ import pytest
 import typer
 from tests.docs.docs_console import ROOT, blocks_of, pages
 
-from docs import generate, words
+from docs import descriptions, generate
 from fairlead.api import names
 from fairlead.cli.main import app
 
@@ -33,13 +33,13 @@ def test_check_notices_drift(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_reason_without_a_sentence_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(words.REASONS, "Invalid")
+    monkeypatch.delitem(descriptions.REASONS, "Invalid")
     with pytest.raises(SystemExit, match="lacks a sentence for Invalid"):
         generate.pages()
 
 
 def test_a_sentence_about_nothing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(words.REASONS, "Bogus", "Nothing.")
+    monkeypatch.setitem(descriptions.REASONS, "Bogus", "Nothing.")
     with pytest.raises(SystemExit, match="Bogus"):
         generate.pages()
 
@@ -47,10 +47,10 @@ def test_a_sentence_about_nothing_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 @PAGES
 def test_commands_and_flags_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    found = [block.text for block in blocks_of(text) if block.language in {"sh", "console", "text", ""}]
-    found += re.findall(r"`(fairlead [^`]+)`", text)
+    commands = [block.text for block in blocks_of(text) if block.language in {"sh", "console", "text", ""}]
+    commands += re.findall(r"`(fairlead [^`]+)`", text)
     root: Any = typer.main.get_command(app)
-    for match in (match for one in found for match in _COMMAND.finditer(one)):
+    for match in (match for text in commands for match in _COMMAND.finditer(text)):
         command = root
         rest = match[1].split()
         while rest and rest[0] in getattr(command, "commands", {}):
@@ -59,7 +59,10 @@ def test_commands_and_flags_exist(page: Path) -> None:
             # Prose about the program, or its output.
             assert not rest or not rest[0].startswith("--"), match[0]
             continue
-        known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)} | {"--help", "-h"}
+        known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)} | {
+            "--help",
+            "-h",
+        }
         used = {word.partition("=")[0] for word in rest if word.startswith("-")}
         assert used <= known, f"fairlead {match[1]!r}: {sorted(used - known)} does not exist"
 

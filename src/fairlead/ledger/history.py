@@ -128,12 +128,12 @@ class HistoryStore:
         oldest = self._clock.now() - timedelta(days=KEEP_DAYS)
         maps = await self._store.list(HISTORY_MAPS, SYSTEM_NAMESPACE, label_selector=LABEL_HISTORY)
         # The newest last: if there are more than memory keeps, the oldest make room.
-        last = {stored.key: max(map(_last_at, _entries(stored)), default=self._clock.now()) for stored in maps}
+        last = {stored.key: max(map(_last_at, entries_of(stored)), default=self._clock.now()) for stored in maps}
         for stored in sorted(maps, key=lambda stored: last[stored.key]):
             if last[stored.key] < oldest:
                 await self._store.delete(HISTORY_MAPS, *stored.key, uid=stored.metadata.uid)
             else:
-                self._history.load(_key_of(stored), _entries(stored))
+                self._history.load(_key_of(stored), entries_of(stored))
 
     async def _save(self, key: LoadBalancerKey) -> None:
         if not self._leading() or not any(self._is_durable(entry.provider) for entry in self._history.of(key)):
@@ -147,7 +147,7 @@ class HistoryStore:
             await self._store.create(HISTORY_MAPS, {**body, "data": self._data(key)})
             return
         # Memory may have forgotten some of it meanwhile, and an earlier leader may have written what it never knew.
-        self._history.load(key, _entries(stored))
+        self._history.load(key, entries_of(stored))
         patch: JSONObject = {
             "metadata": {"resourceVersion": stored.metadata.resource_version},
             "data": self._data(key),
@@ -188,7 +188,7 @@ def _last_at(entry: HistoryEntry) -> datetime:
     return entry.last_at or entry.at
 
 
-def _entries(stored: HistoryMap) -> list[HistoryEntry]:
+def entries_of(stored: HistoryMap) -> list[HistoryEntry]:
     """Return the entries; none when a release wrote them that this one cannot read."""
     try:
         return _DECODER.decode((stored.data or {}).get(_ENTRIES, "[]"))

@@ -1,56 +1,56 @@
-"""What the reference says in words: a sentence for each condition, reason, Event and name that has none in the source.
+"""Descriptions for the reference: a sentence for each condition, reason, Event and name without one in the source.
 
-The generator fails when one is missing here, or when one is here that the source no longer knows.
+The generator fails when a description is missing, or when the source no longer has what is described.
 """
 
 from __future__ import annotations
 
 CONDITIONS = {
-    "Accepted": "The object is valid and is served as it stands. When False, the last accepted version is served on.",
-    "ResolvedRefs": "Everything that the object refers to was found: targets that may be used.",
+    "Accepted": "The object is valid and served as it is. When False, the last accepted version is served on.",
+    "ResolvedRefs": "Every object that it refers to exists, and it has backends that may be used.",
     "Programmed": "Every connected proxy has acknowledged it, and it has an address.",
-    "Conflicted": "Somebody else has what this object asks for.",
-    "Stale": "What is served is older than the truth; it is served on.",
-    "Paused": "Somebody has frozen the object by annotation.",
-    "Drifted": "The provider holds something else than what was recorded.",
+    "Conflicted": "Another object has what this object asks for.",
+    "Stale": "What is served is older than the present state of the cluster; it is served on.",
+    "Paused": "The object is paused by annotation.",
+    "Drifted": "The state at the provider differs from what was recorded.",
     "Guarded": "Removals are held back; the message says which and why.",
-    "Protected": "It was deleted, and its label holds it with all that it serves.",
-    "InUse": "On a LoadBalancerClass: something uses it, and while that is so it cannot vanish.",
+    "Protected": "It was deleted, and its label keeps it with all its backends.",
+    "InUse": "On a LoadBalancerClass: load balancers or records use it, so it is not deleted.",
 }
 
 REASONS = {
     "Accepted": "Nothing is wrong with the object.",
     "ResolvedRefs": "All references were found.",
     "Programmed": "It works.",
-    "Pending": "It is on its way; nothing has to be done.",
+    "Pending": "It is in progress; nothing has to be done.",
     "Invalid": "A field has a value that cannot be served; the message names field and value.",
     "NoSuchClass": "There is no such LoadBalancerClass at the hub, or this hub does not run its provider.",
     "UnsupportedProtocol": "Fairlead balances TCP and UDP, and the class may know only one of them.",
     "UnsupportedAddressFamily": "It asks for IPv6 where only IPv4 is served.",
     "UnsupportedService": "A Service of this type cannot have a load balancer (ExternalName, headless, ClusterIP).",
-    "NodePortMissing": "Targets are nodes, and a port has no nodePort.",
-    "PortConflict": "The port is taken at that address, or is there twice.",
-    "AddressNotAssigned": "No address is there yet, or the hub has no pool to take one from.",
+    "NodePortMissing": "Its backends are nodes, and a port has no nodePort.",
+    "PortConflict": "The port is in use at that address, or is listed twice.",
+    "AddressNotAssigned": "There is no address yet, or the hub has no address pool.",
     "AddressNotUsable": "The address that was asked for is not an address, or not one of the hub's pool.",
-    "AddressPoolExhausted": "All addresses, or all proxy ports of the member, are taken.",
+    "AddressPoolExhausted": "All addresses, or all proxy ports of the member, are in use.",
     "QuotaExceeded": "The Tenant allows no more load balancers, or a proxy has no room for more listeners.",
-    "RejectedByProxy": "Envoy refused the configuration; the message is its own, and the last good one stays.",
+    "RejectedByProxy": "Envoy rejected the configuration; the message is Envoy's, and the last valid one stays.",
     "NoProxyConnected": "No proxy is connected to the hub.",
-    "BackendNotFound": "Targets are missing, or have addresses that may not be targets; the message names them.",
+    "BackendNotFound": "Backends are missing, or have addresses that are not allowed; the message names them.",
     "AllNodesNotReady": "No node of the member is Ready, listed or has an address; the last known ones stay in use.",
-    "MemberLost": "The member's agent has not been heard for a while; its last state is served on.",
-    "RemovalsHeld": "The guard holds removals back; the message is its reason.",
+    "MemberLost": "The member's agent has sent no heartbeat for five minutes; its last state is served on.",
+    "RemovalsHeld": "The guard holds removals back; the message has its reason.",
     "PausedByUser": "The annotation fairlead.dev/paused is set.",
-    "ProviderFailed": "The provider gave an error; the message is its own, and it is tried again.",
-    "Quarantined": "The provider refuses one target for good; it is set aside with its message, the others go on.",
-    "Drifted": "The provider holds something else than what was recorded; the message says what.",
-    "NoSuchLoadBalancer": "A LoadBalancer that the object names is not there.",
+    "ProviderFailed": "A call of the provider failed; the message is the provider's, and the call is repeated.",
+    "Quarantined": "The provider refuses a backend for good; it is quarantined with the provider's message.",
+    "Drifted": "The state at the provider differs from what was recorded; the message says how.",
+    "NoSuchLoadBalancer": "A LoadBalancer that the object names does not exist.",
     "OutOfScope": "The `spec.scope` of a LoadBalancer does not admit this namespace.",
-    "Deleting": "The object is going, and so is what was made for it.",
-    "ClassDraining": "Its LoadBalancerClass is draining or being deleted: what lives goes on, nothing new is taken.",
-    "RefusedByProvider": "The provider, or its driver, refuses it; the message is its own.",
-    "ParametersDiffer": "Two BackendGroups want one address with different parameters; the message says whose count.",
-    "DoNotDelete": "The label fairlead.dev/do-not-delete is set; remove it to let the object go.",
+    "Deleting": "The object is being deleted, with everything that was created for it.",
+    "ClassDraining": "Its LoadBalancerClass is draining or being deleted: it accepts nothing new.",
+    "RefusedByProvider": "The provider, or its driver, refuses it; the message is the provider's.",
+    "ParametersDiffer": "Two BackendGroups have one address with different parameters; the message names the one used.",
+    "DoNotDelete": "The label fairlead.dev/do-not-delete is set; remove it to have the object deleted.",
     "NoSuchProvider": "This hub does not run the provider that the class names.",
     "InUse": "Load balancers, or records of backends, are of this class; the message counts them and names the first.",
     "Unused": "Nothing uses the class; it may be deleted.",
@@ -59,32 +59,40 @@ REASONS = {
 #: Reasons that are Events only, as (on what, type, sentence); conditions' reasons are Events too.
 EVENTS = {
     "EnsuredLoadBalancer": ("Service", "Normal", "The load balancer answers at this address."),
-    "UnknownAnnotation": ("Service", "Warning", "An annotation is misspelt or means nothing; the nearest is named."),
+    "UnknownAnnotation": (
+        "Service",
+        "Warning",
+        "An annotation is unknown; the message names the nearest known one.",
+    ),
     "AffinityTimeoutIgnored": (
         "Service",
         "Warning",
         "Session affinity by hash has no timeout; the value has no effect.",
     ),
-    "Conflicted": ("Service", "Warning", "An object at the hub that is not ours stands in the way; it is left alone."),
+    "Conflicted": (
+        "Service",
+        "Warning",
+        "An object of this name at the hub is not Fairlead's; it is not changed.",
+    ),
     "StatusOwnedByAnother": (
         "Service",
         "Warning",
-        "Another controller writes this Service's status; it is left to it.",
+        "Another controller writes this Service's status, so Fairlead does not.",
     ),
 }
 
 #: Names of ``api/names.py`` that have no comment of their own.
 NAMES = {
-    "app.kubernetes.io/managed-by": "`fairlead` on everything that Fairlead makes; such a Service is never exported.",
+    "app.kubernetes.io/managed-by": "`fairlead` on objects that Fairlead creates; such a Service is never exported.",
     "fairlead.dev/tenant": "The Tenant that an object belongs to.",
     "fairlead.dev/origin-namespace": "Namespace of the user's object that this one is for.",
     "fairlead.dev/origin-name": "Name of the user's object that this one is for.",
     "fairlead.dev/origin-kind": "Kind of the user's object that this one is for.",
     "fairlead.dev/origin": "The user's object that this one is for, as member/namespace/name.",
-    "fairlead.dev/cleanup": "Finalizer on hub objects: what was made for them is taken away first.",
+    "fairlead.dev/cleanup": "Finalizer on hub objects: what was created for them is deleted first.",
     "kubernetes.io/service-name": "Kubernetes' own: the Service that an EndpointSlice belongs to.",
     "node.kubernetes.io/exclude-from-external-load-balancers": "Kubernetes' own: a node with it gets no traffic.",
-    "ToBeDeletedByClusterAutoscaler": "Taint: the node is about to go, and gets no new connections.",
+    "ToBeDeletedByClusterAutoscaler": "Taint: the node is about to be removed, and gets no new connections.",
     "openyurt.io/service-name": "On a PoolService: its Service.",
     "openyurt.io/pool-name": "On a PoolService: its region.",
     "poolservice.openyurt.io/managed-by": "On a PoolService: who manages it.",
@@ -108,7 +116,7 @@ NAMES_ELSEWHERE = {
 }
 
 EXIT_CODES = {
-    "OK": "Done; also when it ran until Ctrl-C or SIGTERM told it to stop.",
+    "OK": "Done; also when it ran until Ctrl-C or SIGTERM.",
     "FAILED": (
         "It failed, `status` found something unhealthy, `drift` something changed, `gc` orphans that are left, or a "
         "request of the demo failed."

@@ -1,0 +1,52 @@
+"""Read the history of a load balancer: what the hub has stored at its API, and what a running hub has in memory.
+
+In: a connection to the hub's API, and the address of a hub's HTTP endpoint where one is given. Out: its entries.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead.api.names import SYSTEM_NAMESPACE
+from fairlead.cli.history_rows import merged
+from fairlead.errors import BadConfiguration, NotFound, Unreachable
+from fairlead.kube.cluster import Cluster
+from fairlead.ledger.history import HISTORY_MAPS, entries_of, map_name
+from fairlead.model.history import HistoryEntry
+from fairlead.model.keys import LoadBalancerKey
+
+_TIMEOUT_S = 5.0
+_DECODER = msgspec.json.Decoder(list[HistoryEntry])
+
+
+async def read_history(cluster: Cluster, key: LoadBalancerKey, hub_url: str = "") -> list[HistoryEntry]:
+    """Return the stored entries and, with ``hub_url``, those in that hub's memory; oldest first."""
+    stored = await _stored(cluster, key)
+    return merged(stored, await _in_memory(hub_url, key)) if hub_url else merged(stored)
+
+
+async def _stored(cluster: Cluster, key: LoadBalancerKey) -> list[HistoryEntry]:
+    try:
+        return entries_of(await cluster.get(HISTORY_MAPS, SYSTEM_NAMESPACE, map_name(key)))
+    except NotFound:
+        return []
+
+
+async def _in_memory(hub_url: str, key: LoadBalancerKey) -> list[HistoryEntry]:
+    import aiohttp
+
+    url = f"{hub_url.rstrip('/')}/debug/keys/{key.kind}/{key.namespace}/{key.name}"
+    timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
+    try:
+        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as response:
+            if response.status == 404:
+                return []
+            if response.status != 200:
+                raise Unreachable(f"{url} answers with HTTP {response.status}")
+            return _DECODER.decode(await response.read())
+    except aiohttp.InvalidURL as error:
+        raise BadConfiguration(f"--hub-url: {hub_url!r} is not a URL such as http://127.0.0.1:9090") from error
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise Unreachable(f"No hub answers at {url}; --hub-url is where it was started with --metrics") from error
+    except msgspec.DecodeError as error:
+        raise BadConfiguration(f"--hub-url: what {url} serves is not a history of a hub") from error
