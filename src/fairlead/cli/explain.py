@@ -20,7 +20,9 @@ def explain(
     ] = False,
     hub_url: Annotated[
         str,
-        typer.Option("--hub-url", metavar="URL", help="With --history: also read the memory of the hub whose --metrics is there."),
+        typer.Option(
+            "--hub-url", metavar="URL", help="With --history: also read the memory of the hub with --metrics there."
+        ),
     ] = "",
     output: OutputOption = Output.TABLE,
     kubeconfig: Kubeconfig = None,
