@@ -32,7 +32,7 @@ BIN = Path(sys.executable).parent
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"<!-- file: (\S+) -->\s*$")
-#: What whoever runs the tests has done already.
+#: What was done before the tests run.
 _DONE_BEFORE = frozenset({"make install && . .venv/bin/activate", ". .venv/bin/activate"})
 #: What was started in the background may say its line a little later.
 _LINGER_S = 15.0
@@ -92,8 +92,8 @@ def steps_of(block: Block) -> list[Step]:
 
 def pattern_of(line: str) -> re.Pattern[str]:
     """Compile an expected line."""
-    words = " ".join(line.split())
-    parts = [re.escape(part) for part in words.split("...")]
+    normalized = " ".join(line.split())
+    parts = [re.escape(part) for part in normalized.split("...")]
     text = ".*".join(parts)
     return re.compile(_AGE.sub(lambda _: r"(\d+[smhd])+", text))
 

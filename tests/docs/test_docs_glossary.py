@@ -71,8 +71,8 @@ def words_of(name: str) -> tuple[str, ...]:
 
 
 def has(name: str, phrase: tuple[str, ...]) -> bool:
-    words = words_of(name)
-    return any(words[start : start + len(phrase)] == phrase for start in range(len(words)))
+    parts = words_of(name)
+    return any(parts[start : start + len(phrase)] == phrase for start in range(len(parts)))
 
 
 @pytest.mark.parametrize("phrase", avoided(), ids=" ".join)

@@ -171,9 +171,8 @@ def test_what_was_left_out_and_what_the_hub_said_is_in_the_lines() -> None:
         type="Programmed", status="False", reason="ProviderFailed", message="no answer", last_transition_time=SINCE
     )
     shown = previewed(lb(), lb(), conditions=(condition,), unread="no answer")
-    shown = msgspec.structs.replace(
-        shown, exclusions=(Exclusion("Pod/shop/web-1", "BackendGroup/shop/web", "not ready"),)
-    )
+    exclusion = Exclusion("Pod/shop/web-1", "BackendGroup/shop/web", "not ready")
+    shown = msgspec.structs.replace(shown, exclusions=(exclusion,))
     assert lines_of(explained(shown, now=NOW, leading=True), now=NOW) == [
         "TCPLoadBalancer/shop/web: its object is gone, provider haproxy",
         "  Programmed  False  30s  ProviderFailed: no answer",
