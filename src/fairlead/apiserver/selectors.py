@@ -8,60 +8,20 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from fairlead.api.selectors import EVERYTHING, BadSelector, Selector, parse_selector
 from fairlead.apiserver.failure import bad_request
 from fairlead.apiserver.objects import Obj, at
 from fairlead.apiserver.store.entry import BucketEntry
 
-_SET = re.compile(r"^\s*([^\s!=,()]+)\s+(in|notin)\s*\(([^()]*)\)\s*$")
-_EQUAL = re.compile(r"^\s*([^\s!=,()]+)\s*(==|=|!=)\s*([^\s!=,()]*)\s*$")
-_EXISTS = re.compile(r"^\s*(!?)\s*([^\s!=,()]+)\s*$")
-_COMPARE = re.compile(r"^\s*([^\s!=,()<>]+)\s*([<>])\s*(-?\d+)\s*$")
-_SPLIT = re.compile(r",(?![^()]*\))")
 
-
-@dataclass(frozen=True, slots=True)
-class Requirement:
-    """One term of a label selector; ``values`` are sorted nowhere: only membership counts."""
-
-    key: str
-    operator: str
-    values: frozenset[str] = frozenset()
-
-    def matches(self, labels: dict[str, str]) -> bool:
-        """Say whether ``labels`` satisfy this term."""
-        match self.operator:
-            case "in":
-                return labels.get(self.key) in self.values
-            case "notin":
-                return labels.get(self.key) not in self.values
-            case "exists":
-                return self.key in labels
-            case "!":
-                return self.key not in labels
-            case _:
-                text = labels.get(self.key, "")
-                if not text.removeprefix("-").isdigit():
-                    return False
-                bound = int(next(iter(self.values)))
-                return int(text) > bound if self.operator == ">" else int(text) < bound
-
-
-def parse_labels(text: str) -> tuple[Requirement, ...]:
+def parse_labels(text: str) -> Selector:
     """Parse a label selector; raises 400."""
-    return tuple(_term(part) for part in _SPLIT.split(text)) if text.strip() else ()
-
-
-def _term(part: str) -> Requirement:
-    if match := _SET.match(part):
-        values = frozenset(value.strip() for value in match.group(3).split(","))
-        return Requirement(match.group(1), match.group(2), values)
-    if match := _COMPARE.match(part):
-        return Requirement(match.group(1), match.group(2), frozenset({match.group(3)}))
-    if match := _EQUAL.match(part):
-        return Requirement(match.group(1), "notin" if match.group(2) == "!=" else "in", frozenset({match.group(3)}))
-    if match := _EXISTS.match(part):
-        return Requirement(match.group(2), "!" if match.group(1) else "exists")
-    raise bad_request(f"unable to parse requirement: {part.strip()!r} is not a label selector")
+    if not text.strip():
+        return EVERYTHING
+    try:
+        return parse_selector(text)
+    except BadSelector as error:
+        raise bad_request(f"unable to parse requirement: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,19 +57,19 @@ class Selection:
     """What a list or watch asks for; an empty one means everything."""
 
     namespace: str = ""
-    labels: tuple[Requirement, ...] = ()
+    labels: Selector = EVERYTHING
     fields: tuple[FieldTerm, ...] = ()
 
     @property
     def everything(self) -> bool:
         """Say whether only the namespace is filtered."""
-        return not self.labels and not self.fields
+        return not self.labels.requirements and not self.fields
 
     def matches(self, entry: BucketEntry) -> bool:
         """Say whether ``entry`` is selected."""
         if self.namespace and entry.namespace != self.namespace:
             return False
-        if not all(term.matches(entry.labels) for term in self.labels):
+        if not self.labels.matches(entry.labels):
             return False
         if not self.fields:
             return True

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.names import AGGREGATED_PREFIX, ANNOTATION_ACCESS_POINTS
 from fairlead.api.poolservice import PoolService
+from fairlead.api.selectors import BadSelector, parse_selector
 from fairlead.regions.backends import endpoints_in_pool, pools_of_slice
 from fairlead.regions.identity import is_ours, services_named
 from fairlead.regions.pools import Membership, Pool
-from fairlead.regions.selector import BadSelector, parse_selector
 from fairlead.regions.source import ServiceKey, SourceService
 
 

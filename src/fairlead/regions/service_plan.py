@@ -15,8 +15,8 @@ from typing import Literal
 
 import msgspec
 
+from fairlead.api.selectors import BadSelector, parse_selector
 from fairlead.regions.pools import Pool
-from fairlead.regions.selector import BadSelector, parse_selector
 from fairlead.regions.source import SourceService
 
 FinalizerChange = Literal["", "add", "remove"]

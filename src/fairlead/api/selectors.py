@@ -1,9 +1,9 @@
-"""Which NodePools does a Service want? The label selector in its annotation, in Kubernetes' full grammar.
+"""Label selectors, in Kubernetes' full grammar.
 
     a=b  a==b  a!=b  a in (x, y)  a notin (x, y)  a  !a  a>1  a<1       joined by commas, all must hold
 
-In: text. Out: a ``Selector``, or ``BadSelector`` with a sentence that names the place. As in Kubernetes ``!=`` and
-``notin`` hold for objects without the label.
+In: text, or ``matchLabels``. Out: a ``Selector``, or ``BadSelector`` with a sentence that names the place. As in
+Kubernetes ``!=`` and ``notin`` hold for objects without the label.
 Source: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors
 """
 
@@ -21,10 +21,11 @@ Operator = Literal["in", "notin", "exists", "absent", ">", "<"]
 _TOKEN = re.compile(r"\s*(?:(?P<word>[^\s!=,()<>]+)|(?P<sign>==|!=|[!=,()<>])|(?P<bad>\S))")
 _KEY_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_NUMBER = re.compile(r"-?[0-9]+")
 
 
 class BadSelector(ValueError):
-    """The text is no label selector; the message says what is wrong with it, for the author of the Service."""
+    """The text is no label selector; the message says what is wrong with it."""
 
 
 class Requirement(msgspec.Struct, frozen=True):
@@ -50,10 +51,9 @@ class Requirement(msgspec.Struct, frozen=True):
                 return self._compares(value)
 
     def _compares(self, value: str | None) -> bool:
-        try:
-            number, bound = int(value or ""), int(next(iter(self.values)))
-        except ValueError:
+        if value is None or not _NUMBER.fullmatch(value):
             return False
+        number, bound = int(value), int(next(iter(self.values)))
         return number > bound if self.operator == ">" else number < bound
 
 
@@ -64,7 +64,16 @@ class Selector(msgspec.Struct, frozen=True):
 
     def matches(self, labels: Mapping[str, str] | None) -> bool:
         """Say whether an object with ``labels`` is selected."""
-        return all(one.matches(labels or {}) for one in self.requirements)
+        return all(requirement.matches(labels or {}) for requirement in self.requirements)
+
+
+#: Selects every object.
+EVERYTHING = Selector(())
+
+
+def match_labels(labels: Mapping[str, str]) -> Selector:
+    """Return the selector of objects that have all these labels; of every object when there are none."""
+    return Selector(tuple(Requirement(key, "in", frozenset({value})) for key, value in labels.items()))
 
 
 @lru_cache(maxsize=16_384)
@@ -75,14 +84,14 @@ def parse_selector(text: str) -> Selector:
         BadSelector: says where.
     """
     tokens = _tokens(text)
-    found: list[Requirement] = []
+    requirements: list[Requirement] = []
     while tokens:
-        found.append(_requirement(tokens, text))
+        requirements.append(_requirement(tokens, text))
         if tokens:
             _expect(tokens, ",", text)
             if not tokens:
                 raise BadSelector(f"{text!r} ends with a comma")
-    return Selector(tuple(found))
+    return Selector(tuple(requirements))
 
 
 def _tokens(text: str) -> list[str]:
@@ -108,7 +117,7 @@ def _requirement(tokens: list[str], text: str) -> Requirement:
             return Requirement(key, "notin", frozenset({_value(tokens, text)}))
         case ">" | "<":
             value = _value(tokens, text)
-            if not re.fullmatch(r"-?[0-9]+", value):
+            if not _NUMBER.fullmatch(value):
                 raise BadSelector(f"{value!r} after {key}{operator} is not a whole number")
             return Requirement(key, operator, frozenset({value}))
         case "in" | "notin":
@@ -147,6 +156,6 @@ def _values(tokens: list[str], text: str) -> frozenset[str]:
 
 
 def _expect(tokens: list[str], sign: str, text: str) -> None:
-    found = tokens.pop() if tokens else "the end"
-    if found != sign:
-        raise BadSelector(f"{text!r} has {found!r} where {sign!r} should be")
+    token = tokens.pop() if tokens else "the end"
+    if token != sign:
+        raise BadSelector(f"{text!r} has {token!r} where {sign!r} should be")

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.regions.selector import BadSelector, Selector, parse_selector
+from fairlead.api.selectors import EVERYTHING, BadSelector, Selector, match_labels, parse_selector
 
-LABELS = {"a": "b", "n": "5", "empty": "", "example.com/key": "v"}
+LABELS = {"a": "b", "n": "5", "empty": "", "underscored": "1_0", "example.com/key": "v"}
 
 
 @pytest.mark.req("O-30")
@@ -43,6 +43,7 @@ LABELS = {"a": "b", "n": "5", "empty": "", "example.com/key": "v"}
         ("a>4", False),
         ("example.com/key=v", True),
         ("in=x", False),
+        ("underscored>1", False),
     ],
 )
 def test_each_term(text: str, matches: bool) -> None:
@@ -64,6 +65,14 @@ def test_what_cannot_be_read_is_said(text: str) -> None:
     with pytest.raises(BadSelector) as caught:
         parse_selector(text)
     assert str(caught.value)
+
+
+def test_match_labels_wants_all_of_them() -> None:
+    assert match_labels({"a": "b", "n": "5"}).matches(LABELS)
+    assert not match_labels({"a": "b", "n": "6"}).matches(LABELS)
+    assert not match_labels({"missing": ""}).matches(None)
+    assert match_labels({}) == EVERYTHING
+    assert EVERYTHING.matches(None)
 
 
 KEYS = st.sampled_from(["a", "b", "example.com/c"])
