@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any
 from urllib.parse import urlsplit
 
-from fairlead.apiserver.schema.formats import fits
+from fairlead.apiserver.schema.formats import fits, parses
 
 _DECIMAL = {"": 1, "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "k": 10**3, "M": 10**6, "G": 10**9}
 _BINARY = {"T": 10**12, "P": 10**15, "E": 10**18, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
@@ -31,17 +31,6 @@ def quantity(text: str) -> float:
         return float(Decimal(match.group(1)) * _SUFFIX[match.group(2)])
     except InvalidOperation as error:
         raise ValueError(f"{text!r} is not a quantity") from error
-
-
-def _ok(parse: Callable[[str], object]) -> Callable[[str], bool]:
-    def check(text: str) -> bool:
-        try:
-            parse(text)
-        except ValueError:
-            return False
-        return True
-
-    return check
 
 
 def _cidr(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
@@ -71,12 +60,12 @@ def _ordered(values: list[Any]) -> bool:
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "quantity": quantity,
-    "isQuantity": _ok(quantity),
+    "isQuantity": parses(quantity),
     "isLessThan": lambda a, b: a < b,
     "isGreaterThan": lambda a, b: a > b,
     "compareTo": lambda a, b: (a > b) - (a < b),
     "ip": lambda text: str(ipaddress.ip_address(text)),
-    "isIP": _ok(ipaddress.ip_address),
+    "isIP": parses(ipaddress.ip_address),
     "family": lambda text: ipaddress.ip_address(text).version,
     "isLoopback": lambda text: ipaddress.ip_address(text).is_loopback,
     "isUnspecified": lambda text: ipaddress.ip_address(text).is_unspecified,

@@ -83,10 +83,8 @@ def _validate_map(value: Obj, node: SchemaNode, path: str, causes: list[Cause], 
             validate(item, sub, f"{path}.{key}" if path else key, causes, old.get(key, ABSENT))
         elif extra is not None:
             validate(item, extra, f"{path}.{key}" if path else key, causes, old.get(key, ABSENT))
-    size, limits = len(value), node.limits
-    if size < limits.get("minProperties", 0):
-        causes.append(wrong(path, size, f"{path} in body should have at least {limits['minProperties']} properties"))
-    causes += too_many(path, size, limits.get("maxProperties", size))
+    if node.limits:
+        _validate_size(len(value), node, path, causes, "Properties")
 
 
 def _validate_list(value: list[Any], node: SchemaNode, path: str, causes: list[Cause], old: Any) -> None:
@@ -94,12 +92,18 @@ def _validate_list(value: list[Any], node: SchemaNode, path: str, causes: list[C
         earlier = by_key(old, node)
         for index, item in enumerate(value):
             validate(item, node.items, f"{path}[{index}]", causes, earlier.get(key_of(item, node), ABSENT))
-    size, limits = len(value), node.limits
-    if size < limits.get("minItems", 0):
-        causes.append(wrong(path, size, f"{path} in body should have at least {limits['minItems']} items"))
-    causes += too_many(path, size, limits.get("maxItems", size))
-    if node.list_type in {"set", "map"} or limits.get("uniqueItems"):
+    if node.limits:
+        _validate_size(len(value), node, path, causes, "Items")
+    if node.list_type in {"set", "map"} or node.limits.get("uniqueItems"):
         _validate_unique(value, node, path, causes)
+
+
+def _validate_size(size: int, node: SchemaNode, path: str, causes: list[Cause], what: str) -> None:
+    limits = node.limits
+    least, most = limits.get(f"min{what}", 0), limits.get(f"max{what}", size)
+    if size < least:
+        causes.append(wrong(path, size, f"{path} in body should have at least {least} {what.lower()}"))
+    causes += too_many(path, size, most)
 
 
 def key_of(item: Any, node: SchemaNode) -> bytes:
