@@ -55,14 +55,14 @@ class Bench:
 
     async def writes(self, *kinds: str) -> int:
         """Return the accepted writes of regions so far, of these plurals; leases and Events never count."""
-        found = 0
+        total = 0
         for line in (await self.page()).splitlines():
             if not line.startswith("fairlead_kube_requests_total{") or 'code="2' not in line:
                 continue
             quiet = ('verb="get"', 'verb="list"', 'verb="watch"', "leases", 'resource="events"', "customresource")
             if not any(word in line for word in quiet) and any(f'"{kind}' in line for kind in kinds or ("",)):
-                found += int(float(line.rsplit(" ", 1)[1]))
-        return found
+                total += int(float(line.rsplit(" ", 1)[1]))
+        return total
 
     async def reconciles(self) -> int:
         lines = [line for line in (await self.page()).splitlines() if line.startswith("fairlead_reconcile_total{")]
@@ -72,17 +72,17 @@ class Bench:
 @asynccontextmanager
 async def running(*, hub: bool) -> AsyncIterator[tuple[Bench, Cluster]]:
     with tempfile.TemporaryDirectory(prefix="flr-", dir="/tmp") as name:
-        one = Bench(Path(name), hub=hub)
-        await one.api.start()
+        bench = Bench(Path(name), hub=hub)
+        await bench.api.start()
         try:
-            await until(one.kubeconfig.exists, what="the API server")
-            async with Cluster.from_kubeconfig(one.kubeconfig, name="bench", qps=20_000, burst=20_000) as cluster:
+            await until(bench.kubeconfig.exists, what="the API server")
+            async with Cluster.from_kubeconfig(bench.kubeconfig, name="bench", qps=20_000, burst=20_000) as cluster:
                 await until_true(lambda: _served(cluster), what="the kinds are served")
                 if hub:
-                    await one.hub.start()
-                yield one, cluster
+                    await bench.hub.start()
+                yield bench, cluster
         finally:
-            for process in (one.regions, one.hub, one.api):
+            for process in (bench.regions, bench.hub, bench.api):
                 await process.stop()
             _end_envoys(Path(name))
 
@@ -100,11 +100,11 @@ async def _served(cluster: Cluster) -> bool:
 async def _all(work: list[Awaitable[Any]]) -> None:
     gate = asyncio.Semaphore(_AT_ONCE)
 
-    async def one(job: Awaitable[Any]) -> None:
+    async def run(job: Awaitable[Any]) -> None:
         async with gate:
             await job
 
-    await asyncio.gather(*(one(job) for job in work))
+    await asyncio.gather(*(run(job) for job in work))
 
 
 def _service(name: str, *, selector: str, class_name: str) -> JSONObject:
@@ -139,7 +139,7 @@ async def _pools(cluster: Cluster, count: int) -> None:
 
 async def cold_start(services: int = 200, pools: int = 50) -> AsyncIterator[Figure]:
     """Measure a start with nothing done yet, then what it costs to stand still, and single changes."""
-    async with running(hub=False) as (one, cluster):
+    async with running(hub=False) as (bench, cluster):
         await _pools(cluster, pools)
         endpoints = [(f"10.1.{number}.1", f"node-{number}") for number in range(pools)]
         work: list[Awaitable[Any]] = []
@@ -154,7 +154,7 @@ async def cold_start(services: int = 200, pools: int = 50) -> AsyncIterator[Figu
         watching = asyncio.create_task(cache.run())
         await cache.wait_synced()
         started_s = time.monotonic()
-        await one.regions.start()
+        await bench.regions.start()
         total = services * pools
         await until(lambda: len(cache) >= total, what=f"{total} PoolServices", timeout_s=180)
         what = f"{services} Services x {pools} regions"
@@ -164,15 +164,16 @@ async def cold_start(services: int = 200, pools: int = 50) -> AsyncIterator[Figu
             unit="s",
             limit=30,
         )
-        before = await _quiet(one)
+        before = await _quiet(bench)
         await asyncio.sleep(15)
-        yield Figure(name="writes in 15 s of standing still", value=await one.writes() - before, unit="writes", limit=0)
+        written = await bench.writes() - before
+        yield Figure(name="writes in 15 s of standing still", value=written, unit="writes", limit=0)
 
         async def single(name: str, job: Awaitable[Any], *, limit: int) -> Figure:
-            before, reconciled = await one.writes(), await one.reconciles()
+            before, reconciled = await bench.writes(), await bench.reconciles()
             await job
-            written = await _quiet(one) - before
-            more = f"{await one.reconciles() - reconciled} keys looked at"
+            written = await _quiet(bench) - before
+            more = f"{await bench.reconciles() - reconciled} keys reconciled"
             return Figure(name=name, value=written, unit="writes", limit=limit, compares_with=more)
 
         moved = [("10.1.0.9", "node-0"), *endpoints[1:]]
@@ -193,7 +194,7 @@ async def cold_start(services: int = 200, pools: int = 50) -> AsyncIterator[Figu
 
 async def label_change(services: int = 2000, concerned: int = 20) -> AsyncIterator[Figure]:
     """Change one label of a NodePool that few of many Services ask for."""
-    async with running(hub=False) as (one, cluster):
+    async with running(hub=False) as (bench, cluster):
         await _pools(cluster, 3)
         await _all(
             [
@@ -208,42 +209,42 @@ async def label_change(services: int = 2000, concerned: int = 20) -> AsyncIterat
                 for number in range(services)
             ]
         )
-        await one.regions.start()
+        await bench.regions.start()
 
         async def there() -> bool:
             return len(await cluster.list(POOL_SERVICES)) >= 3 * (services - concerned)
 
         await until_true(there, what="cold start", timeout_s=180, every_s=0.5)
-        before, reconciled = await _quiet(one), await one.reconciles()
+        before, reconciled = await _quiet(bench), await bench.reconciles()
         await cluster.merge_patch(NODE_POOLS, "", "pool-0", {"metadata": {"labels": {"tier": "gold"}}})
-        written = await _quiet(one) - before
+        written = await _quiet(bench) - before
         name = f"a NodePool label change, {services:,} Services of which {concerned} are concerned"
-        # For each a PoolService, and its word that a pool matches now.
+        # For each a PoolService, and the condition that a pool matches now.
         yield Figure(name=name, value=written, unit="writes", limit=2 * concerned)
         # A region, then its Service and what it shows, because a PoolService was made.
-        looked = await one.reconciles() - reconciled
-        yield Figure(name="keys looked at for it", value=looked, unit="keys", limit=6 * concerned)
+        reconciled_keys = await bench.reconciles() - reconciled
+        yield Figure(name="keys reconciled for it", value=reconciled_keys, unit="keys", limit=6 * concerned)
 
 
 async def endpoint_to_effect(changes: int = 200, services: int = 20) -> AsyncIterator[Figure]:
     """Measure from the write of an EndpointSlice to the first new connection on the new pod, through Envoy."""
-    async with running(hub=True) as (one, cluster):
+    async with running(hub=True) as (bench, cluster):
         await _pools(cluster, 3)
         names = [f"svc-{number}" for number in range(services)]
         await _all(
             [cluster.create(SERVICES, _service(n, selector="edge=yes", class_name="fairlead.dev/envoy")) for n in names]
         )
-        # Many take turns, so that nobody answers who was still in the load balancer from the last time.
+        # Many take turns, so that no pod answers that was still in the load balancer from the last time.
         pods = [f"127.151.0.{number}" for number in range(1, 9)]
         servers = [await _pod(address) for address in pods]
         others = [(f"127.152.{number}.1", f"node-{number}") for number in (1, 2)]
         await cluster.apply(ENDPOINT_SLICES, _slice("svc-0", [("127.151.0.1", "node-0"), *others]), manager="bench")
-        await one.regions.start()
+        await bench.regions.start()
 
         async def address() -> str:
-            found: list[TCPLoadBalancer] = await cluster.list(TCP_LOAD_BALANCERS)
-            mine = [lb.status.address for lb in found if lb.metadata.name.startswith("svc-0-pool-0.")]
-            return mine[0] if mine and len([lb for lb in found if lb.status.address]) == 3 * services else ""
+            load_balancers: list[TCPLoadBalancer] = await cluster.list(TCP_LOAD_BALANCERS)
+            mine = [lb.status.address for lb in load_balancers if lb.metadata.name.startswith("svc-0-pool-0.")]
+            return mine[0] if mine and len([lb for lb in load_balancers if lb.status.address]) == 3 * services else ""
 
         async def has_address() -> bool:
             return bool(await address())
@@ -304,12 +305,12 @@ async def _answers(host: str, wanted: str) -> bool:
     return line.decode().strip() == wanted
 
 
-async def _quiet(one: Bench) -> int:
+async def _quiet(bench: Bench) -> int:
     """Return the writes once there have been no more for a second."""
-    last, since_s = await one.writes(), time.monotonic()
+    last, since_s = await bench.writes(), time.monotonic()
     while time.monotonic() - since_s < 1.0:
         await asyncio.sleep(0.1)
-        now = await one.writes()
+        now = await bench.writes()
         if now != last:
             last, since_s = now, time.monotonic()
     return last

@@ -158,9 +158,6 @@ class Agent:
             group.create_task(self.leadership.run(), name="election")
 
     def _begin(self) -> None:
-        # What was answered in an earlier term may be long out of date.
-        self._publisher.forget()
-        self._feedback.services.clear()
         self._node_exporter.read_addresses()
         self._watch_events.enqueue_all()
 

@@ -16,13 +16,13 @@ from fairlead.agent.feedback import Feedback, build_feedback
 from fairlead.agent.identity import ServiceKey
 from fairlead.agent.metrics import AgentMetrics
 from fairlead.agent.ownership import CloudLoadBalancer, decide
-from fairlead.agent.sources import MEMBER_SERVICES, MemberService, Sources, compact_service
+from fairlead.agent.sources import MEMBER_SERVICES, MemberService, Sources
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import ANNOTATION_ADDRESS, MANAGER_AGENT
 from fairlead.api.naming import hub_name
 from fairlead.errors import Conflict, NotFound, Wait
 from fairlead.kube.cluster import Cluster
-from fairlead.publish.overlay import Overlay
+from fairlead.kube.overlay import Overlay
 from fairlead.publish.wire import object_from_ingress
 
 #: A Service whose status another controller owns is reconciled again this often, besides whenever the Service changes.
@@ -89,11 +89,10 @@ class FeedbackWriter:
         if not self._may_write():
             raise Wait("another agent leads, or may: nothing is written")
         meta = service.metadata
-        version = self.services.cached_version(*service.key)
         identity: JSONObject = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
         if feedback.ingress is not None:
             ingress = [object_from_ingress(entry) for entry in feedback.ingress]
-            # Applying without the field gives it up, and the server removes it if nobody else owns it.
+            # Applying without the field gives it up, and the server removes it if no other manager owns it.
             body: JSONObject = {
                 "metadata": identity,
                 "status": {"loadBalancer": {"ingress": ingress} if ingress else {}},
@@ -101,14 +100,14 @@ class FeedbackWriter:
             answer = await self._member.apply(
                 MEMBER_SERVICES, body, manager=MANAGER_AGENT, force=False, subresource="status"
             )
-            self._wrote(answer, "status", cached_version=version)
+            service = self._wrote(answer, "status", before=service)
         if feedback.annotation is not None:
             value = feedback.annotation or None
             patch: JSONObject = {"metadata": {"uid": meta.uid, "annotations": {ANNOTATION_ADDRESS: value}}}
             answer = await self._member.merge_patch(
                 MEMBER_SERVICES, meta.namespace, meta.name, patch, manager=MANAGER_AGENT
             )
-            self._wrote(answer, "annotation", cached_version=version)
+            service = self._wrote(answer, "annotation", before=service)
         if feedback.ensured is not None:
             self._events.emit(service, feedback.ensured)
 
@@ -119,10 +118,11 @@ class FeedbackWriter:
             return True
         return there.metadata.uid != service.metadata.uid
 
-    def _wrote(self, answer: MemberService, what: str, *, cached_version: str) -> None:
-        self.services.wrote(compact_service(answer), cached_version=cached_version)
+    def _wrote(self, answer: MemberService, what: str, *, before: MemberService) -> MemberService:
+        written = self.services.written(answer, before=before)
         self._metrics.member_writes.labels(what).inc()
-        self._log.info("wrote", what=what, key=_name(answer.key))
+        self._log.info("wrote", what=what, key=str(answer.key))
+        return written
 
 
 def _name(key: ServiceKey) -> str:

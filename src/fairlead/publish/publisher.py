@@ -18,9 +18,8 @@ from fairlead.api.times import wire_time
 from fairlead.errors import Conflict, NotFound, Wait
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.publish.caches import BY_LOAD_BALANCER, SliceGroup, groups_of_slice, slices_of
-from fairlead.publish.canonical import canonical_load_balancer, canonical_slice
-from fairlead.publish.overlay import Overlay
+from fairlead.kube.overlay import Overlay
+from fairlead.publish.caches import BY_LOAD_BALANCER, SliceGroup, slices_of
 from fairlead.publish.plan import HubWrite, Present
 from fairlead.publish.wire import object_from_load_balancer, object_from_slice
 
@@ -43,7 +42,7 @@ class Publisher:
         self._may_write = may_write
         self._on_write = on_write
         self.load_balancers = Overlay(load_balancers)
-        self.slices = Overlay(slices, index=BY_LOAD_BALANCER, values=groups_of_slice)
+        self.slices = Overlay(slices)
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.publish")
 
     def present(self, namespace: str, load_balancer: str, desired: Iterable[EndpointSlice] = ()) -> Present:
@@ -57,12 +56,7 @@ class Publisher:
 
     def slices_in(self, group: SliceGroup) -> list[EndpointSlice]:
         """Return the slices of a load balancer or of the nodes."""
-        return self.slices.by_index(group)
-
-    def forget(self) -> None:
-        """Forget what was answered to earlier writes: in an earlier term of leadership, it may be out of date."""
-        self.load_balancers.clear()
-        self.slices.clear()
+        return self.slices.by_index(BY_LOAD_BALANCER, group)
 
     async def write(self, writes: Iterable[HubWrite]) -> None:
         """Make the writes one after the other.
@@ -84,13 +78,13 @@ class Publisher:
 
     async def _apply(self, obj: TCPLoadBalancer | EndpointSlice) -> None:
         if isinstance(obj, TCPLoadBalancer):
-            version = self.load_balancers.cached_version(*obj.key)
+            before = self.load_balancers.get(*obj.key)
             answer = await self._hub.apply(TCP_LOAD_BALANCERS, object_from_load_balancer(obj), manager=self._manager)
-            self.load_balancers.wrote(canonical_load_balancer(answer), cached_version=version)
+            self.load_balancers.written(answer, before=before)
             return
-        version = self.slices.cached_version(*obj.key)
-        answer = await self._hub.apply(ENDPOINT_SLICES, object_from_slice(obj), manager=self._manager)
-        self.slices.wrote(canonical_slice(answer, owners=True), cached_version=version)
+        present = self.slices.get(*obj.key)
+        applied = await self._hub.apply(ENDPOINT_SLICES, object_from_slice(obj), manager=self._manager)
+        self.slices.written(applied, before=present)
 
     async def _delete(self, obj: TCPLoadBalancer | EndpointSlice) -> None:
         kind = _kind_of(obj)

@@ -14,14 +14,14 @@ from fairlead.api.names import MANAGER_REGIONS
 from fairlead.errors import NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
-from fairlead.publish.overlay import Overlay
+from fairlead.kube.overlay import Overlay
 from fairlead.regions.access_condition import AccessView
 from fairlead.regions.access_plan import AccessPlan, plan_access
 from fairlead.regions.changes import Changes
 from fairlead.regions.identity import is_ours, pool_service_names
 from fairlead.regions.inventory import Inventory
 from fairlead.regions.service_plan import Wanted, wanted_pools
-from fairlead.regions.source import SOURCE_SERVICES, ServiceKey, SourceService, source_from_whole
+from fairlead.regions.source import SOURCE_SERVICES, ServiceKey, SourceService
 from fairlead.runtime.queue import KeyedQueue
 
 
@@ -77,7 +77,6 @@ class AccessPointsController:
         """Write the steps, each on the version that the one before has answered."""
         meta = service.metadata
         version = meta.resource_version
-        cached_version = self._services.cached_version(*service.key)
         for step in plan.steps:
             if not self._leading():
                 break
@@ -94,4 +93,4 @@ class AccessPointsController:
             except NotFound:
                 return
             version = answer.metadata.resource_version
-            self._services.wrote(source_from_whole(answer), cached_version=cached_version)
+            service = self._services.written(answer, before=service)

@@ -6,7 +6,7 @@
 
 A PoolService is ours when it says so in its managed-by label. For which (Service, pool) it is, several parts say:
 controller reference, labels, the Service in its annotation. One part that was tampered with does not make it
-invisible, as long as another one agrees with its name, which nobody can change.
+invisible, as long as another one agrees with its name, which cannot change.
 In: objects. Out: names, labels, identities. Never: takes an object without our label for ours.
 """
 

@@ -19,7 +19,7 @@ from fairlead.api.names import (
 from fairlead.api.poolservice import POOL_SERVICES, PoolService
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.publish.overlay import Overlay
+from fairlead.kube.overlay import Overlay
 from fairlead.regions.backends import Backends, PoolNode, build_backends, decode_backends, pool_node
 from fairlead.regions.identity import RegionKey, region_of
 from fairlead.regions.pools import Membership, Pool, pool_from_object
@@ -51,7 +51,7 @@ class Inventory:
         )
         self.classes: WatchCache[LoadBalancerClass] = WatchCache(cluster, LOAD_BALANCER_CLASSES)
         self.node_pools: list[WatchCache[Any]] = []
-        self.written = Overlay(self.pool_services, index=_BY_SERVICE, values=services_of)
+        self.written = Overlay(self.pool_services)
         self.membership = Membership()
         self.pools: dict[str, Pool] = {}
 
@@ -95,7 +95,7 @@ class Inventory:
 
     def pool_services_of(self, key: ServiceKey) -> list[tuple[RegionKey, PoolService]]:
         """Return the PoolServices of one Service with the region that each is for, sorted by name."""
-        pairs = ((region_of(each), each) for each in self.written.by_index(key))
+        pairs = ((region_of(each), each) for each in self.written.by_index(_BY_SERVICE, key))
         return [(region, each) for region, each in pairs if region is not None and region.service_key == key]
 
     def nodes_in(self, pool: str) -> list[PoolNode]:

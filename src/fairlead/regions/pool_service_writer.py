@@ -115,14 +115,13 @@ class PoolServiceWriter:
 
     async def _write(self, view: RegionView, write: PoolServiceWrite) -> None:
         namespace, written = view.key.namespace, self._inventory.written
-        version = written.cached_version(namespace, write.name)
         if write.target is None:
             try:
                 made = await self._cluster.create(POOL_SERVICES, write.body)
             except AlreadyExists as error:
                 # Created and not applied, so that two Services whose names collide never end in one object.
                 raise Retry(f"PoolService {namespace}/{write.name} was just made by another controller.") from error
-            written.wrote(made, cached_version=version)
+            written.written(made, before=None)
             return
         uid = write.target.metadata.uid
         if write.action == "delete":
@@ -136,7 +135,7 @@ class PoolServiceWriter:
             )
         except NotFound as error:
             raise Retry(f"PoolService {namespace}/{write.name} is gone; it will be made again.") from error
-        written.wrote(changed, cached_version=version)
+        written.written(changed, before=write.target)
         if write.modified:
             self._warn(write.target, MODIFIED, f"{write.modified} had been changed by another client and was put back")
 

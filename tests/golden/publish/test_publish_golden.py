@@ -26,7 +26,7 @@ from fairlead.publish.canonical import canonical_slice
 from fairlead.publish.publication import Publication, Refused
 from fairlead.publish.wire import object_from_load_balancer, object_from_slice
 from fairlead.regions.backends import decode_backends
-from fairlead.regions.balancer.status import build_status, object_from_status
+from fairlead.regions.balancer.status import build_status
 from fairlead.regions.balancer.translate import translate
 
 HERE = Path(__file__).parent
@@ -68,7 +68,7 @@ def of_regions(given: JSONObject) -> JSONObject:
     assert backends is not None
     result = translate(pool_service, backends, region=given["region"])
     status = build_status(pool_service, None, result if isinstance(result, Refused) else None, now=NOW)
-    return {**described(result), "conditions": object_from_status(status)["conditions"]}
+    return {**described(result), "conditions": msgspec.to_builtins(status.conditions)}
 
 
 def described(result: Publication | Refused | NotOurs | NotYet) -> JSONObject:

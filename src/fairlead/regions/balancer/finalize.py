@@ -13,10 +13,10 @@ from fairlead.api.names import FINALIZER_LOAD_BALANCER, MANAGER_BALANCER
 from fairlead.api.poolservice import POOL_SERVICES, PoolService, PoolServiceStatus
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.finalizers import release
+from fairlead.kube.status import write_status
 from fairlead.publish.plan import HubWrite
 from fairlead.publish.publisher import Publisher
 from fairlead.regions.balancer.identity import made_for
-from fairlead.regions.balancer.status_writer import StatusWriter
 from fairlead.regions.balancer.view import read_present
 from fairlead.regions.identity import region_of
 from fairlead.regions.inventory import Inventory
@@ -29,13 +29,10 @@ _RETRY_S = 1.0
 class Finalization:
     """Takes away what was made for PoolServices."""
 
-    def __init__(
-        self, *, cluster: Cluster, inventory: Inventory, publisher: Publisher, status_writer: StatusWriter
-    ) -> None:
+    def __init__(self, *, cluster: Cluster, inventory: Inventory, publisher: Publisher) -> None:
         self._cluster = cluster
         self._inventory = inventory
         self._publisher = publisher
-        self._status_writer = status_writer
         self._since_s: dict[ObjectKey, float] = {}
 
     def forget(self, key: ObjectKey) -> None:
@@ -59,7 +56,8 @@ class Finalization:
             self.forget(key)
             if not held.deleting:
                 # Another class has it now: the status is no longer true.
-                await self._status_writer.write(held, PoolServiceStatus())
+                empty = PoolServiceStatus()
+                await write_status(self._cluster, POOL_SERVICES, held, held.status, empty, manager=MANAGER_BALANCER)
             await release(self._cluster, POOL_SERVICES, held, FINALIZER_LOAD_BALANCER, manager=MANAGER_BALANCER)
         return None
 

@@ -11,28 +11,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fairlead.api.conditions import transitions
 from fairlead.api.meta import KubeObject, ObjectKey
 from fairlead.api.names import FINALIZER_LOAD_BALANCER, MANAGER_BALANCER
-from fairlead.api.poolservice import POOL_SERVICES, PoolService
+from fairlead.api.poolservice import POOL_SERVICES, PoolService, PoolServiceStatus
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.times import wire_time
 from fairlead.errors import Invalid, NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.finalizers import hold
-from fairlead.model.condition import ConditionReason
+from fairlead.kube.status import emit_transitions, write_status
+from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.publish.plan import HubWrite, plan_publication
 from fairlead.publish.publication import Refused
 from fairlead.publish.publisher import Publisher
 from fairlead.regions.balancer.finalize import Finalization
 from fairlead.regions.balancer.identity import is_our_class, load_balancer_name
 from fairlead.regions.balancer.status import build_status
-from fairlead.regions.balancer.status_writer import StatusWriter
 from fairlead.regions.balancer.translate import translate
 from fairlead.regions.balancer.view import PoolServiceView, read_present, read_view
 from fairlead.regions.balancer.watch import BalancerWatch
 from fairlead.regions.changes import Changes
 from fairlead.regions.inventory import Inventory
+
+#: Fields of the status that this layer 2 does not write.
+_OF_OTHERS = ("aggregateToAnnotations", "aggregateToLabels")
 
 
 class Balancer:
@@ -58,10 +62,8 @@ class Balancer:
             manager=MANAGER_BALANCER,
             may_write=leading,
         )
-        self._status_writer = StatusWriter(cluster=cluster, events=events)
-        self._finalization = Finalization(
-            cluster=cluster, inventory=inventory, publisher=self._publisher, status_writer=self._status_writer
-        )
+        self._events = events
+        self._finalization = Finalization(cluster=cluster, inventory=inventory, publisher=self._publisher)
 
     async def reconcile(self, key: ObjectKey) -> float | None:
         """Take one step; return in how many seconds to reconcile again."""
@@ -79,7 +81,7 @@ class Balancer:
         refused = await self._publish(view)
         load_balancer = None if view.occupied else self._published(pool_service)
         now = wire_time(self._cluster.clock.now())
-        await self._status_writer.update(pool_service, build_status(pool_service, load_balancer, refused, now=now))
+        await self._write_status(pool_service, build_status(pool_service, load_balancer, refused, now=now))
         return None
 
     async def _hold(self, pool_service: PoolService) -> None:
@@ -111,6 +113,16 @@ class Balancer:
             return Refused(ConditionReason.INVALID, error.sentence)
         await self._publisher.write(plan.of_slices)
         return None
+
+    async def _write_status(self, pool_service: PoolService, new: PoolServiceStatus) -> None:
+        old = pool_service.status
+        written = await write_status(
+            self._cluster, POOL_SERVICES, pool_service, old, new, manager=MANAGER_BALANCER, others=_OF_OTHERS
+        )
+        if written is not None:
+            changes = transitions(old.conditions, new.conditions)
+            good = {ConditionType.PROGRAMMED.value: f"serving at {new.address}"}
+            emit_transitions(self._events, POOL_SERVICES, pool_service, changes, good=good)
 
     def _published(self, pool_service: PoolService) -> TCPLoadBalancer | None:
         return read_present(self._publisher, pool_service.key).load_balancer

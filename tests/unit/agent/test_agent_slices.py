@@ -1,0 +1,73 @@
+"""Which EndpointSlices a load balancer has at the hub, for each kind of backends."""
+
+from __future__ import annotations
+
+import pytest
+from agent_builders import HUB_NAMESPACE, TENANT, endpoint, service, slice_of
+
+from fairlead.agent.nodes import MAX_ENDPOINTS_PER_SLICE
+from fairlead.agent.slices import SliceTemplate, address_slices, local_slices, mirror_slices
+
+TEMPLATE = SliceTemplate(("shop", "web"), HUB_NAMESPACE, TENANT)
+ADDRESSES = {"a": "10.0.0.1", "b": "10.0.0.2"}
+
+
+def local(*slices, addresses=ADDRESSES, before=()):
+    made = local_slices(TEMPLATE, slices, addresses=addresses, before=before)
+    return [(e.addresses[0], e.conditions.ready) for each in made for e in each.endpoints]
+
+
+@pytest.mark.req("K-4")
+def test_only_slices_of_ipv4_addresses_are_mirrored_in_order_of_their_names():
+    slices = (
+        slice_of(endpoint("10.1.0.2"), name="b"),
+        slice_of(endpoint("10.1.0.1"), name="a"),
+        slice_of(endpoint("fd00::1"), name="c", address_type="IPv6"),
+        slice_of(endpoint("x.example.com"), name="d", address_type="FQDN"),
+    )
+    mirrored = mirror_slices(TEMPLATE, slices)
+    assert [each.metadata.name for each in mirrored] == ["shop.web.pod.a", "shop.web.pod.b"]
+    assert {each.label("fairlead.dev/load-balancer") for each in mirrored} == {"shop.web"}
+    assert {each.metadata.namespace for each in mirrored} == {HUB_NAMESPACE}
+
+
+def test_a_node_is_as_ready_as_the_best_of_its_endpoints():
+    first = slice_of(endpoint("10.1.0.1", node="a", ready=False), endpoint("10.1.0.2", node="b", ready=False), name="x")
+    second = slice_of(endpoint("10.1.0.3", node="a", ready=True), name="y")
+    assert local(first, second) == [("10.0.0.1", True), ("10.0.0.2", False)]
+
+
+def test_a_node_without_an_address_keeps_the_one_it_had_while_the_service_names_it():
+    of_member = slice_of(endpoint("10.1.0.1", node="a"), endpoint("10.1.0.2", node="gone"))
+    before = local_slices(TEMPLATE, [of_member], addresses={**ADDRESSES, "gone": "10.0.0.9"}, before=())
+    assert local(of_member) == [("10.0.0.1", True)]
+    assert local(of_member, before=before) == [("10.0.0.1", True), ("10.0.0.9", True)]
+    assert local(slice_of(endpoint("10.1.0.1", node="a")), before=before) == [("10.0.0.1", True)]
+
+
+def test_without_endpoints_one_empty_slice_says_so_and_many_nodes_are_several_slices():
+    assert [each.endpoints for each in local_slices(TEMPLATE, (), addresses={}, before=())] == [[]]
+    addresses = {f"n{number}": f"10.{number >> 8}.{number & 255}.1" for number in range(MAX_ENDPOINTS_PER_SLICE + 1)}
+    many = slice_of(*(endpoint(f"10.1.0.{number}", node=node) for number, node in enumerate(addresses)))
+    made = local_slices(TEMPLATE, [many], addresses=addresses, before=())
+    assert [len(each.endpoints) for each in made] == [MAX_ENDPOINTS_PER_SLICE, 1]
+
+
+@pytest.mark.parametrize(
+    ("ingress", "expected"),
+    [
+        (None, []),
+        ([{"ip": "fd00::1"}], []),
+        ([{"ip": "203.0.113.8"}, {"ip": "203.0.113.7"}], [("IPv4", ["203.0.113.7", "203.0.113.8"])]),
+        ([{"hostname": "lb.example.com"}], [("FQDN", ["lb.example.com"])]),
+        (
+            [{"ip": "203.0.113.7"}, {"hostname": "lb.example.com"}],
+            [("FQDN", ["lb.example.com"]), ("IPv4", ["203.0.113.7"])],
+        ),
+        ([{"ip": "203.0.113.7", "hostname": "lb.example.com"}], [("IPv4", ["203.0.113.7"])]),
+    ],
+)
+def test_the_member_s_own_load_balancer_is_the_backend(ingress, expected):
+    made = address_slices(TEMPLATE, service(ingress=ingress))
+    assert [(each.address_type, [e.addresses[0] for e in each.endpoints]) for each in made] == expected
+    assert all([(port.name, port.port) for port in each.ports] == [("http", 80)] for each in made)
