@@ -25,7 +25,7 @@ PODS = 20
 WAVE = 5
 RATE_PER_S = 2000
 CONNECTIONS = 100
-#: How long a pod that is told to go still answers: a preStop hook.
+#: How long a pod that is being deleted still answers: a preStop hook.
 GRACE_S = 3.0
 TIMEOUT_S = 5.0
 
@@ -77,10 +77,10 @@ async def _served(*pods: str) -> AsyncGenerator[tuple[Fleet, HAProxy]]:
         process = await asyncio.create_subprocess_exec("haproxy", "-db", "-q", "-f", str(haproxy.config))
         try:
             await until_true(haproxy.answers, what="HAProxy")
-            async with fleet(target="Node") as one:
+            async with fleet(target="Node") as running:
                 parameters = {"socket": str(haproxy.socket), "backend": "web", "address": "127.0.0.1"}
                 spec = {"provider": "haproxy", "parameters": parameters, "targets": "Pod", "drain": "1s"}
-                await one.hub_cluster.create(LOAD_BALANCER_CLASSES, {"metadata": {"name": "edge"}, "spec": spec})
+                await running.hub_cluster.create(LOAD_BALANCER_CLASSES, {"metadata": {"name": "edge"}, "spec": spec})
                 service = {
                     "metadata": {"name": NAME, "namespace": "default"},
                     "spec": {
@@ -89,25 +89,25 @@ async def _served(*pods: str) -> AsyncGenerator[tuple[Fleet, HAProxy]]:
                         "ports": [{"name": "http", "port": haproxy.port, "targetPort": POD_PORT}],
                     },
                 }
-                await one.member_cluster.create(SERVICES, service)
-                await one.member_cluster.create(ENDPOINT_SLICES, endpoint_slice(NAME, list(pods), port=POD_PORT))
-                await one.agent.start()
+                await running.member_cluster.create(SERVICES, service)
+                await running.member_cluster.create(ENDPOINT_SLICES, endpoint_slice(NAME, list(pods), port=POD_PORT))
+                await running.agent.start()
 
                 async def ready() -> bool:
                     return await haproxy.up() == set(pods)
 
                 await until_true(ready, what="HAProxy has all pods")
-                yield one, haproxy
+                yield running, haproxy
         finally:
             process.kill()
             await process.wait()
 
 
-async def _endpoints(one: Fleet, ready: Sequence[str], leaving: Sequence[str] = ()) -> None:
+async def _endpoints(running: Fleet, ready: Sequence[str], leaving: Sequence[str] = ()) -> None:
     endpoints = [{"addresses": [pod], "conditions": {"ready": True}} for pod in ready]
     going = {"ready": False, "serving": True, "terminating": True}
     endpoints += [{"addresses": [pod], "conditions": going} for pod in leaving]
-    await one.member_cluster.merge_patch(ENDPOINT_SLICES, "default", f"{NAME}-1", {"endpoints": endpoints})
+    await running.member_cluster.merge_patch(ENDPOINT_SLICES, "default", f"{NAME}-1", {"endpoints": endpoints})
 
 
 async def measured() -> AsyncIterator[Figure]:
@@ -125,14 +125,14 @@ async def ready_to_up() -> AsyncIterator[Figure]:
     """Let one pod come, and one go, again and again."""
     pods = [f"127.97.0.{number + 1}" for number in range(PODS)]
     took_ms: list[float] = []
-    # One server for all of them: HAProxy checks its servers, and pods that answer nobody are not UP.
+    # One server for all of them: HAProxy checks its servers, and pods that do not answer are not UP.
     everybody, _ = await _pod("0.0.0.0")
-    async with everybody, _served(*pods) as (one, haproxy):
+    async with everybody, _served(*pods) as (running, haproxy):
         for number in range(SAMPLES):
             pod = f"127.97.1.{number + 1}"
             pods = [*pods[1:], pod]
             began_s = time.perf_counter()
-            await _endpoints(one, pods)
+            await _endpoints(running, pods)
             while pod not in await haproxy.up():
                 if time.perf_counter() - began_s > 30:
                     raise TimeoutError(f"{pod} is not UP after 30 s")
@@ -239,7 +239,7 @@ async def rolling_update() -> AsyncIterator[Figure]:
     counts: Counter[str] = Counter()
     latencies_ms: list[float] = []
     servers = {pod: await _pod(pod) for pod in old}
-    async with _served(*old) as (one, haproxy):
+    async with _served(*old) as (running, haproxy):
         stop = asyncio.Event()
         began_s = time.perf_counter()
         load = asyncio.create_task(_load(haproxy.port, counts, latencies_ms, stop))
@@ -258,14 +258,14 @@ async def rolling_update() -> AsyncIterator[Figure]:
             coming, leaving = new[start : start + WAVE], old[start : start + WAVE]
             servers |= {pod: await _pod(pod) for pod in coming}
             there = [*new[: start + WAVE], *old[start:]]
-            await _endpoints(one, there)
+            await _endpoints(running, there)
             # As a Deployment does it: the next ones go as soon as these are Ready, whatever the load balancer thinks.
             await asyncio.sleep(0.5)
-            await _endpoints(one, [pod for pod in there if pod not in leaving], leaving)
+            await _endpoints(running, [pod for pod in there if pod not in leaving], leaving)
             going.append(asyncio.create_task(end(leaving)))
             await asyncio.sleep(1)
         await asyncio.gather(*going)
-        await _endpoints(one, new)
+        await _endpoints(running, new)
 
         async def replaced() -> bool:
             return await haproxy.up() == await haproxy.all() == set(new)

@@ -20,24 +20,26 @@ CHANGES = 200
 KUBELB_FIRST_SYNC_S = 200.0
 
 
-async def programmed(one: Fleet, count: int) -> bool:
+async def programmed(running: Fleet, count: int) -> bool:
     """Say whether ``count`` load balancers are programmed, and all of them."""
-    found = await one.hub_cluster.list(TCP_LOAD_BALANCERS)
+    load_balancers = await running.hub_cluster.list(TCP_LOAD_BALANCERS)
     ready = sum(
-        1 for lb in found if any(c.type == "Programmed" and c.status == "True" for c in lb.status.conditions or ())
+        1
+        for lb in load_balancers
+        if any(c.type == "Programmed" and c.status == "True" for c in lb.status.conditions or ())
     )
-    return len(found) == count == ready
+    return len(load_balancers) == count == ready
 
 
 async def first_sync(services: int = 1000, endpoints: int = 10) -> AsyncIterator[Figure]:
     """Start an agent on a member that is full already."""
-    async with fleet(target="Pod") as one:
-        await create_services(one.member_cluster, 0, services, endpoints=endpoints)
+    async with fleet(target="Pod") as running:
+        await create_services(running.member_cluster, 0, services, endpoints=endpoints)
         started = time.perf_counter()
-        await one.agent.start()
+        await running.agent.start()
 
         async def done() -> bool:
-            return await programmed(one, services)
+            return await programmed(running, services)
 
         await until_true(done, what="first sync", timeout_s=240, every_s=0.25)
         yield Figure(
@@ -70,18 +72,18 @@ async def _lands_on(address: str) -> str:
 
 
 @asynccontextmanager
-async def _probed(one: Fleet) -> AsyncIterator[tuple[str, str, str]]:
+async def _probed(running: Fleet) -> AsyncIterator[tuple[str, str, str]]:
     """Add the probe Service to a fleet: yields its address and its two possible backends."""
     first, second = "127.99.1.1", "127.99.1.2"
     servers = [await _backend(first), await _backend(second)]
-    await one.member_cluster.create(SERVICES, service(PROBE))
-    await one.member_cluster.create(ENDPOINT_SLICES, endpoint_slice(PROBE, [first], port=PROBE_PORT))
+    await running.member_cluster.create(SERVICES, service(PROBE))
+    await running.member_cluster.create(ENDPOINT_SLICES, endpoint_slice(PROBE, [first], port=PROBE_PORT))
     address = ""
 
     async def assigned() -> bool:
         nonlocal address
-        found = await one.member_cluster.get(SERVICES, "default", PROBE)
-        address = next((ingress.address for ingress in found.status.load_balancer.ingress or ()), "")
+        probe = await running.member_cluster.get(SERVICES, "default", PROBE)
+        address = next((ingress.address for ingress in probe.status.load_balancer.ingress or ()), "")
         return bool(address) and await _lands_on(address) == first
 
     await until_true(assigned, what="the probe's address", timeout_s=60)
@@ -92,17 +94,17 @@ async def _probed(one: Fleet) -> AsyncIterator[tuple[str, str, str]]:
             server.close()
 
 
-async def _change_latencies(one: Fleet) -> tuple[list[float], int]:
+async def _change_latencies(running: Fleet) -> tuple[list[float], int]:
     """Swap the probe's only endpoint again and again; returns seconds to effect, and connections that failed."""
     latencies: list[float] = []
     failed = 0
-    async with _probed(one) as (address, first, second):
+    async with _probed(running) as (address, first, second):
         now = first
         for _ in range(CHANGES):
             now = second if now == first else first
             body = {"endpoints": [{"addresses": [now], "conditions": {"ready": True}}]}
             started = time.perf_counter()
-            await one.member_cluster.merge_patch(ENDPOINT_SLICES, "default", f"{PROBE}-1", body)
+            await running.member_cluster.merge_patch(ENDPOINT_SLICES, "default", f"{PROBE}-1", body)
             while (answer := await _lands_on(address)) != now:
                 failed += not answer
                 if time.perf_counter() - started > 10:
@@ -115,21 +117,21 @@ async def _change_latencies(one: Fleet) -> tuple[list[float], int]:
 async def change_to_effect() -> AsyncIterator[Figure]:
     """Measure a change with 100, 1,000 and 5,000 load balancers present; one fleet that grows."""
     medians: dict[int, float] = {}
-    async with fleet(target="Pod") as one:
-        await one.agent.start()
+    async with fleet(target="Pod") as running:
+        await running.agent.start()
         present = 0
         for total in (100, 1000, 5000):
-            await create_services(one.member_cluster, present, total - present, endpoints=2)
+            await create_services(running.member_cluster, present, total - present, endpoints=2)
             present = total
 
             async def done(count: int = total) -> bool:
-                return await programmed(one, count)
+                return await programmed(running, count)
 
             await until_true(done, what=f"{total} load balancers", timeout_s=300, every_s=1)
             await asyncio.sleep(3)
-            latencies, failed = await _change_latencies(one)
-            await one.member_cluster.delete(SERVICES, "default", PROBE)
-            await one.member_cluster.delete(ENDPOINT_SLICES, "default", f"{PROBE}-1")
+            latencies, failed = await _change_latencies(running)
+            await running.member_cluster.delete(SERVICES, "default", PROBE)
+            await running.member_cluster.delete(ENDPOINT_SLICES, "default", f"{PROBE}-1")
             await until_true(done, what="the probe gone", timeout_s=60, every_s=0.5)
             medians[total] = percentile(latencies, 0.5)
             where = f"EndpointSlice at the member to a new connection on the new endpoint, {total:,} load balancers"
@@ -153,43 +155,45 @@ async def change_to_effect() -> AsyncIterator[Figure]:
 
 async def idle_and_restart(services: int = 1000) -> AsyncIterator[Figure]:
     """Count what is written and pushed while nothing happens, and by a restart of hub and agent."""
-    async with fleet(target="Pod") as one:
-        await create_services(one.member_cluster, 0, services, endpoints=10)
-        await one.agent.start()
+    async with fleet(target="Pod") as running:
+        await create_services(running.member_cluster, 0, services, endpoints=10)
+        await running.agent.start()
 
         async def done() -> bool:
-            return await programmed(one, services)
+            return await programmed(running, services)
 
         await until_true(done, what="first sync", timeout_s=240, every_s=0.5)
         await asyncio.sleep(15)
-        before, pushes = await _versions(one), await _pushes(one)
+        before, pushes = await _versions(running), await _pushes(running)
         await asyncio.sleep(60)
         yield Figure(
             name=f"objects written in 60 s of idling with {services:,} load balancers (leases apart)",
-            value=_changed(before, await _versions(one)), unit="writes", limit=0,
+            value=_changed(before, await _versions(running)), unit="writes", limit=0,
         )  # fmt: skip
-        yield Figure(name="xDS resources pushed in the same 60 s", value=await _pushes(one) - pushes, unit="", limit=0)
-        async with _probed(one) as (address, first, _second):
+        yield Figure(
+            name="xDS resources pushed in the same 60 s", value=await _pushes(running) - pushes, unit="", limit=0
+        )
+        async with _probed(running) as (address, first, _second):
             await asyncio.sleep(3)
-            before = await _versions(one)
+            before = await _versions(running)
             stop = asyncio.Event()
             prober = asyncio.create_task(_probe(address, first, stop))
-            await one.hub.kill()
-            await one.agent.kill()
+            await running.hub.kill()
+            await running.agent.kill()
             await asyncio.sleep(1)
-            await one.hub.start()
-            await one.agent.start()
-            await one.wait_ready()
+            await running.hub.start()
+            await running.agent.start()
+            await running.wait_ready()
             await asyncio.sleep(25)
             stop.set()
             attempts, failed = await prober
             yield Figure(
-                name="xDS resources changed by kill -9 and restart of hub and agent", value=await _pushes(one), unit="",
-                limit=0,
+                name="xDS resources changed by kill -9 and restart of hub and agent", value=await _pushes(running),
+                unit="", limit=0,
             )  # fmt: skip
             yield Figure(
                 name="users' objects written by the same restart",
-                value=_changed(before, await _versions(one), only="services"), unit="writes", limit=0,
+                value=_changed(before, await _versions(running), only="services"), unit="writes", limit=0,
             )  # fmt: skip
             yield Figure(
                 name="connections failed meanwhile", value=failed, unit="", limit=0, compares_with=f"of {attempts}"
@@ -205,15 +209,15 @@ async def _probe(address: str, expected: str, stop: asyncio.Event) -> tuple[int,
     return attempts, failed
 
 
-async def _versions(one: Fleet) -> dict[str, str]:
+async def _versions(running: Fleet) -> dict[str, str]:
     """Return the resourceVersion of everything but leases and Events, at both API servers."""
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     kinds = {"hub": (TCP_LOAD_BALANCERS, ENDPOINT_SLICES), "member": (SERVICES, ENDPOINT_SLICES)}
-    for place, cluster in (("hub", one.hub_cluster), ("member", one.member_cluster)):
+    for place, cluster in (("hub", running.hub_cluster), ("member", running.member_cluster)):
         for resource in kinds[place]:
             for item in await cluster.list(resource):
-                found[f"{place}/{resource.plural}/{'/'.join(item.key)}"] = item.metadata.resource_version
-    return found
+                versions[f"{place}/{resource.plural}/{'/'.join(item.key)}"] = item.metadata.resource_version
+    return versions
 
 
 def _changed(before: dict[str, str], after: dict[str, str], *, only: str = "") -> int:
@@ -221,28 +225,28 @@ def _changed(before: dict[str, str], after: dict[str, str], *, only: str = "") -
     return sum(before.get(key) != after.get(key) for key in keys)
 
 
-async def _pushes(one: Fleet) -> float:
-    metrics = await one.metrics()
+async def _pushes(running: Fleet) -> float:
+    metrics = await running.metrics()
     return metrics.get("fairlead_xds_changing_pushes_total", float("nan"))
 
 
 async def node_added(services: int = 1000) -> AsyncIterator[Figure]:
     """Add one node to a member whose load balancers all go to nodes."""
-    async with fleet(target="Node") as one:
+    async with fleet(target="Node") as running:
         for number in range(3):
-            await create_node(one.member_cluster, f"node-{number}", f"127.98.0.{number + 1}")
-        await create_node_services(one.member_cluster, services)
-        await one.agent.start()
+            await create_node(running.member_cluster, f"node-{number}", f"127.98.0.{number + 1}")
+        await create_node_services(running.member_cluster, services)
+        await running.agent.start()
 
         async def done() -> bool:
-            return await programmed(one, services)
+            return await programmed(running, services)
 
         await until_true(done, what="first sync", timeout_s=240, every_s=0.5)
         await asyncio.sleep(10)
-        before = await _versions(one)
-        await create_node(one.member_cluster, "node-3", "127.98.0.4")
+        before = await _versions(running)
+        await create_node(running.member_cluster, "node-3", "127.98.0.4")
         await asyncio.sleep(10)
-        after = await _versions(one)
+        after = await _versions(running)
         at_hub = {key: value for key, value in after.items() if key.startswith("hub/")}
         yield Figure(
             name=f"objects written at the hub when a node is added, {services:,} load balancers in Node mode",
@@ -253,15 +257,15 @@ async def node_added(services: int = 1000) -> AsyncIterator[Figure]:
 
 async def memory(services: int = 1000, endpoints: int = 50) -> AsyncIterator[Figure]:
     """Fill a hub and look at its memory."""
-    async with fleet(target="Pod") as one:
-        await create_services(one.member_cluster, 0, services, endpoints=endpoints)
-        await one.agent.start()
+    async with fleet(target="Pod") as running:
+        await create_services(running.member_cluster, 0, services, endpoints=endpoints)
+        await running.agent.start()
 
         async def done() -> bool:
-            return await programmed(one, services)
+            return await programmed(running, services)
 
         await until_true(done, what="first sync", timeout_s=300, every_s=0.5)
         await asyncio.sleep(5)
         what = f"{services:,} load balancers x {endpoints} endpoints"
-        yield Figure(name=f"hub memory at {what}", value=one.hub.rss_mb, unit="MB", limit=300)
-        yield Figure(name=f"agent memory at {what}", value=one.agent.rss_mb, unit="MB", limit=150)
+        yield Figure(name=f"hub memory at {what}", value=running.hub.rss_mb, unit="MB", limit=300)
+        yield Figure(name=f"agent memory at {what}", value=running.agent.rss_mb, unit="MB", limit=150)

@@ -46,12 +46,12 @@ async def test_no_first_connection_fails_while_load_balancers_are_added(
     assert set(answers) == {"up"}
 
 
-async def test_port_of_somebody_else_is_refused_and_told_while_others_are_served(world: World) -> None:
-    backend, squatter = await world.backend("good"), await world.backend("squatter")
-    bad = world.spec(Listener(squatter.port), address=squatter.address)
+async def test_port_of_another_program_is_refused_and_reported_while_others_are_served(world: World) -> None:
+    backend, other = await world.backend("good"), await world.backend("other")
+    bad = world.spec(Listener(other.port), address=other.address)
     good = [world.spec() for _ in range(3)]
-    told: list[object] = []
-    world.provider.on_change(told.append)
+    notified: list[object] = []
+    world.provider.on_change(notified.append)
     await asyncio.gather(*(world.serve(spec, backend.target) for spec in good), world.provider.ensure(bad))
     with pytest.raises(Retry, match="refused by the proxy"):
         await world.programmed(bad)
@@ -59,7 +59,7 @@ async def test_port_of_somebody_else_is_refused_and_told_while_others_are_served
     assert observed is not None
     assert not observed.programmed
     assert "address" in observed.rejected.lower()
-    assert bad.key in told
+    assert bad.key in notified
     assert [await ask(spec.address, 8080) for spec in good] == ["good"] * 3
 
 
@@ -100,26 +100,26 @@ async def test_two_load_balancers_cannot_have_one_address_and_port(world: World)
 
 
 async def test_address_moves_from_one_load_balancer_to_another_in_one_step(world: World) -> None:
-    one, two = await world.backend("one"), await world.backend("two")
-    first = await world.load_balancer(one.target)
+    first_backend, two = await world.backend("one"), await world.backend("two")
+    first = await world.load_balancer(first_backend.target)
     await world.provider.delete(first.key)
     second = world.spec(address=first.address)
     await world.serve(second, two.target)
     assert await ask(second.address, 8080) == "two"
 
 
-async def test_observers_are_told_once_and_not_about_targets(world: World) -> None:
-    one, two = await world.backend("one"), await world.backend("two")
-    told: list[object] = []
-    world.provider.on_change(told.append)
-    spec = await world.load_balancer(one.target)
+async def test_observers_are_notified_once_and_not_about_targets(world: World) -> None:
+    first_backend, two = await world.backend("one"), await world.backend("two")
+    notified: list[object] = []
+    world.provider.on_change(notified.append)
+    spec = await world.load_balancer(first_backend.target)
     await asyncio.sleep(0)  # the coalesced notice comes in the next round of the loop
-    assert told.count(spec.key) >= 1
-    del told[:]
+    assert notified.count(spec.key) >= 1
+    del notified[:]
     for _ in range(5):
         await world.change(spec, Action.REGISTER, two.target)
         await world.change(spec, Action.DEREGISTER, two.target)
-    assert spec.key not in told
+    assert spec.key not in notified
 
 
 async def test_proxies_are_listed(world: World) -> None:

@@ -17,8 +17,8 @@ pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 
 @pytest.mark.req("K-30")
 async def test_tcp_reaches_every_target(world: World) -> None:
-    one, two = await world.backend("one"), await world.backend("two")
-    spec = await world.load_balancer(one.target, two.target)
+    first, two = await world.backend("one"), await world.backend("two")
+    spec = await world.load_balancer(first.target, two.target)
     answers = Counter([await ask(spec.address, 8080) for _ in range(10)])
     assert answers == {"one": 5, "two": 5}
 
@@ -85,9 +85,9 @@ async def test_all_draining_means_no_traffic_rather_than_wrong_traffic(world: Wo
 @pytest.mark.req("K-33")
 async def test_removed_target_that_still_answers_health_checks_gets_nothing(world: World) -> None:
     check = HealthCheck(interval_s=0.2, timeout_s=0.2)
-    one, two = await world.backend("one"), await world.backend("two")
-    spec = await world.load_balancer(one.target, two.target, health_check=check)
-    await world.change(spec, Action.DEREGISTER, one.target)
+    first, two = await world.backend("one"), await world.backend("two")
+    spec = await world.load_balancer(first.target, two.target, health_check=check)
+    await world.change(spec, Action.DEREGISTER, first.target)
     assert [await ask(spec.address, 8080) for _ in range(6)] == ["two"] * 6
 
 
@@ -132,27 +132,27 @@ async def test_affinity_over_udp(world: World) -> None:
 
 
 async def test_source_ranges_over_tcp(world: World) -> None:
-    friend, stranger = world.addresses.take(), world.addresses.take()
+    insider, outsider = world.addresses.take(), world.addresses.take()
     backend = await world.backend("secret")
-    spec = await world.load_balancer(backend.target, source_ranges=(f"{friend}/32",))
-    assert await ask(spec.address, 8080, source=friend) == "secret"
-    assert await ask(spec.address, 8080, source=stranger) == ""
-    assert len(backend.seen) == 1, "a stranger never reaches a target"
+    spec = await world.load_balancer(backend.target, source_ranges=(f"{insider}/32",))
+    assert await ask(spec.address, 8080, source=insider) == "secret"
+    assert await ask(spec.address, 8080, source=outsider) == ""
+    assert len(backend.seen) == 1, "an outsider never reaches a target"
 
 
 async def test_source_ranges_over_udp(world: World) -> None:
-    friend, stranger = world.addresses.take(), world.addresses.take()
+    insider, outsider = world.addresses.take(), world.addresses.take()
     backend = await world.udp_backend("secret")
-    spec = world.spec(Listener(9999, UDP), source_ranges=(f"{friend}/32",))
+    spec = world.spec(Listener(9999, UDP), source_ranges=(f"{insider}/32",))
     await world.serve(spec, backend.target)
-    assert await ask_udp(spec.address, 9999, source=friend) == "secret"
+    assert await ask_udp(spec.address, 9999, source=insider) == "secret"
     with pytest.raises(TimeoutError):
-        await ask_udp(spec.address, 9999, source=stranger, timeout_s=0.3)
+        await ask_udp(spec.address, 9999, source=outsider, timeout_s=0.3)
 
 
 @pytest.mark.req("E-10")
 @pytest.mark.req("K-34")
-async def test_proxy_protocol_v2_tells_the_client(world: World) -> None:
+async def test_proxy_protocol_v2_names_the_client(world: World) -> None:
     client = world.addresses.take()
     backend = await world.backend("v2", header=28)
     spec = await world.load_balancer(backend.target, proxy_protocol=ProxyProtocol.V2)
@@ -162,7 +162,7 @@ async def test_proxy_protocol_v2_tells_the_client(world: World) -> None:
     assert ".".join(map(str, seen.header[16:20])) == client != seen.peer[0]
 
 
-async def test_proxy_protocol_v1_tells_the_client(world: World) -> None:
+async def test_proxy_protocol_v1_names_the_client(world: World) -> None:
     client = world.addresses.take()
     backend = await world.backend("v1", header=20)
     spec = await world.load_balancer(backend.target, proxy_protocol=ProxyProtocol.V1)

@@ -1,4 +1,4 @@
-"""One provider with a real Envoy, backends to talk to, and addresses that nobody else uses."""
+"""One provider with a real Envoy, backends to talk to, and addresses that no other test uses."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ async def connected(address: str, port: int) -> AsyncIterator[tuple[str, asyncio
 async def settled(provider: EnvoyProvider) -> None:
     """Wait until the connected proxy has nothing left to acknowledge."""
     async with asyncio.timeout(TIMEOUT_S):
-        while not (provider.proxies() and all(one.synced for one in provider.proxies())):
+        while not (provider.proxies() and all(proxy.synced for proxy in provider.proxies())):
             await provider.wait_progress()
 
 
@@ -209,8 +209,8 @@ class World:
     def spec(self, *listeners: Listener, **fields: object) -> FrontendSpec:
         key = LoadBalancerKey("TCPLoadBalancer", "test", f"lb-{id(self)}-{next(self._numbers)}")
         self._keys.append(key)
-        found = {"key": key, "group": "test", "address": self.addresses.take(), "health_check": None, **fields}
-        return FrontendSpec(listeners=listeners or (Listener(8080),), **found)  # pyright: ignore[reportArgumentType]
+        merged = {"key": key, "group": "test", "address": self.addresses.take(), "health_check": None, **fields}
+        return FrontendSpec(listeners=listeners or (Listener(8080),), **merged)  # pyright: ignore[reportArgumentType]
 
     async def load_balancer(self, *targets: Target, **fields: object) -> FrontendSpec:
         """Serve targets on TCP 8080 and wait until that is acknowledged."""

@@ -3,7 +3,7 @@
 The reference provider: load balancers that live in a ``MemoryCloud``, which outlives the provider as a real one does
 its process. ``Faults`` says what goes wrong: latency, errors, answers lost after success, half-done batches, 429,
 late visibility, rejected items. In: the ``Provider`` protocol, a seed. Out: the same run for the same seed and calls.
-It never touches members that were put there by somebody else, and never reads a clock other than the one it is given.
+It never touches members that it has not registered itself, and never reads a clock other than the one it is given.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from fairlead.model.contract import Capabilities
 from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
 from fairlead.model.observed import Ensured, Observed, ObservedTarget
+from fairlead.providers.outcomes import is_removal
 from fairlead.runtime.clock import Clock, SystemClock
 
 Notify = Callable[[LoadBalancerKey], None]
@@ -58,7 +59,7 @@ class _LoadBalancer(msgspec.Struct):
 
 
 class MemoryCloud:
-    """The load balancers themselves, and what other people did to them; survives any number of providers."""
+    """The load balancers themselves, and what others did to them; it outlives any number of providers."""
 
     def __init__(self, *, clock: Clock | None = None) -> None:
         self.clock: Clock = clock or SystemClock()
@@ -70,22 +71,26 @@ class MemoryCloud:
 
     def members(self, key: LoadBalancerKey) -> dict[tuple[ListenerKey, TargetKey], Target]:
         """Return our members as they really are, whatever ``observe`` shows yet."""
-        found = self.load_balancers.get(key)
-        if found is None:
+        load_balancer = self.load_balancers.get(key)
+        if load_balancer is None:
             return {}
-        return {(port, at): target for port, members in found.members.items() for at, target in members.items()}
+        return {
+            (listener, target_key): target
+            for listener, members in load_balancer.members.items()
+            for target_key, target in members.items()
+        }
 
     def foreign(self, key: LoadBalancerKey) -> dict[str, Target]:
         """Return a copy of the members that are not ours, by name."""
         return dict(self._foreign.get(key, {}))
 
     def add_foreign(self, key: LoadBalancerKey, name: str, target: Target) -> None:
-        """Let somebody else register a member of their own."""
+        """Register a member that is not ours, as another program would."""
         self._foreign.setdefault(key, {})[name] = target
         self.changed((key,))
 
     def drift(self, key: LoadBalancerKey, listener: ListenerKey, at: TargetKey, target: Target | None) -> None:
-        """Let somebody change (or with None remove) a member of ours behind our back."""
+        """Change (or with None remove) a member of ours, as another program would."""
         members = self.load_balancers[key].members.setdefault(listener, {})
         if target is None:
             members.pop(at, None)
@@ -94,19 +99,19 @@ class MemoryCloud:
         self.changed((key,))
 
     def delete(self, key: LoadBalancerKey) -> None:
-        """Let somebody delete a whole load balancer behind our back."""
+        """Delete a whole load balancer, as another program would."""
         self.load_balancers.pop(key, None)
         self.changed((key,))
 
     def restart(self) -> None:
         """Lose all members of ours, as a proxy that is reloaded loses what was added at run time."""
         self.epoch += 1
-        for found in self.load_balancers.values():
-            found.members.clear()
+        for load_balancer in self.load_balancers.values():
+            load_balancer.members.clear()
         self.changed(self.load_balancers)
 
     def changed(self, keys: Iterable[LoadBalancerKey]) -> None:
-        """Remember what there is now, and tell whoever wants to know."""
+        """Store what there is now, and notify all subscribers."""
         for key in list(keys):
             history = self._history.setdefault(key, [])
             history.append((self.clock.monotonic(), self._read(key)))
@@ -115,7 +120,7 @@ class MemoryCloud:
                 notify(key)
 
     def subscribe(self, notify: Notify) -> None:
-        """Add somebody to be told of changes."""
+        """Call ``notify`` with each load balancer that changes."""
         self._notify.append(notify)
 
     def seen(self, key: LoadBalancerKey, *, delay_s: float) -> Observed | None:
@@ -130,15 +135,15 @@ class MemoryCloud:
         return seen
 
     def _read(self, key: LoadBalancerKey) -> Observed | None:
-        found = self.load_balancers.get(key)
-        if found is None:
+        load_balancer = self.load_balancers.get(key)
+        if load_balancer is None:
             return None
         targets = tuple(
             ObservedTarget(listener, at, target.weight, target.draining)
             for (listener, at), target in sorted(self.members(key).items())
         )
         return Observed(
-            addresses=_addresses(found.spec),
+            addresses=_addresses(load_balancer.spec),
             programmed=True,
             proxies=1,
             acknowledged=1,
@@ -165,7 +170,7 @@ class MemoryProvider:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Say that it can do everything that only has to be remembered."""
+        """Return all that needs no data plane."""
         return Capabilities(
             protocols=frozenset(Protocol),
             ipv6=True,
@@ -179,19 +184,19 @@ class MemoryProvider:
         )
 
     def on_change(self, notify: Notify) -> None:
-        """Tell ``notify`` of changes, ours and other people's."""
+        """Call ``notify`` on changes, ours and others'."""
         self.cloud.subscribe(notify)
 
     async def ensure(self, spec: FrontendSpec) -> Ensured:
         """Make or change the frontend; ``Terminal`` when ``refuse_new`` says why there is no room."""
         async with self._call("ensure", (spec.key,)):
-            found = self.cloud.load_balancers.get(spec.key)
-            if found is None and self.faults.refuse_new:
+            load_balancer = self.cloud.load_balancers.get(spec.key)
+            if load_balancer is None and self.faults.refuse_new:
                 raise Terminal(f"{spec.key}: {self.faults.refuse_new}", reason="QuotaExceeded")
-            if found is None:
+            if load_balancer is None:
                 self.cloud.load_balancers[spec.key] = _LoadBalancer(spec)
             else:
-                found.spec = spec
+                load_balancer.spec = spec
             self.cloud.changed((spec.key,))
         return Ensured(_addresses(spec), info={"name": str(spec.key)})
 
@@ -200,7 +205,7 @@ class MemoryProvider:
         async with self._call("apply", {change.load_balancer for change in changes}):
             half = bool(changes) and self._draw(self.faults.half_done_rate)
             stop = self._random.randrange(len(changes)) if half else len(changes)
-            outcomes = [self._apply_one(change) for change in changes[:stop]]
+            outcomes = [self._apply_change(change) for change in changes[:stop]]
             self.cloud.changed({change.load_balancer for change in changes})
             if half:
                 raise Retry(
@@ -214,20 +219,20 @@ class MemoryProvider:
             return self.cloud.seen(key, delay_s=self.faults.visible_after_s)
 
     async def delete(self, key: LoadBalancerKey) -> None:
-        """Remove it with our members; what somebody else put there is none of our business."""
+        """Remove it with our members; members that are not ours are left alone."""
         async with self._call("delete", (key,)):
             if self.cloud.load_balancers.pop(key, None) is not None:
                 self.cloud.changed((key,))
 
     # --- inside -----------------------------------------------------------------------------------------------
 
-    def _apply_one(self, change: TargetChange) -> Outcome:
+    def _apply_change(self, change: TargetChange) -> Outcome:
         where = f"{change.key} on listener {change.listener} of {change.load_balancer}"
         if self._draw(self.faults.item_error_rate):
             return Outcome(OutcomeStatus.RETRY, f"{where}: injected failure of one item; it is tried again")
-        found = self.cloud.load_balancers.get(change.load_balancer)
-        if change.action in (Action.DEREGISTER, Action.DRAIN):
-            members = found.members.get(change.listener, {}) if found else {}
+        load_balancer = self.cloud.load_balancers.get(change.load_balancer)
+        if is_removal(change):
+            members = load_balancer.members.get(change.listener, {}) if load_balancer else {}
             if change.action is Action.DEREGISTER:
                 members.pop(change.key, None)
             elif change.key in members:
@@ -235,9 +240,9 @@ class MemoryProvider:
             return DONE
         if change.key in self.faults.rejected:
             return Outcome(OutcomeStatus.REJECTED, f"{where}: this provider refuses the address; use another")
-        if found is None:
+        if load_balancer is None:
             return Outcome(OutcomeStatus.RETRY, f"{where}: there is no such load balancer; it must be ensured again")
-        found.members.setdefault(change.listener, {})[change.key] = change.target
+        load_balancer.members.setdefault(change.listener, {})[change.key] = change.target
         return DONE
 
     def _draw(self, rate: float) -> bool:
@@ -246,7 +251,7 @@ class MemoryProvider:
 
     @asynccontextmanager
     async def _call(self, method: str, keys: Iterable[LoadBalancerKey]) -> AsyncGenerator[None]:
-        """Surround one call with its faults, and notice whether it overlaps with another one."""
+        """Surround one call with its faults, and count it when it overlaps with another one."""
         keys = tuple(keys)
         self.overlaps += any(self._busy[key] for key in keys)
         self._busy.update(keys)

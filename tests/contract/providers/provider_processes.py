@@ -39,8 +39,8 @@ def free_port() -> int:
 
 def haproxy_binary() -> str:
     """Find HAProxy, install it where that is possible, or skip."""
-    found = shutil.which("haproxy")
-    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
+    binary = shutil.which("haproxy")
+    if binary is None and os.geteuid() == 0 and shutil.which("apt-get"):
         with Path("/tmp/fairlead-haproxy.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if shutil.which("haproxy") is None:
@@ -52,14 +52,14 @@ def haproxy_binary() -> str:
                     timeout=90,
                     check=False,
                 )
-        found = shutil.which("haproxy")
-    if found is None:
+        binary = shutil.which("haproxy")
+    if binary is None:
         pytest.skip("HAProxy is not installed, and only root can install it here: apt-get install haproxy")
-    return found
+    return binary
 
 
 class HAProxy:
-    """One HAProxy in master-worker mode, with backends b0.. and a server of somebody else in each."""
+    """One HAProxy in master-worker mode, with backends b0.. and a foreign server in each."""
 
     def __init__(self, directory: Path, *, backends: int = 40, extra: str = "") -> None:
         self.socket = directory / "admin.sock"

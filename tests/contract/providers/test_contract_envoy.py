@@ -47,14 +47,14 @@ class EnvoySubject(Subject):
         fleet = cast("LocalFleet", self.envoy.fleet)
         status, text = await admin_get(fleet.admin_socket, "/clusters")
         assert status == 200, text
-        found: dict[Place, bool] = {}
+        present: dict[Place, bool] = {}
         for line in text.splitlines():
             # <cluster>::<address>:<port>::health_flags::<flags>
             cluster, at, field, flags = (line.split("::") + [""] * 4)[:4]
             if cluster == resource_name(spec.key, listener) and field == "health_flags":
                 address, _, port = at.rpartition(":")
-                found[listener, TargetKey(address, int(port))] = "draining" not in flags
-        return found
+                present[listener, TargetKey(address, int(port))] = "draining" not in flags
+        return present
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -38,12 +38,12 @@ class HAProxySubject(Subject):
     async def present(self, spec: FrontendSpec) -> dict[Place, bool]:
         listener = spec.listeners[0].key
         begins = prefix("tests", spec.key, listener)
-        found: dict[Place, bool] = {}
+        present: dict[Place, bool] = {}
         for name, fields in self.haproxy.servers(spec.parameters["backend"]).items():
             if (target := target_of(name, begins)) is not None:
                 assert fields[0] == target.address
-                found[listener, target] = fields[2] == "0"
-        return found
+                present[listener, target] = fields[2] == "0"
+        return present
 
     def refused(self) -> TargetKey | None:
         return TargetKey("not-an-address.example", 80)

@@ -38,8 +38,8 @@ class WebhookSubject(Subject):
         return [TargetKey("2001:db8::7", 8080), *(TargetKey(f"10.0.0.{n}", 8080) for n in range(1, 9))][:count]
 
     def _backends(self, spec: FrontendSpec) -> dict[str, object]:
-        found = json.loads(self.driver.file.read_text()).get(self._name(spec.key), {})
-        return found.get("backends", {})
+        load_balancer = json.loads(self.driver.file.read_text()).get(self._name(spec.key), {})
+        return load_balancer.get("backends", {})
 
     async def present(self, spec: FrontendSpec) -> dict[Place, bool]:
         listener = spec.listeners[0].key

@@ -25,7 +25,7 @@ PATIENCE_S = 15.0
 
 
 class Web:
-    """An HTTP server that says its name; ``/hang`` is answered when it is told to."""
+    """An HTTP server that says its name; ``/hang`` is answered when the test says so."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -115,7 +115,7 @@ class Balanced:
         return body if head.startswith("HTTP/1.1 200") else ""
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Look until it is so: HAProxy's own counters tell nobody when they change."""
+        """Poll until it is so: HAProxy does not notify of its counters."""
         async with asyncio.timeout(PATIENCE_S):
             while not condition():  # noqa: ASYNC110 - see above
                 await asyncio.sleep(0.005)
@@ -207,7 +207,7 @@ async def test_a_ready_target_is_up_within_milliseconds(balanced: Balanced) -> N
 
 
 async def test_drain_waits_for_sessions(balanced: Balanced) -> None:
-    """A session that began before lives on; nobody new comes; then the server goes."""
+    """A session that began before lives on; no new session comes; then the server goes."""
     old, new = await balanced.web("old"), await balanced.web("new")
     await balanced.must(Action.REGISTER, old)
     request = asyncio.ensure_future(balanced.get("/hang"))
@@ -390,7 +390,7 @@ async def test_two_installations_on_one_backend_do_not_meet(balanced: Balanced) 
 
 
 @pytest.mark.req("L-11")
-async def test_two_hubs_on_one_backend_are_told_apart_by_the_class(balanced: Balanced) -> None:
+async def test_two_hubs_on_one_backend_are_distinguished_by_the_class(balanced: Balanced) -> None:
     web = await balanced.web("one")
     other = HAProxyProvider()
     parameters = {**balanced.spec.parameters, "installation": "hub-two"}
@@ -419,7 +419,7 @@ async def test_b29_two_load_balancers_never_share_a_backend(balanced: Balanced) 
     await again.ensure(balanced.spec)
     await again.delete(KEY)
     await again.ensure(second)
-    # Of what somebody else keeps we only let go; that is gone as well.
+    # A load balancer that stays where it is is only released; that is gone as well.
     again.let_go(second.key)
     assert await again.observe(second.key) is None
     await again.ensure(balanced.spec)
@@ -440,7 +440,7 @@ async def test_it_does_not_move_while_servers_of_ours_would_be_left_behind(balan
             await provider.ensure(elsewhere)
         seen = await provider.observe(KEY)
         assert seen is not None
-        assert [one.key for one in seen.targets or ()] == [web.key]
+        assert [target.key for target in seen.targets or ()] == [web.key]
     assert await balanced.get() == "one"
     await balanced.removed(web, Reason.ABSENT)
     await balanced.provider.ensure(elsewhere)
@@ -470,7 +470,7 @@ async def test_a_removed_listener_is_still_known_to_be_emptied(balanced: Balance
     assert len(balanced.haproxy.servers("b0")) == 1
 
 
-async def test_taking_back_a_broken_object_stops_nobody() -> None:
+async def test_restoring_a_broken_object_stops_no_other() -> None:
     provider = HAProxyProvider()
     provider.recall(FrontendSpec(KEY, "group", (Listener(80),)), {})
     row = TargetChange(KEY, HTTP, Target(TargetKey("127.0.0.1", 9)), Action.DEREGISTER, Reason.OWNER_DELETED)

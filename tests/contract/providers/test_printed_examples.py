@@ -28,8 +28,8 @@ def blocks(page: str, language: str) -> list[str]:
 
 def printed_files(page: str) -> dict[str, str]:
     """Return the blocks that have a file name on the line before."""
-    found = re.findall(r"^`([\w.]+)`:\n\n```\w+\n(.*?)^```$", (HOW_TO / page).read_text(), re.DOTALL | re.MULTILINE)
-    return dict(found)
+    blocks = re.findall(r"^`([\w.]+)`:\n\n```\w+\n(.*?)^```$", (HOW_TO / page).read_text(), re.DOTALL | re.MULTILINE)
+    return dict(blocks)
 
 
 def test_the_page_prints_the_example() -> None:
@@ -92,7 +92,7 @@ def test_the_printed_provider_keeps_the_contract(tmp_path: Path) -> None:
     )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     environment.pop("PYTEST_ADDOPTS", None)
-    found = subprocess.run(
+    loaded = subprocess.run(
         [
             sys.executable,
             "-c",
@@ -106,7 +106,7 @@ def test_the_printed_provider_keeps_the_contract(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    assert found.stdout.strip() == "FileProvider"
+    assert loaded.stdout.strip() == "FileProvider"
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "test_contract.py"],
         cwd=tmp_path,

@@ -72,7 +72,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-def wish(parameters: Mapping[str, str], *targets: Target) -> DesiredLoadBalancer:
+def desired_state(parameters: Mapping[str, str], *targets: Target) -> DesiredLoadBalancer:
     spec = FrontendSpec(KEY, "group", (Listener(80),), parameters=dict(parameters))
     return DesiredLoadBalancer(spec, {HTTP: {target.key: target for target in targets}})
 
@@ -105,7 +105,7 @@ async def test_servers_lost_in_a_reload_are_registered_again(haproxy: HAProxy) -
         provider.on_change(lambda key: looks.add(asyncio.ensure_future(look(key))))
         await provider.start()
         try:
-            engine.put(wish(parameters, *TARGETS))
+            engine.put(desired_state(parameters, *TARGETS))
             await until(lambda: list(ours(haproxy, backend).values()) == [("0", "5")] * 3)
             theirs = haproxy.servers(backend)["theirs"]
             await asyncio.to_thread(haproxy.reload)
@@ -122,7 +122,7 @@ async def test_a_manual_change_stands_through_resync_and_restart(haproxy: HAProx
     """LT-10: an operator drains one of ours and reweighs another; neither a resync nor a new process minds."""
     backend = next(haproxy.backends)
     provider = HAProxyProvider()
-    desired = wish({"socket": str(haproxy.socket), "backend": backend}, *TARGETS)
+    desired = desired_state({"socket": str(haproxy.socket), "backend": backend}, *TARGETS)
     async with running(provider) as engine:
         engine.put(desired)
         await until(lambda: len(ours(haproxy, backend)) == 3)
@@ -153,7 +153,7 @@ async def test_a_manual_change_stands_through_resync_and_restart(haproxy: HAProx
 
 @pytest.mark.req("L-22", "L-23", "L-24")
 async def test_delays_between_calls_grow_to_a_limit_and_begin_anew_after_success() -> None:
-    """LT-35: never sooner than the driver wished, one recordID, a retryID for each call."""
+    """LT-35: never sooner than the driver asked for, one recordID, a retryID for each call."""
     clock = VirtualClock()
     driver = await ScriptedDriver().start()
     webhook = WebhookProvider(clock=clock)
@@ -173,7 +173,7 @@ async def test_delays_between_calls_grow_to_a_limit_and_begin_anew_after_success
     target = Target(TargetKey("10.0.0.1", 80))
     try:
         async with running(webhook, clock) as engine:
-            engine.put(wish({"url": driver.url}, target))
+            engine.put(desired_state({"url": driver.url}, target))
             await clock.advance_until(lambda: not replies, step_s=2.0, limit_s=7200)
             delays = [later - sooner for sooner, later in itertools.pairwise(at_s)]
             assert min(delays) >= 3
@@ -184,7 +184,7 @@ async def test_delays_between_calls_grow_to_a_limit_and_begin_anew_after_success
             assert len({body["recordID"] for body in calls}) == 1
             assert len({body["retryID"] for body in calls}) == len(calls) == 14
             replies[:] = [fail, {"status": "Succ"}]
-            engine.put(wish({"url": driver.url}, Target(target.key, weight=2)))
+            engine.put(desired_state({"url": driver.url}, Target(target.key, weight=2)))
             await clock.advance_until(lambda: not replies, step_s=0.5)
             assert 3 <= at_s[-1] - at_s[-2] <= 4
     finally:
@@ -199,17 +199,17 @@ async def test_changes_are_ensured_in_place_and_once() -> None:
     webhook = WebhookProvider()
     try:
         async with running(webhook) as engine:
-            one, two = Target(TargetKey("10.0.0.1", 80)), Target(TargetKey("10.0.0.2", 80))
-            engine.put(wish({"url": driver.url}, one, two))
+            first, two = Target(TargetKey("10.0.0.1", 80)), Target(TargetKey("10.0.0.2", 80))
+            engine.put(desired_state({"url": driver.url}, first, two))
             await until(lambda: len(driver.asked("ensureBackend")) == 2)
-            engine.put(wish({"url": driver.url}, Target(one.key, weight=9), two))
+            engine.put(desired_state({"url": driver.url}, Target(first.key, weight=9), two))
             await until(lambda: len(driver.asked("ensureBackend")) == 3)
             assert driver.asked("ensureBackend")[2]["parameters"] == {"weight": "9"}
-            zone = Target(one.key, weight=9, parameters=(("zone", "a"),))
-            engine.put(wish({"url": driver.url}, zone, two))
+            zone = Target(first.key, weight=9, parameters=(("zone", "a"),))
+            engine.put(desired_state({"url": driver.url}, zone, two))
             await until(lambda: len(driver.asked("ensureBackend")) == 4)
             assert driver.asked("ensureBackend")[3]["parameters"] == {"zone": "a", "weight": "9"}
-            other = wish({"url": driver.url}, zone, two)
+            other = desired_state({"url": driver.url}, zone, two)
             spec = msgspec.structs.replace(other.spec, attributes={"bandwidth": "20"})
             engine.put(msgspec.structs.replace(other, spec=spec))
             await until(lambda: len(driver.asked("ensureLoadBalancer")) == 1)
@@ -232,10 +232,10 @@ async def test_changes_are_ensured_in_place_and_once() -> None:
 
 
 def named(name: str, parameters: Mapping[str, str], *targets: Target) -> DesiredLoadBalancer:
-    """Return a wish for another load balancer than ``KEY``."""
-    one = wish(parameters, *targets)
+    """Return the desired state of another load balancer than ``KEY``."""
+    desired = desired_state(parameters, *targets)
     key = LoadBalancerKey("LoadBalancer", "shop", name)
-    return msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, key=key))
+    return msgspec.structs.replace(desired, spec=msgspec.structs.replace(desired.spec, key=key))
 
 
 #: More than all places of one account; and less time than any provider waits for an answer.
@@ -296,10 +296,12 @@ async def test_a_haproxy_that_never_answers_slows_no_other_haproxy(haproxy: HAPr
 
 def test_what_answers_as_one_is_one_account() -> None:
     haproxy, webhook = HAProxyProvider(), WebhookProvider()
-    one, same, other = ({"socket": path, "backend": name} for path, name in (("/a", "x"), ("/a", "y"), ("/b", "x")))
-    accounts = [haproxy.account(wish(parameters).spec) for parameters in (one, same, other)]
+    first, same, other = ({"socket": path, "backend": name} for path, name in (("/a", "x"), ("/a", "y"), ("/b", "x")))
+    accounts = [haproxy.account(desired_state(parameters).spec) for parameters in (first, same, other)]
     assert (accounts[0] == accounts[1], accounts[0] == accounts[2]) == (True, False)
     urls = ("http://driver/v1", "http://driver/v1/", "http://other/v1")
-    accounts = [webhook.account(wish({"url": url}).spec) for url in urls]
+    accounts = [webhook.account(desired_state({"url": url}).spec) for url in urls]
     assert (accounts[0] == accounts[1], accounts[0] == accounts[2]) == (True, False)
-    assert (haproxy.account(wish({}).spec), webhook.account(wish({}).spec)) == ("", ""), "and it never fails"
+    assert (haproxy.account(desired_state({}).spec), webhook.account(desired_state({}).spec)) == ("", ""), (
+        "and it never fails"
+    )

@@ -36,12 +36,17 @@ Golden = Callable[[Path, str], None]
 def read(case: str) -> tuple[FrontendSpec, list[Target]]:
     fields = yaml.safe_load((HERE / f"{case}.in.yaml").read_text())
     targets = [
-        Target(TargetKey(one["address"], one["port"]), one.get("weight", 1), one.get("draining", False))
-        for one in fields.pop("targets", [])
+        Target(TargetKey(target["address"], target["port"]), target.get("weight", 1), target.get("draining", False))
+        for target in fields.pop("targets", [])
     ]
     listeners = tuple(
-        Listener(one["port"], Protocol(one.get("protocol", "TCP")), one.get("name", ""), one.get("proxyPort", 0))
-        for one in fields.pop("listeners")
+        Listener(
+            listener["port"],
+            Protocol(listener.get("protocol", "TCP")),
+            listener.get("name", ""),
+            listener.get("proxyPort", 0),
+        )
+        for listener in fields.pop("listeners")
     )
     check = fields.pop("healthCheck", {})
     spec = FrontendSpec(
@@ -72,17 +77,17 @@ def test_resources(case: str, golden: Golden) -> None:
     schema = packaged_schema()
     out: list[object] = []
     for listener in spec.listeners:
-        found = EndpointSet(targets)
+        endpoints = EndpointSet(targets)
         inline = any(is_dns_name(target.key.address) for target in targets)
         name = resource_name(spec.key, listener.key)
         encoded = {
             LISTENER: listener_bytes(
                 schema, spec, listener, bind_address=spec.address or "0.0.0.0", reuse_port=not spec.address
             ),
-            CLUSTER: cluster_bytes(schema, spec, listener, found.targets() if inline else ()),
+            CLUSTER: cluster_bytes(schema, spec, listener, endpoints.targets() if inline else ()),
         }
         if not inline:
-            encoded[ASSIGNMENT] = found.assignment(name)
+            encoded[ASSIGNMENT] = endpoints.assignment(name)
         for kind, content in encoded.items():
             short = kind.rpartition(".")[2]
             out.append({"type": short, "name": name, "hex": content.hex(), "json": schema.to_json(kind, content)})

@@ -1,4 +1,4 @@
-"""Hub replicas at one API, and whoever plays the tenants, the cloud and the kubelet there."""
+"""Hub replicas at one API, and the tenants, the cloud and the kubelet there."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ _OURS = f"{LABEL_MANAGED_BY}={MANAGED_BY},{GROUP_LABEL}"
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 class Replica:
@@ -98,11 +98,11 @@ class Replica:
         self.tasks = [asyncio.create_task(self.hub.run(), name=f"hub-{name}")]
 
     def report(self) -> None:
-        """Tell of the proxies, as the process does."""
+        """Report the proxies, as the process does."""
         self.tasks.append(asyncio.create_task(self.reporter.run()))
 
     def _rows(self) -> list[ProxyRow]:
-        return [ProxyRow(one.node_id, one.group, one.state, one.nacks) for one in self.provider.proxies()]
+        return [ProxyRow(proxy.node_id, proxy.group, proxy.state, proxy.nacks) for proxy in self.provider.proxies()]
 
     async def published(self) -> None:
         waiter = asyncio.ensure_future(self.hub.wait_published())
@@ -113,8 +113,10 @@ class Replica:
 
     def resources(self, group: str) -> dict[tuple[ResourceType, str], bytes]:
         """Return every resource that this replica serves to a group, byte by byte."""
-        found = self.provider.store.group(group)
-        return {(kind, name): found.wanted(kind, name).field for kind in ResourceType for name in found.names(kind)}
+        resources = self.provider.store.group(group)
+        return {
+            (kind, name): resources.wanted(kind, name).field for kind in ResourceType for name in resources.names(kind)
+        }
 
     @property
     def idle(self) -> bool:
@@ -161,7 +163,7 @@ class World:
         return replica
 
     async def quiet(self, *replicas: Replica) -> None:
-        """Wait until nobody has written anything for a while, leases apart."""
+        """Wait until nothing has been written for a while, leases apart."""
         last: object = None
         same = 0
 
@@ -176,14 +178,14 @@ class World:
 
     async def versions(self) -> dict[str, str]:
         """Return the version of every object that a hub may write, leases and events apart."""
-        found: dict[str, str] = {}
+        versions: dict[str, str] = {}
         for resource in (*WRITTEN, SECRETS, TENANTS, TCP_LOAD_BALANCERS, NAMESPACES, CONFIG_MAPS):
             bare = Resource(
                 resource.group, resource.version, resource.kind, resource.plural, resource.namespaced, KubeObject
             )
-            for one in await self.admin.list(bare):
-                found[f"{resource.plural}/{'/'.join(one.key)}"] = one.metadata.resource_version
-        return found
+            for obj in await self.admin.list(bare):
+                versions[f"{resource.plural}/{'/'.join(obj.key)}"] = obj.metadata.resource_version
+        return versions
 
     # --- tenants ----------------------------------------------------------------------------------------------
 
@@ -205,7 +207,7 @@ class World:
         ports: tuple[int, ...] = (80,),
         **spec: Any,
     ) -> LoadBalancerKey:
-        asked = [{"port": one, "name": f"p{one}"} for one in ports]
+        asked = [{"port": port, "name": f"p{port}"} for port in ports]
         body = tcp_body(name, namespace=namespace, ports=asked, spec={"targets": "Pod", **spec})
         await self.admin.create(TCP_LOAD_BALANCERS, body)
         if backend is not None:
@@ -213,8 +215,8 @@ class World:
         return LoadBalancerKey(TCP_LOAD_BALANCERS.kind, namespace, name)
 
     async def endpoints(self, namespace: str, name: str, backend: Backend, *, ports: tuple[int, ...] = (80,)) -> None:
-        found = [{"port": backend.port, "protocol": "TCP", "name": f"p{one}"} for one in ports]
-        body = slice_body(f"{name}-1", [backend.address], namespace=namespace, load_balancer=name, ports=found)
+        slice_ports = [{"port": backend.port, "protocol": "TCP", "name": f"p{port}"} for port in ports]
+        body = slice_body(f"{name}-1", [backend.address], namespace=namespace, load_balancer=name, ports=slice_ports)
         await self.admin.apply(ENDPOINT_SLICES, body, manager="agent")
 
     async def backend(self, name: str, **options: Any) -> Backend:
@@ -229,15 +231,15 @@ class World:
         return await self.admin.get(TCP_LOAD_BALANCERS, key.namespace, key.name)
 
     async def proxy_port(self, key: LoadBalancerKey) -> int:
-        found = await until(lambda: self._allocated(key), what=f"ports of {key}")
-        return int(found[0].proxy_port)
+        allocated = await until(lambda: self._allocated(key), what=f"ports of {key}")
+        return int(allocated[0].proxy_port)
 
     async def _allocated(self, key: LoadBalancerKey) -> list[Any]:
         return list((await self.lb(key)).status.allocation.ports)
 
     async def condition(self, key: LoadBalancerKey, kind: str = "Programmed") -> tuple[str, str, str]:
-        found = [one for one in (await self.lb(key)).status.conditions or () if one.type == kind]
-        return (found[0].status, found[0].reason, found[0].message) if found else ("", "", "")
+        matching = [condition for condition in (await self.lb(key)).status.conditions or () if condition.type == kind]
+        return (matching[0].status, matching[0].reason, matching[0].message) if matching else ("", "", "")
 
     async def programmed(self, key: LoadBalancerKey) -> TCPLoadBalancer:
         async def check() -> bool:
@@ -262,15 +264,15 @@ class World:
 
     async def kinds(self, namespace: str) -> list[str]:
         """Return the kinds of all our objects in a namespace, and whether the group's Secret is there."""
-        found = [
+        kinds = [
             resource.kind
             for resource in WRITTEN
             for _ in await self.admin.list(resource, namespace, label_selector=_OURS)
         ]
         with contextlib.suppress(NotFound):
             await self.admin.get(SECRETS, namespace, group_name(namespace))
-            found.append("Secret")
-        return sorted(found)
+            kinds.append("Secret")
+        return sorted(kinds)
 
     async def raw(self, path: str) -> Any:
         return json.loads(await self.admin.raw("GET", path))
@@ -279,8 +281,8 @@ class World:
         return await self.raw(f"/apis/apps/v1/namespaces/{namespace}/deployments/{group_name(namespace)}")
 
     async def secret(self, namespace: str, name: str) -> dict[str, bytes]:
-        found = await self.raw(f"/api/v1/namespaces/{namespace}/secrets/{name}")
-        return {key: base64.b64decode(value) for key, value in found["data"].items()}
+        secret = await self.raw(f"/api/v1/namespaces/{namespace}/secrets/{name}")
+        return {key: base64.b64decode(value) for key, value in secret["data"].items()}
 
     @asynccontextmanager
     async def pod(self, namespace: str, name: str = "pod-1") -> AsyncIterator[Pod]:
@@ -298,15 +300,15 @@ class World:
 
     async def clean(self) -> None:
         """Leave nothing of ours to the next test on the same server."""
-        for one in await self.admin.list(TCP_LOAD_BALANCERS):
+        for load_balancer in await self.admin.list(TCP_LOAD_BALANCERS):
             with contextlib.suppress(NotFound):
-                await self.admin.merge_patch(TCP_LOAD_BALANCERS, *one.key, {"metadata": {"finalizers": None}})
-                await self.admin.delete(TCP_LOAD_BALANCERS, *one.key)
+                await self.admin.merge_patch(TCP_LOAD_BALANCERS, *load_balancer.key, {"metadata": {"finalizers": None}})
+                await self.admin.delete(TCP_LOAD_BALANCERS, *load_balancer.key)
         for resource in WRITTEN:
-            for one in await self.admin.list(resource, label_selector=_OURS):
-                await self.admin.delete(resource, *one.key)
-        for one in await self.admin.list(TENANTS):
-            await self.admin.delete(TENANTS, *one.key)
+            for obj in await self.admin.list(resource, label_selector=_OURS):
+                await self.admin.delete(resource, *obj.key)
+        for tenant in await self.admin.list(TENANTS):
+            await self.admin.delete(TENANTS, *tenant.key)
         # Shared by all tenants, and made with the first one.
         await self.admin.delete(CLUSTER_ROLES, "", READER_ROLE)
         for name in ("fairlead-xds-ca", "fairlead-xds-server"):
@@ -327,25 +329,25 @@ class Pod:
     async def start(self) -> None:
         deployment = await self._world.deployment(self._namespace)
         spec = deployment["spec"]["template"]["spec"]
-        volumes = {one["name"]: one for one in spec["volumes"]}
+        volumes = {volume["name"]: volume for volume in spec["volumes"]}
         container = spec["containers"][0]
-        paths = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+        paths = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
         name = volumes["bootstrap"]["configMap"]["name"]
-        found = await self._world.raw(f"/api/v1/namespaces/{self._namespace}/configmaps/{name}")
+        config_map = await self._world.raw(f"/api/v1/namespaces/{self._namespace}/configmaps/{name}")
         readiness = container["ports"][0]["containerPort"]
         here = free_port()
         (self.home / "run").mkdir(parents=True)
         (self.home / "bootstrap").mkdir()
         instead = {path: str(self.home / volume) for volume, path in paths.items()}
         instead[f'"port_value":{readiness}'] = f'"port_value":{here}'
-        for file, content in found["data"].items():
+        for file, content in config_map["data"].items():
             for old, new in instead.items():
                 content = content.replace(old, new)  # noqa: PLW2901
             (self.home / "bootstrap" / file).write_text(content)
         await self.mount(volumes["tls"]["secret"]["secretName"])
         arguments = [
-            one.replace("/etc/envoy", str(self.home / "bootstrap")).replace("$(POD_NAME)", self.name)
-            for one in container["args"]
+            argument.replace("/etc/envoy", str(self.home / "bootstrap")).replace("$(POD_NAME)", self.name)
+            for argument in container["args"]
         ]
         with (self.home / "log").open("w") as log:
             self._process = await asyncio.create_subprocess_exec(find_binary(), *arguments, stderr=log)

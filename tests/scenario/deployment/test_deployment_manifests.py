@@ -30,7 +30,8 @@ from fairlead.translate.tenant import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, agen
 
 MANIFESTS = Path(__file__).parents[3] / "deploy" / "kubernetes"
 _MADE = {
-    one.kind: one for one in (NAMESPACES, SERVICE_ACCOUNTS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS)
+    kind.kind: kind
+    for kind in (NAMESPACES, SERVICE_ACCOUNTS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS)
 }
 
 #: (namespace or "", API group, resource, verb)
@@ -38,15 +39,15 @@ Right = tuple[str, str, str, str]
 
 
 def objects(name: str) -> list[JSONObject]:
-    return [one for one in yaml.safe_load_all((MANIFESTS / f"{name}.yaml").read_text()) if one]
+    return [document for document in yaml.safe_load_all((MANIFESTS / f"{name}.yaml").read_text()) if document]
 
 
 def rights(manifests: list[JSONObject]) -> set[Right]:
-    found: set[Right] = set()
+    rights: set[Right] = set()
     for role in manifests:
         if role["kind"] in {"Role", "ClusterRole"}:
-            found |= expand(role["rules"], role["metadata"].get("namespace", ""))
-    return found
+            rights |= expand(role["rules"], role["metadata"].get("namespace", ""))
+    return rights
 
 
 def expand(rules: list[JSONObject], namespace: str = "") -> set[Right]:
@@ -61,8 +62,13 @@ def expand(rules: list[JSONObject], namespace: str = "") -> set[Right]:
 
 def needed(needs: list[AccessNeed]) -> set[Right]:
     return {
-        (one.namespace, one.resource.group, "/".join(filter(None, (one.resource.plural, one.subresource))), one.verb)
-        for one in needs
+        (
+            need.namespace,
+            need.resource.group,
+            "/".join(filter(None, (need.resource.plural, need.subresource))),
+            need.verb,
+        )
+        for need in needs
     }
 
 
@@ -79,14 +85,14 @@ PASSED_ON = expand(agent_rules()) | {
 @pytest.mark.req("KI-8")
 def test_hub_has_the_rights_that_it_checks_for_and_gives_away_and_no_more() -> None:
     granted, needs = rights(objects("hub")), needed([*hub_needs(deployment=True), *group_needs()])
-    assert {one for one in needs if one not in granted and ("", *one[1:]) not in granted} == set(), "sufficient"
+    assert {right for right in needs if right not in granted and ("", *right[1:]) not in granted} == set(), "sufficient"
     assert {
-        one for one in granted if one not in needs | PASSED_ON and (one[0] or one not in everywhere(needs))
+        right for right in granted if right not in needs | PASSED_ON and (right[0] or right not in everywhere(needs))
     } == set()
-    wide = {one for one in granted if not one[0]}
+    wide = {right for right in granted if not right[0]}
     assert not wide - PASSED_ON - needs, "what one namespace is enough for is not asked for in all"
-    assert not {one for one in granted if one[3] in {"*", "bind", "escalate", "impersonate", "deletecollection"}}
-    assert not {one for one in granted if one[2] == "secrets" and one[3] in {"list", "watch"}}
+    assert not {right for right in granted if right[3] in {"*", "bind", "escalate", "impersonate", "deletecollection"}}
+    assert not {right for right in granted if right[2] == "secrets" and right[3] in {"list", "watch"}}
 
 
 @pytest.mark.req("KI-8")
@@ -97,7 +103,7 @@ def test_agent_has_the_rights_that_it_checks_for_and_no_more() -> None:
 @pytest.mark.req("KI-8")
 @pytest.mark.parametrize("name", ["hub", "agent"])
 def test_pods_are_locked_down(name: str) -> None:
-    made = {one["kind"]: one for one in objects(name)}
+    made = {obj["kind"]: obj for obj in objects(name)}
     deployment = made["Deployment"]
     pod = deployment["spec"]["template"]["spec"]
     labels = deployment["spec"]["template"]["metadata"]["labels"].items()
@@ -112,13 +118,13 @@ def test_pods_are_locked_down(name: str) -> None:
     }
     assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
     assert container["livenessProbe"]["httpGet"]["path"] == "/livez"
-    assert {one["name"] for one in container["volumeMounts"]} == {one["name"] for one in pod["volumes"]}
+    assert {entry["name"] for entry in container["volumeMounts"]} == {entry["name"] for entry in pod["volumes"]}
     assert made["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"].items() <= labels
     assert deployment["spec"]["selector"]["matchLabels"].items() <= labels
     if name == "hub":
         service = made["Service"]
         assert service["spec"]["selector"].items() <= labels
-        assert service["spec"]["ports"][0]["targetPort"] in {one["name"] for one in container["ports"]}
+        assert service["spec"]["ports"][0]["targetPort"] in {port["name"] for port in container["ports"]}
         host = f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc"
         assert f"--xds-address={host}:{service['spec']['ports'][0]['port']}" in container["args"]
 
@@ -148,9 +154,9 @@ def never_used(did: set[tuple[str, str]]) -> list[str]:
 
 
 async def install(world: World, name: str) -> None:
-    for one in objects(name):
-        if one["kind"] in _MADE:
-            await world.admin.apply(_MADE[one["kind"]], one, manager="kubectl")
+    for obj in objects(name):
+        if obj["kind"] in _MADE:
+            await world.admin.apply(_MADE[obj["kind"]], obj, manager="kubectl")
 
 
 async def kubeconfig(world: World, authority: bytes, namespace: str, account: str) -> Path:
@@ -176,9 +182,9 @@ async def kubeconfig(world: World, authority: bytes, namespace: str, account: st
 
 def command(name: str, **instead: str) -> list[str]:
     """Return the command line of a manifest, with some of its options replaced."""
-    (deployment,) = [one for one in objects(name) if one["kind"] == "Deployment"]
+    (deployment,) = [obj for obj in objects(name) if obj["kind"] == "Deployment"]
     first, *given = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
-    options = dict(one.removeprefix("--").split("=", 1) for one in given)
+    options = dict(argument.removeprefix("--").split("=", 1) for argument in given)
     options |= {key.replace("_", "-"): value for key, value in instead.items()}
     return fairlead(first, *(f"--{key}={value}" for key, value in options.items()))
 
@@ -206,9 +212,9 @@ async def ready(port: int, child: Child) -> None:
 def used(metrics: str) -> set[tuple[str, str]]:
     """Return (resource.group, RBAC verb) of every request that was answered well."""
     verbs = {"apply": ["create", "patch"], "replace": ["update"]}
-    found = re.findall(r"^fairlead_kube_requests_total{(.*)} ([0-9.]+)$", metrics, re.MULTILINE)
+    requests = re.findall(r"^fairlead_kube_requests_total{(.*)} ([0-9.]+)$", metrics, re.MULTILINE)
     out: set[tuple[str, str]] = set()
-    for labels, _ in found:
+    for labels, _ in requests:
         fields: dict[str, Any] = dict(re.findall(r'(\w+)="([^"]*)"', labels))
         if fields["code"].startswith("2") or fields["code"] in {"404", "409"}:
             out |= {(fields["resource"], verb) for verb in verbs.get(fields["verb"], [fields["verb"]])}
@@ -286,6 +292,6 @@ async def test_hub_and_agent_work_with_exactly_these_rights(world: World, author
         for child in (agent, hub):
             if child is not None:
                 await child.terminate()
-        for one in await world.admin.list(LEASES, SYSTEM_NAMESPACE):
-            await world.admin.delete(LEASES, *one.key)
+        for lease in await world.admin.list(LEASES, SYSTEM_NAMESPACE):
+            await world.admin.delete(LEASES, *lease.key)
     assert await world.admin.list(TCP_LOAD_BALANCERS) == []

@@ -56,8 +56,8 @@ async def test_objects_come_and_go_with_the_load_balancers(world: World) -> None
 
     service = await world.service(web)
     assert service.spec.type == "LoadBalancer"
-    recorded = {one.port: one.proxy_port for one in (await world.lb(web)).status.allocation.ports}
-    assert {one.port: one.target_port for one in service.spec.ports or ()} == recorded
+    recorded = {port.port: port.proxy_port for port in (await world.lb(web)).status.allocation.ports}
+    assert {port.port: port.target_port for port in service.spec.ports or ()} == recorded
     assert set(recorded) == {80, 443}
     deployment = await world.deployment(namespace)
     assert service.spec.selector == deployment["spec"]["selector"]["matchLabels"]
@@ -102,7 +102,7 @@ async def test_nothing_is_written_when_nothing_changes(world: World) -> None:
 async def test_two_replicas_serve_the_same_and_one_of_them_writes(world: World) -> None:
     first = await world.hub("first")
     second = await world.hub("second", leading=False)
-    at_start = second.cluster.writes  # the kinds are applied by whoever starts, which changes nothing
+    at_start = second.cluster.writes  # the kinds are applied by every replica that starts, which changes nothing
     east, west = await world.tenant("east"), await world.tenant("west")
     keys = [await world.load_balancer(where, name) for where in (east, west) for name in ("a", "b", "c")]
     ports = {key: await world.proxy_port(key) for key in keys}
@@ -141,7 +141,7 @@ async def test_what_was_deleted_while_no_hub_ran_is_swept_and_nothing_else(world
     alive = await world.load_balancer(kept, "alive")
     await kinds_are(world, gone, "Service")
     await kinds_are(world, kept, "Service", "Service")
-    # Ours by its name only: without our labels it is somebody else's.
+    # Ours by its name only: without our labels it is not ours.
     foreign = {"metadata": {"name": group_name(gone) + "-x", "namespace": gone}, "data": {"a": "b"}}
     await world.admin.create(CONFIG_MAPS, foreign)
     await world.quiet(hub)
@@ -187,7 +187,7 @@ async def test_replicas_share_their_certificates_and_never_show_a_key(
     await kinds_are(world, namespace, "Service")
     assert first.provider.shared.authority == second.provider.shared.authority
     for name in ("certificate", "key", "client_ca"):
-        files = [getattr(one.provider.shared.files, name) for one in (first, second)]
+        files = [getattr(replica.provider.shared.files, name) for replica in (first, second)]
         assert files[0].read_bytes() == files[1].read_bytes()
         assert files[0].stat().st_mode & 0o077 == 0
     secrets = [
@@ -195,8 +195,8 @@ async def test_replicas_share_their_certificates_and_never_show_a_key(
         await world.secret(SYSTEM_NAMESPACE, SERVER_SECRET),
         await world.secret(namespace, group_name(namespace)),
     ]
-    assert len({one["tls.key"] for one in secrets}) == 3
+    assert len({secret["tls.key"] for secret in secrets}) == 3
     shown = "".join(capfd.readouterr()) + repr(first.provider.shared.authority)
-    for one in secrets:
-        assert one["tls.key"].splitlines()[1].decode() not in shown
+    for secret in secrets:
+        assert secret["tls.key"].splitlines()[1].decode() not in shown
     assert "tls.key" not in str(await world.raw(f"/api/v1/namespaces/{namespace}/events"))

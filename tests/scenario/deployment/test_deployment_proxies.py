@@ -54,9 +54,9 @@ async def test_traffic_flows_through_a_takeover_that_changes_nothing(traffic: Wo
     await traffic.assign(held, ip="203.0.113.8")
     async with traffic.pod(namespace):
         ingress = (await traffic.programmed(web)).status.load_balancer.ingress or ()
-        assert [(one.ip, one.hostname) for one in ingress] == [("203.0.113.7", "")]
+        assert [(entry.ip, entry.hostname) for entry in ingress] == [("203.0.113.7", "")]
         ingress = (await traffic.programmed(dns)).status.load_balancer.ingress or ()
-        assert [(one.ip, one.hostname) for one in ingress] == [("", "lb-1.example.com")]
+        assert [(entry.ip, entry.hostname) for entry in ingress] == [("", "lb-1.example.com")]
         await traffic.programmed(held)
         port = await traffic.proxy_port(web)
         assert await ask("127.0.0.1", port) == "one"
@@ -66,7 +66,7 @@ async def test_traffic_flows_through_a_takeover_that_changes_nothing(traffic: Wo
             relay.target = second.provider.server.port
             await first.kill()
             await until(lambda: second.hub.leading, what="takeover")
-            await until(lambda: [one.group for one in second.provider.proxies() if one.synced] == [namespace])
+            await until(lambda: [proxy.group for proxy in second.provider.proxies() if proxy.synced] == [namespace])
             await traffic.quiet(second)
             assert sum(second.provider.counters.changing_pushes.values()) == 0, "nothing changes for the proxy"
             writer.write(b"still here\n")
@@ -96,7 +96,7 @@ async def test_backend_learns_the_client_by_proxy_protocol_and_the_service_keeps
         await traffic.programmed(key)
         assert await ask("127.0.0.1", await traffic.proxy_port(key), source="127.0.0.9") == "one"
     # PROXY v2 over IPv4: 12 bytes of signature, version and family, length, then the client's address.
-    header = next(one.header for one in backend.seen if one.header[12:13] == b"\x21")
+    header = next(connection.header for connection in backend.seen if connection.header[12:13] == b"\x21")
     assert header[16:20] == bytes((127, 0, 0, 9))
 
 
@@ -145,11 +145,11 @@ async def test_certificate_alone_decides_what_is_read(traffic: World, relay: Rel
     answer = await read(files["tls.crt"], files["tls.key"])
     assert f"{ours}/of-" in answer
     assert theirs not in answer, "what a proxy claims does not count"
-    stranger = client_certificate(new_authority(datetime.now().astimezone()), theirs, datetime.now().astimezone())
+    foreign = client_certificate(new_authority(datetime.now().astimezone()), theirs, datetime.now().astimezone())
     server = await traffic.secret(SYSTEM_NAMESPACE, SERVER_SECRET)
     for certificate, key in (
         (None, None),
-        (stranger.certificate, stranger.key),
+        (foreign.certificate, foreign.key),
         (server["tls.crt"], server["tls.key"]),
     ):
         with pytest.raises(grpc.aio.AioRpcError):
@@ -213,6 +213,6 @@ async def test_certificates_are_renewed_while_everything_runs(traffic: World, re
         await checkpoint.stop()
         relay.target = hub.provider.server.port
         relay.cut()
-        await until(lambda: [one.synced for one in hub.provider.proxies()] == [True])
+        await until(lambda: [proxy.synced for proxy in hub.provider.proxies()] == [True])
         assert sum(hub.provider.counters.nacks.values()) == 0
         assert await ask("127.0.0.1", await traffic.proxy_port(key)) == "one"

@@ -28,7 +28,7 @@ _MAGLEV_TABLE_SIZE = 16_381
 
 @lru_cache(maxsize=65_536)
 def is_dns_name(address: str) -> bool:
-    """Tell a DNS name from an IP address; remembered, for the same nodes are the targets of many load balancers."""
+    """Return whether an address is a DNS name and no IP address; cached: many load balancers have the same nodes."""
     try:
         ip_address(address)
     except ValueError:

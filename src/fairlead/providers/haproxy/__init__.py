@@ -1,4 +1,4 @@
-"""A HAProxy that somebody else runs and configures, driven through its Runtime API.
+"""A HAProxy that users run and configure, driven through its Runtime API.
 
 ``settings`` reads the parameters, ``names`` says which servers are ours, ``runtime_api`` is the only door to the
 socket, ``snapshot`` parses what HAProxy prints, ``readback`` reads a backend, ``commands`` turns one change into

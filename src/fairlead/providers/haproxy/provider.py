@@ -40,7 +40,7 @@ log = structlog.get_logger(__name__)
 
 
 class HAProxyProvider:
-    """Load balancers that are backends of HAProxies; ``installation`` tells two of us on one HAProxy apart."""
+    """Load balancers that are backends of HAProxies; ``installation`` names us where several hubs use one HAProxy."""
 
     def __init__(self, *, installation: str = "", clock: Clock | None = None, look_every_s: float = 0.5) -> None:
         self._installation = installation

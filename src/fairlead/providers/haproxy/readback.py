@@ -69,7 +69,7 @@ async def observe_load_balancer(
     missing = len(registered - {(target.listener, target.key) for target in targets})
     message = "" if settings.addresses else NO_ADDRESS
     if missing:
-        message = f"{missing} of our servers are missing: HAProxy was reloaded, or somebody removed them"
+        message = f"{missing} of our servers are missing: HAProxy was reloaded, or they were removed by hand"
     return Observed(
         addresses=settings.addresses,
         programmed=not missing,

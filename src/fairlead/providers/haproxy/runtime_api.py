@@ -66,7 +66,7 @@ class RuntimeApi:
             ) from error
         except OSError as error:
             raise Retry(
-                f"nobody answers on {self.path}; check that HAProxy runs (a reload takes a moment)",
+                f"HAProxy does not answer on {self.path}; check that it runs (a reload takes a moment)",
                 detail=type(error).__name__,
                 reason="HAProxyUnreachable",
             ) from error

@@ -7,7 +7,7 @@ field.
     backend            the backend of its configuration, when the load balancer has one listener, or with {port}
     backend.<port>     the same for one listener of several
     drainTimeout       how long sessions of a removed server may go on; default 30s
-    address            what users are told to connect to, if anything
+    address            what users connect to, shown in status; optional
     installation       a name for each hub, where several use one HAProxy
 
 A backend's name may hold {member}, {namespace}, {name} and {port}, so that one class serves many. Never: opens the

@@ -114,7 +114,7 @@ class Driver:
             ) from error
         except aiohttp.ClientConnectorError as error:
             raise DriverDown(
-                f"{where}: nobody answers; check that the driver runs and that parameters.url is right",
+                f"{where}: no connection; check that the driver runs and that parameters.url is right",
                 detail=_kind(error),
                 reason="DriverUnreachable",
             ) from error

@@ -1,4 +1,4 @@
-"""A proxy as small as can be, that notices when it is told things in the wrong order."""
+"""A proxy as small as can be, that notices when resources come in the wrong order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class FakeEnvoy:
         self.warm: set[str] = set()
         self.strict = strict
         self.received = 0
-        self.told = 0
+        self.changes_received = 0
         self.session: Session
         self.inbox: deque[bytes] = deque()
         self.outbox: deque[DeltaRequest] = deque()
@@ -66,11 +66,11 @@ class FakeEnvoy:
         message = packaged_schema()._class(RESPONSE).FromString(self.inbox.popleft())
         kind = ResourceType(message.type_url)
         self.received += 1
-        self.told += len(message.resources) + len(message.removed_resources)
+        self.changes_received += len(message.resources) + len(message.removed_resources)
         self.unacked[kind] += 1
         if kind is not CLUSTER:
             assert self.unacked[kind] == 1, "one response in flight"
-        resources = {one.name: (one.version, one.resource.value) for one in message.resources}
+        resources = {resource.name: (resource.version, resource.resource.value) for resource in message.resources}
         assert len(resources) == len(message.resources)
         assert not set(resources) & set(message.removed_resources)
         error = next(
@@ -109,7 +109,7 @@ class FakeEnvoy:
         return [DeltaRequest(type_url=ENDPOINTS.value, subscribe=new, unsubscribe=gone)] if new or gone else []
 
     def settle(self) -> None:
-        """Talk until nobody has anything to say, letting time pass where something waits for it."""
+        """Exchange messages until neither side has one, letting time pass where something waits for it."""
         for _ in range(2000):
             self.pump()
             if self.hear() or self.say():

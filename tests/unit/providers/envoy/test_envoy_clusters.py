@@ -23,9 +23,9 @@ def schema() -> Schema:
 @pytest.mark.req("E-12")
 def test_cluster_with_a_host_name_holds_its_endpoints(schema: Schema) -> None:
     chosen = [Target(TargetKey("lb.example.com", 80)), Target(TargetKey("10.0.0.1", 80))]
-    found = schema.to_json(CLUSTER, cluster_bytes(schema, SPEC, SPEC.listeners[0], chosen))
-    assert found["type"] == "STRICT_DNS"
-    assert "load_assignment" in found
+    cluster = schema.to_json(CLUSTER, cluster_bytes(schema, SPEC, SPEC.listeners[0], chosen))
+    assert cluster["type"] == "STRICT_DNS"
+    assert "load_assignment" in cluster
     assert cluster_bytes(schema, SPEC, SPEC.listeners[0], reversed(chosen)) == cluster_bytes(
         schema, SPEC, SPEC.listeners[0], chosen
     )
@@ -33,8 +33,8 @@ def test_cluster_with_a_host_name_holds_its_endpoints(schema: Schema) -> None:
 
 def test_udp_clusters_have_no_tcp_checks(schema: Schema) -> None:
     listener = Listener(53, Protocol.UDP)
-    found = schema.to_json(CLUSTER, cluster_bytes(schema, SPEC, listener))
-    assert not {"health_checks", "outlier_detection", "transport_socket"} & set(found)
+    cluster = schema.to_json(CLUSTER, cluster_bytes(schema, SPEC, listener))
+    assert not {"health_checks", "outlier_detection", "transport_socket"} & set(cluster)
 
 
 def test_health_checks_look_at_idle_load_balancers_too(schema: Schema) -> None:

@@ -28,7 +28,7 @@ target_lists = st.lists(targets, max_size=8, unique_by=lambda target: target.key
 
 def built_by_protobuf(name: str, chosen: Sequence[Target]) -> bytes:
     endpoints: list[dict[str, object]] = []
-    for target in sorted(chosen, key=lambda one: one.key):
+    for target in sorted(chosen, key=lambda target: target.key):
         where = {"address": target.key.address, "port_value": target.key.port}
         endpoint: dict[str, object] = {"endpoint": {"address": {"socket_address": where}}}
         if target.draining or not target.weight:
@@ -54,11 +54,11 @@ def test_endpoints_are_what_protobuf_would_write_in_any_order(chosen: list[Targe
 
 @given(target_lists, target_lists)
 def test_endpoints_depend_on_what_is_there_not_on_what_was(before: list[Target], after: list[Target]) -> None:
-    found = EndpointSet(before)
+    endpoints = EndpointSet(before)
     for target in before:
-        assert found.drop(target.key)
-        assert not found.drop(target.key)
+        assert endpoints.drop(target.key)
+        assert not endpoints.drop(target.key)
     for target in after:
-        assert found.put(target)
-        assert not found.put(target)
-    assert found.assignment("x") == EndpointSet(after).assignment("x")
+        assert endpoints.put(target)
+        assert not endpoints.put(target)
+    assert endpoints.assignment("x") == EndpointSet(after).assignment("x")

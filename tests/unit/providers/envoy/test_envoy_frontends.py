@@ -74,13 +74,13 @@ def test_one_address_and_port_has_one_owner_until_it_goes(frontends: EnvoyFronte
 
 def test_rows_are_answered_one_by_one(frontends: EnvoyFrontends) -> None:
     frontends.ensure(SPEC)
-    nobody = LoadBalancerKey("TCPLoadBalancer", "shop", "nobody")
+    unknown = LoadBalancerKey("TCPLoadBalancer", "shop", "unknown")
     changes, outcomes = frontends.apply(
         [
             row("10.0.0.1"),
             row("no such address"),
-            row("10.0.0.1", key=nobody),
-            row("10.0.0.1", key=nobody, action=Action.DEREGISTER),
+            row("10.0.0.1", key=unknown),
+            row("10.0.0.1", key=unknown, action=Action.DEREGISTER),
             row("10.0.0.9", action=Action.DEREGISTER),
             row("10.0.0.2", action=Action.DELETE),
         ]

@@ -42,5 +42,5 @@ def test_listener_bytes_depend_on_the_listener_only(schema: Schema, change: dict
 def test_listener_opens_the_proxy_port(schema: Schema) -> None:
     spec = msgspec.structs.replace(SPEC, listeners=(Listener(80, proxy_port=10_001),))
     encoded = listener_bytes(schema, spec, spec.listeners[0], bind_address="0.0.0.0", reuse_port=True)
-    found = schema.to_json(LISTENER, encoded)
-    assert found["address"] == {"socket_address": {"address": "0.0.0.0", "port_value": 10_001}}
+    listener = schema.to_json(LISTENER, encoded)
+    assert listener["address"] == {"socket_address": {"address": "0.0.0.0", "port_value": 10_001}}

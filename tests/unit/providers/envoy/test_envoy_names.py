@@ -14,8 +14,8 @@ part = st.from_regex(NAME_PART, fullmatch=True)
 
 @given(part, part, part, part, st.integers(1, 65_535), st.integers(1, 65_535))
 @pytest.mark.req("KI-5")
-def test_names_never_collide(one: str, two: str, three: str, four: str, port: int, other: int) -> None:
-    keys = [LoadBalancerKey("K", one, two), LoadBalancerKey("K", three, four)]
+def test_names_never_collide(first: str, two: str, three: str, four: str, port: int, other: int) -> None:
+    keys = [LoadBalancerKey("K", first, two), LoadBalancerKey("K", three, four)]
     names = {
         resource_name(key, ListenerKey(protocol, number))
         for key in keys
@@ -24,4 +24,4 @@ def test_names_never_collide(one: str, two: str, three: str, four: str, port: in
     }
     assert len(names) == len(set(keys)) * 2 * len({port, other})
     assert {load_balancer_of(name) for name in names} == set(keys)
-    assert load_balancer_of("somebody-else") is None
+    assert load_balancer_of("another-cluster") is None

@@ -20,7 +20,7 @@ def test_missing_envoy_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None
         envoy_process.find_binary()
 
 
-async def test_nobody_answers_at_a_missing_socket(tmp_path: Path) -> None:
+async def test_a_missing_socket_gives_no_answer(tmp_path: Path) -> None:
     status, _ = await envoy_process.admin_get(tmp_path / "none.sock", "/ready")
     assert status == 0
     assert envoy_process.find_running(tmp_path) is None

@@ -14,12 +14,12 @@ def schema() -> Schema:
 
 
 def test_a_response_is_read_back_by_protobuf(schema: Schema) -> None:
-    found = encoded_resource(ResourceType.ENDPOINTS, "a", b"content")
-    encoded = response(ResourceType.ENDPOINTS, resources=[found], removed=["b"], nonce="7", revision=3)
+    encoded_endpoints = encoded_resource(ResourceType.ENDPOINTS, "a", b"content")
+    encoded = response(ResourceType.ENDPOINTS, resources=[encoded_endpoints], removed=["b"], nonce="7", revision=3)
     message = schema._class("envoy.service.discovery.v3.DeltaDiscoveryResponse").FromString(encoded)
     assert message.SerializeToString(deterministic=True) == encoded
     (resource,) = message.resources
-    assert (resource.name, resource.version, resource.resource.value) == ("a", found.version, b"content")
+    assert (resource.name, resource.version, resource.resource.value) == ("a", encoded_endpoints.version, b"content")
     assert (message.type_url, message.nonce, list(message.removed_resources)) == (ResourceType.ENDPOINTS, "7", ["b"])
 
 

@@ -255,13 +255,13 @@ def test_any_interleaving_keeps_the_order_and_ends_in_what_is_wanted(steps: list
     for kind in ResourceType:
         wanted = {name: group.wanted(kind, name) for name in group.names(kind)}
         assert {name: version for name, (version, _) in envoy.has[kind].items()} == {
-            name: found.version for name, found in wanted.items() if found
+            name: resource.version for name, resource in wanted.items() if resource
         }
     assert envoy.session.synced
-    before = envoy.told
+    before = envoy.changes_received
     envoy.reconnect()
     envoy.settle()
-    assert envoy.told == before
+    assert envoy.changes_received == before
 
 
 @given(STEPS, st.sets(NAMES, max_size=2), st.sampled_from(["cluster", "listener"]))

@@ -1,4 +1,4 @@
-"""The watch tells what changed, once, and outlives its own bugs."""
+"""The watch reports what changed, once, and outlives its own bugs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ async def test_only_differences_are_notified() -> None:
         Observed(epoch="1"),
         Observed(epoch="1"),
         Observed(epoch="2"),
-        Retry("nobody answers"),
-        Retry("nobody answers"),
+        Retry("no answer"),
+        Retry("no answer"),
         Observed(epoch="3"),
     ]
     notified: list[int] = []
@@ -55,7 +55,7 @@ async def test_a_bug_is_logged_and_the_watch_goes_on(monkeypatch: pytest.MonkeyP
     with structlog.testing.capture_logs() as logged:
         watch.start()
         async with asyncio.timeout(10):
-            while looks.qsize() < 3:  # noqa: ASYNC110 - the queue counts, nobody takes
+            while looks.qsize() < 3:  # noqa: ASYNC110 - the queue is only counted
                 await asyncio.sleep(0.005)
         await watch.close()
     assert [line["event"] for line in logged if line["log_level"] == "error"] == ["the watch on HAProxy failed"]

@@ -31,8 +31,8 @@ async def history(seed: int) -> tuple[list[str], object]:
     for turn in range(40):
         try:
             await provider.ensure(SPEC)
-            found = await provider.apply(rows(5, Action.DEREGISTER if turn % 3 == 2 else Action.REGISTER))
-            said.append(",".join(outcome.status for outcome in found))
+            outcomes = await provider.apply(rows(5, Action.DEREGISTER if turn % 3 == 2 else Action.REGISTER))
+            said.append(",".join(outcome.status for outcome in outcomes))
         except FairleadError as error:
             said.append(error.sentence)
     return said, provider.cloud.members(KEY)
@@ -125,12 +125,12 @@ async def test_quota_and_refused_items_are_final() -> None:
     assert [outcome.status for outcome in outcomes] == [OutcomeStatus.DONE, OutcomeStatus.REJECTED, OutcomeStatus.DONE]
 
 
-async def test_other_people_change_things_and_we_are_told() -> None:
+async def test_changes_by_others_are_notified() -> None:
     provider = MemoryProvider()
-    told: list[LoadBalancerKey] = []
+    notified: list[LoadBalancerKey] = []
     await provider.ensure(SPEC)
     await provider.apply(rows(2))
-    provider.on_change(told.append)
+    provider.on_change(notified.append)
     cloud = provider.cloud
     cloud.drift(KEY, HTTP, TargetKey("10.0.0.0", 80), None)
     cloud.drift(KEY, HTTP, TargetKey("10.0.0.1", 80), Target(TargetKey("10.0.0.1", 80), weight=9))
@@ -150,4 +150,4 @@ async def test_other_people_change_things_and_we_are_told() -> None:
     assert await provider.apply(rows(1, Action.DEREGISTER)) == [DONE]
     (outcome,) = await provider.apply(rows(1))
     assert outcome.status is OutcomeStatus.RETRY
-    assert told.count(KEY) >= 5
+    assert notified.count(KEY) >= 5

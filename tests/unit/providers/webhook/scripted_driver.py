@@ -1,4 +1,4 @@
-"""A driver over real HTTP that answers what a test tells it to, and remembers what it was asked."""
+"""A driver over real HTTP that answers as a test has scripted it, and records its calls."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ async def test_record_ids_stay_across_retries_and_processes(
 
 @pytest.mark.req("L-23")
 @pytest.mark.parametrize(
-    ("reply", "status", "after_s", "words"),
+    ("reply", "status", "after_s", "message"),
     [
         ({"status": "Fail", "msg": "port taken"}, OutcomeStatus.RETRY, 10, "port taken"),
         ({"status": "Fail", "minRetryDelayInSeconds": 90}, OutcomeStatus.RETRY, 90, "no reason"),
@@ -69,14 +69,14 @@ async def test_record_ids_stay_across_retries_and_processes(
     ],
 )
 async def test_what_is_not_succ_is_asked_again(
-    webhook: WebhookProvider, scripted: ScriptedDriver, reply, status, after_s, words, hook, change
+    webhook: WebhookProvider, scripted: ScriptedDriver, reply, status, after_s, message, hook, change
 ) -> None:
     """LT-17, LT-19, LT-20."""
     await ready(webhook, scripted)
     scripted.on(hook, reply)
     (outcome,) = await webhook.apply([change])
     assert (outcome.status, outcome.retry_after_s) == (status, after_s)
-    for word in (words, scripted.url, hook, "10.0.0.1"):
+    for word in (message, scripted.url, hook, "10.0.0.1"):
         assert word in outcome.message
     assert [name for name, _ in scripted.calls if name != "createLoadBalancer"] == [hook]
 

@@ -29,7 +29,7 @@ def bomb(_body) -> web.Response:
 
 @pytest.mark.req("L-23")
 @pytest.mark.parametrize(
-    ("reply", "words"),
+    ("reply", "message"),
     [
         (http_status(500), "HTTP 500.*own log"),
         (http_status(201), "HTTP 201"),
@@ -49,14 +49,14 @@ def bomb(_body) -> web.Response:
     ],
 )
 async def test_whatever_is_not_an_answer_is_an_error_with_a_next_step(
-    webhook: WebhookProvider, scripted: ScriptedDriver, reply, words: str
+    webhook: WebhookProvider, scripted: ScriptedDriver, reply, message: str
 ) -> None:
     """LT-17, LT-34: the sentence names driver, hook and backend, and quotes nothing that a driver sent as a page."""
     await webhook.ensure(spec(scripted.url))
     scripted.on("ensureBackend", reply, SUCC)
     (outcome,) = await webhook.apply([row()])
     assert outcome.status is OutcomeStatus.RETRY
-    assert re.search(words, outcome.message, re.DOTALL), outcome.message
+    assert re.search(message, outcome.message, re.DOTALL), outcome.message
     for word in (scripted.url, "ensureBackend", "10.0.0.1:8080"):
         assert word in outcome.message
     assert "geheim" not in outcome.message

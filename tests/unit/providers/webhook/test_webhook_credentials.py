@@ -1,4 +1,5 @@
-"""A driver and Fairlead know each other: its CA, our client certificate, a bearer token; and nobody reads any of it."""
+"""A driver and Fairlead prove to each other who they are: its CA, our client certificate, a bearer token, none of which
+is shown."""
 
 from __future__ import annotations
 
@@ -31,9 +32,9 @@ def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("credentials")
     for name in ("mutual", "ca-only", "wrong-ca", "token", "broken"):
         (root / name).mkdir()
-    ca, stranger = root / "mutual" / "ca.crt", root / "wrong-ca" / "ca.crt"
+    ca, other_ca = root / "mutual" / "ca.crt", root / "wrong-ca" / "ca.crt"
     openssl("req", "-x509", *KEY, "-keyout", str(root / "ca.key"), "-out", str(ca), "-subj", "/CN=ca")
-    openssl("req", "-x509", *KEY, "-keyout", str(root / "other.key"), "-out", str(stranger), "-subj", "/CN=other")
+    openssl("req", "-x509", *KEY, "-keyout", str(root / "other.key"), "-out", str(other_ca), "-subj", "/CN=other")
     extensions = root / "extensions"
     extensions.write_text("subjectAltName=IP:127.0.0.1")
     for key, certificate in (("mutual/tls.key", "mutual/tls.crt"), ("server.key", "server.crt")):
@@ -63,12 +64,12 @@ async def test_both_sides_are_verified(secrets: Path) -> None:
     try:
         await webhook.ensure(spec(driver.url, credentials="mutual"))
         assert driver.headers[0]["Authorization"] == f"Bearer {TOKEN}"
-        for credentials, words in (
+        for credentials, message in (
             ("wrong-ca", "certificate is not trusted"),
             ("", "certificate is not trusted"),
             ("ca-only", "client certificate|connection broke"),
         ):
-            with pytest.raises(Retry, match=words) as caught:
+            with pytest.raises(Retry, match=message) as caught:
                 await webhook.ensure(spec(driver.url, credentials=credentials))
             assert TOKEN not in str(caught.value)
         with pytest.raises(BadConfiguration, match=r"ca\.crt"):
@@ -95,7 +96,9 @@ async def test_rotated_files_are_used_at_once(secrets: Path, scripted: ScriptedD
 
 def open_sessions() -> list[aiohttp.ClientSession]:
     """Return those of the whole process: other tests may have some of their own."""
-    return [one for one in gc.get_objects() if isinstance(one, aiohttp.ClientSession) and not one.closed]
+    return [
+        session for session in gc.get_objects() if isinstance(session, aiohttp.ClientSession) and not session.closed
+    ]
 
 
 async def test_connections_of_before_a_rotation_are_closed_however_many_notice_it(
@@ -109,10 +112,10 @@ async def test_connections_of_before_a_rotation_are_closed_however_many_notice_i
     try:
         await webhook.ensure(asked)
         os.utime(token, ns=(2, 2))
-        await asyncio.gather(*(webhook.ensure(one) for one in many))
+        await asyncio.gather(*(webhook.ensure(session) for session in many))
     finally:
         await webhook.close()
-    assert [one for one in open_sessions() if all(one is not other for other in before)] == []
+    assert [session for session in open_sessions() if all(session is not other for other in before)] == []
 
 
 async def test_a_token_never_leaves_in_the_clear(secrets: Path) -> None:
@@ -120,6 +123,6 @@ async def test_a_token_never_leaves_in_the_clear(secrets: Path) -> None:
     with pytest.raises(BadConfiguration, match="in the clear") as caught:
         await webhook.ensure(spec("http://driver.example", credentials="token"))
     assert TOKEN not in str(caught.value)
-    with pytest.raises(BadConfiguration, match="no folder nobody"):
-        await webhook.ensure(spec("https://driver.example", credentials="nobody"))
+    with pytest.raises(BadConfiguration, match="no folder missing"):
+        await webhook.ensure(spec("https://driver.example", credentials="missing"))
     await webhook.close()

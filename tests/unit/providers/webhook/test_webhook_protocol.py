@@ -42,7 +42,7 @@ def test_answers_of_the_protocol(raw: bytes, status: DriverStatus, after_s: floa
 
 @pytest.mark.req("L-23")
 @pytest.mark.parametrize(
-    ("raw", "words"),
+    ("raw", "message"),
     [
         (b"", "empty body"),
         (b"<html>", "HTML"),
@@ -58,8 +58,8 @@ def test_answers_of_the_protocol(raw: bytes, status: DriverStatus, after_s: floa
         (b"\xff\xfe", "no JSON"),
     ],
 )
-def test_everything_else_is_malformed(raw: bytes, words: str) -> None:
-    with pytest.raises(Malformed, match=words):
+def test_everything_else_is_malformed(raw: bytes, message: str) -> None:
+    with pytest.raises(Malformed, match=message):
         answer_from_body(decode(raw))
 
 

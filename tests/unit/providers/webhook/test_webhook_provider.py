@@ -39,8 +39,8 @@ async def test_dry_run_asks_only_who_agreed_and_remembers_nothing(scripted: Scri
                 await webhook.apply([change])
             await webhook.delete(KEY)
         said = [(line["would"], line["driver_is_asked"]) for line in logged if line["event"] == "dry run"]
-        words = ("create", "Register", "Register", "Deregister", "delete")
-        assert said == [(word, accepts == "true") for word in words]
+        actions = ("create", "Register", "Register", "Deregister", "delete")
+        assert said == [(word, accepts == "true") for word in actions]
         hooks = {name for name, _ in scripted.calls if name != "listBackends"}
         if accepts == "true":
             assert hooks == {
@@ -58,7 +58,7 @@ async def test_dry_run_asks_only_who_agreed_and_remembers_nothing(scripted: Scri
         await webhook.close()
 
 
-async def test_taking_back_a_broken_object_stops_nobody(webhook: WebhookProvider) -> None:
+async def test_restoring_a_broken_object_stops_no_other(webhook: WebhookProvider) -> None:
     webhook.recall(spec("no url"), {"id": "lb-1"})
     (outcome,) = await webhook.apply([row(Action.DEREGISTER)])
     assert outcome.status is OutcomeStatus.RETRY

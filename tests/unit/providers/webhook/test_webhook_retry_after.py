@@ -22,8 +22,8 @@ async def test_a_driver_is_not_asked_the_same_before_its_time(
         outcomes += await webhook.apply([row()])
         await clock.advance(20)
     assert len(scripted.asked("ensureBackend")) == 2
-    assert [one.retry_after_s for one in outcomes] == [60, 40, 20, 60]
-    assert len({one.message for one in outcomes}) == 1
+    assert [outcome.retry_after_s for outcome in outcomes] == [60, 40, 20, 60]
+    assert len({outcome.message for outcome in outcomes}) == 1
     await webhook.apply([row(weight=2), row(number=2)])
     assert len(scripted.asked("ensureBackend")) == 4
     await webhook.apply([row(Action.DEREGISTER)])

@@ -27,7 +27,7 @@ def test_each_hook_has_its_own_timeout() -> None:
 
 @pytest.mark.req("L-25")
 @pytest.mark.parametrize(
-    ("parameters", "words"),
+    ("parameters", "message"),
     [
         ({}, "url is missing"),
         ({"url": "ftp://x"}, "http or https"),
@@ -50,8 +50,8 @@ def test_each_hook_has_its_own_timeout() -> None:
         ({"url": URL, "credentials": "/etc"}, "folder"),
     ],
 )
-def test_mistakes_in_a_class_name_the_parameter(parameters: dict[str, str], words: str) -> None:
-    with pytest.raises(BadConfiguration, match=words) as caught:
+def test_mistakes_in_a_class_name_the_parameter(parameters: dict[str, str], message: str) -> None:
+    with pytest.raises(BadConfiguration, match=message) as caught:
         settings_from_parameters(parameters)
     assert "geheim" not in str(caught.value)
 

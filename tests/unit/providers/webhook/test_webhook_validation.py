@@ -41,7 +41,9 @@ async def test_validation_says_what_was_and_what_shall_be(webhook: WebhookProvid
     }
 
 
-async def test_the_driver_judges_pods_that_are_not_ready(webhook: WebhookProvider, scripted: ScriptedDriver) -> None:
+async def test_the_driver_decides_which_pods_that_are_not_ready_stay(
+    webhook: WebhookProvider, scripted: ScriptedDriver
+) -> None:
     """LT-26: whom to keep; every way not to answer is a Retry, for the caller's failurePolicy."""
     pods = [{"metadata": {"namespace": "shop", "name": name}} for name in ("p1", "p2")]
     scripted.on("judgePodDeregister", {"succ": True, "doNotDeregister": [pods[0]]})

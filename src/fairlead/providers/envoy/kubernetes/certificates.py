@@ -136,7 +136,7 @@ def _belong_together(pair: Pair) -> bool:
 
 def _self_signed(now: datetime) -> Pair:
     key = ec.generate_private_key(ec.SECP256R1())
-    # The serial number in the name: two authorities that are trusted at the same time are told apart by it.
+    # The serial number in the name: two authorities that are trusted at the same time differ in it.
     serial = x509.random_serial_number()
     name = _name(f"fairlead-xds-ca-{serial:x}"[:60])
     usage = x509.KeyUsage(

@@ -86,7 +86,7 @@ class DeploymentFleet:
         return spec.group
 
     def bind_address(self, spec: FrontendSpec) -> str:  # noqa: ARG002 - the same for all
-        """Return the wildcard: load balancers are told apart by their proxy ports."""
+        """Return the wildcard: load balancers differ by their proxy ports."""
         return "0.0.0.0"
 
     def sees_clients(self, spec: FrontendSpec) -> bool:

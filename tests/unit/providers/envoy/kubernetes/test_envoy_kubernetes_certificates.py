@@ -71,7 +71,7 @@ def test_authority_is_replaced_in_two_steps() -> None:
     assert promoted.current == trusted.next
     assert promoted.next is None
     assert len(x509.load_pem_x509_certificates(promoted.trusted)) == 2, "the old one until it expires"
-    # What the old one has signed is replaced; what trusts it is told of the new one before.
+    # What the old one has signed is replaced; what trusts it has got the new one before.
     old = client_certificate(trusted, "a", after(3287))
     assert not client_is_good(old, promoted, "a", after(3287.1))
     assert renewed_authority(promoted, after(3288)) is promoted

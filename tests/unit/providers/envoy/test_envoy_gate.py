@@ -1,0 +1,95 @@
+"""What waits at the gate: listeners for their clusters, removed clusters for their listeners, and never for long."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.providers.envoy.gate import GATE_S, Gate
+from fairlead.providers.envoy.resources import EncodedResource, ResourceType, encoded_resource
+from fairlead.providers.envoy.store import NodeGroup, ResourceChange, ResourceStore
+from fairlead.providers.envoy.type_subscription import TypeSubscription
+
+CLUSTER, ENDPOINTS, LISTENER = ResourceType.CLUSTER, ResourceType.ENDPOINTS, ResourceType.LISTENER
+
+
+class Stream:
+    """A gate with its group and subscriptions; ``a`` is a listener and its cluster."""
+
+    def __init__(self, *, warms_by_ack: bool = False) -> None:
+        self.group: NodeGroup = ResourceStore().group("g")
+        self.subscriptions = {kind: TypeSubscription() for kind in ResourceType}
+        self.gate = Gate(group=self.group, subscriptions=self.subscriptions)
+        self.cluster = encoded_resource(CLUSTER, "a", b"1", warms_by_ack=warms_by_ack)
+        self.put(CLUSTER, self.cluster)
+        self.put(LISTENER, encoded_resource(LISTENER, "a", b"1", needs=("a",)))
+        self.subscriptions[LISTENER].dirty.add("a")
+
+    def put(self, kind: ResourceType, resource: EncodedResource | None) -> None:
+        self.group.apply([ResourceChange(kind, "a", resource)])
+
+    def cluster_sent(self) -> None:
+        self.subscriptions[CLUSTER].sent["a"] = self.cluster.version
+        self.gate.warming.add("a")
+
+    def acknowledge(self, kind: ResourceType, version: str) -> None:
+        self.subscriptions[kind].sent["a"] = self.subscriptions[kind].acked["a"] = version
+        self.gate.acknowledged(kind, "a", version)
+
+    def opens(self, now: float) -> bool:
+        return self.gate.open_listeners(now=now) == ["a"]
+
+
+@pytest.mark.parametrize("warms_by_ack", [False, True])
+def test_a_listener_waits_for_the_proof_that_its_cluster_is_ready(*, warms_by_ack: bool) -> None:
+    stream = Stream(warms_by_ack=warms_by_ack)
+    assert not stream.opens(0.0)
+    stream.cluster_sent()
+    assert not stream.opens(0.0)
+    first, proof = (ENDPOINTS, CLUSTER) if warms_by_ack else (CLUSTER, ENDPOINTS)
+    stream.acknowledge(first, stream.cluster.version if first is CLUSTER else "e1")
+    assert not stream.opens(1.0)
+    assert stream.gate.deadline() == GATE_S
+    stream.acknowledge(proof, stream.cluster.version if proof is CLUSTER else "e1")
+    assert stream.opens(1.0)
+    assert stream.gate.deadline() is None
+
+
+def test_no_listener_waits_longer_than_the_limit() -> None:
+    stream = Stream()
+    stream.cluster_sent()
+    assert not stream.opens(1.0)
+    assert not stream.opens(GATE_S)
+    assert stream.opens(1.0 + GATE_S)
+
+
+def test_a_listener_whose_cluster_was_refused_is_not_sent_at_all() -> None:
+    stream = Stream()
+    stream.group.refuse(CLUSTER, "a", stream.cluster.version, "no", now=0.0)
+    assert not stream.opens(0.0)
+    assert not stream.opens(2 * GATE_S)
+    assert stream.gate.deadline() is None, "time alone changes nothing"
+
+
+def test_an_acknowledgement_of_endpoints_that_are_to_be_sent_again_proves_nothing() -> None:
+    stream = Stream()
+    stream.cluster_sent()
+    stream.subscriptions[ENDPOINTS].forced.add("a")
+    stream.acknowledge(ENDPOINTS, "e1")
+    assert stream.gate.warming == {"a"}
+
+
+def test_a_removed_cluster_waits_until_its_listener_is_acknowledged_as_gone() -> None:
+    stream = Stream()
+    listeners = stream.subscriptions[LISTENER]
+    listeners.subscribed = True
+    stream.put(CLUSTER, None)
+    stream.put(LISTENER, None)
+    stream.subscriptions[CLUSTER].dirty.add("a")
+    assert stream.gate.removable_clusters(now=0.0) == []
+    assert stream.gate.is_waiting(CLUSTER, "a")
+    listeners.take(["a"])
+    listeners.in_flight["1"] = {"a": ""}
+    assert stream.gate.removable_clusters(now=0.0) == []
+    listeners.in_flight.clear()
+    assert stream.gate.removable_clusters(now=0.0) == ["a"]
+    assert not stream.gate.is_waiting(CLUSTER, "a")
