@@ -173,7 +173,7 @@ async def ledger_alone(cluster: Cluster, records: int) -> Figure:
     )
     found = await cluster.list(BACKEND_RECORDS)
     tcp: list[TCPLoadBalancer] = await cluster.list(TCP_LOAD_BALANCERS)
-    frontends = {LoadBalancerKey(TCP_LOAD_BALANCERS.kind, *one.key): one.status.frontend for one in tcp}
+    frontends = {LoadBalancerKey(TCP_LOAD_BALANCERS.kind, *one.key): one.status.frontend_of("memory") for one in tcp}
     engine.begin(found, {key: one for key, one in frontends.items() if one is not None})
     took = time.perf_counter() - started
     if len(engine.ledger) != records:

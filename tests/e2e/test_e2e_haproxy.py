@@ -291,7 +291,7 @@ async def move(fleet: Fleet, class_name: str, port: int) -> None:
             if one.type == "Programmed"
         ]
         return (
-            found.status.provider == provider
+            found.status.serving_provider == provider
             and programmed == [True]
             and set(found.status.recorded_providers) == {provider} - {"envoy"}
         )

@@ -51,7 +51,7 @@ class LoadBalancerSpec(Wire, frozen=True, gc=False):
 class LoadBalancerObjectStatus(IntentStatus, frozen=True, gc=False):
     """What became of it.
 
-    backends is registered/expected.
+    backends is registered/expected. frontend is deprecated: release 0.1 wrote it, and it is replaced by provisioned.
     """
 
     backends: str = ""

@@ -75,9 +75,9 @@ FINALIZER_LOAD_BALANCER = "fairlead.dev/load-balancer"
 # --- who writes -----------------------------------------------------------------------------------------------
 MANAGER_AGENT = "fairlead-agent"
 MANAGER_HUB = "fairlead-hub"
-#: Owns ``status.allocation`` and ``status.accepted`` alone.
+#: Owns ``status.allocation`` and ``status.accepted`` alone, and which entry of ``status.provisioned`` serves.
 MANAGER_RECORD = "fairlead-hub-record"
-#: Owns ``status.frontend`` alone.
+#: Owns, with the name of a provider after it, the entry of that provider in ``status.provisioned`` alone.
 MANAGER_LEDGER = "fairlead-hub-ledger"
 MANAGER_CLI = "fairlead-cli"
 MANAGER_REGIONS = "fairlead-regions"

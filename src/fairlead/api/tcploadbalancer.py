@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from fairlead.api.intent import Frontend, IntentObject, IntentStatus, Port, ProtocolName
-from fairlead.api.meta import Resource, Wire
+from fairlead.api.intent import IntentObject, IntentStatus, Port, ProtocolName
+from fairlead.api.meta import JSONObject, Resource, Wire
 from fairlead.api.names import DEFAULT_CLASS, GROUP, VERSION
+from fairlead.api.provisioned import Frontend
 
 TargetType = Literal["Node", "Pod", "Address"]
 
@@ -66,35 +67,29 @@ class TCPLoadBalancerStatus(IntentStatus, frozen=True, gc=False):
 
     address is the first of loadBalancer.ingress, targets is ready/total. accepted is the version of spec that is
     served: when spec is refused, the last one that was not, and while it moves to another class, the one before.
-    provider is the one that serves it, also when its class is gone. frontends are those, by provider, that it has
-    beside frontend while it moves.
+    provisioned has what each provider was asked for, also while it moves from one to another. provider, frontend and
+    frontends are deprecated: release 0.1 wrote them, and they are replaced by provisioned.
     """
 
     targets: str = ""
     accepted: TCPLoadBalancerSpec | None = None
     provider: str = ""
-    frontends: dict[str, Frontend] = msgspec.field(default_factory=dict[str, Frontend])
+    frontends: dict[str, Frontend] | None = None
 
-    def frontend_of(self, provider: str) -> Frontend | None:
-        """Return what is on record of one provider's."""
-        beside = self.frontends.get(provider)
-        if beside is None and self.frontend is not None and self.frontend.provider == provider:
-            return self.frontend
-        return beside
+    def old_frontends(self) -> tuple[Frontend, ...]:
+        """Return what release 0.1 wrote and nothing has replaced yet; what stands in frontends is newer."""
+        beside = (msgspec.structs.replace(entry, provider=name) for name, entry in (self.frontends or {}).items())
+        return (*super().old_frontends(), *beside)
 
-    def is_beside(self, provider: str) -> bool:
-        """Say whether the frontend of ``provider`` is recorded beside that of another one."""
-        return provider in self.frontends or self.provider not in ("", provider)
+    def old_places(self, provider: str) -> JSONObject:
+        """Return the merge patch of the status that removes what release 0.1 wrote of ``provider``; often empty."""
+        names = (self.frontends or {}).keys()
+        beside: JSONObject = {"frontends": None if names == {provider} else {provider: None}}
+        return super().old_places(provider) | (beside if provider in names else {})
 
-    @property
-    def serving_provider(self) -> str:
-        """Return the provider that serves it, empty before there is one."""
+    def old_serving_provider(self) -> str:
+        """Return which provider serves it, as release 0.1 wrote it."""
         return self.provider
-
-    @property
-    def recorded_providers(self) -> frozenset[str]:
-        """Return the providers that were, or may have been, asked for it."""
-        return frozenset(filter(None, (*self.frontends, self.frontend.provider if self.frontend else "")))
 
 
 class TCPLoadBalancer(IntentObject, frozen=True, gc=False):

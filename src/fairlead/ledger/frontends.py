@@ -1,8 +1,8 @@
 """What is on record of a load balancer itself: that its provider was asked for it, and what it answered.
 
-It stands in the status of the object that wants it, under a field manager of its own: in ``frontend``, and while it
-moves from one provider to another, what the other one has stands beside it, in ``frontends``. In: specs and answers.
-Out: the same after a restart. Never: one write for what is on record already.
+It is an entry of ``status.provisioned`` in the object that wants it; each provider has an entry and a field manager of
+its own, so that none can change the entry of another. In: specs and answers. Out: the same after a restart. Never: a
+write for what is on record already.
 """
 
 from __future__ import annotations
@@ -11,44 +11,52 @@ import asyncio
 from collections.abc import Mapping
 
 import msgspec
+import structlog
 
-from fairlead.api.intent import Frontend
-from fairlead.api.loadbalancer import LOAD_BALANCERS
-from fairlead.api.meta import AnyResource, JSONObject
+from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
+from fairlead.api.meta import JSONObject, Resource
 from fairlead.api.names import MANAGER_LEDGER
-from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
-from fairlead.errors import NotFound, Wait
+from fairlead.api.provisioned import Provisioned, asked_of
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
+from fairlead.errors import FairleadError, NotFound, Wait
 from fairlead.ledger.store import Store
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured
 
-_RESOURCES: Mapping[str, AnyResource] = {one.kind: one for one in (TCP_LOAD_BALANCERS, LOAD_BALANCERS)}
-_DECODER = msgspec.json.Decoder(FrontendSpec)
+log = structlog.get_logger(__name__)
+
+_RESOURCES: Mapping[str, Resource[TCPLoadBalancer] | Resource[LoadBalancer]] = {
+    TCP_LOAD_BALANCERS.kind: TCP_LOAD_BALANCERS,
+    LOAD_BALANCERS.kind: LOAD_BALANCERS,
+}
 
 
-class Frontends:
-    """The frontends of one provider's load balancers, by key."""
+class FrontendRecords:
+    """The entries of one provider, by load balancer."""
 
     def __init__(self, *, store: Store, provider: str) -> None:
         self._store = store
         self._provider = provider
-        self._known: dict[LoadBalancerKey, Frontend] = {}
-        self._beside: set[LoadBalancerKey] = set()
-        #: One write at a time for each, or an older word would land on a newer one.
+        self._nothing = Provisioned(provider)
+        self._known: dict[LoadBalancerKey, Provisioned] = {}
+        #: What release 0.1 wrote, as the merge patch of the status that removes it.
+        self._old: dict[LoadBalancerKey, JSONObject] = {}
+        #: One write at a time for each, or an older answer would replace a newer one.
         self._turns: dict[LoadBalancerKey, asyncio.Lock] = {}
 
-    def stand_beside(self, key: LoadBalancerKey) -> None:
-        """Leave ``frontend`` to the provider that has it: ours stands beside it from now on."""
-        self._beside.add(key)
-
-    def load(self, key: LoadBalancerKey, frontend: Frontend) -> None:
+    def load(self, key: LoadBalancerKey, entry: Provisioned) -> None:
         """Take over what is on record."""
-        self._known[key] = frontend
+        self._known[key] = msgspec.structs.replace(entry, serving=False)
 
-    def get(self, key: LoadBalancerKey) -> Frontend:
-        """Return what is on record; an empty one when nothing is."""
-        return self._known.get(key, _NOTHING)
+    def load_old(self, key: LoadBalancerKey, old: JSONObject) -> None:
+        """Have ``rewrite_old`` replace what release 0.1 wrote: ``old`` is the patch of the status that removes it."""
+        if old:
+            self._old[key] = old
+
+    def get(self, key: LoadBalancerKey) -> Provisioned:
+        """Return what is on record; an entry without a state when nothing is."""
+        return self._known.get(key, self._nothing)
 
     def info(self, key: LoadBalancerKey) -> Mapping[str, str]:
         """Return the provider's own identity of a load balancer."""
@@ -57,14 +65,14 @@ class Frontends:
     def forget(self, key: LoadBalancerKey) -> None:
         """Drop one that is gone."""
         self._known.pop(key, None)
-        self._beside.discard(key)
+        self._old.pop(key, None)
         self._turns.pop(key, None)
 
     async def ensuring(self, spec: FrontendSpec) -> None:
         """Record that the provider is about to be asked."""
         async with self._turn(spec.key):
             known = self.get(spec.key)
-            wanted = msgspec.structs.replace(known, provider=self._provider, state="Ensuring", ensured=spec_text(spec))
+            wanted = msgspec.structs.replace(known, state="Ensuring", asked=asked_of(spec))
             if msgspec.structs.replace(known, state="Ensuring") != wanted:
                 # When only the state would change, the record of the last answer is as good as an intent.
                 await self._write(spec.key, wanted)
@@ -73,10 +81,13 @@ class Frontends:
         """Record what it answered."""
         async with self._turn(spec.key):
             known = self.get(spec.key)
-            info = known.info if answer.info is None else dict(answer.info)
-            epoch = known.epoch or answer.epoch
-            wanted = Frontend(
-                self._provider, "Ensured", spec_text(spec), info or {}, list(answer.addresses), epoch=epoch
+            wanted = Provisioned(
+                self._provider,
+                "Ensured",
+                asked=asked_of(spec),
+                addresses=list(answer.addresses) or None,
+                info=(known.info if answer.info is None else dict(answer.info)) or None,
+                epoch=known.epoch or answer.epoch,
             )
             if wanted != known:
                 await self._write(spec.key, wanted)
@@ -88,46 +99,40 @@ class Frontends:
             if known.epoch != epoch and known.state:
                 await self._write(key, msgspec.structs.replace(known, epoch=epoch))
 
+    async def rewrite_old(self) -> None:
+        """Write what release 0.1 wrote in the form of today; what cannot be written now is left for the next term."""
+        for key in list(self._old):
+            async with self._turn(key):
+                try:
+                    if key in self._old:
+                        await self._write(key, self.get(key))
+                except FairleadError as error:
+                    log.info("a record of release 0.1 stays as it is", load_balancer=str(key), error=error.sentence)
+
     def _turn(self, key: LoadBalancerKey) -> asyncio.Lock:
         return self._turns.setdefault(key, asyncio.Lock())
 
-    async def _write(self, key: LoadBalancerKey, frontend: Frontend) -> None:
-        value: JSONObject = {
-            "provider": frontend.provider,
-            "state": frontend.state,
-            "ensured": frontend.ensured,
-            # A merge patch adds to maps; what is not there any more must be named.
-            "info": {**dict.fromkeys(self.info(key)), **(frontend.info or {})},
-            "addresses": frontend.addresses,
-            "epoch": frontend.epoch,
-        }
+    async def _write(self, key: LoadBalancerKey, entry: Provisioned) -> None:
         resource = _RESOURCES[key.kind]
-        place: JSONObject = {"frontends": {self._provider: value}} if key in self._beside else {"frontend": value}
+        # A LoadBalancer stays with its provider for life; of a TCPLoadBalancer the hub records who serves it.
+        written = msgspec.structs.replace(entry, serving=resource is LOAD_BALANCERS)
+        body: JSONObject = {
+            "metadata": {"namespace": key.namespace, "name": key.name},
+            "status": {"provisioned": [msgspec.to_builtins(written)]},
+        }
         try:
-            await self._store.merge_patch(
-                resource,
-                key.namespace,
-                key.name,
-                {"status": place},
-                subresource="status",
-                manager=MANAGER_LEDGER,
-            )
+            await self._store.apply(resource, body, manager=ledger_manager(self._provider), subresource="status")
+            self._known[key] = entry
+            if (old := self._old.get(key)) is not None:
+                # Only now: after a crash in between, both are there and say the same.
+                await self._store.merge_patch(
+                    resource, key.namespace, key.name, {"status": old}, subresource="status", manager=MANAGER_LEDGER
+                )
+                self._old.pop(key, None)
         except NotFound as error:
             raise Wait(f"{key} is gone; nothing is made for it", reason="Gone") from error
-        self._known[key] = frontend
 
 
-def spec_text(spec: FrontendSpec) -> str:
-    """Write a spec so that equal ones are the same text."""
-    return msgspec.json.encode(spec, order="sorted").decode()
-
-
-def spec_of_text(text: str) -> FrontendSpec | None:
-    """Read it; None when there is none, or an incompatible release wrote it."""
-    try:
-        return _DECODER.decode(text) if text else None
-    except msgspec.DecodeError:
-        return None
-
-
-_NOTHING = Frontend()
+def ledger_manager(provider: str) -> str:
+    """Return the field manager of a provider's entry in ``status.provisioned``."""
+    return f"{MANAGER_LEDGER}-{provider}"

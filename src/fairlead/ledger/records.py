@@ -26,7 +26,7 @@ from fairlead.api.names import FINALIZER_DEREGISTER, LABEL_LOAD_BALANCER, LABEL_
 from fairlead.api.naming import label_value
 from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, Conflict, FairleadError, NotFound, Retry
-from fairlead.ledger.frontends import Frontends
+from fairlead.ledger.frontends import FrontendRecords
 from fairlead.ledger.names import record_name
 from fairlead.ledger.record_cache import RecordCache, RecordEvent, RecordKey
 from fairlead.ledger.store import Store
@@ -65,7 +65,7 @@ class RecordsLedger:
         origin: Callable[[TargetChange], RecordOrigin | None] = lambda _change: None,
         by_address: bool = False,
     ) -> None:
-        self.frontends = Frontends(store=store, provider=provider)
+        self.frontends = FrontendRecords(store=store, provider=provider)
         self._store = store
         self._provider = provider
         self._epoch = epoch

@@ -27,6 +27,12 @@ class Store(Protocol):
         """Create an object; ``AlreadyExists`` when there is one of that name."""
         ...
 
+    async def apply(
+        self, resource: Resource[T], obj: JSONObject, *, manager: str, force: bool = True, subresource: str = ""
+    ) -> T:
+        """Make the fields of ``manager`` be those of ``obj``, and no others; ``NotFound`` for a status of nothing."""
+        ...
+
     async def merge_patch(
         self,
         resource: Resource[T],

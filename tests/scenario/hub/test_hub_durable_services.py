@@ -109,7 +109,7 @@ class Moves:
 
     async def is_at(self, name: str) -> bool:
         found = await self.world.get()
-        if found is None or found.status.provider != PROVIDERS[name]:
+        if found is None or found.status.serving_provider != PROVIDERS[name]:
             return False
         there = {one for one, cloud in self.watcher.clouds.items() if lb_key() in cloud.load_balancers}
         recorded = {one.spec.load_balancer.provider for one in await self.records()}
@@ -187,7 +187,9 @@ async def test_after_a_move_nothing_would_change(moves, led):
     await moves.ask("edge")
     await moves.moved("edge")
     found = await moves.world.get()
-    assert (found.status.frontend, list(found.status.frontends)) == (None, ["memory"])
+    assert [(entry.provider, entry.serving, entry.state) for entry in found.status.provisioned] == [
+        ("memory", True, "Ensured")
+    ]
     (calm,) = await preview(moves.world.user)
     assert calm.side is not None
     assert calm.side.done_spec is not None

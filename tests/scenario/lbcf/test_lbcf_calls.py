@@ -286,8 +286,9 @@ async def test_lt29_a_creation_without_lb_info_takes_lb_spec_for_it(world, drive
     await shop.lb(parameters={"name": "shared", "id": "shared"})
     await shop.is_good()
     found = await shop.get()
-    assert found.status.frontend.info == {"name": "shared", "id": "shared"}
-    assert found.status.frontend.state == "Ensured"
+    (entry,) = found.status.provisioned
+    assert entry.info == {"name": "shared", "id": "shared"}
+    assert (entry.state, entry.serving) == ("Ensured", True)
     await shop.group(static=["10.9.0.1:80"])
     await shop.registered("10.9.0.1")
     assert driver.asked("ensureBackend")[0]["lbInfo"] == {"name": "shared", "id": "shared"}

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord
-from fairlead.api.meta import JSONObject, Resource
+from fairlead.api.meta import AnyResource, JSONObject, Resource
 from fairlead.errors import AlreadyExists, Conflict, NotFound
 
 Key = tuple[str, str, str]
@@ -66,6 +66,22 @@ class TinyApi:
         answer = self.do_create(resource, obj)
         await self.at_call("after", f"create {resource.kind}", number)
         return answer
+
+    async def apply(
+        self, resource: AnyResource, obj: JSONObject, *, manager: str, force: bool = True, subresource: str = ""
+    ) -> Any:
+        number = await self.at_call("before", f"apply {resource.kind}")
+        meta, (entry,) = obj["metadata"], obj["status"]["provisioned"]
+        status = self._found(resource, meta["namespace"], meta["name"]).get("status") or {}
+        others = [known for known in status.get("provisioned") or () if known["provider"] != entry["provider"]]
+        patch: JSONObject = {"status": {"provisioned": [*others, entry]}}
+        answer = self.do_patch(resource, meta["namespace"], meta["name"], patch)
+        await self.at_call("after", f"apply {resource.kind}", number)
+        return answer
+
+    async def list(self, resource: AnyResource, namespace: str = "", **_selectors: str) -> list[Any]:
+        await self.at_call("before", f"list {resource.kind}")
+        return [_typed(resource, obj) for key, obj in self.objects.items() if key[0] == resource.kind]
 
     async def merge_patch(
         self,

@@ -117,7 +117,7 @@ class Desk:
                 )
             )
             found = self.api.typed(LOAD_BALANCERS, "shop", "shared")
-            frontend = found.status.frontend if found is not None else None
+            frontend = found.status.frontend_of("memory") if found is not None else None
             with self.engine.catching_up():
                 self._unwatch = self.api.watch(self.engine.record_changed)
                 records = self.api.records()

@@ -249,7 +249,8 @@ class World:
 
     def _frontend(self, key: LoadBalancerKey) -> str:
         found: LoadBalancer | None = self.api.typed(LOAD_BALANCERS, key.namespace, key.name)
-        return found.status.frontend.ensured if found is not None and found.status.frontend is not None else ""
+        entry = found.status.frontend_of("memory") if found is not None else None
+        return str(entry.asked) if entry is not None else ""
 
     # --- the process ------------------------------------------------------------------------------------------
 
@@ -273,8 +274,8 @@ class World:
         frontends = {}
         for key in KEYS:
             found: LoadBalancer | None = self.api.typed(LOAD_BALANCERS, key.namespace, key.name)
-            if found is not None and found.status.frontend is not None:
-                frontends[key] = found.status.frontend
+            if found is not None and (entry := found.status.frontend_of("memory")) is not None:
+                frontends[key] = entry
         self.engine.begin(self.api.records(), frontends)
         self._unwatch = self.api.watch(self.engine.record_changed)
         for key in {*self.objects, *self.engine.tracker}:

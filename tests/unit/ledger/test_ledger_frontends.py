@@ -1,17 +1,19 @@
-"""What is on record of a load balancer itself: each provider in its place, and the newest word last."""
+"""What is on record of a load balancer itself: an entry for each provider, and the newest answer last."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
-from fairlead.api.intent import Frontend
-from fairlead.api.meta import JSONObject, Resource
+from fairlead.api.meta import JSONObject
+from fairlead.api.provisioned import Provisioned, asked_of
 from fairlead.api.tcploadbalancer import TCPLoadBalancerStatus
-from fairlead.ledger.frontends import Frontends, spec_text
+from fairlead.errors import Unreachable
+from fairlead.ledger.frontends import FrontendRecords
 from fairlead.ledger.names import record_name
+from fairlead.ledger.store import Store
 from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.model.observed import Ensured
@@ -21,96 +23,149 @@ SPEC = FrontendSpec(KEY, "tenant-east", (Listener(80),), parameters={"socket": "
 
 
 class SlowStore:
-    """An API whose answers come when they are let go; what arrives counts in the order in which it was sent."""
+    """An API that answers once ``answers`` is set; each manager owns what it applied last."""
 
     def __init__(self) -> None:
         self.status: JSONObject = {}
+        self.applied: dict[str, JSONObject] = {}
+        self.writes: list[str] = []
+        self.refuses: list[Exception] = []
         self.answers = asyncio.Event()
         self.answers.set()
         self.called = asyncio.Event()
 
-    async def merge_patch(
-        self,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        patch: JSONObject,
-        *,
-        subresource: str = "",
-        manager: str = "",
-    ) -> Any:
+    async def _write(self, what: str) -> None:
         self.called.set()
         await self.answers.wait()
-        _merge(self.status, patch["status"])
+        if self.refuses:
+            raise self.refuses.pop(0)
+        self.writes.append(what)
 
-    async def get(self, resource: Resource, namespace: str, name: str) -> Any:
-        raise NotImplementedError
+    async def apply(self, _resource: Any, obj: JSONObject, *, manager: str, subresource: str = "") -> Any:
+        assert subresource == "status"
+        await self._write(f"apply {manager}")
+        (self.applied[manager],) = obj["status"]["provisioned"]
 
-    async def create(self, resource: Resource, obj: JSONObject) -> Any:
-        raise NotImplementedError
-
-    async def delete(
-        self, resource: Resource, namespace: str, name: str, *, uid: str = "", resource_version: str = ""
-    ) -> bool:
-        raise NotImplementedError
+    async def merge_patch(
+        self, _resource: Any, _namespace: str, _name: str, patch: JSONObject, *, subresource: str, manager: str
+    ) -> Any:
+        await self._write(f"patch {manager} {sorted(patch['status'])}")
+        for field in patch["status"]:
+            del self.status[field]
 
     def read(self) -> TCPLoadBalancerStatus:
-        return msgspec.convert(self.status, TCPLoadBalancerStatus)
+        return msgspec.convert({**self.status, "provisioned": list(self.applied.values())}, TCPLoadBalancerStatus)
 
 
-def _merge(into: JSONObject, patch: JSONObject) -> None:
-    for key, value in patch.items():
-        if isinstance(value, dict):
-            _merge(into.setdefault(key, {}), value)
-        elif value is None:
-            into.pop(key, None)
-        else:
-            into[key] = value
+def records(store: SlowStore, provider: str = "haproxy") -> FrontendRecords:
+    return FrontendRecords(store=cast("Store", store), provider=provider)
 
 
-async def test_two_providers_have_a_place_each() -> None:
+async def test_two_providers_have_an_entry_each() -> None:
     store = SlowStore()
-    first, second = Frontends(store=store, provider="haproxy"), Frontends(store=store, provider="webhook")
+    first, second = records(store), records(store, "webhook")
     await first.ensuring(SPEC)
     await first.ensured(SPEC, Ensured(("192.0.2.1",), info={"socket": "/s"}))
-    second.stand_beside(KEY)
     await second.ensuring(SPEC)
     await second.ensured(SPEC, Ensured(("192.0.2.2",), epoch="7"))
-    status = store.read()
-    assert status.recorded_providers == {"haproxy", "webhook"}
-    one, other = status.frontend_of("haproxy"), status.frontend_of("webhook")
-    assert one == status.frontend == Frontend("haproxy", "Ensured", spec_text(SPEC), {"socket": "/s"}, ["192.0.2.1"])
-    assert other == Frontend("webhook", "Ensured", spec_text(SPEC), {}, ["192.0.2.2"], epoch="7")
+    status, asked = store.read(), asked_of(SPEC)
+    assert status.recorded == (
+        Provisioned("haproxy", "Ensured", asked=asked, addresses=["192.0.2.1"], info={"socket": "/s"}),
+        Provisioned("webhook", "Ensured", asked=asked, addresses=["192.0.2.2"], epoch="7"),
+    )
     assert status.frontend_of("envoy") is None
+    assert store.writes == ["apply fairlead-hub-ledger-haproxy"] * 2 + ["apply fairlead-hub-ledger-webhook"] * 2
+    await second.ensuring(SPEC)
+    await second.ensured(SPEC, Ensured(("192.0.2.2",), epoch="7"))
+    assert len(store.writes) == 4, "nothing new"
+
+
+async def test_the_provider_of_a_load_balancer_serves_it_and_of_a_service_the_hub_says_who() -> None:
+    store = SlowStore()
+    await records(store).ensuring(SPEC)
+    assert "serving" not in store.applied["fairlead-hub-ledger-haproxy"]
+    await records(store).ensuring(msgspec.structs.replace(SPEC, key=LoadBalancerKey("LoadBalancer", "shop", "web")))
+    assert store.applied["fairlead-hub-ledger-haproxy"]["serving"] is True
+
+
+async def test_what_0_1_wrote_is_rewritten_once_and_gone_after_that() -> None:
+    store = SlowStore()
+    text = msgspec.json.encode(SPEC, order="sorted").decode()
+    store.status = {"frontend": {"provider": "haproxy", "state": "Ensured", "ensured": text, "epoch": "7"}}
+    before = store.read().frontend_of("haproxy")
+    assert before is not None
+    for crash in (True, False):
+        entries, status = records(store), store.read()
+        entries.load(KEY, before)
+        entries.load_old(KEY, status.old_places("haproxy"))
+        # The process dies between the two writes: both are there, and say the same.
+        store.refuses = [Unreachable("503")] if not crash else []
+        if crash:
+            store.merge_patch, merge_patch = refuse, store.merge_patch
+        await entries.rewrite_old()
+        if crash:
+            store.merge_patch = merge_patch
+            assert store.read().frontend_of("haproxy") == before
+            assert store.read().old_places("haproxy") != {}
+    assert "frontend" in store.status, "the API did not answer"
+    await entries.rewrite_old()
+    assert (store.status, store.read().frontend_of("haproxy")) == ({}, before)
+    writes = len(store.writes)
+    await entries.rewrite_old()
+    await entries.ensuring(SPEC)
+    await entries.ensured(SPEC, Ensured(epoch="7"))
+    later = records(store)
+    later.load(KEY, before)
+    later.load_old(KEY, store.read().old_places("haproxy"))
+    await later.rewrite_old()
+    assert len(store.writes) == writes, "0 writes after that"
+
+
+async def refuse(*_positional: Any, **_named: Any) -> Any:
+    raise Unreachable("503")
+
+
+async def test_a_new_answer_replaces_what_0_1_wrote_too() -> None:
+    store = SlowStore()
+    store.status = {"frontend": {"provider": "haproxy", "state": "Ensuring", "ensured": ""}}
+    entries, status = records(store), store.read()
+    entry = status.frontend_of("haproxy")
+    assert entry is not None
+    entries.load(KEY, entry)
+    entries.load_old(KEY, status.old_places("haproxy"))
+    await entries.ensured(SPEC, Ensured(("192.0.2.1",)))
+    await entries.rewrite_old()
+    assert store.status == {}
+    assert store.writes == ["apply fairlead-hub-ledger-haproxy", "patch fairlead-hub-ledger ['frontend']"]
 
 
 async def test_the_life_of_a_provider_does_not_undo_its_answer() -> None:
     """Both are written at the same time: neither may carry an older word of the other with it."""
     store = SlowStore()
-    frontends = Frontends(store=store, provider="haproxy")
-    await frontends.ensuring(SPEC)
+    entries = records(store)
+    await entries.ensuring(SPEC)
     store.answers.clear()
     store.called.clear()
     async with asyncio.timeout(5), asyncio.TaskGroup() as group:
-        group.create_task(frontends.ensured(SPEC, Ensured(("192.0.2.1",))))
-        group.create_task(frontends.lives(KEY, "8@1"))
+        group.create_task(entries.ensured(SPEC, Ensured(("192.0.2.1",))))
+        group.create_task(entries.lives(KEY, "8@1"))
         await store.called.wait()
         await asyncio.sleep(0)
         store.answers.set()
-    found = store.read().frontend_of("haproxy")
-    assert found is not None
-    assert (found.state, found.addresses, found.epoch) == ("Ensured", ["192.0.2.1"], "8@1")
+    entry = store.read().frontend_of("haproxy")
+    assert entry is not None
+    assert (entry.state, entry.addresses, entry.epoch) == ("Ensured", ["192.0.2.1"], "8@1")
 
 
 async def test_the_first_life_is_known_before_anything_is_registered_in_it() -> None:
     """Else a provider that restarts before it was read back for the first time would never be healed."""
     store = SlowStore()
-    frontends = Frontends(store=store, provider="haproxy")
-    await frontends.ensured(SPEC, Ensured(epoch="7@1"))
-    assert frontends.get(KEY).epoch == "7@1"
+    entries = records(store)
+    await entries.ensured(SPEC, Ensured(epoch="7@1"))
+    assert entries.get(KEY).epoch == "7@1"
     # Ensured again in another life, what was registered in the one before is still lost.
-    await frontends.ensured(SPEC, Ensured(("192.0.2.1",), epoch="8@1"))
-    assert frontends.get(KEY).epoch == "7@1"
+    await entries.ensured(SPEC, Ensured(("192.0.2.1",), epoch="8@1"))
+    assert entries.get(KEY).epoch == "7@1"
 
 
 def test_the_same_backend_of_two_providers_is_two_records() -> None:

@@ -14,9 +14,10 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from fairlead.api.backendrecord import BackendRecord
-from fairlead.api.intent import Frontend, IntentObject
+from fairlead.api.intent import IntentObject
 from fairlead.api.meta import WireCondition
 from fairlead.api.names import ANNOTATION_PAUSED, DEFAULT_CLASS
+from fairlead.api.provisioned import Provisioned
 from fairlead.errors import FairleadError
 from fairlead.hub.intents.intent import Exclusion, IntentContext
 from fairlead.hub.intents.kinds import Intents
@@ -253,7 +254,7 @@ class _Preview:
             names |= obj.status.recorded_providers
         return sorted(names - {"", DEFAULT_CLASS})
 
-    def _frontends(self, provider: str) -> dict[LoadBalancerKey, Frontend]:
+    def _frontends(self, provider: str) -> dict[LoadBalancerKey, Provisioned]:
         """Return what is on record of the load balancers of ``provider``."""
         frontends = ((key, obj.status.frontend_of(provider)) for key, obj in self._inventory.objects())
         return {key: frontend for key, frontend in frontends if frontend is not None}

@@ -118,9 +118,9 @@ class ProviderMigration:
 
     def place(self, key: LoadBalancerKey, obj: IntentObject, placement: Placement) -> bool:
         """Put ``placement`` into the trackers; returns whether some provider still has to release ``key``."""
-        self._put(obj, placement.serving)
+        self._put(placement.serving)
         if placement.next is not None:
-            self._put(obj, placement.next)
+            self._put(placement.next)
         settled = placement.phase is Phase.SETTLED and placement.serving.desired is not None
         return settled and self._release_others(key, obj, placement.serving)
 
@@ -130,12 +130,10 @@ class ProviderMigration:
 
     # --- inside -----------------------------------------------------------------------------------------------
 
-    def _put(self, obj: IntentObject, translation: Translation) -> None:
+    def _put(self, translation: Translation) -> None:
         runner = self._providers.get(translation.provider)
         if translation.desired is None or runner is None:
             return
-        if isinstance(runner, DurableRunner) and obj.status.is_beside(translation.provider):
-            runner.ledger.frontends.stand_beside(translation.desired.key)
         if runner.tracker.put(translation.desired):
             runner.worker.trigger()
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import msgspec
 
-from fairlead.api.intent import Frontend
+from fairlead.api.provisioned import Provisioned
 from fairlead.errors import FairleadError
 from fairlead.hub.providers.runner import DurableRunner, ProviderRunner
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed
 
 
-async def observed_of(runner: ProviderRunner, key: LoadBalancerKey, frontend: Frontend | None) -> Observed | None:
+async def observed_of(runner: ProviderRunner, key: LoadBalancerKey, frontend: Provisioned | None) -> Observed | None:
     """Return what the provider of ``runner`` holds of ``key``; an error is returned as its message."""
     if not isinstance(runner, DurableRunner):
         try:
@@ -31,7 +31,7 @@ async def observed_of(runner: ProviderRunner, key: LoadBalancerKey, frontend: Fr
     return as_recorded(seen, frontend)
 
 
-def as_recorded(observed: Observed | None, frontend: Frontend | None) -> Observed | None:
+def as_recorded(observed: Observed | None, frontend: Provisioned | None) -> Observed | None:
     """Return ``observed`` of a load balancer without proxies of ours: what is on record as ensured is programmed.
 
     Entries of ours that are missing there are drift, which has a condition of its own.

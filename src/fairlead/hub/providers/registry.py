@@ -17,8 +17,8 @@ import msgspec
 import structlog
 
 from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord, RecordOrigin
-from fairlead.api.intent import Frontend
 from fairlead.api.meta import KubeObject, Resource
+from fairlead.api.provisioned import Provisioned, ProvisionedStatus
 from fairlead.errors import FairleadError, Retry
 from fairlead.hub.inventory import IntentObjects, Inventory
 from fairlead.hub.providers.runner import DurableRunner, ProviderRunner
@@ -38,8 +38,8 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T", bound=KubeObject)
 
 _AGAIN_S = 2.0
-#: What is on record of each load balancer, one for each provider that was asked for it.
-OnRecord = dict[LoadBalancerKey, tuple[Frontend, ...]]
+#: What is on record of each load balancer, for all providers.
+OnRecord = dict[LoadBalancerKey, ProvisionedStatus]
 
 
 class ProviderRegistry(Mapping[str, ProviderRunner]):
@@ -158,8 +158,8 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
                 for runner in self.durable.values():
                     stack.enter_context(runner.catching_up())
                 records, frontends = await self._on_record()
-                for name, runner in self.durable.items():
-                    runner.begin(records, _of(name, frontends))
+                for runner in self.durable.values():
+                    _begin(runner, records, frontends)
 
     async def run(self) -> None:
         """Work until cancelled, while we lead."""
@@ -202,7 +202,7 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
         """Catch up with an runner that was made in the middle of a term."""
         with runner.catching_up():
             records, frontends = await self._on_record()
-            runner.begin(records, _of(runner.name, frontends))
+            _begin(runner, records, frontends)
         for key in runner.tracker:
             self._changed(key)
         for key in frontends:
@@ -229,14 +229,11 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
                 records = [record for record in records if load_balancer_of(record) in frontends]
             return records, frontends
 
-    async def _frontends(
-        self, objects: IntentObjects[Any]
-    ) -> AsyncIterator[tuple[LoadBalancerKey, tuple[Frontend, ...]]]:
+    async def _frontends(self, objects: IntentObjects[Any]) -> AsyncIterator[tuple[LoadBalancerKey, ProvisionedStatus]]:
         """Yield what is on record of each intent of one kind; one without a frontend is yielded too."""
         for obj in await self._readable(objects.resource):
             if objects.serves(obj):
-                recorded = (obj.status.frontend_of(name) for name in sorted(obj.status.recorded_providers))
-                yield objects.key(obj), tuple(filter(None, recorded))
+                yield objects.key(obj), obj.status
 
     async def _readable(self, resource: Resource[T]) -> list[T]:
         """List what can be decoded; what cannot is left as it is, and holds up nothing else."""
@@ -246,5 +243,11 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
         return listing.items
 
 
-def _of(name: str, frontends: OnRecord) -> dict[LoadBalancerKey, Frontend]:
-    return {key: frontend for key, recorded in frontends.items() for frontend in recorded if frontend.provider == name}
+def _begin(runner: DurableRunner, records: list[BackendRecord], on_record: OnRecord) -> None:
+    entries: dict[LoadBalancerKey, Provisioned] = {}
+    for key, status in on_record.items():
+        if (entry := status.frontend_of(runner.name)) is not None:
+            entries[key] = entry
+    runner.begin(records, entries)
+    for key, status in on_record.items():
+        runner.ledger.frontends.load_old(key, status.old_places(runner.name))

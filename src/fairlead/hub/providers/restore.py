@@ -16,13 +16,14 @@ from datetime import UTC, datetime
 import msgspec
 
 from fairlead.api.backendrecord import BackendRecord
-from fairlead.api.intent import Frontend
-from fairlead.ledger.frontends import spec_of_text
+from fairlead.api.provisioned import Provisioned
 from fairlead.ledger.wire import listener_of, load_balancer_of, spec_of, target_of
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.runtime.clock import Clock
 from fairlead.sync.tracker import Done, Registered, Tracker
+
+_NOTHING = Provisioned("")
 
 
 class Restored(msgspec.Struct, frozen=True):
@@ -35,7 +36,7 @@ class Restored(msgspec.Struct, frozen=True):
 def restore(
     tracker: Tracker,
     records: Iterable[BackendRecord],
-    frontends: Mapping[LoadBalancerKey, Frontend],
+    frontends: Mapping[LoadBalancerKey, Provisioned],
     clock: Clock,
 ) -> list[Restored]:
     """Fill ``tracker``; returns every load balancer in it, ordered by key."""
@@ -45,8 +46,8 @@ def restore(
     out: list[Restored] = []
     for key in sorted(by_key.keys() | frontends.keys()):
         mine = by_key.get(key, [])
-        frontend = frontends.get(key, Frontend())
-        spec = spec_of_text(frontend.ensured)
+        frontend = frontends.get(key, _NOTHING)
+        spec = frontend.spec(key)
         certain = spec is not None and frontend.state == "Ensured"
         if spec is None:
             if not mine:

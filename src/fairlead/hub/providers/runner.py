@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import structlog
 
 from fairlead.api.backendrecord import BackendRecord
-from fairlead.api.intent import Frontend
+from fairlead.api.provisioned import Provisioned
 from fairlead.hub.providers.term import Term, TermSettings
 from fairlead.ledger.memory import MemoryLedger
 from fairlead.ledger.records import RecordsLedger
@@ -98,7 +98,7 @@ class DurableRunner(ProviderRunner):
         """Return what was read back from the provider in this term."""
         return self._term.readback
 
-    def begin(self, records: Iterable[BackendRecord], frontends: Mapping[LoadBalancerKey, Frontend]) -> None:
+    def begin(self, records: Iterable[BackendRecord], frontends: Mapping[LoadBalancerKey, Provisioned]) -> None:
         """Begin a term: all that this process believed is replaced by what is on record."""
         self._term = Term(self._settings, records, frontends)
         self._loaded = True
@@ -122,6 +122,7 @@ class DurableRunner(ProviderRunner):
         """Work until cancelled; only while we lead."""
         await self._start()
         async with asyncio.TaskGroup() as group:
+            group.create_task(self.ledger.frontends.rewrite_old())
             group.create_task(self.worker.run())
             group.create_task(self.readback.run())
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from fairlead.api.backendrecord import BackendRecord, RecordOrigin
-from fairlead.api.intent import Frontend
+from fairlead.api.provisioned import Provisioned
 from fairlead.hub.providers.restore import place_of, registered_of, restore
 from fairlead.ledger.record_cache import RecordEvent
 from fairlead.ledger.records import RecordsLedger
@@ -52,7 +52,7 @@ class Term:
     """What one provider's runner works with during one term."""
 
     def __init__(
-        self, settings: TermSettings, records: Iterable[BackendRecord], frontends: Mapping[LoadBalancerKey, Frontend]
+        self, settings: TermSettings, records: Iterable[BackendRecord], frontends: Mapping[LoadBalancerKey, Provisioned]
     ) -> None:
         provider = settings.provider
         self._settings = settings
@@ -111,7 +111,7 @@ class Term:
                 self.tracker.forget(key, listener, target)
         self.worker.trigger()
 
-    def _restore(self, records: Iterable[BackendRecord], frontends: Mapping[LoadBalancerKey, Frontend]) -> None:
+    def _restore(self, records: Iterable[BackendRecord], frontends: Mapping[LoadBalancerKey, Provisioned]) -> None:
         """Put what is on record into the tracker, and restore it at the provider."""
         provider = self._settings.provider
         for restored in restore(self.tracker, records, frontends, self._settings.clock):

@@ -16,7 +16,6 @@ from fairlead.api.meta import JSONObject
 from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB, MANAGER_RECORD
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.finalizers import hold
-from fairlead.ledger.frontends import spec_of_text
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
 
@@ -41,8 +40,8 @@ class LastAccepted:
     @staticmethod
     def spec_of(load_balancer: LoadBalancer) -> FrontendSpec | None:
         """Return what its provider was last asked for, None when it never was."""
-        frontend = load_balancer.status.frontend
-        return spec_of_text(frontend.ensured) if frontend is not None else None
+        entry = next(iter(load_balancer.status.recorded), None)
+        return entry.spec(LoadBalancerKey(LOAD_BALANCERS.kind, *load_balancer.key)) if entry is not None else None
 
     def parameters_of(
         self, group: BackendGroup, load_balancer: LoadBalancer, key: LoadBalancerKey, records: Iterable[BackendRecord]

@@ -23,7 +23,7 @@ class LoadBalancerObjects(IntentObjects[LoadBalancer]):
             WatchCache(cluster, LOAD_BALANCERS, indexes=self.indexes()),
             LOAD_BALANCERS,
             serves=lambda _obj: not inventory.region,
-            recorded=lambda obj: obj.status.frontend,
+            recorded=lambda obj: obj.status.recorded,
         )
         self._inventory = inventory
         self.groups: WatchCache[BackendGroup] = WatchCache(

@@ -56,7 +56,7 @@ class LoadBalancerStatus:
         """Return the status; without an observed address, the one on record."""
         key = LoadBalancerKey(LOAD_BALANCERS.kind, *obj.key)
         self._written(key)
-        frontend = obj.status.frontend
+        frontend = next(iter(obj.status.recorded), None)
         addresses = observed.addresses if observed is not None else ()
         if not addresses and frontend is not None:
             addresses = tuple(frontend.addresses or ())
@@ -78,12 +78,16 @@ class LoadBalancerStatus:
         """Apply the status without what the ledger records in it."""
         meta = obj.metadata
         about = {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
-        body = {"metadata": about, "status": msgspec.to_builtins(msgspec.structs.replace(status, frontend=None))}
+        body = {
+            "metadata": about,
+            "status": msgspec.to_builtins(msgspec.structs.replace(status, frontend=None, provisioned=None)),
+        }
         return await self._cluster.apply(LOAD_BALANCERS, body, manager=MANAGER_HUB, subresource="status")
 
     def with_status(self, obj: LoadBalancer, written: LoadBalancer) -> LoadBalancer:
         """Return ``obj`` with the status of ``written``; what the ledger records is that of ``obj``."""
-        status = msgspec.structs.replace(written.status, frontend=obj.status.frontend)
+        known = obj.status
+        status = msgspec.structs.replace(written.status, provisioned=known.provisioned, frontend=known.frontend)
         return msgspec.structs.replace(obj, status=status)
 
     def announce(

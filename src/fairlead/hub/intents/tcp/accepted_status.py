@@ -12,9 +12,16 @@ import msgspec
 from fairlead.api.intent import Allocation
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB, MANAGER_LEDGER, MANAGER_RECORD
-from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer, TCPLoadBalancerStatus
+from fairlead.api.provisioned import Provisioned
+from fairlead.api.tcploadbalancer import (
+    TCP_LOAD_BALANCERS,
+    TCPLoadBalancer,
+    TCPLoadBalancerSpec,
+    TCPLoadBalancerStatus,
+)
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.finalizers import hold
+from fairlead.ledger.frontends import ledger_manager
 from fairlead.translate.view import Translation
 
 
@@ -30,30 +37,23 @@ class AcceptedStatus:
             return
         await hold(self._cluster, TCP_LOAD_BALANCERS, obj, FINALIZER_CLEANUP, manager=MANAGER_HUB)
         if not translation.serving_last_accepted:
-            await self._apply(
-                obj, TCPLoadBalancerStatus(allocation=allocation, accepted=obj.spec, provider=translation.provider)
-            )
+            await self._apply(obj, _record(allocation, obj.spec, translation.provider))
 
     async def allocate(self, obj: TCPLoadBalancer, allocation: Allocation) -> None:
         """Record what the next provider is given; the accepted spec and the serving provider stay as they are."""
         status = obj.status
         allocation = status.allocation if allocation == Allocation() else allocation
-        await self._apply(
-            obj, TCPLoadBalancerStatus(allocation=allocation, accepted=status.accepted, provider=status.provider)
-        )
+        await self._apply(obj, _record(allocation, status.accepted, status.serving_provider))
 
     async def forget_frontend(self, obj: TCPLoadBalancer, provider: str) -> None:
-        """Remove the frontend of ``provider`` from the record: it has released all that it had."""
-        status, meta = obj.status, obj.metadata
-        gone: JSONObject = {}
-        if provider in status.frontends:
-            gone["frontends"] = {provider: None}
-        if status.frontend is not None and status.frontend.provider == provider:
-            gone["frontend"] = None
-        patch: JSONObject = {"metadata": {"resourceVersion": meta.resource_version}, "status": gone}
-        await self._cluster.merge_patch(
-            TCP_LOAD_BALANCERS, meta.namespace, meta.name, patch, subresource="status", manager=MANAGER_LEDGER
-        )
+        """Remove the entry of ``provider`` from the record: it has released all that it had."""
+        meta = obj.metadata
+        if old := obj.status.old_places(provider):
+            patch: JSONObject = {"metadata": {"uid": meta.uid}, "status": old}
+            await self._cluster.merge_patch(
+                TCP_LOAD_BALANCERS, meta.namespace, meta.name, patch, subresource="status", manager=MANAGER_LEDGER
+            )
+        await apply_status(self._cluster, obj, TCPLoadBalancerStatus(), ledger_manager(provider))
 
     async def _apply(self, obj: TCPLoadBalancer, record: TCPLoadBalancerStatus) -> None:
         if recorded_part(obj.status) != recorded_part(record):
@@ -62,7 +62,12 @@ class AcceptedStatus:
 
 def recorded_part(status: TCPLoadBalancerStatus) -> tuple[object, ...]:
     """Return what the record's field manager owns of a status."""
-    return (status.allocation, status.accepted, status.provider)
+    return (status.allocation, status.accepted, status.recorded_serving_provider)
+
+
+def _record(allocation: Allocation, accepted: TCPLoadBalancerSpec | None, serving: str) -> TCPLoadBalancerStatus:
+    entries = [Provisioned(serving, serving=True)] if serving else None
+    return TCPLoadBalancerStatus(provisioned=entries, allocation=allocation, accepted=accepted)
 
 
 async def apply_status(

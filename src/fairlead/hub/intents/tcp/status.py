@@ -70,6 +70,7 @@ class TCPStatus:
             written.status,
             allocation=known.allocation,
             accepted=known.accepted,
+            provisioned=known.provisioned,
             provider=known.provider,
             frontend=known.frontend,
             frontends=known.frontends,
@@ -101,5 +102,5 @@ class TCPStatus:
 
 def _without_record(status: TCPLoadBalancerStatus) -> TCPLoadBalancerStatus:
     return msgspec.structs.replace(
-        status, allocation=Allocation(), accepted=None, frontend=None, frontends={}, provider=""
+        status, allocation=Allocation(), accepted=None, provisioned=None, frontend=None, frontends=None, provider=""
     )

@@ -7,13 +7,12 @@ import msgspec
 from fairlead.api.loadbalancerclass import ClassHealthCheck, LoadBalancerClass, LoadBalancerClassSpec
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import ANNOTATION_STALE, DEFAULT_CLASS
+from fairlead.api.provisioned import AskedHealthCheck
 from fairlead.api.tcploadbalancer import TCPLoadBalancer, TCPLoadBalancerStatus
 from fairlead.api.tenant import Tenant
 from fairlead.hub.intents.intent import IntentContext
 from fairlead.hub.intents.tcp.objects import TCPObjects
 from fairlead.hub.tenants.address_allocator import listeners_of
-from fairlead.ledger.frontends import spec_of_text
-from fairlead.model.desired import HealthCheck
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.translate.endpoints import nodes_from_slices
 from fairlead.translate.protection import is_leaving
@@ -81,11 +80,11 @@ class TCPViews:
         if not provider or (load_balancer_class is not None and load_balancer_class.spec.provider == provider):
             return load_balancer_class
         frontend = status.frontend_of(provider)
-        ensured = spec_of_text(frontend.ensured) if frontend is not None else None
+        asked = frontend.asked if frontend is not None else None
         spec = LoadBalancerClassSpec(
             provider=provider,
-            parameters=dict(ensured.parameters) if ensured is not None else {},
-            health_check=_health_check(ensured.health_check) if ensured is not None else ClassHealthCheck(),
+            parameters=dict(asked.parameters or {}) if asked is not None else {},
+            health_check=_health_check(asked.health_check) if asked is not None else ClassHealthCheck(),
         )
         return LoadBalancerClass(metadata=ObjectMeta(name=name), spec=spec)
 
@@ -113,12 +112,12 @@ class TCPViews:
         )
 
 
-def _health_check(check: HealthCheck | None) -> ClassHealthCheck:
+def _health_check(check: AskedHealthCheck | None) -> ClassHealthCheck:
     if check is None:
         return ClassHealthCheck(disabled=True)
     return ClassHealthCheck(
-        interval=f"{round(check.interval_s * 1000)}ms",
-        timeout=f"{round(check.timeout_s * 1000)}ms",
+        interval=f"{round(check.interval_seconds * 1000)}ms",
+        timeout=f"{round(check.timeout_seconds * 1000)}ms",
         unhealthy_threshold=check.unhealthy_threshold,
         healthy_threshold=check.healthy_threshold,
     )
