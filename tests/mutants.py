@@ -29,8 +29,7 @@ def parse(text: str) -> Results:
     """Return the mutants by module and outcome, from what ``mutmut results --all true`` prints."""
     results: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for line in text.splitlines():
-        # The name of a method has its class in it: x\u01c1Class\u01c1method.
-        if match := _RESULT.match(line.replace("\u01c1", "_")):
+        if match := _RESULT.match(line):
             results[match["module"]][match["outcome"]].append(line.split(":")[0].strip())
     return results
 

@@ -41,7 +41,7 @@ def test_what_is_not_in_a_pool(other):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "parts"),
     [
         ("", ["--address-pool", "is empty", "192.0.2.0/24"]),
         (" , ", ["is empty"]),
@@ -52,10 +52,10 @@ def test_what_is_not_in_a_pool(other):
     ],
     ids=["nothing", "commas", "length", "word", "ipv6", "overlap"],
 )
-def test_a_bad_pool_is_named(text, words):
+def test_a_bad_pool_is_named(text, parts):
     with pytest.raises(BadConfiguration) as caught:
         AddressPool.parse(text)
-    for word in words:
+    for word in parts:
         assert word in caught.value.sentence
 
 

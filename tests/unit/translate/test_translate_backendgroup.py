@@ -49,7 +49,7 @@ def test_nodes_that_are_not_ready(ready, recorded, wanted):
 
 
 @pytest.mark.parametrize("written", ["10.0.0.9", "10.0.0.9:http", "127.0.0.1:80", "10.0.0.9:70000"])
-def test_an_address_that_may_not_be_a_backend_is_told_as_it_was_written(written):
+def test_an_address_that_may_not_be_a_backend_is_named_as_it_was_written(written):
     good, bad = GroupView(group("good")), GroupView(group("bad", static=[written, "10.0.0.2:8080"]))
     result = translate_loadbalancer(view(groups=[good, bad]))
     assert set(result.desired.targets[HTTP]) == {target("1").key, target("2").key}

@@ -1,4 +1,4 @@
-"""Which targets a listener has, and which addresses may be one at all."""
+"""The targets of a listener, and the addresses that may not be targets."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ PLAIN = TargetPolicy()
 
 
 def states(*endpoints, port=HTTP_PORT, ports=None, policy=PLAIN):
-    words = {} if ports is None else {"ports": ports}
+    fields = {} if ports is None else {"ports": ports}
     refused: set[str] = set()
-    found = targets_from_slices([endpoint_slice("s", endpoints, **words)], port, policy, refused)
-    return {str(key): "draining" if one.draining else "ready" for key, one in found.items()}
+    targets = targets_from_slices([endpoint_slice("s", endpoints, **fields)], port, policy, refused)
+    return {str(key): "draining" if target.draining else "ready" for key, target in targets.items()}
 
 
 @pytest.mark.parametrize(
-    ("one", "state"),
+    ("listed", "state"),
     [
         pytest.param(endpoint("10.0.0.1", ready=True), "ready", id="ready"),
         pytest.param(endpoint("10.0.0.1"), "ready", id="says-nothing"),
@@ -44,8 +44,8 @@ def states(*endpoints, port=HTTP_PORT, ports=None, policy=PLAIN):
         pytest.param(endpoint("10.0.0.1", ready=False, serving=False, terminating=True), "draining", id="going"),
     ],
 )
-def test_condition(one, state):
-    assert states(one) == {"10.0.0.1:8080": state}
+def test_condition(listed, state):
+    assert states(listed) == {"10.0.0.1:8080": state}
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ class TestAdmit:
     def test_host_names_only_where_the_provider_resolves_them(self):
         assert admit("web.example.com", TargetPolicy()) is None
 
-    def test_refused_addresses_are_told(self):
+    def test_refused_addresses_are_collected(self):
         refused: set[str] = set()
         targets_from_slices([endpoint_slice("s", ["10.0.0.1", "127.0.0.1", "FE80::1"])], HTTP_PORT, PLAIN, refused)
         targets_from_nodes(["169.254.0.1", "10.0.0.1"], 30080, PLAIN, refused)
@@ -152,9 +152,9 @@ class TestAdmit:
 
 @pytest.mark.req("K-14", "K-30")
 def test_each_node_is_a_target_at_the_node_port():
-    found = targets_from_nodes(["10.0.0.2", "10.0.0.1"], 30080, PLAIN, set())
-    assert set(found) == {TargetKey("10.0.0.1", 30080), TargetKey("10.0.0.2", 30080)}
-    assert not any(one.draining for one in found.values())
+    targets = targets_from_nodes(["10.0.0.2", "10.0.0.1"], 30080, PLAIN, set())
+    assert set(targets) == {TargetKey("10.0.0.1", 30080), TargetKey("10.0.0.2", 30080)}
+    assert not any(target.draining for target in targets.values())
 
 
 @pytest.mark.req("K-33")

@@ -24,7 +24,7 @@ BAD = {"loadBalancerSourceRanges": ["nonsense"]}
 
 
 def conditions(built):
-    return {one.type: one for one in built.conditions}
+    return {item.type: item for item in built.conditions}
 
 
 def places(built, port=80, protocol=Protocol.TCP):
@@ -48,19 +48,19 @@ def test_a_load_balancer_of_nodes():
         "10.0.0.2:30080",
     }
     assert built.desired.stale == ""
-    assert {one.type for one in built.conditions} == {ConditionType.ACCEPTED, ConditionType.RESOLVED_REFS}
-    assert all(one.status for one in built.conditions)
+    assert {item.type for item in built.conditions} == {ConditionType.ACCEPTED, ConditionType.RESOLVED_REFS}
+    assert all(item.status for item in built.conditions)
 
 
 @pytest.mark.req("KI-3", "KI-4")
 def test_a_load_balancer_of_pods_with_tcp_and_udp_on_one_number():
-    one = tcp(
+    load_balancer = tcp(
         ports=[{"port": 53, "name": "dns", "protocol": "UDP"}, {"port": 53, "name": "dns", "protocol": "TCP"}],
         spec={"targets": "Pod"},
     )
     ports = [{"name": "dns", "port": 5353, "protocol": "UDP"}, {"name": "dns", "port": 5354, "protocol": "TCP"}]
     slices = [endpoint_slice("s", ["10.1.0.1", endpoint("10.1.0.2", ready=False)], load_balancer="web", ports=ports)]
-    built = translate_tcp(tcp_view(one, slices=slices))
+    built = translate_tcp(tcp_view(load_balancer, slices=slices))
     assert [listener.key for listener in built.desired.spec.listeners] == [
         ListenerKey(Protocol.TCP, 53),
         ListenerKey(Protocol.UDP, 53),
@@ -73,7 +73,7 @@ def test_a_load_balancer_of_pods_with_tcp_and_udp_on_one_number():
 
 
 def test_everything_that_the_user_and_the_class_say_is_carried_over():
-    one = tcp(
+    load_balancer = tcp(
         spec={
             "loadBalancerSourceRanges": ["192.0.2.9/24", "10.0.0.0/8", "192.0.2.0/24"],
             "sessionAffinity": "ClientIP",
@@ -88,7 +88,7 @@ def test_everything_that_the_user_and_the_class_say_is_carried_over():
         "parameters": {"b": "2", "a": "1"},
         "healthCheck": {"interval": "500ms", "timeout": "1s", "unhealthyThreshold": 4},
     }
-    desired = translate_tcp(tcp_view(one, load_balancer_class=lb_class(spec=spec))).desired
+    desired = translate_tcp(tcp_view(load_balancer, load_balancer_class=lb_class(spec=spec))).desired
     assert desired.spec.source_ranges == ("10.0.0.0/8", "192.0.2.0/24")
     assert desired.spec.affinity is Affinity.CLIENT_IP
     assert desired.spec.proxy_protocol is ProxyProtocol.V2
@@ -112,9 +112,9 @@ def test_health_checks_may_be_off():
 
 
 def test_proxy_ports_are_those_on_record():
-    one = tcp(ports=[{"port": 80, "nodePort": 1}, {"port": 443, "nodePort": 2}])
+    load_balancer = tcp(ports=[{"port": 80, "nodePort": 1}, {"port": 443, "nodePort": 2}])
     allocation = Allocation(ports=[ProxyPort(80, "TCP", 10080), ProxyPort(443, "TCP", 10443)])
-    built = translate_tcp(tcp_view(one, allocation=allocation))
+    built = translate_tcp(tcp_view(load_balancer, allocation=allocation))
     assert [listener.bind_port for listener in built.desired.spec.listeners] == [10080, 10443]
 
 
@@ -127,8 +127,8 @@ class TestRefused:
         assert not conditions(built)[ConditionType.PROGRAMMED].status
 
     def test_the_last_accepted_version_is_served_on(self):
-        one = tcp(ports=[{"port": 81, "nodePort": 30081}], spec=BAD, status=KNOWN)
-        built = translate_tcp(tcp_view(one))
+        load_balancer = tcp(ports=[{"port": 81, "nodePort": 30081}], spec=BAD, status=KNOWN)
+        built = translate_tcp(tcp_view(load_balancer))
         assert built.serving_last_accepted
         assert [listener.port for listener in built.desired.spec.listeners] == [80]
         assert built.desired.spec.address == "192.0.2.7"
@@ -137,13 +137,13 @@ class TestRefused:
         assert accepted.message.endswith("the last accepted version is served until then")
 
     def test_with_what_is_on_record_whatever_the_refused_version_was_given(self):
-        one = tcp(spec=BAD, status=KNOWN)
-        built = translate_tcp(tcp_view(one, allocation=Allocation(address="192.0.2.99")))
+        load_balancer = tcp(spec=BAD, status=KNOWN)
+        built = translate_tcp(tcp_view(load_balancer, allocation=Allocation(address="192.0.2.99")))
         assert built.desired.spec.address == "192.0.2.7"
 
     def test_by_the_class_it_was_accepted_with(self):
-        one = tcp(spec={"className": "gold"}, status=KNOWN)
-        built = translate_tcp(tcp_view(one, load_balancer_class=lb_class("gold", provider="not-run-here")))
+        load_balancer = tcp(spec={"className": "gold"}, status=KNOWN)
+        built = translate_tcp(tcp_view(load_balancer, load_balancer_class=lb_class("gold", provider="not-run-here")))
         assert built.provider == "memory"
         assert built.desired is not None
 
@@ -155,8 +155,8 @@ class TestRefused:
 
     def test_a_served_one_that_cannot_get_another_address_keeps_the_one_it_has(self):
         problem = Condition(ConditionType.PROGRAMMED, False, ConditionReason.PORT_CONFLICT, "192.0.2.8 is taken")
-        one = tcp(spec={"address": "192.0.2.8"}, status=KNOWN)
-        built = translate_tcp(tcp_view(one, allocation_problem=problem))
+        load_balancer = tcp(spec={"address": "192.0.2.8"}, status=KNOWN)
+        built = translate_tcp(tcp_view(load_balancer, allocation_problem=problem))
         assert built.desired.spec.address == "192.0.2.7"
         assert built.serving_last_accepted
         assert conditions(built)[ConditionType.PROGRAMMED] == problem
@@ -173,9 +173,9 @@ class TestRefused:
 @pytest.mark.req("K-33")
 class TestLocal:
     def test_only_ready_nodes_with_a_local_endpoint_get_traffic(self):
-        one = tcp(spec={"externalTrafficPolicy": "Local"})
+        load_balancer = tcp(spec={"externalTrafficPolicy": "Local"})
         slices = [endpoint_slice("s", ["10.0.0.2", "10.0.0.3"], load_balancer="web", ports=None)]
-        assert addresses(translate_tcp(tcp_view(one, slices=slices))) == {"10.0.0.2"}
+        assert addresses(translate_tcp(tcp_view(load_balancer, slices=slices))) == {"10.0.0.2"}
 
     def test_without_a_local_endpoint_there_is_a_reason(self):
         built = translate_tcp(tcp_view(tcp(spec={"externalTrafficPolicy": "Local"})))
@@ -190,7 +190,7 @@ class TestStale:
         assert translate_tcp(tcp_view(stale="endpointslices: 503")).desired.stale == "endpointslices: 503"
 
     @pytest.mark.req("K-18")
-    def test_old_nodes_are_served_and_told(self):
+    def test_old_nodes_are_served_and_reported(self):
         stale = conditions(translate_tcp(tcp_view(nodes_stale="no node is Ready since 12:00")))[ConditionType.STALE]
         assert (stale.status, stale.reason) == (True, ConditionReason.ALL_NODES_NOT_READY)
 
@@ -199,7 +199,7 @@ class TestStale:
         assert ConditionType.STALE not in conditions(built)
 
     @pytest.mark.req("KI-7")
-    def test_a_silent_member_is_served_on_and_told(self):
+    def test_a_silent_member_is_served_on_and_reported(self):
         built = translate_tcp(tcp_view(member=MemberState("last heard at noon")))
         assert addresses(built) == {"10.0.0.1", "10.0.0.2"}
         assert conditions(built)[ConditionType.STALE].message == "last heard at noon"
@@ -285,10 +285,12 @@ def test_the_same_view_in_any_order_is_the_same_answer(parts, numbers, rng: rand
 def test_a_bad_version_never_changes_what_is_served(spec, with_ports):
     good = translate_tcp(tcp_view(tcp(status=KNOWN)))
     ports = [{"port": 9, "nodePort": 9} if with_ports else {"port": 80, "nodePort": 30080}]
-    one = tcp(ports=ports, spec=spec, status=KNOWN)
+    load_balancer = tcp(ports=ports, spec=spec, status=KNOWN)
     plain = msgspec.structs.replace(PLAIN, allocation=AllocationKind.ADDRESS)
     bad = translate_tcp(
-        tcp_view(one, load_balancer_class=None if spec == {"className": "gone"} else lb_class(), capabilities=plain)
+        tcp_view(
+            load_balancer, load_balancer_class=None if spec == {"className": "gone"} else lb_class(), capabilities=plain
+        )
     )
     assert not conditions(bad)[ConditionType.ACCEPTED].status or spec.get("proxyProtocol") is None
     assert bad.desired == good.desired

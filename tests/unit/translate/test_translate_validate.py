@@ -20,8 +20,8 @@ def view(*, ports=None, spec=None, **others):
 
 def without_ports():
     # No API server lets this through; an object that was stored before the schema said so may be like it.
-    one = tcp()
-    return tcp_view(msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, ports=[])))
+    load_balancer = tcp()
+    return tcp_view(msgspec.structs.replace(load_balancer, spec=msgspec.structs.replace(load_balancer.spec, ports=[])))
 
 
 @pytest.mark.req("KI-10")
@@ -104,11 +104,11 @@ def without_ports():
         pytest.param(view(over_quota="member east has 3"), R.QUOTA_EXCEEDED, ["member east has 3"], id="quota"),
     ],
 )
-def test_refusal(case, reason, words):
+def test_refusal(case, reason, fields):
     refusal = validate_tcp(case, case.load_balancer.spec)
     assert refusal is not None
     assert (refusal.type, refusal.status, refusal.reason) == (ConditionType.ACCEPTED, False, reason)
-    for word in words:
+    for word in fields:
         assert word in refusal.message
 
 
@@ -128,7 +128,7 @@ def test_accepted(case):
     assert validate_tcp(case, case.load_balancer.spec) is None
 
 
-def test_the_first_reason_is_the_one_that_is_told():
+def test_the_first_reason_is_the_one_that_is_shown():
     case = msgspec.structs.replace(without_ports(), load_balancer_class=None, over_quota="x")
     assert "spec.className" in validate_tcp(case, case.load_balancer.spec).message
 
@@ -138,20 +138,23 @@ def test_the_default_class_is_named_when_it_is_missing():
     assert "'envoy'" in validate_tcp(case, case.load_balancer.spec).message
 
 
-def test_who_asks_for_an_address_of_a_class_that_gets_none_from_the_hub_is_told():
-    one = tcp(spec={"address": "192.0.2.7"})
-    refused = validate_tcp(tcp_view(one, capabilities=ABLE), one.spec)
+def test_an_address_is_refused_where_the_hub_gives_none():
+    load_balancer = tcp(spec={"address": "192.0.2.7"})
+    refused = validate_tcp(tcp_view(load_balancer, capabilities=ABLE), load_balancer.spec)
     assert refused is not None
     assert (refused.reason, "leave spec.address empty" in refused.message) == (R.ADDRESS_NOT_USABLE, True)
     its_own = lb_class(spec={"parameters": {"address": "192.0.2.7"}})
-    assert validate_tcp(tcp_view(one, capabilities=ABLE, load_balancer_class=its_own), one.spec) is None
+    assert (
+        validate_tcp(tcp_view(load_balancer, capabilities=ABLE, load_balancer_class=its_own), load_balancer.spec)
+        is None
+    )
 
 
-def test_a_provider_that_could_not_be_started_is_told_with_the_reason():
-    one = tcp()
+def test_a_provider_that_could_not_be_started_is_named_with_the_reason():
+    load_balancer = tcp()
     problems = {"racks": "provider 'racks' cannot be started (ImportError)"}
-    view = tcp_view(one, load_balancer_class=lb_class(provider="racks"), provider_problems=problems)
-    refused = validate_tcp(view, one.spec)
+    view = tcp_view(load_balancer, load_balancer_class=lb_class(provider="racks"), provider_problems=problems)
+    refused = validate_tcp(view, load_balancer.spec)
     assert refused is not None
     assert "LoadBalancerClass 'envoy'" in refused.message
     assert "cannot be started (ImportError)" in refused.message
