@@ -50,3 +50,13 @@ def test_only_groups_whose_parameters_differ_from_the_first_are_in_conflict():
     assert conflicts == {"c"}
     (merged,) = result.desired.targets[HTTP].values()
     assert merged.owners == tuple(f"BackendGroup/shop/{name}" for name in "abc")
+
+
+def test_the_source_is_that_of_the_first_group_that_has_one():
+    of_pods = GroupView(
+        group("b", pods={"ports": [{"port": 8080}], "byLabel": {"selector": {"app": "web"}}}),
+        pods=(pod("p", "10.0.0.1"),),
+    )
+    result = translate_loadbalancer(view(groups=[GroupView(group("a")), of_pods]))
+    (merged,) = result.desired.targets[HTTP].values()
+    assert merged.source == "Pod/shop/p/uid-p"

@@ -26,7 +26,7 @@ def without_ports():
 
 @pytest.mark.req("KI-10")
 @pytest.mark.parametrize(
-    ("case", "reason", "words"),
+    ("case", "reason", "fields"),
     [
         pytest.param(
             view(spec={"className": "gold"}, load_balancer_class=None),
