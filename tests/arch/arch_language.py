@@ -50,6 +50,7 @@ PROSE = re.compile(
     re.IGNORECASE,
 )
 
+_LINK_TARGET = re.compile(r"\]\([^)]*\)|`tests/[^`]*`")
 #: Pages that are history, and pages that a program writes from the source.
 NOT_READ = ("docs/adr/", "docs/reference/")
 #: This file and the test name the words to ban them.
@@ -81,6 +82,7 @@ def of_page(text: str) -> Iterator[tuple[int, str]]:
     """Yield the words of a page by line; *Avoid* of the glossary may name them."""
     for number, line in enumerate(text.splitlines(), 1):
         prose = line.rpartition(" | ")[0] if line.startswith("| **") else line
+        prose = _LINK_TARGET.sub("]", prose)
         yield from ((number, match.group().lower()) for match in PROSE.finditer(prose))
 
 

@@ -1,30 +1,18 @@
-"""How ``fairlead plan``, ``pause`` and ``resume`` put what they found into rows, lines and JSON."""
+"""The rows of ``fairlead plan``, its lines and its JSON."""
 
 from __future__ import annotations
-
-from datetime import UTC, datetime
 
 import msgspec
 import pytest
 from cli_builders import KEY, lb, previewed
 
-from fairlead.cli.formatting import REASONS, columns, counted, reason_text
-from fairlead.cli.object_ref import ObjectRef, parse_object_ref
-from fairlead.cli.pause import paused_lines, resumed_lines
 from fairlead.cli.plan_rows import flat, lines_of, plan_of, summary
-from fairlead.cli.snapshot import Snapshot
-from fairlead.cli.status_rows import HubRow
-from fairlead.errors import BadConfiguration
-from fairlead.model.change import Reason
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.observed import Observed, ObservedTarget
 from fairlead.sync.plan import plan_load_balancer
 from fairlead.sync.tracker import Side
 from fairlead.testing.builders import HTTP, target
 from fairlead.translate.view import Translation
-
-LEADS = HubRow("hub-1", 1.0, True)
-NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 def test_each_row_has_its_reason_and_its_fields_old_new_and_there() -> None:
@@ -122,77 +110,3 @@ def test_specs_are_flattened_in_the_spelling_of_our_resources() -> None:
         "healthCheck.intervalSeconds": "2.0",
         "parameters.my_key": "x",
     }
-
-
-# --- pause and resume -------------------------------------------------------------------------------------------
-
-MEANT = ObjectRef("TCPLoadBalancer", "shop", "web")
-
-
-def test_pause_says_what_it_holds_and_how_to_let_it_through() -> None:
-    shown = previewed(lb(target("1"), paused=True), lb(target("1"), target("2")), paused=("TCPLoadBalancer/shop/web",))
-    lines = paused_lines(MEANT, Snapshot([shown], LEADS, NOW), was=False)
-    assert lines[0] == "TCPLoadBalancer shop/web is paused; 1 held so far."
-    assert lines[-1] == "Let it through with: fairlead resume tcplb/web -n shop"
-    assert any("= hold Deregister" in line for line in lines)
-    assert paused_lines(MEANT, Snapshot([], HubRow(), NOW), was=True) == [
-        "TCPLoadBalancer shop/web was paused already; nothing held so far.",
-        "Let it through with: fairlead resume tcplb/web -n shop",
-        "No hub leads now, so nothing is done; start one with: fairlead hub",
-    ]
-
-
-def test_resume_says_what_goes_on_and_what_is_paused_still() -> None:
-    changed = (lb(target("1"), paused=True), lb(target("1"), target("2")))
-    own = previewed(*changed, paused=("TCPLoadBalancer/shop/web",))
-    lines = resumed_lines(MEANT, Snapshot([own], LEADS, NOW), was=True)
-    assert lines[0] == "TCPLoadBalancer shop/web goes on; it held 1 change."
-    assert any(line.startswith("  - Deregister") for line in lines)
-    both = previewed(*changed, paused=("TCPLoadBalancer/shop/web", "LoadBalancerClass/edge"))
-    lines = resumed_lines(MEANT, Snapshot([both], LEADS, NOW), was=True)
-    assert lines == [
-        "TCPLoadBalancer shop/web goes on; it held 0 changes.",
-        "LoadBalancerClass/edge is paused still, and holds what is its own: fairlead resume LoadBalancerClass/edge",
-    ]
-    assert resumed_lines(MEANT, Snapshot([own], LEADS, NOW), was=False) == ["TCPLoadBalancer shop/web was not paused."]
-
-
-# --- what can be typed, and words -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("typed", "meant"),
-    [
-        ("lb/shared", ("LoadBalancer", "here", "shared")),
-        ("LB/shared", ("LoadBalancer", "here", "shared")),
-        ("tcplb/shop.web", ("TCPLoadBalancer", "here", "shop.web")),
-        ("LoadBalancer/shop/shared", ("LoadBalancer", "shop", "shared")),
-        ("class/edge", ("LoadBalancerClass", "", "edge")),
-        ("lbc/edge", ("LoadBalancerClass", "", "edge")),
-    ],
-)
-def test_an_object_is_typed_as_kubectl_does_or_as_the_verbs_print_it(typed: str, meant: tuple[str, str, str]) -> None:
-    assert parse_object_ref(typed, "here") == meant
-
-
-@pytest.mark.parametrize("typed", ["", "lb", "lb/", "/x", "svc/web", "lb/a/b/c", "class/a/b", "lb//x"])
-def test_what_is_no_object_is_said_with_an_example(typed: str) -> None:
-    with pytest.raises(BadConfiguration, match="lb/shared"):
-        parse_object_ref(typed, "here")
-
-
-def test_every_reason_has_a_meaning() -> None:
-    assert set(REASONS) == set(Reason)
-    assert reason_text("Drained") == "Drained: its drain time is over"
-    assert reason_text("SomebodyElses") == "SomebodyElses"
-
-
-def test_columns_are_aligned_and_numbers_have_nouns() -> None:
-    assert columns([("a", "bb", "c"), ("aaa", "b", "long last one")]) == ["  a    bb  c", "  aaa  b   long last one"]
-    assert columns([]) == []
-    assert [counted(number, "load balancer") for number in (0, 1, 2)] == [
-        "0 load balancers",
-        "1 load balancer",
-        "2 load balancers",
-    ]
-    assert counted(2, "entry") == "2 entries"

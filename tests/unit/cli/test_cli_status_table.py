@@ -1,0 +1,18 @@
+"""What ``fairlead status`` prints on a screen."""
+
+from __future__ import annotations
+
+import io
+
+from cli_status_objects import status
+from rich.console import Console
+
+from fairlead.cli.status_table import print_status
+
+
+def test_the_table_shows_everything_and_cuts_nothing() -> None:
+    out = io.StringIO()
+    print_status(status(), Console(file=out))
+    text = out.getvalue()
+    for word in ("east", "eu", "Engaged", "east/default/web", "127.200.0.1", "2/3", "local/here", "SYNCED", "healthy"):
+        assert word in text
