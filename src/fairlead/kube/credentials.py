@@ -23,16 +23,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
-import msgspec
-
 from fairlead.errors import BadConfiguration, Unreachable
 from fairlead.kube.config import Access
+from fairlead.kube.exec_plugin import run_plugin
 from fairlead.kube.oidc import expiry_of, refresh
 from fairlead.runtime.clock import Clock
 
 _LOOK_S = 60.0
 _SKEW = timedelta(minutes=1)
-_PLUGIN_S = 60.0
 
 Fields = Mapping[str, Any]
 
@@ -225,7 +223,7 @@ class KubeconfigSignIn:
         if material.oidc is not None:
             token, expires = await self._oidc_token(material)
         elif material.plugin is not None:
-            answer = await _run_plugin(material)
+            answer = await run_plugin(material.plugin, source=material.source)
             token = answer.token
             expires = _time(answer.expiration_timestamp)
             if answer.client_certificate_data:
@@ -260,52 +258,6 @@ class KubeconfigSignIn:
             token = str(self._oidc["id-token"])
             expires = expiry_of(token)
         return token, expires
-
-
-class _PluginAnswer(msgspec.Struct, rename="camel"):
-    token: str = ""
-    client_certificate_data: str = ""
-    client_key_data: str = ""
-    expiration_timestamp: str = ""
-
-
-async def _run_plugin(material: Material) -> _PluginAnswer:
-    from kubernetes.aio.config import ConfigException
-    from kubernetes.aio.config.exec_provider import ExecProvider
-    from kubernetes.aio.config.kube_config import ConfigNode
-
-    plugin = dict(material.plugin or {})
-    command = str(plugin["command"])
-    try:
-        async with asyncio.timeout(_PLUGIN_S):
-            status = await ExecProvider(ConfigNode("exec", plugin)).run()
-        answer = msgspec.convert(status, _PluginAnswer)
-    except FileNotFoundError as error:
-        hint = str(plugin.get("installHint") or "Install it, or correct the kubeconfig.")
-        raise BadConfiguration(
-            f'{_cap(material.source)}: the sign-in plugin "{command}" (exec.command) is not installed. {hint}'
-        ) from error
-    except PermissionError as error:
-        raise BadConfiguration(
-            f'{_cap(material.source)}: the sign-in plugin "{command}" (exec.command) is not executable.'
-        ) from error
-    except TimeoutError as error:
-        raise Unreachable(
-            f'{_cap(material.source)}: the sign-in plugin "{command}" did not finish within {_PLUGIN_S:g} s.'
-            " Does it wait for somebody to log in? Run it once by hand."
-        ) from error
-    except (ConfigException, msgspec.ValidationError, OSError) as error:
-        # Its stderr is the operator's to see; the sentence may end up in an object that others can read.
-        raise Unreachable(
-            f'{_cap(material.source)}: the sign-in plugin "{command}" failed. Run it by hand to see why.',
-            detail=" ".join(str(error).split())[:500],
-        ) from error
-    if not answer.token and not (answer.client_certificate_data and answer.client_key_data):
-        raise Unreachable(
-            f'{_cap(material.source)}: the sign-in plugin "{command}" returned neither a token nor a certificate'
-            " with its key."
-        )
-    return answer
 
 
 def tls_context(

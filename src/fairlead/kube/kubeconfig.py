@@ -3,8 +3,7 @@
 In: a path (or None), a context name, the environment. Out: ``ClusterConfig``, whose ``sign_in`` keeps credentials
 fresh. Never: writes a kubeconfig, runs a plugin before the first request, or guesses around a broken field.
 
-Merging several files and running exec plugins come from the official ``kubernetes`` package, imported only when a
-kubeconfig is read. What a process that runs for months needs beyond that is in ``credentials.py``.
+How the credentials of a context stay fresh for months is in ``credentials.py``.
 Source: https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/
 """
 
@@ -13,10 +12,12 @@ from __future__ import annotations
 import os
 import ssl
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
+
+import yaml
 
 from fairlead.errors import BadConfiguration
 from fairlead.kube.config import Access, ClusterConfig
@@ -25,6 +26,7 @@ from fairlead.runtime.clock import Clock, SystemClock
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _REREAD_S = 60.0
+_KINDS = ("clusters", "contexts", "users")
 
 Fields = Mapping[str, Any]
 
@@ -70,14 +72,14 @@ def _from_files(
     paths: list[Path], asked_by: str, context: str | None, environ: Mapping[str, str], clock: Clock
 ) -> ClusterConfig:
     # As kubectl: of several files some may be missing, a single one may not.
-    found = [path for path in paths if path.exists()]
-    if not found:
+    present = [path for path in paths if path.exists()]
+    if not present:
         missing = os.pathsep.join(str(path) for path in paths)
         raise BadConfiguration(f"The kubeconfig {missing} ({asked_by}) does not exist. Correct the path.")
-    kubeconfig = Kubeconfig.read(found)
+    kubeconfig = Kubeconfig.read(present)
     chosen = kubeconfig.choose(context)
     # Everything that can be checked without the server is checked now, not at the first request.
-    sign_in = KubeconfigSignIn(lambda: Kubeconfig.read(found).choose(context).material(), clock=clock)
+    sign_in = KubeconfigSignIn(lambda: Kubeconfig.read(present).choose(context).material(), clock=clock)
     server = chosen.server()
     return ClusterConfig(
         server=server,
@@ -93,9 +95,13 @@ def _from_files(
 class Kubeconfig:
     """The merged content of one or more kubeconfig files; the first file to define a name wins, as with kubectl."""
 
-    def __init__(self, merged: Fields, where: str) -> None:
-        self._merged = merged
-        self._where = where
+    def __init__(
+        self, merged: Mapping[str, Mapping[str, tuple[Fields, Path]]], current: str, paths: Sequence[Path]
+    ) -> None:
+        self._merged = merged  # by kind and name: the entry, and the file that relative paths in it start from
+        self._current = current
+        self._paths = paths
+        self._where = os.pathsep.join(str(path) for path in paths)
 
     @classmethod
     def read(cls, paths: list[Path]) -> Kubeconfig:
@@ -104,24 +110,15 @@ class Kubeconfig:
         Raises:
             BadConfiguration: a file cannot be read or is no kubeconfig.
         """
-        import yaml
-        from kubernetes.aio.config import kube_config
-
-        where = os.pathsep.join(str(path) for path in paths)
+        merged: dict[str, dict[str, tuple[Fields, Path]]] = {kind: {} for kind in _KINDS}
+        current = ""
         for path in paths:
-            _check_shape(path)
-        try:
-            merger = kube_config.KubeConfigMerger(where)
-        except (OSError, ValueError, yaml.YAMLError, TypeError, KeyError, AttributeError) as error:
-            raise BadConfiguration(f"The kubeconfig {where} cannot be read: {_first_line(error)}.") from error
-        merged = dict(cast("Fields", cast("Any", merger.config).value))
-        # The merger lets the last file choose the context; kubectl lets the first.
-        for path in paths:
-            chosen = (yaml.safe_load(path.read_text(encoding="utf-8")) or {}).get("current-context")
-            if chosen:
-                merged["current-context"] = chosen
-                break
-        return cls(merged, where)
+            content = _read(path)
+            current = current or str(content.get("current-context") or "")
+            for kind, entries in merged.items():
+                for entry in content.get(kind) or ():
+                    entries.setdefault(str(entry["name"]), (entry, path.absolute()))
+        return cls(merged, current, paths)
 
     def choose(self, context: str | None) -> Chosen:
         """Follow a context (None: the current one) to its cluster and user.
@@ -129,18 +126,18 @@ class Kubeconfig:
         Raises:
             BadConfiguration: a name leads nowhere.
         """
-        name = context or self._merged.get("current-context")
+        name = context or self._current
         contexts = self._names("contexts")
         if not name:
             raise BadConfiguration(
                 f"The kubeconfig {self._where} has no current-context. Choose one of: {contexts}"
                 " (`kubectl config use-context NAME`)."
             )
-        found = self._entry("contexts", str(name))
-        if not found:
+        entry = self._entry("contexts", name)
+        if not entry:
             raise BadConfiguration(f'The kubeconfig {self._where} has no context "{name}". It has: {contexts}.')
-        chosen = cast("Fields", found[0].get("context") or {})
-        source = f'kubeconfig {found[1]}, context "{name}"'
+        chosen = cast("Fields", entry[0].get("context") or {})
+        source = f'kubeconfig {entry[1]}, context "{name}"'
         cluster = self._entry("clusters", str(chosen.get("cluster") or ""))
         if not cluster:
             raise BadConfiguration(
@@ -161,18 +158,14 @@ class Kubeconfig:
             user=cast("Fields", user[0].get("user") or {}) if user else {},
             user_dir=user[1].parent if user else cluster[1].parent,
             user_name=user_name,
-            files=[Path(part) for part in self._where.split(os.pathsep)],
+            files=self._paths,
         )
 
     def _entry(self, kind: str, name: str) -> tuple[Fields, Path] | None:
-        for node in self._merged.get(kind) or ():
-            if node["name"] == name:
-                # Each node remembers its own file: relative paths in it start there.
-                return cast("Fields", node.value), Path(str(node.path)).absolute()
-        return None
+        return self._merged[kind].get(name)
 
     def _names(self, kind: str) -> str:
-        return ", ".join(sorted(str(node["name"]) for node in self._merged.get(kind) or ())) or "none"
+        return ", ".join(sorted(self._merged[kind])) or "none"
 
 
 class Chosen:
@@ -188,7 +181,7 @@ class Chosen:
         user: Fields,
         user_dir: Path,
         user_name: str,
-        files: list[Path],
+        files: Sequence[Path],
     ) -> None:
         self.source = source
         self.context = context
@@ -245,9 +238,8 @@ class Chosen:
         )
 
 
-def _check_shape(path: Path) -> None:
-    import yaml
-
+def _read(path: Path) -> Fields:
+    """Return the content of one file, whose clusters, contexts and users are lists of named entries."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.MarkedYAMLError as error:
@@ -260,13 +252,14 @@ def _check_shape(path: Path) -> None:
     if not isinstance(content, dict):
         raise BadConfiguration(f"The file {path} is no kubeconfig: it is empty or not a YAML mapping.")
     fields = cast("dict[str, Any]", content)
-    for kind in ("clusters", "contexts", "users"):
+    for kind in _KINDS:
         entries = fields.get(kind) or []
         if not isinstance(entries, list) or not all(
             isinstance(entry, dict) and isinstance(cast("Fields", entry).get("name"), str)
             for entry in cast("list[object]", entries)
         ):
             raise BadConfiguration(f'The kubeconfig {path}: "{kind}" must be a list whose entries have a name.')
+    return fields
 
 
 def _in_cluster(environ: Mapping[str, str], service_account: Path, clock: Clock) -> ClusterConfig:
