@@ -16,7 +16,15 @@ from fairlead.model.history import HistoryEntry
 from fairlead.model.keys import LoadBalancerKey
 
 _TIMEOUT_S = 5.0
-_DECODER = msgspec.json.Decoder(list[HistoryEntry])
+
+
+class _KeyState(msgspec.Struct):
+    """What is read of a hub's answer at /debug/keys."""
+
+    history: list[HistoryEntry]
+
+
+_DECODER = msgspec.json.Decoder(_KeyState)
 
 
 async def read_history(cluster: Cluster, key: LoadBalancerKey, hub_url: str = "") -> list[HistoryEntry]:
@@ -43,7 +51,7 @@ async def _in_memory(hub_url: str, key: LoadBalancerKey) -> list[HistoryEntry]:
                 return []
             if response.status != 200:
                 raise Unreachable(f"{url} answers with HTTP {response.status}")
-            return _DECODER.decode(await response.read())
+            return _DECODER.decode(await response.read()).history
     except aiohttp.InvalidURL as error:
         raise BadConfiguration(f"--hub-url: {hub_url!r} is not a URL such as http://127.0.0.1:9090") from error
     except (aiohttp.ClientError, TimeoutError) as error:

@@ -48,7 +48,7 @@ async def hub() -> AsyncIterator[str]:
         if request.path.endswith("/broken"):
             return web.Response(text="<html>")
         assert request.path == f"/debug/keys/{KEY.kind}/shop/web"
-        return web.Response(body=msgspec.json.encode([IN_MEMORY]))
+        return web.Response(body=msgspec.json.encode({"kind": KEY.kind, "providers": [], "history": [IN_MEMORY]}))
 
     app = web.Application()
     app.router.add_get("/debug/keys/{kind}/{namespace}/{name}", keys)
