@@ -26,8 +26,8 @@ from fairlead.api.meta import WireCondition
 from fairlead.api.names import ANNOTATION_ADDRESS
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.model.condition import ConditionReason, ConditionType
+from fairlead.publish.compare import same_ingress
 from fairlead.publish.publication import Refused
-from fairlead.publish.wire import object_from_ingress
 
 #: Kubernetes 1.29+: traffic comes from a proxy, so nodes must not short-cut it to the address itself.
 IP_MODE = "Proxy"
@@ -84,21 +84,11 @@ def wanted_ingress(load_balancer: TCPLoadBalancer) -> tuple[Ingress, ...]:
     )
 
 
-def same_ingress(wanted: tuple[Ingress, ...], present: list[Ingress] | None) -> bool:
-    """Compare what matters: an old API server drops ipMode, and that must not be written again and again."""
-    there = present or []
-    return len(wanted) == len(there) and all(
-        object_from_ingress(mine) | {"ipMode": None} == object_from_ingress(theirs) | {"ipMode": None}
-        and theirs.ip_mode in {mine.ip_mode, None}
-        for mine, theirs in zip(wanted, there, strict=True)
-    )
-
-
 def _by_status(
     service: Service, wanted: tuple[Ingress, ...], problems: tuple[ServiceEvent, ...], *, status_is_ours: bool
 ) -> Feedback:
     annotation = "" if ANNOTATION_ADDRESS in (service.metadata.annotations or {}) else None
-    if wanted and not same_ingress(wanted, service.status.load_balancer.ingress):
+    if wanted and not same_ingress(wanted, service.status.load_balancer.ingress or ()):
         return Feedback(wanted, annotation, _ensured(wanted), problems)
     if not wanted and status_is_ours and service.status.load_balancer.ingress:
         return Feedback((), annotation, None, problems)

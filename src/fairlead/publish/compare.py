@@ -6,7 +6,11 @@ what a server or another controller has added is no difference. Pure.
 
 from __future__ import annotations
 
-from fairlead.api.kubernetes import EndpointSlice
+from collections.abc import Sequence
+
+import msgspec
+
+from fairlead.api.kubernetes import EndpointSlice, Ingress
 from fairlead.api.meta import KubeObject
 from fairlead.api.names import ANNOTATION_STALE
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
@@ -38,6 +42,15 @@ def slice_difference(desired: EndpointSlice, present: EndpointSlice | None) -> s
     if desired.annotation(ANNOTATION_STALE) != present.annotation(ANNOTATION_STALE):
         return desired.annotation(ANNOTATION_STALE) or "no longer stale"
     return _metadata_difference(desired, present)
+
+
+def same_ingress(desired: Sequence[Ingress], present: Sequence[Ingress]) -> bool:
+    """Compare what matters: API servers fill in ipMode VIP, and old ones drop it."""
+    return len(desired) == len(present) and all(
+        msgspec.structs.replace(ours, ip_mode=None) == msgspec.structs.replace(theirs, ip_mode=None)
+        and theirs.ip_mode in {ours.ip_mode or "VIP", None}
+        for ours, theirs in zip(desired, present, strict=True)
+    )
 
 
 def _metadata_difference(desired: KubeObject, present: KubeObject) -> str:

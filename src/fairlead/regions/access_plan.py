@@ -22,7 +22,8 @@ from fairlead.api.kubernetes import Ingress
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import ANNOTATION_BACKENDS
 from fairlead.api.poolservice import PoolService
-from fairlead.publish.wire import object_from_condition, object_from_ingress
+from fairlead.publish.compare import same_ingress
+from fairlead.publish.wire import object_from_ingress, whole
 from fairlead.regions.access_condition import AccessView, describe_regions, next_conditions
 from fairlead.regions.backends import decode_backends
 from fairlead.regions.region_plan import split_by_class
@@ -54,10 +55,10 @@ def plan_access(view: AccessView, *, now: datetime) -> AccessPlan:
     condition = describe_regions(view) if active else None
     conditions, warning = next_conditions(service, condition, now)
     status: JSONObject = {}
-    if not _same(ingress, present) and service.spec.type == "LoadBalancer":
+    if not same_ingress(ingress, present) and service.spec.type == "LoadBalancer":
         status["loadBalancer"] = {"ingress": [object_from_ingress(each) for each in ingress] or None}
     if conditions is not None:
-        status["conditions"] = [object_from_condition(each) for each in conditions]
+        status["conditions"] = [whole(each) for each in conditions]
     labels, annotations = aggregated(pool_service for _, pool_service in shown)
     if service.deleting:
         # It is on its way out with all that is written on it; only its addresses still mean something.
@@ -125,15 +126,6 @@ def _union(shown: Iterable[tuple[str, PoolService]]) -> tuple[list[Ingress], dic
             entries.setdefault(ingress.address, ingress)
             points.setdefault(pool, set()).add(ingress.address)
     return list(entries.values()), {pool: tuple(sorted(points[pool])) for pool in sorted(points)}
-
-
-def _same(wanted: list[Ingress], there: list[Ingress]) -> bool:
-    """Compare what matters: API servers fill in ipMode VIP, and old ones drop it."""
-    return len(wanted) == len(there) and all(
-        msgspec.structs.replace(mine, ip_mode=None) == msgspec.structs.replace(theirs, ip_mode=None)
-        and theirs.ip_mode in {mine.ip_mode or "VIP", None}
-        for mine, theirs in zip(wanted, there, strict=True)
-    )
 
 
 def _order(ingress: Ingress) -> tuple[int, int, str]:

@@ -21,7 +21,7 @@ from fairlead.api.kubernetes import SERVICES
 from fairlead.api.meta import JSONObject, OwnerReference
 from fairlead.api.names import ANNOTATION_BACKENDS, ANNOTATION_SERVICE
 from fairlead.api.poolservice import PoolService
-from fairlead.publish.wire import owner_reference
+from fairlead.publish.wire import whole
 from fairlead.regions.backends import Backends
 from fairlead.regions.identity import RegionKey, is_ours, pool_service_labels, pool_service_names
 from fairlead.regions.pools import Pool
@@ -151,7 +151,7 @@ def _new(view: RegionView, name: str, class_name: str, now: str) -> JSONObject:
             "name": name,
             "labels": pool_service_labels(view.key.service, view.key.pool),
             "annotations": {ANNOTATION_SERVICE: view.service.document, ANNOTATION_BACKENDS: view.backends.encode()},
-            "ownerReferences": [owner_reference(each) for each in owners(view.service, view.pool)],
+            "ownerReferences": [whole(each) for each in owners(view.service, view.pool)],
         },
         "spec": {"nodepoolName": view.pool.name, "renewTime": now, "loadBalancerClass": class_name},
     }
@@ -171,7 +171,7 @@ def _update(view: RegionView, present: PoolService, class_name: str, document: s
         repaired.append("labels")
     references = _merged_owners(present, owners(view.service, view.pool))
     if references is not None:
-        metadata["ownerReferences"] = [owner_reference(each) for each in references]
+        metadata["ownerReferences"] = [whole(each) for each in references]
         repaired.append("ownerReferences")
     annotations = {ANNOTATION_SERVICE: document, ANNOTATION_BACKENDS: view.backends.encode()}
     stale = {key: value for key, value in annotations.items() if present.annotation(key) != value}

@@ -448,7 +448,7 @@ async def test_an_agent_that_cannot_work_never_takes_the_lease(world: World):
 
 @pytest.mark.req("I-8")
 @pytest.mark.req("B15")
-async def test_a_leader_that_the_hub_turns_away_lets_its_standby_lead(world: World):
+async def test_a_leader_that_the_hub_turns_away_makes_room_for_its_standby(world: World):
     """The leader's way to the hub breaks, and only that one: it renews its lease without being able to work."""
     door = Door(world.hub_url)
     await world.service()

@@ -148,7 +148,7 @@ async def test_the_class_decides_whose_it_is(world: World, class_name: str, clou
 @pytest.mark.req("KI-10")
 @pytest.mark.req("KI-11")
 @pytest.mark.req("K-20")
-async def test_what_is_not_exported_and_who_is_told(world: World):
+async def test_what_is_not_exported_and_which_events_say_so(world: World):
     await world.service("plain", kind="ClusterIP")
     await world.service("np", kind="NodePort")
     await world.service("headless", kind="ClusterIP", clusterIP="None")
@@ -169,7 +169,7 @@ async def test_what_is_not_exported_and_who_is_told(world: World):
 @pytest.mark.req("K-14")
 @pytest.mark.req("I-1")
 @pytest.mark.req("I-7")
-async def test_without_node_ports_what_is_there_stays_and_the_author_is_told(world: World):
+async def test_without_node_ports_what_is_there_stays_and_an_event_says_why(world: World):
     await world.service("new", allocateLoadBalancerNodePorts=False)
     await world.service("pods", allocateLoadBalancerNodePorts=False, annotations=POD)
     await world.service()

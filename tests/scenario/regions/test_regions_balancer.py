@@ -70,7 +70,7 @@ async def test_changes_of_ports_and_pods_reach_the_load_balancer(world: World) -
 
 
 @pytest.mark.req("O-24", "O-25", "O-4")
-async def test_address_conditions_and_events_are_told_back(world: World) -> None:
+async def test_address_conditions_and_events_come_back(world: World) -> None:
     await two_regions(world)
     await world.start()
     pending = {one.type: one for one in (await world.get("test-east")).status.conditions or ()}["Programmed"]

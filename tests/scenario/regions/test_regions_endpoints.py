@@ -185,7 +185,7 @@ async def test_openyurts_own_spelling_of_the_selector_is_read_too(world: World) 
 
 
 @pytest.mark.req("O-5")
-async def test_a_node_is_in_one_pool_and_the_younger_claim_is_told(world: World) -> None:
+async def test_a_node_is_in_one_pool_and_the_younger_claim_has_a_warning(world: World) -> None:
     running = await three_regions(world)
 
     async def second_passed() -> bool:

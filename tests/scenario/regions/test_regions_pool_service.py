@@ -237,7 +237,7 @@ async def test_a_pool_service_that_is_not_ours_is_left_alone(world: World) -> No
 
 
 @pytest.mark.req("T-O-22", "O-42", "W-O-8")
-async def test_tampered_labels_and_owners_are_put_back_and_told(world: World) -> None:
+async def test_tampered_labels_and_owners_are_put_back_with_an_event(world: World) -> None:
     await world.pool("np123", app="deploy")
     await world.service()
     await world.start()
@@ -284,7 +284,7 @@ async def test_a_tampered_pool_label_is_one_write(world: World) -> None:
 
 
 @pytest.mark.req("T-O-25", "O-41", "O-45")
-async def test_somebody_elses_pool_service_in_the_way_is_told_and_left_alone(world: World) -> None:
+async def test_a_foreign_pool_service_in_the_way_has_a_warning_and_is_left_alone(world: World) -> None:
     await world.pool("np123", app="deploy")
     await world.pool_service("mock", "np123", name="test-np123", owned=False)
     version = (await world.get("test-np123")).metadata.resource_version

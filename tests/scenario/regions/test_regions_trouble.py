@@ -16,7 +16,7 @@ from fairlead.kube.preflight import install_crds
 
 
 @pytest.mark.req("W-O-9", "O-8")
-async def test_a_selector_that_cannot_be_read_keeps_what_is_there_and_is_told_once(world: World) -> None:
+async def test_a_selector_that_cannot_be_read_keeps_what_is_there_with_one_warning(world: World) -> None:
     await world.pool("np1", app="deploy")
     await world.service()
     await world.service("other")
@@ -128,7 +128,7 @@ async def test_a_service_that_flips_to_cluster_ip_and_back_keeps_its_regions(wor
 
 
 @pytest.mark.req("O-7", "O-9")
-async def test_a_service_deleted_while_nobody_ran_is_cleaned_up_by_the_next_one(world: World) -> None:
+async def test_a_service_deleted_while_no_replica_ran_is_cleaned_up_by_the_next(world: World) -> None:
     await world.pool("np1", app="deploy")
     await world.service()
     await world.stop(await world.start())
@@ -302,7 +302,7 @@ async def test_openyurts_own_node_pools_count_where_they_are_installed(world: Wo
 
 
 @pytest.mark.req("O-16", "O-34")
-async def test_nothing_is_deleted_while_the_view_is_in_doubt(world: World) -> None:
+async def test_nothing_is_deleted_while_the_view_is_uncertain(world: World) -> None:
     await world.pool("np1", app="deploy")
     await world.pool("np2", app="deploy")
     await world.service()

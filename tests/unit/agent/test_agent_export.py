@@ -61,7 +61,7 @@ def test_node_targets_have_node_ports_and_no_slices():
 
 
 @pytest.mark.req("K-14")
-def test_without_a_node_port_it_is_refused_and_told_what_to_do():
+def test_without_a_node_port_it_is_refused_with_what_to_do():
     ports = [{"name": "a", "port": 80, "nodePort": 30080}, {"name": "b", "port": 81}]
     refused = build_export(ServiceView(service=service(ports=ports)), THREE, SETTINGS)
     assert isinstance(refused, Refused)

@@ -8,9 +8,10 @@ from agent_builders import HUB_NAMESPACE, TENANT, service
 
 from fairlead.agent.decision import NotOurs, Ours, Scenario
 from fairlead.agent.export import ServiceView, Settings, build_export
-from fairlead.agent.feedback import build_feedback, same_ingress, wanted_ingress
+from fairlead.agent.feedback import build_feedback, wanted_ingress
 from fairlead.api.kubernetes import Ingress
 from fairlead.model.condition import ConditionReason
+from fairlead.publish.compare import same_ingress
 from fairlead.publish.publication import Refused
 from fairlead.publish.wire import object_from_ingress
 from fairlead.testing.published import stored_load_balancer
@@ -175,7 +176,7 @@ CONDITIONS = [
 
 @pytest.mark.req("KI-10")
 @pytest.mark.parametrize(("conditions", "expected"), CONDITIONS)
-def test_what_the_hub_refuses_the_author_is_told(conditions, expected):
+def test_what_the_hub_refuses_is_an_event(conditions, expected):
     feedback = build_feedback(service(), THREE, hub_load_balancer("", conditions=conditions), status_is_ours=False)
     assert [(note.reason, note.message) for note in feedback.problems] == expected
     assert all(note.warning for note in feedback.problems)
@@ -184,7 +185,7 @@ def test_what_the_hub_refuses_the_author_is_told(conditions, expected):
 def test_ingress_is_compared_by_what_it_means():
     mine = (Ingress(ip="192.0.2.1", ip_mode="Proxy"),)
     assert same_ingress(mine, [Ingress(ip="192.0.2.1")])
-    assert same_ingress((), None)
+    assert same_ingress((), [])
     assert not same_ingress(mine, [Ingress(ip="192.0.2.1", ip_mode="VIP")])
     assert not same_ingress(mine, [Ingress(ip="192.0.2.2")])
     assert not same_ingress(mine, [])
