@@ -43,13 +43,13 @@ def _apply(library: Any, document: Any, operation: Obj) -> Any:
     if needed not in operation:
         raise bad_request(f"error decoding patch: operation {name!r} has no {needed}")
     try:
-        step = library.JsonPatch([operation])
-    except (library.InvalidJsonPatch, library.JsonPointerException) as error:
+        step = library.JsonPatch.operations[str(name)](operation)
+    except (KeyError, library.InvalidJsonPatch, library.JsonPointerException) as error:
         raise bad_request(f"error decoding patch: {name!r} at {path!r} is not an operation") from error
     if name == "test" and operation["value"] is None and library.JsonPointer(path).resolve(document, None) is None:
         return document  # Kubernetes reads what is missing as null
     try:
-        return step.apply(document, in_place=True)
+        return step.apply(document)
     except (library.JsonPatchException, library.JsonPointerException) as error:
         why = f"testing path {path} failed" if name == "test" else f"operation {name!r} at {path!r} does not apply"
         message = f"the server rejected our request due to an error in our request: {why}"
