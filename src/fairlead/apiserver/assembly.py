@@ -11,7 +11,7 @@ from fairlead.apiserver.auth.tokens import TokenSigner
 from fairlead.apiserver.background.collector import Collector
 from fairlead.apiserver.background.owners import Owners
 from fairlead.apiserver.credentials import ServerSecrets
-from fairlead.apiserver.http.gate import Gate
+from fairlead.apiserver.http.gate import AccessGate
 from fairlead.apiserver.http.handler import Handler
 from fairlead.apiserver.http.openapi import OpenApi
 from fairlead.apiserver.http.protobuf import ProtobufReader
@@ -58,7 +58,7 @@ class Assembly:
         writes = Writes(self.registry, deletion, protobuf=protobuf, authorizer=authorizer, now=now)
         self.handler = Handler(
             self.catalog,
-            gate=Gate(accounts, authorizer),
+            gate=AccessGate(accounts, authorizer),
             reads=self.reads,
             watches=self.watches,
             writes=writes,

@@ -1,4 +1,4 @@
-"""Which objects does a request mean? Label and field selectors.
+"""Label and field selectors of a request.
 
 In: the text of ``labelSelector`` and ``fieldSelector``. Out: predicates over entries. Never looks anything up.
 """
@@ -32,9 +32,9 @@ class FieldTerm:
     value: str
     equal: bool
 
-    def matches(self, found: str) -> bool:
+    def matches(self, text: str) -> bool:
         """Say whether the field's text satisfies this term."""
-        return (found == self.value) is self.equal
+        return (text == self.value) is self.equal
 
 
 def parse_fields(text: str, allowed: frozenset[str]) -> tuple[FieldTerm, ...]:
@@ -76,13 +76,13 @@ class Selection:
         obj: Obj | None = None
         for term in self.fields:
             if term.path == ("metadata", "name"):
-                found = entry.name
+                text = entry.name
             elif term.path == ("metadata", "namespace"):
-                found = entry.namespace
+                text = entry.namespace
             else:
                 obj = obj if obj is not None else entry.obj()
-                found = _text(at(obj, *term.path))
-            if not term.matches(found):
+                text = _text(at(obj, *term.path))
+            if not term.matches(text):
                 return False
         return True
 

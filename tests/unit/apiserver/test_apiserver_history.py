@@ -4,12 +4,12 @@ import pytest
 from apiserver_objects import event
 
 from fairlead.apiserver.store import history
-from fairlead.apiserver.store.history import History
+from fairlead.apiserver.store.history import EventHistory
 
 
 def test_history_is_bounded_and_knows_what_it_forgot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "MAX_EVENTS", 3)
-    kept = History(0)
+    kept = EventHistory(0)
     for rv in range(1, 6):
         kept.add(event(rv))
     assert kept.after(1) is None

@@ -17,7 +17,7 @@ OPEN_PATHS = frozenset({"/readyz", "/livez", "/healthz", "/version"})
 _ACCOUNT = "system:serviceaccount:"
 
 
-class Gate:
+class AccessGate:
     """Admits requests to one server."""
 
     def __init__(self, accounts: Accounts, authorizer: Authorizer) -> None:

@@ -17,7 +17,7 @@ from fairlead.apiserver.failure import ApiFailure, NoSuchPath, no_such_path, not
 from fairlead.apiserver.http.answers import answer, refusal
 from fairlead.apiserver.http.body import parse_object, read_bytes
 from fairlead.apiserver.http.discovery import VERSION, discover
-from fairlead.apiserver.http.gate import OPEN_PATHS, Gate
+from fairlead.apiserver.http.gate import OPEN_PATHS, AccessGate
 from fairlead.apiserver.http.info import RequestInfo, parse
 from fairlead.apiserver.http.openapi import OpenApi
 from fairlead.apiserver.http.openapi_v2 import ANSWER_TYPE, MEDIA_TYPE, v2_protobuf
@@ -42,7 +42,7 @@ class Handler:
         self,
         catalog: Catalog,
         *,
-        gate: Gate,
+        gate: AccessGate,
         reads: Reads,
         watches: Watches,
         writes: Writes,

@@ -23,7 +23,7 @@ SCALARS = {
 }
 
 
-class Field(NamedTuple):
+class ProtoField(NamedTuple):
     """One field; ``type`` is a key of ``SCALARS`` or the name of another message of the same tables."""
 
     number: int
@@ -32,7 +32,7 @@ class Field(NamedTuple):
     repeated: bool = False
 
 
-def message_classes(messages: Mapping[str, Iterable[Field]]) -> dict[str, type[Message]]:
+def message_classes(messages: Mapping[str, Iterable[ProtoField]]) -> dict[str, type[Message]]:
     """Return one proto2 message class for each name."""
     file = descriptor_pb2.FileDescriptorProto(name="tables.proto", syntax="proto2")
     for name, fields in messages.items():

@@ -12,7 +12,7 @@ from functools import cache
 
 from google.protobuf.message import Message
 
-from fairlead.apiserver.http.messages import Field, message_classes
+from fairlead.apiserver.http.messages import ProtoField, message_classes
 from fairlead.apiserver.kinds.kind import Kind
 from fairlead.apiserver.objects import Obj
 
@@ -22,25 +22,25 @@ ANSWER_TYPE = MEDIA_TYPE.replace("@", ".")
 _PARAMETERS = ("dryRun", "fieldManager", "fieldValidation", "force")
 _MESSAGES = {
     "Document": (
-        Field(1, "swagger"),
-        Field(2, "info", "Info"),
-        Field(8, "paths", "Paths"),
-        Field(9, "definitions", "Definitions"),
+        ProtoField(1, "swagger"),
+        ProtoField(2, "info", "Info"),
+        ProtoField(8, "paths", "Paths"),
+        ProtoField(9, "definitions", "Definitions"),
     ),
-    "Info": (Field(1, "title"), Field(2, "version")),
-    "Paths": (Field(2, "path", "NamedPathItem", repeated=True),),
-    "NamedPathItem": (Field(1, "name"), Field(2, "value", "PathItem")),
-    "PathItem": (Field(8, "patch", "Operation"),),
+    "Info": (ProtoField(1, "title"), ProtoField(2, "version")),
+    "Paths": (ProtoField(2, "path", "NamedPathItem", repeated=True),),
+    "NamedPathItem": (ProtoField(1, "name"), ProtoField(2, "value", "PathItem")),
+    "PathItem": (ProtoField(8, "patch", "Operation"),),
     "Operation": (
-        Field(8, "parameters", "ParametersItem", repeated=True),
-        Field(13, "vendor_extension", "NamedAny", repeated=True),
+        ProtoField(8, "parameters", "ParametersItem", repeated=True),
+        ProtoField(13, "vendor_extension", "NamedAny", repeated=True),
     ),
-    "ParametersItem": (Field(1, "parameter", "Parameter"),),
-    "Parameter": (Field(2, "non_body_parameter", "NonBodyParameter"),),
-    "NonBodyParameter": (Field(3, "query", "QueryParameter"),),
-    "QueryParameter": (Field(2, "in"), Field(4, "name"), Field(6, "type")),
-    "NamedAny": (Field(1, "name"), Field(2, "value", "Any")),
-    "Any": (Field(2, "yaml"),),
+    "ParametersItem": (ProtoField(1, "parameter", "Parameter"),),
+    "Parameter": (ProtoField(2, "non_body_parameter", "NonBodyParameter"),),
+    "NonBodyParameter": (ProtoField(3, "query", "QueryParameter"),),
+    "QueryParameter": (ProtoField(2, "in"), ProtoField(4, "name"), ProtoField(6, "type")),
+    "NamedAny": (ProtoField(1, "name"), ProtoField(2, "value", "Any")),
+    "Any": (ProtoField(2, "yaml"),),
     "Definitions": (),
 }
 

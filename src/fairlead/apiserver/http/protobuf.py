@@ -18,21 +18,21 @@ import msgspec
 from google.protobuf.message import DecodeError, Message
 
 from fairlead.apiserver.failure import bad_request
-from fairlead.apiserver.http.messages import Field, message_classes
+from fairlead.apiserver.http.messages import ProtoField, message_classes
 from fairlead.apiserver.objects import Obj, decode
 
 MAGIC = b"k8s\x00"
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 _UNKNOWN, _ENTRY, _LIST, _INLINE = "Unknown", "Entry_", "List_", "inline_"
-_RAW, _TIME = (Field(1, "raw", "bytes"),), (Field(1, "seconds", "int64"), Field(2, "nanos", "int32"))
+_RAW, _TIME = (ProtoField(1, "raw", "bytes"),), (ProtoField(1, "seconds", "int64"), ProtoField(2, "nanos", "int32"))
 #: The envelope, and the messages that JSON shows as one value.
-_MESSAGES: dict[str, tuple[Field, ...]] = {
-    _UNKNOWN: (Field(1, "typeMeta", "TypeMeta"), Field(2, "raw", "bytes")),
-    "TypeMeta": (Field(1, "apiVersion"), Field(2, "kind")),
+_MESSAGES: dict[str, tuple[ProtoField, ...]] = {
+    _UNKNOWN: (ProtoField(1, "typeMeta", "TypeMeta"), ProtoField(2, "raw", "bytes")),
+    "TypeMeta": (ProtoField(1, "apiVersion"), ProtoField(2, "kind")),
     "Time": _TIME,
     "MicroTime": _TIME,
-    "Quantity": (Field(1, "string"),),
-    "IntOrString": (Field(1, "type", "int64"), Field(2, "intVal", "int32"), Field(3, "strVal")),
+    "Quantity": (ProtoField(1, "string"),),
+    "IntOrString": (ProtoField(1, "type", "int64"), ProtoField(2, "intVal", "int32"), ProtoField(3, "strVal")),
     "FieldsV1": _RAW,
     "RawExtension": _RAW,
     "JSON": _RAW,
@@ -88,25 +88,25 @@ def _message_name(definition: str) -> str:
     return short if short in _MESSAGES else definition.replace(".", "_").replace("-", "_")
 
 
-def _tables(message: str, table: Obj, properties: Obj) -> Iterator[tuple[str, tuple[Field, ...]]]:
+def _tables(message: str, table: Obj, properties: Obj) -> Iterator[tuple[str, tuple[ProtoField, ...]]]:
     """Yield the fields of a message, and of those that it needs: map entries, and what JSON shows in its parent."""
-    fields: list[Field] = []
+    fields: list[ProtoField] = []
     for number, name in table.items():
         part = f"{message}_{number}"
         if isinstance(name, dict):
-            fields.append(Field(int(number), _INLINE + number, part))
+            fields.append(ProtoField(int(number), _INLINE + number, part))
             yield from _tables(part, cast("Obj", name), properties)
         elif schema := cast("Obj", properties.get(name) or {}):
             values = cast("Obj", schema.get("additionalProperties") or {})
             items = cast("Obj", (values or schema).get("items") or {})
             type_ = _type(items or values or schema)
             if values and items:
-                yield _LIST + part, (Field(1, "items", type_, repeated=True),)
+                yield _LIST + part, (ProtoField(1, "items", type_, repeated=True),)
                 type_ = _LIST + part
             if values:
-                yield _ENTRY + part, (Field(1, "key"), Field(2, "value", type_))
+                yield _ENTRY + part, (ProtoField(1, "key"), ProtoField(2, "value", type_))
                 type_ = _ENTRY + part
-            fields.append(Field(int(number), name, type_, repeated=bool(values or items)))
+            fields.append(ProtoField(int(number), name, type_, repeated=bool(values or items)))
     yield message, tuple(fields)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from typing import Protocol
 
 from fairlead.apiserver.store.entry import BucketEntry, Key, WatchEvent
-from fairlead.apiserver.store.history import History
+from fairlead.apiserver.store.history import EventHistory
 
 
 class EventSink(Protocol):
@@ -26,7 +26,7 @@ class Bucket:
     def __init__(self, name: str, rv: int) -> None:
         self.name = name
         self.entries: dict[Key, BucketEntry] = {}
-        self.history = History(rv)
+        self.history = EventHistory(rv)
         self.listeners: set[EventSink] = set()
         self._sorted: dict[str, list[Key]] = {}
         self._by_namespace: dict[str, dict[Key, BucketEntry]] = {}

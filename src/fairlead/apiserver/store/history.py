@@ -11,7 +11,7 @@ MAX_EVENTS = 4096
 MAX_BYTES = 32 * 1024 * 1024
 
 
-class History:
+class EventHistory:
     """Recent events in order of resourceVersion; ``oldest`` is the resourceVersion from which on nothing is missing."""
 
     def __init__(self, oldest: int) -> None:
