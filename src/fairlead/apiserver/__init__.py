@@ -8,14 +8,14 @@ It behaves as kube-apiserver 1.36, and the contract tests hold it to a real one.
 * It has a plain HTTP port beside the TLS one. Without credentials only health and version can be read: 401 elsewhere,
   as with ``--anonymous-auth=false``.
 * Answers are JSON, whatever else is accepted; protobuf is read, and written for ``/openapi/v2`` only.
-* Tokens and bindings end at once; a real server hears of it a moment later.
+* Tokens and bindings end at once; a real server follows a moment later.
 * History is short and ends with the process: older resourceVersions are 410 Expired. A watch from one that was not yet
   given out is too, instead of waiting for it, so that a client notices when the state was lost.
 * A watch that allows bookmarks ends with one. A continue token is for its own list only.
 * Dependents in another namespace never hold up the deletion of their owner. A token Secret may be older than its
   account.
 * A CRD's rules are compiled when it is created, but not type-checked, and have no cost limit: a real server may refuse
-  a definition that this one takes. In refusals the order of causes may differ, and some words of parse errors do.
+  a definition that this one takes. In refusals the order of causes may differ, and the texts of some parse errors do.
 * Quantities are read back as they were written: ``cpu: 1`` does not become ``"1"``.
 * A CRD that is being deleted does not say so in a condition.
 """

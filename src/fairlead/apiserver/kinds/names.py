@@ -1,4 +1,4 @@
-"""The rules for names, labels and annotations, in the words of Kubernetes."""
+"""The rules for names, labels and annotations, with the messages of Kubernetes."""
 
 from __future__ import annotations
 

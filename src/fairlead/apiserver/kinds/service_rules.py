@@ -1,4 +1,4 @@
-"""The checks of a Service, in the words of Kubernetes."""
+"""The checks of a Service, with the messages of Kubernetes."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def name_style(kind: Kind) -> str:
 
 
 def check_identity(obj: Obj, kind: Kind, namespace: str, name: str) -> None:
-    """Raise 400 when the body speaks of another object than the URL; fill in what it leaves out."""
+    """Raise 400 when the body is of another object than the URL; fill in what it leaves out."""
     got = (obj.setdefault("apiVersion", kind.api_version), obj.setdefault("kind", kind.kind))
     if got != (kind.api_version, kind.kind):
         raise bad_request(

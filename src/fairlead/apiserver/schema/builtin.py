@@ -39,7 +39,7 @@ class BuiltinSchemas:
 
 
 def _adjusted(raw: dict[str, Obj]) -> dict[str, Obj]:
-    """Say in schema words what the published document says only in prose."""
+    """Return the definitions with what the published document states only in prose."""
     known: dict[str, Obj] = dict(raw)
     anything: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}
     for name in OPAQUE:
