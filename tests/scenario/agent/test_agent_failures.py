@@ -1,4 +1,4 @@
-"""What happens when somebody dies: the agent, the hub, the member, a rival; and what is never written."""
+"""What happens when a part dies: the agent, the hub, the member, a rival; and what is never written."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ async def test_two_agents_and_one_lease(world: World):
     assert writes(second) == 0
     await world.service("again")
     await world.load_balancer("shop.again")
-    # Somebody steals the lease: writing stops at once.
+    # Another process steals the lease: writing stops at once.
     lease = {"metadata": {"name": AGENT_LEADER_LEASE, "namespace": "kube-system"}, "spec": {"holderIdentity": "thief"}}
     await world.member.apply(LEASES, lease, manager="thief")
     await until(lambda: not second.leadership.may_write(), what="deposed")
@@ -250,9 +250,9 @@ async def test_another_cluster_cannot_take_over_a_tenant(world: World):
     uid = (await world.member.get(NAMESPACES, "", "kube-system")).metadata.uid
     assert lease.annotation(ANNOTATION_MEMBER_UID) == uid
     # The hub itself as the member: it has none of the tenant's Services.
-    stranger = await world.start(exporting=False, member_url=world.hub_url)
-    await until(lambda: any("belongs to another cluster" in one for one in stranger.readiness()))
-    assert writes(stranger) == 0
+    rival = await world.start(exporting=False, member_url=world.hub_url)
+    await until(lambda: any("belongs to another cluster" in one for one in rival.readiness()))
+    assert writes(rival) == 0
     assert not (await world.find()).deleting
 
 
@@ -414,18 +414,18 @@ async def lease_holder(world: World) -> str:
 @pytest.mark.req("B08")
 async def test_a_killed_agent_leads_again_at_once_when_its_name_was_locked(world: World):
     await world.service()
-    # Its predecessor died a moment ago: the lease has an hour to go, and nobody will hand it back.
+    # Its predecessor died a moment ago: the lease has an hour to go, and no process will hand it back.
     lease = {
         "metadata": {"name": AGENT_LEADER_LEASE, "namespace": "kube-system"},
         "spec": {"holderIdentity": "one", "leaseDurationSeconds": 3600, "leaseTransitions": 7},
     }
     await world.member.apply(LEASES, lease, manager="predecessor")
-    stranger = await world.start(exporting=False, identity="one")
-    await until(lambda: stranger.readiness() == [], what="waiting for its turn")
+    rival = await world.start(exporting=False, identity="one")
+    await until(lambda: rival.readiness() == [], what="waiting for its turn")
     again = await world.start(identity="one", reclaim_lease=True)
     await world.load_balancer()
-    assert not stranger.leadership.may_write()
-    assert writes(stranger) == 0
+    assert not rival.leadership.may_write()
+    assert writes(rival) == 0
     assert (await world.member.get(LEASES, "kube-system", AGENT_LEADER_LEASE)).spec.lease_transitions == 8
     await world.stop(again)
 
@@ -434,15 +434,15 @@ async def test_a_killed_agent_leads_again_at_once_when_its_name_was_locked(world
 @pytest.mark.req("B15")
 async def test_an_agent_that_cannot_work_never_takes_the_lease(world: World):
     await world.service()
-    nobody = await world.start(exporting=False, hub_namespace="tenant-nowhere", tenant="nowhere")
-    await until(lambda: "tenant-nowhere does not exist" in nobody.eligibility.problem, what="said")
+    homeless = await world.start(exporting=False, hub_namespace="tenant-nowhere", tenant="nowhere")
+    await until(lambda: "tenant-nowhere does not exist" in homeless.eligibility.problem, what="said")
     kept_out = await world.start(exporting=False, hub_url=world.member_url)
     await until(lambda: "fairlead.dev/v1alpha1" in kept_out.eligibility.problem, what="said")
     assert await lease_holder(world) == ""
     standby = await world.start()
     await world.load_balancer()
     assert await lease_holder(world) == standby.identity
-    assert not nobody.leadership.may_write()
+    assert not homeless.leadership.may_write()
     assert not kept_out.leadership.may_write()
 
 

@@ -1,4 +1,4 @@
-"""The world that every scenario starts with: an API server, and whoever plays users, nodes and layer 2 there."""
+"""The world that every scenario starts with: an API server, and a client that plays users, nodes and layer 2 there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A layer 2 of somebody else's: standard library only, and no knowledge but of the PoolService CRD.
+"""A layer 2 of another project: standard library only, and no knowledge but of the PoolService CRD.
 
 It gives every PoolService of its class an address, counts the backends that the object itself carries, and puts a
 finalizer of its own on it. It polls, which is the simplest thing that can work.

@@ -85,7 +85,7 @@ async def test_stale_markers_are_purged_and_others_never_touched(
     assert (service.annotation("example.com/kept"), service.annotation("plain")) == ("yes", "too")
     assert service.metadata.labels == {"team": "a"}
     assert running.requests("services") == 2
-    # Somebody writes such a label by hand: it goes again.
+    # A user writes such a label by hand: it goes again.
     await world.change_service({"metadata": {"labels": {"aggregated.old": "y"}}})
 
     async def purged() -> bool:
@@ -178,7 +178,7 @@ async def test_a_region_without_ready_backends_is_not_shown_while_another_has_so
     await world.slice(("10.0.0.1", "n1"), ("10.0.0.2", "n2", False))
     await world.settled()
     assert await world.shown() == ["1.1.1.1", "2.2.2.2"]
-    # With nobody ready anywhere the last addresses stay.
+    # With no backend ready anywhere the last addresses stay.
     await world.slice(("10.0.0.1", "n1", False), ("10.0.0.2", "n2", False))
     await world.settled()
     assert await world.shown() == ["1.1.1.1", "2.2.2.2"]

@@ -1,4 +1,4 @@
-"""Regions work with exactly the rights that the reference tells operators to give them."""
+"""Regions work with exactly the rights that the reference asks operators to give them."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ async def test_two_pairs_with_one_name_both_get_their_pool_service(world: World)
         for name in names
     }
     assert pairs == {("a", "b-c"), ("a-b", "c")}
-    # They are at peace: nobody writes any more.
+    # They are at peace: neither writes any more.
     writes = running.requests()
     for key in ("a", "a-b"):
         running.regions.queues["pool-service"].add((NAMESPACE, key))

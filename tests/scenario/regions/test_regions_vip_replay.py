@@ -61,7 +61,7 @@ async def a_hub(world: World, *, pool: str = RANGE) -> AsyncIterator[Cloud]:
         try:
             yield Cloud(provider)
         finally:
-            # Regions go first: nobody would take their finalizers away any more.
+            # Regions go first: later no controller would take their finalizers away.
             await world.clean()
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -139,11 +139,11 @@ async def test_t_o_72_nothing_is_published_while_the_data_path_is_offline(world:
 
         address = await until(recorded, what="an address is recorded")
 
-        async def told() -> bool:
+        async def shown_in_status() -> bool:
             status, reason = await condition(world, "np1")
             return status == "False" and reason != "Pending"
 
-        await until(told, what="the hub's trouble has been told")
+        await until(shown_in_status, what="the hub's trouble has been told")
         await world.settled()
         assert (await world.get("test-np1")).status.load_balancer.ingress is None
         assert await world.shown() == []

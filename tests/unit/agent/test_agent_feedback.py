@@ -1,4 +1,4 @@
-"""What the Service shows: whose status is written, what is taken away, what the author is told."""
+"""What the Service shows: whose status is written, what is taken away, which Events there are."""
 
 from __future__ import annotations
 
