@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.model.change import Action, Outcome, OutcomeStatus, Reason, TargetChange
-from fairlead.runtime.clock import VirtualClock
+from fairlead.runtime.clock import VirtualClock, settle
 from fairlead.sync.gather import Gather
 from fairlead.testing.builders import HTTP, lb_key, target
 
@@ -62,3 +62,29 @@ def test_no_call_of_requests_that_fit_is_over_the_limit(limit, counts):
     calls = sizes_of_calls(limit, requests)
     assert max(calls) <= limit
     assert sum(calls) == sum(requests)
+
+
+@pytest.mark.parametrize(("waiting", "calls"), [(1, [1]), (2, [1, 2]), (3, [1, 2])])
+async def test_a_full_batch_does_not_wait_for_a_call_under_way(waiting, calls):
+    made: list[int] = []
+    may_answer = asyncio.Event()
+
+    async def call(_account, changes):
+        made.append(len(changes))
+        await may_answer.wait()
+        return [Outcome(OutcomeStatus.DONE)] * len(changes)
+
+    gather = Gather(call=call, size=2, clock=VirtualClock())
+
+    def ask(name):
+        change = TargetChange(lb_key(name), HTTP, target("1"), Action.REGISTER, Reason.NEW)
+        return asyncio.create_task(gather.apply("", [change]))
+
+    asked = [ask("first")]
+    await settle()
+    asked += [ask(f"web-{number}") for number in range(waiting)]
+    await settle()
+    assert made == calls
+    may_answer.set()
+    await asyncio.gather(*asked)
+    assert sum(made) == 1 + waiting
