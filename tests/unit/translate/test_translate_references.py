@@ -39,17 +39,17 @@ def test_a_listener_that_is_missing_is_named(spec, listeners, missing):
 
 def test_no_reason_hides_a_more_urgent_one():
     """Out of scope, then listeners, then the driver, then the Service, then addresses."""
-    spec = {"service": {"name": "web", "port": {"port": 80}}}
+    service = {"name": "web", "port": {"port": 80}}
     refused = {"10.0.0.9"}
     listeners = lb(listeners=[TCP_80]).spec.listeners
     shown = [
         resolve_group(group_view, listeners, "shop/shared", refused)[0].reason
         for group_view in (
-            GroupView(group(**spec, listener="x"), out_of_scope=True, judge="no answer"),
-            GroupView(group(**spec, listener="x"), judge="no answer"),
-            GroupView(group(**spec), judge="no answer"),
-            GroupView(group(**spec)),
-            GroupView(group(**spec), service=SERVICE, nodes=(node("n1", "10.0.0.9"),)),
+            GroupView(group(service=service, listener="x"), out_of_scope=True, judge="no answer"),
+            GroupView(group(service=service, listener="x"), judge="no answer"),
+            GroupView(group(service=service), judge="no answer"),
+            GroupView(group(service=service)),
+            GroupView(group(service=service), service=SERVICE, nodes=(node("n1", "10.0.0.9"),)),
         )
     ]
     assert shown == [
