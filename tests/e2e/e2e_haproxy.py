@@ -1,4 +1,4 @@
-"""A HAProxy that somebody else runs, with a frontend and a backend for each Service, and the class that uses it."""
+"""A HAProxy of an operator, with a frontend and a backend for each Service, and the class that uses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Services on a HAProxy that somebody else runs: real hub, agents, HAProxy and HTTP, and nothing but ordinary Services.
+"""Services on a HAProxy of an operator: real hub, agents, HAProxy and HTTP, and nothing but ordinary Services.
 
 The member is ``west``, whose agent prefers nodes: that pods are the targets is the class's doing.
 """
@@ -76,15 +76,15 @@ async def test_an_ordinary_service_is_served_by_haproxy_and_leaves_nothing_behin
         service = await west.get("shop")
         (ingress,) = tuple(service.status.load_balancer.ingress or ())
         assert (ingress.ip, ingress.ip_mode) == (ADDRESS, "Proxy")
-        assert [(one.port, one.protocol) for one in ingress.ports or ()] == [(edge.ports["shop"], "TCP")]
+        assert [(port.port, port.protocol) for port in ingress.ports or ()] == [(edge.ports["shop"], "TCP")]
         assert {await ask(ADDRESS, edge.ports["shop"]) for _ in range(6)} == addresses
         # Both policies reach every pod in one hop.
         port = {"port": edge.ports["shop"], "targetPort": 8080}
         await west.service("shop", port, loadBalancerClass="fairlead.dev/edge-haproxy", externalTrafficPolicy="Local")
 
         async def is_local() -> bool:
-            found = await fleet.at_hub("west", "default.shop")
-            accepted = found.status.accepted if found is not None else None
+            load_balancer = await fleet.at_hub("west", "default.shop")
+            accepted = load_balancer.status.accepted if load_balancer is not None else None
             return accepted is not None and accepted.external_traffic_policy == "Local"
 
         await wait_until(is_local, "the hub serves the other policy")
@@ -141,10 +141,10 @@ async def test_hub_and_agent_killed_and_started_again_change_nothing(fleet: Flee
         # A change that comes after says that both are at work again.
         await west.service("proof", {"port": 1, "targetPort": 1}, loadBalancerClass="fairlead.dev/no-such")
 
-        async def told() -> bool:
+        async def shown() -> bool:
             return "NoSuchClass" in await west.events("proof")
 
-        await wait_until(told, "both are at work again", timeout_s=60)
+        await wait_until(shown, "both are at work again", timeout_s=60)
         await traffic.stop()
         assert traffic.count.failed == 0, traffic.count.failures
         # Field 10 counts the seconds since the last change of a server, and those alone have passed.
@@ -181,7 +181,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("name", "parameters", "expected"), MISTAKES)
-async def test_a_mistake_in_the_class_is_told_on_the_service(
+async def test_a_mistake_in_the_class_is_shown_on_the_service(
     fleet: Fleet, edge: Edge, name: str, parameters: dict[str, str | None], expected: str
 ) -> None:
     west = fleet.members["west"]
@@ -192,16 +192,16 @@ async def test_a_mistake_in_the_class_is_told_on_the_service(
     await add_class(fleet, f"wrong-{name}", spec)
     await west.service(name, {"port": 80, "targetPort": 8080}, loadBalancerClass=f"fairlead.dev/wrong-{name}")
 
-    async def told() -> bool:
+    async def shown() -> bool:
         return any(expected in message for message in (await west.events(name)).values())
 
-    await wait_until(told, f"the Service hears: {expected}")
+    await wait_until(shown, f"an Event of the Service says: {expected}")
     assert all("TCPLoadBalancer" not in message for message in (await west.events(name)).values())
     await west.delete(name)
     await fleet.gone("west", f"default.{name}")
 
 
-async def test_unknown_classes_and_providers_are_told_in_words_of_the_service(fleet: Fleet, edge: Edge) -> None:
+async def test_unknown_classes_and_providers_are_named_by_field_on_the_service(fleet: Fleet, edge: Edge) -> None:
     west = fleet.members["west"]
     await add_class(fleet, "from-the-moon", {"provider": "moon"})
     expected = {
@@ -214,22 +214,22 @@ async def test_unknown_classes_and_providers_are_told_in_words_of_the_service(fl
         asked = "192.0.2.9" if name == "edge-haproxy" else ""
         await west.service(f"asks-{name}", port, loadBalancerClass=f"fairlead.dev/{name}", loadBalancerIP=asked or None)
 
-        async def told(name: str = name, sentence: str = sentence) -> bool:
+        async def shown(name: str = name, sentence: str = sentence) -> bool:
             return any(sentence in message for message in (await west.events(f"asks-{name}")).values())
 
-        await wait_until(told, f"the Service hears: {sentence}")
+        await wait_until(shown, f"an Event of the Service says: {sentence}")
         await west.delete(f"asks-{name}")
         await fleet.gone("west", f"default.asks-{name}")
 
 
 async def at_hub(fleet: Fleet) -> TCPLoadBalancer:
-    found: TCPLoadBalancer = await fleet.cluster.get(TCP_LOAD_BALANCERS, *MOVING.split("/"))
-    return found
+    load_balancer: TCPLoadBalancer = await fleet.cluster.get(TCP_LOAD_BALANCERS, *MOVING.split("/"))
+    return load_balancer
 
 
 @pytest.mark.req("I-6", "I-9")
 async def test_b31_moved_from_envoy_to_haproxy_and_back_every_request_is_answered(fleet: Fleet, edge: Edge) -> None:
-    """Whoever asks at the address that is shown at that moment gets an answer, at every moment."""
+    """Every client that asks at the address that is shown at that moment gets an answer, at every moment."""
     namespace, name = MOVING.split("/")
     port = edge.ports["moving"]
     parameters = {"socket": str(edge.haproxy.socket), "backend": "default-moving", "address": ADDRESS}
@@ -262,7 +262,7 @@ async def test_b31_moved_from_envoy_to_haproxy_and_back_every_request_is_answere
             async def closed() -> bool:
                 return await refused(first, port)
 
-            await wait_until(closed, "Envoy has let go of it")
+            await wait_until(closed, "Envoy has closed it")
             await move(fleet, "envoy", port)
             await edge.serves("moving")
         finally:
@@ -276,7 +276,7 @@ async def test_b31_moved_from_envoy_to_haproxy_and_back_every_request_is_answere
 
 
 async def move(fleet: Fleet, class_name: str, port: int) -> None:
-    """Ask for a class, and wait until that one serves and nobody else has anything of it on record."""
+    """Ask for a class, and wait until that one serves and no other provider has anything of it on record."""
     namespace, name = MOVING.split("/")
     spec = {"className": class_name, "targets": "Pod", "ports": [{"port": port}]}
     body = {"metadata": {"namespace": namespace, "name": name}, "spec": spec}
@@ -284,16 +284,16 @@ async def move(fleet: Fleet, class_name: str, port: int) -> None:
     provider = "envoy" if class_name == "envoy" else "haproxy"
 
     async def there() -> bool:
-        found = await at_hub(fleet)
+        load_balancer = await at_hub(fleet)
         programmed = [
-            one.status == "True" and one.observed_generation == found.metadata.generation
-            for one in found.status.conditions or ()
-            if one.type == "Programmed"
+            condition.status == "True" and condition.observed_generation == load_balancer.metadata.generation
+            for condition in load_balancer.status.conditions or ()
+            if condition.type == "Programmed"
         ]
         return (
-            found.status.serving_provider == provider
+            load_balancer.status.serving_provider == provider
             and programmed == [True]
-            and set(found.status.recorded_providers) == {provider} - {"envoy"}
+            and set(load_balancer.status.recorded_providers) == {provider} - {"envoy"}
         )
 
     await wait_until(there, f"{name} is served by {class_name}", timeout_s=60)

@@ -34,7 +34,7 @@ TOKEN = "for-these-tests-only"
 
 
 class Replica:
-    """One ``fairlead hub``, whose way to the API is its own, so that what it does can be told from others."""
+    """One ``fairlead hub``, whose way to the API is its own, which counts what it asks."""
 
     def __init__(self, name: str, wire: Wire, directory: Path) -> None:
         self.wire = wire
@@ -133,16 +133,20 @@ class Town:
         await self.user.merge_patch(PODS, "shop", f"web-{number}", {"status": status}, subresource="status")
 
     async def holds_lease(self) -> str:
-        leases = {one.metadata.name: one for one in await self.user.list(LEASES, SYSTEM_NAMESPACE)}
+        leases = {lease.metadata.name: lease for lease in await self.user.list(LEASES, SYSTEM_NAMESPACE)}
         return str(leases[HUB_LEASE].spec.holder_identity) if HUB_LEASE in leases else ""
 
     async def epoch(self) -> int:
         return int((await self.user.get(LEASES, SYSTEM_NAMESPACE, HUB_LEASE)).spec.lease_transitions or 0)
 
+    async def record_versions(self) -> dict[object, str]:
+        records = await self.user.list(BACKEND_RECORDS, "shop")
+        return {record.key: record.metadata.resource_version for record in records}
+
     async def registered(self, *numbers: int, timeout_s: float = 30.0) -> None:
         async def check() -> bool:
             records = await self.user.list(BACKEND_RECORDS, "shop")
-            states = {one.spec.target.address: one.status.state for one in records}
+            states = {record.spec.target.address: record.status.state for record in records}
             return states == {f"10.1.0.{number + 1}": "Registered" for number in numbers}
 
         await wait_until(check, f"exactly {numbers} are on record as registered", timeout_s=timeout_s)
@@ -170,9 +174,9 @@ async def test_a_leader_that_wakes_up_after_its_lease_was_taken_calls_and_writes
     for number in (0, 1):
         await town.pod(number)
     await town.registered(0, 1)
-    records = {one.spec.target.address: one for one in await town.user.list(BACKEND_RECORDS, "shop")}
+    records = {record.spec.target.address: record for record in await town.user.list(BACKEND_RECORDS, "shop")}
     before = await town.epoch()
-    assert {one.spec.epoch for one in records.values()} == {before}
+    assert {record.spec.epoch for record in records.values()} == {before}
 
     # In the middle of a call: web-2 is on record, and its registration has been asked for.
     held = asyncio.Event()
@@ -201,7 +205,7 @@ async def test_a_leader_that_wakes_up_after_its_lease_was_taken_calls_and_writes
     await wait_until(taken_over, "the second hub takes over", timeout_s=40)
     await town.registered(0, 2, 3)
     assert await town.epoch() == before + 1
-    versions = {one.key: one.metadata.resource_version for one in await town.user.list(BACKEND_RECORDS, "shop")}
+    versions = await town.record_versions()
     asked_of_driver = len(town.driver.calls)
     wrote = first.changing()
     looks = first.wire.asked["GET", "leases"]
@@ -209,7 +213,7 @@ async def test_a_leader_that_wakes_up_after_its_lease_was_taken_calls_and_writes
     first.wake()
 
     async def knows() -> bool:
-        # A candidate again: it has looked at the lease, and found somebody else's name in it, more than once.
+        # A candidate again: it has read another name in the lease, more than once.
         return first.wire.asked["GET", "leases"] >= looks + 2 and "leadership lost" in first.hub.log.read_text()
 
     await wait_until(knows, "the first hub knows that it leads no more")
@@ -217,8 +221,7 @@ async def test_a_leader_that_wakes_up_after_its_lease_was_taken_calls_and_writes
     assert first.changing() == wrote
     assert await first.calls() == calls_of_first
     assert len(town.driver.calls) == asked_of_driver
-    now = {one.key: one.metadata.resource_version for one in await town.user.list(BACKEND_RECORDS, "shop")}
-    assert now == versions
+    assert await town.record_versions() == versions
     assert await town.holds_lease() not in ("", leader)
     # And the one that leads goes on.
     await town.user.delete(PODS, "shop", "web-0")

@@ -158,13 +158,13 @@ async def test_what_is_not_ours_is_left_alone(fleet: Fleet) -> None:
     await east.service("other-class", http(), loadBalancerClass="example.com/other")
     async with echoes((pod, 8080, "asked")):
         await east.endpoints("asked", 8080, pod)
-        # Scenario 1 of the seed: a NodePort Service that asks for it. Whoever came before has been looked at by then.
+        # Scenario 1 of the seed: a NodePort Service that asks for it. The others have been reconciled by then.
         await east.service("asked", http(), type="NodePort", annotations={"kubernetes.io/service.class": "kubelb"})
 
         async def annotated() -> bool:
             return bool((await east.get("asked")).annotation(ANNOTATION_ADDRESS))
 
-        await wait_until(annotated, "the NodePort Service is told its address")
+        await wait_until(annotated, "the NodePort Service shows its address")
         service = await east.get("asked")
         assert not service.status.load_balancer.ingress
         for name in ("cluster-ip", "node-port", "elsewhere", "other-class"):
@@ -198,17 +198,17 @@ async def test_udp_answers_and_tcp_there_does_not(fleet: Fleet) -> None:
 
 
 @pytest.mark.req("E-10", "K-33", "K-34")
-async def test_the_proxy_protocol_tells_the_target_who_the_client_is(fleet: Fleet) -> None:
+async def test_the_proxy_protocol_names_the_client_to_the_backend(fleet: Fleet) -> None:
     east = fleet.members["east"]
-    plain, told = east.new_address(), east.new_address()
+    plain, named = east.new_address(), east.new_address()
     client = "127.0.0.77"
-    async with echoes((plain, 8080, "plain"), (told, 8080, "told")) as (first, second):
+    async with echoes((plain, 8080, "plain"), (named, 8080, "named")) as (first, second):
         await east.endpoints("plain", 8080, plain)
         await east.service("plain", http(), externalTrafficPolicy="Local")
-        await east.endpoints("told", 8080, told)
+        await east.endpoints("named", 8080, named)
         annotations = {"fairlead.dev/proxy-protocol": "v2"}
-        await east.service("told", http(), externalTrafficPolicy="Local", annotations=annotations)
-        addresses = [await ready(east, "plain", 80), await ready(east, "told", 80)]
+        await east.service("named", http(), externalTrafficPolicy="Local", annotations=annotations)
+        addresses = [await ready(east, "plain", 80), await ready(east, "named", 80)]
         first.first_bytes.clear()
         second.first_bytes.clear()
         for address in addresses:
@@ -222,7 +222,7 @@ async def test_the_proxy_protocol_tells_the_target_who_the_client_is(fleet: Flee
         assert at_hub is not None
         assert at_hub.spec.external_traffic_policy == "Local"
     await east.delete("plain")
-    await east.delete("told")
+    await east.delete("named")
 
 
 @pytest.mark.req("E-11")
@@ -244,7 +244,7 @@ async def test_session_affinity_keeps_a_client_on_one_target(fleet: Fleet) -> No
 
 
 @pytest.mark.req("K-25", "KI-2")
-async def test_a_changed_wish_changes_the_address_and_a_withdrawn_one_takes_it_away(fleet: Fleet) -> None:
+async def test_a_changed_request_changes_the_address_and_a_withdrawn_one_removes_it(fleet: Fleet) -> None:
     east = fleet.members["east"]
     pod = east.new_address()
     async with echoes((pod, 8080, "moved")):

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(120)]
 
 
 @pytest.mark.req("I-8")
-async def test_everything_in_one_process_survives_sigkill_and_ends_its_envoy_when_told_to() -> None:
+async def test_everything_in_one_process_survives_sigkill_and_ends_its_envoy_with_stop_proxy() -> None:
     with tempfile.TemporaryDirectory(prefix="fl-e2e-") as name:
         directory = Path(name)
         options = ("--listen", f"127.0.0.1:{free_port()}", "--address-pool", f"{free_network(80)}.0/24")

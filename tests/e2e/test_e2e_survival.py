@@ -1,4 +1,4 @@
-"""Whoever dies, traffic goes on, nothing changes, and nothing is left behind: SIGKILL of every part, in turn."""
+"""Any part may die: traffic goes on, nothing changes, and nothing is left behind: SIGKILL of every part, in turn."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def holder(fleet: Fleet) -> str:
 
 
 async def agent_term(member: Member) -> tuple[str, int]:
-    """Return who leads among the agents of a member, and for the how-manieth time somebody does."""
+    """Return which agent of a member leads, and how often the lease has changed hands."""
     lease = await member.cluster.get(LEASES, "kube-system", AGENT_LEADER_LEASE)
     return str(lease.spec.holder_identity), lease.spec.lease_transitions or 0
 
@@ -61,14 +61,14 @@ async def test_hub_and_agent_die_and_come_back_without_a_trace(fleet: Fleet) -> 
         assert (await east.get("steady")).metadata.resource_version == version
 
         name, term = await agent_term(east)
-        told = east.agent.log.read_text().count("standing by")
+        waits = east.agent.log.read_text().count("standing by")
         await east.agent.kill()
         await east.delete("leaving")  # returns at once: no finalizer of ours holds a user's Service
         assert await fleet.at_hub("east", "default.leaving") is not None
         await east.agent.start()
         await fleet.gone("east", "default.leaving", timeout_s=60)
         assert await agent_term(east) == (name, term + 1)
-        assert east.agent.log.read_text().count("standing by") == told, "its own lease was not waited for"
+        assert east.agent.log.read_text().count("standing by") == waits, "its own lease was not waited for"
 
         async def closed() -> bool:
             return await refused(leaving, 81)
@@ -141,11 +141,11 @@ async def test_a_second_hub_waits_and_changes_nothing(fleet: Fleet) -> None:
 
             await wait_until(serves, "the second hub has read everything")
 
-            async def told() -> bool:
+            async def named() -> bool:
                 text = second.log.read_text()
                 return "ports are taken" in text and str(fleet.hub.envoy_directory) in text
 
-            await wait_until(told, "the second hub says whose Envoy has its ports")
+            await wait_until(named, "the second hub says whose Envoy has its ports")
             assert await holder(fleet) == before
             assert await ask(address, 80) == "one hub"
             assert (await east.get("twin")).metadata.resource_version == version
@@ -173,7 +173,7 @@ async def test_hub_and_member_may_be_the_same_cluster(fleet: Fleet) -> None:
         assert await ask(address, 80) == "at home"
         from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 
-        names = [one.metadata.name for one in await fleet.cluster.list(TCP_LOAD_BALANCERS, "tenant-self")]
+        names = [obj.metadata.name for obj in await fleet.cluster.list(TCP_LOAD_BALANCERS, "tenant-self")]
         assert names == ["default.home"]
     await member.delete("home")
     await fleet.gone("self", "default.home")
@@ -233,15 +233,15 @@ async def test_status_shows_members_load_balancers_and_proxies(fleet: Fleet) -> 
 
         async def complete() -> bool:
             _, out, _ = await run_fairlead("status", "--kubeconfig", hub, "-o", "json")
-            found = json.loads(out)
-            rows = {row["origin"]: row for row in found["loadBalancers"]}
-            states = [row["state"] for row in found["proxies"]]
-            members = {row["name"]: row["state"] for row in found["members"]}
+            report = json.loads(out)
+            rows = {row["origin"]: row for row in report["loadBalancers"]}
+            states = [row["state"] for row in report["proxies"]]
+            members = {row["name"]: row["state"] for row in report["members"]}
             return (
                 rows.get("east/default/shown", {}).get("programmed") is True
                 and "SYNCED" in states
                 and members.get("east") == "Engaged"
-                and found["hub"]["leading"]
+                and report["hub"]["leading"]
             )
 
         await wait_until(complete, "status shows it all", timeout_s=60)

@@ -1,4 +1,4 @@
-"""A hub of version 0.1 is replaced by the present one on the same data, under traffic: nothing changes for anybody.
+"""A hub of version 0.1 is replaced by the present one on the same data, under traffic: nothing changes.
 
 The code of 0.1 comes out of the history of this repository. Envoy and HAProxy run on, as they do in every upgrade.
 """

@@ -29,7 +29,7 @@ ADDRESSES = ("127.0.0.1:9001", "127.0.0.1:9002", "127.0.0.1:9003")
 
 
 class Place:
-    """One machine: an API, a hub that can be ended without it, and somebody else's HAProxy."""
+    """One machine: an API, a hub that can be ended without it, and an operator's HAProxy."""
 
     def __init__(self, directory: Path, haproxy: HAProxy, apis: Apis) -> None:
         self.haproxy = haproxy
@@ -40,22 +40,22 @@ class Place:
         command = fairlead("hub", "--kubeconfig", str(self.kubeconfig), "--data-dir", str(data_dir), *pool)
         self.hub = HubProcess("hub", command, envoy_directory=data_dir, log=directory / "h")
 
-    async def type(self, *words: str, code: int = 0) -> str:
+    async def type(self, *arguments: str, code: int = 0) -> str:
         """Type a command; its exit code is part of what it says."""
-        found, out, problem = await run_fairlead(*words, "--kubeconfig", str(self.kubeconfig))
-        assert found == code, (words, found, out, problem)
+        ended, out, problem = await run_fairlead(*arguments, "--kubeconfig", str(self.kubeconfig))
+        assert ended == code, (arguments, ended, out, problem)
         assert "Traceback" not in problem
         return out + problem
 
-    async def json(self, *words: str, code: int = 0) -> Any:
-        found, out, problem = await run_fairlead(*words, "-o", "json", "--kubeconfig", str(self.kubeconfig))
-        assert (found, problem) == (code, ""), (words, out)
+    async def json(self, *arguments: str, code: int = 0) -> Any:
+        ended, out, problem = await run_fairlead(*arguments, "-o", "json", "--kubeconfig", str(self.kubeconfig))
+        assert (ended, problem) == (code, ""), (arguments, out)
         return json.loads(out)
 
     def servers(self) -> set[str]:
         """Return the addresses of our servers, and the names of others."""
-        found = self.haproxy.servers("b0")
-        return {name.partition("-")[2].partition("-")[2].replace("_", ":") or name for name in found}
+        servers = self.haproxy.servers("b0")
+        return {name.partition("-")[2].partition("-")[2].replace("_", ":") or name for name in servers}
 
     async def has(self, *wanted: str) -> None:
         async def there() -> bool:
@@ -103,8 +103,8 @@ async def group(cluster: Cluster, *static: str) -> None:
 
 async def registered(cluster: Cluster, count: int) -> None:
     async def there() -> bool:
-        found = await cluster.list(BACKEND_RECORDS, "shop")
-        return [one.status.state for one in found] == ["Registered"] * count
+        records = await cluster.list(BACKEND_RECORDS, "shop")
+        return [record.status.state for record in records] == ["Registered"] * count
 
     await wait_until(there, f"{count} records are Registered")
 
@@ -133,18 +133,18 @@ async def test_an_operator_sees_holds_and_cleans_up(place: Place) -> None:
         await _hold(place, cluster)
         await _drift(place)
         await _entry_without_record(place, cluster)
-        await _while_nobody_leads(place, cluster)
+        await _while_no_hub_leads(place, cluster)
 
 
 async def _hold(place: Place, cluster: Cluster) -> None:
     assert "nothing held so far" in await place.type("pause", "lb/shared", "-n", "shop")
     await group(cluster, *ADDRESSES[:2])
 
-    async def told() -> bool:
+    async def shown() -> bool:
         lb = await cluster.get(LOAD_BALANCERS, "shop", "shared")
-        return any("1 held: Deregister 127.0.0.1:9003" in one.message for one in lb.status.conditions or ())
+        return any("1 held: Deregister 127.0.0.1:9003" in condition.message for condition in lb.status.conditions or ())
 
-    await wait_until(told, "the condition Paused says what is held")
+    await wait_until(shown, "the condition Paused says what is held")
     plan = await place.json("plan", "lb/shared", "-n", "shop")
     (row,) = plan["loadBalancers"][0]["rows"]
     assert (plan["wouldChange"], plan["hubLeads"]) == (False, True)
@@ -158,12 +158,12 @@ async def _hold(place: Place, cluster: Cluster) -> None:
 
 
 async def _drift(place: Place) -> None:
-    (name,) = [one for one in place.haproxy.servers("b0") if one.endswith("9001")]
+    (name,) = [server for server in place.haproxy.servers("b0") if server.endswith("9001")]
     place.haproxy.ask(f"set server b0/{name} weight 9")
     drift = await place.json("drift", code=1)
-    (found,) = drift["loadBalancers"]
+    (load_balancer,) = drift["loadBalancers"]
     changed = {"listener": "TCP/80", "target": "127.0.0.1:9001", "field": "weight", "ledger": "1", "there": "9"}
-    assert (drift["drifted"], found["changed"], found["foreign"]) == (True, [changed], ["b0/theirs"])
+    assert (drift["drifted"], load_balancer["changed"], load_balancer["foreign"]) == (True, [changed], ["b0/theirs"])
     said = await place.type("drift", code=1)
     assert "ours     TCP/80 127.0.0.1:9001: weight 1 on record, 9 there" in said
     assert "foreign  b0/theirs" in said
@@ -177,11 +177,11 @@ async def _drift(place: Place) -> None:
 
 
 async def _entry_without_record(place: Place, cluster: Cluster) -> None:
-    """Somebody forgets a backend by hand, and takes it out of the group: it serves on, and nobody owns it."""
+    """A record is deleted by hand, and its backend leaves the group: it serves on, and no record owns it."""
     await place.type("pause", "class/edge")
     await group(cluster, ADDRESSES[0])
     records = await cluster.list(BACKEND_RECORDS, "shop")
-    (forgotten,) = [one.metadata.name for one in records if one.spec.target.port == 9002]
+    (forgotten,) = [record.metadata.name for record in records if record.spec.target.port == 9002]
     await cluster.merge_patch(BACKEND_RECORDS, "shop", forgotten, {"metadata": {"finalizers": None}})
     await cluster.delete(BACKEND_RECORDS, "shop", forgotten)
     await registered(cluster, 1)
@@ -197,7 +197,7 @@ async def _entry_without_record(place: Place, cluster: Cluster) -> None:
     assert "No orphans." in await place.type("gc")
 
 
-async def _while_nobody_leads(place: Place, cluster: Cluster) -> None:
+async def _while_no_hub_leads(place: Place, cluster: Cluster) -> None:
     """What would change, and what is left over, can be seen without a hub; it is done when one is back."""
     await place.hub.terminate(patience_s=30)
     assert await place.hub.ended() == 0, "told to stop is no failure"

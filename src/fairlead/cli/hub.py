@@ -75,7 +75,8 @@ def hub(
     The local Envoy goes on serving when the hub ends, however it ends; the next hub adopts it.
     """
     from fairlead.cli.options import host_and_port
-    from fairlead.standalone.hub_process import HubSettings, run_hub
+    from fairlead.standalone.hub_process import run_hub
+    from fairlead.standalone.hub_settings import HubSettings
 
     settings = HubSettings(
         kubeconfig=kubeconfig,

@@ -1,7 +1,7 @@
-"""How does an agent run as a process? Both APIs are looked at once, so that a wrong address or key is a sentence.
+"""Run an agent as a process: both APIs are checked first, so that a wrong address or key is one sentence.
 
-After that the agent itself waits for whatever is missing; whoever starts it again after exit code 3 loses nothing. Its
-name is kept on this machine, so that one that was killed leads again at once.
+After that the agent itself waits for what is missing, and may be started again after exit code 3. Its name is kept on
+this machine, so that an agent that was killed leads again at once.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from fairlead.standalone.identity import claim_for
 
 
 async def run_agent_process(config: AgentConfig, *, data_dir: Path | None = None) -> None:
-    """Run an agent until it is told to stop; without ``data_dir`` its name is kept in the usual place.
+    """Run an agent until SIGTERM; without ``data_dir`` its name is kept in ``STATE_DIR``.
 
     Raises:
         Unreachable: one of the two APIs does not answer.
-        Unauthorized: one of them does not know us.
+        Unauthorized: one of them does not accept our credentials.
     """
     servers: list[str] = []
     sides = (("the member", config.member_kubeconfig), ("the hub", config.hub_kubeconfig))
     for name, kubeconfig in sides:
         async with Cluster.from_kubeconfig(kubeconfig, name=name, policy=FIRST_CALLS) as cluster:
-            # Reviews are for everybody who is signed in; /version answers strangers too, and would not tell.
+            # A review needs a sign-in; /version answers without one, and would not show a wrong token.
             await cluster.can_i("list", "", "services", cluster.namespace)
             servers.append(cluster.server)
     if config.identity:

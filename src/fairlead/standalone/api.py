@@ -1,4 +1,4 @@
-"""How does the embedded API run inside a process of ours?
+"""Run the embedded API inside another process of Fairlead.
 
 In: a data directory and where to listen. Out: a served API and ``DIR/kubeconfig``; runs until cancelled.
 """

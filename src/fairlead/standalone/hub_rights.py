@@ -1,4 +1,4 @@
-"""What must a hub be allowed to do at its API? Asked before it starts, so that a missing right is a sentence."""
+"""The rights that a hub needs at its API, checked before it starts, so that a missing one is a sentence."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _APPLY = ("get", "create", "patch")
 
 
 def hub_needs(*, deployment: bool) -> list[AccessNeed]:
-    """List every right that a hub uses, the ones without which it sees nothing first."""
+    """Return every right that a hub uses, those to read first."""
     needs = [
         AccessNeed(verb, resource)
         for resource in (
@@ -75,12 +75,12 @@ def hub_needs(*, deployment: bool) -> list[AccessNeed]:
 
 
 def group_needs() -> list[AccessNeed]:
-    """List what BackendGroups select from; without it a hub works, and says so on those that need it."""
+    """Return the rights to read what BackendGroups select from; without them only such groups are not served."""
     return [AccessNeed(verb, resource) for resource in (PODS, SERVICES, NODES) for verb in _READ]
 
 
 async def check_hub(cluster: Cluster, *, deployment: bool) -> None:
-    """Ask for every right; the kinds themselves the hub installs, or finds there, when it starts.
+    """Check every right of ``hub_needs``; the kinds themselves are installed when the hub starts.
 
     Raises:
         Forbidden: the sentence lists all that is missing, one line each.

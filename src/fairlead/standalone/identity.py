@@ -1,11 +1,10 @@
-"""Who is this process? The same after a restart on one machine, and never the same as another that lives.
+"""The name of a process in leases: the same after a restart on one machine, never that of another living process.
 
     hub, standalone    kept in the data directory, whose lock the caller holds already
-    agent, regions     kept in a file that this process locks for its life; a second one there is a stranger
+    agent, regions     kept in a file that this process locks for its life; a second one there gets a new name
 
-A process that is killed gets its own lease back at once because of that. Never: vouches for a name across machines. A
-lock holds as far as one kernel does, so a name that was kept before the machine started last is not used again: a copy
-of the disk may run elsewhere.
+So a process that was killed gets its own lease back at once. A lock holds on one kernel only: a name that was kept
+before the machine started last is not used again, because a copy of the disk may run elsewhere.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ import structlog
 
 from fairlead.errors import BadConfiguration
 
-#: Where processes keep their names unless told otherwise.
+#: Where processes keep their names by default.
 STATE_DIR = Path("~/.local/state/fairlead")
 
 log = structlog.get_logger(__name__)
@@ -33,19 +32,19 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Claim(NamedTuple):
-    """A name. With a ``lock`` no other living process has it, as long as that stays open; it must be kept."""
+    """A name. With a ``lock`` no other living process has it while that is open."""
 
     identity: str
     lock: IO[str] | None = None
 
 
 def new_identity() -> str:
-    """Make up a name for one process: where it runs, and something that nobody else has."""
+    """Return a new unique name: the host name and random digits."""
     return f"{os.uname().nodename}-{secrets.token_hex(4)}"
 
 
 def kept_identity(data_dir: Path) -> str:
-    """Return the name kept in ``data_dir``, made up at the first time.
+    """Return the name kept in ``data_dir``, a new one the first time.
 
     Raises:
         BadConfiguration: it can neither be read nor written.
@@ -63,7 +62,7 @@ def kept_identity(data_dir: Path) -> str:
 
 
 def claim_identity(path: Path) -> Claim:
-    """Return the name kept in ``path``, locked; a made-up one without a lock while another process has that.
+    """Return the name kept in ``path``, locked; a new one without a lock while another process has that.
 
     Raises:
         BadConfiguration: it can neither be read nor written.
@@ -81,7 +80,7 @@ def claim_identity(path: Path) -> Claim:
             lock.write(f"{identity} {_this_boot()}\n")
             lock.flush()
     except BlockingIOError:
-        # Somebody lives under that name: both may run, and one of them will lead.
+        # Another process has that name: both may run, and one of them will lead.
         if lock is not None:
             lock.close()
         return Claim(new_identity())
@@ -94,9 +93,9 @@ def claim_identity(path: Path) -> Claim:
 
 @contextmanager
 def claim_for(role: str, server: str, *, data_dir: Path | None) -> Generator[Claim]:
-    """Have one name for each role at each API server, kept in ``data_dir``, for as long as the block runs.
+    """Hold one name for each role at each API server, kept in ``data_dir``, for as long as the block runs.
 
-    Without ``data_dir`` the usual place is tried; where that cannot be written (a container), the name is made up.
+    Without ``data_dir`` it is kept in ``STATE_DIR``; where that cannot be written (a container), the name is new.
 
     Raises:
         BadConfiguration: ``data_dir`` was asked for, and cannot be used.
@@ -104,7 +103,7 @@ def claim_for(role: str, server: str, *, data_dir: Path | None) -> Generator[Cla
     name = f"{role}-{sha256(server.encode()).hexdigest()[:8]}.lock"
     try:
         claim = claim_identity((STATE_DIR if data_dir is None else data_dir).expanduser() / name)
-    except (BadConfiguration, RuntimeError) as error:  # RuntimeError: nobody's home
+    except (BadConfiguration, RuntimeError) as error:  # RuntimeError: no home directory
         if data_dir is not None:
             raise
         log.info("the name of this process is not kept", why=str(error))

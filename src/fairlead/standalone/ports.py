@@ -1,4 +1,4 @@
-"""Why can the local Envoy not open its ports? Somebody has them; usually the Envoy of a second hub on this machine.
+"""Say why the local Envoy cannot open its ports: usually the Envoy of a second hub on this machine has them.
 
 Every replica serves its proxies, so that a standby whose machine takes the addresses over is warm. On *one* machine
 that cannot be: an address and port has one owner, and a second Envoy is refused. Two hubs there share a data directory,
@@ -25,7 +25,7 @@ from fairlead.providers.envoy.local_envoy import data_dir_of
 from fairlead.runtime.clock import Clock
 
 _TAKEN = "Address already in use"
-_LOOK_S = 1.0
+_POLL_S = 1.0
 _NET, _PROC = Path("/proc/self/net"), Path("/proc")
 
 log = structlog.get_logger(__name__)
@@ -39,10 +39,10 @@ class Owner(NamedTuple):
 
 
 def owner_of(place: str) -> Owner | None:
-    """Return who listens at an IPv4 ``address:port``; None when nobody does, or we may not see who."""
+    """Return the process that listens at an IPv4 ``address:port``; None without one, or when we may not see it."""
     address, _, port = place.rpartition(":")
     with contextlib.suppress(OSError, ValueError):
-        wanted = {f"{_hex(one)}:{int(port):04X}" for one in (address, "0.0.0.0")}
+        wanted = {f"{_hex(bound)}:{int(port):04X}" for bound in (address, "0.0.0.0")}
         rows = [row.split() for table in ("tcp", "udp") for row in (_NET / table).read_text().splitlines()[1:]]
         # 0A is TCP's LISTEN, 07 an open UDP socket.
         sockets = {f"socket:[{row[9]}]" for row in rows if row[1] in wanted and row[3] in {"0A", "07"}}
@@ -54,39 +54,39 @@ def owner_of(place: str) -> Owner | None:
 
 
 def taken_ports(refusals: Sequence[str], owner: Callable[[str], Owner | None] = owner_of) -> str:
-    """Return one sentence about ports that somebody else has; empty when there are none."""
+    """Return one sentence about ports that another process has; empty when there are none."""
     taken = [text for text in refusals if _TAKEN in text]
     if not taken:
         return ""
     places = [text.partition("cannot bind '")[2].partition("'")[0] or text for text in taken]
     more = f" and {len(places) - 1} more" if len(places) > 1 else ""
     start = f"this hub's Envoy cannot open {places[0]}{more}"
-    found = owner(places[0])
-    if found is None:
+    process = owner(places[0])
+    if process is None:
         return f"{start}: another process of this machine has it; end that one, or take it out of --address-pool"
-    data_dir = data_dir_of(found.command)
+    data_dir = data_dir_of(process.command)
     if data_dir is None:
-        name = Path(found.command[0]).name
-        return f"{start}: process {found.pid} ({name}) has it; end that one, or take it out of --address-pool"
+        name = Path(process.command[0]).name
+        return f"{start}: process {process.pid} ({name}) has it; end that one, or take it out of --address-pool"
     return (
-        f"{start}: another hub's Envoy has it (process {found.pid}, --data-dir {data_dir}). Hubs of one API on one "
+        f"{start}: another hub's Envoy has it (process {process.pid}, --data-dir {data_dir}). Hubs of one API on one "
         "machine take turns with one --data-dir: start this hub with that directory once the other has ended, or end "
         "that Envoy. A hub of another API needs an --address-pool of its own"
     )
 
 
 async def watch_ports(refusals: Callable[[], Sequence[str]], *, clock: Clock) -> None:
-    """Tell until cancelled."""
-    told: list[str] = []
+    """Log the sentence whenever it becomes true, until cancelled."""
+    logged: list[str] = []
     while True:
         now = [text for text in refusals() if _TAKEN in text]
-        if now != told:
-            told = now
+        if now != logged:
+            logged = now
             if sentence := await asyncio.to_thread(taken_ports, now):
                 log.error("ports are taken", sentence=sentence)
             else:
                 log.info("all ports are open")
-        await clock.sleep(_LOOK_S)
+        await clock.sleep(_POLL_S)
 
 
 def _hex(address: str) -> str:
@@ -96,7 +96,7 @@ def _hex(address: str) -> str:
 
 def _has_one_of(process: Path, sockets: set[str]) -> bool:
     with contextlib.suppress(OSError):
-        return any(_link(one) in sockets for one in process.joinpath("fd").iterdir())
+        return any(_link(descriptor) in sockets for descriptor in process.joinpath("fd").iterdir())
     return False
 
 

@@ -1,10 +1,10 @@
-"""Which proxies does a hub serve, and do they have its newest state? Told through the hub's API.
+"""Report which proxies a hub serves, and whether they have its newest state, in a ConfigMap of the hub's API.
 
-    provider.proxies() ──looked at each second──► settled for 5 s ──► ConfigMap fairlead-system/fairlead-proxies
+    provider.proxies() ──read every second──► settled for 5 s ──► ConfigMap fairlead-system/fairlead-proxies
 
 One key for each hub replica, written only when a proxy comes, goes, or is SYNCED or STALE for good: an idle hub writes
-nothing. In: a function that lists proxies. Out: that ConfigMap; and, for ``fairlead status``, what it says.
-Never: tells of the moment between a push and its acknowledgement.
+nothing. In: a function that lists proxies. Out: that ConfigMap; and, for ``fairlead status``, its content.
+Never reports the moment between a push and its acknowledgement.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fairlead.kube.cluster import Cluster
 from fairlead.runtime.clock import Clock
 
 NAME = "fairlead-proxies"
-_LOOK_S = 1.0
+_POLL_S = 1.0
 _SETTLE_S = 5.0
 
 log = structlog.get_logger(__name__)
@@ -40,7 +40,7 @@ class ProxyRow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class ReplicaReport(msgspec.Struct, frozen=True, gc=False):
-    """What one hub replica says, and since when (RFC 3339)."""
+    """The proxies of one hub replica, and since when (RFC 3339)."""
 
     since: str
     proxies: list[ProxyRow]
@@ -54,13 +54,13 @@ _READABLE = Resource("", "v1", "ConfigMap", "configmaps", True, _ConfigMap)
 
 
 async def read_reports(cluster: Cluster) -> dict[str, ReplicaReport]:
-    """Return what each hub replica says of its proxies, by the replica's identity."""
+    """Return the report of each hub replica by the replica's identity."""
     try:
-        found: _ConfigMap = await cluster.get(_READABLE, SYSTEM_NAMESPACE, NAME)
+        config_map: _ConfigMap = await cluster.get(_READABLE, SYSTEM_NAMESPACE, NAME)
     except NotFound:
         return {}
     reports: dict[str, ReplicaReport] = {}
-    for identity, text in sorted((found.data or {}).items()):
+    for identity, text in sorted((config_map.data or {}).items()):
         try:
             reports[identity] = msgspec.json.decode(text, type=ReplicaReport)
         except msgspec.DecodeError:
@@ -93,8 +93,8 @@ class ProxyReporter:
         self._written: list[ProxyRow] | None = None
 
     async def run(self) -> None:
-        """Report until cancelled; what cannot be written now is tried again at the next look."""
-        await self._recall()
+        """Report until cancelled; what cannot be written now is tried again a second later."""
+        await self._read_own_report()
         candidate: list[ProxyRow] = []
         since_s = self._clock.monotonic()
         while True:
@@ -102,17 +102,17 @@ class ProxyReporter:
             now_s = self._clock.monotonic()
             if rows != candidate:
                 candidate, since_s = rows, now_s
-            # The first word is not held back: until then there is nothing to compare with.
+            # The first report is not held back: until then there is nothing to compare with.
             settled = now_s - since_s >= self._settle_s or (self._written is None and bool(rows))
             if settled and rows != self._written:
                 await self.write(rows)
-            await self._clock.sleep(_LOOK_S)
+            await self._clock.sleep(_POLL_S)
 
     def again(self) -> None:
         """Report once more: what was written may be gone."""
         self._written = None
 
-    async def _recall(self) -> None:
+    async def _read_own_report(self) -> None:
         """Start from what an earlier process of the same identity wrote, so that a restart writes nothing."""
         try:
             report = (await read_reports(self._cluster)).get(self._key)
@@ -122,7 +122,7 @@ class ProxyReporter:
         self._written = report.proxies if report else None
 
     async def write(self, rows: list[ProxyRow]) -> None:
-        """Report these now; what cannot be written is tried again at the next look."""
+        """Report these now; what cannot be written is tried again a second later."""
         since = wire_time(self._clock.now())
         text = msgspec.json.encode(ReplicaReport(since, rows)).decode()
         obj: JSONObject = {

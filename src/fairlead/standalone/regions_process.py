@@ -1,4 +1,4 @@
-"""How do regions run as a process? The API is looked at once, so that a wrong address or key is a sentence.
+"""Run regions as a process: the API is checked first, so that a wrong address or key is one sentence.
 
 In: ``RegionsSettings``. Out: ``run_regions`` returns after a clean stop, or raises one error with a sentence.
 """
@@ -28,7 +28,7 @@ _STOP_S = 4.0
 class RegionsSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How ``fairlead regions`` was called. A kubeconfig of None is the default one; ``metrics`` None: no pages.
 
-    ``identity`` empty: it is kept in ``data_dir``, or in the usual place.
+    ``identity`` empty: it is kept in ``data_dir``, or in ``STATE_DIR``.
     """
 
     kubeconfig: Path | None = None
@@ -53,14 +53,14 @@ class RegionsSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run_regions(settings: RegionsSettings, *, supervisor: Supervisor | None = None) -> None:
-    """Run regions until told to stop."""
+    """Run regions until SIGTERM."""
     registry = CollectorRegistry()
     metrics = KubeMetrics(registry)
     async with Cluster.from_kubeconfig(
         settings.kubeconfig, name="regions", metrics=metrics, qps=_QPS, burst=_BURST
     ) as cluster:
         async with Cluster(cluster.config, name="regions", policy=FIRST_CALLS) as first:
-            # Reviews are for everybody who is signed in; /version answers strangers too, and would not tell.
+            # A review needs a sign-in; /version answers without one, and would not show a wrong token.
             await first.can_i("list", "", "services")
         own = supervisor or Supervisor(stop_deadline_s=_STOP_S)
         with ExitStack() as kept:
@@ -75,7 +75,7 @@ async def run_regions(settings: RegionsSettings, *, supervisor: Supervisor | Non
 
 
 def spawn_regions(supervisor: Supervisor, kubeconfig: Path, *, identity: str) -> None:
-    """Add regions to the process that serves their API; nobody else can have ``identity`` there."""
+    """Add regions to the process that serves their API; ``identity`` is its own."""
     config = RegionsConfig(identity=identity, reclaim_lease=True)
 
     async def beside() -> None:

@@ -1,11 +1,11 @@
-"""Which hub replicas live, and what have those left behind that do not?
+"""Keep a Lease for each living hub replica, and drop the reports of those that are gone.
 
     each replica   renews a Lease of its own           Lease fairlead-system/fairlead-replica-<name>
     the leader     watches these, and the reports of proxies; one whose Lease stands still is gone, and so is its report
 
-In: who we are, and whether we lead. Out: a Lease, and the ConfigMap of reports without the keys of the dead, who would
-else be counted as proxies that lag behind for ever.
-Never: compares clocks of two machines; gone is who has stood still for five minutes before our eyes.
+In: our identity, and whether we lead. Out: a Lease, and the ConfigMap of reports without the keys of dead replicas,
+whose proxies would otherwise count as STALE for ever.
+Never compares clocks of two machines: a replica is gone when its Lease has not changed for five minutes of our own.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ log = structlog.get_logger(__name__)
 
 
 class Replicas:
-    """One replica's sign of life, and the eye that a leader has on the others.
+    """Renews one replica's Lease, and watches those of the others while it leads.
 
-    ``returned`` is called when we were silent for so long that a leader may have taken us for dead.
+    ``returned`` is called when our own Lease was not renewed for so long that a leader may have dropped our report.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Replicas:
         leading: Callable[[], bool],
         returned: Callable[[], None],
         clock: Clock,
-        look_s: float = 30.0,
+        interval_s: float = 30.0,
         gone_s: float = 300.0,
     ) -> None:
         self._cluster = cluster
@@ -51,7 +51,7 @@ class Replicas:
         self._leading = leading
         self._returned = returned
         self._clock = clock
-        self._look_s = look_s
+        self._interval_s = interval_s
         self._gone_s = gone_s
         self._lived_s = clock.monotonic()
         self._signs: dict[str, tuple[str, float]] = {}
@@ -60,14 +60,14 @@ class Replicas:
             namespace=SYSTEM_NAMESPACE,
             name=fit(f"fairlead-replica-{self._key.lower().replace('_', '-')}", identity=(self._key,)),
             identity=self._key,
-            interval_s=look_s,
+            interval_s=interval_s,
             labels={LABEL_REPLICA: "true"},
             manager=MANAGER_HUB,
             clock=clock,
         )
 
     async def run(self) -> None:
-        """Live, and look after the others, until cancelled."""
+        """Renew the Lease, and check the others, until cancelled."""
         problem = ""
         while True:
             try:
@@ -77,16 +77,16 @@ class Replicas:
                 if problem != error.sentence:
                     log.warning("hub replicas", sentence=error.sentence, detail=error.detail)
                 problem = error.sentence
-            await self._clock.sleep(self._look_s)
+            await self._clock.sleep(self._interval_s)
 
     async def live(self) -> None:
-        """Give one sign of life; who leads looks at those of the others.
+        """Renew the Lease once; the leader checks those of the others.
 
         Raises:
             FairleadError: the hub's API cannot be asked, or refuses.
         """
         await self._heartbeat.beat()
-        # Half of the time, because the leader's patience began when it last looked.
+        # Half of the time, because the leader counts from its own last check.
         if self._clock.monotonic() - self._lived_s > self._gone_s / 2:
             self._returned()
         self._lived_s = self._clock.monotonic()
@@ -94,8 +94,8 @@ class Replicas:
             await self._sweep()
 
     async def _sweep(self) -> None:
-        found: list[Lease] = await self._cluster.list(LEASES, SYSTEM_NAMESPACE, label_selector=LABEL_REPLICA)
-        leases = {one.spec.holder_identity or "": one for one in found}
+        listed = await self._cluster.list(LEASES, SYSTEM_NAMESPACE, label_selector=LABEL_REPLICA)
+        leases = {lease.spec.holder_identity or "": lease for lease in listed}
         reports = await read_reports(self._cluster)
         now_s = self._clock.monotonic()
         before, self._signs = self._signs, {}

@@ -1,9 +1,9 @@
-"""How does one machine become a hub? API, hub, regions and Envoy in one process, with one directory for everything.
+"""One machine as a hub: API, hub, regions and Envoy in one process, with one directory for everything.
 
     DIR   the API's state and its kubeconfig        DIR/hub   Envoy's files and the hub's name
 
 In: ``StandaloneSettings``. Out: ``run_standalone`` returns after a clean stop. Envoy goes on serving when it ends,
-unless it is told to end that too.
+except with ``stop_proxy``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import msgspec
 
 from fairlead.runtime.supervisor import Supervisor
 from fairlead.standalone.api import running_api
-from fairlead.standalone.hub_process import HubSettings, run_hub
+from fairlead.standalone.hub_process import run_hub
+from fairlead.standalone.hub_settings import HubSettings
 from fairlead.standalone.identity import kept_identity
 from fairlead.standalone.regions_process import spawn_regions
 
@@ -31,7 +32,7 @@ class StandaloneSettings(msgspec.Struct, frozen=True, kw_only=True):
     stop_proxy: bool = False
 
     def check(self) -> None:
-        """Refuse what cannot work, before anything is started; ``BadConfiguration`` says what."""
+        """Raise ``BadConfiguration`` for what cannot work, before anything is started."""
         self.hub(self.data_dir / "kubeconfig").pool()
 
     def hub(self, kubeconfig: Path) -> HubSettings:
@@ -46,7 +47,7 @@ class StandaloneSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run_standalone(settings: StandaloneSettings, *, ready: Callable[[Path], None]) -> None:
-    """Run everything until told to stop; ``ready`` gets the kubeconfig once load balancers are served."""
+    """Run everything until SIGTERM; ``ready`` gets the kubeconfig once load balancers are served."""
     async with running_api(settings.data_dir, settings.host, settings.port) as kubeconfig:
         supervisor = Supervisor(stop_deadline_s=4.0)
         spawn_regions(supervisor, kubeconfig, identity=kept_identity(settings.data_dir))

@@ -125,21 +125,21 @@ def slice_body(
         "metadata": meta,
         "addressType": "IPv4",
         "endpoints": [
-            {"addresses": [one], "conditions": {"ready": True}} if isinstance(one, str) else dict(one)
-            for one in endpoints
+            {"addresses": [given], "conditions": {"ready": True}} if isinstance(given, str) else dict(given)
+            for given in endpoints
         ],
         "ports": [] if nodes else (None if ports is None else [dict(port) for port in ports]),
     }
 
 
 def endpoint(address: str, *, ready: bool | None = None, **conditions: bool) -> JSONObject:
-    """Return one endpoint with conditions; ``ready`` None leaves the word out."""
-    words = dict(conditions) if ready is None else {"ready": ready, **conditions}
-    return {"addresses": [address], "conditions": words}
+    """Return one endpoint with conditions; ``ready`` None leaves that one out."""
+    given = dict(conditions) if ready is None else {"ready": ready, **conditions}
+    return {"addresses": [address], "conditions": given}
 
 
 def endpoint_slice(name: str, endpoints: Iterable[str | Mapping[str, Any]], **others: Any) -> EndpointSlice:
-    """Return an EndpointSlice as a cache holds it; the words are those of ``slice_body``."""
+    """Return an EndpointSlice as a cache holds it; the parameters are those of ``slice_body``."""
     body = slice_body(name, endpoints, **others)
     body["metadata"]["resourceVersion"] = "1"
     return decoded(body, EndpointSlice)
@@ -168,20 +168,20 @@ def tcp_view(
     **others: Any,
 ) -> TCPView:
     """Return the view of a load balancer for which all is well; ``others`` are fields of ``TCPView``."""
-    one = load_balancer if load_balancer is not None else tcp()
+    viewed = load_balancer if load_balancer is not None else tcp()
     known: dict[str, Any] = {
         "tenant": tenant(),
         "load_balancer_class": lb_class(),
-        "accepted_class": lb_class() if one.status.accepted is not None else None,
+        "accepted_class": lb_class() if viewed.status.accepted is not None else None,
         **others,
     }
     return TCPView(
-        key=LoadBalancerKey(TCP_LOAD_BALANCERS.kind, one.metadata.namespace, one.metadata.name),
-        load_balancer=one,
+        key=LoadBalancerKey(TCP_LOAD_BALANCERS.kind, viewed.metadata.namespace, viewed.metadata.name),
+        load_balancer=viewed,
         providers={"memory": capabilities},
         slices=tuple(slices),
         nodes=NodeAddresses(frozenset(nodes), nodes_stale),
-        allocation=allocation if allocation is not None else one.status.allocation,
+        allocation=allocation if allocation is not None else viewed.status.allocation,
         allocation_problem=allocation_problem,
         **known,
     )
@@ -225,7 +225,7 @@ def desired(
         spec=FrontendSpec(
             key=own, group=own.namespace, listeners=listeners, address=address, health_check=health_check
         ),
-        targets={listener: {one.key: one for one in found} for listener, found in by_listener.items()},
+        targets={listener: {target.key: target for target in targets} for listener, targets in by_listener.items()},
         drain_s=drain_s,
         guard=guard or GuardPolicy(),
         stale=stale,
@@ -233,5 +233,5 @@ def desired(
     )
 
 
-#: The listener of ``desired`` unless told otherwise.
+#: The listener of ``desired`` by default.
 HTTP = ListenerKey(Protocol.TCP, 80)

@@ -38,7 +38,7 @@ class Subject(ABC):
     """A provider under test, and the load balancer behind it."""
 
     provider: Provider
-    #: False for a provider that serves its whole state itself: nobody else can be on its load balancers.
+    #: False for a provider that serves its whole state itself: no other owner can be on its load balancers.
     foreign_possible = True
     #: True when a load balancer is deleted with everything on it, other people's members too.
     deletes_everything = False
@@ -96,7 +96,7 @@ class ProviderContract:
         assert await ensure(subject, spec) == first
 
     async def test_ensure_keeps_the_targets(self, subject: Subject) -> None:
-        """A frontend that is ensured again, changed or not, loses nobody."""
+        """A frontend that is ensured again, changed or not, loses no target."""
         spec, targets = await self._filled(subject, 2)
         await ensure(subject, spec)
         await shows(subject, spec, targets)
@@ -244,9 +244,9 @@ class ProviderContract:
         spec, targets = await self._filled(subject, 3)
         info = (await ensure(subject, spec)).info
         await subject.restart()
-        recall = getattr(subject.provider, "recall", None)
-        if recall is not None:
-            recall(spec, info or {})
+        take_over = getattr(subject.provider, "recall", None)
+        if take_over is not None:
+            take_over(spec, info or {})
         await done(subject, removals(spec, targets[:1]))
         await shows(subject, spec, targets[1:])
         await delete(subject, spec)
@@ -278,7 +278,7 @@ class ProviderContract:
         await done(subject, [*additions(spec, more), *removals(spec, targets)])
         await shows(subject, spec, more)
 
-    async def test_targets_of_a_load_balancer_nobody_ensured_are_not_lost(self, subject: Subject) -> None:
+    async def test_targets_of_a_load_balancer_that_was_not_ensured_are_not_lost(self, subject: Subject) -> None:
         """Not knowing it is no success, and no reason to give up either."""
         rows = additions(subject.spec("never"), subject.targets(1))
         outcomes = await _failure(subject.provider.apply(rows))
@@ -327,7 +327,7 @@ async def settled(subject: Subject, rows: Sequence[TargetChange]) -> list[Outcom
     outcomes = list(await subject.provider.apply(rows))
     assert len(outcomes) == len(rows)
     until_s = time.monotonic() + PATIENCE_S
-    while running := [index for index, one in enumerate(outcomes) if one.status is OutcomeStatus.RUNNING]:
+    while running := [index for index, outcome in enumerate(outcomes) if outcome.status is OutcomeStatus.RUNNING]:
         assert time.monotonic() < until_s, outcomes[running[0]].message
         await asyncio.sleep(min(0.05, outcomes[running[0]].retry_after_s))
         for index, outcome in zip(running, await subject.provider.apply([rows[i] for i in running]), strict=True):
@@ -359,10 +359,10 @@ async def shows(
     until_s = time.monotonic() + PATIENCE_S
     while True:
         there = await subject.present(spec)
-        found = {place for place, ready in there.items() if ready or not only_ready}
-        if found == wanted:
+        present = {place for place, ready in there.items() if ready or not only_ready}
+        if present == wanted:
             return
-        assert time.monotonic() < until_s, f"there are {sorted(found)} instead of {sorted(wanted)}"
+        assert time.monotonic() < until_s, f"there are {sorted(present)} instead of {sorted(wanted)}"
         await asyncio.sleep(0.02)
 
 

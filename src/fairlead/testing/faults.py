@@ -99,11 +99,11 @@ class FaultyProvider:
         """Get ready."""
 
     def publish(self) -> None:
-        """Note that the data plane may be told now."""
+        """Record that everything may be published now."""
         self.published = True
 
     async def close(self) -> None:
-        """Let go; what is registered stays."""
+        """Stop; what is registered stays."""
         self.published = False
 
     async def ensure(self, spec: FrontendSpec) -> Ensured:
@@ -148,9 +148,9 @@ class FaultyProvider:
     async def _apply(self, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
         outcomes: list[Outcome] = []
         for change in changes:
-            words = "" if change.action.name == "DEREGISTER" else self.rejected.get(change.key, "")
-            if words:
-                outcomes.append(Outcome(OutcomeStatus.REJECTED, words))
+            message = "" if change.action.name == "DEREGISTER" else self.rejected.get(change.key, "")
+            if message:
+                outcomes.append(Outcome(OutcomeStatus.REJECTED, message))
             else:
                 outcomes += await self.inner.apply([change])
         return outcomes

@@ -14,9 +14,9 @@ from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import VirtualClock
 from fairlead.testing.builders import HTTP, desired, lb_key, target
-from fairlead.testing.engine import EngineProcess
 from fairlead.testing.faults import Fault, FaultyProvider, ProviderCall
 from fairlead.testing.ledger import SurvivingLedger
+from fairlead.testing.simulation import EngineProcess
 
 KEYS = (lb_key("a"), lb_key("b"))
 FOREIGN = lb_key("somebody-elses", namespace="theirs")

@@ -12,9 +12,9 @@ from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import VirtualClock
 from fairlead.sync.worker import Worker
 from fairlead.testing.builders import desired, lb_key, target
-from fairlead.testing.engine import EngineProcess
 from fairlead.testing.faults import Fault, FaultyProvider
 from fairlead.testing.ledger import SurvivingLedger
+from fairlead.testing.simulation import EngineProcess
 
 
 def wish(name, *numbers, account=""):

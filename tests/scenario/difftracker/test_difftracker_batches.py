@@ -13,9 +13,9 @@ from fairlead.providers.memory import Faults, MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import VirtualClock
 from fairlead.sync.worker import Worker
 from fairlead.testing.builders import HTTP, desired, lb_key, target
-from fairlead.testing.engine import EngineProcess
 from fairlead.testing.faults import Fault, FaultyProvider
 from fairlead.testing.ledger import SurvivingLedger
+from fairlead.testing.simulation import EngineProcess
 
 KEY = lb_key()
 

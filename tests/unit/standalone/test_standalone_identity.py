@@ -1,4 +1,4 @@
-"""Who has which name? One living process each, the same one after a restart, nobody the same on two machines."""
+"""One living process has a name: the same one after a restart, never the same on two machines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.errors import BadConfiguration
-from fairlead.standalone.identity import claim_for, claim_identity
+from fairlead.standalone.identity import claim_for, claim_identity, kept_identity
 
 HOLD = """
 import sys, time
@@ -57,14 +57,14 @@ def test_a_name_of_an_earlier_start_of_the_machine_is_not_used_again(tmp_path: P
 
 def test_each_role_at_each_api_has_a_name_of_its_own(tmp_path: Path) -> None:
     with (
-        claim_for("agent-east", "https://a", data_dir=tmp_path) as one,
-        claim_for("agent-east", "https://b", data_dir=tmp_path) as two,
-        claim_for("agent-west", "https://a", data_dir=tmp_path) as three,
+        claim_for("agent-east", "https://a", data_dir=tmp_path) as first,
+        claim_for("agent-east", "https://b", data_dir=tmp_path) as second,
+        claim_for("agent-west", "https://a", data_dir=tmp_path) as third,
     ):
-        assert len({one.identity, two.identity, three.identity}) == 3
-        assert None not in (one.lock, two.lock, three.lock)
+        assert len({first.identity, second.identity, third.identity}) == 3
+        assert None not in (first.lock, second.lock, third.lock)
     with claim_for("agent-east", "https://a", data_dir=tmp_path) as again:
-        assert again.identity == one.identity
+        assert again.identity == first.identity
 
 
 def test_a_directory_that_cannot_be_used_matters_only_to_who_asked_for_it(
@@ -80,3 +80,12 @@ def test_a_directory_that_cannot_be_used_matters_only_to_who_asked_for_it(
     with claim_for("agent-east", "https://a", data_dir=None) as made_up:
         assert made_up.lock is None
         assert made_up.identity
+
+
+def test_an_identity_is_kept_and_never_shared(tmp_path: Path) -> None:
+    first = kept_identity(tmp_path / "a")
+    assert kept_identity(tmp_path / "a") == first
+    assert kept_identity(tmp_path / "b") != first
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadConfiguration, match="--data-dir"):
+        kept_identity(tmp_path / "file")

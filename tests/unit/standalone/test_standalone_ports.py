@@ -23,10 +23,10 @@ def test_the_owner_of_a_port_is_found(kind: socket.SocketKind, address: str) -> 
         if kind is socket.SOCK_STREAM:
             taken.listen()
         port = taken.getsockname()[1]
-        found = owner_of(f"127.0.0.1:{port}")
-        assert found is not None
-        assert found.pid == os.getpid()
-        assert Path(found.command[0]).name == Path(sys.executable).name
+        owner = owner_of(f"127.0.0.1:{port}")
+        assert owner is not None
+        assert owner.pid == os.getpid()
+        assert Path(owner.command[0]).name == Path(sys.executable).name
     assert owner_of(f"127.0.0.1:{port}") is None
     assert owner_of("[::1]:80") is None
     assert owner_of("nonsense") is None

@@ -55,8 +55,8 @@ class Hubs:
         return sorted(await read_reports(self.cluster))
 
     async def leases(self) -> list[str]:
-        found = await self.cluster.list(LEASES, SYSTEM_NAMESPACE, label_selector=LABEL_REPLICA)
-        return sorted(one.spec.holder_identity or "" for one in found)
+        leases = await self.cluster.list(LEASES, SYSTEM_NAMESPACE, label_selector=LABEL_REPLICA)
+        return sorted(lease.spec.holder_identity or "" for lease in leases)
 
 
 @pytest.mark.req("I-2")
@@ -65,8 +65,8 @@ async def test_what_a_dead_hub_reported_is_dropped_and_a_living_ones_stays(clust
     leader, alive, dead = hubs.replica("leader", leading=True), hubs.replica("Alive_1"), hubs.replica("dead")
     for name in ("leader", "Alive_1", "dead", "from-an-older-release"):
         await hubs.report(name)
-    for one in (leader, alive, dead):
-        await one.live()
+    for replica in (leader, alive, dead):
+        await replica.live()
     lease = {"metadata": {"name": HUB_LEASE, "namespace": SYSTEM_NAMESPACE}, "spec": {"holderIdentity": "leader"}}
     await cluster.apply(LEASES, lease, manager="test")
     everybody = ["Alive_1", "dead", "from-an-older-release", "leader"]
@@ -99,11 +99,11 @@ async def test_who_comes_back_while_it_is_being_dropped_keeps_its_report(cluster
 
 async def test_a_replica_that_was_silent_for_long_reports_again(cluster: Cluster) -> None:
     hubs = Hubs(cluster)
-    one = hubs.replica("one")
+    replica = hubs.replica("one")
     for pause_s in (0.0, GONE_S / 3, GONE_S / 3):
         await hubs.clock.advance(pause_s)
-        await one.live()
+        await replica.live()
     assert hubs.returned == []
     await hubs.clock.advance(GONE_S)
-    await one.live()
+    await replica.live()
     assert hubs.returned == ["one"]

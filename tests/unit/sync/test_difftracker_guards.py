@@ -40,9 +40,9 @@ from fairlead.testing.builders import (
     tcp,
     tcp_view,
 )
-from fairlead.testing.engine import EngineProcess
 from fairlead.testing.faults import Fault, FaultyProvider
 from fairlead.testing.ledger import SurvivingLedger
+from fairlead.testing.simulation import EngineProcess
 from fairlead.translate.loadbalancer import translate_loadbalancer
 from fairlead.translate.tcp import translate_tcp
 from fairlead.translate.view import GroupView, LoadBalancerView

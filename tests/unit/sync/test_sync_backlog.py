@@ -7,9 +7,9 @@ import pytest
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import VirtualClock
 from fairlead.testing.builders import desired, lb_key, target
-from fairlead.testing.engine import EngineProcess
 from fairlead.testing.faults import FaultyProvider
 from fairlead.testing.ledger import SurvivingLedger
+from fairlead.testing.simulation import EngineProcess
 
 pytestmark = pytest.mark.req("A-51")
 

@@ -7,8 +7,8 @@ from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import VirtualClock
 from fairlead.sync.readback import Readback
 from fairlead.testing.builders import HTTP, desired, lb_key, target
-from fairlead.testing.engine import EngineProcess
 from fairlead.testing.ledger import SurvivingLedger
+from fairlead.testing.simulation import EngineProcess
 
 KEY = lb_key()
 

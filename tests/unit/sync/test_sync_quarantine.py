@@ -12,9 +12,9 @@ from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import VirtualClock
 from fairlead.sync.quarantine import PARK_S
 from fairlead.testing.builders import HTTP, desired, lb_key, target
-from fairlead.testing.engine import EngineProcess
 from fairlead.testing.faults import Fault, FaultyProvider
 from fairlead.testing.ledger import SurvivingLedger
+from fairlead.testing.simulation import EngineProcess
 
 KEY = lb_key()
 HTTPS = ListenerKey(Protocol.TCP, 443)

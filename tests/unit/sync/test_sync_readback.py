@@ -13,9 +13,9 @@ from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import VirtualClock
 from fairlead.sync.readback import CERTAIN_S, LOOK_EVERY_S, Readback
 from fairlead.testing.builders import HTTP, desired, lb_key, target
-from fairlead.testing.engine import EngineProcess
 from fairlead.testing.faults import FaultyProvider
 from fairlead.testing.ledger import SurvivingLedger
+from fairlead.testing.simulation import EngineProcess
 
 KEY = lb_key()
 #: As long as it takes at most from a notice to the second look, at ticks of five seconds.

@@ -1,7 +1,7 @@
 """One process that brings one provider to where it should be, in virtual time: started, driven, killed at any call.
 
-In: a provider and a ledger that outlive it, and wishes. Out: what it did. ``die`` is the crash: whatever is under way
-is abandoned where it stands, and nothing of the tracker is left.
+In: a provider and a ledger that outlive it, and desired load balancers. Out: what it did. ``die`` is the crash: what is
+under way is abandoned where it stands, and nothing of the tracker is left.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class EngineProcess:
         self._task = asyncio.create_task(self.worker.run(), name="engine")
 
     async def die(self) -> None:
-        """Crash: nothing that was under way gets another word."""
+        """Crash: nothing that was under way goes on."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
@@ -59,14 +59,14 @@ class EngineProcess:
                 raise error
             self._task = None
 
-    def put(self, *wishes: DesiredLoadBalancer) -> None:
-        """Wish for load balancers."""
-        for wish in wishes:
-            if self.tracker.put(wish):
+    def put(self, *desired: DesiredLoadBalancer) -> None:
+        """Make load balancers desired."""
+        for load_balancer in desired:
+            if self.tracker.put(load_balancer):
                 self.worker.trigger()
 
     def remove(self, *keys: LoadBalancerKey, though_unknown: bool = False) -> None:
-        """Wish for load balancers to be gone."""
+        """Make load balancers no longer desired."""
         for key in keys:
             if self.tracker.remove(key, though_unknown=though_unknown):
                 self.worker.trigger()

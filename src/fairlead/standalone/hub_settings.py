@@ -1,0 +1,71 @@
+"""How a hub is called: the settings of ``fairlead hub``, checked before anything is started."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from fairlead.errors import BadConfiguration
+from fairlead.translate.allocate import AddressPool
+
+
+class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How ``fairlead hub`` was called. A kubeconfig of None is the default one; ``metrics`` None: no pages.
+
+    The last four count with ``deployment`` only; an empty image is the default one.
+    """
+
+    data_dir: Path
+    kubeconfig: Path | None = None
+    deployment: bool = False
+    address_pool: str = ""
+    region: str = ""
+    metrics: tuple[str, int] | None = None
+    stop_proxy: bool = False
+    #: Worker threads of the local Envoy; 0 means one for each core, two at the most.
+    envoy_concurrency: int = 0
+    xds_listen: tuple[str, int] = ("0.0.0.0", 18_000)
+    xds_address: tuple[str, int] = ("fairlead-hub.fairlead-system.svc", 18_000)
+    proxy_image: str = ""
+    proxy_replicas: int = 2
+
+    def pool(self) -> AddressPool | None:
+        """Return the address pool, None without one.
+
+        Raises:
+            BadConfiguration: the sentence says what is wrong with it.
+        """
+        if not self.address_pool:
+            return None
+        pool = AddressPool.parse(self.address_pool)
+        if not self.deployment:
+            check_bindable(pool)
+        return pool
+
+
+def check_bindable(pool: AddressPool) -> None:
+    """Refuse a pool whose first address this machine does not have: its local Envoy could not listen there."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((pool[0], 0))
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:
+                return
+            raise BadConfiguration(
+                f"--address-pool: {pool} is not on this machine, so its Envoy cannot listen there; use a loopback "
+                f"range such as 127.200.0.0/16, or add the addresses first (ip address add {pool[0]}/32 dev ...)"
+            ) from None
+
+
+def is_loopback(server: str) -> bool:
+    """Return whether an API server's URL leads to this machine only."""
+    host = urlsplit(server).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

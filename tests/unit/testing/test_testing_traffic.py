@@ -1,0 +1,113 @@
+"""Every request is counted once: answered, failed, lost with a pod that was killed, or under way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from fairlead.testing.worlds.loopback import free_port
+from fairlead.testing.worlds.pod_server import PodServer
+from fairlead.testing.worlds.processes import wait_until
+from fairlead.testing.worlds.traffic import Traffic
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def served(serve: Serve) -> AsyncIterator[int]:
+    """Serve connections by ``serve`` inside the block; yields the port."""
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def closes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+    writer.close()
+
+
+async def answers_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Promise to keep the connection, and close it."""
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: keep-alive\r\n\r\nweb-1")
+    await writer.drain()
+    writer.close()
+
+
+async def after(traffic: Traffic, sent: int) -> None:
+    async def enough() -> bool:
+        return traffic.count.sent >= sent
+
+    await wait_until(enough, f"{sent} requests are sent")
+    await traffic.stop()
+    assert traffic.count.under_way == 0
+    assert not traffic.running
+
+
+async def test_every_answer_is_counted_for_the_pod_that_gave_it(capsys: pytest.CaptureFixture[str]) -> None:
+    port = free_port()
+    pod = PodServer("web-1")
+    serving = asyncio.create_task(pod.serve("127.0.0.1", port))
+    traffic = Traffic(host="127.0.0.1", port=port, new_per_s=50, kept=1, kept_per_s=50)
+    await wait_until(lambda: listens(port), "the pod listens")
+    traffic.start()
+    assert traffic.running
+    await after(traffic, 10)
+    assert traffic.count.by_pod == {"web-1": traffic.count.sent}
+    assert (traffic.count.failed, traffic.count.cut, traffic.count.lost) == (0, 0, 0)
+    pod.draining.set()
+    await serving
+    assert capsys.readouterr().out == "ready\n"
+
+
+async def listens(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+async def test_no_answer_is_a_failure_with_its_cause() -> None:
+    async with served(closes) as port:
+        traffic = Traffic(host="127.0.0.1", port=port, new_per_s=50, kept=0)
+        traffic.start()
+        await after(traffic, 8)
+    assert traffic.count.failed == traffic.count.sent
+    assert len(traffic.count.failures) < 8, "only the first ones are kept"
+    assert "closed after 0 bytes of the answer" in traffic.count.failures[0]
+
+
+async def test_what_was_under_way_on_a_killed_pod_is_lost_and_what_came_later_has_failed() -> None:
+    kill = asyncio.Event()
+
+    async def killed(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await kill.wait()
+        writer.close()
+
+    async with served(killed) as port:
+        traffic = Traffic(host="127.0.0.1", port=port, new_per_s=50, kept=0)
+        traffic.start()
+
+        async def some() -> bool:
+            return traffic.count.sent >= 3
+
+        await wait_until(some, "requests are under way")
+        traffic.pod_killed()
+        before = traffic.count.sent
+        kill.set()
+        await after(traffic, before + 3)
+    assert 0 < traffic.count.lost <= before
+    assert traffic.count.failed == traffic.count.sent - traffic.count.lost
+
+
+async def test_a_kept_connection_that_is_closed_without_being_asked_is_cut() -> None:
+    async with served(answers_once) as port:
+        traffic = Traffic(host="127.0.0.1", port=port, new_per_s=1, kept=1, kept_per_s=50)
+        traffic.start()
+        await after(traffic, 6)
+    assert traffic.count.cut > 0
