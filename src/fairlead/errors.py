@@ -3,7 +3,7 @@
     FairleadError
     ├── Retry      may work the next time: back off (honouring ``after_s``) and try again
     ├── Wait       nothing to retry: something else must happen first, and will wake us
-    ├── Terminal   will never work as it stands: tell the user, do not retry
+    ├── Terminal   will never work as it stands: report it to the user, do not retry
     └── Bug        our own mistake: loud in the log, retried slowly, never blamed on the user
 
 Every error carries two strings: ``sentence``, for the person whose object it is (names the object, the field
@@ -66,7 +66,7 @@ class Throttled(Retry):
 
 
 class Conflict(Retry):
-    """409: somebody else wrote the object, or owns the field that we wanted to write."""
+    """409: the object was changed meanwhile, or another manager owns the field that we wanted to write."""
 
 
 class Expired(Retry):
@@ -98,7 +98,7 @@ class BadConfiguration(Terminal):
 
 
 def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the error of a (nested) group of tasks that says most: ours before anybody else's."""
+    """Return the error of a (nested) group of tasks that says most: ours before those of libraries."""
     errors = list(_leaves(group))
     return next((error for error in errors if isinstance(error, FairleadError)), errors[0])
 

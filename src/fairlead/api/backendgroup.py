@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from fairlead.api.crd import AGE, PROGRAMMED, Column, Crd, Rule
 from fairlead.api.intent import Port, ProtocolName
 from fairlead.api.loadbalancerclass import EnsurePolicy
 from fairlead.api.meta import KubeObject, Resource, Wire, WireCondition
@@ -107,3 +108,34 @@ class BackendGroup(KubeObject, frozen=True, gc=False):
 
 
 BACKEND_GROUPS = Resource(GROUP, VERSION, "BackendGroup", "backendgroups", True, BackendGroup)
+
+BACKEND_GROUP_CRD = Crd(
+    BACKEND_GROUPS,
+    short_names=("bg",),
+    columns=(
+        Column("Load Balancers", ".spec.loadBalancers"),
+        Column("Programmed", f"{PROGRAMMED}.status"),
+        Column("Reason", f"{PROGRAMMED}.reason"),
+        Column("Registered", ".status.registeredBackends", "integer"),
+        Column("Expected", ".status.backends", "integer"),
+        AGE,
+    ),
+    rules=(
+        Rule(
+            "[has(self.pods), has(self.service), has(self.static)].filter(x, x).size() == 1",
+            "exactly one of pods, service and static is needed",
+        ),
+        Rule(
+            "has(self.pods) == has(oldSelf.pods) && has(self.service) == has(oldSelf.service)",
+            "the kind of backends (pods, service or static) is immutable: create another BackendGroup",
+        ),
+        Rule(
+            "!has(self.pods) || has(self.pods.byLabel) != has(self.pods.byName)",
+            "pods: exactly one of byLabel and byName is needed",
+        ),
+        Rule(
+            "!has(self.deregisterPolicy) || self.deregisterPolicy != 'Webhook' || has(self.deregisterWebhook)",
+            "deregisterPolicy Webhook needs deregisterWebhook",
+        ),
+    ),
+)

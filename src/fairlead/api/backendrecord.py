@@ -1,7 +1,7 @@
 """BackendRecord: one backend that is, or may be, registered somewhere, with all that is needed to deregister it.
 
 The ledger's entry. It is stored, with its finalizer, before the first call that could register the backend, and it
-goes only when the provider has let go. Key: load balancer, listener, address.
+goes only when the provider has deregistered it. Key: load balancer, listener, address.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from fairlead.api.crd import AGE, Column, Crd, Rule
 from fairlead.api.intent import Port, ProtocolName
 from fairlead.api.kubernetes import NodeAddress
 from fairlead.api.meta import KubeObject, Resource, Wire
@@ -122,3 +123,30 @@ class BackendRecord(KubeObject, frozen=True, gc=False):
 
 
 BACKEND_RECORDS = Resource(GROUP, VERSION, "BackendRecord", "backendrecords", True, BackendRecord)
+
+BACKEND_RECORD_CRD = Crd(
+    BACKEND_RECORDS,
+    short_names=("br",),
+    columns=(
+        Column("Load Balancer", ".spec.loadBalancer.name"),
+        Column("Target", ".spec.target.name", description="the object behind the address, if there is one"),
+        Column("Address", ".spec.target.address"),
+        Column("Port", ".spec.target.port", "integer"),
+        Column("State", ".status.state"),
+        Column("Reason", ".status.reason"),
+        Column("Since", ".status.since", "date", priority=1),
+        AGE,
+    ),
+    rules=(
+        Rule(
+            "self.loadBalancer.name == oldSelf.loadBalancer.name && "
+            "self.loadBalancer.kind == oldSelf.loadBalancer.kind && "
+            "self.loadBalancer.provider == oldSelf.loadBalancer.provider && "
+            "self.listener.port == oldSelf.listener.port && "
+            "self.listener.protocol == oldSelf.listener.protocol && "
+            "self.target.address == oldSelf.target.address && self.target.port == oldSelf.target.port",
+            "a record is about one backend for its whole life",
+        ),
+    ),
+    one_write=True,
+)

@@ -42,27 +42,41 @@ class Rule(msgspec.Struct, frozen=True):
     whole: bool = False
 
 
-def build_crd(
-    resource: AnyResource,
-    *,
-    short_names: Sequence[str],
-    columns: Sequence[Column],
-    rules: Sequence[Rule] = (),
-    one_write: bool = False,
-) -> JSONObject:
-    """Build the CRD of ``resource``; ``one_write``: spec and status are one, without a status subresource."""
+AGE = Column("Age", ".metadata.creationTimestamp", "date")
+#: JSON paths of the conditions that columns show.
+ACCEPTED = '.status.conditions[?(@.type=="Accepted")]'
+IN_USE = '.status.conditions[?(@.type=="InUse")]'
+PROGRAMMED = '.status.conditions[?(@.type=="Programmed")]'
+
+
+class Crd(msgspec.Struct, frozen=True):
+    """What the definition of a kind has beside its schema.
+
+    ``one_write``: spec and status are written together, without a status subresource.
+    """
+
+    resource: AnyResource
+    short_names: tuple[str, ...]
+    columns: tuple[Column, ...]
+    rules: tuple[Rule, ...] = ()
+    one_write: bool = False
+
+
+def build_crd(crd: Crd) -> JSONObject:
+    """Return the CustomResourceDefinition of one kind."""
+    resource = crd.resource
     schema = structural_schema(resource.type)
     for place, whole in ((schema["properties"]["spec"], False), (schema, True)):
-        if mine := [_rule(rule) for rule in rules if rule.whole is whole]:
+        if mine := [_rule(rule) for rule in crd.rules if rule.whole is whole]:
             place["x-kubernetes-validations"] = mine
     version: JSONObject = {
         "name": resource.version,
         "served": True,
         "storage": True,
         "schema": {"openAPIV3Schema": schema},
-        "additionalPrinterColumns": [_column(column) for column in columns],
+        "additionalPrinterColumns": [_column(column) for column in crd.columns],
     }
-    if "status" in schema["properties"] and not one_write:
+    if "status" in schema["properties"] and not crd.one_write:
         version["subresources"] = {"status": {}}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -76,7 +90,7 @@ def build_crd(
                 "singular": resource.kind.lower(),
                 "kind": resource.kind,
                 "listKind": f"{resource.kind}List",
-                "shortNames": list(short_names),
+                "shortNames": list(crd.short_names),
                 "categories": ["fairlead"],
             },
             "versions": [version],

@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from fairlead.api.crd import AGE, PROGRAMMED, Column, Crd, Rule
 from fairlead.api.intent import IntentObject, IntentStatus, Port, ProtocolName
 from fairlead.api.loadbalancerclass import EnsurePolicy
 from fairlead.api.meta import Resource, Wire
@@ -70,3 +71,36 @@ class LoadBalancer(IntentObject, frozen=True, gc=False):
 
 
 LOAD_BALANCERS = Resource(GROUP, VERSION, "LoadBalancer", "loadbalancers", True, LoadBalancer)
+
+
+def _fixed(field: str) -> Rule:
+    """Return the rule that a map never changes; absent and empty are the same."""
+    return Rule(
+        f"(has(self.{field}) ? self.{field} : {{}}) == (has(oldSelf.{field}) ? oldSelf.{field} : {{}})",
+        f"{field} is immutable: create another LoadBalancer",
+        f".{field}",
+    )
+
+
+LOAD_BALANCER_CRD = Crd(
+    LOAD_BALANCERS,
+    short_names=("lb",),
+    columns=(
+        Column("Class", ".spec.className"),
+        Column("Address", ".status.address"),
+        Column("Programmed", f"{PROGRAMMED}.status"),
+        Column("Reason", f"{PROGRAMMED}.reason"),
+        Column("Targets", ".status.backends", description="registered/expected"),
+        AGE,
+    ),
+    rules=(
+        Rule(
+            "self.className == oldSelf.className",
+            "className is immutable: create another LoadBalancer",
+            ".className",
+        ),
+        _fixed("existing"),
+        _fixed("parameters"),
+        Rule("size(self.listeners) > 0", "at least one listener is needed"),
+    ),
+)

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from fairlead.api.crd import ACCEPTED, AGE, IN_USE, Column, Crd, Rule
 from fairlead.api.meta import KubeObject, Resource, Wire, WireCondition
 from fairlead.api.names import GROUP, VERSION
 
@@ -97,3 +98,35 @@ class LoadBalancerClass(KubeObject, frozen=True, gc=False):
 
 
 LOAD_BALANCER_CLASSES = Resource(GROUP, VERSION, "LoadBalancerClass", "loadbalancerclasses", False, LoadBalancerClass)
+
+
+def _class_parameters() -> Rule:
+    """Return the rule that a class's parameters never change, but for those that only say how we come."""
+    new, old = (f"(has({value}.parameters) ? {value}.parameters : {{}})" for value in ("self", "oldSelf"))
+    names = ", ".join(f"'{name}'" for name in CHANGEABLE_PARAMETERS)
+    free = f"k in [{names}] || k.startsWith('timeout.')"
+    return Rule(
+        f"{new}.all(k, {free} || (k in {old} && {old}[k] == {new}[k])) && {old}.all(k, {free} || k in {new})",
+        f"parameters is immutable, but for {', '.join(CHANGEABLE_PARAMETERS)} and timeout.<hook>: create another class",
+        ".parameters",
+    )
+
+
+LOAD_BALANCER_CLASS_CRD = Crd(
+    LOAD_BALANCER_CLASSES,
+    short_names=("lbc",),
+    columns=(
+        Column("Provider", ".spec.provider"),
+        Column("Targets", ".spec.targets"),
+        Column("Accepted", f"{ACCEPTED}.status"),
+        Column("Load Balancers", ".status.loadBalancers", "integer", description="what asks for it"),
+        Column("Draining", ".spec.draining", "boolean"),
+        Column("Drain", ".spec.drain", priority=1),
+        Column("Used By", f"{IN_USE}.message", priority=1),
+        AGE,
+    ),
+    rules=(
+        Rule("self.provider == oldSelf.provider", "provider is immutable: create another class", ".provider"),
+        _class_parameters(),
+    ),
+)

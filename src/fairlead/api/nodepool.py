@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from fairlead.api.crd import AGE, Column, Crd
 from fairlead.api.meta import KubeObject, Resource, Wire
 from fairlead.api.names import GROUP, VERSION
 
@@ -42,3 +43,10 @@ OPENYURT_VERSIONS = ("v1beta2", "v1beta1", "v1alpha1")
 def openyurt_node_pools(version: str) -> Resource[OpenYurtNodePool]:
     """Return OpenYurt's kind in one of its versions."""
     return Resource(OPENYURT_GROUP, version, "NodePool", "nodepools", False, OpenYurtNodePool)
+
+
+NODE_POOL_CRD = Crd(
+    NODE_POOLS,
+    short_names=("np",),
+    columns=(Column("Region", ".spec.region"), AGE),
+)

@@ -38,7 +38,7 @@ class Pod(KubeObject, frozen=True, gc=False):
     def ready(self) -> bool:
         """Say whether it takes traffic: an address, the condition Ready, and not on its way out."""
         conditions = self.status.conditions or ()
-        is_ready = any(one.type == "Ready" and one.status == "True" for one in conditions)
+        is_ready = any(condition.type == "Ready" and condition.status == "True" for condition in conditions)
         return bool(self.status.pod_ip) and is_ready and not self.deleting
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from fairlead.api.crd import AGE, PROGRAMMED, Column, Crd
 from fairlead.api.kubernetes import LoadBalancerStatus
 from fairlead.api.meta import KubeObject, Resource, Wire, WireCondition
 from fairlead.api.names import GROUP, VERSION
@@ -51,3 +52,18 @@ class PoolService(KubeObject, frozen=True, gc=False):
 
 
 POOL_SERVICES = Resource(GROUP, VERSION, "PoolService", "poolservices", True, PoolService)
+
+POOL_SERVICE_CRD = Crd(
+    POOL_SERVICES,
+    short_names=("ps",),
+    columns=(
+        Column("Service", ".metadata.labels.openyurt\\.io/service-name"),
+        Column("Pool", ".spec.nodepoolName"),
+        Column("Class", ".spec.loadBalancerClass"),
+        Column("Address", ".status.address"),
+        Column("Programmed", f"{PROGRAMMED}.status"),
+        Column("Ready/Total", ".status.targets"),
+        Column("Renewed", ".spec.renewTime", "date", priority=1),
+        AGE,
+    ),
+)

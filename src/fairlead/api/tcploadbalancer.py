@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from fairlead.api.crd import AGE, PROGRAMMED, Column, Crd
 from fairlead.api.intent import IntentObject, IntentStatus, Port, ProtocolName
 from fairlead.api.meta import JSONObject, Resource, Wire
 from fairlead.api.names import DEFAULT_CLASS, GROUP, VERSION
@@ -105,3 +106,17 @@ class TCPLoadBalancer(IntentObject, frozen=True, gc=False):
 
 
 TCP_LOAD_BALANCERS = Resource(GROUP, VERSION, "TCPLoadBalancer", "tcploadbalancers", True, TCPLoadBalancer)
+
+TCP_LOAD_BALANCER_CRD = Crd(
+    TCP_LOAD_BALANCERS,
+    short_names=("tcplb",),
+    columns=(
+        Column("Class", ".spec.className"),
+        Column("Address", ".status.address"),
+        Column("Programmed", f"{PROGRAMMED}.status"),
+        Column("Reason", f"{PROGRAMMED}.reason"),
+        Column("Targets", ".status.targets"),
+        Column("Origin", ".metadata.annotations.fairlead\\.dev/origin", priority=1),
+        AGE,
+    ),
+)

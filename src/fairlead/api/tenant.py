@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from fairlead.api.crd import AGE, Column, Crd, Rule
 from fairlead.api.meta import KubeObject, Resource, Wire, WireCondition
 from fairlead.api.names import GROUP, TENANT_NAMESPACE_PREFIX, VERSION
 
@@ -59,3 +60,27 @@ class Tenant(KubeObject, frozen=True, gc=False):
 
 
 TENANTS = Resource(GROUP, VERSION, "Tenant", "tenants", False, Tenant)
+
+TENANT_CRD = Crd(
+    TENANTS,
+    short_names=("tn",),
+    columns=(
+        Column("Namespace", ".status.namespace"),
+        Column("Region", ".spec.region"),
+        Column("State", ".status.state"),
+        Column("Since", ".status.lastSyncTime", "date", priority=1),
+        AGE,
+    ),
+    rules=(
+        Rule(
+            "(has(self.__namespace__) ? self.__namespace__ : '') == "
+            "(has(oldSelf.__namespace__) ? oldSelf.__namespace__ : '')",
+            "namespace is immutable: delete the Tenant and create another",
+        ),
+        Rule(
+            "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 56",
+            "metadata.name becomes part of a namespace: at most 56 of a-z, 0-9 and -, and no dots",
+            whole=True,
+        ),
+    ),
+)

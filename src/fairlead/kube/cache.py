@@ -16,6 +16,7 @@ import asyncio
 import math
 import random
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import structlog
@@ -33,12 +34,6 @@ from fairlead.runtime.queue import backoff_s
 T = TypeVar("T", bound=KubeObject)
 Change = Callable[[T | None, T | None], None]
 
-# A server sends a bookmark about once a minute, so this much silence is a dead link.
-IDLE_S = 90.0
-# Within the first state silence means that the server ignores sendInitialEvents.
-FIRST_IDLE_S = 15.0
-# What an administrator has to change (a right, a CRD) is looked at again this often.
-TERMINAL_RETRY_S = 30.0
 # A watch that lived this long was a good one: the next failure starts with a short wait again.
 HEALTHY_S = 10.0
 _INITIAL_END = "k8s.io/initial-events-end"
@@ -47,16 +42,33 @@ _COUNTED = ("change", "relist", "reconnect", "undecodable", "unconfirmed_empty")
 
 
 class _Silent(Retry):
-    """A stream that should begin with the whole state never said that it had told it."""
+    """A stream that should begin with the whole state never said that it was complete."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheSettings:
+    """How a cache follows its server.
+
+    ``confirm_empty``: a list without objects, while we hold some, counts only when a second list, after
+    ``confirm_after_s``, has none either. It costs one more request, only then, and outlives an API server that
+    starts up with an empty view (B03).
+    """
+
+    confirm_empty: bool = True
+    confirm_after_s: float = 3.0
+    page_size: int = 500
+    #: A server sends a bookmark about once a minute, so this much silence is a dead link.
+    idle_s: float = 90.0
+    #: Within the first state silence means that the server ignores sendInitialEvents.
+    first_idle_s: float = 15.0
+    #: Between attempts while an administrator has to change something (a right, a CRD).
+    terminal_retry_s: float = 30.0
 
 
 class WatchCache(Generic[T]):
     """A copy of the objects of one kind.
 
     ``transform`` makes objects smaller before they are stored; it must keep name, namespace and resourceVersion.
-    ``confirm_empty``: a list without objects, while we hold some, counts only when a second list, after
-    ``confirm_after_s``, has none either. It costs one more request, only then, and outlives an API server that
-    starts up with an empty view (B03).
     """
 
     def __init__(
@@ -69,12 +81,7 @@ class WatchCache(Generic[T]):
         field_selector: str = "",
         transform: Callable[[T], T] | None = None,
         indexes: Mapping[str, Callable[[T], Iterable[Hashable]]] | None = None,
-        confirm_empty: bool = True,
-        confirm_after_s: float = 3.0,
-        page_size: int = 500,
-        idle_s: float = IDLE_S,
-        first_idle_s: float = FIRST_IDLE_S,
-        terminal_retry_s: float = TERMINAL_RETRY_S,
+        settings: CacheSettings | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.cluster = cluster
@@ -85,12 +92,7 @@ class WatchCache(Generic[T]):
         self.broken: dict[ObjectKey, str] = {}  # objects that cannot be decoded, and why
         self._label_selector = label_selector
         self._field_selector = field_selector
-        self._confirm_empty = confirm_empty
-        self._confirm_after_s = confirm_after_s
-        self._page_size = page_size
-        self._idle_s = idle_s
-        self._first_idle_s = first_idle_s
-        self._terminal_retry_s = terminal_retry_s
+        self._settings = settings or CacheSettings()
         self.clock: Clock = clock or cluster.clock
         self.indexes = dict(indexes or {})
         self._store: Store[T] = Store(self.indexes)
@@ -167,7 +169,7 @@ class WatchCache(Generic[T]):
                 self._report(error)
                 # An API server that has just started refuses for a moment; a right that is missing stays so for long.
                 failures = 1 if self.clock.monotonic() - started_s >= HEALTHY_S else failures + 1
-                full_s = min(self._terminal_retry_s, 2.0**failures)
+                full_s = min(self._settings.terminal_retry_s, 2.0**failures)
                 pause_s = full_s * random.uniform(0.8, 1.2)  # noqa: S311
                 # Without a watch the next look is a new list: slow polling is better than standing still.
                 self._version = ""
@@ -197,7 +199,7 @@ class WatchCache(Generic[T]):
             try:
                 await self._watch_list()
             except (Invalid, Forbidden, _Silent) as error:
-                # The feature is off (422) or unknown (silence), or we may list but not watch (403): a list tells
+                # The feature is off (422) or unknown (silence), or we may list but not watch (403): a list is
                 # more than nothing.
                 self._offers_watch_list = isinstance(error, Forbidden)
                 self._log.debug("no WatchList", sentence=error.sentence, detail=error.detail)
@@ -222,7 +224,7 @@ class WatchCache(Generic[T]):
             self.namespace,
             label_selector=self._label_selector,
             field_selector=self._field_selector,
-            page_size=self._page_size,
+            page_size=self._settings.page_size,
         )
         self._heard()
         state = _State[T]()
@@ -231,13 +233,13 @@ class WatchCache(Generic[T]):
         return state
 
     def _must_confirm(self, objects: Mapping[ObjectKey, T], broken: Mapping[ObjectKey, str]) -> bool:
-        return self._confirm_empty and not objects and not broken and len(self._store) > 0
+        return self._settings.confirm_empty and not objects and not broken and len(self._store) > 0
 
     async def _confirmed(self) -> _State[T]:
         """Ask a second time, after the first answer was empty while we hold objects."""
         self._count("unconfirmed_empty")
         self._log.warning("the server lists nothing; asking again before believing it", held=len(self._store))
-        await self.clock.sleep(self._confirm_after_s)
+        await self.clock.sleep(self._settings.confirm_after_s)
         return await self._listed()
 
     async def _watch(self, params: Mapping[str, str], first: _State[T] | None = None) -> None:
@@ -249,7 +251,9 @@ class WatchCache(Generic[T]):
             "timeoutSeconds": str(random.randint(240, 480)),  # noqa: S311
         }
         splitter = LineSplitter()
-        async with self.cluster.watch(self.resource, self.namespace, params=query, idle_s=self._idle_s) as chunks:
+        async with self.cluster.watch(
+            self.resource, self.namespace, params=query, idle_s=self._settings.idle_s
+        ) as chunks:
             self._heard()
             if first is not None and not await self._first_state(chunks, splitter, first):
                 return
@@ -263,12 +267,12 @@ class WatchCache(Generic[T]):
         """Take the whole state from the start of a stream; say whether the stream may go on."""
         while True:
             try:
-                async with asyncio.timeout(self._first_idle_s):
+                async with asyncio.timeout(self._settings.first_idle_s):
                     chunk = await anext(chunks, b"")
             except TimeoutError as error:
                 raise _Silent(f"{self._reader.what} cannot be streamed; listing instead.") from error
             if not chunk:
-                raise Unreachable(f"The stream of {self._reader.what} ended before it had told everything. Retrying.")
+                raise Unreachable(f"The stream of {self._reader.what} ended before the whole state had come. Retrying.")
             self._heard()
             lines = iter(self._reader.lines(splitter, chunk))
             for line in lines:
@@ -322,15 +326,15 @@ class WatchCache(Generic[T]):
         if frame.type == "DELETED":
             old = self._store.remove(obj.key)
             if old is not None:
-                self._tell(old, None)
+                self._notify(old, None)
             return
         old = self._store.get(obj.key)
         if old is None or old.metadata.resource_version != obj.metadata.resource_version:
             self._store.put(obj)
-            self._tell(old, obj)
+            self._notify(old, obj)
 
     def _take(self, state: Mapping[ObjectKey, T], broken: Mapping[ObjectKey, str], version: str) -> None:
-        """Make ``state`` the truth, and tell the difference: what is new first, what is gone last."""
+        """Replace the copy by ``state`` and call back with the differences: what is new first, what is gone last."""
         changes: list[tuple[T | None, T | None]] = []
         gone = [key for key in self._store.keys() if key not in state and key not in broken]  # noqa: SIM118
         for key, obj in state.items():
@@ -346,7 +350,7 @@ class WatchCache(Generic[T]):
         self.synced = True
         self._count("relist")
         for old, new in changes:
-            self._tell(old, new)
+            self._notify(old, new)
         self._synced_event.set()
 
     # --- small parts ------------------------------------------------------------------------------------------
@@ -359,7 +363,7 @@ class WatchCache(Generic[T]):
             self.broken.pop(key, None)
             old = self._store.remove(key)
             if old is not None:
-                self._tell(old, None)
+                self._notify(old, None)
             return
         self.broken[key] = why
         self._complain(key, why)
@@ -368,7 +372,7 @@ class WatchCache(Generic[T]):
         self._count("undecodable")
         self._log.error("an object cannot be read; its last readable state stays", key=str(key), why=why)
 
-    def _tell(self, old: T | None, new: T | None) -> None:
+    def _notify(self, old: T | None, new: T | None) -> None:
         self._count("change")
         for callback in self._callbacks:
             callback(old, new)

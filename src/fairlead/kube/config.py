@@ -26,12 +26,12 @@ Returning another Access object replaces the credentials for new requests; runni
 """
 
 
-_NOBODY = Access()
+_ANONYMOUS = Access()
 
 
 async def anonymous(_refused: Access | None) -> Access:
-    """Sign in as nobody, over whatever TLS the system trusts."""
-    return _NOBODY
+    """Sign in without credentials, over whatever TLS the system trusts."""
+    return _ANONYMOUS
 
 
 def bearer(token: str, *, tls: ssl.SSLContext | None = None) -> SignIn:

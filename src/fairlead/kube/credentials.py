@@ -188,7 +188,7 @@ class KubeconfigSignIn:
             return self._access
         async with self._lock:
             if self._access and self._access is not refused and not self._due():
-                return self._access  # somebody else has renewed it while we waited
+                return self._access  # another request has renewed it while we waited
             return await self._renew(refused)
 
     def _due(self) -> bool:

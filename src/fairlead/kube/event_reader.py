@@ -25,7 +25,7 @@ class BrokenStream(Retry):
 
 
 class EventReader(Generic[T]):
-    """Reads the events of one watch; an object that cannot be decoded is told apart from a stream that is broken."""
+    """Reads the events of one watch; an object that cannot be decoded is distinguished from a stream that is broken."""
 
     def __init__(
         self, cluster: Cluster, resource: Resource[T], *, namespace: str, transform: Callable[[T], T] | None

@@ -73,7 +73,7 @@ class EventRecorder:
         self._limit = limit
         self._entries: OrderedDict[_About, _Entry] = OrderedDict()
         self._queue: KeyedQueue[_About] = KeyedQueue(clock=self._clock)
-        self._told = ""
+        self._logged = ""
         self.dropped = 0
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.kube.events")
 
@@ -154,8 +154,8 @@ class EventRecorder:
         self._queue.forget(about)
         self._entries.pop(about, None)
         self.dropped += 1
-        if self._told != error.sentence:
-            self._told = error.sentence
+        if self._logged != error.sentence:
+            self._logged = error.sentence
             self._log.warning("event not written", sentence=error.sentence, detail=error.detail)
 
     async def _write(self, about: _About) -> None:

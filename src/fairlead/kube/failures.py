@@ -148,7 +148,7 @@ def error_from_status(call: Call, code: int, status: Status, *, after_s: float |
         return AlreadyExists(f"Cannot {call.action}: it exists already.", detail=detail)
     if code == 409:
         return Conflict(
-            f"Cannot {call.action}: somebody else changed it or owns one of its fields"
+            f"Cannot {call.action}: it was changed meanwhile, or another manager owns one of its fields"
             f" ({said or 'conflict'}). It is read again and retried.",
             detail=detail,
             after_s=after_s,

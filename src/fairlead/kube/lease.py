@@ -1,11 +1,11 @@
 """Who may act: leader election and signs of life, both by Lease objects.
 
-                 free or expired: take it, epoch + 1                 cannot prove it in time, or somebody else has it
+                 free or expired: take it, epoch + 1                 cannot prove it in time, or another holds it
     candidate ─────────────────────────────────────────► leader ─────────────────────────────────────────► candidate
                                                            │ clean stop: hand it back
 
 In: a Cluster, a name, an identity that is unique to this process. Out: ``while_leading(epoch)`` runs only while this
-process can prove that nobody else leads. Never: compares clocks of two machines; a lease has expired when *we* have
+process can prove that no other one leads. Never: compares clocks of two machines; a lease has expired when *we* have
 watched it stand still for its whole duration, on our monotonic clock.
 Source: https://kubernetes.io/docs/concepts/architecture/leases/
 """
@@ -72,7 +72,7 @@ class LeaderElector:
         self._highest = 0  # the highest epoch ever seen, ours or not
         self.epoch = 0
         self.problem = ""
-        self._told_holder = ""
+        self._logged_holder = ""
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.kube.lease").bind(
             lease=f"{namespace}/{name}", identity=identity
         )
@@ -84,7 +84,7 @@ class LeaderElector:
 
     @property
     def holder(self) -> str:
-        """Return the identity that held the lease when it was last read; empty when nobody did."""
+        """Return the identity that held the lease when it was last read; empty when none did."""
         return (self._seen.spec.holder_identity or "") if self._seen else ""
 
     async def run(self, while_leading: Callable[[int], Awaitable[None]]) -> None:
@@ -100,7 +100,7 @@ class LeaderElector:
                 self.problem = ""
                 failures = 0
             except Conflict:
-                led = False  # somebody was faster; look again
+                led = False  # another candidate was faster
             except FairleadError as error:
                 led = False
                 failures += 1
@@ -115,7 +115,7 @@ class LeaderElector:
 
     async def _lead(self, while_leading: Callable[[int], Awaitable[None]]) -> bool:
         """Run one term; return True when the work has finished by itself."""
-        self._told_holder = ""
+        self._logged_holder = ""
         self._log.info("leading", epoch=self.epoch)
         work = asyncio.create_task(_awaited(while_leading(self.epoch)), name=f"leading-{self._name}")
         keep: asyncio.Task[None] = asyncio.create_task(self._keep(), name=f"lease-{self._name}")
@@ -123,7 +123,7 @@ class LeaderElector:
         try:
             await asyncio.wait({work, keep, watch}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            # Whatever happened, the work is told first; only then is there time for anything else.
+            # Whatever happened, the work is cancelled first; only then is there time for anything else.
             finished = work.done()
             for task in (work, keep, watch):
                 task.cancel()
@@ -137,7 +137,7 @@ class LeaderElector:
             await work
             return True
         if not work.cancelled() and (error := work.exception()):
-            # It was told to stop because the term was over; how it stopped is news, but no reason to end.
+            # It was cancelled because the term was over; how it stopped is news, but no reason to end.
             self._log.warning("work ended with an error when leadership was lost", error=str(error))
         self._log.warning("leadership lost", epoch=self.epoch, problem=self.problem)
         return False
@@ -150,7 +150,7 @@ class LeaderElector:
         self.problem = self.problem or f"The lease could not be renewed for {self._renew_s:g} s."
 
     async def _keep(self) -> None:
-        """Renew until that is impossible for good; return when somebody else holds the lease, or it is gone."""
+        """Renew until that is impossible for good; return when another process holds the lease, or it is gone."""
         while True:
             await self._clock.sleep(self._retry_s)
             started_s = self._clock.monotonic()
@@ -162,7 +162,7 @@ class LeaderElector:
                 self.problem = f"{self._cluster.name} does not answer."
                 continue
             except NotFound as error:
-                # Deleted under us: somebody else may take it this moment, so this term ends (B15).
+                # Deleted under us: another candidate may take it this moment, so this term ends (B15).
                 self._report(error)
                 return
             except FairleadError as error:
@@ -186,7 +186,7 @@ class LeaderElector:
             self._saw(lease)
             ours = lease.spec.holder_identity == self._identity and lease.spec.lease_transitions == self.epoch
             if not ours:
-                self.problem = f'The lease is now held by "{lease.spec.holder_identity or "nobody"}".'
+                self.problem = f'The lease is now held by "{lease.spec.holder_identity or "none"}".'
                 return None
             self._mine = lease
             return await self._cluster.replace(LEASES, self._body(lease, transitions=self.epoch))
@@ -222,7 +222,7 @@ class LeaderElector:
             return True
         self._saw(lease)
         if not self._free(lease):
-            self._tell_who_leads(lease.spec.holder_identity or "")
+            self._log_holder(lease.spec.holder_identity or "")
             return False
         transitions = self._highest + 1
         started_s = self._clock.monotonic()
@@ -259,7 +259,7 @@ class LeaderElector:
         if old is not None:
             meta["resourceVersion"] = old.metadata.resource_version
             meta["uid"] = old.metadata.uid
-            # A replace keeps only what it names, and these belong to whoever put them there.
+            # A replace keeps only what it names, and these belong to their author.
             if old.metadata.labels:
                 meta["labels"] = old.metadata.labels
             if old.metadata.annotations:
@@ -275,10 +275,10 @@ class LeaderElector:
         }
         return {"metadata": meta, "spec": spec}
 
-    def _tell_who_leads(self, holder: str) -> None:
+    def _log_holder(self, holder: str) -> None:
         """Say once why nothing happens; after a crash it is our own predecessor that is waited for."""
-        if holder != self._told_holder:
-            self._told_holder = holder
+        if holder != self._logged_holder:
+            self._logged_holder = holder
             self._log.info("standing by", holder=holder, takes_over_after_s=self._lease_s)
 
     def _report(self, error: FairleadError) -> None:

@@ -40,10 +40,10 @@ class Store(Generic[T]):
 
     def by_index(self, name: str, value: Hashable) -> Sequence[T]:
         """Return the objects with this value, sorted by key."""
-        found = self._indexes[name].get(value)
-        if not found:
+        objects = self._indexes[name].get(value)
+        if not objects:
             return ()
-        return [found[key] for key in sorted(found)] if len(found) > 1 else list(found.values())
+        return [objects[key] for key in sorted(objects)] if len(objects) > 1 else list(objects.values())
 
     def put(self, obj: T) -> T | None:
         """Store an object and return the one it replaces."""
@@ -71,8 +71,8 @@ class Store(Generic[T]):
         for name, function in self._functions.items():
             index = self._indexes[name]
             for value in set(function(old)):
-                found = index.get(value)
-                if found is not None:
-                    found.pop(key, None)
-                    if not found:
+                objects = index.get(value)
+                if objects is not None:
+                    objects.pop(key, None)
+                    if not objects:
                         del index[value]

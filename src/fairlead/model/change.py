@@ -27,17 +27,17 @@ class Reason(StrEnum):
 
     NEW = "New"
     CHANGED = "Changed"
-    #: The load balancer itself was deleted by somebody else; it is made again.
+    #: The load balancer itself was deleted at the provider by another client; it is made again.
     VANISHED = "Vanished"
-    #: Only who wants it changed: the ledger notes that, and the provider is not called.
+    #: Only its owners changed: the ledger records that, and the provider is not called.
     OWNERS_CHANGED = "OwnersChanged"
-    #: It was being deregistered when it was wanted again, or somebody deleted its record: first it goes.
+    #: It was being deregistered when it was wanted again, or its record was deleted by another client: first it goes.
     DEREGISTERING = "Deregistering"
     #: Another object has its address now: the old backend goes first.
     REPLACED = "Replaced"
     #: It was reported terminating or not ready before it went: positive knowledge.
     TERMINATING = "Terminating"
-    #: It is no longer listed, and nobody ever said that it was going.
+    #: It is no longer listed, and was never reported as going.
     ABSENT = "Absent"
     #: Its drain time is over.
     DRAINED = "Drained"
@@ -62,7 +62,7 @@ class BackendFacts(msgspec.Struct, frozen=True):
 
 
 class TargetChange(msgspec.Struct, frozen=True, gc=False):
-    """One row about one target; ``generation`` tells a fold whether a newer wish has come meanwhile."""
+    """One row about one target; ``generation`` is that of the desired state: a fold of an older one is known by it."""
 
     load_balancer: LoadBalancerKey
     listener: ListenerKey
@@ -112,7 +112,7 @@ class OutcomeStatus(StrEnum):
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
-    """What came of one change; ``retry_after_s`` is a wish of the provider's, in seconds.
+    """What came of one change; ``retry_after_s`` is what the provider asks for, in seconds.
 
     ``generated_address`` and ``injected_info`` (None: keep what there was) are to be stored by the ledger whatever the
     status, and come back in the ``BackendFacts`` of later changes.

@@ -1,7 +1,7 @@
 """What a provider promises: the small door between the core and any load balancer.
 
 Everything is idempotent and safe to repeat; not-found on delete is success; ``apply`` answers per item and verifies
-effects, not return codes. A provider never decides what should be there, and never touches what it was not told to.
+effects, not return codes. A provider never decides what should be there, and changes only what it was asked to.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Capabilities(msgspec.Struct, frozen=True):
     affinity: bool = False
     proxy_protocol: bool = False
     weights: bool = False
-    #: It makes its own address of a backend, so it must be told what is behind the one that we know.
+    #: It makes its own address of a backend, so a change names the object behind the one that we know.
     generates_addresses: bool = False
     #: Parameters that only a class may set: with whom we speak, and as whom. A name that ends in a dot stands for all
     #: that begin so.
@@ -88,19 +88,19 @@ class Provider(Protocol):
 
 @runtime_checkable
 class Restorable(Protocol):
-    """A provider that must be told, after a restart, what an earlier process had ensured."""
+    """A provider that needs to know, after a restart, what an earlier process had ensured."""
 
     def recall(self, spec: FrontendSpec, info: Mapping[str, str]) -> None:
-        """Take back a load balancer and the ``Ensured.info`` that was stored for it; calls nobody."""
+        """Restore a load balancer and the ``Ensured.info`` that was stored for it; makes no request."""
         ...
 
 
 @runtime_checkable
 class Releasable(Protocol):
-    """A provider that remembers load balancers: one that somebody else keeps is let go of, and never deleted."""
+    """A provider that remembers load balancers: one that already existed is released, and never deleted."""
 
     def let_go(self, key: LoadBalancerKey) -> None:
-        """Drop all that is remembered of it, since the next of that name is another one; calls nobody."""
+        """Drop all that is remembered of it, since the next of that name is another one; makes no request."""
         ...
 
 
@@ -122,7 +122,7 @@ class Lifecycle(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of connections and tasks; what is registered stays."""
+        """Close connections and end tasks; what is registered stays."""
         ...
 
 

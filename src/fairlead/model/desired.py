@@ -1,4 +1,4 @@
-"""What a load balancer should be: the output of ``build/`` and the left side of every plan."""
+"""What a load balancer should be: the output of ``translate/`` and the left side of every plan."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Target(msgspec.Struct, frozen=True, gc=False):
     draining: bool = False
     #: Who wants it, ordered: it goes with the last of them. Empty where a load balancer has one owner only.
     owners: tuple[str, ...] = ()
-    #: What the provider is told with it, ordered by key.
+    #: What goes to the provider with it, ordered by key.
     parameters: tuple[tuple[str, str], ...] = ()
     #: The object behind it as kind/namespace/name/uid; a successor with the same address is another backend.
     source: str = ""
@@ -47,7 +47,7 @@ class Listener(msgspec.Struct, frozen=True, gc=False):
     """One port on which the load balancer answers.
 
     ``proxy_port`` is the port on which the proxy listens when that is not ``port`` itself: several load
-    balancers behind one proxy address are told apart by it. 0 means "the same as ``port``".
+    balancers behind one proxy address are distinguished by it. 0 means "the same as ``port``".
     """
 
     port: int
@@ -116,7 +116,7 @@ class FrontendSpec(msgspec.Struct, frozen=True):
     #: What may be changed while it lives.
     attributes: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     owner: Owner = Owner()
-    #: Somebody else has made it and keeps it: it is used, and never deleted.
+    #: It existed before and is not ours: it is used, and never deleted.
     existing: bool = False
     #: Reaches the proxies' own frontend only, never the targets (externalTrafficPolicy of a generated Service).
     local_traffic_only: bool = False
@@ -135,7 +135,7 @@ class DesiredLoadBalancer(msgspec.Struct, frozen=True):
     drain_s: float = 0.0
     guard: GuardPolicy = GuardPolicy()
     stale: str = ""
-    #: All that may own a target now; what only others own has lost its owners. None: nobody owns, or nobody knows.
+    #: All that may own a target now; what only others own has lost its owners. None: no owners, or they are unknown.
     owners: frozenset[str] | None = None
     paused: bool = False
     #: Our own entries are registered again this often (ensurePolicy Always); 0: what was changed by hand stands.

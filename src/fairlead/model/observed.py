@@ -24,7 +24,7 @@ class Ensured(msgspec.Struct, frozen=True, gc=False):
 
 
 class ObservedTarget(msgspec.Struct, frozen=True, gc=False):
-    """One target of ours as it was read back; ``healthy`` None means that nobody checks."""
+    """One target of ours as it was read back; ``healthy`` None means that it is not checked."""
 
     listener: ListenerKey
     key: TargetKey

@@ -53,7 +53,7 @@ class SystemClock:
 
 
 class VirtualClock:
-    """A clock that stands still until it is told to move: for tests and simulations.
+    """A clock that stands still until it is moved: for tests and simulations.
 
     ``advance`` wakes sleepers one by one in the order of their deadlines, at exactly their deadlines, and lets
     everything that can run without waiting run in between.
@@ -74,7 +74,7 @@ class VirtualClock:
         return self._start + timedelta(seconds=self._elapsed_s)
 
     async def sleep(self, seconds: float) -> None:
-        """Wait until somebody has advanced the clock far enough."""
+        """Wait until the clock has been advanced far enough."""
         if seconds <= 0:
             await asyncio.sleep(0)
             return
@@ -102,7 +102,7 @@ class VirtualClock:
         await settle()
 
     def jump(self, seconds: float) -> None:
-        """Move time forward without letting anybody run: a frozen process, or a suspended machine."""
+        """Move time forward without letting a task run: a frozen process, or a suspended machine."""
         self._elapsed_s += seconds
 
     async def advance_until(self, done: Callable[[], bool], *, step_s: float = 0.5, limit_s: float = 3600.0) -> None:

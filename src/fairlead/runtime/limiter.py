@@ -27,7 +27,7 @@ class TokenBucket:
         self._tokens -= 1.0
         if self._tokens >= 0.0:
             return
-        # A negative balance is a reservation: whoever comes later goes deeper, and so waits longer.
+        # A negative balance is a reservation: a later caller goes deeper, and so waits longer.
         try:
             await self._clock.sleep(-self._tokens / self._qps)
         except BaseException:

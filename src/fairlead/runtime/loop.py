@@ -56,7 +56,7 @@ class _Loop(Generic[K]):
         self._queue = queue
         self._reconcile = reconcile
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.loop").bind(controller=name)
-        self._told: dict[K, str] = {}
+        self._logged: dict[K, str] = {}
         self._total = telemetry.reconcile_total
         self._seconds = telemetry.reconcile_seconds.labels(name)
         self._name = name
@@ -95,8 +95,8 @@ class _Loop(Generic[K]):
                 self._queue.retry(key)
             else:
                 self._queue.forget(key)
-            if self._told.get(key) != error.sentence:
-                self._told[key] = error.sentence
+            if self._logged.get(key) != error.sentence:
+                self._logged[key] = error.sentence
                 self._log.error(
                     "terminal", key=_text(key), reason=error.reason, sentence=error.sentence, detail=error.detail
                 )
@@ -106,7 +106,7 @@ class _Loop(Generic[K]):
             self._log.error("bug", key=_text(key), error=str(error), exc_info=error)
             return "bug"
         self._queue.forget(key)
-        self._told.pop(key, None)
+        self._logged.pop(key, None)
         if again_s is not None:
             self._queue.add_after(key, again_s)
             return "later"

@@ -77,7 +77,7 @@ class KeyedQueue(Generic[K]):
             self._wake_one()
 
     def add_after(self, key: K, delay_s: float) -> None:
-        """Ask for a run after ``delay_s``; of several such wishes for one key the earliest stands."""
+        """Ask for a run after ``delay_s``; of several such calls for one key the earliest stands."""
         if delay_s <= 0:
             self.add(key)
             return
@@ -131,7 +131,7 @@ class KeyedQueue(Generic[K]):
             self._wake_one()
 
     def close(self) -> None:
-        """Hand out nothing more; everybody who waits in ``get`` is told."""
+        """Hand out nothing more; every caller that waits in ``get`` gets QueueClosed."""
         self._closed = True
         if self._pump:
             self._pump.cancel()
@@ -147,7 +147,7 @@ class KeyedQueue(Generic[K]):
         try:
             await getter
         except asyncio.CancelledError:
-            # The wake-up was meant for this worker; somebody else must take the key.
+            # The wake-up was meant for this worker; another one must take the key.
             if getter.done() and not getter.cancelled() and self._ready:
                 self._wake_one()
             raise
@@ -155,7 +155,7 @@ class KeyedQueue(Generic[K]):
             if getter in self._getters:
                 self._getters.remove(getter)
             if not self._getters and self._pump:
-                # Nobody waits, so nobody needs waking: get() itself looks at what has come due.
+                # No worker waits, so none needs waking: get() itself checks what has come due.
                 self._pump.cancel()
                 self._pump = None
 

@@ -85,10 +85,10 @@ class Supervisor:
     def _ended(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            # The first one is raised to whoever started us, who tells it in one sentence; the log need not, too.
-            told_later = isinstance(error, FairleadError) and self._error is None
-            told = self._log.debug if told_later else self._log.error
-            told("task failed", task=task.get_name(), error=str(error))
+            # The first one is raised to the caller, which reports it in one sentence; the log need not, too.
+            reported_later = isinstance(error, FairleadError) and self._error is None
+            log = self._log.debug if reported_later else self._log.error
+            log("task failed", task=task.get_name(), error=str(error))
             self._error = self._error or error
             self.stop()
 

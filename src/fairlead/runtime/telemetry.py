@@ -1,7 +1,7 @@
 """How is it going: the metrics of the engine, and the small web page that says so.
 
 In: a prometheus registry, and a function that lists why we are not ready. Out: /readyz, /livez, /metrics.
-Never: listens on anything but loopback unless told to, or shows more than reasons and numbers.
+Never: listens on anything but loopback unless configured to, or shows more than reasons and numbers.
 """
 
 from __future__ import annotations

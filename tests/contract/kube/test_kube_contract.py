@@ -10,7 +10,7 @@ import pytest
 from fairlead.api.kubernetes import CRDS, EVENTS, LEASES, SERVICES, Lease, Service
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.errors import AlreadyExists, Conflict, Invalid, NotFound, Unauthorized
-from fairlead.kube.cache import WatchCache
+from fairlead.kube.cache import CacheSettings, WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.events import EventRecorder
@@ -164,8 +164,10 @@ async def test_a_cache_follows(cluster: Cluster, namespace: str) -> None:
 
 async def test_a_cache_starts_with_watchlist_or_with_a_list(cluster: Cluster, namespace: str) -> None:
     await cluster.create(SERVICES, service(namespace, "a"))
-    streamed: WatchCache[Service] = WatchCache(cluster, SERVICES, namespace=namespace)
-    listed: WatchCache[Service] = WatchCache(cluster, SERVICES, namespace=namespace, page_size=1)
+    streamed = WatchCache(cluster, SERVICES, namespace=namespace)
+    listed: WatchCache[Service] = WatchCache(
+        cluster, SERVICES, namespace=namespace, settings=CacheSettings(page_size=1)
+    )
     listed._offers_watch_list = False
     async with running(streamed.run(), listed.run()):
         await streamed.wait_synced(10)
@@ -187,7 +189,7 @@ async def test_a_selection_loses_what_no_longer_matches(cluster: Cluster, namesp
 
 async def test_custom_resources_from_nothing(cluster: Cluster, namespace: str) -> None:
     group = f"{namespace}.example"
-    cache: WatchCache[KubeObject] = WatchCache(cluster, things(group), terminal_retry_s=0.3)
+    cache: WatchCache[KubeObject] = WatchCache(cluster, things(group), settings=CacheSettings(terminal_retry_s=0.3))
     async with running(cache.run()):
         await until(lambda: "does not serve Thing" in cache.problem)
         assert await install_crds(cluster, [crd(group)], "tester") == []

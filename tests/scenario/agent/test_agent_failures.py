@@ -14,6 +14,7 @@ from fairlead.agent.process import exit_code
 from fairlead.api.kubernetes import LEASES, NAMESPACES
 from fairlead.api.names import AGENT_LEADER_LEASE, AGENT_LEASE
 from fairlead.errors import BadConfiguration, NotFound, Unreachable
+from fairlead.kube.cache import CacheSettings
 
 POD = {"fairlead.dev/target": "Pod"}
 KUBELB = {"kubernetes.io/service.class": "kubelb"}
@@ -395,7 +396,7 @@ async def test_a_list_that_is_suddenly_empty_removes_nothing_until_it_is_confirm
         return listing
 
     agent.member.listing = empty_once
-    cache._confirm_after_s = 0.0
+    cache._settings = CacheSettings(confirm_after_s=0.0)
     await cache._list()
     assert lists == 2
     await world.settled(agent)

@@ -12,7 +12,7 @@ from kube_scripted import ScriptedApi, Seen, bookmark, is_list, is_watch, line, 
 
 from fairlead.api.kubernetes import SERVICES, Service
 from fairlead.errors import Unreachable
-from fairlead.kube.cache import WatchCache
+from fairlead.kube.cache import CacheSettings, WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.runtime.clock import SystemClock, VirtualClock
 
@@ -81,7 +81,7 @@ async def test_the_first_state_by_watchlist_or_by_list(api: ScriptedApi, cluster
     api.watch_list = offer
     for name in ("a", "b", "c"):
         api.put("services", service(name))
-    async with running(cluster, first_idle_s=0.1) as (cache, changes):
+    async with running(cluster, settings=CacheSettings(first_idle_s=0.1)) as (cache, changes):
         assert names(cache) == ["a", "b", "c"]
         assert sorted(changes, key=str) == [(None, "a"), (None, "b"), (None, "c")]
         assert lists(api) == (0 if offer == "yes" else 1)
@@ -94,7 +94,7 @@ async def test_the_first_state_by_watchlist_or_by_list(api: ScriptedApi, cluster
 @pytest.mark.parametrize("offer", ["yes", "no", "ignored"])
 async def test_nothing_is_a_state_too(api: ScriptedApi, cluster: Cluster, offer: str) -> None:
     api.watch_list = offer
-    async with running(cluster, first_idle_s=0.05) as (cache, changes):
+    async with running(cluster, settings=CacheSettings(first_idle_s=0.05)) as (cache, changes):
         assert cache.synced
         assert len(cache) == 0
         assert changes == []
@@ -104,7 +104,7 @@ async def test_nothing_is_a_state_too(api: ScriptedApi, cluster: Cluster, offer:
 async def test_not_synced_before_the_server_has_told_everything(api: ScriptedApi, cluster: Cluster) -> None:
     api.watch_list = "ignored"
     api.put("services", service("a"))
-    async with running(cluster, first_idle_s=60, wait=False) as (cache, changes):
+    async with running(cluster, settings=CacheSettings(first_idle_s=60), wait=False) as (cache, changes):
         await api.until(lambda: bool(api.watches))
         with pytest.raises(Unreachable, match="have not arrived within"):
             await cache.wait_synced(0.05)
@@ -219,7 +219,7 @@ def _versioned(obj: dict[str, Any], version: int) -> dict[str, Any]:
 
 @pytest.mark.req("B17")
 async def test_a_dead_link_is_noticed(api: ScriptedApi, cluster: Cluster) -> None:
-    async with running(cluster, idle_s=0.1) as (cache, _):
+    async with running(cluster, settings=CacheSettings(idle_s=0.1)) as (cache, _):
         await api.until(lambda: len(api.requests("GET", watch=True)) >= 3)
         api.put("services", service("a"))
         await api.until(lambda: len(cache) == 1)
@@ -285,7 +285,7 @@ FAILURES = [(500, "InternalError"), (503, "ServiceUnavailable"), (429, "TooManyR
 async def test_no_error_ever_removes_anything(api: ScriptedApi, cluster: Cluster, code: int, reason: str) -> None:
     for name in ("a", "b"):
         api.put("services", service(name))
-    async with running(cluster, terminal_retry_s=0.5) as (cache, changes):
+    async with running(cluster, settings=CacheSettings(terminal_retry_s=0.5)) as (cache, changes):
         await api.until(lambda: bool(api.watches))
         changes.clear()
         api.answer(lambda _: True, code, reason, times=10)
@@ -329,7 +329,7 @@ async def test_an_empty_list_is_believed_when_a_second_one_agrees(
 ) -> None:
     api.watch_list = "no"
     api.put("services", service("a"))
-    async with running(cluster, confirm_after_s=3.0) as (cache, changes):
+    async with running(cluster, settings=CacheSettings(confirm_after_s=3.0)) as (cache, changes):
         await api.until(lambda: bool(api.watches))
         api.drop("services", "a", "a", tell=False)
         before = lists(api)
@@ -343,7 +343,7 @@ async def test_an_empty_list_is_believed_when_a_second_one_agrees(
 async def test_confirmation_can_be_switched_off(api: ScriptedApi, cluster: Cluster) -> None:
     api.watch_list = "no"
     api.put("services", service("a"))
-    async with running(cluster, confirm_empty=False) as (cache, _):
+    async with running(cluster, settings=CacheSettings(confirm_empty=False)) as (cache, _):
         await api.until(lambda: bool(api.watches))
         api.drop("services", "a", "a", tell=False)
         before = lists(api)
@@ -355,7 +355,7 @@ async def test_confirmation_can_be_switched_off(api: ScriptedApi, cluster: Clust
 async def test_watch_denied_while_list_is_allowed(api: ScriptedApi, cluster: Cluster) -> None:
     api.answer(is_watch, 403, "Forbidden", times=999)
     api.put("services", service("a"))
-    async with running(cluster, terminal_retry_s=1) as (cache, _):
+    async with running(cluster, settings=CacheSettings(terminal_retry_s=1)) as (cache, _):
         assert names(cache) == ["a"]
         await api.until(lambda: '"watch" services' in cache.problem)
         api.put("services", service("b"))
@@ -368,7 +368,7 @@ async def test_a_kind_that_comes_later(api: ScriptedApi, cluster: Cluster) -> No
         return web.Response(status=404, text="404 page not found")
 
     api.fault(lambda _: True, unknown, times=3)
-    async with running(cluster, terminal_retry_s=1, wait=False) as (cache, _):
+    async with running(cluster, settings=CacheSettings(terminal_retry_s=1), wait=False) as (cache, _):
         await api.until(lambda: "does not serve Service" in cache.problem)
         assert not cache.synced
         with pytest.raises(Unreachable, match="does not serve Service"):
