@@ -55,9 +55,9 @@ class RunningHub:
         engine = self.engine
         if engine is None or not engine.loaded or not self.hub.leading or engine.worker.pending:
             return False
-        sides = [side for key in engine.tracker if (side := engine.tracker.side(key)) is not None]
+        sides = [side for key in engine.tracker if (side := engine.tracker.state(key)) is not None]
         wished = all(side.desired is not None for side in sides)
-        return wished and sum(len(found) for side in sides for found in side.done.values()) == records
+        return wished and sum(len(found) for side in sides for found in side.recorded.values()) == records
 
     @property
     def writes(self) -> dict[str, float]:

@@ -33,7 +33,7 @@ def wish(service: int, *, weight: int = 1) -> DesiredLoadBalancer:
 def carry_out(tracker: Tracker) -> int:
     rows = 0
     for key in tracker.take():
-        side = tracker.side(key)
+        side = tracker.state(key)
         if side is None:
             continue
         plan = plan_load_balancer(key, side, now_s=0.0)
@@ -93,7 +93,7 @@ async def cold_diff(addresses: int = 100_000) -> AsyncIterator[Figure]:
         rows = sum(
             len(plan_load_balancer(key, side, now_s=0.0).changes)
             for key in tracker
-            if (side := tracker.side(key)) is not None
+            if (side := tracker.state(key)) is not None
         )
         took.append((time.perf_counter() - started) * 1e3)
         assert rows == addresses

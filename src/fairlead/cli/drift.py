@@ -28,7 +28,7 @@ def drift(
         from fairlead.cli.snapshot import take_snapshot
 
         snapshot = await take_snapshot(kubeconfig)
-        rows = [drift_row(lb) for lb in snapshot.load_balancers if lb.unread or lb.side.done_spec is not None]
+        rows = [drift_row(lb) for lb in snapshot.load_balancers if lb.unread or lb.side.recorded_spec is not None]
         bad = any(row.ours or row.unread for row in rows)
         if output is Output.JSON:
             print_json({"drifted": any(row.ours for row in rows), "loadBalancers": rows})

@@ -51,7 +51,7 @@ def drift_row(lb: Previewed) -> DriftOf:
     changed: list[Changed] = []
     for place in lb.drift.changed:
         listener, key = place
-        target, entry = lb.side.done[listener][key].target, there[place]
+        target, entry = lb.side.recorded[listener][key].target, there[place]
         for field, ledger, now in (
             ("weight", str(target.weight), str(entry.weight)),
             ("draining", _yes(target.draining), _yes(entry.draining)),
@@ -62,7 +62,7 @@ def drift_row(lb: Previewed) -> DriftOf:
     return DriftOf(
         str(lb.key),
         lb.provider,
-        lb.drift.vanished,
+        lb.drift.gone,
         [f"{listener} {key}" for listener, key in lb.drift.missing],
         changed,
         list(lb.drift.foreign),

@@ -140,7 +140,7 @@ def _state_without_record(backend: Backend) -> str:
 def _notes(lb: Previewed) -> Iterator[str]:
     if lb.gone:
         yield "its object is gone; what is on record is deregistered as soon as its provider can be reached"
-    if lb.drift.vanished:
+    if lb.drift.gone:
         yield lb.drift.sentence
     if lb.unread:
         yield f"not read back: {lb.unread}"

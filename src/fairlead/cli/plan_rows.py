@@ -144,7 +144,7 @@ def held_message(lb: Previewed, held_by: str, message: str) -> str:
 
 
 def _frontend(lb: Previewed, change: FrontendChange, *, held_by: str = "") -> Row:
-    old, new = lb.side.done_spec, change.spec if change.action is Action.ENSURE else None
+    old, new = lb.side.recorded_spec, change.spec if change.action is Action.ENSURE else None
     message = held_message(lb, held_by, "") if held_by else ""
     return Row(
         change.action, change.reason, held_by, message, "", "", "", fields_of(_of_spec(old), None, _of_spec(new))
@@ -162,7 +162,7 @@ def _of_spec(spec: Any) -> dict[str, str]:
 
 
 def _target(lb: Previewed, change: TargetChange, *, held_by: str = "", message: str = "") -> Row:
-    registered = lb.side.done.get(change.listener, {}).get(change.key)
+    registered = lb.side.recorded.get(change.listener, {}).get(change.key)
     leaves = change.action is Action.DEREGISTER
     fields = fields_of(
         _of_target(registered.target if registered is not None else None),

@@ -44,20 +44,20 @@ class Addresses:
         self._leaving.discard(key)
         self._begun.discard(key)
 
-    def comes(self, record: BackendRecord) -> BackendRecord | None:
+    def acquire(self, record: BackendRecord) -> BackendRecord | None:
         """Note that ``record`` is to be registered; returns one that is taking its backend away, if any is."""
         self._leaving.discard(record.key)
         self._begun.discard(record.key)
         return next((one for one in self._others(record) if self._is_begun(one)), None)
 
-    def leaves(self, record: BackendRecord) -> bool:
+    def release(self, record: BackendRecord) -> bool:
         """Note that ``record`` is to go; True when another keeps its backend, so that nobody is to be called."""
         if self._is_begun(record) or not any(self._keeps(one) for one in self._others(record)):
             return False
         self._leaving.add(record.key)
         return True
 
-    def told(self, key: RecordKey, *, done: bool) -> None:
+    def acknowledge(self, key: RecordKey, *, done: bool) -> None:
         """Note what the provider answered when it was told to take a backend away."""
         (self._begun.discard if done else self._begun.add)(key)
 

@@ -46,7 +46,7 @@ class RecordCache:
         #: The version of our own last write, until the watch has shown it: what it shows before that is older.
         self._awaited: dict[RecordKey, str] = {}
         #: Records that we know to be gone, until the watch has shown that: what it shows before is history.
-        self._buried: set[str] = set()
+        self._deleted: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._records)
@@ -78,15 +78,15 @@ class RecordCache:
         self._awaited.pop(record.key, None)
         self._put(record)
 
-    def bury(self, key: RecordKey) -> None:
+    def mark_deleted(self, key: RecordKey) -> None:
         """Drop a record that we know to be gone."""
         if (known := self._records.get(key)) is not None:
-            self._buried.add(known.metadata.uid)
+            self._deleted.add(known.metadata.uid)
         self._forget(key)
 
     def shown(self, new: BackendRecord) -> RecordEvent | None:
         """Take note of what the watch shows; returns what somebody else did, None when it was nobody."""
-        if new.metadata.uid in self._buried:
+        if new.metadata.uid in self._deleted:
             return None
         known, awaited = self._records.get(new.key), self._awaited.get(new.key)
         if known is None or known.metadata.uid != new.metadata.uid:
@@ -105,7 +105,7 @@ class RecordCache:
 
     def shown_gone(self, old: BackendRecord) -> RecordEvent | None:
         """Take note that the watch shows no such record any more."""
-        self._buried.discard(old.metadata.uid)
+        self._deleted.discard(old.metadata.uid)
         known = self._records.get(old.key)
         if known is None or known.metadata.uid != old.metadata.uid:
             return None

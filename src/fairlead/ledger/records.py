@@ -72,16 +72,16 @@ class RecordsLedger:
         self._clock = clock
         self._told = told
         self._origin = origin
-        self._shelf = RecordCache(by_address=by_address)
+        self._cache = RecordCache(by_address=by_address)
         self._slots = asyncio.Semaphore(_PARALLEL)
 
     def __len__(self) -> int:
-        return len(self._shelf)
+        return len(self._cache)
 
     def load(self, records: Iterable[BackendRecord]) -> list[BackendRecord]:
         """Take over what is on record; returns those of this provider, ordered by key."""
         ours = [record for record in records if record.spec.load_balancer.provider == self._provider]
-        self._shelf.load(ours)
+        self._cache.load(ours)
         return sorted(ours, key=lambda record: record.key)
 
     def observed(self, old: BackendRecord | None, new: BackendRecord | None) -> None:
@@ -89,13 +89,13 @@ class RecordsLedger:
         one = new or old
         if one is None or one.spec.load_balancer.provider != self._provider:
             return
-        happened = self._shelf.shown(one) if new is not None else self._shelf.shown_gone(one)
+        happened = self._cache.shown(one) if new is not None else self._cache.shown_gone(one)
         if happened is not None:
             self._told(happened, one)
 
     def of(self, change: TargetChange) -> BackendRecord | None:
         """Return the record that ``change`` is about."""
-        return self._shelf.get(self._key(change))
+        return self._cache.get(self._key(change))
 
     # --- the load balancer itself -----------------------------------------------------------------------------
 
@@ -119,7 +119,7 @@ class RecordsLedger:
         """Bring what records say of the load balancer itself up to date, so that they suffice when it is gone."""
         info = self.frontends.info(spec.key) if answer.info is None else answer.info
         wanted = load_balancer_words(spec, provider=self._provider, info=info)
-        other = [one for one in self._shelf.of(spec.key) if not one.deleting and one.spec.load_balancer != wanted]
+        other = [one for one in self._cache.of(spec.key) if not one.deleting and one.spec.load_balancer != wanted]
         for record in other:
             _fence(record, epoch)
         words: JSONObject = msgspec.to_builtins(wanted)
@@ -151,17 +151,17 @@ class RecordsLedger:
         return msgspec.structs.replace(change, facts=facts_of(found)) if isinstance(found, BackendRecord) else found
 
     async def _intend(self, spec: FrontendSpec, change: TargetChange, epoch: int) -> BackendRecord | Outcome:
-        record = self._shelf.get(self._key(change))
+        record = self._cache.get(self._key(change))
         if record is not None:
             _fence(record, epoch)
         match change.action:
             case Action.REGISTER | Action.UPDATE:
-                if change.target.draining and record is not None and self._shelf.addresses.leaves(record):
+                if change.target.draining and record is not None and self._cache.addresses.release(record):
                     return DONE
                 record = await self._intend_registration(spec, change, record, epoch)
                 return record if change.target.draining else await self._unless_taken_away(record, change)
             case Action.DRAIN:
-                if record is None or self._shelf.addresses.leaves(record):
+                if record is None or self._cache.addresses.release(record):
                     return DONE
                 return await self._mark(record, "Draining", change)
             case Action.DEREGISTER:
@@ -189,10 +189,10 @@ class RecordsLedger:
                 "status": {"state": "Pending", "reason": change.reason.value, "since": self._now()},
             }
             try:
-                return self._shelf.keep(await self._store.create(BACKEND_RECORDS, body))
+                return self._cache.keep(await self._store.create(BACKEND_RECORDS, body))
             except AlreadyExists:
                 # An earlier attempt whose answer was lost, or another process of ours.
-                record = self._shelf.keep(await self._store.get(BACKEND_RECORDS, *self._key(change)))
+                record = self._cache.keep(await self._store.get(BACKEND_RECORDS, *self._key(change)))
                 _fence(record, epoch)
                 wanted = self._wanted(spec, change, epoch, record.spec.target.origin)
         if record.deleting:
@@ -214,7 +214,7 @@ class RecordsLedger:
 
     async def _unless_taken_away(self, record: BackendRecord, change: TargetChange) -> BackendRecord | Outcome:
         """Have a registration wait for the deregistration of another record that is the same backend there."""
-        other = self._shelf.addresses.comes(record)
+        other = self._cache.addresses.acquire(record)
         if other is None or change.reason is Reason.OWNERS_CHANGED:
             return record
         text = f"waits: BackendRecord {'/'.join(other.key)} has the same address there, and is deregistered first"
@@ -234,14 +234,14 @@ class RecordsLedger:
         try:
             if record is None or record.deleting:
                 # Begun before, by whomever: it may have been finished with its answer lost, or forgotten by hand.
-                record = self._shelf.keep(await self._store.get(BACKEND_RECORDS, *self._key(change)))
+                record = self._cache.keep(await self._store.get(BACKEND_RECORDS, *self._key(change)))
                 _fence(record, epoch)
             if FINALIZER_DEREGISTER not in (record.metadata.finalizers or ()):
                 # Forgotten by an operator: it is not ours to deregister any more.
                 await self._store.delete(BACKEND_RECORDS, *record.key, uid=record.metadata.uid)
-                self._shelf.bury(record.key)
+                self._cache.mark_deleted(record.key)
                 return DONE
-            if self._shelf.addresses.leaves(record):
+            if self._cache.addresses.release(record):
                 await self._release(record if record.deleting else await self._delete(record))
                 return DONE
             if record.status.state != "Deregistering":
@@ -249,13 +249,13 @@ class RecordsLedger:
             if not record.deleting:
                 record = await self._delete(record)
         except NotFound:
-            self._shelf.bury(self._key(change))
+            self._cache.mark_deleted(self._key(change))
             return DONE
         return record
 
     async def _delete(self, record: BackendRecord) -> BackendRecord:
         await self._store.delete(BACKEND_RECORDS, *record.key, uid=record.metadata.uid)
-        return self._shelf.keep(await self._store.get(BACKEND_RECORDS, *record.key))
+        return self._cache.keep(await self._store.get(BACKEND_RECORDS, *record.key))
 
     async def _mark(self, record: BackendRecord, state: RecordState, change: TargetChange) -> BackendRecord:
         if record.status.state == state:
@@ -278,11 +278,11 @@ class RecordsLedger:
         )
 
     async def _settled(self, change: TargetChange, outcome: Outcome) -> Outcome:
-        record = self._shelf.get(self._key(change))
+        record = self._cache.get(self._key(change))
         if record is None:
             return outcome
         if change.target.draining or change.action is Action.DEREGISTER:
-            self._shelf.addresses.told(record.key, done=outcome.status is OutcomeStatus.DONE)
+            self._cache.addresses.acknowledge(record.key, done=outcome.status is OutcomeStatus.DONE)
         try:
             if outcome.status is OutcomeStatus.DONE and change.action is Action.DEREGISTER:
                 if change.facts is not None and change.facts.record_id != record.metadata.uid:
@@ -292,7 +292,7 @@ class RecordsLedger:
             else:
                 await self._tell(record, change, outcome)
         except NotFound:
-            self._shelf.bury(record.key)
+            self._cache.mark_deleted(record.key)
         except FairleadError as error:
             return Outcome(OutcomeStatus.RETRY, error.sentence)
         return outcome
@@ -328,7 +328,7 @@ class RecordsLedger:
         kept = [one for one in record.metadata.finalizers or () if one != FINALIZER_DEREGISTER]
         await self._patch(record, {"metadata": {"finalizers": kept or None}})
         if not kept:
-            self._shelf.bury(record.key)
+            self._cache.mark_deleted(record.key)
 
     # --- inside -----------------------------------------------------------------------------------------------
 
@@ -341,17 +341,17 @@ class RecordsLedger:
         except Conflict:
             # Somebody wrote between; what they wrote is looked at before anything is tried again.
             found: BackendRecord = await self._store.get(BACKEND_RECORDS, *record.key)
-            self._shelf.reread(found)
+            self._cache.reread(found)
             if found.deleting and not record.deleting:
                 self._told(RecordEvent.DELETED, found)
             raise
-        return self._shelf.keep(new)
+        return self._cache.keep(new)
 
     def _key(self, change: TargetChange) -> RecordKey:
         place = (change.load_balancer, change.listener, change.target.key)
         known = (change.load_balancer.namespace, record_name(*place))
         # Records of earlier releases are named without their provider; two of those may have the same place.
-        return known if known in self._shelf else (known[0], record_name(*place, provider=self._provider))
+        return known if known in self._cache else (known[0], record_name(*place, provider=self._provider))
 
     async def _all(self, calls: Iterable[Callable[[], Awaitable[_T]]]) -> list[_T]:
         """Run record writes side by side, a bounded number at once."""

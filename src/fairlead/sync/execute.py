@@ -31,7 +31,7 @@ from fairlead.sync.order import order_changes
 from fairlead.sync.plan import Plan
 from fairlead.sync.quarantine import Quarantine, without_refused
 from fairlead.sync.timings import Timings
-from fairlead.sync.tracker import Side, Tracker
+from fairlead.sync.tracker import LoadBalancerState, Tracker
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ class Executor:
             else None
         )
 
-    async def run(self, plan: Plan, side: Side, done: list[TargetChange], slot: Slot) -> Outcome | None:
+    async def run(self, plan: Plan, state: LoadBalancerState, done: list[TargetChange], slot: Slot) -> Outcome | None:
         """Do the rows of ``plan`` in order; returns the first outcome that was not a success, failures first.
 
         ``slot`` is held when this begins; it is given up by whoever waits for others.
@@ -86,13 +86,13 @@ class Executor:
             try:
                 made = await self._ensure(frontend, frontend.spec)
             except (Retry, Terminal) as error:
-                if side.done_spec is None or not changes or isinstance(error, Throttled):
+                if state.recorded_spec is None or not changes or isinstance(error, Throttled):
                     raise
                 made, late = False, error
             if not made:
                 # The load balancer lives on as it was, and its backends with it.
-                changes = without_refused(changes, side)
-        spec = side.done_spec or (side.desired.spec if side.desired is not None else None)
+                changes = without_refused(changes, state)
+        spec = state.recorded_spec or (state.desired.spec if state.desired is not None else None)
         if spec is None and plan.changes:
             raise Bug(f"{plan.load_balancer} has targets on record, and nothing that says where")
         additions, removals = order_changes(changes)
@@ -100,7 +100,7 @@ class Executor:
         if failed is not None:
             # What was to take their place is not there: what goes now must do so without it.
             alone = msgspec.structs.replace(plan, frontend=None, changes=tuple(removals), held=())
-            removals = guard_plan(alone, side, now_s=self._clock.monotonic()).changes
+            removals = guard_plan(alone, state, now_s=self._clock.monotonic()).changes
         also = await self._apply(spec, removals, done, slot) if spec is not None else None
         if late is not None:
             raise late

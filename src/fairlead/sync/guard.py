@@ -20,7 +20,7 @@ from fairlead.model.change import Action, Held, Reason, TargetChange
 from fairlead.model.desired import DesiredLoadBalancer
 from fairlead.model.keys import ListenerKey
 from fairlead.sync.plan import Plan
-from fairlead.sync.tracker import Side
+from fairlead.sync.tracker import LoadBalancerState
 
 #: Seconds between two runs of removals that the "too many" predicate lets through in portions.
 PACE_S = 5.0
@@ -43,24 +43,24 @@ Judgement = tuple[list[TargetChange], list[Held]]
 class _Case(msgspec.Struct, frozen=True):
     """What a predicate may look at: both sides, and the rows that are not in question."""
 
-    side: Side
+    state: LoadBalancerState
     desired: DesiredLoadBalancer
     allowed: list[TargetChange]
 
 
-def guard_plan(plan: Plan, side: Side, *, now_s: float) -> Plan:
+def guard_plan(plan: Plan, state: LoadBalancerState, *, now_s: float) -> Plan:
     """Move the rows that must not be done now from ``changes`` to ``held``."""
-    desired = side.desired
+    desired = state.desired
     if desired is None:
         return plan
-    if desired.paused and side.done_spec is not None:
+    if desired.paused and state.recorded_spec is not None:
         return _pause(plan)
     removals = [change for change in plan.changes if _takes_away(change)]
     if not removals:
         return plan
     removing = {id(change) for change in removals}
     allowed = [change for change in plan.changes if id(change) not in removing]
-    case = _Case(side, desired, allowed)
+    case = _Case(state, desired, allowed)
     held: list[Held] = []
     for predicate in _PREDICATES:
         removals, more = predicate(removals, case)
@@ -99,7 +99,7 @@ def _warming(removals: list[TargetChange], case: _Case) -> Judgement:
     held: list[Held] = []
     for listener, rows in _by_listener(removals).items():
         adds = any(change.listener == listener and change.action in _ADDS for change in case.allowed)
-        if adds and not _ready(case.side, listener) - {change.key for change in rows}:
+        if adds and not _ready(case.state, listener) - {change.key for change in rows}:
             message = f"listener {listener} gets all new targets; the old ones go {WARM_S:g} s after they are there"
             held += [Held(change, WARMING, message) for change in rows]
         else:
@@ -113,8 +113,8 @@ def _last_targets(removals: list[TargetChange], case: _Case) -> Judgement:
     kept: list[TargetChange] = []
     held: list[Held] = []
     for listener, rows in _by_listener(removals).items():
-        ready = _ready(case.side, listener)
-        perhaps_ready = ready | _unsure(case.side, listener)
+        ready = _ready(case.state, listener)
+        perhaps_ready = ready | _unknown(case.state, listener)
         removed = {change.key for change in rows}
         taken = removed & perhaps_ready
         added = {
@@ -144,11 +144,11 @@ def _too_many(removals: list[TargetChange], case: _Case) -> Judgement:
     held: list[Held] = []
     for listener, rows in _by_listener(removals).items():
         unexplained = sorted((row for row in rows if row.reason is Reason.ABSENT), key=lambda row: row.key)
-        limit = max(1, len(_ready(case.side, listener)) * percent // 100)
+        limit = max(1, len(_ready(case.state, listener)) * percent // 100)
         kept += [row for row in rows if row.reason is not Reason.ABSENT] + unexplained[:limit]
         if len(unexplained) > limit:
             message = (
-                f"{len(unexplained)} of {len(_ready(case.side, listener))} targets of listener {listener} "
+                f"{len(unexplained)} of {len(_ready(case.state, listener))} targets of listener {listener} "
                 f"vanished at once; guard.maxRemovalPercent {percent} lets {limit} go now and more every {PACE_S:g} s"
             )
             held += [Held(row, TOO_MANY, message) for row in unexplained[limit:]]
@@ -175,22 +175,22 @@ def _by_listener(changes: list[TargetChange]) -> dict[ListenerKey, list[TargetCh
     return grouped
 
 
-def _ready(side: Side, listener: ListenerKey) -> set[object]:
+def _ready(state: LoadBalancerState, listener: ListenerKey) -> set[object]:
     """Return the keys of the targets that get new connections now, as far as anybody has answered."""
     return {
         key
-        for key, registered in side.done.get(listener, {}).items()
+        for key, registered in state.recorded.get(listener, {}).items()
         if not registered.target.draining
-        and registered.leaving_since is None
-        and not registered.unsure
+        and registered.draining_since is None
+        and not registered.unknown
         and not registered.deregistering
     }
 
 
-def _unsure(side: Side, listener: ListenerKey) -> set[object]:
+def _unknown(state: LoadBalancerState, listener: ListenerKey) -> set[object]:
     """Return the keys of the targets that may get new connections now: an answer about them was lost."""
     return {
         key
-        for key, registered in side.done.get(listener, {}).items()
-        if registered.unsure and not registered.target.draining
+        for key, registered in state.recorded.get(listener, {}).items()
+        if registered.unknown and not registered.target.draining
     }

@@ -5,12 +5,12 @@ The table that ``_row`` implements (D = desired, L = ledger):
     D ready      L nothing                 REGISTER    New
     D ready      L the same                -
     D ready      L another, or leaving     UPDATE      Changed
-    D ready      L unsure                  REGISTER    New         (whatever the lost answer was)
+    D ready      L unknown                 REGISTER    New         (whatever the lost answer was)
     D ready      L the same, other owners  UPDATE      OwnersChanged (for the ledger only)
     D any        L of another object       DEREGISTER  Replaced    (then New: addresses are used again)
     D any        L deregistering           DEREGISTER  Deregistering (then New, if it is wanted)
     D draining   L nothing                 -           (nobody adds what is about to go)
-    D draining   L ready, or unsure        UPDATE      Terminating
+    D draining   L ready, or unknown       UPDATE      Terminating
     D draining   L draining                -
     D nothing    L ready                   DRAIN       Absent
     D nothing    L ready, its owners gone  DRAIN       OwnerDeleted
@@ -20,8 +20,8 @@ The table that ``_row`` implements (D = desired, L = ledger):
     listener gone from D                   DEREGISTER  ListenerRemoved
     load balancer gone from D              DEREGISTER  OwnerDeleted, then DELETE
 
-In: one ``Side`` and the time. Out: a ``Plan``. Never: what the provider says is there, and never a decision
-about *whether* a removal is safe, which is the guard's.
+In: one ``LoadBalancerState`` and the time. Out: a ``Plan``. Never: what the provider says is there, and never a
+decision about *whether* a removal is safe, which is the guard's.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import msgspec
 from fairlead.model.change import Action, FrontendChange, Held, Reason, TargetChange
 from fairlead.model.desired import DesiredLoadBalancer, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey
-from fairlead.sync.tracker import Registered, Side
+from fairlead.sync.tracker import LoadBalancerState, Registered
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -52,63 +52,63 @@ class Plan(msgspec.Struct, frozen=True):
         return self.frontend is None and not self.changes
 
 
-def plan_load_balancer(key: LoadBalancerKey, side: Side, *, now_s: float) -> Plan:
+def plan_load_balancer(key: LoadBalancerKey, state: LoadBalancerState, *, now_s: float) -> Plan:
     """Compare both sides of ``key`` at ``now_s`` (monotonic seconds)."""
-    desired = side.desired
-    if side.undecided:
+    desired = state.desired
+    if state.undecided:
         return Plan(key)
     if desired is None:
-        return _plan_deletion(key, side)
+        return _plan_deletion(key, state)
     changes: list[TargetChange] = []
     wake_at_s: float | None = None
     for listener, wanted in desired.targets.items():
-        done = side.done.get(listener, {})
+        done = state.recorded.get(listener, {})
         # Registered targets that are exactly as wanted are the common case, and need no row.
         for target_key, target in wanted.items():
             registered = done.get(target_key)
             row = _wanted_row(target, registered)
             if row is not None:
                 what = registered.target if registered is not None and row[0] is Action.DEREGISTER else target
-                changes.append(_change(key, listener, what, *row, side.generation))
+                changes.append(_change(key, listener, what, *row, state.generation))
         for target_key, registered in done.items():
             if target_key in wanted:
                 continue
             if registered.deregistering:
                 row = (Action.DEREGISTER, Reason.DEREGISTERING)
-                changes.append(_change(key, listener, registered.target, *row, side.generation))
+                changes.append(_change(key, listener, registered.target, *row, state.generation))
                 continue
-            ends_s = (registered.leaving_since or 0.0) + desired.drain_s
-            if registered.leaving_since is not None and ends_s > now_s:
+            ends_s = (registered.draining_since or 0.0) + desired.drain_s
+            if registered.draining_since is not None and ends_s > now_s:
                 wake_at_s = ends_s if wake_at_s is None else min(wake_at_s, ends_s)
                 continue
             row = _unwanted_row(registered, desired)
-            changes.append(_change(key, listener, registered.target, *row, side.generation))
-    for listener, done in side.done.items():
+            changes.append(_change(key, listener, registered.target, *row, state.generation))
+    for listener, done in state.recorded.items():
         if listener not in desired.targets:
             changes += [
-                _change(key, listener, registered.target, Action.DEREGISTER, Reason.LISTENER_REMOVED, side.generation)
+                _change(key, listener, registered.target, Action.DEREGISTER, Reason.LISTENER_REMOVED, state.generation)
                 for registered in done.values()
             ]
-    return Plan(key, _frontend(desired, side), tuple(changes), wake_at_s=wake_at_s)
+    return Plan(key, _frontend(desired, state), tuple(changes), wake_at_s=wake_at_s)
 
 
-def _plan_deletion(key: LoadBalancerKey, side: Side) -> Plan:
+def _plan_deletion(key: LoadBalancerKey, state: LoadBalancerState) -> Plan:
     changes = tuple(
-        _change(key, listener, registered.target, Action.DEREGISTER, Reason.OWNER_DELETED, side.generation)
-        for listener, done in side.done.items()
+        _change(key, listener, registered.target, Action.DEREGISTER, Reason.OWNER_DELETED, state.generation)
+        for listener, done in state.recorded.items()
         for registered in done.values()
     )
-    frontend = FrontendChange(key, side.done_spec, Action.DELETE, Reason.OWNER_DELETED, side.generation)
+    frontend = FrontendChange(key, state.recorded_spec, Action.DELETE, Reason.OWNER_DELETED, state.generation)
     return Plan(key, frontend, changes)
 
 
-def _frontend(desired: DesiredLoadBalancer, side: Side) -> FrontendChange | None:
-    if side.done_spec is None:
-        return FrontendChange(desired.key, desired.spec, Action.ENSURE, Reason.NEW, side.generation)
-    if side.vanished:
-        return FrontendChange(desired.key, desired.spec, Action.ENSURE, Reason.VANISHED, side.generation)
-    if side.done_spec != desired.spec or side.ensure_again:
-        return FrontendChange(desired.key, desired.spec, Action.ENSURE, Reason.CHANGED, side.generation)
+def _frontend(desired: DesiredLoadBalancer, state: LoadBalancerState) -> FrontendChange | None:
+    if state.recorded_spec is None:
+        return FrontendChange(desired.key, desired.spec, Action.ENSURE, Reason.NEW, state.generation)
+    if state.missing:
+        return FrontendChange(desired.key, desired.spec, Action.ENSURE, Reason.VANISHED, state.generation)
+    if state.recorded_spec != desired.spec or state.ensure_again:
+        return FrontendChange(desired.key, desired.spec, Action.ENSURE, Reason.CHANGED, state.generation)
     return None
 
 
@@ -119,14 +119,14 @@ def _wanted_row(target: Target, registered: Registered | None) -> tuple[Action, 
         return (Action.DEREGISTER, Reason.DEREGISTERING)
     if registered.target.source != target.source and registered.target.source and target.source:
         return (Action.DEREGISTER, Reason.REPLACED)
-    if registered.unsure:
+    if registered.unknown:
         return (Action.UPDATE, Reason.TERMINATING) if target.draining else (Action.REGISTER, Reason.NEW)
-    if registered.target == target and registered.leaving_since is None:
+    if registered.target == target and registered.draining_since is None:
         return None
     if target.draining:
         # Already leaving, or already draining: it stays as it is until it is gone or ready again.
         return None if registered.target.draining else (Action.UPDATE, Reason.TERMINATING)
-    if registered.leaving_since is None and _same_but_owners(registered.target, target):
+    if registered.draining_since is None and _same_but_owners(registered.target, target):
         return (Action.UPDATE, Reason.OWNERS_CHANGED)
     return (Action.UPDATE, Reason.CHANGED)
 
@@ -136,7 +136,7 @@ def _same_but_owners(one: Target, other: Target) -> bool:
 
 
 def _unwanted_row(registered: Registered, desired: DesiredLoadBalancer) -> tuple[Action, Reason]:
-    if registered.leaving_since is not None:
+    if registered.draining_since is not None:
         return (Action.DEREGISTER, Reason.DRAINED)
     owners = registered.target.owners
     if desired.owners is not None and owners and desired.owners.isdisjoint(owners):

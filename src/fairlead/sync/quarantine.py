@@ -20,7 +20,7 @@ from fairlead.model.change import Action, Held, Reason, TargetChange
 from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.sync.plan import Plan
-from fairlead.sync.tracker import Side
+from fairlead.sync.tracker import LoadBalancerState
 
 PARK_S = 300.0
 QUARANTINED = "Quarantined"
@@ -72,9 +72,9 @@ class Quarantine:
         """Return what stands against the load balancer as it is wanted."""
         return self._refused.get(key)
 
-    def sift(self, plan: Plan, side: Side, *, now_s: float) -> tuple[Plan, tuple[Held, ...]]:
+    def sift(self, plan: Plan, state: LoadBalancerState, *, now_s: float) -> tuple[Plan, tuple[Held, ...]]:
         """Take out of ``plan`` what is known to be refused, and list the backends among that."""
-        plan = self._sift_frontend(plan, side, now_s)
+        plan = self._sift_frontend(plan, state, now_s)
         known = self._parked.get(plan.load_balancer)
         if not known:
             return plan, ()
@@ -97,33 +97,35 @@ class Quarantine:
             del self._parked[plan.load_balancer]
         return msgspec.structs.replace(plan, changes=tuple(kept)), tuple(parked)
 
-    def _sift_frontend(self, plan: Plan, side: Side, now_s: float) -> Plan:
+    def _sift_frontend(self, plan: Plan, state: LoadBalancerState, now_s: float) -> Plan:
         refused = self._refused.get(plan.load_balancer)
         if refused is None:
             return plan
         asked = plan.frontend is not None
-        if side.desired is None or side.desired.spec != refused.spec or (asked and refused.until_s <= now_s):
+        if state.desired is None or state.desired.spec != refused.spec or (asked and refused.until_s <= now_s):
             del self._refused[plan.load_balancer]
             return plan
         if not asked:
             # A guard holds everything: the refusal still stands, and nobody asks.
             return plan
-        changes = tuple(without_refused(plan.changes, side))
+        changes = tuple(without_refused(plan.changes, state))
         return _woken(msgspec.structs.replace(plan, frontend=None, changes=changes), refused.until_s)
 
 
-def without_refused(changes: Iterable[TargetChange], side: Side) -> list[TargetChange]:
+def without_refused(changes: Iterable[TargetChange], state: LoadBalancerState) -> list[TargetChange]:
     """Return the rows that concern the load balancer as it is, and not as it was refused; none when there is none."""
-    there = frozenset(listener.key for listener in side.done_spec.listeners) if side.done_spec is not None else ()
+    there = (
+        frozenset(listener.key for listener in state.recorded_spec.listeners) if state.recorded_spec is not None else ()
+    )
     return [
         change
         for change in changes
-        if change.listener in there and (change.reason is not Reason.LISTENER_REMOVED or _recalled(change, side))
+        if change.listener in there and (change.reason is not Reason.LISTENER_REMOVED or _recalled(change, state))
     ]
 
 
-def _recalled(change: TargetChange, side: Side) -> bool:
-    registered = side.done.get(change.listener, {}).get(change.key)
+def _recalled(change: TargetChange, state: LoadBalancerState) -> bool:
+    registered = state.recorded.get(change.listener, {}).get(change.key)
     return registered is not None and registered.deregistering
 
 

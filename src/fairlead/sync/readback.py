@@ -26,7 +26,7 @@ from fairlead.model.desired import Targets
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Observed
 from fairlead.runtime.clock import Clock
-from fairlead.sync.tracker import Registered, Side, Tracker
+from fairlead.sync.tracker import LoadBalancerState, Registered, Tracker
 
 log = structlog.get_logger(__name__)
 
@@ -42,13 +42,13 @@ _TICK_S = 5.0
 class Drift(msgspec.Struct, frozen=True):
     """How one load balancer differs from the ledger; each ordered.
 
-    ``vanished``: it is not there at all; ``kept_by_others`` when it is not ours to make again.
+    ``gone``: it is not there at all; ``kept_by_others`` when it is not ours to make again.
     """
 
     missing: tuple[tuple[ListenerKey, TargetKey], ...] = ()
     changed: tuple[tuple[ListenerKey, TargetKey], ...] = ()
     foreign: tuple[str, ...] = ()
-    vanished: bool = False
+    gone: bool = False
     kept_by_others: bool = False
     #: Entries of ours by their names, on no record, and wanted by nobody.
     unrecorded: tuple[tuple[ListenerKey, TargetKey], ...] = ()
@@ -56,12 +56,12 @@ class Drift(msgspec.Struct, frozen=True):
     @property
     def ours(self) -> int:
         """Return how many entries of ours are not as recorded."""
-        return len(self.missing) + len(self.changed) + self.vanished
+        return len(self.missing) + len(self.changed) + self.gone
 
     @property
     def sentence(self) -> str:
         """Say it in one sentence; empty when nothing of ours differs."""
-        if self.vanished:
+        if self.gone:
             return "the load balancer is gone: somebody deleted it behind our back"
         parts = [f"{len(self.missing)} of our backends were removed"] if self.missing else []
         parts += [f"{len(self.changed)} were changed"] if self.changed else []
@@ -72,51 +72,53 @@ class Drift(msgspec.Struct, frozen=True):
         """Say what becomes of it, and who can do something about it; empty when nothing of ours differs."""
         if not self.ours:
             return ""
-        if not self.vanished:
+        if not self.gone:
             return "that stands, unless the class's ensurePolicy is Always"
         if self.kept_by_others:
             return "it was there before us, so whoever made it must make it again; or delete this object"
         return "it is made again once that is certain; to be rid of it, delete this object"
 
 
-def drift_of(side: Side, observed: Observed | None) -> Drift:
+def drift_of(state: LoadBalancerState, observed: Observed | None) -> Drift:
     """Compare what is on record with what is there; what is under way is not compared."""
     if observed is None:
-        spec = side.done_spec
-        return Drift(vanished=spec is not None, kept_by_others=spec is not None and spec.existing)
+        spec = state.recorded_spec
+        return Drift(gone=spec is not None, kept_by_others=spec is not None and spec.existing)
     if observed.targets is None:
         return Drift(foreign=observed.foreign)
     there = {(one.listener, one.key): one for one in observed.targets}
     missing: list[tuple[ListenerKey, TargetKey]] = []
     changed: list[tuple[ListenerKey, TargetKey]] = []
-    for listener, targets in side.done.items():
+    for listener, targets in state.recorded.items():
         for key, registered in targets.items():
-            if registered.unsure or registered.deregistering or registered.leaving_since is not None:
+            if registered.unknown or registered.deregistering or registered.draining_since is not None:
                 continue
             found = there.get((listener, key))
             if found is None:
                 missing.append((listener, key))
             elif found.weight != registered.target.weight or found.draining != registered.target.draining:
                 changed.append((listener, key))
-    known = {place for targets in (side.done, _wanted(side)) for place in _places(targets)}
+    known = {place for targets in (state.recorded, _wanted(state)) for place in _places(targets)}
     unrecorded = tuple(sorted(there.keys() - known))
     return Drift(tuple(sorted(missing)), tuple(sorted(changed)), observed.foreign, unrecorded=unrecorded)
 
 
-def _wanted(side: Side) -> Mapping[ListenerKey, Targets]:
-    return side.desired.targets if side.desired is not None else {}
+def _wanted(state: LoadBalancerState) -> Mapping[ListenerKey, Targets]:
+    return state.desired.targets if state.desired is not None else {}
 
 
 def _places(targets: Mapping[ListenerKey, Iterable[TargetKey]]) -> Iterator[tuple[ListenerKey, TargetKey]]:
     return ((listener, key) for listener, found in targets.items() for key in found)
 
 
-def _without_changed(drift: Drift, before: Mapping[ListenerKey, Mapping[TargetKey, Registered]], side: Side) -> Drift:
+def _without_changed(
+    drift: Drift, before: Mapping[ListenerKey, Mapping[TargetKey, Registered]], state: LoadBalancerState
+) -> Drift:
     """Leave out what we changed ourselves while it was read: what was read of that is older."""
 
     def same(place: tuple[ListenerKey, TargetKey]) -> bool:
         listener, key = place
-        return before.get(listener, {}).get(key) is side.done.get(listener, {}).get(key)
+        return before.get(listener, {}).get(key) is state.recorded.get(listener, {}).get(key)
 
     return msgspec.structs.replace(
         drift,
@@ -229,23 +231,23 @@ class Readback:
 
     def _is_due(self, key: LoadBalancerKey, now_s: float) -> bool:
         # What has never been looked at is looked at now: its provider may have restarted while we were away.
-        every_s = self._every_s(key, self._tracker.side(key))
+        every_s = self._every_s(key, self._tracker.state(key))
         return now_s - self._looked_s.get(key, -every_s) >= every_s
 
-    def _every_s(self, key: LoadBalancerKey, side: Side | None) -> float:
+    def _every_s(self, key: LoadBalancerKey, state: LoadBalancerState | None) -> float:
         every_s = LOOK_EVERY_S
-        if side is not None and side.desired is not None and side.desired.repair_s:
-            every_s = min(every_s, side.desired.repair_s)
+        if state is not None and state.desired is not None and state.desired.repair_s:
+            every_s = min(every_s, state.desired.repair_s)
         if (gone := self._gone.get(key)) is not None and gone.since_s is not None:
             every_s = min(every_s, gone.certain_s)
         return every_s
 
     async def look(self, key: LoadBalancerKey) -> None:
         """Read one load balancer back, and have done about it what is our business."""
-        side = self._tracker.side(key)
-        if side is None or side.done_spec is None:
+        state = self._tracker.state(key)
+        if state is None or state.recorded_spec is None:
             return
-        before = {listener: dict(targets) for listener, targets in side.done.items()}
+        before = {listener: dict(targets) for listener, targets in state.recorded.items()}
         try:
             observed = await self._provider.observe(key)
             self._unread_since_s.pop(key, None)
@@ -276,22 +278,22 @@ class Readback:
         recorded = self._epoch_of(key)
         if epoch and recorded and epoch != recorded:
             log.info("the provider has lost its state; registering again", load_balancer=str(key))
-            self._tracker.doubt(key)
+            self._tracker.mark_unknown(key)
             self._trigger()
         if epoch and epoch != recorded and key in self._tracker:
             await self._lives(key, epoch)
-        side = self._tracker.side(key)
-        if side is None:
+        state = self._tracker.state(key)
+        if state is None:
             return
-        drift = _without_changed(drift_of(side, observed), before, side)
+        drift = _without_changed(drift_of(state, observed), before, state)
         news = self._is_news(key, observed)
         if drift != self.drifts.get(key, _NONE):
             self.drifts[key] = drift
             news = True
         if news:
             self._changed(key)
-        self._make_again(key, side, drift)
-        self._repair(key, side, drift, listed=observed is not None and observed.targets is not None)
+        self._make_again(key, state, drift)
+        self._repair(key, state, drift, listed=observed is not None and observed.targets is not None)
 
     def _is_news(self, key: LoadBalancerKey, seen: Observed | str | None) -> bool:
         """Keep what is to be told of one load balancer; True when that is another than before."""
@@ -301,13 +303,13 @@ class Readback:
         self.seen[key] = seen
         return seen != before
 
-    def _make_again(self, key: LoadBalancerKey, side: Side, drift: Drift) -> None:
-        if not drift.vanished or drift.kept_by_others or side.desired is None:
+    def _make_again(self, key: LoadBalancerKey, state: LoadBalancerState, drift: Drift) -> None:
+        if not drift.gone or drift.kept_by_others or state.desired is None:
             self._gone.pop(key, None)
             return
         now_s = self._clock.monotonic()
         gone = self._gone.setdefault(key, _Gone())
-        if side.ensure_again:
+        if state.ensure_again:
             # It is being made, or about to be: that it is not there says nothing.
             gone.since_s = None
         elif gone.since_s is None:
@@ -316,11 +318,11 @@ class Readback:
             log.info("somebody has deleted it; making it again", load_balancer=str(key))
             gone.since_s = None
             gone.remade += 1
-            self._tracker.vanished(key)
+            self._tracker.mark_missing(key)
             self._trigger()
 
-    def _repair(self, key: LoadBalancerKey, side: Side, drift: Drift, *, listed: bool) -> None:
-        every_s = side.desired.repair_s if side.desired is not None else 0.0
+    def _repair(self, key: LoadBalancerKey, state: LoadBalancerState, drift: Drift, *, listed: bool) -> None:
+        every_s = state.desired.repair_s if state.desired is not None else 0.0
         now_s = self._clock.monotonic()
         since_s = self._repaired_s.setdefault(key, now_s)
         if not every_s or now_s - since_s < every_s or not (drift.ours or not listed):
@@ -328,8 +330,8 @@ class Readback:
         self._repaired_s[key] = now_s
         self.repairs += 1
         # Of a provider that cannot list them everything is registered again, as its driver expects.
-        everything = drift.vanished or not listed
-        self._tracker.doubt(key, None if everything else (*drift.missing, *drift.changed))
+        everything = drift.gone or not listed
+        self._tracker.mark_unknown(key, None if everything else (*drift.missing, *drift.changed))
         self._trigger()
 
     def _forget(self, key: LoadBalancerKey) -> None:

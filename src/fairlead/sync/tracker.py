@@ -20,41 +20,41 @@ from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 class Registered(msgspec.Struct, frozen=True, gc=False):
     """One target that is, or may be, on the load balancer.
 
-    ``leaving_since`` is the (monotonic) second at which its drain began, None while it is wanted. ``unsure`` while
+    ``draining_since`` is the (monotonic) second at which its drain began, None while it is wanted. ``unknown`` while
     a call about it is under way, and after one whose answer was lost: it may have been carried out or not.
-    ``unheard`` when no call about it was ever answered, so that it may not be there at all. ``deregistering`` once
-    its removal is on record: that is finished before anything else is done about it, wanted again or not.
+    ``unacknowledged`` when no call about it was ever answered, so that it may not be there at all. ``deregistering``
+    once its removal is on record: that is finished before anything else is done about it, wanted again or not.
     """
 
     target: Target
-    leaving_since: float | None = None
-    unsure: bool = False
-    unheard: bool = False
+    draining_since: float | None = None
+    unknown: bool = False
+    unacknowledged: bool = False
     deregistering: bool = False
 
 
-Done = dict[ListenerKey, dict[TargetKey, Registered]]
+Recorded = dict[ListenerKey, dict[TargetKey, Registered]]
 
 
-class Side(msgspec.Struct):
+class LoadBalancerState(msgspec.Struct):
     """The two sides of one load balancer. ``desired`` None: it is to be deleted."""
 
     desired: DesiredLoadBalancer | None = None
-    done_spec: FrontendSpec | None = None
-    done: Done = msgspec.field(default_factory=dict[ListenerKey, dict[TargetKey, Registered]])
+    recorded_spec: FrontendSpec | None = None
+    recorded: Recorded = msgspec.field(default_factory=dict[ListenerKey, dict[TargetKey, Registered]])
     #: Counts the lives of this key; what was started for an earlier life is not folded into this one.
     generation: int = 0
     #: The frontend is ensured again although it did not change (new leader, provider restarted).
     ensure_again: bool = False
     #: Somebody else has deleted it, as far as can be known: that is why it is ensured again.
-    vanished: bool = False
+    missing: bool = False
     #: Known from the ledger, and nobody has said yet what is wished for: nothing is done about it until then.
     undecided: bool = False
 
     @property
     def gone(self) -> bool:
         """Say whether nothing is left to do or to remember."""
-        return self.desired is None and self.done_spec is None and not any(self.done.values())
+        return self.desired is None and self.recorded_spec is None and not any(self.recorded.values())
 
 
 class Tracker:
@@ -63,18 +63,18 @@ class Tracker:
     def __init__(self, *, keeps_refused: bool = False) -> None:
         #: A ledger that keeps the record of a refusal needs it removed again when it is no longer wanted.
         self._keeps_refused = keeps_refused
-        self._sides: dict[LoadBalancerKey, Side] = {}
+        self._states: dict[LoadBalancerKey, LoadBalancerState] = {}
         self._dirty: dict[LoadBalancerKey, None] = {}
         self._generation = 0
 
     def __len__(self) -> int:
-        return len(self._sides)
+        return len(self._states)
 
     def __contains__(self, key: LoadBalancerKey) -> bool:
-        return key in self._sides
+        return key in self._states
 
     def __iter__(self) -> Iterator[LoadBalancerKey]:
-        return iter(self._sides)
+        return iter(self._states)
 
     @property
     def dirty(self) -> int:
@@ -85,20 +85,20 @@ class Tracker:
         """Say whether ``key`` waits for the worker."""
         return key in self._dirty
 
-    def side(self, key: LoadBalancerKey) -> Side | None:
+    def state(self, key: LoadBalancerKey) -> LoadBalancerState | None:
         """Return both sides of one load balancer, None when it is unknown; not to be changed by the caller."""
-        return self._sides.get(key)
+        return self._states.get(key)
 
     def put(self, desired: DesiredLoadBalancer) -> bool:
         """Wish for ``desired``; False when that was the wish already."""
-        side = self._sides.get(desired.key)
-        if side is None:
+        state = self._states.get(desired.key)
+        if state is None:
             self._generation += 1
-            side = self._sides[desired.key] = Side(generation=self._generation)
-        elif side.desired == desired:
+            state = self._states[desired.key] = LoadBalancerState(generation=self._generation)
+        elif state.desired == desired:
             return False
-        side.desired = desired
-        side.undecided = False
+        state.desired = desired
+        state.undecided = False
         self._dirty[desired.key] = None
         return True
 
@@ -107,28 +107,28 @@ class Tracker:
 
         ``though_unknown``: an earlier process may have made it, so the provider is asked to delete it anyway.
         """
-        side = self._sides.get(key)
-        if side is None and though_unknown:
+        state = self._states.get(key)
+        if state is None and though_unknown:
             self._generation += 1
-            self._sides[key] = Side(generation=self._generation)
+            self._states[key] = LoadBalancerState(generation=self._generation)
             self._dirty[key] = None
             return True
-        if side is None or (side.desired is None and not side.undecided):
+        if state is None or (state.desired is None and not state.undecided):
             return False
-        side.desired = None
-        side.undecided = False
+        state.desired = None
+        state.undecided = False
         self._dirty[key] = None
         return True
 
     def touch(self, keys: Iterable[LoadBalancerKey]) -> None:
         """Have the worker look at ``keys`` again: a wait is over, or a retry is due."""
-        self._dirty.update((key, None) for key in keys if key in self._sides)
+        self._dirty.update((key, None) for key in keys if key in self._states)
 
     def ensure_again(self, keys: Iterable[LoadBalancerKey]) -> None:
         """Have the frontends of ``keys`` ensured again although nothing changed."""
         for key in keys:
-            if (side := self._sides.get(key)) is not None:
-                side.ensure_again = True
+            if (state := self._states.get(key)) is not None:
+                state.ensure_again = True
                 self._dirty[key] = None
 
     def restore(
@@ -142,12 +142,12 @@ class Tracker:
 
         ``certain``: the frontend is on record exactly as it was last ensured, and need not be ensured again.
         """
-        if spec.key in self._sides:
+        if spec.key in self._states:
             raise Bug(f"{spec.key} is restored twice, or after it was put")
         self._generation += 1
-        self._sides[spec.key] = Side(
-            done_spec=spec,
-            done={listener: dict(targets) for listener, targets in done.items()},
+        self._states[spec.key] = LoadBalancerState(
+            recorded_spec=spec,
+            recorded={listener: dict(targets) for listener, targets in done.items()},
             generation=self._generation,
             # Else the frontend may have been changed after the last record of it.
             ensure_again=not certain,
@@ -162,128 +162,132 @@ class Tracker:
 
     def begin_frontend(self, change: FrontendChange) -> None:
         """Note that ``change`` is about to be made: until it is folded, nobody knows how the frontend is."""
-        side = self._sides.get(change.load_balancer)
-        if side is not None and side.generation == change.generation:
-            side.ensure_again = True
+        state = self._states.get(change.load_balancer)
+        if state is not None and state.generation == change.generation:
+            state.ensure_again = True
 
     def begin_targets(self, changes: Iterable[TargetChange]) -> None:
         """Note that ``changes`` are about to be made: what is never answered may have happened all the same."""
         for change in changes:
-            side = self._sides.get(change.load_balancer)
-            if side is None or side.generation != change.generation:
+            state = self._states.get(change.load_balancer)
+            if state is None or state.generation != change.generation:
                 continue
-            targets = side.done.setdefault(change.listener, {})
+            targets = state.recorded.setdefault(change.listener, {})
             known = targets.get(change.key)
             leaves = change.action is Action.DEREGISTER
             targets[change.key] = (
-                Registered(change.target, unsure=True, unheard=True, deregistering=leaves)
+                Registered(change.target, unknown=True, unacknowledged=True, deregistering=leaves)
                 if known is None
-                else msgspec.structs.replace(known, unsure=True, deregistering=known.deregistering or leaves)
+                else msgspec.structs.replace(known, unknown=True, deregistering=known.deregistering or leaves)
             )
 
     # --- what others do -----------------------------------------------------------------------------------------
 
-    def adopt(self, key: LoadBalancerKey, listener: ListenerKey, registered: Registered, *, anew: bool = False) -> None:
+    def observe(
+        self, key: LoadBalancerKey, listener: ListenerKey, registered: Registered, *, anew: bool = False
+    ) -> None:
         """Take note of an entry of the ledger that this process did not write; ``anew`` replaces what it knew."""
-        side = self._sides.get(key)
-        if side is None:
+        state = self._states.get(key)
+        if state is None:
             return
-        targets = side.done.setdefault(listener, {})
+        targets = state.recorded.setdefault(listener, {})
         if anew or registered.target.key not in targets:
             targets[registered.target.key] = registered
             self._dirty[key] = None
 
-    def recall(self, key: LoadBalancerKey, listener: ListenerKey, target: TargetKey) -> None:
+    def request_deregister(self, key: LoadBalancerKey, listener: ListenerKey, target: TargetKey) -> None:
         """Have one target deregistered, wanted or not: somebody has deleted its record."""
         registered = self._registered(key, listener, target)
         if registered is not None and not registered.deregistering:
-            self._sides[key].done[listener][target] = msgspec.structs.replace(registered, deregistering=True)
+            self._states[key].recorded[listener][target] = msgspec.structs.replace(registered, deregistering=True)
             self._dirty[key] = None
 
     def forget(self, key: LoadBalancerKey, listener: ListenerKey, target: TargetKey) -> None:
         """Drop one target without a call: its record is gone, so it is not ours any more."""
         if self._registered(key, listener, target) is not None:
-            targets = self._sides[key].done[listener]
+            targets = self._states[key].recorded[listener]
             del targets[target]
             if not targets:
-                del self._sides[key].done[listener]
+                del self._states[key].recorded[listener]
             self._dirty[key] = None
 
-    def doubt(self, key: LoadBalancerKey, targets: Iterable[tuple[ListenerKey, TargetKey]] | None = None) -> None:
+    def mark_unknown(
+        self, key: LoadBalancerKey, targets: Iterable[tuple[ListenerKey, TargetKey]] | None = None
+    ) -> None:
         """Have targets (None: all) registered again: the provider may have lost them."""
-        side = self._sides.get(key)
-        if side is None:
+        state = self._states.get(key)
+        if state is None:
             return
         wanted = None if targets is None else set(targets)
-        for listener, found in side.done.items():
+        for listener, found in state.recorded.items():
             for target, registered in found.items():
                 if wanted is None or (listener, target) in wanted:
-                    found[target] = msgspec.structs.replace(registered, unsure=True)
-        side.ensure_again = side.ensure_again or wanted is None
+                    found[target] = msgspec.structs.replace(registered, unknown=True)
+        state.ensure_again = state.ensure_again or wanted is None
         self._dirty[key] = None
 
-    def vanished(self, key: LoadBalancerKey) -> None:
+    def mark_missing(self, key: LoadBalancerKey) -> None:
         """Have the load balancer made again, and all its targets registered again: somebody has deleted it."""
-        side = self._sides.get(key)
-        if side is not None and side.desired is not None and side.done_spec is not None:
-            side.vanished = True
-            self.doubt(key)
+        state = self._states.get(key)
+        if state is not None and state.desired is not None and state.recorded_spec is not None:
+            state.missing = True
+            self.mark_unknown(key)
 
     def _registered(self, key: LoadBalancerKey, listener: ListenerKey, target: TargetKey) -> Registered | None:
-        side = self._sides.get(key)
-        return None if side is None else side.done.get(listener, {}).get(target)
+        state = self._states.get(key)
+        return None if state is None else state.recorded.get(listener, {}).get(target)
 
     # --- what came of it ----------------------------------------------------------------------------------------
 
     def fold_frontend(self, change: FrontendChange, outcome: Outcome) -> None:
         """Remember what became of a load balancer itself."""
-        side = self._sides.get(change.load_balancer)
-        if side is None or side.generation != change.generation or outcome.status is not OutcomeStatus.DONE:
+        state = self._states.get(change.load_balancer)
+        if state is None or state.generation != change.generation or outcome.status is not OutcomeStatus.DONE:
             return
         if change.action is Action.DELETE:
-            side.done_spec = None
-            side.done.clear()
-            side.ensure_again = side.vanished = False
-            if side.desired is None:
-                del self._sides[change.load_balancer]
+            state.recorded_spec = None
+            state.recorded.clear()
+            state.ensure_again = state.missing = False
+            if state.desired is None:
+                del self._states[change.load_balancer]
                 self._dirty.pop(change.load_balancer, None)
             return
-        side.done_spec = change.spec
-        side.ensure_again = side.vanished = False
+        state.recorded_spec = change.spec
+        state.ensure_again = state.missing = False
 
     def fold_targets(self, changes: Iterable[TargetChange], outcomes: Iterable[Outcome], *, now_s: float) -> None:
         """Remember what became of targets, item by item; only what succeeded is remembered as done."""
         for change, outcome in zip(changes, outcomes, strict=True):
-            side = self._sides.get(change.load_balancer)
-            if side is None or side.generation != change.generation:
+            state = self._states.get(change.load_balancer)
+            if state is None or state.generation != change.generation:
                 continue
             if outcome.status is OutcomeStatus.REJECTED and not self._keeps_refused:
-                _forget_attempt(side, change)
+                _forget_attempt(state, change)
             if outcome.status is not OutcomeStatus.DONE:
                 continue
-            targets = side.done.setdefault(change.listener, {})
+            targets = state.recorded.setdefault(change.listener, {})
             match change.action:
                 case Action.REGISTER | Action.UPDATE:
                     targets[change.key] = Registered(change.target)
                 case Action.DRAIN:
-                    targets[change.key] = Registered(change.target, leaving_since=now_s)
+                    targets[change.key] = Registered(change.target, draining_since=now_s)
                 case Action.DEREGISTER:
                     targets.pop(change.key, None)
                     if not targets:
-                        del side.done[change.listener]
+                        del state.recorded[change.listener]
                 case Action.ENSURE | Action.DELETE:
                     raise Bug(f"{change.action} is not a change of a target")
 
 
-def _forget_attempt(side: Side, change: TargetChange) -> None:
+def _forget_attempt(state: LoadBalancerState, change: TargetChange) -> None:
     """Take back what ``begin_targets`` noted: a refusal is an answer, nothing has happened."""
-    targets = side.done.get(change.listener, {})
+    targets = state.recorded.get(change.listener, {})
     known = targets.get(change.key)
     if known is None:
         return
-    if not known.unheard:
-        targets[change.key] = msgspec.structs.replace(known, unsure=False)
+    if not known.unacknowledged:
+        targets[change.key] = msgspec.structs.replace(known, unknown=False)
         return
     del targets[change.key]
     if not targets:
-        del side.done[change.listener]
+        del state.recorded[change.listener]

@@ -29,7 +29,7 @@ from fairlead.sync.guard import guard_plan
 from fairlead.sync.plan import Plan, plan_load_balancer
 from fairlead.sync.quarantine import Quarantine
 from fairlead.sync.report import Report
-from fairlead.sync.tracker import Side, Tracker
+from fairlead.sync.tracker import LoadBalancerState, Tracker
 
 log = structlog.get_logger(__name__)
 
@@ -123,10 +123,10 @@ class Worker:
 
     def account(self, key: LoadBalancerKey) -> str:
         """Return what answers for one load balancer; all are one where the provider does not tell them apart."""
-        side = self._tracker.side(key)
-        if side is None or not isinstance(self._provider, FailureDomains):
+        state = self._tracker.state(key)
+        if state is None or not isinstance(self._provider, FailureDomains):
             return ""
-        spec = side.desired.spec if side.desired is not None else side.done_spec
+        spec = state.desired.spec if state.desired is not None else state.recorded_spec
         try:
             return self._provider.account(spec) if spec is not None else ""
         except Exception as error:
@@ -229,15 +229,15 @@ class Worker:
 
     async def _handle(self, key: LoadBalancerKey, slot: Slot) -> None:
         try:
-            side = self._tracker.side(key)
-            if side is None:
+            state = self._tracker.state(key)
+            if state is None:
                 self._backlog.ended(key, draining=False)
             else:
-                await self._sync(key, side, slot)
+                await self._sync(key, state, slot)
         finally:
             slot.give()
 
-    async def _sync(self, key: LoadBalancerKey, side: Side, slot: Slot) -> None:
+    async def _sync(self, key: LoadBalancerKey, state: LoadBalancerState, slot: Slot) -> None:
         now_s = self._clock.monotonic()
         plan = Plan(key)
         done: list[TargetChange] = []
@@ -246,13 +246,13 @@ class Worker:
         drained_s: float | None = None
         failure = failure_reason = ""
         try:
-            plan = plan_load_balancer(key, side, now_s=now_s)
+            plan = plan_load_balancer(key, state, now_s=now_s)
             drained_s = plan.wake_at_s
             drains = drained_s is not None
-            plan = guard_plan(plan, side, now_s=now_s)
-            plan, parked = self.quarantine.sift(plan, side, now_s=now_s)
+            plan = guard_plan(plan, state, now_s=now_s)
+            plan, parked = self.quarantine.sift(plan, state, now_s=now_s)
             self._wake(key, plan.wake_at_s)
-            left = await self.executor.run(plan, side, done, slot)
+            left = await self.executor.run(plan, state, done, slot)
             if left is None:
                 self._failures.pop(key, None)
                 over = True
@@ -276,9 +276,9 @@ class Worker:
             failure, failure_reason = refused.message, refused.reason
             if refused.until_s > self._clock.monotonic():
                 self._wake(key, refused.until_s)
-        if side.desired is not None and any(change.action is Action.DRAIN for change in done):
+        if state.desired is not None and any(change.action is Action.DRAIN for change in done):
             # The plan was made before these began to leave, so it does not know when they will have left.
-            self._wake(key, self._clock.monotonic() + side.desired.drain_s)
+            self._wake(key, self._clock.monotonic() + state.desired.drain_s)
             drains = True
         if any(change.reason in _THEN_AGAIN for change in done):
             # Gone; whether the same place is wanted again is seen only now.
@@ -296,7 +296,7 @@ class Worker:
             failure_reason,
             parked,
             planned=plan.changes,
-            frontend_done=_is_done(plan.frontend, side),
+            frontend_done=_is_done(plan.frontend, state),
         )
         log.debug("load balancer synced", load_balancer=str(key), did=report.sentence)
         self._report(report)
@@ -320,11 +320,11 @@ class Worker:
             self._wake_at_s[key] = min(at_s, self._wake_at_s.get(key, at_s))
 
 
-def _is_done(frontend: FrontendChange | None, side: Side) -> bool:
+def _is_done(frontend: FrontendChange | None, state: LoadBalancerState) -> bool:
     if frontend is None:
         return False
     wanted = frontend.spec if frontend.action is Action.ENSURE else None
-    return side.done_spec == wanted and not side.ensure_again
+    return state.recorded_spec == wanted and not state.ensure_again
 
 
 _THEN_AGAIN = frozenset({Reason.DEREGISTERING, Reason.REPLACED})

@@ -11,7 +11,7 @@ from fairlead.model.change import Action, Outcome, OutcomeStatus, TargetChange
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Ensured
-from fairlead.sync.tracker import Done, Registered
+from fairlead.sync.tracker import Recorded, Registered
 
 _Key = tuple[LoadBalancerKey, ListenerKey, TargetKey]
 
@@ -51,12 +51,12 @@ class SurvivingLedger:
                 self.entries.pop(self._key(change), None)
         return outcomes
 
-    def recall(self, key: LoadBalancerKey) -> Done:
+    def recall(self, key: LoadBalancerKey) -> Recorded:
         """Return what may be on ``key``, in the form that ``Tracker.restore`` takes; nothing of it is certain."""
-        done: Done = {}
+        done: Recorded = {}
         for (load_balancer, listener, target), change in self.entries.items():
             if load_balancer == key:
-                done.setdefault(listener, {})[target] = Registered(change.target, unsure=True)
+                done.setdefault(listener, {})[target] = Registered(change.target, unknown=True)
         return done
 
     @staticmethod

@@ -99,7 +99,7 @@ async def test_servers_lost_in_a_reload_are_registered_again(haproxy: HAProxy) -
             seen = await provider.observe(key)
             if seen is not None and seen.epoch and seen.epoch not in epochs:
                 epochs.add(seen.epoch)
-                engine.tracker.doubt(key)
+                engine.tracker.mark_unknown(key)
                 engine.worker.trigger()
 
         provider.on_change(lambda key: looks.add(asyncio.ensure_future(look(key))))
@@ -135,9 +135,9 @@ async def test_a_manual_change_stands_through_resync_and_restart(haproxy: HAProx
         engine.worker.trigger()
         await asyncio.wait_for(engine.worker.settled(), PATIENCE_S)
         assert ours(haproxy, backend) == by_hand
-        side = engine.tracker.side(KEY)
+        side = engine.tracker.state(KEY)
         assert side is not None
-        stored = {listener: dict(targets) for listener, targets in side.done.items()}
+        stored = {listener: dict(targets) for listener, targets in side.recorded.items()}
     successor = HAProxyProvider()
     successor.recall(desired.spec, {})
     async with running(successor) as engine:

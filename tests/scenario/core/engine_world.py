@@ -112,7 +112,7 @@ class World:
         for key in KEYS:
             if self.cloud.foreign(key) != {"by-hand": target("200")}:
                 self.violations.append(f"foreign member of {key} touched")
-            if self.objects.get(key) is None or self.engine.tracker.side(key) is None:
+            if self.objects.get(key) is None or self.engine.tracker.state(key) is None:
                 self._served.discard(key)
                 continue
             members = [one for (listener, _), one in self.cloud.members(key).items() if listener == HTTP]

@@ -137,12 +137,12 @@ async def test_an_answer_that_is_lost_is_lost_for_all_and_all_get_there():
         hub.provider.script = lambda call: Fault.LOSE if call is hub.applies[0] else Fault.NONE
         hub.engine.put(*(wish(name, 1, 2) for name in names(20)))
         await hub.engine.advance(0.15)
-        done = {name: hub.engine.tracker.side(lb_key(name)).done for name in names(20)}
-        assert all(found[next(iter(found))][target("2").key].unsure for found in done.values())
+        done = {name: hub.engine.tracker.state(lb_key(name)).recorded for name in names(20)}
+        assert all(found[next(iter(found))][target("2").key].unknown for found in done.values())
         await hub.engine.advance(5)
         assert all(hub.on(name) == {1, 2} for name in names(20))
-        sides = [hub.engine.tracker.side(lb_key(name)) for name in names(20)]
-        assert not any(one.unsure for side in sides for found in side.done.values() for one in found.values())
+        sides = [hub.engine.tracker.state(lb_key(name)) for name in names(20)]
+        assert not any(one.unknown for side in sides for found in side.recorded.values() for one in found.values())
 
 
 @pytest.mark.req("I-7")

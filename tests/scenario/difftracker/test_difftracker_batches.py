@@ -142,9 +142,9 @@ async def test_at21_the_wait_grows_has_a_limit_and_ends_with_a_fresh_trigger(pro
     process.provider.script = refuse
     process.engine.put(wish(1, 2))
     await process.engine.advance(1800)
-    done = process.engine.tracker.side(KEY).done[HTTP]
-    assert not done[target("1").key].unsure
-    assert done[target("2").key].unheard, "nothing is believed that was not answered"
+    done = process.engine.tracker.state(KEY).recorded[HTTP]
+    assert not done[target("1").key].unknown
+    assert done[target("2").key].unacknowledged, "nothing is believed that was not answered"
     pauses = [after - before for before, after in itertools.pairwise(at_s)]
     assert pauses[0] < 0.2
     assert 30.0 <= max(pauses) <= 60.0
@@ -226,7 +226,7 @@ async def test_at24_updates_are_accepted_while_a_call_is_under_way(slow):
     assert slow.engine.tracker.put(wish(7))
     assert slow.engine.tracker.put(wish(3, key=lb_key("other")))
     assert slow.engine.tracker.remove(lb_key("other"))
-    assert slow.engine.tracker.side(KEY).desired == wish(7)
+    assert slow.engine.tracker.state(KEY).desired == wish(7)
     slow.engine.worker.trigger()
     await slow.engine.advance(30)
     assert slow.on() == {7}

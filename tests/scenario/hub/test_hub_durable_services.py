@@ -192,7 +192,7 @@ async def test_after_a_move_nothing_would_change(moves, led):
     ]
     (calm,) = await preview(moves.world.user)
     assert calm.side is not None
-    assert calm.side.done_spec is not None
+    assert calm.side.recorded_spec is not None
     assert (calm.provider, plan_of(calm).rows) == ("memory", [])
     await moves.world.stop(led)
     again = await moves.world.start()

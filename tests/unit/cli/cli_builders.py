@@ -21,7 +21,7 @@ from fairlead.hub.inspect.preview import Previewed
 from fairlead.model.desired import DesiredLoadBalancer
 from fairlead.sync.guard import guard_plan
 from fairlead.sync.plan import plan_load_balancer
-from fairlead.sync.tracker import Registered, Side
+from fairlead.sync.tracker import LoadBalancerState, Registered
 from fairlead.testing.builders import desired, lb_key
 from fairlead.translate.view import Translation
 
@@ -34,7 +34,7 @@ def previewed(wanted: DesiredLoadBalancer | None, done: DesiredLoadBalancer | No
     """Return the preview of a load balancer that shall be ``wanted`` where ``done`` is on record."""
     registered = {} if done is None else {at: {key: Registered(target) for key, target in targets.items()}
                                           for at, targets in done.targets.items()}  # fmt: skip
-    side = Side(desired=wanted, done_spec=done.spec if done is not None else None, done=registered)
+    side = LoadBalancerState(desired=wanted, recorded_spec=done.spec if done is not None else None, recorded=registered)
     whole = plan_load_balancer(KEY, side, now_s=0.0)
     plan = guard_plan(whole, side, now_s=0.0)
     held = whole.frontend if plan.frontend is None else None

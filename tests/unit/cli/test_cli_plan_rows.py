@@ -10,7 +10,7 @@ from fairlead.cli.plan_rows import flat, lines_of, plan_of, summary
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.observed import Observed, ObservedTarget
 from fairlead.sync.plan import plan_load_balancer
-from fairlead.sync.tracker import Side
+from fairlead.sync.tracker import LoadBalancerState
 from fairlead.testing.builders import HTTP, target
 from fairlead.translate.view import Translation
 
@@ -36,7 +36,7 @@ def test_each_row_has_its_reason_and_its_fields_old_new_and_there() -> None:
 
 
 def test_a_load_balancer_whose_answer_was_lost_is_asked_for_again() -> None:
-    side = Side(desired=lb(), done_spec=lb().spec, ensure_again=True)
+    side = LoadBalancerState(desired=lb(), recorded_spec=lb().spec, ensure_again=True)
     shown = msgspec.structs.replace(previewed(lb(), lb()), side=side, plan=plan_load_balancer(KEY, side, now_s=0.0))
     assert lines_of(plan_of(shown))[1:] == [
         "  ~ Ensure  the load balancer itself  Changed: wanted differently than on record",
@@ -79,8 +79,8 @@ def test_a_pause_holds_the_load_balancer_itself_and_says_who_and_how_it_ends() -
 
 def test_a_load_balancer_that_is_refused_has_a_problem_and_no_rows() -> None:
     refusal = Condition(ConditionType.ACCEPTED, False, ConditionReason.NO_SUCH_CLASS, "there is no class x")
-    plan = plan_of(previewed(None, None, translation=Translation(None, (refusal,)), plan=plan_load_balancer(KEY, Side(
-        undecided=True), now_s=0.0)))  # fmt: skip
+    nothing = plan_load_balancer(KEY, LoadBalancerState(undecided=True), now_s=0.0)
+    plan = plan_of(previewed(None, None, translation=Translation(None, (refusal,)), plan=nothing))
     assert plan.problem == "NoSuchClass: there is no class x"
     assert "  ! nothing is planned: NoSuchClass: there is no class x" in lines_of(plan)
 

@@ -68,30 +68,30 @@ def in_state(one: BackendRecord, state: RecordState) -> BackendRecord:
 )
 def test_a_backend_stays_while_another_record_keeps_it(other: BackendRecord, shares: bool) -> None:
     one = record("a", generated="web-0", ip="10.0.0.2")
-    assert shelf(one, other).leaves(one) is shares
+    assert shelf(one, other).release(one) is shares
 
 
 def test_of_two_that_leave_together_the_last_takes_the_backend_with_it() -> None:
     one, other = record("a", generated="x"), record("b", generated="x")
     addresses = shelf(one, other)
-    assert addresses.leaves(one)
-    assert not addresses.leaves(other)
+    assert addresses.release(one)
+    assert not addresses.release(other)
     addresses.drop(one.key)
-    assert not addresses.leaves(other)
+    assert not addresses.release(other)
 
 
 def test_one_that_comes_back_keeps_the_backend_again() -> None:
     one, other = record("a", generated="x"), record("b", generated="x")
     addresses = shelf(one, other)
-    assert addresses.leaves(one)
-    assert addresses.comes(one) is None
-    assert addresses.leaves(other)
+    assert addresses.release(one)
+    assert addresses.acquire(one) is None
+    assert addresses.release(other)
 
 
 @pytest.mark.parametrize(("state", "waits"), [("Deregistering", True), ("Draining", False), ("Registered", False)])
 def test_a_newcomer_waits_for_a_deregistration_that_has_begun(state: RecordState, waits: bool) -> None:
     going, coming = record("a", generated="x", state=state), record("b", generated="x", state="Pending")
-    found = shelf(going, coming).comes(coming)
+    found = shelf(going, coming).acquire(coming)
     assert (found is not None) is waits
 
 
@@ -99,19 +99,19 @@ def test_a_drain_that_is_not_answered_is_waited_for_and_two_that_come_back_never
     one, other = record("a", generated="x", state="Draining"), record("b", generated="x", state="Draining")
     addresses = shelf(one, other)
     for each in (one, other):
-        addresses.told(each.key, done=False)
-        assert not addresses.leaves(each), "begun is finished"
-    assert addresses.comes(one) == other
-    assert addresses.comes(other) is None
-    assert addresses.comes(one) is None
+        addresses.acknowledge(each.key, done=False)
+        assert not addresses.release(each), "begun is finished"
+    assert addresses.acquire(one) == other
+    assert addresses.acquire(other) is None
+    assert addresses.acquire(one) is None
 
 
 def test_a_given_address_is_an_address_and_one_that_is_yet_to_be_generated_is_none() -> None:
     given, generated = record("a"), record("b", generated="10.0.0.1:80", origin=POD)
     addresses = shelf(given, generated)
-    assert addresses.leaves(given)
+    assert addresses.release(given)
     waiting = record("c", origin=POD, state="Deregistering")
     addresses.put(waiting)
-    assert addresses.comes(generated) is None
+    assert addresses.acquire(generated) is None
     addresses.put(in_state(given, "Deregistering"))
-    assert addresses.comes(generated) is not None
+    assert addresses.acquire(generated) is not None

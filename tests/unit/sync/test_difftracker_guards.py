@@ -129,7 +129,7 @@ async def test_delete_during_create_routes_to_deletion():
 async def test_stale_delete_pod_is_no_op():
     async with Bench() as bench:
         await bench.served(1, 2)
-        for late in (bench.engine.tracker.forget, bench.engine.tracker.recall):
+        for late in (bench.engine.tracker.forget, bench.engine.tracker.request_deregister):
             late(KEY, HTTP, target("9").key)
             late(lb_key("unknown"), HTTP, target("1").key)
         bench.engine.worker.trigger()
@@ -172,7 +172,7 @@ async def test_additions_during_deletion_pending_no_leak():
         await bench.served(1)
         bench.engine.remove(KEY)
         await bench.engine.advance(0.5)
-        bench.engine.tracker.adopt(KEY, HTTP, Registered(target("9"), unsure=True))
+        bench.engine.tracker.observe(KEY, HTTP, Registered(target("9"), unknown=True))
         bench.provider.script = lambda call: Fault.REFUSE if len(bench.provider.calls) == 2 else Fault.NONE
         await bench.engine.advance(30)
         assert bench.rows == [("Deregister", "1"), ("Deregister", "9")]
@@ -188,7 +188,7 @@ async def test_double_create_does_not_reset_state():
         bench.engine.worker.trigger()
         await bench.engine.advance(10)
         assert bench.methods == []
-        assert len(bench.engine.tracker.side(KEY).done[HTTP]) == 2
+        assert len(bench.engine.tracker.state(KEY).recorded[HTTP]) == 2
 
 
 @pytest.mark.req("A-39")
@@ -278,7 +278,7 @@ async def test_transient_get_error_keeps_entry_for_retry():
     provider.faults.down = "no answer"
     await readback.look(KEY)
     assert readback.drifts == {KEY: seen}
-    assert len(tracker.side(KEY).done[HTTP]) == 2
+    assert len(tracker.state(KEY).recorded[HTTP]) == 2
     provider.faults.down = ""
     cloud.load_balancers[KEY].members[HTTP] = dict(one.targets[HTTP])
     await readback.look(KEY)
@@ -362,9 +362,9 @@ async def test_public_method_storm(seed):
                     last[key] = None
                     bench.engine.remove(key)
                 case 5:
-                    tracker.recall(key, HTTP, target(str(number)).key)
+                    tracker.request_deregister(key, HTTP, target(str(number)).key)
                 case 6:
-                    tracker.doubt(key)
+                    tracker.mark_unknown(key)
                 case 7:
                     tracker.touch(keys)
                     tracker.ensure_again([key])
@@ -425,7 +425,7 @@ async def test_unknown_state_no_panic():
     odd = msgspec.structs.replace(record, status=msgspec.structs.replace(record.status, state="FromTheFuture"))
     async with Bench() as bench:
         found = registered_of(odd, bench.clock)
-        assert found.unsure
+        assert found.unknown
         bench.engine.tracker.restore(wish().spec, {HTTP: {found.target.key: found}})
         bench.engine.put(wish(1))
         with capture_logs() as logs:
@@ -438,7 +438,7 @@ async def test_unknown_state_no_panic():
 async def test_waits_for_pending_pod_deletions():
     """A new process finds a removal that was begun: that is finished before the address is used again."""
     async with Bench(latency_s=1.0) as bench:
-        begun = Registered(target("1"), unsure=True, deregistering=True)
+        begun = Registered(target("1"), unknown=True, deregistering=True)
         await bench.memory.ensure(wish().spec)
         bench.engine.tracker.restore(wish().spec, {HTTP: {begun.target.key: begun}}, certain=True)
         bench.engine.put(wish(1, 2))
@@ -463,9 +463,9 @@ async def test_cold_start_dual_stack_node_restart_convergence(order):
         await bench.engine.advance()
         assert {at.address for _, at in bench.cloud.members(KEY)} == set(both)
         again = Tracker()
-        again.restore(bench.ledger.specs[KEY], bench.engine.tracker.side(KEY).done, certain=True)
+        again.restore(bench.ledger.specs[KEY], bench.engine.tracker.state(KEY).recorded, certain=True)
         again.put(pods(*both, order=order))
-        assert plan_load_balancer(KEY, again.side(KEY), now_s=0.0).empty
+        assert plan_load_balancer(KEY, again.state(KEY), now_s=0.0).empty
 
 
 @pytest.mark.req("A-45")

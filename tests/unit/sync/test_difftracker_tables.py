@@ -45,7 +45,7 @@ def step(tracker, outcome=DONE):
     """Plan everything that is dirty, answer it with ``outcome``, and return the rows."""
     rows = set()
     for key in tracker.take():
-        plan = plan_load_balancer(key, tracker.side(key), now_s=0.0)
+        plan = plan_load_balancer(key, tracker.state(key), now_s=0.0)
         frontend = plan.frontend
         if frontend is not None:
             rows.add((frontend.action.value, key.name))
@@ -85,9 +85,9 @@ def with_there(there):
 def on_record(tracker):
     found = {}
     for key in tracker:
-        side = tracker.side(key)
-        if side.done_spec is not None:
-            found[key.name] = {short(at) for targets in side.done.values() for at in targets}
+        side = tracker.state(key)
+        if side.recorded_spec is not None:
+            found[key.name] = {short(at) for targets in side.recorded.values() for at in targets}
     return found
 
 
@@ -180,7 +180,7 @@ def test_diff_and_fold(wanted, there, rows):
     assert identities(on_record(tracker)) == identities(wanted)
     tracker.touch(list(tracker))
     assert step(tracker) == set(), "the two models are equal, and the next run is a no-op"
-    assert all(targets for key in tracker for targets in tracker.side(key).done.values()), "nothing empty is kept"
+    assert all(targets for key in tracker for targets in tracker.state(key).recorded.values()), "nothing empty is kept"
 
 
 @pytest.mark.req("A-27", "A-32")
@@ -295,7 +295,7 @@ def test_what_is_no_backend_stops_none_of_the_others(bad, told):
 def test_at16_a_row_of_the_wrong_kind_is_a_mistake_and_changes_nothing(action):
     tracker = with_there(ADDRESSES)
     key = lb_key("s1")
-    row = TargetChange(key, HTTP, target("9"), action, Reason.NEW, tracker.side(key).generation)
+    row = TargetChange(key, HTTP, target("9"), action, Reason.NEW, tracker.state(key).generation)
     with pytest.raises(Bug):
         tracker.fold_targets([row], [DONE], now_s=0.0)
     assert on_record(tracker) == ADDRESSES
@@ -306,7 +306,7 @@ def test_at17_words_on_the_wire():
     tracker = Tracker()
     ask(tracker, {"s1": {"1"}})
     key = lb_key("s1")
-    plan = json.loads(msgspec.json.encode(plan_load_balancer(key, tracker.side(key), now_s=0.0)))
+    plan = json.loads(msgspec.json.encode(plan_load_balancer(key, tracker.state(key), now_s=0.0)))
     assert (plan["frontend"]["action"], plan["frontend"]["reason"]) == ("Ensure", "New")
     assert [(row["action"], row["reason"]) for row in plan["changes"]] == [("Register", "New")]
     assert [one.value for one in Action] == ["Ensure", "Register", "Update", "Drain", "Deregister", "Delete"]
@@ -344,7 +344,7 @@ def test_backends_of_several_subnets_are_one_load_balancer():
     tracker = Tracker()
     tracker.put(one.desired)
     assert {row[0] for row in step(tracker)} == {"Ensure", "Register"}
-    assert {at.address for at in tracker.side(lb_key()).done[HTTP]} == set(inside)
+    assert {at.address for at in tracker.state(lb_key()).recorded[HTTP]} == set(inside)
 
 
 @pytest.mark.req("A-45")

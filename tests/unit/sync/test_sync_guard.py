@@ -8,7 +8,7 @@ from fairlead.model.change import DONE, Action, FrontendChange, Reason
 from fairlead.model.desired import GuardPolicy, HealthCheck
 from fairlead.sync.guard import LAST_TARGETS, PACE_S, PAUSED, STALE_VIEW, TOO_MANY, WARM_S, WARMING, guard_plan
 from fairlead.sync.plan import plan_load_balancer
-from fairlead.sync.tracker import Registered, Side, Tracker
+from fairlead.sync.tracker import LoadBalancerState, Registered, Tracker
 from fairlead.testing.builders import HTTP, desired, target
 
 NOW_S = 50.0
@@ -16,7 +16,7 @@ NOW_S = 50.0
 
 def side_of(wish, ready, **words):
     done = {HTTP: {one.key: Registered(one, **words) for one in ready}} if ready else {}
-    return Side(desired=wish, done_spec=wish.spec, done=done)
+    return LoadBalancerState(desired=wish, recorded_spec=wish.spec, recorded=done)
 
 
 def guarded(wish, ready, **words):
@@ -86,7 +86,7 @@ class TestLastTargets:
     def test_targets_whose_answer_was_lost_do_not_count_as_left(self):
         wish = desired([target("2", draining=True)])
         side = side_of(wish, [target("1")])
-        side.done[HTTP][target("2").key] = Registered(target("2"), unsure=True)
+        side.recorded[HTTP][target("2").key] = Registered(target("2"), unknown=True)
         plan = guard_plan(plan_load_balancer(wish.key, side, now_s=NOW_S), side, now_s=NOW_S)
         assert {change.key for change in plan.changes} == set()
         assert held_reasons(plan) == {LAST_TARGETS}
@@ -95,10 +95,10 @@ class TestLastTargets:
         wish = desired({HTTP: [target("1")]}, ports=[80, 81])
         other = wish.spec.listeners[1].key
         one, two = target("1"), target("2")
-        side = Side(
+        side = LoadBalancerState(
             desired=wish,
-            done_spec=wish.spec,
-            done={HTTP: {one.key: Registered(one), two.key: Registered(two)}, other: {one.key: Registered(one)}},
+            recorded_spec=wish.spec,
+            recorded={HTTP: {one.key: Registered(one), two.key: Registered(two)}, other: {one.key: Registered(one)}},
         )
         plan = guard_plan(plan_load_balancer(wish.key, side, now_s=NOW_S), side, now_s=NOW_S)
         assert [(change.listener, change.key) for change in plan.changes] == [(HTTP, two.key)]
@@ -133,7 +133,7 @@ class TestTooMany:
         wish = desired(numbers(1), drain_s=30.0)
         side = side_of(wish, numbers(10))
         leaving = target("99", draining=True)
-        side.done[HTTP][leaving.key] = Registered(leaving, leaving_since=NOW_S - 29)
+        side.recorded[HTTP][leaving.key] = Registered(leaving, draining_since=NOW_S - 29)
         plan = guard_plan(plan_load_balancer(wish.key, side, now_s=NOW_S), side, now_s=NOW_S)
         assert plan.wake_at_s == NOW_S + 1
 
@@ -145,10 +145,10 @@ class TestTooMany:
         tracker.put(wish)
         left: list[int] = []
         for _ in range(12):
-            side = tracker.side(wish.key)
+            side = tracker.state(wish.key)
             plan = guard_plan(plan_load_balancer(wish.key, side, now_s=now_s), side, now_s=now_s)
             tracker.fold_targets(plan.changes, [DONE] * len(plan.changes), now_s=now_s)
-            left.append(len(tracker.side(wish.key).done[HTTP]))
+            left.append(len(tracker.state(wish.key).recorded[HTTP]))
             if plan.wake_at_s is None:
                 break
             now_s = plan.wake_at_s
@@ -160,7 +160,7 @@ class TestTooMany:
 
 def fold(tracker, wish, now_s):
     tracker.put(wish)
-    side = tracker.side(wish.key)
+    side = tracker.state(wish.key)
     plan = plan_load_balancer(wish.key, side, now_s=now_s)
     tracker.fold_frontend(plan.frontend, DONE)
     tracker.fold_targets(plan.changes, [DONE] * len(plan.changes), now_s=now_s)
@@ -183,7 +183,7 @@ class TestStaleView:
         wish = desired(numbers(1), ports=[80], stale="x")
         side = side_of(wish, numbers(1))
         gone = desired([], ports=[443]).spec.listeners[0].key
-        side.done[gone] = {target("1").key: Registered(target("1"))}
+        side.recorded[gone] = {target("1").key: Registered(target("1"))}
         plan = guard_plan(plan_load_balancer(wish.key, side, now_s=NOW_S), side, now_s=NOW_S)
         assert [change.reason for change in plan.changes] == [Reason.LISTENER_REMOVED]
 
@@ -202,7 +202,9 @@ class TestOwnerDeletion:
     def test_what_has_been_drained_goes_even_as_the_last_one(self):
         leaving = target("1", draining=True)
         wish = desired([], drain_s=5)
-        side = Side(desired=wish, done_spec=wish.spec, done={HTTP: {leaving.key: Registered(leaving, 0.0)}})
+        side = LoadBalancerState(
+            desired=wish, recorded_spec=wish.spec, recorded={HTTP: {leaving.key: Registered(leaving, 0.0)}}
+        )
         plan = guard_plan(plan_load_balancer(wish.key, side, now_s=NOW_S), side, now_s=NOW_S)
         assert [change.reason for change in plan.changes] == [Reason.DRAINED]
 
@@ -217,7 +219,7 @@ class TestPaused:
 
     def test_what_is_new_is_programmed_once(self):
         wish = desired(numbers(2), paused=True)
-        side = Side(desired=wish)
+        side = LoadBalancerState(desired=wish)
         plan = guard_plan(plan_load_balancer(wish.key, side, now_s=NOW_S), side, now_s=NOW_S)
         assert len(plan.changes) == 2
 

@@ -9,7 +9,7 @@ from fairlead.model.change import Action, Reason
 from fairlead.model.desired import Listener
 from fairlead.model.keys import ListenerKey, Protocol
 from fairlead.sync.plan import plan_load_balancer
-from fairlead.sync.tracker import Registered, Side
+from fairlead.sync.tracker import LoadBalancerState, Registered
 from fairlead.testing.builders import HTTP, desired, lb_key, target
 
 NOW_S = 100.0
@@ -21,16 +21,16 @@ HEAVY = target("1", weight=5)
 
 L_READY = Registered(READY)
 L_DRAINING = Registered(DRAINING)
-L_LEAVING = Registered(DRAINING, leaving_since=NOW_S - 10)
-L_OVER = Registered(DRAINING, leaving_since=NOW_S - DRAIN_S)
-L_UNSURE = Registered(READY, unsure=True)
-L_UNHEARD = Registered(READY, unsure=True, unheard=True)
+L_LEAVING = Registered(DRAINING, draining_since=NOW_S - 10)
+L_OVER = Registered(DRAINING, draining_since=NOW_S - DRAIN_S)
+L_UNKNOWN = Registered(READY, unknown=True)
+L_UNACKNOWLEDGED = Registered(READY, unknown=True, unacknowledged=True)
 
 
 def plan_of(wanted, registered, *, drain_s=DRAIN_S, now_s=NOW_S):
     wish = desired([wanted] if wanted else [], drain_s=drain_s)
     done = {HTTP: {READY.key: registered}} if registered else {}
-    side = Side(desired=wish, done_spec=wish.spec, done=done, generation=7)
+    side = LoadBalancerState(desired=wish, recorded_spec=wish.spec, recorded=done, generation=7)
     return plan_load_balancer(wish.key, side, now_s=now_s)
 
 
@@ -43,18 +43,18 @@ def plan_of(wanted, registered, *, drain_s=DRAIN_S, now_s=NOW_S):
         pytest.param(HEAVY, L_READY, (Action.UPDATE, Reason.CHANGED), id="ready-another"),
         pytest.param(READY, L_DRAINING, (Action.UPDATE, Reason.CHANGED), id="ready-draining"),
         pytest.param(READY, L_LEAVING, (Action.UPDATE, Reason.CHANGED), id="ready-leaving"),
-        pytest.param(READY, L_UNSURE, (Action.REGISTER, Reason.NEW), id="ready-unsure"),
-        pytest.param(READY, L_UNHEARD, (Action.REGISTER, Reason.NEW), id="ready-unheard"),
+        pytest.param(READY, L_UNKNOWN, (Action.REGISTER, Reason.NEW), id="ready-unknown"),
+        pytest.param(READY, L_UNACKNOWLEDGED, (Action.REGISTER, Reason.NEW), id="ready-unacknowledged"),
         pytest.param(DRAINING, None, None, id="draining-nothing"),
         pytest.param(DRAINING, L_READY, (Action.UPDATE, Reason.TERMINATING), id="draining-ready"),
-        pytest.param(DRAINING, L_UNSURE, (Action.UPDATE, Reason.TERMINATING), id="draining-unsure"),
+        pytest.param(DRAINING, L_UNKNOWN, (Action.UPDATE, Reason.TERMINATING), id="draining-unknown"),
         pytest.param(DRAINING, L_DRAINING, None, id="draining-draining"),
         pytest.param(DRAINING, L_LEAVING, None, id="draining-leaving"),
         pytest.param(None, L_READY, (Action.DRAIN, Reason.ABSENT), id="nothing-ready"),
         pytest.param(None, L_DRAINING, (Action.DRAIN, Reason.TERMINATING), id="nothing-draining"),
         pytest.param(None, L_LEAVING, None, id="nothing-leaving"),
         pytest.param(None, L_OVER, (Action.DEREGISTER, Reason.DRAINED), id="nothing-over"),
-        pytest.param(None, L_UNSURE, (Action.DRAIN, Reason.ABSENT), id="nothing-unsure"),
+        pytest.param(None, L_UNKNOWN, (Action.DRAIN, Reason.ABSENT), id="nothing-unknown"),
         pytest.param(None, None, None, id="nothing-nothing"),
     ],
 )
@@ -88,7 +88,7 @@ def test_without_drain_time_targets_go_at_once(registered, reason):
 def test_what_its_owners_left_behind_goes_on_purpose(owners, reason):
     wish = msgspec.structs.replace(desired([], drain_s=DRAIN_S), owners=owners)
     registered = Registered(msgspec.structs.replace(READY, owners=("a",)))
-    side = Side(desired=wish, done_spec=wish.spec, done={HTTP: {READY.key: registered}})
+    side = LoadBalancerState(desired=wish, recorded_spec=wish.spec, recorded={HTTP: {READY.key: registered}})
     (change,) = plan_load_balancer(wish.key, side, now_s=NOW_S).changes
     assert (change.action, change.reason) == (Action.DRAIN, reason)
 
@@ -102,7 +102,9 @@ def test_the_plan_wakes_when_the_first_drain_time_is_over():
     first, second = target("1", draining=True), target("2", draining=True)
     wish = desired([], drain_s=DRAIN_S)
     done = {HTTP: {first.key: Registered(first, 95.0), second.key: Registered(second, 90.0)}}
-    plan = plan_load_balancer(wish.key, Side(desired=wish, done_spec=wish.spec, done=done), now_s=NOW_S)
+    plan = plan_load_balancer(
+        wish.key, LoadBalancerState(desired=wish, recorded_spec=wish.spec, recorded=done), now_s=NOW_S
+    )
     assert plan.empty
     assert plan.wake_at_s == 120.0
 
@@ -115,7 +117,9 @@ def test_a_listener_that_is_gone_loses_its_targets_without_a_drain():
     wish = desired([READY], ports=[80], drain_s=DRAIN_S)
     old = ListenerKey(Protocol.UDP, 80)
     done = {HTTP: {READY.key: L_READY}, old: {READY.key: L_READY}}
-    plan = plan_load_balancer(wish.key, Side(desired=wish, done_spec=wish.spec, done=done), now_s=NOW_S)
+    plan = plan_load_balancer(
+        wish.key, LoadBalancerState(desired=wish, recorded_spec=wish.spec, recorded=done), now_s=NOW_S
+    )
     assert [(change.listener, change.action, change.reason) for change in plan.changes] == [
         (old, Action.DEREGISTER, Reason.LISTENER_REMOVED)
     ]
@@ -123,7 +127,7 @@ def test_a_listener_that_is_gone_loses_its_targets_without_a_drain():
 
 def test_a_deleted_load_balancer_is_emptied_and_deleted():
     wish = desired([READY])
-    side = Side(desired=None, done_spec=wish.spec, done={HTTP: {READY.key: L_READY}}, generation=3)
+    side = LoadBalancerState(desired=None, recorded_spec=wish.spec, recorded={HTTP: {READY.key: L_READY}}, generation=3)
     plan = plan_load_balancer(wish.key, side, now_s=NOW_S)
     assert [(change.action, change.reason) for change in plan.changes] == [(Action.DEREGISTER, Reason.OWNER_DELETED)]
     assert plan.frontend is not None
@@ -132,7 +136,7 @@ def test_a_deleted_load_balancer_is_emptied_and_deleted():
 
 
 def test_an_unknown_load_balancer_is_deleted_all_the_same():
-    plan = plan_load_balancer(lb_key(), Side(), now_s=NOW_S)
+    plan = plan_load_balancer(lb_key(), LoadBalancerState(), now_s=NOW_S)
     assert plan.frontend is not None
     assert plan.frontend.action is Action.DELETE
     assert plan.changes == ()
@@ -141,26 +145,28 @@ def test_an_unknown_load_balancer_is_deleted_all_the_same():
 class TestFrontend:
     def test_new(self):
         wish = desired([])
-        frontend = plan_load_balancer(wish.key, Side(desired=wish), now_s=NOW_S).frontend
+        frontend = plan_load_balancer(wish.key, LoadBalancerState(desired=wish), now_s=NOW_S).frontend
         assert frontend is not None
         assert (frontend.action, frontend.reason, frontend.spec) == (Action.ENSURE, Reason.NEW, wish.spec)
 
     def test_changed(self):
         wish, before = desired([], address="192.0.2.2"), desired([], address="192.0.2.1")
-        frontend = plan_load_balancer(wish.key, Side(desired=wish, done_spec=before.spec), now_s=NOW_S).frontend
+        frontend = plan_load_balancer(
+            wish.key, LoadBalancerState(desired=wish, recorded_spec=before.spec), now_s=NOW_S
+        ).frontend
         assert frontend is not None
         assert (frontend.action, frontend.reason) == (Action.ENSURE, Reason.CHANGED)
 
     def test_the_same_again_when_asked_to(self):
         wish = desired([])
-        side = Side(desired=wish, done_spec=wish.spec, ensure_again=True)
+        side = LoadBalancerState(desired=wish, recorded_spec=wish.spec, ensure_again=True)
         frontend = plan_load_balancer(wish.key, side, now_s=NOW_S).frontend
         assert frontend is not None
         assert frontend.action is Action.ENSURE
 
     def test_the_same(self):
         wish = desired([])
-        assert plan_load_balancer(wish.key, Side(desired=wish, done_spec=wish.spec), now_s=NOW_S).empty
+        assert plan_load_balancer(wish.key, LoadBalancerState(desired=wish, recorded_spec=wish.spec), now_s=NOW_S).empty
 
 
 def test_a_renamed_port_keeps_its_targets():

@@ -12,7 +12,7 @@ from fairlead.model.desired import GuardPolicy
 from fairlead.sync.guard import guard_plan
 from fairlead.sync.order import order_changes
 from fairlead.sync.plan import plan_load_balancer
-from fairlead.sync.tracker import Registered, Side, Tracker
+from fairlead.sync.tracker import LoadBalancerState, Registered, Tracker
 from fairlead.testing.builders import HTTP, desired, target
 
 NOW_S = 1000.0
@@ -33,8 +33,8 @@ wishes = st.builds(
 registered = st.builds(
     Registered,
     st.builds(target, st.just("0"), draining=st.booleans()),
-    leaving_since=st.sampled_from([None, None, NOW_S - 40, NOW_S - 10]),
-    unsure=st.sampled_from([False, False, True]),
+    draining_since=st.sampled_from([None, None, NOW_S - 40, NOW_S - 10]),
+    unknown=st.sampled_from([False, False, True]),
 )
 
 
@@ -49,7 +49,9 @@ def sides(draw, wish=wishes):
             key = target(str(number)).key
             entries[key] = msgspec.structs.replace(entry, target=msgspec.structs.replace(entry.target, key=key))
         done[listener] = entries
-    return Side(desired=one, done_spec=draw(st.sampled_from([None, one.spec])), done=done, generation=1)
+    return LoadBalancerState(
+        desired=one, recorded_spec=draw(st.sampled_from([None, one.spec])), recorded=done, generation=1
+    )
 
 
 def decide(side, now_s=NOW_S):
@@ -59,14 +61,17 @@ def decide(side, now_s=NOW_S):
 def tracker_of(side):
     tracker = Tracker()
     tracker.put(side.desired)
-    own = tracker.side(side.desired.key)
-    own.done_spec, own.done = side.done_spec, {listener: dict(found) for listener, found in side.done.items()}
+    own = tracker.state(side.desired.key)
+    own.recorded_spec, own.recorded = (
+        side.recorded_spec,
+        {listener: dict(found) for listener, found in side.recorded.items()},
+    )
     return tracker
 
 
 def carry_out(tracker, key, now_s):
     """Plan, guard, and let everything succeed; returns the plan."""
-    side = tracker.side(key)
+    side = tracker.state(key)
     plan = guard_plan(plan_load_balancer(key, side, now_s=now_s), side, now_s=now_s)
     if plan.frontend is not None:
         tracker.begin_frontend(plan.frontend)
@@ -83,19 +88,19 @@ def test_b34_what_was_carried_out_is_not_planned_again(side):
     tracker, key, now_s = tracker_of(side), side.desired.key, NOW_S
     carry_out(tracker, key, now_s)
     for _ in range(60):
-        side_now = tracker.side(key)
+        side_now = tracker.state(key)
         plan = guard_plan(plan_load_balancer(key, side_now, now_s=now_s), side_now, now_s=now_s)
         if plan.empty and plan.wake_at_s is None:
             break
         carry_out(tracker, key, now_s)
         now_s += 5.0
-    final = tracker.side(key)
+    final = tracker.state(key)
     plan = guard_plan(plan_load_balancer(key, final, now_s=now_s), final, now_s=now_s)
     assert plan.empty
     if not plan.held:
         wanted = {one: {k for k, t in found.items() if not t.draining} for one, found in side.desired.targets.items()}
         ready = {
-            one: {k for k, r in final.done.get(one, {}).items() if not r.target.draining and r.leaving_since is None}
+            one: {k for k, r in final.done.get(one, {}).items() if not r.target.draining and r.draining_since is None}
             for one in wanted
         }
         assert ready == wanted
@@ -111,10 +116,10 @@ def test_a_plan_does_not_depend_on_any_order(side, rng):
     wish = msgspec.structs.replace(
         side.desired, targets=shuffled({one: shuffled(found) for one, found in side.desired.targets.items()})
     )
-    mixed = Side(
+    mixed = LoadBalancerState(
         desired=wish,
-        done_spec=side.done_spec,
-        done=shuffled({one: shuffled(found) for one, found in side.done.items()}),
+        recorded_spec=side.recorded_spec,
+        recorded=shuffled({one: shuffled(found) for one, found in side.recorded.items()}),
         generation=1,
     )
     first, second = decide(side), decide(mixed)
@@ -136,10 +141,10 @@ def test_on_half_a_view_nothing_is_taken_that_was_not_leaving_already(side):
 @pytest.mark.req("I-4")
 def test_only_what_is_wished_for_or_on_record_is_ever_named(side):
     for change in decide(side).changes:
-        known = {**side.desired.targets.get(change.listener, {}), **side.done.get(change.listener, {})}
+        known = {**side.desired.targets.get(change.listener, {}), **side.recorded.get(change.listener, {})}
         assert change.key in known
         if change.action in (Action.DRAIN, Action.DEREGISTER):
-            assert change.key in side.done[change.listener]
+            assert change.key in side.recorded[change.listener]
 
 
 @given(sides())
@@ -149,8 +154,8 @@ def test_a_listener_never_falls_below_its_minimum_by_guesswork(side):
     minimum = side.desired.guard.min_targets
     plan = decide(side)
     for listener in side.desired.targets:
-        done = side.done.get(listener, {})
-        ready = {k for k, r in done.items() if not r.target.draining and r.leaving_since is None and not r.unsure}
+        done = side.recorded.get(listener, {})
+        ready = {k for k, r in done.items() if not r.target.draining and r.draining_since is None and not r.unknown}
         after = set(ready)
         for change in plan.changes:
             if change.listener != listener:

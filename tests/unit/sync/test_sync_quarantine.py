@@ -152,7 +152,7 @@ async def test_listeners_that_only_the_refused_one_would_have_get_no_backends(be
 async def test_a_record_that_is_deleted_by_hand_is_deregistered_even_from_such_a_listener(bench):
     await bench.do(wish(1, 2, ports=(80, 443)))
     await bench.do(wish(1, 2, ports=(80,), address="192.0.2.66"))
-    bench.engine.tracker.recall(KEY, HTTPS, target("1").key)
+    bench.engine.tracker.request_deregister(KEY, HTTPS, target("1").key)
     bench.engine.worker.trigger()
     await bench.engine.advance(1)
     assert (bench.on(HTTP), bench.on(HTTPS)) == ({1, 2}, {2})

@@ -115,14 +115,14 @@ async def test_one_that_we_made_is_made_again_with_its_backends_and_the_reason_i
         await one.served(wish(1, 2))
         one.cloud.delete(KEY)
         await one.engine.advance(CERTAIN_S - 1)
-        assert one.drift.vanished
+        assert one.drift.gone
         assert "it is made again" in one.drift.outlook
         assert one.provider.calls == [], "one look is not enough"
         await one.engine.advance(SOON_S)
         assert one.on() == {1, 2}
         assert one.engine.sentences() == ["Ensure load balancer (Vanished), Register 2 (New)"]
         assert one.engine.reports[0].frontend.reason is Reason.VANISHED
-        assert not one.drift.vanished
+        assert not one.drift.gone
         assert one.told == [KEY, KEY]
 
 
@@ -145,7 +145,7 @@ async def test_one_that_others_made_for_us_is_told_and_left_to_them():
         one.cloud.delete(KEY)
         await one.engine.advance(20 * LOOK_EVERY_S)
         assert one.provider.calls == []
-        assert (one.drift.vanished, one.drift.kept_by_others) == (True, True)
+        assert (one.drift.gone, one.drift.kept_by_others) == (True, True)
         assert "whoever made it must make it again" in one.drift.outlook
 
 
@@ -158,10 +158,10 @@ async def test_what_reads_back_late_once_is_not_made_again(looks):
             # However many notices come at once: it takes time, and not many looks, to be certain.
             one.readback.notice(KEY)
             await one.engine.advance(0.5)
-        assert one.drift.vanished
+        assert one.drift.gone
         await one.engine.advance(10 * LOOK_EVERY_S)
         assert one.provider.calls == []
-        assert not one.drift.vanished
+        assert not one.drift.gone
 
 
 async def test_one_that_is_never_seen_is_made_again_less_and_less_often():
@@ -187,7 +187,7 @@ async def test_while_it_is_being_made_that_it_is_not_there_says_nothing():
         one.engine.put(wish(1, 2))
         await one.engine.advance(200)
         assert one.on() == {1, 2}
-        assert one.drift is None or not one.drift.vanished
+        assert one.drift is None or not one.drift.gone
         assert Reason.VANISHED not in {report.frontend.reason for report in one.engine.reports if report.frontend}
 
 

@@ -16,7 +16,7 @@ KEY = lb_key()
 
 
 def plan_of(tracker, *, now_s=0.0):
-    return plan_load_balancer(KEY, tracker.side(KEY), now_s=now_s)
+    return plan_load_balancer(KEY, tracker.state(KEY), now_s=now_s)
 
 
 def carry_out(tracker, outcome=DONE, *, now_s=0.0):
@@ -49,7 +49,7 @@ class TestPut:
         tracker = engaged(target("1"))
         tracker.put(desired([target("1")]))
         assert tracker.dirty == 0
-        assert target("1").key in tracker.side(KEY).done[HTTP]
+        assert target("1").key in tracker.state(KEY).recorded[HTTP]
 
     def test_dirty_keys_come_oldest_first(self):
         tracker = Tracker()
@@ -71,9 +71,9 @@ class TestFold:
         plan = plan_of(tracker)
         tracker.begin_targets(plan.changes)
         tracker.fold_targets(plan.changes, [DONE, RETRY, REJECTED], now_s=0)
-        done = tracker.side(KEY).done[HTTP]
+        done = tracker.state(KEY).recorded[HTTP]
         assert done[plan.changes[0].key] == Registered(plan.changes[0].target)
-        assert done[plan.changes[1].key].unsure
+        assert done[plan.changes[1].key].unknown
         assert plan.changes[2].key not in done
 
     def test_what_was_never_answered_may_be_there_and_is_taken_away(self):
@@ -98,19 +98,19 @@ class TestFold:
         plan = plan_of(tracker)
         tracker.begin_targets(plan.changes)
         tracker.fold_targets(plan.changes, [REJECTED], now_s=0)
-        assert tracker.side(KEY).done[HTTP] == {target("1").key: Registered(target("1"))}
+        assert tracker.state(KEY).recorded[HTTP] == {target("1").key: Registered(target("1"))}
 
     def test_the_refusal_of_the_only_target_leaves_no_empty_listener(self):
         tracker = Tracker()
         tracker.put(desired([target("1")]))
         carry_out(tracker, REJECTED)
-        assert tracker.side(KEY).done == {}
+        assert tracker.state(KEY).recorded == {}
 
     def test_a_drain_begins_when_it_was_answered(self):
         tracker = engaged(target("1"), target("2"))
         tracker.put(desired([target("1")], drain_s=30))
         carry_out(tracker, now_s=12.0)
-        assert tracker.side(KEY).done[HTTP][target("2").key].leaving_since == 12.0
+        assert tracker.state(KEY).recorded[HTTP][target("2").key].draining_since == 12.0
         assert plan_of(tracker, now_s=12.0).wake_at_s == 42.0
 
     def test_a_target_that_comes_back_while_leaving_is_ready_again(self):
@@ -119,13 +119,13 @@ class TestFold:
         carry_out(tracker, now_s=12.0)
         tracker.put(desired([target("1"), target("2")], drain_s=30))
         carry_out(tracker, now_s=13.0)
-        assert tracker.side(KEY).done[HTTP][target("2").key] == Registered(target("2"))
+        assert tracker.state(KEY).recorded[HTTP][target("2").key] == Registered(target("2"))
 
     def test_a_stale_delete_of_a_target_is_no_op(self):
         tracker = engaged(target("1"))
-        change = TargetChange(KEY, HTTP, target("9"), Action.DEREGISTER, Reason.ABSENT, tracker.side(KEY).generation)
+        change = TargetChange(KEY, HTTP, target("9"), Action.DEREGISTER, Reason.ABSENT, tracker.state(KEY).generation)
         tracker.fold_targets([change], [DONE], now_s=0)
-        assert set(tracker.side(KEY).done[HTTP]) == {target("1").key}
+        assert set(tracker.state(KEY).recorded[HTTP]) == {target("1").key}
 
     def test_what_was_started_for_an_earlier_life_is_not_folded_into_this_one(self):
         tracker = Tracker()
@@ -138,8 +138,8 @@ class TestFold:
         tracker.begin_targets(before.changes)
         tracker.fold_frontend(before.frontend, DONE)
         tracker.fold_targets(before.changes, [DONE], now_s=0)
-        assert tracker.side(KEY).done == {}
-        assert tracker.side(KEY).done_spec is None
+        assert tracker.state(KEY).recorded == {}
+        assert tracker.state(KEY).recorded_spec is None
 
     def test_a_fold_for_somebody_unknown_is_ignored(self):
         tracker = Tracker()
@@ -149,7 +149,7 @@ class TestFold:
 
     def test_a_row_about_a_load_balancer_is_no_row_about_a_target(self):
         tracker = engaged(target("1"))
-        change = TargetChange(KEY, HTTP, target("1"), Action.ENSURE, Reason.NEW, tracker.side(KEY).generation)
+        change = TargetChange(KEY, HTTP, target("1"), Action.ENSURE, Reason.NEW, tracker.state(KEY).generation)
         with pytest.raises(Bug):
             tracker.fold_targets([change], [DONE], now_s=0)
 
@@ -268,4 +268,4 @@ class TestTouch:
     def test_it_counts_and_lists(self):
         tracker = engaged(target("1"))
         assert (len(tracker), list(tracker), KEY in tracker) == (1, [KEY], True)
-        assert not tracker.side(KEY).gone
+        assert not tracker.state(KEY).gone

@@ -80,7 +80,7 @@ def _of_record(one: Previewed, record: BackendRecord) -> Orphan:
 
 async def _put_on_record(cluster: Cluster, one: Previewed, orphan: Orphan) -> str:
     """Make the record that should have been there; its name makes sure that there is no other."""
-    spec = one.side.done_spec or (one.side.desired.spec if one.side.desired is not None else None)
+    spec = one.side.recorded_spec or (one.side.desired.spec if one.side.desired is not None else None)
     if spec is None:
         return ""
     change = TargetChange(one.key, orphan.listener, Target(orphan.target), Action.DEREGISTER, Reason.DEREGISTERING)

@@ -41,7 +41,7 @@ from fairlead.sync.guard import guard_plan
 from fairlead.sync.history import History
 from fairlead.sync.plan import Plan, plan_load_balancer
 from fairlead.sync.readback import Drift, drift_of
-from fairlead.sync.tracker import Side
+from fairlead.sync.tracker import LoadBalancerState
 from fairlead.translate.protection import is_leaving
 from fairlead.translate.view import Translation
 
@@ -80,7 +80,7 @@ class Previewed(msgspec.Struct, frozen=True, kw_only=True):
     held_frontend: FrontendChange | None = None
     #: The provider's own identity of it.
     info: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
-    side: Side = msgspec.field(default_factory=Side)
+    side: LoadBalancerState = msgspec.field(default_factory=LoadBalancerState)
     records: tuple[BackendRecord, ...] = ()
     observed: Observed | None = None
     drift: Drift = Drift()
@@ -195,10 +195,10 @@ class _Preview:
             runner.tracker.put(translation.desired)
         elif obj is None or is_leaving(obj):
             runner.tracker.remove(key)
-        side = runner.tracker.side(key)
+        side = runner.tracker.state(key)
         return found if side is None else await self._compared(found, runner, side)
 
-    async def _compared(self, found: Previewed, runner: DurableRunner, side: Side) -> Previewed:
+    async def _compared(self, found: Previewed, runner: DurableRunner, side: LoadBalancerState) -> Previewed:
         key, now_s = found.key, self._clock.monotonic()
         whole = plan_load_balancer(key, side, now_s=now_s)
         plan = guard_plan(whole, side, now_s=now_s)
@@ -213,7 +213,7 @@ class _Preview:
             observed = await runner.provider.observe(key)
         except FairleadError as error:
             return msgspec.structs.replace(found, unread=error.sentence)
-        if observed is None and (side.done_spec is None or side.ensure_again):
+        if observed is None and (side.recorded_spec is None or side.ensure_again):
             # It was asked for at the most: nobody has said yet that it is there.
             return found
         if observed is None and not isinstance(runner.provider, Restorable):

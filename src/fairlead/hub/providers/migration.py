@@ -146,7 +146,7 @@ class ProviderMigration:
         since_s = self._announced_since_s.setdefault(key, now_s) if announced else now_s
         for name in names:
             runner = self._providers[name]
-            state = runner.tracker.side(key)
+            state = runner.tracker.state(key)
             last = state.desired if state is not None else None
             drained = last is None or not addresses or now_s - since_s >= last.drain_s
             if announced and drained:
@@ -159,16 +159,16 @@ class ProviderMigration:
 
 
 def _missing_targets(runner: ProviderRunner, key: LoadBalancerKey, desired: DesiredLoadBalancer) -> str:
-    state = runner.tracker.side(key)
-    if not runner.loaded or state is None or state.done_spec != desired.spec or state.ensure_again:
+    state = runner.tracker.state(key)
+    if not runner.loaded or state is None or state.recorded_spec != desired.spec or state.ensure_again:
         return "it is not made yet"
     registered = [
-        state.done.get(listener, {}).get(target_key)
+        state.recorded.get(listener, {}).get(target_key)
         for listener, targets in desired.targets.items()
         for target_key, target in targets.items()
         if not target.draining
     ]
-    missing = sum(target is None or target.unsure or target.deregistering for target in registered)
+    missing = sum(target is None or target.unknown or target.deregistering for target in registered)
     if missing:
         return f"{missing} of {len(registered)} targets are not registered yet"
     return desired.stale

@@ -21,7 +21,7 @@ from fairlead.ledger.wire import listener_of, load_balancer_of, spec_of, target_
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.runtime.clock import Clock
-from fairlead.sync.tracker import Done, Registered, Tracker
+from fairlead.sync.tracker import Recorded, Registered, Tracker
 
 _NOTHING = Provisioned("")
 
@@ -53,7 +53,7 @@ def restore(
             if not mine:
                 continue
             spec = spec_of(mine)
-        done: Done = {}
+        done: Recorded = {}
         for record in mine:
             registered = registered_of(record, clock)
             targets: dict[TargetKey, Registered] = done.setdefault(listener_of(record), {})
@@ -68,11 +68,11 @@ def registered_of(record: BackendRecord, clock: Clock) -> Registered:
     """Return one record as the tracker sees it."""
     state, target = record.status.state, target_of(record)
     if record.deleting or state == "Deregistering":
-        return Registered(target, unsure=True, deregistering=True)
+        return Registered(target, unknown=True, deregistering=True)
     if state == "Draining" and not target.draining:
         since_s = clock.monotonic() - _age_s(record.status.since, clock)
-        return Registered(msgspec.structs.replace(target, draining=True), leaving_since=since_s)
-    return Registered(target, unsure=state not in ("Registered", "Draining"))
+        return Registered(msgspec.structs.replace(target, draining=True), draining_since=since_s)
+    return Registered(target, unknown=state not in ("Registered", "Draining"))
 
 
 def place_of(record: BackendRecord) -> tuple[LoadBalancerKey, ListenerKey, TargetKey]:

@@ -102,11 +102,11 @@ class Term:
                 self._restore([record], {})
                 self._settings.changed(key)
             case RecordEvent.APPEARED:
-                self.tracker.adopt(key, listener, registered_of(record, self._settings.clock))
+                self.tracker.observe(key, listener, registered_of(record, self._settings.clock))
             case RecordEvent.EDITED:
-                self.tracker.adopt(key, listener, registered_of(record, self._settings.clock), anew=True)
+                self.tracker.observe(key, listener, registered_of(record, self._settings.clock), anew=True)
             case RecordEvent.DELETED:
-                self.tracker.recall(key, listener, target)
+                self.tracker.request_deregister(key, listener, target)
             case RecordEvent.GONE:
                 self.tracker.forget(key, listener, target)
         self.worker.trigger()
