@@ -90,7 +90,7 @@ class Provider(Protocol):
 class Restorable(Protocol):
     """A provider that needs to know, after a restart, what an earlier process had ensured."""
 
-    def recall(self, spec: FrontendSpec, info: Mapping[str, str]) -> None:
+    def restore(self, spec: FrontendSpec, info: Mapping[str, str]) -> None:
         """Restore a load balancer and the ``Ensured.info`` that was stored for it; makes no request."""
         ...
 
@@ -99,7 +99,7 @@ class Restorable(Protocol):
 class Releasable(Protocol):
     """A provider that remembers load balancers: one that already existed is released, and never deleted."""
 
-    def let_go(self, key: LoadBalancerKey) -> None:
+    def release(self, key: LoadBalancerKey) -> None:
         """Drop all that is remembered of it, since the next of that name is another one; makes no request."""
         ...
 

@@ -13,7 +13,7 @@ class Ensured(msgspec.Struct, frozen=True, gc=False):
     """The answer to ``ensure``: addresses (IP or host names, ordered) when there are any yet.
 
     ``info`` is the provider's own identity of the load balancer; what is not None is to be stored, and given back to
-    ``recall`` by the next process.
+    ``restore`` by the next process.
     """
 
     addresses: tuple[str, ...] = ()

@@ -113,7 +113,7 @@ class Executor:
                 await slot.take()
                 await self._call("delete", self._provider.delete(frontend.load_balancer))
             elif isinstance(self._provider, Releasable):
-                self._provider.let_go(frontend.load_balancer)
+                self._provider.release(frontend.load_balancer)
             self._ledger.forget(frontend.load_balancer)
             self._tracker.fold_frontend(frontend, DONE)
         return None

@@ -244,9 +244,9 @@ class ProviderContract:
         spec, targets = await self._filled(subject, 3)
         info = (await ensure(subject, spec)).info
         await subject.restart()
-        take_over = getattr(subject.provider, "recall", None)
-        if take_over is not None:
-            take_over(spec, info or {})
+        restore = getattr(subject.provider, "restore", None)
+        if restore is not None:
+            restore(spec, info or {})
         await done(subject, removals(spec, targets[:1]))
         await shows(subject, spec, targets[1:])
         await delete(subject, spec)

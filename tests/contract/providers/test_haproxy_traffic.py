@@ -355,7 +355,7 @@ async def test_a_haproxy_that_is_gone_holds_up_no_other(balanced: Balanced, sess
     web = await balanced.web("one")
     gone = LoadBalancerKey("L", "shop", "gone")
     parameters = {"socket": str(session_dir / "nobody.sock"), "backend": "front"}
-    balanced.provider.recall(msgspec.structs.replace(balanced.spec, key=gone, parameters=parameters), {})
+    balanced.provider.restore(msgspec.structs.replace(balanced.spec, key=gone, parameters=parameters), {})
     row = TargetChange(KEY, HTTP, Target(web.key), Action.REGISTER, Reason.NEW)
     lost, done = await balanced.provider.apply([msgspec.structs.replace(row, load_balancer=gone), row])
     assert (lost.status, done) == (OutcomeStatus.RETRY, DONE)
@@ -412,15 +412,15 @@ async def test_b29_two_load_balancers_never_share_a_backend(balanced: Balanced) 
     with pytest.raises(Retry, match=rf"backend front .* serves {KEY} already"):
         await balanced.provider.ensure(second)
     again = HAProxyProvider()
-    again.recall(second, {})
-    again.recall(balanced.spec, (await balanced.provider.ensure(balanced.spec)).info or {})
+    again.restore(second, {})
+    again.restore(balanced.spec, (await balanced.provider.ensure(balanced.spec)).info or {})
     with pytest.raises(Retry, match="already"):
         await again.ensure(second)
     await again.ensure(balanced.spec)
     await again.delete(KEY)
     await again.ensure(second)
     # A load balancer that stays where it is is only released; that is gone as well.
-    again.let_go(second.key)
+    again.release(second.key)
     assert await again.observe(second.key) is None
     await again.ensure(balanced.spec)
     await again.delete(KEY)
@@ -434,7 +434,7 @@ async def test_it_does_not_move_while_servers_of_ours_would_be_left_behind(balan
     elsewhere = msgspec.structs.replace(balanced.spec, parameters={**balanced.spec.parameters, "backend": "b0"})
     successor = HAProxyProvider()
     # What is on record as wanted is already the new place; where it is says the last answer.
-    successor.recall(elsewhere, answer.info or {})
+    successor.restore(elsewhere, answer.info or {})
     for provider in (balanced.provider, successor):
         with pytest.raises(BadConfiguration, match=r"its 1 servers are in backend front .* and serve on"):
             await provider.ensure(elsewhere)
@@ -461,7 +461,7 @@ async def test_a_removed_listener_is_still_known_to_be_emptied(balanced: Balance
     gone = msgspec.structs.replace(row, action=Action.DEREGISTER, reason=Reason.LISTENER_REMOVED)
     # A process that was there, and one that has never seen that listener.
     successor = HAProxyProvider()
-    successor.recall(smaller, {})
+    successor.restore(smaller, {})
     assert await successor.apply([gone]) == [DONE]
     assert len(balanced.haproxy.servers("b0")) == 1
     assert await balanced.provider.apply([row]) == [DONE]
@@ -472,7 +472,7 @@ async def test_a_removed_listener_is_still_known_to_be_emptied(balanced: Balance
 
 async def test_restoring_a_broken_object_stops_no_other() -> None:
     provider = HAProxyProvider()
-    provider.recall(FrontendSpec(KEY, "group", (Listener(80),)), {})
+    provider.restore(FrontendSpec(KEY, "group", (Listener(80),)), {})
     row = TargetChange(KEY, HTTP, Target(TargetKey("127.0.0.1", 9)), Action.DEREGISTER, Reason.OWNER_DELETED)
     (outcome,) = await provider.apply([row])
     assert outcome.status is OutcomeStatus.RETRY

@@ -139,7 +139,7 @@ async def test_a_manual_change_stands_through_resync_and_restart(haproxy: HAProx
         assert side is not None
         stored = {listener: dict(targets) for listener, targets in side.recorded.items()}
     successor = HAProxyProvider()
-    successor.recall(desired.spec, {})
+    successor.restore(desired.spec, {})
     async with running(successor) as engine:
         engine.tracker.restore(desired.spec, stored, certain=True)
         engine.put(desired)

@@ -48,10 +48,10 @@ class Scripted:
     def on_change(self, notify: Any) -> None:
         self.inner.on_change(notify)
 
-    def recall(self, spec: FrontendSpec, info: Any) -> None:
+    def restore(self, spec: FrontendSpec, info: Any) -> None:
         self.recalled.append(spec)
 
-    def let_go(self, key: LoadBalancerKey) -> None:
+    def release(self, key: LoadBalancerKey) -> None:
         self.let_go_of.append(key)
 
     async def ensure(self, spec: FrontendSpec) -> Ensured:

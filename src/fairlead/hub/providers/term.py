@@ -116,4 +116,4 @@ class Term:
         provider = self._settings.provider
         for restored in restore(self.tracker, records, frontends, self._settings.clock):
             if isinstance(provider, Restorable):
-                provider.recall(restored.spec, restored.info)
+                provider.restore(restored.spec, restored.info)

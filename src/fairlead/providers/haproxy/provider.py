@@ -63,7 +63,7 @@ class HAProxyProvider:
         """Stop watching; servers stay as they are."""
         await self._watch.close()
 
-    def recall(self, spec: FrontendSpec, info: Mapping[str, str]) -> None:
+    def restore(self, spec: FrontendSpec, info: Mapping[str, str]) -> None:
         """Restore a load balancer of an earlier process; its servers are found by their names, where they were."""
         try:
             settings = self._read_settings(spec).with_places(info)
@@ -182,9 +182,9 @@ class HAProxyProvider:
             left = [outcome for outcome in await self.apply(changes) if outcome.status is not OutcomeStatus.DONE]
             if left:
                 raise Retry(f"{key}: {left[0].message}", after_s=left[0].retry_after_s)
-        self.let_go(key)
+        self.release(key)
 
-    def let_go(self, key: LoadBalancerKey) -> None:
+    def release(self, key: LoadBalancerKey) -> None:
         """Drop all that is known of it, so that another load balancer may have its backends."""
         self._settings.release(key)
         self._owners.release(key)

@@ -38,7 +38,7 @@ class LoadBalancerHooks:
         self._dry_run = dry_run
         self._changed = changed
 
-    def recall(self, spec: FrontendSpec, info: Mapping[str, str]) -> None:
+    def restore(self, spec: FrontendSpec, info: Mapping[str, str]) -> None:
         """Restore a load balancer of an earlier process; without ``info`` it may or may not have been created."""
         try:
             settings = settings_from_parameters(spec.parameters)
@@ -91,9 +91,9 @@ class LoadBalancerHooks:
             body = task_body(hook, _subject(spec), dry_run=self._dry_run, lbInfo=known.info, attributes=spec.attributes)
             await run_task_to_success(driver, hook, body, about=str(spec.key))
         if not self._dry_run:
-            self.let_go(spec.key)
+            self.release(spec.key)
 
-    def let_go(self, key: LoadBalancerKey) -> None:
+    def release(self, key: LoadBalancerKey) -> None:
         """Drop all that is known of it: the next load balancer of that name is created, whatever this one was."""
         self.states.release(key)
         self._cache.forget_all(key)

@@ -1,6 +1,6 @@
 """How is a webhook driver a provider?
 
-In: the ``Provider`` protocol, and from the ledger ``recall`` and the facts in each change. Out: calls to drivers, each
+In: the ``Provider`` protocol, and from the ledger ``restore`` and the facts in each change. Out: calls to drivers, each
 with a recordID that stays and a retryID that does not. One instance serves any number of drivers; which one a load
 balancer belongs to is in its parameters. In a dry run only drivers that accept it are called, and nothing is stored.
 Never: retries on its own (the worker does, with back-off), and never touches what it has no record of.
@@ -58,8 +58,8 @@ class WebhookProvider:
         self._backends = BackendHooks(cache=cache, dry_run=dry_run)
         self._verifier = Verifier(drivers=self._drivers, cache=cache, dry_run=dry_run)
         self._locks = KeyedLock()
-        self.recall = self._load_balancers.recall
-        self.let_go = self._load_balancers.let_go
+        self.restore = self._load_balancers.restore
+        self.release = self._load_balancers.release
         validation = ValidationHooks(drivers=self._drivers, known=self._states, dry_run=dry_run)
         self.validate = validation.validate
         self.validate_backends = validation.validate_backends

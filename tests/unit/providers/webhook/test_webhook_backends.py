@@ -39,7 +39,7 @@ async def test_record_ids_stay_across_retries_and_processes(
     for facts in (None, BackendFacts(record_id="uid-br")):
         scripted.calls.clear()
         other = WebhookProvider(clock=clock)
-        other.recall(spec(scripted.url), {"id": "lb-1"})
+        other.restore(spec(scripted.url), {"id": "lb-1"})
         for provider in (webhook, webhook, other):
             (outcome,) = await provider.apply([row(Action.DEREGISTER, facts=facts)])
             assert (outcome.status, outcome.retry_after_s) == (OutcomeStatus.RETRY, 10)
@@ -163,7 +163,7 @@ async def test_a_new_process_deregisters_with_what_was_stored(
     webhook: WebhookProvider, scripted: ScriptedDriver
 ) -> None:
     """LT-7: pod, group and node are gone; the record says it all."""
-    webhook.recall(spec(scripted.url), {"id": "lb-stored"})
+    webhook.restore(spec(scripted.url), {"id": "lb-stored"})
     facts = BackendFacts(record_id="uid-br", generated_address="ins-7:8080", injected_info={"t": "1"}, origin=POD)
     assert await webhook.apply([row(Action.DEREGISTER, facts=facts)]) == [DONE]
     ((hook, body),) = scripted.calls

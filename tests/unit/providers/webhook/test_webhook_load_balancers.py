@@ -125,7 +125,7 @@ async def test_what_no_driver_has_heard_of_needs_none_to_be_deleted(
 async def test_a_creation_that_another_process_began_is_finished(
     webhook: WebhookProvider, scripted: ScriptedDriver
 ) -> None:
-    webhook.recall(spec(scripted.url), {})
+    webhook.restore(spec(scripted.url), {})
     seen = await webhook.observe(KEY)
     assert seen is not None
     assert not seen.programmed
@@ -148,7 +148,7 @@ async def test_a_namesake_of_one_that_was_let_go_is_another_one(
     first = msgspec.structs.replace(spec(scripted.url), existing=True)
     await webhook.ensure(first)
     assert await webhook.apply([row()]) == [DONE]
-    webhook.let_go(KEY)
+    webhook.release(KEY)
     assert await webhook.observe(KEY) is None
     parameters = {**first.parameters, "lbID": "lb-2"}
     second = msgspec.structs.replace(first, parameters=parameters)

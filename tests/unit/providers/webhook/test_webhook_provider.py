@@ -34,7 +34,7 @@ async def test_dry_run_asks_only_who_agreed_and_remembers_nothing(scripted: Scri
             assert (await webhook.ensure(asked)).info is None
             assert await webhook.observe(KEY) is None
             await webhook.validate(asked)
-            webhook.recall(asked, {"id": "lb-1"})
+            webhook.restore(asked, {"id": "lb-1"})
             for change in (row(), row(facts=BackendFacts(origin=POD)), row(Action.DEREGISTER)):
                 await webhook.apply([change])
             await webhook.delete(KEY)
@@ -59,6 +59,6 @@ async def test_dry_run_asks_only_who_agreed_and_remembers_nothing(scripted: Scri
 
 
 async def test_restoring_a_broken_object_stops_no_other(webhook: WebhookProvider) -> None:
-    webhook.recall(spec("no url"), {"id": "lb-1"})
+    webhook.restore(spec("no url"), {"id": "lb-1"})
     (outcome,) = await webhook.apply([row(Action.DEREGISTER)])
     assert outcome.status is OutcomeStatus.RETRY

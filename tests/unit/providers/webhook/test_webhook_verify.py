@@ -58,7 +58,7 @@ async def test_drift_is_seen_where_the_driver_can_list(webhook: WebhookProvider,
     seen = await webhook.observe(listed.key)
     assert seen is not None
     assert (seen.programmed, len(seen.targets or ()), seen.foreign) == (False, 2, ("theirs",))
-    webhook.recall(listed, {"lbID": "lb-1"})
+    webhook.restore(listed, {"lbID": "lb-1"})
     seen = await webhook.observe(listed.key)
     assert seen is not None
     assert (seen.targets, seen.foreign) == (None, ())
