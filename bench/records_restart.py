@@ -16,7 +16,8 @@ from fairlead.api.backendrecord import BACKEND_RECORDS
 from fairlead.api.kubernetes import CRDS, ENDPOINT_SLICES, NAMESPACES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
-from fairlead.hub.app import Hub, HubConfig
+from fairlead.hub.app import Hub
+from fairlead.hub.config import HubConfig
 from fairlead.hub.providers.runner import DurableRunner
 from fairlead.hub.providers.term import TermSettings
 from fairlead.kube.cluster import Cluster

@@ -30,7 +30,8 @@ async def registries() -> dict[str, list[Family]]:
 
 
 async def _hub() -> list[Family]:
-    from fairlead.hub.app import Hub, HubConfig
+    from fairlead.hub.app import Hub
+    from fairlead.hub.config import HubConfig
     from fairlead.kube.cluster import Cluster
     from fairlead.kube.config import ClusterConfig
     from fairlead.kube.metrics import KubeMetrics

@@ -16,12 +16,12 @@ from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.apiserver import ApiServer
 from fairlead.errors import NotFound
-from fairlead.hub.app import Hub, HubConfig
+from fairlead.hub.app import Hub
+from fairlead.hub.config import HubConfig
 from fairlead.hub.intents import kinds
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.preflight import install_crds
-from fairlead.ledger import frontends
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import SystemClock
@@ -80,10 +80,7 @@ async def until(check: Callable[[], Any]) -> None:
 
 
 @pytest_asyncio.fixture(params=["envoy", "memory"], ids=["served by the hub", "with a ledger"])
-async def world(request: pytest.FixtureRequest, example: Any, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    monkeypatch.setattr(kinds, "INTENTS", example.INTENTS)
-    # The ledger records frontends in the status of the kinds that it knows.
-    monkeypatch.setitem(getattr(frontends, "_RESOURCES", {}), KEY.kind, example.STATICS)
+async def world(request: pytest.FixtureRequest, example: Any) -> AsyncIterator[World]:
     server, cloud, clock = ApiServer(), MemoryCloud(), SystemClock()
     config = ClusterConfig(server=await server.start(), sign_in=bearer(server.admin_token))
     served = MemoryProvider(cloud=cloud if request.param == "envoy" else MemoryCloud())
@@ -93,6 +90,7 @@ async def world(request: pytest.FixtureRequest, example: Any, monkeypatch: pytes
             await user.create(NAMESPACES, {"metadata": {"name": KEY.namespace}})
             hub = Hub(
                 cluster=connection,
+                intents=example.INTENTS,
                 providers={"envoy": FaultyProvider(served, clock=clock)},
                 config=HubConfig(identity="hub", address_pool=AddressPool.parse("192.0.2.0/29")),
                 factories={"memory": lambda: MemoryProvider(cloud=cloud)},

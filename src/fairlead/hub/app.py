@@ -14,9 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from typing import Protocol
 
-import msgspec
 import structlog
 
 from fairlead.api.backendrecord import RecordOrigin
@@ -27,11 +25,13 @@ from fairlead.api.names import DEFAULT_CLASS, HUB_LEASE, MANAGER_HUB, SYSTEM_NAM
 from fairlead.api.naming import fit
 from fairlead.api.tenant import Tenant
 from fairlead.errors import AlreadyExists, BadConfiguration, FairleadError, Retry, first_of
+from fairlead.hub.config import HubConfig, RunningProvider
 from fairlead.hub.first_pass import FirstPass
+from fairlead.hub.inspect.debug import KeyState, debug_key
 from fairlead.hub.inspect.metrics import HubCollector
 from fairlead.hub.intents.finalization import Finalization
 from fairlead.hub.intents.intent import Controller, IntentContext
-from fairlead.hub.intents.kinds import Intents
+from fairlead.hub.intents.kinds import INTENTS, Intents, MakeIntent
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.migration import ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry
@@ -54,43 +54,10 @@ from fairlead.runtime.queue import KeyedQueue
 from fairlead.runtime.telemetry import Telemetry
 from fairlead.sync.history import History
 from fairlead.sync.report import Report
-from fairlead.translate.allocate import AddressPool
 
 log = structlog.get_logger(__name__)
 
 _PREPARE_AGAIN_S = 5.0
-
-
-class RunningProvider(Provider, Protocol):
-    """A provider whose data plane the hub serves itself: started, published and closed by the hub."""
-
-    async def start(self) -> None:
-        """Get ready; nothing is published yet."""
-        ...
-
-    def publish(self) -> None:
-        """Send the data plane what has been put in so far, and every change from now on."""
-        ...
-
-    async def close(self) -> None:
-        """Disconnect from the data plane, which goes on with what it has."""
-        ...
-
-
-class HubConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How a hub runs. ``identity`` names this replica in the lease; the same after a restart on one machine.
-
-    ``region`` empty: load balancers of all regions. ``reclaim_lease``: a lock keeps every other process from that
-    identity, so a restarted hub leads again at once.
-    """
-
-    identity: str
-    address_pool: AddressPool | None = None
-    loopback_targets: bool = False
-    region: str = ""
-    workers: int = 8
-    lease_s: float = 15.0
-    reclaim_lease: bool = False
 
 
 class Hub:
@@ -106,6 +73,7 @@ class Hub:
         telemetry: Telemetry | None = None,
         on_lead: Callable[[bool], None] = lambda _leads: None,
         factories: Mapping[str, Callable[[], Provider]] | None = None,
+        intents: Sequence[MakeIntent] = INTENTS,
     ) -> None:
         self._cluster = cluster
         self._config = config
@@ -137,7 +105,7 @@ class Hub:
             target_ref=self._target_ref,
         )
         self._migration = ProviderMigration(providers=self.providers, clock=self._clock)
-        self.intents = Intents(self._context())
+        self.intents = Intents(self._context(), intents)
         self._classes = ClassProtection(
             cluster=cluster,
             inventory=self.inventory,
@@ -231,6 +199,10 @@ class Hub:
         if not reasons and not self._published.is_set():
             reasons.append("not every load balancer has been looked at once")
         return reasons
+
+    def debug_key(self, path: str) -> KeyState | None:
+        """Return what is known of the load balancer ``kind/namespace/name``, None when that is nothing."""
+        return debug_key(path, inventory=self.inventory, providers=self.providers, history=self.history)
 
     async def wait_published(self) -> None:
         """Return once the data plane has been sent everything that there was at the start."""

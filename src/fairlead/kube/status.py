@@ -50,7 +50,8 @@ async def write_status(
         NotFound: there is none.
     """
     after = msgspec.to_builtins(new)
-    if after == msgspec.to_builtins(old):
+    # Twice, since to_builtins leaves out defaults by identity: a decoded default is not left out, ours is.
+    if new == old or after == msgspec.to_builtins(old):
         return None
     status = {name: value for name, value in after.items() if name not in others}
     if always:

@@ -8,16 +8,16 @@ write for what is on record already.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 import structlog
 
-from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
-from fairlead.api.meta import JSONObject, Resource
+from fairlead.api.loadbalancer import LOAD_BALANCERS
+from fairlead.api.meta import AnyResource, JSONObject
 from fairlead.api.names import MANAGER_LEDGER
 from fairlead.api.provisioned import Provisioned, asked_of
-from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.errors import FairleadError, NotFound, Wait
 from fairlead.ledger.store import Store
 from fairlead.model.desired import FrontendSpec
@@ -26,16 +26,23 @@ from fairlead.model.observed import Ensured
 
 log = structlog.get_logger(__name__)
 
-_RESOURCES: Mapping[str, Resource[TCPLoadBalancer] | Resource[LoadBalancer]] = {
+ResourceOf = Callable[[str], AnyResource]
+_OURS: Mapping[str, AnyResource] = {
     TCP_LOAD_BALANCERS.kind: TCP_LOAD_BALANCERS,
     LOAD_BALANCERS.kind: LOAD_BALANCERS,
 }
 
 
-class FrontendRecords:
-    """The entries of one provider, by load balancer."""
+def resource_of(kind: str) -> AnyResource:
+    """Return the resource of one of our own kinds of intents."""
+    return _OURS[kind]
 
-    def __init__(self, *, store: Store, provider: str) -> None:
+
+class FrontendRecords:
+    """The entries of one provider, by load balancer. ``resource_of``: the resource of a kind of intent."""
+
+    def __init__(self, *, store: Store, provider: str, resource_of: ResourceOf = resource_of) -> None:
+        self._resource_of = resource_of
         self._store = store
         self._provider = provider
         self._nothing = Provisioned(provider)
@@ -113,7 +120,7 @@ class FrontendRecords:
         return self._turns.setdefault(key, asyncio.Lock())
 
     async def _write(self, key: LoadBalancerKey, entry: Provisioned) -> None:
-        resource = _RESOURCES[key.kind]
+        resource = self._resource_of(key.kind)
         # A LoadBalancer stays with its provider for life; of a TCPLoadBalancer the hub records who serves it.
         written = msgspec.structs.replace(entry, serving=resource is LOAD_BALANCERS)
         body: JSONObject = {

@@ -26,7 +26,7 @@ from fairlead.api.names import FINALIZER_DEREGISTER, LABEL_LOAD_BALANCER, LABEL_
 from fairlead.api.naming import label_value
 from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, Conflict, FairleadError, NotFound, Retry
-from fairlead.ledger.frontends import FrontendRecords
+from fairlead.ledger.frontends import FrontendRecords, ResourceOf, resource_of
 from fairlead.ledger.names import record_name
 from fairlead.ledger.record_cache import RecordCache, RecordEvent, RecordKey
 from fairlead.ledger.store import Store
@@ -64,8 +64,9 @@ class RecordsLedger:
         told: Callable[[RecordEvent, BackendRecord], None] = lambda _happened, _record: None,
         origin: Callable[[TargetChange], RecordOrigin | None] = lambda _change: None,
         by_address: bool = False,
+        resource_of: ResourceOf = resource_of,
     ) -> None:
-        self.frontends = FrontendRecords(store=store, provider=provider)
+        self.frontends = FrontendRecords(store=store, provider=provider, resource_of=resource_of)
         self._store = store
         self._provider = provider
         self._epoch = epoch

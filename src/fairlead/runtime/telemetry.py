@@ -12,6 +12,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+import msgspec
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -48,13 +49,24 @@ class Telemetry:
 
 
 class StatusServer:
-    """Serve /readyz (503 and one reason per line while not ready), /livez and /metrics."""
+    """Serve /readyz (503 and one reason per line while not ready), /livez, /metrics, and /debug/keys/<key>.
 
-    def __init__(self, host: str, port: int, registry: CollectorRegistry, readiness: Callable[[], list[str]]) -> None:
+    ``debug`` returns what is known of a key, to be sent as JSON; None for a key that is unknown.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        registry: CollectorRegistry,
+        readiness: Callable[[], list[str]],
+        debug: Callable[[str], object | None] = lambda _key: None,
+    ) -> None:
         self._host = host or "127.0.0.1"
         self._port = port
         self._registry = registry
         self._readiness = readiness
+        self._debug = debug
         self._runner: web.AppRunner | None = None
 
     @property
@@ -80,6 +92,7 @@ class StatusServer:
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/livez", self._livez)
         app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/debug/keys/{key:.+}", self._debug_key)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         try:
@@ -117,6 +130,12 @@ class StatusServer:
 
     async def _livez(self, _request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
+
+    async def _debug_key(self, request: web.Request) -> web.Response:
+        key = request.match_info["key"]
+        if (known := self._debug(key)) is None:
+            return web.Response(status=404, text=f"nothing is known of {key!r}; the key is kind/namespace/name\n")
+        return web.Response(body=msgspec.json.encode(known), content_type="application/json")
 
     async def _metrics(self, _request: web.Request) -> web.Response:
         return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})

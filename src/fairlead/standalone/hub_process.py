@@ -13,7 +13,8 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from fairlead.api.names import DEFAULT_CLASS
-from fairlead.hub.app import Hub, HubConfig
+from fairlead.hub.app import Hub
+from fairlead.hub.config import HubConfig
 from fairlead.hub.providers.installed import installed_providers
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.metrics import KubeMetrics
@@ -81,7 +82,7 @@ async def _run(
         cluster=cluster, identity=identity, leading=lambda: hub.leading, returned=reporter.again, clock=clock
     )
     if settings.metrics is not None:
-        pages = StatusServer(*settings.metrics, registry, lambda: [*hub.not_ready(), *parts.problems()])
+        pages = StatusServer(*settings.metrics, registry, lambda: [*hub.not_ready(), *parts.problems()], hub.debug_key)
         supervisor.spawn("pages", pages.run)
     supervisor.spawn("hub", hub.run)
     supervisor.spawn("proxy report", lambda: _report(hub, reporter))

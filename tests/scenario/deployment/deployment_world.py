@@ -33,7 +33,8 @@ from fairlead.api.names import (
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import TENANTS
 from fairlead.errors import AlreadyExists, FairleadError, NotFound
-from fairlead.hub.app import Hub, HubConfig
+from fairlead.hub.app import Hub
+from fairlead.hub.config import HubConfig
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from fairlead.kube.lease import LeaderElector

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -20,7 +20,9 @@ from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import TENANTS, Tenant
 from fairlead.apiserver import ApiServer
 from fairlead.errors import NotFound, Unreachable
-from fairlead.hub.app import Hub, HubConfig
+from fairlead.hub.app import Hub
+from fairlead.hub.config import HubConfig
+from fairlead.hub.intents.kinds import INTENTS, MakeIntent
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.model.contract import AllocationKind, Provider
@@ -122,6 +124,7 @@ class RunningHub:
             config=config,
             clock=world.clock,
             factories={"memory": lambda: self.durable, **world.factories},
+            intents=world.intents,
         )
         self.task = asyncio.create_task(self.hub.run(), name=f"hub-{identity}")
 
@@ -141,6 +144,8 @@ class HubWorld:
         self.outside = MemoryCloud(clock=self.clock)
         #: More providers that classes may name; each hub makes its own.
         self.factories: dict[str, Callable[[], Provider]] = {}
+        #: The kinds that ask for load balancers; each hub makes its own.
+        self.intents: Sequence[MakeIntent] = INTENTS
         self.hubs: list[RunningHub] = []
         self.user = self.connect("user")
 

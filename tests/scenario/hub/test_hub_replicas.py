@@ -7,6 +7,7 @@ import pytest
 
 from fairlead.api.intent import Allocation
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.hub.intents.tcp.status import TCPStatus
 from fairlead.kube.events import EventRecorder
 from fairlead.testing.builders import lb_key
@@ -97,7 +98,7 @@ async def test_words_that_are_older_than_the_record_do_not_erase_it(world, hub):
     older = msgspec.structs.replace(before_the_record.status, allocation=Allocation(address="203.0.113.1"))
     events = EventRecorder(world.user, component="test")
     for words in (before_the_record.status, older):
-        await TCPStatus(cluster=world.user, events=events).write(before_the_record, words)
+        await TCPStatus(cluster=world.user, events=events, resource=TCP_LOAD_BALANCERS).write(await world.get(), words)
         status = (await world.get()).status
         assert (status.conditions, status.allocation.address) == (None, address)
         assert status.accepted is not None

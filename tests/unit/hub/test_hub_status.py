@@ -5,8 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from fairlead.api.conditions import wire_conditions
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.hub.intents.conditions import build_conditions
-from fairlead.hub.intents.status import _is_passing, wire_conditions
+from fairlead.hub.intents.status import _is_passing
 from fairlead.hub.intents.tcp.status import TCPStatus
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
@@ -19,7 +21,7 @@ from fairlead.testing.builders import HTTP, lb_key, target, tcp, tcp_view
 from fairlead.translate.tcp import translate_tcp
 
 CLUSTER = Cluster(ClusterConfig(server="http://127.0.0.1:1"), name="hub")
-RULES = TCPStatus(cluster=CLUSTER, events=EventRecorder(CLUSTER, component="test"))
+RULES = TCPStatus(cluster=CLUSTER, events=EventRecorder(CLUSTER, component="test"), resource=TCP_LOAD_BALANCERS)
 NOW = "2030-01-01T00:00:10Z"
 GOOD = Observed(addresses=("192.0.2.7",), programmed=True, proxies=2, acknowledged=2)
 R = ConditionReason
@@ -39,7 +41,12 @@ def conditions_of(view, report=None, observed=GOOD):
 
 def status_of(load_balancer, *, report=None, observed=GOOD, now=NOW, **view):
     built = translate_tcp(tcp_view(load_balancer, **view))
-    conditions = wire_conditions(load_balancer, build_conditions(built, report, observed), now)
+    conditions = wire_conditions(
+        build_conditions(built, report, observed),
+        load_balancer.status.conditions,
+        generation=load_balancer.metadata.generation,
+        now=now,
+    )
     return RULES.compose(load_balancer, built, conditions, observed)
 
 

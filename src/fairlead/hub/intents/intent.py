@@ -21,7 +21,7 @@ import msgspec
 from fairlead.api.backendrecord import RecordOrigin
 from fairlead.api.intent import IntentObject
 from fairlead.errors import FairleadError
-from fairlead.hub.intents.status import StatusWriter
+from fairlead.hub.intents.status import StatusRules, StatusWriter
 from fairlead.hub.inventory import IntentObjects, Inventory
 from fairlead.hub.providers.migration import Placement, ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry
@@ -108,9 +108,16 @@ class IntentContext(msgspec.Struct, frozen=True, kw_only=True):
 class Intent(Generic[V, T]):
     """One kind of intent. The first four methods are every kind's own; the others have a default."""
 
-    def __init__(self, *, objects: IntentObjects[Any], status: StatusWriter[Any, T]) -> None:
+    def __init__(self, context: IntentContext, *, objects: IntentObjects[Any], rules: StatusRules[Any, T]) -> None:
         self.objects = objects
-        self.status = status
+        self.status: StatusWriter[Any, T] = StatusWriter(
+            objects=objects,
+            rules=rules,
+            providers=context.providers,
+            clock=context.clock,
+            leading=context.leading,
+            queue=context.status_queue,
+        )
 
     def view(self, key: LoadBalancerKey) -> V | None:
         """Return the view of ``key``, None when it is not to exist (any more)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from fairlead.api.backendrecord import RecordOrigin
@@ -11,15 +11,17 @@ from fairlead.hub.intents.loadbalancer.intent import LoadBalancerIntent
 from fairlead.hub.intents.tcp.intent import TCPIntent
 from fairlead.model.change import TargetChange
 
+MakeIntent = Callable[[IntentContext], Intent[Any, Any]]
+
 #: To add a kind: one line.
-INTENTS: tuple[Callable[[IntentContext], Intent[Any, Any]], ...] = (TCPIntent, LoadBalancerIntent)
+INTENTS: tuple[MakeIntent, ...] = (TCPIntent, LoadBalancerIntent)
 
 
 class Intents(Mapping[str, Intent[Any, Any]]):
     """The intents of one hub; their objects are registered in its inventory."""
 
-    def __init__(self, context: IntentContext) -> None:
-        made = [create(context) for create in INTENTS]
+    def __init__(self, context: IntentContext, kinds: Iterable[MakeIntent] = INTENTS) -> None:
+        made = [create(context) for create in kinds]
         self._intents = {intent.objects.resource.kind: intent for intent in made}
 
     def __getitem__(self, kind: str) -> Intent[Any, Any]:

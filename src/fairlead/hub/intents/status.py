@@ -11,20 +11,26 @@ the worker reported, what providers hold. Never: a write while another replica l
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from fairlead.api.conditions import Transition, transitions, wire_conditions
 from fairlead.api.intent import IntentObject
-from fairlead.api.meta import WireCondition
+from fairlead.api.kubernetes import Ingress, LoadBalancerStatus
+from fairlead.api.meta import Resource, WireCondition
+from fairlead.api.names import MANAGER_HUB
 from fairlead.api.times import wire_time
-from fairlead.hub.intents.conditions import build_conditions
+from fairlead.hub.intents.conditions import build_conditions, ingress_of
 from fairlead.hub.inventory import IntentObjects
 from fairlead.hub.providers.observe import observed_of
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.providers.runner import DurableRunner
-from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.events import EventRecorder
+from fairlead.kube.status import emit_transitions, write_status
+from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed
 from fairlead.runtime.clock import Clock
@@ -39,43 +45,95 @@ _CACHE_LAG_S = 5.0
 
 Obj = TypeVar("Obj", bound=IntentObject)
 T = TypeVar("T", bound=Translation)
-T_contra = TypeVar("T_contra", bound=Translation, contravariant=True)
 
 
-class StatusRules(Protocol[Obj, T_contra]):
-    """What is particular to the status of one kind of intent."""
+class StatusRules(Generic[Obj, T]):
+    """What is particular to the status of one kind of intent; a subclass overrides what differs.
 
-    #: Whether a load balancer without an address is programmed.
-    needs_address: bool
-    #: Seconds that a worse status is waited out, and that counts are gathered, before they are written.
-    patience_s: float
-    gather_s: float
+    ``needs_address``: without an address it is not programmed. ``patience_s``: how long a worse status is waited out,
+    ``gather_s``: how long counts are gathered, before they are written. ``owned_elsewhere``: the fields of the status
+    that have another field manager; they are read, and never written.
+    """
 
-    def compose(
-        self, obj: Obj, translation: T_contra, conditions: list[WireCondition], observed: Observed | None
-    ) -> Any:
-        """Return the status of ``obj``; what other writers own is as it is in ``obj``."""
-        ...
+    needs_address = True
+    patience_s = 0.0
+    gather_s = 0.0
+    owned_elsewhere: tuple[str, ...] = ("allocation", "provisioned", "frontend")
+
+    def __init__(self, *, cluster: Cluster, events: EventRecorder, resource: Resource[Obj]) -> None:
+        self._cluster = cluster
+        self._events = events
+        self._resource = resource
+
+    def compose(self, obj: Obj, translation: T, conditions: list[WireCondition], observed: Observed | None) -> Any:
+        """Return the status; an address that users have read stays until another one takes its place."""
+        del translation
+        ingress = obj.status.load_balancer.ingress
+        programmed = any(one.type == ConditionType.PROGRAMMED and one.status == "True" for one in conditions)
+        if programmed and observed is not None:
+            ingress = self.ingress(obj, observed.addresses)
+        return msgspec.structs.replace(
+            obj.status,
+            address=ingress[0].address if ingress else "",
+            load_balancer=LoadBalancerStatus(ingress=ingress or None),
+            observed_generation=obj.metadata.generation,
+            conditions=conditions,
+        )
+
+    def ingress(self, obj: Obj, addresses: Sequence[str]) -> list[Ingress]:
+        """Return ``addresses`` as status shows them."""
+        del obj
+        return [ingress_of(address) for address in addresses]
 
     def is_count(self, old: Any, new: Any) -> bool:
         """Say whether two statuses differ in counts only."""
-        ...
+        del old, new
+        return False
 
-    async def write(self, obj: Obj, status: Any) -> Obj:
-        """Write ``status`` without what other writers own; returns the object as written."""
-        ...
+    def serving(self, obj: Obj, status: Any) -> str:
+        """Return the message of the Event about a load balancer that begins to serve."""
+        del obj
+        return f"serving at {status.address}"
 
-    def with_status(self, obj: Obj, written: Obj) -> Obj:
-        """Return ``obj`` with the status of ``written``, but for what other writers own."""
-        ...
+    def quiet(self, change: Transition, report: Report | None) -> bool:
+        """Say whether a condition that turned bad needs no Event; one that is only Pending never has one."""
+        del change, report
+        return False
 
-    def announce(self, obj: Obj, status: Any, changed: list[WireCondition], report: Report | None) -> None:
-        """Emit Events about the conditions whose status or reason changed."""
-        ...
+    def announce(self, obj: Obj, status: Any, report: Report | None) -> None:
+        """Emit conditions that turned bad as Warnings, and Programmed when it turns good."""
+        emit_transitions(
+            self._events,
+            self._resource,
+            obj,
+            transitions(obj.status.conditions, status.conditions),
+            good={ConditionType.PROGRAMMED: self.serving(obj, status)},
+            quiet=lambda change: self.quiet(change, report),
+        )
 
     def reported(self, obj: Obj, report: Report) -> None:
-        """Emit Events about what the worker did."""
-        ...
+        """Emit Events about what the worker did; by default it is in the conditions only."""
+
+    def event(self, obj: Obj, reason: str, message: str, *, warning: bool) -> None:
+        """Emit one Event about ``obj``."""
+        self._events.emit_about(self._resource, obj, warning=warning, reason=reason, message=message)
+
+    async def write(self, obj: Obj, status: Any) -> Obj | None:
+        """Apply ``status`` without what other field managers own; returns the object as written, None if unchanged."""
+        return await write_status(
+            self._cluster,
+            self._resource,
+            obj,
+            obj.status,
+            status,
+            manager=MANAGER_HUB,
+            others=self.owned_elsewhere,
+        )
+
+    def as_written(self, obj: Any, written: Any) -> Any:
+        """Return ``obj`` with the status of ``written``; what other field managers own is that of ``obj``."""
+        theirs = {name: getattr(obj.status, name) for name in self.owned_elsewhere}
+        return msgspec.structs.replace(obj, status=msgspec.structs.replace(written.status, **theirs))
 
 
 class _Known(msgspec.Struct, Generic[T]):
@@ -87,7 +145,8 @@ class _Known(msgspec.Struct, Generic[T]):
     #: Since when (monotonic seconds) a worse status than the written one is being waited out.
     worse_since_s: float | None = None
     written_at_s: float = 0.0
-    #: What was written last, until the cache shows it: the next status is composed from it.
+    #: What was written last, until the cache shows it: the next status is composed from it. Other field managers write
+    #: the same object in between, which an overlay would take for a newer status.
     written: Any = None
 
 
@@ -173,7 +232,8 @@ class StatusWriter(Generic[Obj, T]):
         )
         obj = self._as_written(known, obj)
         old = obj.status
-        wire = wire_conditions(obj, conditions, wire_time(self._clock.now()))
+        generation, now = obj.metadata.generation, wire_time(self._clock.now())
+        wire = wire_conditions(conditions, obj.status.conditions, generation=generation, now=now)
         new = self._rules.compose(obj, known.translation, wire, observed)
         if new == old or msgspec.to_builtins(new) == msgspec.to_builtins(old):
             known.worse_since_s = None
@@ -184,7 +244,7 @@ class StatusWriter(Generic[Obj, T]):
         known.worse_since_s = None
         known.written_at_s = self._clock.monotonic()
         known.written = await self._rules.write(obj, new)
-        self._rules.announce(obj, new, changed_conditions(old.conditions, new.conditions), known.report)
+        self._rules.announce(obj, new, known.report)
         return None
 
     async def _observe(
@@ -207,7 +267,7 @@ class StatusWriter(Generic[Obj, T]):
         if written is None or written.metadata.uid != obj.metadata.uid:
             return obj
         recent = self._clock.monotonic() - known.written_at_s < _CACHE_LAG_S
-        return self._rules.with_status(obj, written) if recent else obj
+        return self._rules.as_written(obj, written) if recent else obj
 
     def _wait_s(self, known: _Known[T], old: Any, new: Any) -> float:
         """Return how long to wait before ``new`` is worth a write, 0 for now."""
@@ -226,40 +286,11 @@ class StatusWriter(Generic[Obj, T]):
         if new is None:
             return
         key = self._objects.key(new)
-        known = self._known.get(key)
-        if known is None:
+        if (known := self._known.get(key)) is None:
             return
         if known.written is not None and known.written.metadata.resource_version == new.metadata.resource_version:
             known.written = None
         self._queue.add(key)
-
-
-def wire_conditions(obj: Any, conditions: list[Condition], now: str) -> list[WireCondition]:
-    """Return conditions as they are written; the time of each is that of the last change of its status."""
-    known = {condition.type: condition for condition in obj.status.conditions or ()}
-    return [
-        wire_condition(condition, known.get(condition.type), obj.metadata.generation, now) for condition in conditions
-    ]
-
-
-def wire_condition(condition: Condition, old: WireCondition | None, generation: int, now: str) -> WireCondition:
-    """Return a condition as it is written; its time is that of the last change of its status."""
-    status = "True" if condition.status else "False"
-    since = old.last_transition_time if old is not None and old.status == status else now
-    return WireCondition(
-        type=condition.type.value,
-        status=status,
-        reason=condition.reason.value,
-        message=condition.message,
-        observed_generation=generation,
-        last_transition_time=since,
-    )
-
-
-def changed_conditions(old: list[WireCondition] | None, new: list[WireCondition] | None) -> list[WireCondition]:
-    """Return those of ``new`` that are new, or have another status or reason than in ``old``."""
-    known = {condition.type: (condition.status, condition.reason) for condition in old or ()}
-    return [one for one in new or () if known.get(one.type) != (one.status, one.reason)]
 
 
 def _is_passing(old: list[WireCondition] | None, new: list[WireCondition] | None) -> bool:

@@ -131,6 +131,7 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
                 epoch=self._epoch,
                 changed=self._changed,
                 target_ref=self._target_ref,
+                resource_of=lambda kind: self._inventory.intents[kind].resource,
             )
         )
         self.capabilities[name] = provider.capabilities

@@ -13,6 +13,7 @@ import msgspec
 from fairlead.api.backendrecord import BackendRecord, RecordOrigin
 from fairlead.api.provisioned import Provisioned
 from fairlead.hub.providers.restore import place_of, registered_of, restore
+from fairlead.ledger.frontends import ResourceOf, resource_of
 from fairlead.ledger.record_cache import RecordEvent
 from fairlead.ledger.records import RecordsLedger
 from fairlead.ledger.store import Store
@@ -33,7 +34,8 @@ class TermSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What every term of one provider has in common.
 
     ``epoch`` returns the leader's term, None while this replica does not lead. ``changed`` is called with load
-    balancers that are to be reconciled. ``target_ref`` returns what is behind the address of a target.
+    balancers that are to be reconciled. ``target_ref`` returns what is behind the address of a target,
+    ``resource_of`` the resource of a kind of intent.
     """
 
     name: str
@@ -44,6 +46,7 @@ class TermSettings(msgspec.Struct, frozen=True, kw_only=True):
     epoch: Callable[[], int | None]
     changed: Callable[[LoadBalancerKey], None] = lambda _key: None
     target_ref: Callable[[TargetChange], RecordOrigin | None] = lambda _change: None
+    resource_of: ResourceOf = resource_of
     limit_s: float | None = CALL_LIMIT_S
     parallel: int = 10
 
@@ -64,6 +67,7 @@ class Term:
             told=self._record_event,
             origin=self._target_ref,
             by_address=provider.capabilities.generates_addresses,
+            resource_of=settings.resource_of,
         )
         self.tracker = Tracker(keeps_refused=True)
         for key, frontend in frontends.items():

@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 import msgspec
 
+from fairlead.api.conditions import wire_conditions
 from fairlead.api.kubernetes import NAMESPACES
-from fairlead.api.meta import AnyResource, JSONObject, WireCondition
+from fairlead.api.meta import AnyResource, JSONObject
 from fairlead.api.names import LABEL_TENANT, MANAGER_HUB
 from fairlead.api.naming import short_hash
 from fairlead.api.tenant import TENANTS, Tenant, TenantStatus
@@ -19,6 +20,8 @@ from fairlead.errors import NotFound, Terminal
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.status import write_status
+from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.runtime.clock import Clock
 from fairlead.translate.tenant import tenant_objects
 
@@ -89,33 +92,19 @@ class Tenants:
         old = tenant.status
         namespace = tenant.namespace
         state = self._member_health.state(namespace)
-        condition = WireCondition(
-            type="Accepted",
-            status="False" if problem else "True",
-            reason="Invalid" if problem else "Accepted",
-            message=problem,
-            observed_generation=tenant.metadata.generation,
-        )
-        same = next((one for one in old.conditions or () if one.type == "Accepted"), None)
-        now = wire_time(self._clock.now())
-        since = same.last_transition_time if same is not None and same.status == condition.status else now
+        reason = ConditionReason.INVALID if problem else ConditionReason.ACCEPTED
+        accepted = Condition(ConditionType.ACCEPTED, not problem, reason, problem)
+        generation, now = tenant.metadata.generation, wire_time(self._clock.now())
+        # Written when the state changes, not at every sign of life: `fairlead status` shows the live age.
+        last_sync = (self._member_health.last_sync(namespace) or None) if state != old.state else old.last_sync_time
         new = TenantStatus(
             namespace=namespace,
             state=state,
-            # Written when the state changes, not at every sign of life: `fairlead status` shows the live age.
-            last_sync_time=(self._member_health.last_sync(namespace) or None)
-            if state != old.state
-            else old.last_sync_time,
-            observed_generation=tenant.metadata.generation,
-            conditions=[msgspec.structs.replace(condition, last_transition_time=since)],
+            last_sync_time=last_sync,
+            observed_generation=generation,
+            conditions=wire_conditions([accepted], old.conditions, generation=generation, now=now),
         )
-        if new != old:
-            await self._cluster.apply(
-                TENANTS,
-                {"metadata": {"name": tenant.metadata.name}, "status": msgspec.to_builtins(new)},
-                manager=MANAGER_HUB,
-                subresource="status",
-            )
+        await write_status(self._cluster, TENANTS, tenant, old, new, manager=MANAGER_HUB)
         if problem:
             raise Terminal(problem, reason="Invalid")
 

@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-import msgspec
-
 from fairlead.api.backendrecord import BackendRecord
+from fairlead.api.conditions import wire_conditions
 from fairlead.api.intent import IntentObject
 from fairlead.api.loadbalancerclass import (
     CHANGEABLE_PARAMETERS,
@@ -26,12 +25,12 @@ from fairlead.api.loadbalancerclass import (
 from fairlead.api.names import DEFAULT_CLASS, FINALIZER_IN_USE, MANAGER_HUB
 from fairlead.api.times import wire_time
 from fairlead.errors import NotFound
-from fairlead.hub.intents.status import wire_conditions
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.finalizers import hold, release
+from fairlead.kube.status import write_status
 from fairlead.ledger.wire import load_balancer_of
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.runtime.clock import Clock
@@ -104,19 +103,26 @@ class ClassProtection:
             )
 
     async def _write(self, load_balancer_class: LoadBalancerClass, users: list[str]) -> None:
-        meta, old = load_balancer_class.metadata, load_balancer_class.status
+        old, generation = load_balancer_class.status, load_balancer_class.metadata.generation
         conditions = [self._accepted(load_balancer_class), _in_use(load_balancer_class, users)]
+        now = wire_time(self._clock.now())
         new = LoadBalancerClassStatus(
             load_balancers=sum(not user.startswith("BackendRecord ") for user in users),
-            observed_generation=meta.generation,
-            conditions=wire_conditions(load_balancer_class, conditions, wire_time(self._clock.now())),
+            observed_generation=generation,
+            conditions=wire_conditions(conditions, old.conditions, generation=generation, now=now),
         )
-        if new == old:
+        written = await write_status(
+            self._cluster,
+            LOAD_BALANCER_CLASSES,
+            load_balancer_class,
+            old,
+            new,
+            manager=MANAGER_HUB,
+            # Left out, zero would mean that it was not counted.
+            always=("loadBalancers",),
+        )
+        if written is None:
             return
-        # Zero is written, too: left out, it would mean that it was not counted.
-        status = {**msgspec.to_builtins(new), "loadBalancers": new.load_balancers}
-        body = {"metadata": {"name": meta.name, "uid": meta.uid}, "status": status}
-        await self._cluster.apply(LOAD_BALANCER_CLASSES, body, manager=MANAGER_HUB, subresource="status")
         if load_balancer_class.deleting and users:
             text = conditions[1].message
             self._events.emit_about(

@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from fairlead.api.backendgroup import BACKEND_GROUPS, BackendGroup
+from fairlead.api.conditions import transitions, wire_conditions
 from fairlead.api.names import FINALIZER_PROTECTED, MANAGER_HUB
 from fairlead.api.times import wire_time
 from fairlead.hub.intents.intent import IntentContext
 from fairlead.hub.intents.loadbalancer.objects import LoadBalancerObjects, load_balancers_of
-from fairlead.hub.intents.status import changed_conditions, wire_conditions
 from fairlead.kube.finalizers import hold, release
+from fairlead.kube.status import emit_transitions, write_status
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.queue import KeyedQueue
@@ -52,7 +53,7 @@ class GroupStatusWriter:
         for key in keys:
             self.queue.add(key)
 
-    def load_balancer_gone(self, key: LoadBalancerKey) -> None:
+    def load_balancer_changed(self, key: LoadBalancerKey) -> None:
         """Have the groups that name ``key`` reconciled."""
         self.add(group.key for group in self._objects.groups_of(key))
 
@@ -88,32 +89,35 @@ class GroupStatusWriter:
         conditions = self._conditions(group)
         expected = counts.total() - counts["Deregistering"]
         summary = _programmed(conditions, counts["Registered"], expected)
-        order = list(ConditionType)
-        conditions = sorted([*conditions, summary], key=lambda condition: order.index(condition.type))
         now = wire_time(self._context.clock.now())
+        generation = group.metadata.generation
         new = msgspec.structs.replace(
             old,
             backends=expected,
             registered_backends=counts["Registered"],
-            observed_generation=group.metadata.generation,
-            conditions=wire_conditions(group, conditions, now) or None,
+            observed_generation=generation,
+            conditions=wire_conditions([*conditions, summary], old.conditions, generation=generation, now=now) or None,
         )
-        if msgspec.to_builtins(new) == msgspec.to_builtins(old):
-            return
-        meta = group.metadata
-        # Zero is written, too: left out, it would mean that it was not counted.
-        counted = {"backends": new.backends, "registeredBackends": new.registered_backends}
-        words = {**msgspec.to_builtins(msgspec.structs.replace(new, accepted=None)), **counted}
-        about = {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
-        body = {"metadata": about, "status": words}
-        await self._cluster.apply(BACKEND_GROUPS, body, manager=MANAGER_HUB, subresource="status")
-        for condition in changed_conditions(old.conditions, new.conditions):
-            # Programmed only sums up the others.
-            quiet = condition.type == ConditionType.PROGRAMMED or condition.reason == ConditionReason.PENDING
-            if not quiet and (condition.status == "True") != (condition.type in _GOOD):
-                self._context.events.emit_about(
-                    BACKEND_GROUPS, group, warning=True, reason=condition.reason, message=condition.message
-                )
+        written = await write_status(
+            self._cluster,
+            BACKEND_GROUPS,
+            group,
+            old,
+            new,
+            manager=MANAGER_HUB,
+            others=("accepted",),
+            # Left out, zero would mean that it was not counted.
+            always=("backends", "registeredBackends"),
+        )
+        if written is not None:
+            emit_transitions(
+                self._context.events,
+                BACKEND_GROUPS,
+                group,
+                transitions(old.conditions, new.conditions),
+                # Programmed only sums up the others.
+                quiet=lambda change: change.condition.type == ConditionType.PROGRAMMED,
+            )
 
     def _conditions(self, group: BackendGroup) -> list[Condition]:
         """Return one condition of each type: the first bad one, in the order of ``spec.loadBalancers``."""

@@ -22,7 +22,6 @@ from fairlead.hub.intents.loadbalancer.objects import LoadBalancerObjects
 from fairlead.hub.intents.loadbalancer.status import LoadBalancerStatus
 from fairlead.hub.intents.loadbalancer.target_refs import TargetRefs
 from fairlead.hub.intents.loadbalancer.view import LoadBalancerViews
-from fairlead.hub.intents.status import StatusWriter
 from fairlead.hub.providers.migration import Placement
 from fairlead.hub.validation.provider_validation import ProviderValidation, as_recorded_verdicts
 from fairlead.hub.validation.validation_cache import ValidationCache
@@ -52,22 +51,8 @@ class LoadBalancerIntent(Intent[LoadBalancerView, LoadBalancerTranslation]):
             inventory=context.inventory, providers=context.providers, cache=self._cache
         )
         self._group_status = GroupStatusWriter(context, objects=objects, translation=self._translation)
-        super().__init__(
-            objects=objects,
-            status=StatusWriter(
-                objects=objects,
-                rules=LoadBalancerStatus(
-                    cluster=context.cluster,
-                    events=context.events,
-                    inventory=context.inventory,
-                    written=lambda key: self._group_status.add(group.key for group in objects.groups_of(key)),
-                ),
-                providers=context.providers,
-                clock=context.clock,
-                leading=context.leading,
-                queue=context.status_queue,
-            ),
-        )
+        rules = LoadBalancerStatus(context, composed=self._group_status.load_balancer_changed)
+        super().__init__(context, objects=objects, rules=rules)
 
     def watch(self) -> None:
         """Subscribe to groups, and to records, which the status counts."""
@@ -129,7 +114,7 @@ class LoadBalancerIntent(Intent[LoadBalancerView, LoadBalancerTranslation]):
         """Drop what is known of ``key``; its groups read that it is gone."""
         super().forget(key)
         self._validation.forget(key)
-        self._group_status.load_balancer_gone(key)
+        self._group_status.load_balancer_changed(key)
 
     def exclusions(self, view: LoadBalancerView, translation: LoadBalancerTranslation) -> tuple[Exclusion, ...]:
         """Return the pods, nodes and addresses of its groups that are not on the load balancer."""

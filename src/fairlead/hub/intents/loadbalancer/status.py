@@ -3,48 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
+from fairlead.api.conditions import Transition
 from fairlead.api.kubernetes import LoadBalancerStatus as IngressStatus
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer, LoadBalancerObjectStatus
 from fairlead.api.meta import WireCondition
-from fairlead.api.names import MANAGER_HUB
-from fairlead.hub.intents.conditions import ingress_of
-from fairlead.hub.inventory import Inventory
-from fairlead.kube.cluster import Cluster
-from fairlead.kube.events import EventRecorder
+from fairlead.hub.intents.intent import IntentContext
+from fairlead.hub.intents.status import StatusRules
 from fairlead.model.change import Action
+from fairlead.model.condition import ConditionReason
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed
 from fairlead.sync.report import Report
 from fairlead.translate.view import LoadBalancerTranslation
 
-_GOOD_WHEN_TRUE = frozenset({"Accepted", "ResolvedRefs", "Programmed"})
-#: Needs no Event: on its way, or in the worker's report with the provider's own reason.
-_QUIET = frozenset({"Pending", "Quarantined"})
 
-
-class LoadBalancerStatus:
-    """The rules for the status of LoadBalancers; ``written`` is called with each key whose status was compared."""
+class LoadBalancerStatus(StatusRules[LoadBalancer, LoadBalancerTranslation]):
+    """The rules for the status of LoadBalancers; ``composed`` is called with each key whose status was composed."""
 
     needs_address = False
-    patience_s = 0.0
-    gather_s = 0.0
 
-    def __init__(
-        self,
-        *,
-        cluster: Cluster,
-        events: EventRecorder,
-        inventory: Inventory,
-        written: Callable[[LoadBalancerKey], None],
-    ) -> None:
-        self._cluster = cluster
-        self._events = events
-        self._inventory = inventory
-        self._written = written
+    def __init__(self, context: IntentContext, *, composed: Callable[[LoadBalancerKey], None]) -> None:
+        super().__init__(cluster=context.cluster, events=context.events, resource=LOAD_BALANCERS)
+        self._inventory = context.inventory
+        self._composed = composed
 
     def compose(
         self,
@@ -54,59 +38,28 @@ class LoadBalancerStatus:
         observed: Observed | None,
     ) -> LoadBalancerObjectStatus:
         """Return the status; without an observed address, the one on record."""
-        key = LoadBalancerKey(LOAD_BALANCERS.kind, *obj.key)
-        self._written(key)
+        self._composed(_key(obj))
         frontend = next(iter(obj.status.recorded), None)
         addresses = observed.addresses if observed is not None else ()
         if not addresses and frontend is not None:
             addresses = tuple(frontend.addresses or ())
+        status = super().compose(obj, translation, conditions, None)
         return msgspec.structs.replace(
-            obj.status,
+            status,
             address=addresses[0] if addresses else "",
-            backends=f"{self._registered(key)}/{translation.targets or 0}",
-            load_balancer=IngressStatus(ingress=[ingress_of(address) for address in addresses] or None),
-            observed_generation=obj.metadata.generation,
-            conditions=conditions,
+            backends=f"{self._registered(obj)}/{translation.targets or 0}",
+            load_balancer=IngressStatus(ingress=self.ingress(obj, addresses) or None),
         )
 
-    def is_count(self, old: Any, new: Any) -> bool:
-        """Return False: counts are written at once."""
-        del old, new
-        return False
-
-    async def write(self, obj: LoadBalancer, status: LoadBalancerObjectStatus) -> LoadBalancer:
-        """Apply the status without what the ledger records in it."""
-        meta = obj.metadata
-        about = {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
-        body = {
-            "metadata": about,
-            "status": msgspec.to_builtins(msgspec.structs.replace(status, frontend=None, provisioned=None)),
-        }
-        return await self._cluster.apply(LOAD_BALANCERS, body, manager=MANAGER_HUB, subresource="status")
-
-    def with_status(self, obj: LoadBalancer, written: LoadBalancer) -> LoadBalancer:
-        """Return ``obj`` with the status of ``written``; what the ledger records is that of ``obj``."""
-        known = obj.status
-        status = msgspec.structs.replace(written.status, provisioned=known.provisioned, frontend=known.frontend)
-        return msgspec.structs.replace(obj, status=status)
-
-    def announce(
-        self,
-        obj: LoadBalancer,
-        status: LoadBalancerObjectStatus,
-        changed: list[WireCondition],
-        report: Report | None,
-    ) -> None:
-        """Emit what turned bad as Warnings, and once it is in use, with how many backends."""
+    def serving(self, obj: LoadBalancer, status: LoadBalancerObjectStatus) -> str:
+        """Return with how many backends it is in use."""
         del status
-        failure = report.failure if report is not None else ""
-        for condition in changed:
-            bad = (condition.status == "True") != (condition.type in _GOOD_WHEN_TRUE)
-            if bad and condition.reason not in _QUIET and not (failure and condition.message == failure):
-                self._event(obj, condition.reason, condition.message, warning=True)
-            elif not bad and condition.type == "Programmed":
-                registered = self._registered(LoadBalancerKey(LOAD_BALANCERS.kind, *obj.key))
-                self._event(obj, "Programmed", f"in use, with {_counted(registered)} registered", warning=False)
+        return f"in use, with {_counted(self._registered(obj))} registered"
+
+    def quiet(self, change: Transition, report: Report | None) -> bool:
+        """Say whether ``reported`` has emitted it, with the provider's own reason."""
+        failed = report is not None and report.failure != "" and change.condition.message == report.failure
+        return failed or change.condition.reason == ConditionReason.QUARANTINED
 
     def reported(self, obj: LoadBalancer, report: Report) -> None:
         """Emit every removal with its reason, what is quarantined, and a failure."""
@@ -116,19 +69,20 @@ class LoadBalancerStatus:
                 removed.setdefault((change.action, change.reason), []).append(str(change.key))
         for (action, reason), keys in removed.items():
             some = ", ".join(sorted(keys)[:5]) + (" and more" if len(keys) > 5 else "")
-            self._event(obj, action, f"{_counted(len(keys))}, {reason}: {some}", warning=False)
+            self.event(obj, action, f"{_counted(len(keys))}, {reason}: {some}", warning=False)
         if report.quarantined:
             first = report.quarantined[0]
-            self._event(obj, "Quarantined", f"{first.change.key}: {first.message}", warning=True)
+            self.event(obj, "Quarantined", f"{first.change.key}: {first.message}", warning=True)
         if report.failure:
-            self._event(obj, report.failure_reason or "ProviderFailed", report.failure, warning=True)
+            self.event(obj, report.failure_reason or "ProviderFailed", report.failure, warning=True)
 
-    def _registered(self, key: LoadBalancerKey) -> int:
-        records = self._inventory.records.by_index("lb", key)
+    def _registered(self, obj: LoadBalancer) -> int:
+        records = self._inventory.records.by_index("lb", _key(obj))
         return sum(record.status.state == "Registered" for record in records)
 
-    def _event(self, obj: LoadBalancer, reason: str, message: str, *, warning: bool) -> None:
-        self._events.emit_about(LOAD_BALANCERS, obj, warning=warning, reason=reason, message=message)
+
+def _key(obj: LoadBalancer) -> LoadBalancerKey:
+    return LoadBalancerKey(LOAD_BALANCERS.kind, *obj.key)
 
 
 def _counted(backends: int) -> str:

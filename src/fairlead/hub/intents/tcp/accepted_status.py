@@ -7,8 +7,6 @@ an older view of the object cannot remove it.
 
 from __future__ import annotations
 
-import msgspec
-
 from fairlead.api.intent import Allocation
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB, MANAGER_LEDGER, MANAGER_RECORD
@@ -21,6 +19,7 @@ from fairlead.api.tcploadbalancer import (
 )
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.finalizers import hold
+from fairlead.kube.status import write_status
 from fairlead.ledger.frontends import ledger_manager
 from fairlead.translate.view import Translation
 
@@ -53,36 +52,16 @@ class AcceptedStatus:
             await self._cluster.merge_patch(
                 TCP_LOAD_BALANCERS, meta.namespace, meta.name, patch, subresource="status", manager=MANAGER_LEDGER
             )
-        await apply_status(self._cluster, obj, TCPLoadBalancerStatus(), ledger_manager(provider))
+        about: JSONObject = {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
+        body: JSONObject = {"metadata": about, "status": {}}
+        await self._cluster.apply(TCP_LOAD_BALANCERS, body, manager=ledger_manager(provider), subresource="status")
 
     async def _apply(self, obj: TCPLoadBalancer, record: TCPLoadBalancerStatus) -> None:
-        if recorded_part(obj.status) != recorded_part(record):
-            await apply_status(self._cluster, obj, record, MANAGER_RECORD)
-
-
-def recorded_part(status: TCPLoadBalancerStatus) -> tuple[object, ...]:
-    """Return what the record's field manager owns of a status."""
-    return (status.allocation, status.accepted, status.recorded_serving_provider)
+        known = obj.status
+        old = _record(known.allocation, known.accepted, known.recorded_serving_provider)
+        await write_status(self._cluster, TCP_LOAD_BALANCERS, obj, old, record, manager=MANAGER_RECORD)
 
 
 def _record(allocation: Allocation, accepted: TCPLoadBalancerSpec | None, serving: str) -> TCPLoadBalancerStatus:
     entries = [Provisioned(serving, serving=True)] if serving else None
     return TCPLoadBalancerStatus(provisioned=entries, allocation=allocation, accepted=accepted)
-
-
-async def apply_status(
-    cluster: Cluster, obj: TCPLoadBalancer, status: TCPLoadBalancerStatus, manager: str
-) -> TCPLoadBalancer:
-    """Apply ``status`` as all that ``manager`` owns; returns the object as written."""
-    meta = obj.metadata
-    written: TCPLoadBalancer = await cluster.apply(
-        TCP_LOAD_BALANCERS,
-        {
-            # The uid keeps a status from landing on a successor of the same name.
-            "metadata": {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid},
-            "status": msgspec.to_builtins(status),
-        },
-        manager=manager,
-        subresource="status",
-    )
-    return written

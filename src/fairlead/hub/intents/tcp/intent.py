@@ -10,9 +10,9 @@ from __future__ import annotations
 import msgspec
 
 from fairlead.api.intent import Allocation
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.errors import FairleadError
 from fairlead.hub.intents.intent import Exclusion, Intent, IntentContext, Recorded
-from fairlead.hub.intents.status import StatusWriter
 from fairlead.hub.intents.tcp.accepted_status import AcceptedStatus
 from fairlead.hub.intents.tcp.exclusions import excluded_nodes
 from fairlead.hub.intents.tcp.objects import TCPObjects
@@ -30,17 +30,8 @@ class TCPIntent(Intent[TCPView, Translation]):
 
     def __init__(self, context: IntentContext) -> None:
         tcp_objects = TCPObjects(context.cluster, context.inventory)
-        super().__init__(
-            objects=tcp_objects,
-            status=StatusWriter(
-                objects=tcp_objects,
-                rules=TCPStatus(cluster=context.cluster, events=context.events),
-                providers=context.providers,
-                clock=context.clock,
-                leading=context.leading,
-                queue=context.status_queue,
-            ),
-        )
+        rules = TCPStatus(cluster=context.cluster, events=context.events, resource=TCP_LOAD_BALANCERS)
+        super().__init__(context, objects=tcp_objects, rules=rules)
         self._tcp_objects = tcp_objects
         self._inventory = context.inventory
         self._allocator = context.allocator

@@ -1,0 +1,42 @@
+"""How a hub runs, and what it asks of a provider whose data plane it serves itself."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from fairlead.model.contract import Provider
+from fairlead.translate.allocate import AddressPool
+
+
+class RunningProvider(Provider, Protocol):
+    """A provider whose data plane the hub serves itself: started, published and closed by the hub."""
+
+    async def start(self) -> None:
+        """Get ready; nothing is published yet."""
+        ...
+
+    def publish(self) -> None:
+        """Send the data plane what has been put in so far, and every change from now on."""
+        ...
+
+    async def close(self) -> None:
+        """Disconnect from the data plane, which goes on with what it has."""
+        ...
+
+
+class HubConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How a hub runs. ``identity`` names this replica in the lease; the same after a restart on one machine.
+
+    ``region`` empty: load balancers of all regions. ``reclaim_lease``: a lock keeps every other process from that
+    identity, so a restarted hub leads again at once.
+    """
+
+    identity: str
+    address_pool: AddressPool | None = None
+    loopback_targets: bool = False
+    region: str = ""
+    workers: int = 8
+    lease_s: float = 15.0
+    reclaim_lease: bool = False

@@ -1,0 +1,55 @@
+"""What a running hub knows of one load balancer, as JSON: for ``/debug/keys/<kind>/<namespace>/<name>``.
+
+In: a key. Out: who holds it, what is pending, and its history, oldest entry first. Never: targets' parameters, or
+anything else that may be a credential.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from fairlead.hub.inventory import Inventory
+from fairlead.hub.providers.runner import ProviderRunner
+from fairlead.model.history import HistoryEntry
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.sync.history import History
+
+
+class ProviderState(msgspec.Struct, frozen=True, rename="camel"):
+    """What one provider has of it: backends by state, and whether its worker still has to run."""
+
+    provider: str
+    desired: bool
+    pending: bool
+    backends: int
+
+
+class KeyState(msgspec.Struct, frozen=True, rename="camel"):
+    """All of it. ``exists``: there is an object that asks for it, and this hub serves it."""
+
+    kind: str
+    namespace: str
+    name: str
+    exists: bool
+    providers: list[ProviderState]
+    history: list[HistoryEntry]
+
+
+def debug_key(
+    path: str, *, inventory: Inventory, providers: Mapping[str, ProviderRunner], history: History
+) -> KeyState | None:
+    """Return what is known of the key ``kind/namespace/name``, None when that is nothing."""
+    parts = path.split("/")
+    if len(parts) != 3:
+        return None
+    key = LoadBalancerKey(*parts)
+    states: list[ProviderState] = []
+    for name, runner in providers.items():
+        if (state := runner.tracker.side(key)) is not None:
+            backends = sum(len(targets) for targets in state.done.values())
+            pending = runner.tracker.is_dirty(key)
+            states.append(ProviderState(name, state.desired is not None, pending, backends))
+    exists, entries = inventory.intent(key) is not None, history.of(key)
+    return KeyState(*key, exists, states, entries) if exists or states or entries else None

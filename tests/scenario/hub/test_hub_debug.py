@@ -1,0 +1,36 @@
+"""What /debug/keys answers about a load balancer of a running hub."""
+
+from __future__ import annotations
+
+import aiohttp
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from fairlead.hub.inspect.debug import KeyState
+from fairlead.runtime.telemetry import StatusServer
+
+KEY = "TCPLoadBalancer/tenant-east/web"
+
+
+async def test_a_key_answers_with_its_providers_and_why_a_backend_was_removed(world, hub):
+    await world.lb()
+    await world.slice("web", "10.1.0.1", "10.1.0.2")
+    await world.programmed()
+    await world.slice("web", "10.1.0.1")
+    await world.until(lambda: world.at_cloud() == {"10.1.0.1:8080"}, what="the backend is removed")
+    async with (
+        StatusServer("127.0.0.1", 0, CollectorRegistry(), hub.hub.not_ready, hub.hub.debug_key) as server,
+        aiohttp.ClientSession() as session,
+    ):
+        async with session.get(f"{server.url}/debug/keys/{KEY}") as answer:
+            assert answer.content_type == "application/json"
+            known = msgspec.json.decode(await answer.read(), type=KeyState)
+        assert (known.exists, [(one.provider, one.desired) for one in known.providers]) == (True, [("envoy", True)])
+        texts = [entry.text for entry in known.history]
+        assert any("EndpointSlice web-1 changed" in text for text in texts)
+        removals = [row for entry in known.history for row in entry.rows if row.action == "Deregister"]
+        assert [target.split()[1] for row in removals for target in row.targets] == ["10.1.0.2:8080"]
+        for unknown in ("TCPLoadBalancer/tenant-east/other", "nonsense"):
+            async with session.get(f"{server.url}/debug/keys/{unknown}") as answer:
+                assert answer.status == 404
+                assert "kind/namespace/name" in await answer.text()
