@@ -47,8 +47,8 @@ def debug_key(
     key = LoadBalancerKey(*parts)
     states: list[ProviderState] = []
     for name, runner in providers.items():
-        if (state := runner.tracker.side(key)) is not None:
-            backends = sum(len(targets) for targets in state.done.values())
+        if (state := runner.tracker.state(key)) is not None:
+            backends = sum(len(targets) for targets in state.recorded.values())
             pending = runner.tracker.is_dirty(key)
             states.append(ProviderState(name, state.desired is not None, pending, backends))
     exists, entries = inventory.intent(key) is not None, history.of(key)
