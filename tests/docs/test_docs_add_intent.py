@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 from tests.docs.docs_console import ROOT, blocks_of
 
+from fairlead.api.crd import build_crd
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.apiserver import ApiServer
@@ -86,7 +87,7 @@ async def world(request: pytest.FixtureRequest, example: Any) -> AsyncIterator[W
     served = MemoryProvider(cloud=cloud if request.param == "envoy" else MemoryCloud())
     try:
         async with Cluster(config, name="user") as user, Cluster(config, name="hub") as connection:
-            assert await install_crds(user, [example.STATIC_CRD], "test") == []
+            assert await install_crds(user, [build_crd(example.STATIC_CRD)], "test") == []
             await user.create(NAMESPACES, {"metadata": {"name": KEY.namespace}})
             hub = Hub(
                 cluster=connection,

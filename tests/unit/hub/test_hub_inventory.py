@@ -45,7 +45,7 @@ class Told:
             cache._store.put(new)
         elif old is not None:
             cache._store.remove(old.key)
-        cache._tell(old, new)
+        cache._notify(old, new)
         return sorted(set(self.woken))
 
 
