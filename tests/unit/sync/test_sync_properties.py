@@ -98,10 +98,17 @@ def test_b34_what_was_carried_out_is_not_planned_again(side):
     plan = guard_plan(plan_load_balancer(key, final, now_s=now_s), final, now_s=now_s)
     assert plan.empty
     if not plan.held:
-        wanted = {one: {k for k, t in found.items() if not t.draining} for one, found in side.desired.targets.items()}
+        wanted = {
+            listener: {key for key, target in targets.items() if not target.draining}
+            for listener, targets in side.desired.targets.items()
+        }
         ready = {
-            one: {k for k, r in final.done.get(one, {}).items() if not r.target.draining and r.draining_since is None}
-            for one in wanted
+            listener: {
+                key
+                for key, registered in final.recorded.get(listener, {}).items()
+                if not registered.target.draining and registered.draining_since is None
+            }
+            for listener in wanted
         }
         assert ready == wanted
 
@@ -113,13 +120,13 @@ def test_a_plan_does_not_depend_on_any_order(side, rng):
         rng.shuffle(items)
         return dict(items)
 
-    wish = msgspec.structs.replace(
-        side.desired, targets=shuffled({one: shuffled(found) for one, found in side.desired.targets.items()})
-    )
+    def shuffled_twice(rows):
+        return shuffled({listener: shuffled(targets) for listener, targets in rows.items()})
+
     mixed = LoadBalancerState(
-        desired=wish,
+        desired=msgspec.structs.replace(side.desired, targets=shuffled_twice(side.desired.targets)),
         recorded_spec=side.recorded_spec,
-        recorded=shuffled({one: shuffled(found) for one, found in side.recorded.items()}),
+        recorded=shuffled_twice(side.recorded),
         generation=1,
     )
     first, second = decide(side), decide(mixed)
