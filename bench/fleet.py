@@ -24,9 +24,9 @@ POOL = "127.150.0.0/16"
 
 def free_port() -> int:
     """Return a port that was free a moment ago."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 class Process:
@@ -136,13 +136,13 @@ class Fleet:
     async def metrics(self) -> dict[str, float]:
         """Return the hub's metrics, summed over labels."""
         text = await self._page("/metrics")
-        found: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         for line in (text or "").splitlines():
             if line and not line.startswith("#"):
                 name, value = line.rsplit(" ", 1)
                 short = name.split("{", 1)[0]
-                found[short] = found.get(short, 0.0) + float(value)
-        return found
+                metrics[short] = metrics.get(short, 0.0) + float(value)
+        return metrics
 
     async def _page(self, path: str) -> str | None:
         try:
@@ -180,5 +180,5 @@ async def until_true(
 async def fleet(*, target: str) -> AsyncIterator[Fleet]:
     """Run a fleet in a directory of its own, short enough for unix sockets."""
     with tempfile.TemporaryDirectory(prefix="flb-", dir="/tmp") as name:
-        async with Fleet(directory=Path(name), target=target) as one:
-            yield one
+        async with Fleet(directory=Path(name), target=target) as running:
+            yield running

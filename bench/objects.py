@@ -45,7 +45,7 @@ def node(name: str, address: str) -> JSONObject:
 
 
 def pod_address(service_number: int, endpoint: int) -> str:
-    """Return a loopback address that nobody listens on, spread over 127.160.0.0/12."""
+    """Return a loopback address without a listener, spread over 127.160.0.0/12."""
     number = service_number * 64 + endpoint
     return f"127.{160 + (number >> 16)}.{(number >> 8) & 255}.{number & 255}"
 
@@ -54,13 +54,15 @@ async def create_services(member: Cluster, first: int, count: int, *, endpoints:
     """Create services with endpoints (pods), many at once."""
     await _all(
         [
-            one
+            call
             for number in range(first, first + count)
-            for one in (
+            for call in (
                 member.create(SERVICES, service(f"svc-{number}")),
                 member.create(
                     ENDPOINT_SLICES,
-                    endpoint_slice(f"svc-{number}", [pod_address(number, one) for one in range(endpoints)], port=8080),
+                    endpoint_slice(
+                        f"svc-{number}", [pod_address(number, index) for index in range(endpoints)], port=8080
+                    ),
                 ),
             )
         ]
@@ -80,8 +82,8 @@ async def create_node(member: Cluster, name: str, address: str) -> None:
 async def _all(calls: Sequence[Awaitable[object]]) -> None:
     slots = asyncio.Semaphore(32)
 
-    async def one(call: Awaitable[object]) -> None:
+    async def limited(call: Awaitable[object]) -> None:
         async with slots:
             await call
 
-    await asyncio.gather(*(one(call) for call in calls))
+    await asyncio.gather(*(limited(call) for call in calls))

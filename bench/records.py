@@ -40,7 +40,7 @@ class Slow(MemoryProvider):
         return await super().apply(changes)
 
 
-def wish(count: int, *, key: LoadBalancerKey = KEY) -> DesiredLoadBalancer:
+def wanted(count: int, *, key: LoadBalancerKey = KEY) -> DesiredLoadBalancer:
     keys = [TargetKey(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 8080) for number in range(count)]
     return desired([Target(at) for at in keys], key=key)
 
@@ -107,7 +107,7 @@ async def burst(changes: int, *, load_balancers: int) -> tuple[int, float]:
         task = asyncio.create_task(engine.run())
 
         def put(key: LoadBalancerKey, count: int) -> None:
-            engine.tracker.put(wish(count, key=key))
+            engine.tracker.put(wanted(count, key=key))
             engine.worker.trigger()
 
         def applied(count: int) -> Callable[[], bool]:

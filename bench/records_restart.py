@@ -52,35 +52,35 @@ class RunningHub:
         return self.hub.providers.durable.get("memory")
 
     def ready(self, records: int) -> bool:
-        """Say whether everything on record is known, wished for by somebody, and done."""
+        """Say whether everything on record is known, desired, and done."""
         engine = self.engine
         if engine is None or not engine.loaded or not self.hub.leading or engine.worker.pending:
             return False
         sides = [side for key in engine.tracker if (side := engine.tracker.state(key)) is not None]
-        wished = all(side.desired is not None for side in sides)
-        return wished and sum(len(found) for side in sides for found in side.recorded.values()) == records
+        desired = all(side.desired is not None for side in sides)
+        return desired and sum(len(targets) for side in sides for targets in side.recorded.values()) == records
 
     @property
     def writes(self) -> dict[str, float]:
         """Return the accepted writes by kind; those of the lease and the apply of our definitions are apart."""
-        found: dict[str, float] = {}
+        writes: dict[str, float] = {}
         for family in self.metrics.requests.collect():
             for sample in family.samples:
                 labels = sample.labels
                 accepted = labels.get("code", "").startswith("2") and labels.get("verb") in WRITES
                 if sample.name.endswith("_total") and accepted and not labels["resource"].startswith(APART):
-                    found[labels["resource"]] = found.get(labels["resource"], 0.0) + sample.value
-        return found
+                    writes[labels["resource"]] = writes.get(labels["resource"], 0.0) + sample.value
+        return writes
 
 
 @asynccontextmanager
 async def running(base: Cluster, cloud: MemoryCloud) -> AsyncIterator[RunningHub]:
     metrics = KubeMetrics(CollectorRegistry())
     async with Cluster(base.config, name="hub", qps=10_000, burst=10_000, metrics=metrics) as cluster:
-        one = RunningHub(cluster, cloud, metrics)
-        task = asyncio.create_task(one.hub.run())
+        hub = RunningHub(cluster, cloud, metrics)
+        task = asyncio.create_task(hub.hub.run())
         try:
-            yield one
+            yield hub
         finally:
             task.cancel()
             await asyncio.wait((task,))
@@ -95,7 +95,7 @@ async def populate(cluster: Cluster, records: int) -> None:
         name = f"lb-{number}"
         spec = {"className": "edge", "targets": "Pod"}
         await cluster.create(TCP_LOAD_BALANCERS, tcp_body(name, namespace="bench", ports=[{"port": 80}], spec=spec))
-        addresses = [f"10.{number}.{one >> 8}.{one & 255}" for one in range(each)]
+        addresses = [f"10.{number}.{index >> 8}.{index & 255}" for index in range(each)]
         body = slice_body(name, addresses, namespace="bench", load_balancer=name)
         await cluster.create(ENDPOINT_SLICES, body)
 
@@ -113,7 +113,7 @@ async def restart(records: int = 10_000) -> AsyncIterator[Figure]:
                 return there == records and first.ready(records)
 
             await until(registered, what=f"{records} backends are registered", timeout_s=300)
-            await asyncio.sleep(8.0)  # until nothing is left to be told
+            await asyncio.sleep(8.0)  # until no status is left to be written
         yield await ledger_alone(cluster, records)
         before = await versions(cluster)
         started = time.perf_counter()
@@ -152,11 +152,11 @@ async def restart(records: int = 10_000) -> AsyncIterator[Figure]:
 async def versions(cluster: Cluster) -> dict[str, str]:
     """Return the version of every object that a hub might write, its lease apart."""
     kinds = (BACKEND_RECORDS, TCP_LOAD_BALANCERS, ENDPOINT_SLICES, LOAD_BALANCER_CLASSES, CRDS, NAMESPACES)
-    found: dict[str, str] = {}
+    versions_of: dict[str, str] = {}
     for kind in kinds:
-        for one in await cluster.list(kind):
-            found[f"{kind.plural}/{'/'.join(one.key)}"] = one.metadata.resource_version
-    return found
+        for obj in await cluster.list(kind):
+            versions_of[f"{kind.plural}/{'/'.join(obj.key)}"] = obj.metadata.resource_version
+    return versions_of
 
 
 async def ledger_alone(cluster: Cluster, records: int) -> Figure:
@@ -172,10 +172,10 @@ async def ledger_alone(cluster: Cluster, records: int) -> Figure:
             epoch=lambda: 1,
         )
     )
-    found = await cluster.list(BACKEND_RECORDS)
+    backend_records = await cluster.list(BACKEND_RECORDS)
     tcp: list[TCPLoadBalancer] = await cluster.list(TCP_LOAD_BALANCERS)
-    frontends = {LoadBalancerKey(TCP_LOAD_BALANCERS.kind, *one.key): one.status.frontend_of("memory") for one in tcp}
-    engine.begin(found, {key: one for key, one in frontends.items() if one is not None})
+    frontends = {LoadBalancerKey(TCP_LOAD_BALANCERS.kind, *obj.key): obj.status.frontend_of("memory") for obj in tcp}
+    engine.begin(backend_records, {key: status for key, status in frontends.items() if status is not None})
     took = time.perf_counter() - started
     if len(engine.ledger) != records:
         raise RuntimeError(f"there are {len(engine.ledger)} records instead of {records}")

@@ -21,7 +21,7 @@ GO_CHANGE_US = {1_000: 500, 10_000: 7_600, 100_000: 130_000}
 GO_COLD_MS = 93
 
 
-def wish(service: int, *, weight: int = 1) -> DesiredLoadBalancer:
+def wanted_by(service: int, *, weight: int = 1) -> DesiredLoadBalancer:
     targets: dict[TargetKey, Target] = {}
     for number in range(PER_SERVICE):
         at = TargetKey(f"10.{service >> 8}.{service & 255}.{number}", 8080)
@@ -47,7 +47,7 @@ def carry_out(tracker: Tracker) -> int:
 def filled(addresses: int) -> Tracker:
     tracker = Tracker()
     for service in range(addresses // PER_SERVICE):
-        tracker.put(wish(service))
+        tracker.put(wanted_by(service))
     carry_out(tracker)
     return tracker
 
@@ -61,7 +61,7 @@ async def one_change() -> AsyncIterator[Figure]:
         gc.disable()
         took: list[float] = []
         for turn in range(300):
-            wanted = wish(turn % (addresses // PER_SERVICE), weight=turn + 2)
+            wanted = wanted_by(turn % (addresses // PER_SERVICE), weight=turn + 2)
             started = time.perf_counter()
             tracker.put(wanted)
             rows = carry_out(tracker)
@@ -82,11 +82,11 @@ async def one_change() -> AsyncIterator[Figure]:
 
 
 async def cold_diff(addresses: int = 100_000) -> AsyncIterator[Figure]:
-    """Plan everything that is wished for while nothing is there, and weigh the tracker."""
+    """Plan everything that is desired while nothing is there, and weigh the tracker."""
     tracker = Tracker()
-    wishes = [wish(service) for service in range(addresses // PER_SERVICE)]
-    for one in wishes:
-        tracker.put(one)
+    all_wanted = [wanted_by(service) for service in range(addresses // PER_SERVICE)]
+    for load_balancer in all_wanted:
+        tracker.put(load_balancer)
     took: list[float] = []
     for _ in range(3):
         started = time.perf_counter()
@@ -104,7 +104,7 @@ async def cold_diff(addresses: int = 100_000) -> AsyncIterator[Figure]:
         limit=200.0,
         compares_with=f"Go DiffTracker {GO_COLD_MS} ms",
     )
-    del tracker, wishes
+    del tracker, all_wanted
     gc.collect()
     tracemalloc.start()
     kept = filled(20_000)

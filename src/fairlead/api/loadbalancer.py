@@ -30,7 +30,7 @@ class LoadBalancerListener(Wire, frozen=True, gc=False):
 class LoadBalancerSpec(Wire, frozen=True, gc=False):
     """Which load balancer, and what is asked of it.
 
-    existing identifies one that somebody else has made: it is used, and never deleted. Without it, one is made from
+    existing identifies one that already exists: it is used, and never deleted. Without it, one is made from
     parameters. Neither may set what its class sets. scope names the other namespaces whose BackendGroups may use it;
     * is all of them.
     """

@@ -25,7 +25,7 @@ from fairlead.sync.history import History
 
 
 class Reconciler:
-    """Brings load balancers one step further. ``leading`` says whether this replica may write."""
+    """Reconciles load balancers. ``leading`` says whether this replica may write."""
 
     def __init__(
         self,

@@ -348,7 +348,7 @@ class Cluster:
     def call_for(
         self, verb: str, resource: AnyResource, namespace: str = "", name: str = "", subresource: str = ""
     ) -> Call:
-        """Describe a request in the words of error messages and metrics."""
+        """Describe a request for error messages and metrics."""
         return Call(
             config=self.config,
             cluster=self.name,

@@ -48,7 +48,7 @@ def bearer(token: str, *, tls: ssl.SSLContext | None = None) -> SignIn:
 class ClusterConfig:
     """One cluster as one user sees it.
 
-    ``source`` says in words where this was configured (a file and a context), for error messages.
+    ``source`` says where this was configured (a file and a context), for error messages.
     """
 
     server: str

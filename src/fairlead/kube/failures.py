@@ -32,7 +32,7 @@ from fairlead.errors import (
 )
 from fairlead.kube.config import ClusterConfig
 
-# What RBAC calls the verb behind our word for it.
+# What RBAC calls the verb behind our name for it.
 _RBAC_VERBS = {"apply": "patch", "replace": "update", "raw": "get"}
 
 
@@ -58,7 +58,7 @@ _STATUS = msgspec.json.Decoder(Status)
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """What is being asked of whom, in the words of error messages and metrics."""
+    """One request, as error messages and metrics name it."""
 
     config: ClusterConfig
     cluster: str
@@ -105,7 +105,7 @@ def host_of(server: str) -> str:
 
 
 def parse_status(body: bytes) -> Status:
-    """Return the Status in an error body; a body that is none becomes one with its first words as message."""
+    """Return the Status in an error body; a body that is none becomes one with its beginning as message."""
     try:
         return _STATUS.decode(body)
     except msgspec.DecodeError:

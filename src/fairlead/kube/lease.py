@@ -145,7 +145,7 @@ class LeaderElector:
     async def _watchdog(self) -> None:
         """Return when leadership is no longer proven, whatever the renewing request is stuck in."""
         while (left_s := self._until_s - self._clock.monotonic()) > 0:
-            # Looked at often: after a suspension of the machine a timer still has its old time to go.
+            # Checked often: after a suspension of the machine a timer still has its old time to go.
             await self._clock.sleep(min(left_s, 1.0))
         self.problem = self.problem or f"The lease could not be renewed for {self._renew_s:g} s."
 
@@ -208,7 +208,7 @@ class LeaderElector:
     # --- candidacy --------------------------------------------------------------------------------------------
 
     async def _try_to_lead(self) -> bool:
-        """Look at the lease, and take it if it is free, or has stood still for its whole duration."""
+        """Read the lease, and take it if it is free, or has stood still for its whole duration."""
         started_s = self._clock.monotonic()
         try:
             lease = await self._cluster.get(LEASES, self._namespace, self._name)

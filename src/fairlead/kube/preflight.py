@@ -1,4 +1,4 @@
-"""Will it work here? Rights and CustomResourceDefinitions, looked at before anything is started.
+"""Check rights and CustomResourceDefinitions before anything is started.
 
 In: what will be needed. Out: sentences about what is missing; none means that all is well.
 Never: changes anything but our own CustomResourceDefinitions.
@@ -109,7 +109,7 @@ async def _wait_until_served(cluster: Cluster, crd: JSONObject, timeout_s: float
         if names and names.status == "False":
             return f"The CustomResourceDefinition {name} clashes with another one at {cluster.name}: {names.message}."
         established = conditions.get("Established")
-        # Established comes a moment before the API is really served, so discovery has the last word.
+        # Established comes a moment before the API is really served, so discovery decides.
         if established and established.status == "True" and not await _missing(cluster, crd):
             return ""
         if cluster.clock.monotonic() >= end_s:

@@ -1,5 +1,5 @@
 """The vocabulary: frozen values, no input or output, no clock.
 
-In: nothing of the project but ``errors``. Out: the words that every other package speaks.
+In: nothing of the project but ``errors``. Out: the types that every other package uses.
 Nothing here ever reads a cluster, logs, sleeps or knows Envoy.
 """

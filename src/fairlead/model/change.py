@@ -51,7 +51,7 @@ class BackendFacts(msgspec.Struct, frozen=True):
 
     ``record_id`` is the same for all calls about one record, across restarts. ``generated_address`` and
     ``injected_info`` are what an earlier ``Outcome`` said. ``origin`` is what an address is generated from, in the
-    words of the driver protocol (``podBackend`` or ``serviceBackend``); empty when the address is given.
+    terms of the driver protocol (``podBackend`` or ``serviceBackend``); empty when the address is given.
     """
 
     record_id: str = ""
@@ -94,7 +94,7 @@ class FrontendChange(msgspec.Struct, frozen=True):
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):
-    """A removal that a guard holds back: the row, and the guard's own words."""
+    """A removal that a guard holds back: the row, and the guard's message."""
 
     change: TargetChange
     reason: str

@@ -131,7 +131,7 @@ class Validates(Protocol):
     """A provider with its own opinion on a user's object before anything is made of it."""
 
     async def validate(self, spec: FrontendSpec, *, old: FrontendSpec | None = None) -> None:
-        """Raise ``Terminal`` with the provider's own words when it refuses."""
+        """Raise ``Terminal`` with the provider's own message when it refuses."""
         ...
 
     async def validate_backends(

@@ -1,6 +1,6 @@
 """Does a provider keep the promises of ``model.contract``?
 
-In: a ``Subject``: a provider over something real, and a way to look at that thing without the provider. Out: tests.
+In: a ``Subject``: a provider over something real, and a way to read that thing without the provider. Out: tests.
 Subclass ``ProviderContract`` in a test module and give it an async fixture ``subject``; nothing else is needed:
 
     class TestMyProvider(ProviderContract):
@@ -57,7 +57,7 @@ class Subject(ABC):
 
     @abstractmethod
     async def present(self, spec: FrontendSpec) -> dict[Place, bool]:
-        """Look at the real thing: our targets there, and whether each gets new connections."""
+        """Read the real thing: our targets there, and whether each gets new connections."""
 
     def refused(self) -> TargetKey | None:
         """Return a target that this provider refuses for good, if there is any such thing."""
@@ -296,7 +296,7 @@ class ProviderContract:
         return spec, targets
 
 
-# --- words of the tests ---------------------------------------------------------------------------------------
+# --- builders of the tests ---------------------------------------------------------------------------------------
 
 
 def changes(

@@ -51,7 +51,7 @@ class SurvivingLedger:
                 self.entries.pop(self._key(change), None)
         return outcomes
 
-    def recall(self, key: LoadBalancerKey) -> Recorded:
+    def recorded(self, key: LoadBalancerKey) -> Recorded:
         """Return what may be on ``key``, in the form that ``Tracker.restore`` takes; nothing of it is certain."""
         done: Recorded = {}
         for (load_balancer, listener, target), change in self.entries.items():

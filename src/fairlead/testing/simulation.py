@@ -1,4 +1,4 @@
-"""One process that brings one provider to where it should be, in virtual time: started, driven, killed at any call.
+"""One process that reconciles one provider in virtual time: started, driven, killed at any call.
 
 In: a provider and a ledger that outlive it, and desired load balancers. Out: what it did. ``die`` is the crash: what is
 under way is abandoned where it stands, and nothing of the tracker is left.

@@ -134,7 +134,7 @@ class World:
         self.crashes += 1
         self.engine = self._process()
         for key, wish in self.objects.items():
-            done = self.ledger.recall(key)
+            done = self.ledger.recorded(key)
             if done:
                 self.engine.tracker.restore(self.ledger.specs[key], done)
             if wish is not None:

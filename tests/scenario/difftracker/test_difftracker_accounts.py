@@ -261,7 +261,7 @@ async def test_a_crash_in_the_middle_of_a_gathered_call_leaves_no_call_behind():
     hub.provider.script = lambda _call: Fault.NONE
     async with EngineProcess(provider=hub.provider, ledger=hub.ledger, clock=hub.clock) as after:
         for name in names(20):
-            after.tracker.restore(hub.ledger.specs[lb_key(name)], hub.ledger.recall(lb_key(name)))
+            after.tracker.restore(hub.ledger.specs[lb_key(name)], hub.ledger.recorded(lb_key(name)))
         after.put(*(wish(name, 1) for name in names(20)))
         await after.advance(10)
         assert all(hub.on(name) == {1} for name in names(20))

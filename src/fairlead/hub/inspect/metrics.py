@@ -111,7 +111,7 @@ class HubCollector(Collector):
 
     def _drift(self) -> Iterable[Metric]:
         drifted = GaugeMetricFamily(
-            "fairlead_sync_drift", "Entries of ours that somebody changed behind our back.", labels=["provider"]
+            "fairlead_sync_drift", "Entries of ours that another client changed.", labels=["provider"]
         )
         foreign = GaugeMetricFamily(
             "fairlead_sync_foreign", "Members of our load balancers that are not ours.", labels=["provider"]
@@ -124,7 +124,7 @@ class HubCollector(Collector):
     def _orphans(self) -> Metric:
         family = GaugeMetricFamily(
             "fairlead_sync_orphans",
-            "What nobody owns: records whose load balancer is gone, and entries of ours that no record knows.",
+            "What has no owner: records whose load balancer is gone, and entries of ours that no record knows.",
             labels=["provider", "kind"],
         )
         records = Counter(

@@ -160,18 +160,18 @@ class _Preview:
         on_record = (load_balancer_of(record) for record in self._inventory.records.values())
         keys = {*self._inventory.all_keys(), *self._providers.restored(), *on_record}
         try:
-            return [await self._one(key) for key in sorted(keys if only is None else keys & {only})]
+            return [await self._previewed(key) for key in sorted(keys if only is None else keys & {only})]
         finally:
             await self._providers.close()
 
-    async def _one(self, key: LoadBalancerKey) -> Previewed:
+    async def _previewed(self, key: LoadBalancerKey) -> Previewed:
         obj = self._inventory.intent(key)
         translation, exclusions = self._translated(key)
         provider = translation.provider if translation is not None else ""
         if provider not in self._providers.durable:
             holders = (name for name, runner in self._providers.durable.items() if key in runner.tracker)
             provider = next(holders, provider)
-        found = Previewed(
+        previewed = Previewed(
             key=key,
             provider=provider,
             class_name=(obj.class_name or DEFAULT_CLASS) if obj is not None else "",
@@ -186,24 +186,24 @@ class _Preview:
         )
         runner = self._providers.durable.get(provider)
         if runner is None:
-            named = provider or next((record.spec.load_balancer.provider for record in found.records), "")
-            if not named or found.served:
-                return found
+            named = provider or next((record.spec.load_balancer.provider for record in previewed.records), "")
+            if not named or previewed.served:
+                return previewed
             unread = f"provider {named!r} is not installed where this command runs"
-            return msgspec.structs.replace(found, provider=named, unread=unread)
+            return msgspec.structs.replace(previewed, provider=named, unread=unread)
         if translation is not None and translation.desired is not None:
             runner.tracker.put(translation.desired)
         elif obj is None or is_leaving(obj):
             runner.tracker.remove(key)
         side = runner.tracker.state(key)
-        return found if side is None else await self._compared(found, runner, side)
+        return previewed if side is None else await self._compared(previewed, runner, side)
 
-    async def _compared(self, found: Previewed, runner: DurableRunner, side: LoadBalancerState) -> Previewed:
-        key, now_s = found.key, self._clock.monotonic()
+    async def _compared(self, previewed: Previewed, runner: DurableRunner, side: LoadBalancerState) -> Previewed:
+        key, now_s = previewed.key, self._clock.monotonic()
         whole = plan_load_balancer(key, side, now_s=now_s)
         plan = guard_plan(whole, side, now_s=now_s)
-        found = msgspec.structs.replace(
-            found,
+        previewed = msgspec.structs.replace(
+            previewed,
             plan=plan,
             side=side,
             info=runner.ledger.frontends.info(key),
@@ -212,17 +212,17 @@ class _Preview:
         try:
             observed = await runner.provider.observe(key)
         except FairleadError as error:
-            return msgspec.structs.replace(found, unread=error.sentence)
+            return msgspec.structs.replace(previewed, unread=error.sentence)
         if observed is None and (side.recorded_spec is None or side.ensure_again):
-            # It was asked for at the most: nobody has said yet that it is there.
-            return found
+            # It was asked for at the most: no answer has confirmed yet that it is there.
+            return previewed
         if observed is None and not isinstance(runner.provider, Restorable):
-            return msgspec.structs.replace(found, unread=_UNREAD)
+            return msgspec.structs.replace(previewed, unread=_UNREAD)
         if observed is None:
-            return msgspec.structs.replace(found, drift=drift_of(side, None))
+            return msgspec.structs.replace(previewed, drift=drift_of(side, None))
         if observed.targets is None and observed.message:
-            return msgspec.structs.replace(found, unread=observed.message)
-        return msgspec.structs.replace(found, observed=observed, drift=drift_of(side, observed))
+            return msgspec.structs.replace(previewed, unread=observed.message)
+        return msgspec.structs.replace(previewed, observed=observed, drift=drift_of(side, observed))
 
     def _translated(self, key: LoadBalancerKey) -> tuple[Translation | None, tuple[Exclusion, ...]]:
         intent = self._intents.get(key.kind)

@@ -21,7 +21,7 @@ from fairlead.model.keys import LoadBalancerKey
 
 
 class Finalization:
-    """Brings load balancers that are not to exist (any more) to their end."""
+    """Removes load balancers that are not to exist (any more)."""
 
     def __init__(
         self,

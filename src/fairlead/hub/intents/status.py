@@ -69,7 +69,7 @@ class StatusRules(Generic[Obj, T]):
         """Return the status; an address that users have read stays until another one takes its place."""
         del translation
         ingress = obj.status.load_balancer.ingress
-        programmed = any(one.type == ConditionType.PROGRAMMED and one.status == "True" for one in conditions)
+        programmed = any(shown.type == ConditionType.PROGRAMMED and shown.status == "True" for shown in conditions)
         if programmed and observed is not None:
             ingress = self.ingress(obj, observed.addresses)
         return msgspec.structs.replace(
@@ -295,8 +295,8 @@ class StatusWriter(Generic[Obj, T]):
 
 def _is_passing(old: list[WireCondition] | None, new: list[WireCondition] | None) -> bool:
     """Say whether ``new`` is only the moment between a change and its acknowledgement, or a proxy reconnecting."""
-    before = next((one for one in old or () if one.type == ConditionType.PROGRAMMED), None)
-    after = next((one for one in new or () if one.type == ConditionType.PROGRAMMED), None)
+    before = next((shown for shown in old or () if shown.type == ConditionType.PROGRAMMED), None)
+    after = next((shown for shown in new or () if shown.type == ConditionType.PROGRAMMED), None)
     return (
         before is not None
         and before.status == "True"

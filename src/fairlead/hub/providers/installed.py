@@ -33,7 +33,7 @@ def installed_providers(
     ``dry_run``: nothing is to be changed; a provider that makes a difference of that may say so to others.
     """
     loaders: dict[str, Callable[[], Any]] = {name: _import(module) for name, module in _OURS.items()}
-    loaders |= {one.name: one.load for one in entry_points(group=GROUP)}
+    loaders |= {point.name: point.load for point in entry_points(group=GROUP)}
     known = {"clock": clock, "registry": registry, "dry_run": dry_run}
     return {name: _factory(load, known) for name, load in loaders.items() if name not in without}
 
@@ -45,7 +45,7 @@ def _import(module: str) -> Callable[[], Any]:
 def _factory(load: Callable[[], Any], known: Mapping[str, object]) -> Callable[[], Provider]:
     def make() -> Provider:
         create = load()
-        # Whoever writes a provider takes what they need of these, by name.
+        # A provider takes what it needs of these, by name.
         takes = inspect.signature(create).parameters
         provider: Provider = create(**{name: value for name, value in known.items() if name in takes})
         return provider

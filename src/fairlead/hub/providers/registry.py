@@ -216,9 +216,9 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
             try:
                 records = await self._readable(BACKEND_RECORDS)
                 frontends = {
-                    key: found
+                    key: frontend
                     for objects in self._inventory.intents.values()
-                    async for key, found in self._frontends(objects)
+                    async for key, frontend in self._frontends(objects)
                 }
             except FairleadError as error:
                 log.warning("records cannot be read; nothing is decided before", sentence=error.sentence)

@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 
 class ProviderRunner:
-    """Brings the load balancers of one provider to where they should be."""
+    """Reconciles the load balancers of one provider."""
 
     durable = False
 

@@ -4,7 +4,7 @@
 
 An unreachable member is served on from its last state; only the tenant's own ``drainWhenLost`` takes it out.
 In: leases. Out: a state for each tenant namespace, and a wake-up when one changes. Ages are monotonic: only the very
-first look at a lease believes a wall clock.
+first sight of a lease believes a wall clock.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class MemberHealth:
         self._clock = clock
         self._changed = changed
         self._heard: dict[str, _Heard] = {}
-        self._told: dict[str, TenantState] = {}
+        self._reported: dict[str, TenantState] = {}
 
     def lease_changed(self, _old: Lease | None, new: Lease | None) -> None:
-        """Take note of a renewal; a deleted lease leaves what was known."""
+        """Record a renewal; a deleted lease leaves what was known."""
         if new is None or new.metadata.name != AGENT_LEASE or not new.spec.renew_time:
             return
         namespace, renewed = new.metadata.namespace, new.spec.renew_time
@@ -51,7 +51,7 @@ class MemberHealth:
             self._heard[namespace] = _Heard(renewed, self._clock.monotonic() - age_s)
         elif heard.renew_time != renewed:
             self._heard[namespace] = _Heard(renewed, self._clock.monotonic())
-        self._tell(namespace)
+        self._report(namespace)
 
     def age_s(self, namespace: str) -> float | None:
         """Return the seconds since the agent was heard, None when it never was."""
@@ -64,7 +64,7 @@ class MemberHealth:
         return heard.renew_time if heard else ""
 
     def state(self, namespace: str) -> TenantState:
-        """Return the word for the status."""
+        """Return the state for the status."""
         age_s = self.age_s(namespace)
         if age_s is None:
             return "Pending"
@@ -78,7 +78,7 @@ class MemberHealth:
         if state not in ("Stale", "Lost"):
             return MemberState()
         name = tenant.metadata.name if tenant else namespace
-        # The time, not the age: a message that changes by itself would be a write every time somebody looks.
+        # The time, not the age: a message that changes by itself would be a write at every reconcile.
         message = f"the agent of {name} was last heard at {self.last_sync(namespace)}; its last state is served on"
         drain = tenant.spec.drain_when_lost if tenant else ""
         age_s = self.age_s(namespace) or 0.0
@@ -91,13 +91,13 @@ class MemberHealth:
         while True:
             await self._clock.sleep(CHECK_EVERY_S)
             for namespace in list(self._heard):
-                self._tell(namespace)
+                self._report(namespace)
 
-    def _tell(self, namespace: str) -> None:
+    def _report(self, namespace: str) -> None:
         state = self.state(namespace)
-        # Lost members are told of at every check, since a drain may be due; what has not changed is not written.
-        if self._told.get(namespace) != state or state == "Lost":
-            self._told[namespace] = state
+        # Lost members are reported at every check, since a drain may be due; what has not changed is not written.
+        if self._reported.get(namespace) != state or state == "Lost":
+            self._reported[namespace] = state
             self._changed(namespace)
 
 

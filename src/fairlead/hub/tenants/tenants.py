@@ -1,4 +1,4 @@
-"""What the hub does for each member itself: its namespace and rights, and the word about its agent.
+"""What the hub does for each member itself: its namespace and rights, and the state of its agent.
 
 In: Tenants. Out: the objects of ``translate/tenant.py``, and the Tenant's status. Writes only what differs.
 """
@@ -26,12 +26,12 @@ from fairlead.runtime.clock import Clock
 from fairlead.translate.tenant import tenant_objects
 
 _ANNOTATION_HASH = "fairlead.dev/applied"
-#: What somebody deleted by hand is back after this long at the latest; looking costs reads only.
-_LOOK_AGAIN_S = 300.0
+#: What was deleted by hand is back after this long at the latest; the check costs reads only.
+_CHECK_AFTER_S = 300.0
 
 
 class Tenants:
-    """Brings one Tenant to where it should be, again and again."""
+    """Reconciles Tenants."""
 
     def __init__(
         self,
@@ -49,16 +49,16 @@ class Tenants:
         self._leading = leading
 
     async def reconcile(self, name: str) -> float | None:
-        """Ensure the objects of one Tenant and write its status; returns seconds to look again."""
+        """Ensure the objects of one Tenant and write its status; returns the seconds until the next reconcile."""
         tenant = self._inventory.tenants.get("", name)
         if tenant is None or tenant.deleting or not self._leading():
             return None
         problem = await self._ensure(tenant)
-        await self._tell(tenant, problem)
-        return _LOOK_AGAIN_S
+        await self._write_status(tenant, problem)
+        return _CHECK_AFTER_S
 
     async def _ensure(self, tenant: Tenant) -> str:
-        """Apply what is missing or different; returns a sentence when the namespace belongs to somebody else."""
+        """Apply what is missing or different; returns a sentence when the namespace belongs to another owner."""
         objects = tenant_objects(tenant)
         try:
             namespace = await self._cluster.get(NAMESPACES, "", tenant.namespace)
@@ -88,7 +88,7 @@ class Tenants:
             pass
         await self._cluster.apply(resource, _stamped(obj, version), manager=MANAGER_HUB)
 
-    async def _tell(self, tenant: Tenant, problem: str) -> None:
+    async def _write_status(self, tenant: Tenant, problem: str) -> None:
         old = tenant.status
         namespace = tenant.namespace
         state = self._member_health.state(namespace)

@@ -82,7 +82,7 @@ class ClassProtection:
         too_late = bool(users) and load_balancer_class.deleting  # the API server takes no finalizer now
         if bool(users) != load_balancer_class.held_by(FINALIZER_IN_USE) and not too_late:
             await self._hold(load_balancer_class, bool(users))
-            return  # the watch brings us back with what that made of it
+            return  # the watch queues the object again
         await self._write(load_balancer_class, users)
 
     def _users(self, load_balancer_class: LoadBalancerClass) -> Iterator[str]:

@@ -29,7 +29,7 @@ Subject = tuple[str, LoadBalancerKey | None, tuple[str, str] | None]
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """An answer. ``error`` Terminal: refused, in the provider's words; Retry: there is no answer at present."""
+    """An answer. ``error`` Terminal: refused, with the provider's message; Retry: there is no answer at present."""
 
     answer: Any = None
     error: FairleadError | None = None

@@ -69,8 +69,8 @@ class BackendSources:
             return tuple(pod for pod in pods if pod.metadata.name in wanted.by_name)
         if wanted.by_label is None:
             return ()
-        selector, left_out = wanted.by_label.selector, set(wanted.by_label.except_ or ())
-        return tuple(pod for pod in pods if _matches(pod, selector) and pod.metadata.name not in left_out)
+        selector, excluded = wanted.by_label.selector, set(wanted.by_label.except_ or ())
+        return tuple(pod for pod in pods if _matches(pod, selector) and pod.metadata.name not in excluded)
 
     def nodes_of(self, group: BackendGroup) -> tuple[Node, ...]:
         """Return the nodes at which a Service's node port may be used, ready or not, ordered by name."""

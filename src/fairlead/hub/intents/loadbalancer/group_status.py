@@ -72,7 +72,7 @@ class GroupStatusWriter:
         if group.held_by(FINALIZER_PROTECTED) != labelled and not too_late:
             change = hold if labelled else release
             await change(self._cluster, BACKEND_GROUPS, group, FINALIZER_PROTECTED, manager=MANAGER_HUB)
-            return  # the watch brings us back with what that made of it
+            return  # the watch queues the object again
         if not is_leaving(group):
             await self._write(group)
 

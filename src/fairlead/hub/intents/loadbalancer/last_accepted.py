@@ -2,7 +2,7 @@
 
 In: a LoadBalancer's status, a group's, and the ledger. Out: the spec and parameters that were last accepted; a record
 of what is accepted now, written before anything uses it, so that the next leader neither validates it again nor takes
-it for new. Never: None for a group that has backends on record, whoever wrote them.
+it for new. Never: None for a group that has backends on record, whichever version wrote them.
 """
 
 from __future__ import annotations

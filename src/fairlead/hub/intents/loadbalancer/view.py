@@ -55,7 +55,9 @@ class LoadBalancerViews:
             load_balancer_class=inventory.classes.get("", obj.spec.class_name),
             providers=self._providers.capabilities,
             groups=tuple(self._group(group, obj, key, records) for group in groups),
-            recorded=frozenset((listener_of(one), target_of(one).key) for one in records if not one.deleting),
+            recorded=frozenset(
+                (listener_of(record), target_of(record).key) for record in records if not record.deleting
+            ),
             conflict=self._conflict(obj),
             stale="; ".join(dict.fromkeys(filter(None, problems))),
             loopback_targets=self._loopback_targets,
