@@ -10,6 +10,7 @@ import typer
 
 from fairlead.cli.options import (
     Format,
+    Identity,
     Level,
     LogFormat,
     LogLevel,
@@ -55,10 +56,7 @@ def agent(
         Target, typer.Option("--target", help="Node: each node's nodePort. Pod: pods directly.")
     ] = Target.NODE,
     region: Annotated[str, typer.Option("--region", help="Region that the member is in.")] = "",
-    identity: Annotated[
-        str,
-        typer.Option("--identity", metavar="NAME", help="Name of this copy in the lease; unique; default: made up."),
-    ] = "",
+    identity: Identity = "",
     data_dir: StateDir = None,
     metrics: Metrics = "",
     log_level: Level = LogLevel.INFO,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fairlead.cli.options import Verbose
+from fairlead.cli.options import DemoDir, Plain, Verbose
 from fairlead.cli.regions import demo_regions
-from fairlead.cli.run import EXIT_CODES, FAILED, run_async
+from fairlead.cli.run import EXIT_CODES, run_check
 
 app = typer.Typer(help="Show Fairlead at work on this machine.", rich_markup_mode="rich")
 
@@ -18,11 +17,8 @@ app = typer.Typer(help="Show Fairlead at work on this machine.", rich_markup_mod
 def demo(
     context: typer.Context,
     keep: Annotated[bool, typer.Option("--keep", help="Leave everything running and say how to play with it.")] = False,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option("--data-dir", metavar="DIR", help="Where to work; default: a new temporary directory."),
-    ] = None,
-    plain: Annotated[bool, typer.Option("--plain", help="Print lines instead of a live table.")] = False,
+    data_dir: DemoDir = None,
+    plain: Plain = False,
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
     """Show Fairlead at work on this machine; takes about a minute, and needs no cluster.
@@ -33,15 +29,7 @@ def demo(
 
     if context.invoked_subcommand is not None:
         return
-    passed = True
-
-    async def show() -> None:
-        nonlocal passed
-        passed = await run_demo(DemoSettings(keep=keep, data_dir=data_dir, plain=plain))
-
-    run_async(show)
-    if not passed:
-        raise typer.Exit(FAILED)
+    run_check(lambda: run_demo(DemoSettings(keep=keep, data_dir=data_dir, plain=plain)))
 
 
 app.command("regions", epilog=EXIT_CODES)(demo_regions)

@@ -74,6 +74,13 @@ StateDir = Annotated[
         "default: ~/.local/state/fairlead.",
     ),
 ]
+Identity = Annotated[
+    str, typer.Option("--identity", metavar="NAME", help="Name of this copy in the lease; unique; default: made up.")
+]
+DemoDir = Annotated[
+    Path | None, typer.Option("--data-dir", metavar="DIR", help="Where to work; default: a new temporary directory.")
+]
+Plain = Annotated[bool, typer.Option("--plain", help="Print lines instead of a live table.")]
 
 
 def kubeconfig_help(what: str) -> str:

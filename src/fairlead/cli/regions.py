@@ -8,18 +8,21 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.options import (
+    DemoDir,
     Format,
+    Identity,
     Level,
     LogFormat,
     LogLevel,
     Metrics,
+    Plain,
     StateDir,
     Verbose,
     host_and_port,
     kubeconfig_help,
     start_logging,
 )
-from fairlead.cli.run import FAILED, run_async
+from fairlead.cli.run import run_async, run_check
 
 
 def regions(
@@ -32,10 +35,7 @@ def regions(
     layer1_only: Annotated[
         bool, typer.Option("--layer1-only", help="Make PoolServices only, and leave every class to other controllers.")
     ] = False,
-    identity: Annotated[
-        str,
-        typer.Option("--identity", metavar="NAME", help="Name of this copy in the lease; unique; default: made up."),
-    ] = "",
+    identity: Identity = "",
     data_dir: StateDir = None,
     metrics: Metrics = "",
     log_level: Level = LogLevel.INFO,
@@ -59,14 +59,11 @@ def regions(
 
 
 def demo_regions(
-    data_dir: Annotated[
-        Path | None,
-        typer.Option("--data-dir", metavar="DIR", help="Where to work; default: a new temporary directory."),
-    ] = None,
+    data_dir: DemoDir = None,
     loopback: Annotated[
         bool, typer.Option("--loopback", help="Use loopback ranges also where network namespaces could be made.")
     ] = False,
-    plain: Annotated[bool, typer.Option("--plain", help="Print lines instead of a live table.")] = False,
+    plain: Plain = False,
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
     """Show one Service in three regions, each on a network of its own; takes about a minute.
@@ -75,12 +72,4 @@ def demo_regions(
     """
     from fairlead.demo.run import DemoSettings, run_regions_demo
 
-    passed = True
-
-    async def show() -> None:
-        nonlocal passed
-        passed = await run_regions_demo(DemoSettings(data_dir=data_dir, loopback=loopback, plain=plain))
-
-    run_async(show)
-    if not passed:
-        raise typer.Exit(FAILED)
+    run_check(lambda: run_regions_demo(DemoSettings(data_dir=data_dir, loopback=loopback, plain=plain)))

@@ -73,6 +73,18 @@ def run_async(main: Callable[[], Awaitable[Any]]) -> None:
         raise first_of(group) from group
 
 
+def run_check(main: Callable[[], Awaitable[bool]]) -> None:
+    """Run a command's coroutine; exit with ``FAILED`` when it returns False."""
+    passed: list[bool] = []
+
+    async def check() -> None:
+        passed.append(await main())
+
+    run_async(check)
+    if not all(passed):
+        raise typer.Exit(FAILED)
+
+
 def run_app(app: typer.Typer) -> int:
     """Run the command line; return the exit code."""
     try:

@@ -43,6 +43,10 @@ class _Version(msgspec.Struct):
     git_version: str = msgspec.field(default="", name="gitVersion")
 
 
+_JSON = "application/json"
+_JSON_PATCH = "application/json-patch+json"
+
+
 class Cluster:
     """One cluster, as one user; connections open at the first request."""
 
@@ -123,7 +127,7 @@ class Cluster:
         """
         call = self.call_for("get", resource, namespace, name)
         request = Request(method="GET", path=resource.path(namespace, name))
-        return await self._object(call, request, resource)
+        return await self._answer(call, request, resource.type)
 
     async def list(
         self, resource: Resource[K], namespace: str = "", *, label_selector: str = "", field_selector: str = ""
@@ -194,15 +198,9 @@ class Cluster:
             Conflict: without ``force``, another manager owns one of the fields.
         """
         obj = _typed(resource, obj)
-        namespace, name = self._key(resource, obj)
-        request = Request(
-            method="PATCH",
-            path=resource.path(namespace, name, subresource),
-            params={"fieldManager": manager, "force": "true" if force else "false"},
-            body=msgspec.json.encode(obj),
-            content_type="application/apply-patch+yaml",
-        )
-        return await self._object(self.call_for("apply", resource, namespace, name, subresource), request, resource)
+        params = {"fieldManager": manager, "force": "true" if force else "false"}
+        key = self._key(resource, obj)
+        return await self._change("apply", resource, key, obj, subresource, params, "application/apply-patch+yaml")
 
     async def create(self, resource: Resource[K], obj: JSONObject) -> K:
         """Create an object; ``metadata.generateName`` works too.
@@ -213,7 +211,7 @@ class Cluster:
         obj = _typed(resource, obj)
         namespace, name = self._key(resource, obj, generated=True)
         request = Request(method="POST", path=resource.path(namespace), body=msgspec.json.encode(obj), idempotent=False)
-        return await self._object(self.call_for("create", resource, namespace, name), request, resource)
+        return await self._answer(self.call_for("create", resource, namespace, name), request, resource.type)
 
     async def replace(self, resource: Resource[K], obj: JSONObject, *, subresource: str = "") -> K:
         """Replace an object as a whole.
@@ -222,10 +220,7 @@ class Cluster:
             Conflict: ``metadata.resourceVersion`` is given and no longer the current one.
         """
         obj = _typed(resource, obj)
-        namespace, name = self._key(resource, obj)
-        path = resource.path(namespace, name, subresource)
-        request = Request(method="PUT", path=path, body=msgspec.json.encode(obj))
-        return await self._object(self.call_for("replace", resource, namespace, name, subresource), request, resource)
+        return await self._change("replace", resource, self._key(resource, obj), obj, subresource, None, _JSON)
 
     async def merge_patch(
         self,
@@ -238,14 +233,8 @@ class Cluster:
         manager: str = "",
     ) -> K:
         """Change some fields (RFC 7386: null removes, lists are replaced)."""
-        request = Request(
-            method="PATCH",
-            path=resource.path(namespace, name, subresource),
-            params={"fieldManager": manager} if manager else None,
-            body=msgspec.json.encode(patch),
-            content_type="application/merge-patch+json",
-        )
-        return await self._object(self.call_for("patch", resource, namespace, name, subresource), request, resource)
+        params, key = {"fieldManager": manager} if manager else None, ObjectKey(namespace, name)
+        return await self._change("patch", resource, key, patch, subresource, params, "application/merge-patch+json")
 
     async def json_patch(
         self,
@@ -258,15 +247,28 @@ class Cluster:
         manager: str = "",
     ) -> K:
         """Change some fields by operations (RFC 6902); never sent twice, as "add" to a list would add twice."""
+        params, key = {"fieldManager": manager} if manager else None, ObjectKey(namespace, name)
+        return await self._change("patch", resource, key, ops, subresource, params, _JSON_PATCH)
+
+    async def _change(
+        self,
+        verb: str,
+        resource: Resource[K],
+        key: ObjectKey,
+        body: JSONObject | Sequence[JSONObject],
+        subresource: str,
+        params: Mapping[str, str] | None,
+        content_type: str,
+    ) -> K:
         request = Request(
-            method="PATCH",
-            path=resource.path(namespace, name, subresource),
-            params={"fieldManager": manager} if manager else None,
-            body=msgspec.json.encode(ops),
-            content_type="application/json-patch+json",
-            idempotent=False,
+            method="PUT" if verb == "replace" else "PATCH",
+            path=resource.path(*key, subresource),
+            params=params,
+            body=msgspec.json.encode(body),
+            content_type=content_type,
+            idempotent=content_type != _JSON_PATCH,
         )
-        return await self._object(self.call_for("patch", resource, namespace, name, subresource), request, resource)
+        return await self._answer(self.call_for(verb, resource, *key, subresource), request, resource.type)
 
     async def delete(
         self, resource: AnyResource, namespace: str, name: str, *, uid: str = "", resource_version: str = ""
@@ -330,20 +332,12 @@ class Cluster:
         path = f"/apis/{api_version}/selfsubjectaccessreviews"
         call = Call(config=self.config, cluster=self.name, verb="create", path=path)
         request = Request(method="POST", path=path, body=msgspec.json.encode(body), review=True)
-        answer = await self._transport.call(call, request)
-        try:
-            return msgspec.json.decode(answer, type=_Review).status.allowed
-        except msgspec.DecodeError as error:
-            raise undecodable(call, error, answer) from error
+        return (await self._answer(call, request, _Review)).status.allowed
 
     async def version(self) -> str:
         """Return the server's version, such as ``v1.36.2``."""
         call = Call(config=self.config, cluster=self.name, verb="get", path="/version")
-        body = await self._transport.call(call, Request(method="GET", path="/version"))
-        try:
-            return msgspec.json.decode(body, type=_Version).git_version
-        except msgspec.DecodeError as error:
-            raise undecodable(call, error, body) from error
+        return (await self._answer(call, Request(method="GET", path="/version"), _Version)).git_version
 
     def call_for(
         self, verb: str, resource: AnyResource, namespace: str = "", name: str = "", subresource: str = ""
@@ -359,10 +353,10 @@ class Cluster:
             subresource=subresource,
         )
 
-    async def _object(self, call: Call, request: Request, resource: Resource[K]) -> K:
+    async def _answer(self, call: Call, request: Request, of: type[T]) -> T:
         body = await self._transport.call(call, request)
         try:
-            return self._decoder(resource.type).decode(body)
+            return self._decoder(of).decode(body)
         except msgspec.DecodeError as error:
             raise undecodable(call, error, body) from error
 
