@@ -1,4 +1,4 @@
-"""What all tests share: how hypothesis searches, and how many schedules the simulation runs."""
+"""What all tests share: how hypothesis searches, how many schedules the simulation runs, which tests start first."""
 
 from __future__ import annotations
 
@@ -20,3 +20,8 @@ settings.load_profile("fairlead")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add what can be asked of the simulation."""
     parser.addoption("--schedules", type=int, default=10_000, help="schedules of the crash simulation")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the slow tests first, otherwise in the order in which they are: at the end no worker waits for another."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)

@@ -1,0 +1,114 @@
+"""What a process knows of its records: its own writes at once, and of the watch only what is newer."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from fairlead.api.backendrecord import (
+    BackendRecord,
+    BackendRecordSpec,
+    BackendRecordStatus,
+    RecordListener,
+    RecordLoadBalancer,
+    RecordState,
+    RecordTarget,
+)
+from fairlead.api.meta import ObjectMeta
+from fairlead.ledger.record_cache import RecordCache, RecordEvent
+from fairlead.model.keys import LoadBalancerKey
+
+KEY = LoadBalancerKey("LoadBalancer", "shop", "lb")
+
+
+def record(
+    name: str = "a", *, version: int = 1, uid: str = "", state: RecordState = "Registered", deleting: bool = False
+) -> BackendRecord:
+    deleted = "2030-01-01T00:00:00Z" if deleting else None
+    meta = ObjectMeta(
+        name=name, namespace="shop", uid=uid or name, resource_version=str(version), deletion_timestamp=deleted
+    )
+    spec = BackendRecordSpec(
+        RecordLoadBalancer("LoadBalancer", "shop", "lb", "webhook"),
+        RecordListener(80, "TCP"),
+        RecordTarget("10.0.0.1", 80),
+    )
+    return BackendRecord(meta, spec, BackendRecordStatus(state=state))
+
+
+def loaded(*records: BackendRecord, by_address: bool = False) -> RecordCache:
+    cache = RecordCache(by_address=by_address)
+    cache.load(records)
+    return cache
+
+
+def test_records_are_known_by_key_and_by_load_balancer():
+    cache = loaded(record("a"), record("b"))
+    assert len(cache) == 2
+    assert ("shop", "a") in cache
+    assert {known.metadata.name for known in cache.of(KEY)} == {"a", "b"}
+    cache.mark_deleted(("shop", "a"))
+    cache.mark_deleted(("shop", "b"))
+    assert (len(cache), cache.of(KEY), cache.get(("shop", "a"))) == (0, [], None)
+
+
+def test_a_record_that_was_never_known_may_be_marked_deleted():
+    cache = loaded()
+    cache.mark_deleted(("shop", "a"))
+    assert len(cache) == 0
+
+
+def test_a_record_of_another_process_has_appeared():
+    cache = loaded()
+    assert cache.shown(record()) is RecordEvent.APPEARED
+    assert cache.shown(record(uid="again")) is RecordEvent.APPEARED
+    assert cache.get(("shop", "a")) == record(uid="again")
+
+
+def test_our_own_write_is_no_event_and_nothing_older_undoes_it():
+    cache = loaded(record(version=1, state="Pending"))
+    cache.keep(record(version=3))
+    assert cache.shown(record(version=2, state="Failed")) is None
+    assert cache.get(("shop", "a")) == record(version=3)
+    assert cache.shown(record(version=3)) is None
+    assert cache.shown(record(version=4, state="Failed")) is RecordEvent.EDITED
+
+
+def test_an_edit_that_changes_nothing_but_the_epoch_is_no_event():
+    cache = loaded(record())
+    new = record(version=2)
+    new = msgspec.structs.replace(new, spec=msgspec.structs.replace(new.spec, epoch=7))
+    assert cache.shown(new) is None
+    assert cache.get(("shop", "a")) == new
+
+
+def test_what_was_read_again_ends_the_wait_for_our_own_write():
+    cache = loaded(record())
+    cache.keep(record(version=2))
+    cache.reread(record(version=3, state="Failed"))
+    assert cache.shown(record(version=4, state="Pending")) is RecordEvent.EDITED
+
+
+@pytest.mark.parametrize("awaiting", [False, True])
+def test_a_deletion_is_an_event_once_even_before_our_own_write_is_shown(awaiting: bool):
+    cache = loaded(record())
+    if awaiting:
+        cache.keep(record(version=3))
+    assert cache.shown(record(version=4, deleting=True)) is RecordEvent.DELETED
+    assert cache.shown(record(version=5, state="Failed", deleting=True)) is None
+
+
+def test_a_record_that_disappears_is_an_event_unless_we_knew_or_it_has_a_namesake():
+    cache = loaded(record("a"), record("b"), record("c", uid="new"))
+    assert cache.shown_gone(record("a")) is RecordEvent.GONE
+    cache.mark_deleted(("shop", "b"))
+    assert cache.shown(record("b", version=2)) is None
+    assert cache.shown_gone(record("b", version=3)) is None
+    assert cache.shown_gone(record("c", uid="old")) is None
+    assert ("shop", "c") in cache
+
+
+@pytest.mark.parametrize("by_address", [False, True])
+def test_addresses_are_kept_only_where_the_provider_knows_no_more(by_address: bool):
+    cache = loaded(record("a"), record("b"), by_address=by_address)
+    assert cache.addresses.release(record("a")) is by_address
