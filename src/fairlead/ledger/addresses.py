@@ -3,7 +3,7 @@
 A provider that makes its own addresses knows a backend by (load balancer, address) alone: not by listener, pod or IP.
 Two records of one address are two claims on one backend.
 
-    one leaves, another stays     the backend stays: nobody is called, and the one that leaves is let go
+    one leaves, another stays     the backend stays: no call is made, and the record of the other is released
     one is being taken away       the other waits until that has ended, across restarts too
     both leave                    the last one takes the backend with it
 
@@ -28,7 +28,7 @@ class Addresses:
         self._records: dict[_Place, dict[RecordKey, BackendRecord]] = {}
         #: Those that leave without a call, since another keeps their backend: they keep nothing for others.
         self._leaving: set[RecordKey] = set()
-        #: Those whose backend the provider has been told to take away, and has not answered yet that it is done.
+        #: Those whose backend the provider was asked to remove, and has not answered yet that it is done.
         self._begun: set[RecordKey] = set()
 
     def put(self, record: BackendRecord) -> None:
@@ -45,20 +45,20 @@ class Addresses:
         self._begun.discard(key)
 
     def acquire(self, record: BackendRecord) -> BackendRecord | None:
-        """Note that ``record`` is to be registered; returns one that is taking its backend away, if any is."""
+        """Keep ``record``'s backend; returns another record of it that is being deregistered, if there is one."""
         self._leaving.discard(record.key)
         self._begun.discard(record.key)
-        return next((one for one in self._others(record) if self._is_begun(one)), None)
+        return next((other for other in self._others(record) if self._is_begun(other)), None)
 
     def release(self, record: BackendRecord) -> bool:
-        """Note that ``record`` is to go; True when another keeps its backend, so that nobody is to be called."""
-        if self._is_begun(record) or not any(self._keeps(one) for one in self._others(record)):
+        """Note that ``record`` is to go; True when another keeps its backend, so that no call is to be made."""
+        if self._is_begun(record) or not any(self._keeps(other) for other in self._others(record)):
             return False
         self._leaving.add(record.key)
         return True
 
     def acknowledge(self, key: RecordKey, *, done: bool) -> None:
-        """Note what the provider answered when it was told to take a backend away."""
+        """Note what the provider answered when it was asked to remove a backend."""
         (self._begun.discard if done else self._begun.add)(key)
 
     def _is_begun(self, record: BackendRecord) -> bool:
@@ -71,7 +71,7 @@ class Addresses:
 
     def _others(self, record: BackendRecord) -> list[BackendRecord]:
         place = self._places.get(record.key)
-        return [] if place is None else [one for key, one in self._records[place].items() if key != record.key]
+        return [] if place is None else [other for key, other in self._records[place].items() if key != record.key]
 
     def _unplace(self, key: RecordKey) -> None:
         place = self._places.pop(key, None)

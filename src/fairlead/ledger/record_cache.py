@@ -1,10 +1,10 @@
 """Which records are there, as far as this process knows: what it wrote itself, and what the watch shows of others.
 
     our own write        true at once; what the watch shows before that very version is older, and passed over
-    seen, not ours       somebody wrote it: it is taken over, and told
+    seen, not ours       another client wrote it: it is taken over, and reported
     known to be gone     what the watch still shows of it is history
 
-In: records, as they are written, read and seen. Out: the newest that is known of each, and what somebody did to it.
+In: records, as they are written, read and seen. Out: the newest of each, and what another client did to it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ RecordKey = tuple[str, str]
 
 
 class RecordEvent(StrEnum):
-    """What somebody else did to a record."""
+    """What another client did to a record."""
 
     #: One that this process did not write.
     APPEARED = "Appeared"
-    #: Somebody has changed what it says: it is compared with what should be, as after a restart.
+    #: What it says was changed: it is compared with what should be, as after a restart.
     EDITED = "Edited"
     #: Its deletion has been asked for: exactly this backend is to be deregistered.
     DELETED = "Deleted"
-    #: It is gone, with its finalizer: it was forgotten, and nobody is to be called.
+    #: It is gone, with its finalizer: it was forgotten, and no call is to be made.
     GONE = "Gone"
 
 
@@ -60,7 +60,7 @@ class RecordCache:
 
     def of(self, key: LoadBalancerKey) -> list[BackendRecord]:
         """Return the records of one load balancer, in no order."""
-        return [self._records[one] for one in self._of.get(key, ())]
+        return [self._records[record_key] for record_key in self._of.get(key, ())]
 
     def load(self, records: Iterable[BackendRecord]) -> None:
         """Take over what is on record."""
@@ -74,7 +74,7 @@ class RecordCache:
         return record
 
     def reread(self, record: BackendRecord) -> None:
-        """Take note of what somebody wrote while we were about to."""
+        """Keep what another client wrote while we were about to."""
         self._awaited.pop(record.key, None)
         self._put(record)
 
@@ -85,7 +85,7 @@ class RecordCache:
         self._forget(key)
 
     def shown(self, new: BackendRecord) -> RecordEvent | None:
-        """Take note of what the watch shows; returns what somebody else did, None when it was nobody."""
+        """Take note of what the watch shows; returns what another client did, None when it was our own write."""
         if new.metadata.uid in self._deleted:
             return None
         known, awaited = self._records.get(new.key), self._awaited.get(new.key)
@@ -130,5 +130,5 @@ class RecordCache:
 
 
 def _says(record: BackendRecord) -> tuple[BackendRecordSpec, str]:
-    """Return what a record says of its backend, whoever wrote it."""
+    """Return what a record says of its backend, without the epoch of its writer."""
     return msgspec.structs.replace(record.spec, epoch=0), record.status.state

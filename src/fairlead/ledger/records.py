@@ -1,7 +1,7 @@
 """The durable ledger: one BackendRecord for each backend that is, or may be, registered.
 
     register      create (finalizer, Pending) ──► provider ──► Registered, or Failed
-    update        the new wish                ──► provider ──► Registered
+    update        the new spec                ──► provider ──► Registered
     drain         Draining                    ──► provider
     deregister    Deregistering, delete       ──► provider ──► finalizer removed, and it is gone
 
@@ -30,7 +30,7 @@ from fairlead.ledger.frontends import FrontendRecords, ResourceOf, resource_of
 from fairlead.ledger.names import record_name
 from fairlead.ledger.record_cache import RecordCache, RecordEvent, RecordKey
 from fairlead.ledger.store import Store
-from fairlead.ledger.wire import facts_of, load_balancer_words, record_spec
+from fairlead.ledger.wire import facts_of, load_balancer_spec, record_spec
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, Reason, TargetChange
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
@@ -41,7 +41,7 @@ log = structlog.get_logger(__name__)
 
 #: Record writes under way at once.
 _PARALLEL = 32
-_LOOK_AGAIN_S = 1.0
+_POLL_S = 1.0
 _NOT_LEADING = "this replica does not lead; nothing was done"
 _T = TypeVar("_T")
 
@@ -49,7 +49,7 @@ _T = TypeVar("_T")
 class RecordsLedger:
     """The records of one provider's load balancers.
 
-    ``epoch`` answers the leader's term, None when we do not lead. ``told`` hears what others do to records.
+    ``epoch`` answers the leader's term, None when we do not lead. ``on_event`` gets what others do to records.
     ``origin`` is asked once for each record, when it is made: from what may the provider generate its address?
     ``by_address``: the provider knows backends by their addresses alone, so records of one address share a backend.
     """
@@ -61,7 +61,7 @@ class RecordsLedger:
         provider: str,
         epoch: Callable[[], int | None],
         clock: Clock,
-        told: Callable[[RecordEvent, BackendRecord], None] = lambda _happened, _record: None,
+        on_event: Callable[[RecordEvent, BackendRecord], None] = lambda _event, _record: None,
         origin: Callable[[TargetChange], RecordOrigin | None] = lambda _change: None,
         by_address: bool = False,
         resource_of: ResourceOf = resource_of,
@@ -71,7 +71,7 @@ class RecordsLedger:
         self._provider = provider
         self._epoch = epoch
         self._clock = clock
-        self._told = told
+        self._on_event = on_event
         self._origin = origin
         self._cache = RecordCache(by_address=by_address)
         self._slots = asyncio.Semaphore(_PARALLEL)
@@ -87,12 +87,12 @@ class RecordsLedger:
 
     def observed(self, old: BackendRecord | None, new: BackendRecord | None) -> None:
         """Keep up with what others do to records: edits, deletions, finalizers taken away."""
-        one = new or old
-        if one is None or one.spec.load_balancer.provider != self._provider:
+        record = new or old
+        if record is None or record.spec.load_balancer.provider != self._provider:
             return
-        happened = self._cache.shown(one) if new is not None else self._cache.shown_gone(one)
-        if happened is not None:
-            self._told(happened, one)
+        event = self._cache.shown(record) if new is not None else self._cache.shown_gone(record)
+        if event is not None:
+            self._on_event(event, record)
 
     def of(self, change: TargetChange) -> BackendRecord | None:
         """Return the record that ``change`` is about."""
@@ -119,14 +119,16 @@ class RecordsLedger:
     async def _restate(self, spec: FrontendSpec, answer: Ensured, epoch: int) -> None:
         """Bring what records say of the load balancer itself up to date, so that they suffice when it is gone."""
         info = self.frontends.info(spec.key) if answer.info is None else answer.info
-        wanted = load_balancer_words(spec, provider=self._provider, info=info)
-        other = [one for one in self._cache.of(spec.key) if not one.deleting and one.spec.load_balancer != wanted]
-        for record in other:
+        wanted = load_balancer_spec(spec, provider=self._provider, info=info)
+        stale = [
+            record for record in self._cache.of(spec.key) if not record.deleting and record.spec.load_balancer != wanted
+        ]
+        for record in stale:
             _fence(record, epoch)
-        words: JSONObject = msgspec.to_builtins(wanted)
+        new: JSONObject = msgspec.to_builtins(wanted)
         await self._all(
-            partial(self._patch, one, {"spec": {"loadBalancer": _nulls(_builtins(one.spec.load_balancer), words)}})
-            for one in other
+            partial(self._patch, record, {"spec": {"loadBalancer": _nulls(_builtins(record.spec.load_balancer), new)}})
+            for record in stale
         )
 
     # --- intent -----------------------------------------------------------------------------------------------
@@ -144,12 +146,12 @@ class RecordsLedger:
 
     async def _intended(self, spec: FrontendSpec, change: TargetChange, epoch: int) -> TargetChange | Outcome:
         try:
-            found = await self._intend(spec, change, epoch)
+            answer = await self._intend(spec, change, epoch)
         except FairleadError as error:
             # One record that cannot be written is no reason to leave the others.
             after_s = error.after_s or 0.0 if isinstance(error, Retry) else 0.0
             return Outcome(OutcomeStatus.RETRY, error.sentence, after_s)
-        return msgspec.structs.replace(change, facts=facts_of(found)) if isinstance(found, BackendRecord) else found
+        return msgspec.structs.replace(change, facts=facts_of(answer)) if isinstance(answer, BackendRecord) else answer
 
     async def _intend(self, spec: FrontendSpec, change: TargetChange, epoch: int) -> BackendRecord | Outcome:
         record = self._cache.get(self._key(change))
@@ -197,7 +199,7 @@ class RecordsLedger:
                 _fence(record, epoch)
                 wanted = self._wanted(spec, change, epoch, record.spec.target.origin)
         if record.deleting:
-            self._told(RecordEvent.DELETED, record)
+            self._on_event(RecordEvent.DELETED, record)
             raise Retry(
                 f"BackendRecord {'/'.join(record.key)} is being deregistered; the address is registered after that",
                 reason="Deregistering",
@@ -207,7 +209,7 @@ class RecordsLedger:
             return record
         patch: JSONObject = {"spec": _whole(record, msgspec.to_builtins(wanted))}
         if change.reason is not Reason.OWNERS_CHANGED:
-            # Until the provider has answered, the new wish is no more than a wish.
+            # Until the provider has answered, the new spec is only desired.
             patch["status"] = {"state": "Pending", "reason": change.reason.value}
         if not held:
             patch["metadata"] = {"finalizers": [*(record.metadata.finalizers or ()), FINALIZER_DEREGISTER]}
@@ -221,7 +223,7 @@ class RecordsLedger:
         text = f"waits: BackendRecord {'/'.join(other.key)} has the same address there, and is deregistered first"
         if record.status.message != text:
             await self._patch(record, {"status": {"message": text}})
-        return Outcome(OutcomeStatus.RUNNING, f"{change.key} {text}", _LOOK_AGAIN_S)
+        return Outcome(OutcomeStatus.RUNNING, f"{change.key} {text}", _POLL_S)
 
     def _wanted(
         self, spec: FrontendSpec, change: TargetChange, epoch: int, origin: RecordOrigin | None
@@ -291,14 +293,14 @@ class RecordsLedger:
                     return Outcome(OutcomeStatus.RETRY, f"BackendRecord {'/'.join(record.key)} is another one by now")
                 await self._release(record)
             else:
-                await self._tell(record, change, outcome)
+                await self._write_outcome(record, change, outcome)
         except NotFound:
             self._cache.mark_deleted(record.key)
         except FairleadError as error:
             return Outcome(OutcomeStatus.RETRY, error.sentence)
         return outcome
 
-    async def _tell(self, record: BackendRecord, change: TargetChange, outcome: Outcome) -> None:
+    async def _write_outcome(self, record: BackendRecord, change: TargetChange, outcome: Outcome) -> None:
         status: JSONObject = {}
         leaves = change.action in (Action.DRAIN, Action.DEREGISTER)
         if outcome.injected_info is not None:
@@ -312,7 +314,7 @@ class RecordsLedger:
             failed = {} if leaves or record.status.state == "Registered" else {"state": "Failed"}
             status |= {**failed, "message": outcome.message[:1024]}
         elif outcome.status is OutcomeStatus.RUNNING and not outcome.generated_address:
-            # Told once: what a provider says of its progress may be new each time that it is asked.
+            # Written once: what a provider says of its progress may be new each time that it is asked.
             begun = record.status.state == "Failed" and not leaves
             if begun or not record.status.message:
                 status |= {**({"state": "Pending"} if begun else {}), "message": outcome.message[:1024]}
@@ -326,7 +328,7 @@ class RecordsLedger:
 
     async def _release(self, record: BackendRecord) -> None:
         """Let the record go; the object is deleted already, and this was what held it."""
-        kept = [one for one in record.metadata.finalizers or () if one != FINALIZER_DEREGISTER]
+        kept = [name for name in record.metadata.finalizers or () if name != FINALIZER_DEREGISTER]
         await self._patch(record, {"metadata": {"finalizers": kept or None}})
         if not kept:
             self._cache.mark_deleted(record.key)
@@ -334,17 +336,17 @@ class RecordsLedger:
     # --- inside -----------------------------------------------------------------------------------------------
 
     async def _patch(self, record: BackendRecord, patch: JSONObject) -> BackendRecord:
-        """Write only onto the version that we have read: whoever reads an older one is refused."""
+        """Write only onto the version that was read; raises ``Conflict`` when it is older than the one stored."""
         meta: JSONObject = {**patch.get("metadata", {}), "resourceVersion": record.metadata.resource_version}
         body = {**patch, "metadata": meta}
         try:
             new = await self._store.merge_patch(BACKEND_RECORDS, *record.key, body, manager=MANAGER_HUB)
         except Conflict:
-            # Somebody wrote between; what they wrote is looked at before anything is tried again.
-            found: BackendRecord = await self._store.get(BACKEND_RECORDS, *record.key)
-            self._cache.reread(found)
-            if found.deleting and not record.deleting:
-                self._told(RecordEvent.DELETED, found)
+            # Another client wrote in between: the record is read again before anything is retried.
+            current: BackendRecord = await self._store.get(BACKEND_RECORDS, *record.key)
+            self._cache.reread(current)
+            if current.deleting and not record.deleting:
+                self._on_event(RecordEvent.DELETED, current)
             raise
         return self._cache.keep(new)
 
@@ -357,11 +359,11 @@ class RecordsLedger:
     async def _all(self, calls: Iterable[Callable[[], Awaitable[_T]]]) -> list[_T]:
         """Run record writes side by side, a bounded number at once."""
 
-        async def one(call: Callable[[], Awaitable[_T]]) -> _T:
+        async def bounded(call: Callable[[], Awaitable[_T]]) -> _T:
             async with self._slots:
                 return await call()
 
-        return await asyncio.gather(*(one(call) for call in calls))
+        return await asyncio.gather(*(bounded(call) for call in calls))
 
     def _now(self) -> str:
         return wire_time(self._clock.now())
@@ -379,8 +381,8 @@ def _whole(record: BackendRecord, wanted: JSONObject) -> JSONObject:
 
 
 def _builtins(value: object) -> JSONObject:
-    words: JSONObject = msgspec.to_builtins(value)
-    return words
+    builtins: JSONObject = msgspec.to_builtins(value)
+    return builtins
 
 
 def _nulls(old: JSONObject, new: JSONObject) -> JSONObject:

@@ -1,4 +1,4 @@
-"""Between a BackendRecord and the words of the model: what is written for a change, and what a record says.
+"""Between a BackendRecord and the model: what is written for a change, and what a record says.
 
 In: records, or load balancers and changes. Out: the other. Everything that a provider needs to deregister a backend
 is in its record, so that pod, group, node and load balancer may all be gone.
@@ -25,8 +25,8 @@ from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKe
 
 def load_balancer_of(record: BackendRecord) -> LoadBalancerKey:
     """Return the load balancer that a record is about."""
-    one = record.spec.load_balancer
-    return LoadBalancerKey(one.kind, one.namespace, one.name)
+    spec = record.spec.load_balancer
+    return LoadBalancerKey(spec.kind, spec.namespace, spec.name)
 
 
 def listener_of(record: BackendRecord) -> ListenerKey:
@@ -49,7 +49,7 @@ def target_of(record: BackendRecord) -> Target:
 
 def spec_of(records: Sequence[BackendRecord]) -> FrontendSpec:
     """Return the load balancer as its records remember it, for when its own object is gone."""
-    one = records[0].spec.load_balancer
+    spec = records[0].spec.load_balancer
     listeners = {
         listener_of(record): Listener(
             record.spec.listener.port, Protocol(record.spec.listener.protocol), record.spec.listener.name
@@ -58,16 +58,16 @@ def spec_of(records: Sequence[BackendRecord]) -> FrontendSpec:
     }
     return FrontendSpec(
         key=load_balancer_of(records[0]),
-        group=one.namespace,
+        group=spec.namespace,
         listeners=tuple(sorted(listeners.values(), key=lambda listener: (listener.port, listener.protocol))),
-        parameters=dict(one.parameters or {}),
-        attributes=dict(one.attributes or {}),
-        owner=Owner(kind=one.kind, namespace=one.namespace, name=one.name, uid=one.uid),
-        existing=one.existing,
+        parameters=dict(spec.parameters or {}),
+        attributes=dict(spec.attributes or {}),
+        owner=Owner(kind=spec.kind, namespace=spec.namespace, name=spec.name, uid=spec.uid),
+        existing=spec.existing,
     )
 
 
-def load_balancer_words(spec: FrontendSpec, *, provider: str, info: Mapping[str, str]) -> RecordLoadBalancer:
+def load_balancer_spec(spec: FrontendSpec, *, provider: str, info: Mapping[str, str]) -> RecordLoadBalancer:
     """Return what each record says of the load balancer itself."""
     return RecordLoadBalancer(
         spec.key.kind,
@@ -95,7 +95,7 @@ def record_spec(
     target = change.target
     names = {listener.key: listener.name for listener in spec.listeners}
     return BackendRecordSpec(
-        load_balancer=load_balancer_words(spec, provider=provider, info=info),
+        load_balancer=load_balancer_spec(spec, provider=provider, info=info),
         listener=RecordListener(change.listener.port, change.listener.protocol.value, names.get(change.listener, "")),
         target=RecordTarget(
             target.key.address,
@@ -119,7 +119,7 @@ def _named(source: str) -> str:
 
 
 def facts_of(record: BackendRecord) -> BackendFacts:
-    """Return what a provider is told beside the change itself."""
+    """Return what a provider is given beside the change itself."""
     return BackendFacts(
         record_id=record.metadata.uid,
         generated_address=record.status.generated_address,

@@ -1,6 +1,6 @@
 """What is not done yet, and since when: load balancers that became dirty, and those that give backends time to leave.
 
-In: what the worker takes, finishes and waits for. Out: counts and the oldest age, for whoever watches. A load balancer
+In: what the worker takes, finishes and waits for. Out: counts and the oldest age, for metrics. A load balancer
 is pending from the trigger after its change until a run about it has ended well: a call under way, a retry that is
 due later and a provider that says Running count; what a guard holds, what is parked and what drains does not.
 """
@@ -52,7 +52,7 @@ class Backlog:
         return len(self._draining)
 
     def oldest_s(self, now_s: float, *, untaken: bool) -> float:
-        """Return the age of the oldest; ``untaken``: something is dirty that nobody has taken yet."""
+        """Return the age of the oldest; ``untaken``: something is dirty that the worker has not taken yet."""
         oldest_s = min(self._since_s.values(), default=now_s)
         if untaken and self._triggered_s is not None:
             oldest_s = min(oldest_s, self._triggered_s)

@@ -1,7 +1,7 @@
 """How many operations are under way at each account, so that one that hangs takes no room from another.
 
 An account is what answers, or hangs, as one: a socket, a URL. In: places that are taken and given back. Out: whether
-there is another. Who gave a place up in the middle of an operation and needs it again comes before what is new.
+there is another. An operation that gave its place up and needs it again comes before new ones.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 
 class Concurrency:
-    """``parallel`` places for each account; ``freed`` hears that somebody may begin."""
+    """``parallel`` places for each account; ``freed`` is called when another operation may begin."""
 
     def __init__(self, *, parallel: int, freed: Callable[[], None] = lambda: None) -> None:
         self._parallel = parallel
@@ -49,12 +49,12 @@ class Concurrency:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                # The place was ours already when we were told to stop.
+                # The place was acquired already when the operation was cancelled.
                 self.release(account)
             raise
 
     def release(self, account: str) -> None:
-        """Give a place back: to the first who waits for it, if anybody does."""
+        """Give a place back: to the first operation that waits for it, if one does."""
         waiting = self._waiting.get(account, deque())
         while waiting:
             turn = waiting.popleft()

@@ -2,7 +2,7 @@
 
     ensure     ensuring (stored) ──► provider ──► ensured (stored) ──► folded
     changes    record (stored)   ──► provider ──► settle (stored)  ──► folded
-    delete     provider ──► folded; what somebody else has made is only let go
+    delete     provider ──► folded; one that existed before is released, not deleted
 
 A load balancer that is there and cannot be changed lives on as it was, and what concerns its backends goes on.
 In: a plan. Out: what was done, and the first thing that was not. A batch that is refused as a whole is halved until
@@ -77,7 +77,7 @@ class Executor:
     async def run(self, plan: Plan, state: LoadBalancerState, done: list[TargetChange], slot: Slot) -> Outcome | None:
         """Do the rows of ``plan`` in order; returns the first outcome that was not a success, failures first.
 
-        ``slot`` is held when this begins; it is given up by whoever waits for others.
+        ``slot`` is held when this begins; it is given up while the changes wait to be gathered with others.
         """
         frontend = plan.frontend
         changes: Sequence[TargetChange] = plan.changes
@@ -104,9 +104,9 @@ class Executor:
         also = await self._apply(spec, removals, done, slot) if spec is not None else None
         if late is not None:
             raise late
-        undone = [one for one in (failed, also) if one is not None]
+        undone = [outcome for outcome in (failed, also) if outcome is not None]
         if undone:
-            return next((one for one in undone if one.status is not OutcomeStatus.RUNNING), undone[0])
+            return next((outcome for outcome in undone if outcome.status is not OutcomeStatus.RUNNING), undone[0])
         if frontend is not None and frontend.action is Action.DELETE:
             self._tracker.begin_frontend(frontend)
             if spec is None or not spec.existing:
@@ -149,26 +149,30 @@ class Executor:
         self, spec: FrontendSpec, changes: Sequence[TargetChange], slot: Slot
     ) -> list[tuple[TargetChange, Outcome]]:
         answers = await self._ledger.record(spec, changes)
-        # Of an intent that could not be stored nobody knows whether it was, so the record may be there as well.
+        # An intent whose write failed may have been stored all the same.
         self._tracker.begin_targets(
             change
             for change, answer in zip(changes, answers, strict=True)
             if not isinstance(answer, Outcome) or answer.status is not OutcomeStatus.DONE
         )
-        calls = [one for one in answers if isinstance(one, TargetChange) and one.reason is not Reason.OWNERS_CHANGED]
-        outcomes = await self._call_provider(calls, slot, [_MOST_CULPRITS]) if calls else ()
-        settled = iter(await self._ledger.settle(spec, calls, outcomes) if calls else ())
-        found = [
+        calls = [
+            answer
+            for answer in answers
+            if isinstance(answer, TargetChange) and answer.reason is not Reason.OWNERS_CHANGED
+        ]
+        replies = await self._call_provider(calls, slot, [_MOST_CULPRITS]) if calls else ()
+        settled = iter(await self._ledger.settle(spec, calls, replies) if calls else ())
+        outcomes = [
             answer if isinstance(answer, Outcome) else DONE if answer.reason is Reason.OWNERS_CHANGED else next(settled)
             for answer in answers
         ]
         now_s = self._clock.monotonic()
-        self._tracker.fold_targets(changes, found, now_s=now_s)
-        for change, outcome in zip(changes, found, strict=True):
+        self._tracker.fold_targets(changes, outcomes, now_s=now_s)
+        for change, outcome in zip(changes, outcomes, strict=True):
             self.outcomes[change.action, outcome.status] += 1
             if outcome.status is OutcomeStatus.REJECTED:
                 self._quarantine.add(change, outcome.message, now_s=now_s)
-        return list(zip(changes, found, strict=True))
+        return list(zip(changes, outcomes, strict=True))
 
     async def _call_provider(
         self, changes: Sequence[TargetChange], slot: Slot, culprits_left: list[int], *, alone: bool = False

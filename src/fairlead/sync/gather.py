@@ -2,13 +2,13 @@
 
     nothing under way         goes out in the next turn of the loop, with all that came in this one
     a call under way          requests collect until it is answered, PATIENCE_S is over, or they fill a batch
-    refused, or a mistake     everybody asks again on their own: which of them it is about, nobody knows
-    no answer                 everybody is told so, and asks on their own until they have had an answer
-    not now (429)             everybody is told so, and nobody is suspected
+    refused, or a mistake     each request is repeated on its own, since any of them may be the cause
+    no answer                 each request fails, and goes out on its own until one has been answered
+    not now (429)             each request fails, and is gathered again the next time
 
 One call holds requests of one account only, and a load balancer is in one call at a time, since its operation waits
-for the answer. In: requests. Out: to each the answers to its own changes, in their order. Never: a call for somebody
-who has gone, while nobody else waits for it; and nobody goes while a call about them is under way.
+for the answer. In: requests. Out: to each the answers to its own changes, in their order. Never: a call for requests
+that were all cancelled; and no request ends while a call about it is under way.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Gather:
             asyncio.get_running_loop().call_soon(self._depart, account)
 
     def _depart(self, account: _Account) -> None:
-        """Let go out what may."""
+        """Start the calls that may start now."""
         account.awake = False
         while account.asks and (not account.flying or self._full(account)):
             if asks := self._batch(account):
@@ -189,7 +189,7 @@ class Gather:
 
 
 async def _ended(call: asyncio.Future[Sequence[Outcome]]) -> None:
-    """Wait until ``call`` is over, however it ends; nobody is interested in that any more."""
+    """Wait until ``call`` is over, however it ends, and ignore its result."""
     await asyncio.wait((call,))
     if not call.cancelled():
         call.exception()

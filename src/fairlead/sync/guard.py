@@ -1,10 +1,10 @@
-"""Which removals are held back, and in whose words: named predicates over a plan.
+"""Which removals are held back, and why: named predicates over a plan.
 
     stale view      nothing is removed because information is missing
-    paused          nothing changes while somebody has their hands in it
+    paused          nothing changes while the pause annotation is set
     warming         what takes over all traffic gets a moment for its first health check
     last targets    never fewer ready targets than the class's minimum, unless the owner is deleted
-    too many        never more than the class's share at once of targets that nobody ever said were going
+    too many        never more than the class's share at once of targets that vanish without a positive reason
 
 A guarded plan does its additions, holds its removals and says so. Removals with a reason that is positive knowledge
 (terminating, listener removed, owner deleted) pass the "too many" predicate; the owner's deletion passes all.
@@ -176,7 +176,7 @@ def _by_listener(changes: list[TargetChange]) -> dict[ListenerKey, list[TargetCh
 
 
 def _ready(state: LoadBalancerState, listener: ListenerKey) -> set[object]:
-    """Return the keys of the targets that get new connections now, as far as anybody has answered."""
+    """Return the keys of the targets that get new connections now, as far as the provider has answered."""
     return {
         key
         for key, registered in state.recorded.get(listener, {}).items()

@@ -1,7 +1,6 @@
 """What happened to each load balancer lately, bounded: what woke it, what was decided and why, what its provider said.
 
     history = History(now=clock.now)
-    history = History(now=clock.now)
     history.note(key, HistoryKind.WOKEN, "EndpointSlice shop/web changed")    the hub: wake-ups and decisions
     history.record(report)                                                    the hub: each Report of a worker
     history.of(key)                                                           oldest first; for /debug and explain

@@ -9,7 +9,7 @@ The table that ``_row`` implements (D = desired, L = ledger):
     D ready      L the same, other owners  UPDATE      OwnersChanged (for the ledger only)
     D any        L of another object       DEREGISTER  Replaced    (then New: addresses are used again)
     D any        L deregistering           DEREGISTER  Deregistering (then New, if it is wanted)
-    D draining   L nothing                 -           (nobody adds what is about to go)
+    D draining   L nothing                 -           (what is about to go is not added)
     D draining   L ready, or unknown       UPDATE      Terminating
     D draining   L draining                -
     D nothing    L ready                   DRAIN       Absent
@@ -131,8 +131,8 @@ def _wanted_row(target: Target, registered: Registered | None) -> tuple[Action, 
     return (Action.UPDATE, Reason.CHANGED)
 
 
-def _same_but_owners(one: Target, other: Target) -> bool:
-    return msgspec.structs.replace(one, owners=other.owners, source=other.source) == other
+def _same_but_owners(recorded: Target, wanted: Target) -> bool:
+    return msgspec.structs.replace(recorded, owners=wanted.owners, source=wanted.source) == wanted
 
 
 def _unwanted_row(registered: Registered, desired: DesiredLoadBalancer) -> tuple[Action, Reason]:

@@ -1,11 +1,11 @@
-"""What a provider has refused for good, so that it stops nobody else: parked, told, and tried again.
+"""What a provider has refused for good, so that it holds up nothing else: parked, reported, and tried again.
 
     a backend            the others of its load balancer are registered without it
     a load balancer      it lives on as it was, and what concerns its backends goes on; a new one waits
 
 A refusal stands for exactly what was asked for. What is changed is tried at once; what stays the same is tried again
 after ``PARK_S``, since quotas grow and drivers are repaired. In: refusals and plans. Out: plans without what is known
-to be refused, which is told with the provider's own words. Never: a removal is parked, except of what a refused load
+to be refused, which is reported with the provider's message. Never: a removal is parked, except of what a refused load
 balancer would not have any more.
 """
 
@@ -83,16 +83,21 @@ class Quarantine:
         still: dict[tuple[ListenerKey, TargetKey], _Parked] = {}
         for change in plan.changes:
             place = (change.listener, change.key)
-            one = known.get(place)
-            if one is None or change.action not in _ADDS or one.target != change.target or one.until_s <= now_s:
+            refused = known.get(place)
+            if (
+                refused is None
+                or change.action not in _ADDS
+                or refused.target != change.target
+                or refused.until_s <= now_s
+            ):
                 kept.append(change)
             else:
-                parked.append(Held(change, QUARANTINED, one.message))
-                still[place] = one
+                parked.append(Held(change, QUARANTINED, refused.message))
+                still[place] = refused
         # What is in no plan any more is not asked for any more.
         if still:
             self._parked[plan.load_balancer] = still
-            plan = _woken(plan, min(one.until_s for one in still.values()))
+            plan = _woken(plan, min(refused.until_s for refused in still.values()))
         else:
             del self._parked[plan.load_balancer]
         return msgspec.structs.replace(plan, changes=tuple(kept)), tuple(parked)
@@ -106,7 +111,7 @@ class Quarantine:
             del self._refused[plan.load_balancer]
             return plan
         if not asked:
-            # A guard holds everything: the refusal still stands, and nobody asks.
+            # A guard holds everything: the refusal still stands, and the provider is not asked.
             return plan
         changes = tuple(without_refused(plan.changes, state))
         return _woken(msgspec.structs.replace(plan, frontend=None, changes=changes), refused.until_s)

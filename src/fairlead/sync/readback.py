@@ -1,15 +1,14 @@
-"""What was changed behind our back, and when that is our business.
+"""What was changed outside Fairlead, and when it is repaired.
 
     the provider lost its memory (another epoch)   what is on record is registered again
-    an entry of ours is missing or different       told as drift; with ensurePolicy Always it is registered again
-    a load balancer that we made is gone           told; seen gone twice, with time between, it is made again
-    one that somebody else keeps for us is gone    told: whoever made it makes it again
+    an entry of ours is missing or different       reported as drift; with ensurePolicy Always it is registered again
+    a load balancer that we made is gone           reported; seen gone twice, with time between, it is made again
+    one that existed before us is gone             reported: its owner makes it again
     members that are not ours                      counted, never touched
 
-In: notices of the provider, and time. Out: doubts in the tracker, which the worker resolves; drift, and what was seen,
-for whoever tells users, so that nobody else waits for an answer. Never: a removal, and never a repair of backends that
-a person changed by hand while the policy is IfNotSucc. An account that does not answer keeps nobody from looking at
-another.
+In: notices of the provider, and time. Out: unknown targets in the tracker, which the worker resolves; drift, and what
+was seen, for the status, so that its writer never waits for the provider. Never: a removal, and never a repair of
+backends that a person changed by hand while the policy is IfNotSucc. An account that hangs delays no other.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Drift(msgspec.Struct, frozen=True):
     foreign: tuple[str, ...] = ()
     gone: bool = False
     kept_by_others: bool = False
-    #: Entries of ours by their names, on no record, and wanted by nobody.
+    #: Entries of ours by their names, on no record, and not wanted.
     unrecorded: tuple[tuple[ListenerKey, TargetKey], ...] = ()
 
     @property
@@ -62,10 +61,10 @@ class Drift(msgspec.Struct, frozen=True):
     def sentence(self) -> str:
         """Say it in one sentence; empty when nothing of ours differs."""
         if self.gone:
-            return "the load balancer is gone: somebody deleted it behind our back"
+            return "the load balancer is gone: it was deleted outside Fairlead"
         parts = [f"{len(self.missing)} of our backends were removed"] if self.missing else []
         parts += [f"{len(self.changed)} were changed"] if self.changed else []
-        return f"{' and '.join(parts)} behind our back" if parts else ""
+        return f"{' and '.join(parts)} outside Fairlead" if parts else ""
 
     @property
     def outlook(self) -> str:
@@ -75,7 +74,7 @@ class Drift(msgspec.Struct, frozen=True):
         if not self.gone:
             return "that stands, unless the class's ensurePolicy is Always"
         if self.kept_by_others:
-            return "it was there before us, so whoever made it must make it again; or delete this object"
+            return "it was there before us, so its owner must make it again; or delete this object"
         return "it is made again once that is certain; to be rid of it, delete this object"
 
 
@@ -86,17 +85,17 @@ def drift_of(state: LoadBalancerState, observed: Observed | None) -> Drift:
         return Drift(gone=spec is not None, kept_by_others=spec is not None and spec.existing)
     if observed.targets is None:
         return Drift(foreign=observed.foreign)
-    there = {(one.listener, one.key): one for one in observed.targets}
+    there = {(target.listener, target.key): target for target in observed.targets}
     missing: list[tuple[ListenerKey, TargetKey]] = []
     changed: list[tuple[ListenerKey, TargetKey]] = []
     for listener, targets in state.recorded.items():
         for key, registered in targets.items():
             if registered.unknown or registered.deregistering or registered.draining_since is not None:
                 continue
-            found = there.get((listener, key))
-            if found is None:
+            entry = there.get((listener, key))
+            if entry is None:
                 missing.append((listener, key))
-            elif found.weight != registered.target.weight or found.draining != registered.target.draining:
+            elif entry.weight != registered.target.weight or entry.draining != registered.target.draining:
                 changed.append((listener, key))
     known = {place for targets in (state.recorded, _wanted(state)) for place in _places(targets)}
     unrecorded = tuple(sorted(there.keys() - known))
@@ -108,7 +107,7 @@ def _wanted(state: LoadBalancerState) -> Mapping[ListenerKey, Targets]:
 
 
 def _places(targets: Mapping[ListenerKey, Iterable[TargetKey]]) -> Iterator[tuple[ListenerKey, TargetKey]]:
-    return ((listener, key) for listener, found in targets.items() for key in found)
+    return ((listener, key) for listener, keys in targets.items() for key in keys)
 
 
 def _without_changed(
@@ -141,7 +140,7 @@ class _Gone(msgspec.Struct):
 
 class Readback:
     """Reads the load balancers of one provider back. ``lives`` stores the epoch in which targets are registered;
-    ``account`` says who answers for a load balancer.
+    ``account`` returns what answers for a load balancer.
     """
 
     def __init__(
@@ -296,7 +295,7 @@ class Readback:
         self._repair(key, state, drift, listed=observed is not None and observed.targets is not None)
 
     def _is_news(self, key: LoadBalancerKey, seen: Observed | str | None) -> bool:
-        """Keep what is to be told of one load balancer; True when that is another than before."""
+        """Keep what the status shows of one load balancer; True when that has changed."""
         if isinstance(seen, Observed):
             seen = msgspec.structs.replace(seen, targets=None, foreign=())
         before = self.seen.get(key)
@@ -315,7 +314,7 @@ class Readback:
         elif gone.since_s is None:
             gone.since_s = now_s
         elif now_s - gone.since_s >= gone.certain_s:
-            log.info("somebody has deleted it; making it again", load_balancer=str(key))
+            log.info("it was deleted outside Fairlead; making it again", load_balancer=str(key))
             gone.since_s = None
             gone.remade += 1
             self._tracker.mark_missing(key)

@@ -1,4 +1,4 @@
-"""DiffTracker: what is wished for, what was done, and which load balancers differ.
+"""DiffTracker: what is desired, what is recorded as done, and which load balancers differ.
 
 In: ``put``/``remove`` from reconciles, ``fold`` from the worker. Out: dirty keys, each with its two sides.
 The done side holds *only what went through our ledger*, so nothing foreign can ever be in a plan. Nothing here
@@ -46,9 +46,9 @@ class LoadBalancerState(msgspec.Struct):
     generation: int = 0
     #: The frontend is ensured again although it did not change (new leader, provider restarted).
     ensure_again: bool = False
-    #: Somebody else has deleted it, as far as can be known: that is why it is ensured again.
+    #: Another client has deleted it, as far as can be known: that is why it is ensured again.
     missing: bool = False
-    #: Known from the ledger, and nobody has said yet what is wished for: nothing is done about it until then.
+    #: Known from the ledger, and its desired side has not been put yet: nothing is done about it until then.
     undecided: bool = False
 
     @property
@@ -90,7 +90,7 @@ class Tracker:
         return self._states.get(key)
 
     def put(self, desired: DesiredLoadBalancer) -> bool:
-        """Wish for ``desired``; False when that was the wish already."""
+        """Set the desired side; False when it was the same already."""
         state = self._states.get(desired.key)
         if state is None:
             self._generation += 1
@@ -103,7 +103,7 @@ class Tracker:
         return True
 
     def remove(self, key: LoadBalancerKey, *, though_unknown: bool = False) -> bool:
-        """Wish for ``key`` to be gone; False when it is unknown or that was the wish already.
+        """Have ``key`` deleted; False when it is unknown or was to be deleted already.
 
         ``though_unknown``: an earlier process may have made it, so the provider is asked to delete it anyway.
         """
@@ -121,7 +121,7 @@ class Tracker:
         return True
 
     def touch(self, keys: Iterable[LoadBalancerKey]) -> None:
-        """Have the worker look at ``keys`` again: a wait is over, or a retry is due."""
+        """Have the worker run ``keys`` again: a wait is over, or a retry is due."""
         self._dirty.update((key, None) for key in keys if key in self._states)
 
     def ensure_again(self, keys: Iterable[LoadBalancerKey]) -> None:
@@ -138,7 +138,7 @@ class Tracker:
         *,
         certain: bool = False,
     ) -> None:
-        """Take over what a durable ledger says was done before this process started; nothing is wished for yet.
+        """Take over what a durable ledger says was done before this process started; its desired side is not known yet.
 
         ``certain``: the frontend is on record exactly as it was last ensured, and need not be ensured again.
         """
@@ -161,7 +161,7 @@ class Tracker:
         return keys
 
     def begin_frontend(self, change: FrontendChange) -> None:
-        """Note that ``change`` is about to be made: until it is folded, nobody knows how the frontend is."""
+        """Note that ``change`` is about to be made: until it is folded, the state of the frontend is unknown."""
         state = self._states.get(change.load_balancer)
         if state is not None and state.generation == change.generation:
             state.ensure_again = True
@@ -196,7 +196,7 @@ class Tracker:
             self._dirty[key] = None
 
     def request_deregister(self, key: LoadBalancerKey, listener: ListenerKey, target: TargetKey) -> None:
-        """Have one target deregistered, wanted or not: somebody has deleted its record."""
+        """Have one target deregistered, wanted or not: its record was deleted."""
         registered = self._registered(key, listener, target)
         if registered is not None and not registered.deregistering:
             self._states[key].recorded[listener][target] = msgspec.structs.replace(registered, deregistering=True)
@@ -219,15 +219,15 @@ class Tracker:
         if state is None:
             return
         wanted = None if targets is None else set(targets)
-        for listener, found in state.recorded.items():
-            for target, registered in found.items():
+        for listener, entries in state.recorded.items():
+            for target, registered in entries.items():
                 if wanted is None or (listener, target) in wanted:
-                    found[target] = msgspec.structs.replace(registered, unknown=True)
+                    entries[target] = msgspec.structs.replace(registered, unknown=True)
         state.ensure_again = state.ensure_again or wanted is None
         self._dirty[key] = None
 
     def mark_missing(self, key: LoadBalancerKey) -> None:
-        """Have the load balancer made again, and all its targets registered again: somebody has deleted it."""
+        """Have the load balancer made again, and all its targets registered again: another client has deleted it."""
         state = self._states.get(key)
         if state is not None and state.desired is not None and state.recorded_spec is not None:
             state.missing = True

@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 _TURN = 32
 #: The least time between two questions about something that is under way.
 _POLL_S = 0.1
-#: How often what is dirty is looked at though nobody asked: a trigger that was lost delays work, and loses none.
+#: How often what is dirty is taken up without a trigger: a trigger that was lost delays work, and loses none.
 _TICK_S = 60.0
 
 
@@ -122,7 +122,7 @@ class Worker:
         return self._backlog.draining
 
     def account(self, key: LoadBalancerKey) -> str:
-        """Return what answers for one load balancer; all are one where the provider does not tell them apart."""
+        """Return what answers for one load balancer; empty where the provider does not distinguish."""
         state = self._tracker.state(key)
         if state is None or not isinstance(self._provider, FailureDomains):
             return ""
@@ -184,7 +184,7 @@ class Worker:
                 key = ready.popleft()
                 self._waiting.discard(key)
                 self._in_flight.add(key)
-                group.create_task(self._one(key, self._slots.take(account)))
+                group.create_task(self._run_one(key, self._slots.take(account)))
                 begun = True
             if not ready:
                 del self._ready[account]
@@ -192,7 +192,7 @@ class Worker:
         if not self._in_flight and not self._waiting and not self._tracker.dirty:
             self._idle.set()
 
-    async def _one(self, key: LoadBalancerKey, slot: Slot) -> None:
+    async def _run_one(self, key: LoadBalancerKey, slot: Slot) -> None:
         try:
             await self._handle(key, slot)
         finally:

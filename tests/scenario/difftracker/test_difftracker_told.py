@@ -88,7 +88,7 @@ async def test_a_load_balancer_that_somebody_deleted_is_told_and_made_again(worl
     await world.quiet()
     world.outside.delete(lb_key())
     drifted = await world.said("Drifted", "True")
-    assert "somebody deleted it behind our back; it is made again" in drifted.message
+    assert "it was deleted outside Fairlead; it is made again" in drifted.message
     await world.until(lambda: at(world) == {"10.1.0.1", "10.1.0.2"})
 
     async def fine():

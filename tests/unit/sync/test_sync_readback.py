@@ -146,7 +146,7 @@ async def test_one_that_others_made_for_us_is_told_and_left_to_them():
         await one.engine.advance(20 * LOOK_EVERY_S)
         assert one.provider.calls == []
         assert (one.drift.gone, one.drift.kept_by_others) == (True, True)
-        assert "whoever made it must make it again" in one.drift.outlook
+        assert "its owner must make it again" in one.drift.outlook
 
 
 @pytest.mark.parametrize("looks", [1, 2])

@@ -64,7 +64,7 @@ class Term:
             provider=settings.name,
             epoch=settings.epoch,
             clock=settings.clock,
-            told=self._record_event,
+            on_event=self._record_event,
             origin=self._target_ref,
             by_address=provider.capabilities.generates_addresses,
             resource_of=settings.resource_of,
