@@ -53,6 +53,18 @@ class Capabilities(msgspec.Struct, frozen=True):
     serves_whole_state: bool = False
 
 
+#: What a provider can do that has every feature of a load balancer.
+EVERY_FEATURE = Capabilities(
+    protocols=frozenset(TransportProtocol),
+    ipv6=True,
+    host_name_targets=True,
+    source_ranges=True,
+    affinity=True,
+    proxy_protocol=True,
+    weights=True,
+)
+
+
 class Provider(Protocol):
     """One kind of load balancer.
 

@@ -17,9 +17,9 @@ import msgspec
 
 from fairlead.errors import Retry, Terminal, Throttled
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, TargetChange
-from fairlead.model.contract import Capabilities
+from fairlead.model.contract import EVERY_FEATURE, Capabilities
 from fairlead.model.desired import FrontendSpec, Target
-from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Ensured, Observed, ObservedTarget
 from fairlead.providers.outcomes import is_removal
 from fairlead.runtime.clock import Clock, SystemClock
@@ -171,17 +171,7 @@ class MemoryProvider:
     @property
     def capabilities(self) -> Capabilities:
         """Return all that needs no data plane."""
-        return Capabilities(
-            protocols=frozenset(Protocol),
-            ipv6=True,
-            host_name_targets=True,
-            source_ranges=True,
-            affinity=True,
-            proxy_protocol=True,
-            weights=True,
-            max_batch=self._max_batch,
-            batches_span_load_balancers=True,
-        )
+        return msgspec.structs.replace(EVERY_FEATURE, max_batch=self._max_batch, batches_span_load_balancers=True)
 
     def on_change(self, notify: Notify) -> None:
         """Call ``notify`` on changes, ours and others'."""

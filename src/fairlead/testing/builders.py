@@ -28,7 +28,7 @@ from fairlead.api.naming import label_value
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import Tenant
 from fairlead.model.condition import Condition
-from fairlead.model.contract import AllocationKind, Capabilities
+from fairlead.model.contract import EVERY_FEATURE, AllocationKind, Capabilities
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolicy, HealthCheck, Listener, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
 from fairlead.translate.view import NodeAddresses, TCPView
@@ -36,15 +36,7 @@ from fairlead.translate.view import NodeAddresses, TCPView
 NAMESPACE = "tenant-east"
 
 #: A provider that can do everything.
-ABLE = Capabilities(
-    protocols=frozenset(Protocol),
-    ipv6=True,
-    host_name_targets=True,
-    source_ranges=True,
-    affinity=True,
-    proxy_protocol=True,
-    weights=True,
-)
+ABLE = EVERY_FEATURE
 #: One for which the hub allocates.
 _GIVEN = msgspec.structs.replace(ABLE, allocation=AllocationKind.ADDRESS)
 #: A provider that can do nothing beyond the least.

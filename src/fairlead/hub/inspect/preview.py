@@ -32,8 +32,8 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.ledger.wire import load_balancer_of
 from fairlead.model.change import FrontendChange
-from fairlead.model.contract import AllocationKind, Capabilities, Restorable
-from fairlead.model.keys import LoadBalancerKey, Protocol
+from fairlead.model.contract import EVERY_FEATURE, AllocationKind, Restorable
+from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.queue import KeyedQueue
@@ -47,17 +47,7 @@ from fairlead.translate.view import Translation
 
 _SYNC_S = 20.0
 #: Whether it refuses something is for the hub to say; here it only has to be built as the hub builds it.
-_SERVED = Capabilities(
-    protocols=frozenset(Protocol),
-    ipv6=True,
-    host_name_targets=True,
-    source_ranges=True,
-    affinity=True,
-    proxy_protocol=True,
-    weights=True,
-    allocation=AllocationKind.ADDRESS,
-    serves_whole_state=True,
-)
+_SERVED = msgspec.structs.replace(EVERY_FEATURE, allocation=AllocationKind.ADDRESS, serves_whole_state=True)
 
 
 class Previewed(msgspec.Struct, frozen=True, kw_only=True):

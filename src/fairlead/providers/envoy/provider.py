@@ -15,14 +15,15 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+import msgspec
 from prometheus_client.registry import CollectorRegistry
 
 from fairlead.errors import Retry
 from fairlead.model.change import Outcome, TargetChange
 from fairlead.model.condition import ConditionReason
-from fairlead.model.contract import Capabilities
+from fairlead.model.contract import EVERY_FEATURE, Capabilities
 from fairlead.model.desired import FrontendSpec
-from fairlead.model.keys import LoadBalancerKey, Protocol
+from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured, Observed
 from fairlead.providers.envoy.counters import Counters
 from fairlead.providers.envoy.fleet import Fleet
@@ -109,17 +110,7 @@ class EnvoyProvider:
     @property
     def capabilities(self) -> Capabilities:
         """Return what Envoy can do."""
-        return Capabilities(
-            protocols=frozenset({Protocol.TCP, Protocol.UDP}),
-            allocation=self.fleet.allocation,
-            ipv6=True,
-            host_name_targets=True,
-            source_ranges=True,
-            affinity=True,
-            proxy_protocol=True,
-            weights=True,
-            serves_whole_state=True,
-        )
+        return msgspec.structs.replace(EVERY_FEATURE, allocation=self.fleet.allocation, serves_whole_state=True)
 
     def on_change(self, notify: Callable[[LoadBalancerKey], None]) -> None:
         """Call ``notify`` with each load balancer that ``observe`` reports differently."""
