@@ -203,8 +203,9 @@ class StatusWriter(Generic[Obj, T]):
             self._rules.reported(obj, report)
         if known is None or report.provider not in ("", known.translation.provider):
             return
-        known.report = report
-        self._queue.add(key)
+        before, known.report = known.report, report
+        if before is None or report.held or _said(report) != _said(before):
+            self._queue.add(key)
 
     def refresh(self, key: LoadBalancerKey | None = None) -> None:
         """Compare the status of ``key``, None for every key, with what it should be."""
@@ -291,6 +292,11 @@ class StatusWriter(Generic[Obj, T]):
         if known.written is not None and known.written.metadata.resource_version == new.metadata.resource_version:
             known.written = None
         self._queue.add(key)
+
+
+def _said(report: Report) -> tuple[object, ...]:
+    """Return what the conditions say of a report; what was done is in no condition."""
+    return (report.failure, bool(report.held), report.quarantined)
 
 
 def _is_passing(old: list[WireCondition] | None, new: list[WireCondition] | None) -> bool:
