@@ -1,0 +1,106 @@
+"""The conditions of an intent: what each says of the report, the data plane and the ledger, and in what order."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.hub.intents.conditions import build_conditions, decision, ingress_of
+from fairlead.model.change import Action, Held, Reason, TargetChange
+from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.model.observed import Observed
+from fairlead.sync.guard import WARMING
+from fairlead.sync.readback import Drift
+from fairlead.sync.report import Report
+from fairlead.testing.builders import HTTP, desired, lb_key, target
+from fairlead.translate.view import Translation
+
+R, T = ConditionReason, ConditionType
+GOOD = Observed(addresses=("192.0.2.7",), programmed=True, proxies=2, acknowledged=2)
+ACCEPTED = Condition(T.ACCEPTED, True, R.ACCEPTED, "")
+PAUSED = Condition(T.PAUSED, True, R.PAUSED_BY_USER, "spec.paused")
+
+
+def translation(*conditions: Condition) -> Translation:
+    return Translation(desired([]), (ACCEPTED, *conditions), targets="2", provider="envoy")
+
+
+def held(number: int = 1, reason: str = "LastTargets") -> Held:
+    return Held(TargetChange(lb_key(), HTTP, target(str(number)), Action.DEREGISTER, Reason.ABSENT), reason, "kept")
+
+
+def conditions(*given: Condition, report: Report | None = None, observed: Observed | None = GOOD, **others):
+    built = build_conditions(translation(*given), report, observed, **others)
+    assert [one.type for one in built] == sorted((one.type for one in built), key=list(T).index)
+    return {one.type: one for one in built}
+
+
+@pytest.mark.parametrize(
+    ("report", "observed", "reason", "message"),
+    [
+        (Report(lb_key(), failure="no"), Observed(rejected="bad port"), R.REJECTED_BY_PROXY, "bad port"),
+        (Report(lb_key(), failure="no quota"), GOOD, R.PROVIDER_FAILED, "no quota"),
+        (None, None, R.PENDING, "waiting for the provider"),
+        (None, Observed(), R.NO_PROXY_CONNECTED, "no proxy is connected to the hub yet"),
+        (None, Observed(message="pool is empty"), R.NO_PROXY_CONNECTED, "pool is empty"),
+        (None, Observed(proxies=2, acknowledged=1), R.PENDING, "1 of 2 proxies have it"),
+        (None, Observed(proxies=2, programmed=True), R.ADDRESS_NOT_ASSIGNED, "no address has been assigned yet"),
+        (None, GOOD, R.PROGRAMMED, ""),
+    ],
+)
+def test_programmed_names_the_first_thing_that_is_missing(report, observed, reason, message):
+    programmed = conditions(report=report, observed=observed)[T.PROGRAMMED]
+    assert (programmed.reason, programmed.message) == (reason, message)
+    assert programmed.status is (reason is R.PROGRAMMED)
+
+
+def test_without_need_of_an_address_none_is_waited_for():
+    observed = Observed(programmed=True, proxies=1)
+    assert conditions(observed=observed, needs_address=False)[T.PROGRAMMED].status
+
+
+def test_what_the_translation_says_of_programmed_stands():
+    refused = Condition(T.PROGRAMMED, False, R.PENDING, "port 80 is taken")
+    assert conditions(refused)[T.PROGRAMMED] == refused
+
+
+def test_held_removals_guard_or_extend_the_pause_and_a_warming_backend_is_neither():
+    assert T.GUARDED not in conditions(report=Report(lb_key(), held=(held(reason=WARMING),)))
+    one = conditions(report=Report(lb_key(), held=(held(),)))
+    assert one[T.GUARDED].message == "1 removal held: kept"
+    report = Report(lb_key(), held=tuple(held(number) for number in range(1, 5)))
+    assert conditions(report=report)[T.GUARDED].message == "4 removals held: kept"
+    paused = conditions(PAUSED, report=report)
+    assert T.GUARDED not in paused
+    assert paused[T.PAUSED].message.startswith("spec.paused; 4 held: Deregister 10.0.0.1:8080, ")
+    assert paused[T.PAUSED].message.endswith("Deregister 10.0.0.3:8080, ...")
+
+
+@pytest.mark.parametrize(("count", "start"), [(1, "1 backend is refused"), (2, "2 backends are refused")])
+def test_a_refused_backend_is_an_unresolved_reference(count, start):
+    report = Report(lb_key(), quarantined=tuple(held(number) for number in range(1, count + 1)))
+    unresolved = conditions(report=report)[T.RESOLVED_REFS]
+    assert (unresolved.status, unresolved.reason) == (False, R.QUARANTINED)
+    assert unresolved.message == f"{start} by the provider, 10.0.0.1:8080: kept"
+
+
+def test_only_drift_of_our_own_is_shown():
+    assert T.DRIFTED not in conditions(drift=Drift(foreign=("by-hand",)))
+    assert conditions(drift=Drift(missing=((HTTP, target("1").key),)))[T.DRIFTED].status
+
+
+def test_a_load_balancer_that_moves_is_pending_unless_it_has_a_failure_of_its_own():
+    waits = conditions(waiting_for="waits for haproxy")[T.PROGRAMMED]
+    assert (waits.status, waits.reason, waits.message) == (False, R.PENDING, "waits for haproxy")
+    failed = conditions(report=Report(lb_key(), failure="no"), waiting_for="waits for haproxy")[T.PROGRAMMED]
+    assert (failed.reason, failed.message) == (R.PROVIDER_FAILED, "no; waits for haproxy")
+
+
+def test_a_decision_is_one_line():
+    assert decision(translation(PAUSED), "waits").startswith("provider envoy, backends 2, Accepted=True (Accepted), ")
+    assert decision(translation(PAUSED), "waits").endswith(", waits")
+    assert decision(Translation(None, ()), "") == "provider none, backends 0"
+
+
+def test_an_ingress_is_an_address_that_is_proxied_or_a_host_name():
+    assert (ingress_of("192.0.2.7").ip, ingress_of("192.0.2.7").ip_mode) == ("192.0.2.7", "Proxy")
+    assert (ingress_of("lb.example").hostname, ingress_of("lb.example").ip) == ("lb.example", "")
