@@ -40,15 +40,17 @@ def protection() -> ClassProtection:
 
 
 def with_parameters(**parameters: str):
-    one = lb_class()
+    load_balancer_class = lb_class()
     return msgspec.structs.replace(
-        one, spec=msgspec.structs.replace(one.spec, provider="memory", parameters=parameters)
+        load_balancer_class,
+        spec=msgspec.structs.replace(load_balancer_class.spec, provider="memory", parameters=parameters),
     )
 
 
-def deleted(one):
+def deleted(load_balancer_class):
     return msgspec.structs.replace(
-        one, metadata=msgspec.structs.replace(one.metadata, deletion_timestamp="2030-01-01T00:00:00Z")
+        load_balancer_class,
+        metadata=msgspec.structs.replace(load_balancer_class.metadata, deletion_timestamp="2030-01-01T00:00:00Z"),
     )
 
 
@@ -75,8 +77,10 @@ def test_a_record_whose_load_balancer_is_gone_uses_the_class(protection: ClassPr
 
 def test_a_class_of_a_provider_that_does_not_run_is_not_accepted(protection: ClassProtection):
     assert protection._accepted(with_parameters()).status
-    one = with_parameters()
-    other = msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, provider="cloud"))
+    load_balancer_class = with_parameters()
+    other = msgspec.structs.replace(
+        load_balancer_class, spec=msgspec.structs.replace(load_balancer_class.spec, provider="cloud")
+    )
     refused = protection._accepted(other)
     assert refused.reason is ConditionReason.NO_SUCH_PROVIDER
     assert "does not run 'cloud'" in refused.message
@@ -84,15 +88,15 @@ def test_a_class_of_a_provider_that_does_not_run_is_not_accepted(protection: Cla
 
 async def test_neither_a_missing_class_nor_a_follower_writes(protection: ClassProtection):
     await protection.reconcile("missing")
-    one = with_parameters()
-    protection._inventory.classes._store.put(one)
+    load_balancer_class = with_parameters()
+    protection._inventory.classes._store.put(load_balancer_class)
     protection._leading = lambda: False
-    await protection.reconcile(one.metadata.name)
+    await protection.reconcile(load_balancer_class.metadata.name)
 
 
 def test_changes_reconcile_the_classes_that_they_concern(protection: ClassProtection):
-    one = with_parameters()
-    protection._class_changed(one, None)
+    load_balancer_class = with_parameters()
+    protection._class_changed(load_balancer_class, None)
     assert len(protection.queue) == 0
-    protection._class_changed(None, one)
+    protection._class_changed(None, load_balancer_class)
     assert len(protection.queue) == 1

@@ -30,8 +30,8 @@ def held(number: int = 1, reason: str = "LastTargets") -> Held:
 
 def conditions(*given: Condition, report: Report | None = None, observed: Observed | None = GOOD, **others):
     built = build_conditions(translation(*given), report, observed, **others)
-    assert [one.type for one in built] == sorted((one.type for one in built), key=list(T).index)
-    return {one.type: one for one in built}
+    assert [condition.type for condition in built] == sorted((condition.type for condition in built), key=list(T).index)
+    return {condition.type: condition for condition in built}
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_what_the_translation_says_of_programmed_stands():
 
 def test_held_removals_guard_or_extend_the_pause_and_a_warming_backend_is_neither():
     assert T.GUARDED not in conditions(report=Report(lb_key(), held=(held(reason=WARMING),)))
-    one = conditions(report=Report(lb_key(), held=(held(),)))
-    assert one[T.GUARDED].message == "1 removal held: kept"
+    built = conditions(report=Report(lb_key(), held=(held(),)))
+    assert built[T.GUARDED].message == "1 removal held: kept"
     report = Report(lb_key(), held=tuple(held(number) for number in range(1, 5)))
     assert conditions(report=report)[T.GUARDED].message == "4 removals held: kept"
     paused = conditions(PAUSED, report=report)

@@ -128,7 +128,7 @@ async def test_a_finalizer_that_was_taken_away_is_put_back(books: Books):
     assert books.only.metadata.finalizers == ["another", FINALIZER_DEREGISTER]
 
 
-async def test_a_record_whose_creation_was_answered_to_nobody_is_used(books: Books):
+async def test_a_record_whose_creation_got_no_answer_is_used(books: Books):
     await books.register()
     books.ledger = books.start()
     assert isinstance(await books.record(change()), TargetChange)
