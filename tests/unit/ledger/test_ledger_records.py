@@ -47,7 +47,7 @@ class Books:
             provider="webhook",
             epoch=lambda: self.term,
             clock=VirtualClock(),
-            told=lambda event, _record: self.events.append(event),
+            on_event=lambda event, _record: self.events.append(event),
             by_address=by_address,
         )
 
