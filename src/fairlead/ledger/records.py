@@ -27,6 +27,7 @@ from fairlead.api.naming import label_value
 from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, Conflict, FairleadError, NotFound, Retry
 from fairlead.ledger.frontends import FrontendRecords, ResourceOf, resource_of
+from fairlead.ledger.lifecycle import is_removal, state_after
 from fairlead.ledger.names import record_name
 from fairlead.ledger.record_cache import RecordCache, RecordEvent, RecordKey
 from fairlead.ledger.store import Store
@@ -301,24 +302,26 @@ class RecordsLedger:
         return outcome
 
     async def _write_outcome(self, record: BackendRecord, change: TargetChange, outcome: Outcome) -> None:
+        before, after = record.status.state, state_after(record.status.state, change, outcome.status)
         status: JSONObject = {}
-        leaves = change.action in (Action.DRAIN, Action.DEREGISTER)
         if outcome.injected_info is not None:
             status["injectedInfo"] = dict(outcome.injected_info)
         if outcome.generated_address:
             status["generatedAddress"] = outcome.generated_address
-        if outcome.status is OutcomeStatus.DONE and not leaves:
-            state = "Draining" if change.target.draining else "Registered"
-            status |= {"state": state, "message": ""}
-        elif outcome.status in (OutcomeStatus.RETRY, OutcomeStatus.REJECTED):
-            failed = {} if leaves or record.status.state == "Registered" else {"state": "Failed"}
-            status |= {**failed, "message": outcome.message[:1024]}
-        elif outcome.status is OutcomeStatus.RUNNING and not outcome.generated_address:
-            # Written once: what a provider says of its progress may be new each time that it is asked.
-            begun = record.status.state == "Failed" and not leaves
-            if begun or not record.status.message:
-                status |= {**({"state": "Pending"} if begun else {}), "message": outcome.message[:1024]}
-        if status.get("state", record.status.state) != record.status.state:
+        match outcome.status:
+            case OutcomeStatus.DONE if not is_removal(change):
+                status |= {"state": after, "message": ""}
+            case OutcomeStatus.RETRY | OutcomeStatus.REJECTED:
+                status |= {"state": after, "message": outcome.message[:1024]}
+            case OutcomeStatus.RUNNING if not outcome.generated_address:
+                # Written once: what a provider says of its progress may be new each time that it is asked.
+                if after != before or not record.status.message:
+                    status |= {"state": after, "message": outcome.message[:1024]}
+            case _:
+                pass
+        if status.get("state", before) == before:
+            status.pop("state", None)
+        else:
             status |= {"since": self._now(), "reason": change.reason.value}
         now: JSONObject = msgspec.to_builtins(record.status)
         if any((now.get(field) or "") != (value or "") for field, value in status.items()):

@@ -1,0 +1,43 @@
+"""The table of the states of a BackendRecord, line by line."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from fairlead.ledger.lifecycle import state_after
+from fairlead.model.change import Action, OutcomeStatus, Reason, TargetChange
+from fairlead.testing.builders import HTTP, lb_key, target
+
+STATES = ("", "Pending", "Registered", "Draining", "Deregistering", "Failed")
+DONE, RUNNING, RETRY, REJECTED = OutcomeStatus.DONE, OutcomeStatus.RUNNING, OutcomeStatus.RETRY, OutcomeStatus.REJECTED
+
+
+def change_of(action, *, draining=False):
+    return TargetChange(lb_key(), HTTP, msgspec.structs.replace(target("1"), draining=draining), action, Reason.NEW)
+
+
+@pytest.mark.parametrize("action", [Action.REGISTER, Action.UPDATE])
+@pytest.mark.parametrize(
+    ("status", "after"),
+    [
+        (DONE, ["Registered"] * 6),
+        (RUNNING, ["", "Pending", "Registered", "Draining", "Deregistering", "Pending"]),
+        (RETRY, ["Failed", "Failed", "Registered", "Failed", "Failed", "Failed"]),
+        (REJECTED, ["Failed", "Failed", "Registered", "Failed", "Failed", "Failed"]),
+    ],
+)
+def test_an_answer_to_a_registration_decides_the_state(action, status, after):
+    assert [state_after(before, change_of(action), status) for before in STATES] == after
+
+
+@pytest.mark.parametrize("before", STATES)
+def test_a_registration_of_a_draining_target_is_draining(before):
+    assert state_after(before, change_of(Action.UPDATE, draining=True), DONE) == "Draining"
+
+
+@pytest.mark.parametrize("action", [Action.DRAIN, Action.DEREGISTER])
+@pytest.mark.parametrize("status", list(OutcomeStatus))
+@pytest.mark.parametrize("before", STATES)
+def test_an_answer_to_a_removal_keeps_the_state_of_the_intent(before, action, status):
+    assert state_after(before, change_of(action), status) == before
