@@ -141,11 +141,6 @@ class Inventory:
         }
 
     @property
-    def synced(self) -> bool:
-        """Say whether everything has been read once."""
-        return all(cache.synced for cache in self.caches.values())
-
-    @property
     def problem(self) -> str:
         """Return why the view is incomplete right now, empty when it is complete."""
         return "; ".join(f"{name}: {cache.problem}" for name, cache in self.caches.items() if cache.problem)

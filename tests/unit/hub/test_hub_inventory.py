@@ -133,7 +133,6 @@ async def test_a_broken_cache_is_a_problem_of_the_whole_view(told):
     assert told.inventory.problem == ""
     told.inventory.slices.problem = "unreachable"
     assert told.inventory.problem == "endpointslices: unreachable"
-    assert not told.inventory.synced
 
 
 async def test_keys(told):

@@ -183,15 +183,15 @@ class StatusWriter(Generic[Obj, T]):
         ``waiting_for``: its provider does not serve yet; the address that users know stays until then.
         """
         known = self._known.get(key)
-        said = msgspec.structs.replace(translation, desired=None)
+        summary = msgspec.structs.replace(translation, desired=None)
         if known is None:
-            self._known[key] = _Known(said, waiting_for)
-        elif (known.translation, known.waiting_for) == (said, waiting_for):
+            self._known[key] = _Known(summary, waiting_for)
+        elif (known.translation, known.waiting_for) == (summary, waiting_for):
             return False
         else:
-            if known.translation.provider != said.provider:
+            if known.translation.provider != summary.provider:
                 known.report = None
-            known.translation, known.waiting_for = said, waiting_for
+            known.translation, known.waiting_for = summary, waiting_for
         self._queue.add(key)
         return True
 
@@ -204,7 +204,7 @@ class StatusWriter(Generic[Obj, T]):
         if known is None or report.provider not in ("", known.translation.provider):
             return
         before, known.report = known.report, report
-        if before is None or report.held or _said(report) != _said(before):
+        if before is None or report.held or _in_conditions(report) != _in_conditions(before):
             self._queue.add(key)
 
     def refresh(self, key: LoadBalancerKey | None = None) -> None:
@@ -294,8 +294,8 @@ class StatusWriter(Generic[Obj, T]):
         self._queue.add(key)
 
 
-def _said(report: Report) -> tuple[object, ...]:
-    """Return what the conditions say of a report; what was done is in no condition."""
+def _in_conditions(report: Report) -> tuple[object, ...]:
+    """Return the part of a report that conditions are made from; what was done is in none of them."""
     return (report.failure, bool(report.held), report.quarantined)
 
 
