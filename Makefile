@@ -9,8 +9,8 @@ STAMP  := $(VENV)/.installed
 COVERED_BY := tests/unit/translate tests/unit/sync tests/unit/ledger tests/golden/translate tests/scenario/difftracker \
 	tests/scenario/records
 
-.PHONY: help demo test test-all-pythons check bench crds docs golden coverage coverage-of-requirements mutants format \
-	hooks lock install clean
+.PHONY: help demo test test-all-pythons check bench crds docs golden fuzz soak crashes coverage coverage-of-requirements mutants \
+	format hooks lock install clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-26s %s\n", $$1, $$2}'
@@ -36,6 +36,7 @@ demo: $(RUN) ## Two member clusters, one hub, real Envoy, real traffic: under tw
 	@$(BIN)/fairlead demo
 
 test: $(STAMP) ## Run every test
+	@.ci/haproxy
 	@$(BIN)/python -m pytest $(ARGS)
 
 test-all-pythons: ## Run every test on each Python from 3.11 to 3.14 that this machine has
@@ -49,6 +50,17 @@ coverage: $(STAMP) ## Branches that the tests of translate, sync and ledger take
 mutants: $(STAMP) ## Break translate, sync and ledger on purpose and count which tests notice (long); ONLY=<module glob>
 	@$(PIP) --require-hashes -r requirements/mutants.lock
 	@$(BIN)/python -m tests.mutants $(ONLY)
+
+soak: $(STAMP) ## Run the demo 50 times and the tests 5 times beside load, and count failures; ARGS="demo 10" for less
+ifeq ($(ARGS),)
+	@$(BIN)/python -m tests.soak demo 50
+	@$(BIN)/python -m tests.soak test 5
+else
+	@$(BIN)/python -m tests.soak $(ARGS)
+endif
+
+crashes: $(STAMP) ## Kill the engine before and after every call of 150 stories: 10,000 schedules; ARGS="--schedules 100000" for more
+	@$(BIN)/python -m pytest tests/scenario/records/test_records_simulation.py --schedules 10000 $(ARGS)
 
 check: $(STAMP) ## Format, lint, strict types, import contracts
 	@$(BIN)/ruff format --check .
@@ -72,6 +84,9 @@ lock: $(STAMP) ## Write the lock files anew, after a change of dependencies in p
 	@$(RESOLVE) $(ARGS) -o requirements/run.lock
 	@$(RESOLVE) $(ARGS) -c requirements/run.lock --group dev -o requirements/dev.lock
 	@$(RESOLVE) $(ARGS) -c requirements/dev.lock --group dev --group mutants -o requirements/mutants.lock
+
+fuzz: $(STAMP) ## Feed broken input to everything that reads what others write; FUZZ_SECONDS=60, ONLY=<target>
+	@$(BIN)/python -m tests.fuzz $(ONLY)
 
 bench: $(STAMP) ## Print the performance figures beside their limits
 	@$(BIN)/python -m bench

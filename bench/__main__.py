@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 
-from bench import haproxy, records, records_restart, regions, tracker, traffic
+from bench import haproxy, health, records, records_restart, regions, tracker, traffic
 from bench.figures import Figure, heading
+from fairlead.testing.worlds.guard import guard
 
 CASES: dict[str, Callable[[], AsyncIterator[Figure]]] = {
     "first-sync": traffic.first_sync,
@@ -20,6 +22,7 @@ CASES: dict[str, Callable[[], AsyncIterator[Figure]]] = {
     "records-batch": records.batching,
     "records-restart": records_restart.restart,
     "haproxy": haproxy.measured,
+    "health": health.death_to_status,
     "regions-start": regions.cold_start,
     "regions-label": regions.label_change,
     "regions-change": regions.endpoint_to_effect,
@@ -31,6 +34,9 @@ async def main(names: list[str]) -> int:
     if unknown:
         print(f"no such case: {', '.join(unknown)}; there are: {', '.join(CASES)}", file=sys.stderr)
         return 2
+    guard()
+    if task := asyncio.current_task():
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     print(heading(), flush=True)
     over = 0
     for name in names or CASES:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,16 +16,10 @@ from typing import Self
 import aiohttp
 
 from fairlead.kube.cluster import Cluster
+from fairlead.testing.worlds.loopback import free_port
 
 FAIRLEAD = str(Path(sys.executable).with_name("fairlead"))
 POOL = "127.150.0.0/16"
-
-
-def free_port() -> int:
-    """Return a port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Process:
@@ -76,6 +69,7 @@ class Fleet:
     def __init__(self, *, directory: Path, target: str) -> None:
         self.directory = directory
         self.metrics_port = free_port()
+        self._clusters: list[Cluster] = []
         hub_api, member_api = directory / "hub-api", directory / "member-api"
         self.hub_config, self.member_config = hub_api / "kubeconfig", member_api / "kubeconfig"
         self.agent_config = directory / "agent.kubeconfig"
@@ -86,7 +80,7 @@ class Fleet:
         self.hub = Process(
             "hub", "hub", "--kubeconfig", str(self.hub_config), "--address-pool", POOL,
             "--data-dir", str(directory / "h"), "--metrics", f"127.0.0.1:{self.metrics_port}",
-            "--stop-proxy", "--envoy-threads", "1",
+            "--stop-proxy", "--envoy-threads", "1", "--tenant-ports", "0",
             directory=directory,
         )  # fmt: skip
         self.agent = Process(
@@ -95,12 +89,21 @@ class Fleet:
         )  # fmt: skip
 
     async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except BaseException as error:
+            await self.__aexit__(type(error), error, None)
+            raise
+        return self
+
+    async def _start(self) -> None:
         await self.hub_api.start()
         await self.member_api.start()
         for path in (self.hub_config, self.member_config):
             await until(path.exists, what=f"{path.name} of an API server")
         self.hub_cluster = Cluster.from_kubeconfig(self.hub_config, name="hub", qps=10_000, burst=10_000)
         self.member_cluster = Cluster.from_kubeconfig(self.member_config, name="member", qps=10_000, burst=10_000)
+        self._clusters += [self.hub_cluster, self.member_cluster]
         await self.hub.start()
         await self.wait_ready()
         answer = await asyncio.create_subprocess_exec(
@@ -108,7 +111,6 @@ class Fleet:
         )
         out, _ = await answer.communicate()
         self.agent_config.write_bytes(out)
-        return self
 
     async def __aexit__(
         self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
@@ -122,8 +124,8 @@ class Fleet:
                 os.kill(int(pid_file.read_text().split()[0]), signal.SIGKILL)
             except (ProcessLookupError, ValueError):
                 continue
-        await self.hub_cluster.aclose()
-        await self.member_cluster.aclose()
+        for cluster in self._clusters:
+            await cluster.aclose()
 
     async def wait_ready(self) -> None:
         """Wait for the hub's /readyz."""

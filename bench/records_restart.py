@@ -28,7 +28,6 @@ from fairlead.runtime.clock import SystemClock
 from fairlead.testing.builders import slice_body, tcp_body
 from fairlead.testing.faults import FaultyProvider
 
-LOAD_BALANCERS_OF_THE_BENCH = 100
 WRITES = frozenset({"create", "update", "replace", "patch", "apply", "delete", "POST", "PUT", "PATCH", "DELETE"})
 APART = ("leases", "customresourcedefinitions")
 
@@ -86,12 +85,12 @@ async def running(base: Cluster, cloud: MemoryCloud) -> AsyncIterator[RunningHub
             await asyncio.wait((task,))
 
 
-async def populate(cluster: Cluster, records: int) -> None:
+async def populate(cluster: Cluster, records: int, load_balancers: int) -> None:
     """Make load balancers with so many backends in all."""
     edge = {"provider": "memory", "drain": "0s", "guard": {"maxRemovalPercent": 100, "minBackends": 0}}
     await cluster.create(LOAD_BALANCER_CLASSES, {"metadata": {"name": "edge"}, "spec": edge})
-    each = records // LOAD_BALANCERS_OF_THE_BENCH
-    for number in range(LOAD_BALANCERS_OF_THE_BENCH):
+    each = records // load_balancers
+    for number in range(load_balancers):
         name = f"lb-{number}"
         spec = {"className": "edge", "targets": "Pod"}
         await cluster.create(TCP_LOAD_BALANCERS, tcp_body(name, namespace="bench", ports=[{"port": 80}], spec=spec))
@@ -100,13 +99,13 @@ async def populate(cluster: Cluster, records: int) -> None:
         await cluster.create(ENDPOINT_SLICES, body)
 
 
-async def restart(records: int = 10_000) -> AsyncIterator[Figure]:
+async def restart(records: int = 10_000, load_balancers: int = 100) -> AsyncIterator[Figure]:
     """Let a hub register everything, end it, and start another one."""
     async with api(()) as cluster:
         cloud = MemoryCloud()
         async with running(cluster, cloud) as first:
             await until(lambda: first.hub.leading, what="the first hub leads")
-            await populate(cluster, records)
+            await populate(cluster, records, load_balancers)
 
             def registered() -> bool:
                 there = sum(len(cloud.members(key)) for key in cloud.load_balancers)
@@ -124,7 +123,7 @@ async def restart(records: int = 10_000) -> AsyncIterator[Figure]:
             calls = {name: count for name, count in again.provider.calls.items() if name != "observe" and count}
             writes = again.writes
         changed = {str(key) for key in before.items() ^ (await versions(cluster)).items()}
-        what = f"of a hub restarted with {records:,} records in {LOAD_BALANCERS_OF_THE_BENCH} load balancers"
+        what = f"of a hub restarted with {records:,} records in {load_balancers} load balancers"
         yield Figure(name=f"records: ready {what}", value=took, unit="s", limit=5.0)
         yield Figure(
             name=f"records: provider calls that change something {what}",

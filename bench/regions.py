@@ -45,7 +45,7 @@ class Bench:
         )  # fmt: skip
         self.hub = Process(
             "hub", "hub", "--kubeconfig", str(self.kubeconfig), "--address-pool", POOL,
-            "--data-dir", str(directory / "h"), "--stop-proxy", directory=directory,
+            "--data-dir", str(directory / "h"), "--stop-proxy", "--tenant-ports", "0", directory=directory,
         )  # fmt: skip
         self.with_hub = hub
 

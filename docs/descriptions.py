@@ -9,6 +9,7 @@ CONDITIONS = {
     "Accepted": "The object is valid and served as it is. When False, the last accepted version is served on.",
     "ResolvedRefs": "Every object that it refers to exists, and it has backends that may be used.",
     "Programmed": "Every connected proxy has acknowledged it, and it has an address.",
+    "Serving": "Every proxy has a healthy target behind every port; Unknown when nothing checks, or not yet.",
     "Conflicted": "Another object has what this object asks for.",
     "Stale": "What is served is older than the present state of the cluster; it is served on.",
     "Paused": "The object is paused by annotation.",
@@ -16,12 +17,15 @@ CONDITIONS = {
     "Guarded": "Removals are held back; the message says which and why.",
     "Protected": "It was deleted, and its label keeps it with all its backends.",
     "InUse": "On a LoadBalancerClass: load balancers or records use it, so it is not deleted.",
+    "Ready": "On a Tenant: its agent is alive by the hub's clock, and its namespace and rights at the hub exist.",
+    "Draining": "On a Tenant that is being removed: no backend gets new connections; its load balancers go after that.",
+    "ClockSkewed": "On a Tenant: the clock of its agent's machine is wrong and has to be set. Nothing is judged by it.",
 }
 
 REASONS = {
     "Accepted": "Nothing is wrong with the object.",
     "ResolvedRefs": "All references were found.",
-    "Programmed": "It works.",
+    "Programmed": "Every proxy, or the provider, has it as it should be.",
     "Pending": "It is in progress; nothing has to be done.",
     "Invalid": "A field has a value that cannot be served; the message names field and value.",
     "NoSuchClass": "There is no such LoadBalancerClass at the hub, or this hub does not run its provider.",
@@ -38,7 +42,7 @@ REASONS = {
     "NoProxyConnected": "No proxy is connected to the hub.",
     "BackendNotFound": "Backends are missing, or have addresses that are not allowed; the message names them.",
     "AllNodesNotReady": "No node of the member is Ready, listed or has an address; the last known ones stay in use.",
-    "MemberLost": "The member's agent has sent no heartbeat for five minutes; its last state is served on.",
+    "MemberLost": "The member's agent is silent since the time that the message says; its last state is served on.",
     "RemovalsHeld": "The guard holds removals back; the message has its reason.",
     "PausedByUser": "The annotation fairlead.dev/paused is set.",
     "ProviderFailed": "A call of the provider failed; the message is the provider's, and the call is repeated.",
@@ -48,17 +52,29 @@ REASONS = {
     "OutOfScope": "The `spec.scope` of a LoadBalancer does not admit this namespace.",
     "Deleting": "The object is being deleted, with everything that was created for it.",
     "ClassDraining": "Its LoadBalancerClass is draining or being deleted: it accepts nothing new.",
+    "ClassNotUsable": "Its LoadBalancerClass is not for this member, or is for several and does not keep them apart.",
     "RefusedByProvider": "The provider, or its driver, refuses it; the message is the provider's.",
     "ParametersDiffer": "Two BackendGroups have one address with different parameters; the message names the one used.",
     "DoNotDelete": "The label fairlead.dev/do-not-delete is set; remove it to have the object deleted.",
     "NoSuchProvider": "This hub does not run the provider that the class names.",
-    "InUse": "Load balancers, or records of backends, are of this class; the message counts them and names the first.",
+    "InUse": "Load balancers use it, so it stays though it is deleted; the message counts them and names the first.",
+    "Ready": "It works.",
+    "ClockSkew": "The clock differs from that of the hub's API; the message says by how much.",
     "Unused": "Nothing uses the class; it may be deleted.",
+    "Serving": "Connections reach healthy targets; the message counts them when some are not.",
+    "NoTargets": "A port has no target: no endpoint is ready, or no node takes traffic. Connections fail.",
+    "NoHealthyTargets": "All targets of a port fail their health checks, as every proxy sees it. Connections fail.",
+    "UnreachableFromSomeProxies": "Some proxies see no healthy target: look at the network in between.",
+    "WaitingForFirstCheck": "No proxy has finished its first check of the targets; nothing has to be done.",
+    "NotChecked": "Nothing checks the targets (UDP, DNS names, checks that are off); the message says why.",
+    "SomeBackendsUnhealthy": "It serves, but requests to the backends that the message names fail: none is healthy.",
+    "Flapping": "Its targets come and go; it is called serving again once that has lasted.",
 }
 
 #: Reasons that are Events only, as (on what, type, sentence); conditions' reasons are Events too.
 EVENTS = {
-    "EnsuredLoadBalancer": ("Service", "Normal", "The load balancer answers at this address."),
+    "EnsuredLoadBalancer": ("Service", "Normal", "The load balancer was seen to answer at this address, or has it."),
+    "ServingStopped": ("Service", "Warning", "No healthy target is left, or not for all proxies: connections fail."),
     "UnknownAnnotation": (
         "Service",
         "Warning",
@@ -73,6 +89,11 @@ EVENTS = {
         "Service",
         "Warning",
         "An object of this name at the hub is not Fairlead's; it is not changed.",
+    ),
+    "TenantRemoved": (
+        "Service",
+        "Warning",
+        "Its cluster is being removed from the hub; the address stops answering, and leaves the status when it has.",
     ),
     "StatusOwnedByAnother": (
         "Service",
@@ -117,14 +138,17 @@ NAMES_ELSEWHERE = {
 
 EXIT_CODES = {
     "OK": "Done; also when it ran until Ctrl-C or SIGTERM.",
-    "FAILED": (
-        "It failed, `status` found something unhealthy, `drift` something changed, `gc` orphans that are left, or a "
-        "request of the demo failed."
-    ),
+    "FAILED": "It failed, `drift` found a change, `gc` orphans that are left, or a request of the demo failed.",
     "USAGE": (
         "A flag, a kubeconfig, a credential or an address pool is wrong, the sentence says which; "
         "or `plan` found something that would change."
     ),
     "UNREACHABLE": "The API server does not answer; starting again later may help.",
+    "ATTENTION": (
+        "`status`: everything serves, and something needs attention: held, paused, drifted, stale, refused, or a "
+        "class, group, proxy or member that is not well."
+    ),
+    "NOT_SERVING": "`status`: something that was asked for does not serve.",
+    "NOT_KNOWN": "`status`: no hub leads, so what is shown may be old.",
     "INTERRUPTED": "Ctrl-C before it was done.",
 }

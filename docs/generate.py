@@ -187,11 +187,11 @@ def _described(head: tuple[str, str], names: Iterable[str], sentences: dict[str,
 
 
 def _events() -> str:
-    from fairlead.agent import exporter, feedback, feedback_writer, warnings
+    from fairlead.agent import exporter, feedback, feedback_writer, offboarding, warnings
 
     constants = [
-        feedback.ENSURED, warnings.UNKNOWN_ANNOTATION, warnings.AFFINITY_TIMEOUT_IGNORED,
-        exporter.CONFLICTED, feedback_writer.STATUS_CONFLICT,
+        feedback.ENSURED, feedback.SERVING_STOPPED, warnings.UNKNOWN_ANNOTATION, warnings.AFFINITY_TIMEOUT_IGNORED,
+        exporter.CONFLICTED, offboarding.REMOVED, feedback_writer.STATUS_CONFLICT,
     ]  # fmt: skip
     _exactly(descriptions.EVENTS, constants, "EVENTS")
     rows = [(f"`{reason}`", *descriptions.EVENTS[reason]) for reason in constants]
@@ -235,7 +235,7 @@ def _metrics() -> str:
 def _command_line() -> str:
     import typer
 
-    from fairlead.cli import run
+    from fairlead.cli import exit_codes
     from fairlead.cli.main import app
 
     root: Any = typer.main.get_command(app)
@@ -250,7 +250,7 @@ def _command_line() -> str:
         parts.append(f"```text\n{path}{arguments}{' [OPTIONS]' if command.params else ''}\n```")
         if command.params:
             parts.append(_table(("option", "default", "meaning"), (_option(parameter) for parameter in command.params)))
-    codes = [(str(getattr(run, name)), text) for name, text in descriptions.EXIT_CODES.items()]
+    codes = [(str(getattr(exit_codes, name)), text) for name, text in descriptions.EXIT_CODES.items()]
     parts.append("## Exit codes\n\n" + _table(("code", "meaning"), codes))
     return "\n\n".join(parts)
 

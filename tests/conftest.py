@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, settings
 
+from fairlead.errors import BadConfiguration
+from fairlead.providers.envoy import envoy_process
+from fairlead.testing.worlds.guard import guard
+
 # Deterministic: a failure in one run is the same failure in the next, and its seed is printed.
 settings.register_profile(
     "fairlead",
@@ -17,9 +21,33 @@ settings.register_profile(
 settings.load_profile("fairlead")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """End whatever a test has started also when the tests are killed; run all tests only where all of them can run."""
+    guard()
+    everything = not config.getoption("markexpr") and list(config.args) == config.getini("testpaths")
+    if everything and not hasattr(config, "workerinput") and (problem := _without_envoy()):
+        pytest.exit(problem, returncode=pytest.ExitCode.USAGE_ERROR)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Say in one sentence what a test of Envoy needs."""
+    if item.get_closest_marker("envoy") and (problem := _without_envoy()):
+        pytest.fail(problem, pytrace=False)
+
+
+def _without_envoy() -> str:
+    try:
+        envoy_process.find_binary()
+    except BadConfiguration as error:
+        return f"{error.sentence}; or leave out what needs it:  pytest -m 'not envoy'"
+    return ""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add what can be asked of the simulation."""
-    parser.addoption("--schedules", type=int, default=10_000, help="schedules of the crash simulation")
+    """Add what can be asked of the simulation, and of the storm."""
+    parser.addoption("--schedules", type=int, default=2_000, help="schedules of the crash simulation")
+    parser.addoption("--storm-s", type=float, default=12.0, help="how long the storm lasts, in seconds")
+    parser.addoption("--storm-seed", type=int, default=1, help="what the storm does; 0: another one in each run")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

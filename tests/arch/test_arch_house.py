@@ -42,17 +42,20 @@ IMPURE = frozenset(
 )  # fmt: skip
 #: ``datetime`` is a value; its clocks are not.
 IMPURE_CALLS = frozenset({"now", "utcnow", "today"})
-#: Where anything at all may be caught: one key of a loop, one load balancer of a worker, one request, one command, and
-#: one provider from another package.
+#: Where anything at all may be caught: one key of a loop, one load balancer of a worker, one request, one watch, one
+#: command, and one provider from another package.
 BROAD_EXCEPT = frozenset(
     {
         "fairlead.runtime.loop",
         "fairlead.sync.worker",
         "fairlead.sync.readback",
         "fairlead.apiserver.http.handler",
+        "fairlead.apiserver.http.watcher",
         "fairlead.cli.run",
         "fairlead.hub.providers.registry",
         "fairlead.hub.providers.runner",
+        "fairlead.hub.providers.term",
+        "fairlead.providers.haproxy.watch",
     }
 )
 

@@ -22,7 +22,7 @@ _WORLD = """
 fairlead standalone --data-dir hub --listen 127.0.0.1:6443 --address-pool 127.200.0.0/16 2> hub.log & HUB=$!
 fairlead apiserver --data-dir east 2> east.log &
 until [ -s hub/kubeconfig ] && [ -s east/kubeconfig ]; do sleep 0.1; done
-fairlead tenant add east --kubeconfig hub/kubeconfig > east-at-hub.kubeconfig 2> tenant.log
+fairlead tenant add east --output east-at-hub.kubeconfig --kubeconfig hub/kubeconfig 2> tenant.log
 export KUBECONFIG=$PWD/east/kubeconfig
 fairlead agent --tenant east --hub-kubeconfig east-at-hub.kubeconfig --target Pod 2> agent.log &
 fairlead status --kubeconfig hub/kubeconfig --wait

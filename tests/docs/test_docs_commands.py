@@ -27,6 +27,8 @@ def test_tutorial(shell: Shell) -> None:
 
 def test_how_to_debug_and_how_to_upgrade(world: Shell) -> None:
     world.play(page("docs/how-to/debug-no-address.md"))
+    # It has an address, and no pods: nothing is healthy while that is so.
+    world.type("kubectl delete service shop")
     world.play(page("docs/how-to/upgrade.md"))
 
 

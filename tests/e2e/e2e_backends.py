@@ -1,4 +1,7 @@
-"""Small servers in the test process itself, and clients that open a new connection each time."""
+"""Small servers in the test process itself, and clients that open a new connection each time.
+
+Ports of Services are written as users write them; where this user may not open 80, ``service_port`` replaces it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Self
 
+from fairlead.testing.worlds.loopback import service_port
 from fairlead.testing.worlds.member import Member
 from fairlead.testing.worlds.processes import wait_until
 
@@ -66,7 +70,7 @@ async def ask(host: str, port: int, *, source: str | None = None, timeout_s: flo
     """Return the body of one GET over a new connection."""
     async with asyncio.timeout(timeout_s):
         local = (source, 0) if source else None
-        reader, writer = await asyncio.open_connection(host, port, local_addr=local)
+        reader, writer = await asyncio.open_connection(host, service_port(port), local_addr=local)
         try:
             writer.write(f"GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
             answer = await reader.read()
@@ -80,7 +84,7 @@ async def ask(host: str, port: int, *, source: str | None = None, timeout_s: flo
 async def refused(host: str, port: int) -> bool:
     """Return whether nothing accepts connections there."""
     try:
-        _, writer = await asyncio.open_connection(host, port)
+        _, writer = await asyncio.open_connection(host, service_port(port))
     except OSError:
         return True
     writer.close()
@@ -117,7 +121,7 @@ async def echoes(*places: tuple[str, int, str]) -> AsyncIterator[list[Echo]]:
 
 
 def http(port: int = 80, target: int = 8080, **more: object) -> dict[str, object]:
-    return {"port": port, "targetPort": target, **more}
+    return {"port": service_port(port), "targetPort": target, **more}
 
 
 async def ready(member: Member, name: str, port: int, *, namespace: str = "default") -> str:

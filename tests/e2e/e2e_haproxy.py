@@ -65,7 +65,9 @@ class Edge:
 
 
 def edge_class(socket: str, **more: object) -> dict[str, object]:
+    """Return the spec of a class for the member west."""
     return {
+        "tenants": ["west"],
         "provider": "haproxy",
         "parameters": {"socket": socket, "backend": "{namespace}-{name}", "address": ADDRESS, "drainTimeout": "5s"},
         "targets": "Pod",

@@ -91,7 +91,11 @@ async def test_an_ordinary_service_is_served_by_haproxy_and_leaves_nothing_behin
         assert edge.ours("shop") == addresses
         assert {await ask(ADDRESS, edge.ports["shop"]) for _ in range(6)} == addresses
         assert edge.theirs("shop") == theirs
-        assert "EnsuredLoadBalancer" in await west.events("shop")
+
+        async def said_to_be_ensured() -> bool:
+            return "EnsuredLoadBalancer" in await west.events("shop")
+
+        await wait_until(said_to_be_ensured, "an Event says that the load balancer has its address")
         await west.delete("shop")
         await fleet.gone("west", "default.shop")
         assert edge.servers("shop") == theirs
@@ -233,7 +237,9 @@ async def test_b31_moved_from_envoy_to_haproxy_and_back_every_request_is_answere
     namespace, name = MOVING.split("/")
     port = edge.ports["moving"]
     parameters = {"socket": str(edge.haproxy.socket), "backend": "default-moving", "address": ADDRESS}
-    await add_class(fleet, "moving-haproxy", {"provider": "haproxy", "parameters": parameters, "drain": "1s"})
+    await add_class(
+        fleet, "moving-haproxy", {"provider": "haproxy", "parameters": parameters, "drain": "1s", "tenants": ["mover"]}
+    )
     async with pods(fleet.members["east"], 2) as servers:
         await fleet.tenant_kubeconfig("mover")
         endpoints = slice_body(name, [server.host for server in servers], namespace=namespace, load_balancer=name)

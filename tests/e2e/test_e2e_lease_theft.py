@@ -54,7 +54,7 @@ class Replica:
             )
         )
         data_dir = self.home / "data"
-        options = ("--address-pool", f"{free_network(80)}.0/24", "--log-format", "json")
+        options = ("--address-pool", f"{free_network()}.0/24", "--log-format", "json")
         command = fairlead("hub", "--kubeconfig", str(kubeconfig), "--data-dir", str(data_dir), *options)
         self.hub = HubProcess(name, command, envoy_directory=data_dir, log=self.home / "log")
 

@@ -30,7 +30,11 @@ async def test_a_service_gets_an_address_that_works_and_leaves_nothing_behind(fl
         assert at_hub is not None
         assert at_hub.label(LABEL_ORIGIN_NAME) == "basic"
         assert at_hub.status.address == address
-        assert "EnsuredLoadBalancer" in await east.events("basic")
+
+        async def said_to_answer() -> bool:
+            return f"answers at {address}" in (await east.events("basic")).get("EnsuredLoadBalancer", "")
+
+        await wait_until(said_to_answer, "an Event says that the address answers")
         await east.delete("basic")
         await fleet.gone("east", "default.basic")
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
+import signal
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from fairlead.api.kubernetes import NAMESPACES
+from fairlead.api.tenant import TENANTS
+from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
 from fairlead.providers.envoy.envoy_process import find_running
 from fairlead.testing.worlds.hub import HubProcess
@@ -21,7 +27,7 @@ pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(120)]
 async def test_everything_in_one_process_survives_sigkill_and_ends_its_envoy_with_stop_proxy() -> None:
     with tempfile.TemporaryDirectory(prefix="fl-e2e-") as name:
         directory = Path(name)
-        options = ("--listen", f"127.0.0.1:{free_port()}", "--address-pool", f"{free_network(80)}.0/24")
+        options = ("--listen", f"127.0.0.1:{free_port()}", "--address-pool", f"{free_network()}.0/24")
         command = fairlead("standalone", "--data-dir", str(directory), *options, "--stop-proxy")
         hub = HubProcess("standalone", command, envoy_directory=directory / "hub", log=directory / "log")
         try:
@@ -46,3 +52,94 @@ async def test_everything_in_one_process_survives_sigkill_and_ends_its_envoy_wit
             assert find_running(directory / "hub") is None
         finally:
             await hub.close()
+
+
+@pytest.mark.req("X-16")
+async def test_stop_ends_hub_and_envoy_and_also_an_envoy_whose_directory_is_gone() -> None:
+    with tempfile.TemporaryDirectory(prefix="fl-e2e-") as name:
+        directory = Path(name) / "machine"
+        options = ("--listen", f"127.0.0.1:{free_port()}", "--address-pool", f"{free_network()}.0/24")
+        command = fairlead("standalone", "--data-dir", str(directory), *options)
+        hub = HubProcess("standalone", command, envoy_directory=directory / "hub", log=Path(name) / "log")
+        stop = ("standalone", "--stop", "--data-dir", str(directory))
+        try:
+            await hub.start(first_line_s=30)
+            assert find_running(directory / "hub") is not None
+            code, out, _ = await run_fairlead(*stop)
+            assert (code, out.count("Ended: ")) == (0, 2), out
+            assert await hub.ended() == 0
+            assert find_running(directory / "hub") is None
+            assert (await run_fairlead(*stop))[:2] == (0, "Nothing to end.\n")
+
+            await hub.start(first_line_s=30)
+            await hub.terminate(patience_s=30)
+            shutil.rmtree(directory)
+            assert find_running(directory / "hub") is not None, "Envoy outlives its hub"
+            code, out, _ = await run_fairlead(*stop)
+            assert (code, out.count("Ended: Envoy")) == (0, 1), out
+            assert find_running(directory / "hub") is None
+        finally:
+            await hub.close()
+
+
+@pytest.mark.req("S-2", "I-8")
+async def test_the_api_is_a_process_of_its_own_that_is_started_again_and_never_left_behind() -> None:
+    with tempfile.TemporaryDirectory(prefix="fl-e2e-") as name:
+        directory = Path(name)
+        options = ("--listen", "127.0.0.1:0", "--address-pool", f"{free_network()}.0/24", "--stop-proxy")
+        command = fairlead("standalone", "--data-dir", str(directory), *options)
+        hub = HubProcess("standalone", command, envoy_directory=directory / "hub", log=directory / "log")
+        try:
+            kubeconfig = await hub.start(first_line_s=60)
+            before = text_of(kubeconfig)
+            api = child_of(hub.pid)
+            async with Cluster.from_kubeconfig(kubeconfig, name="one") as cluster:
+                await cluster.create(NAMESPACES, {"metadata": {"name": "kept"}})
+                # A tenant that stalls the API takes nothing from the hub but the API.
+                os.kill(api, signal.SIGKILL)
+                await wait_until(lambda: answers(cluster), "the API server is back", timeout_s=60)
+                assert child_of(hub.pid) != api
+                assert text_of(kubeconfig) == before
+                hub.check_running()
+                tenant = {"metadata": {"name": "blue"}, "spec": {}}
+                await cluster.create(TENANTS, tenant)
+
+                async def served() -> bool:
+                    return bool((await cluster.get(TENANTS, "", "blue")).status.conditions)
+
+                await wait_until(served, "the hub has seen what was written after that", timeout_s=60)
+            api = child_of(hub.pid)
+            await hub.kill()
+
+            async def gone() -> bool:
+                return not runs(api)
+
+            await wait_until(gone, "the API server ends with the process that started it", timeout_s=30)
+        finally:
+            await hub.close()
+
+
+async def answers(cluster: Cluster) -> bool:
+    try:
+        await cluster.get(NAMESPACES, "", "kept")
+    except FairleadError:
+        return False
+    return True
+
+
+def text_of(path: str) -> str:
+    return Path(path).read_text()
+
+
+def runs(process: int) -> bool:
+    return Path(f"/proc/{process}").exists()
+
+
+def child_of(parent: int) -> int:
+    """Return the id of the API server that ``parent`` has started."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            same = f"\nPPid:\t{parent}\n" in (process / "status").read_text()
+            if same and b"apiserver" in (process / "cmdline").read_bytes().split(b"\0"):
+                return int(process.name)
+    raise AssertionError(f"process {parent} has no API server")

@@ -190,10 +190,12 @@ async def test_a_tenants_key_opens_its_own_namespace_only(fleet: Fleet) -> None:
     kubeconfig = await fleet.tenant_kubeconfig("west")
     async with Cluster.from_kubeconfig(kubeconfig, name="west at the hub") as key:
         await key.list(TCP_LOAD_BALANCERS, "tenant-west")
+        # The copies of its own certificates.
+        await key.list(SECRETS, "tenant-west")
         for resource, namespace in (
             (TCP_LOAD_BALANCERS, "tenant-east"),
             (TCP_LOAD_BALANCERS, ""),
-            (SECRETS, "tenant-west"),
+            (SECRETS, "tenant-east"),
             (SECRETS, "kube-system"),
             (TENANTS, ""),
         ):

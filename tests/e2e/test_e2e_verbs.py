@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from tests.contract.providers.provider_processes import HAProxy
+from tests.e2e.e2e_backends import echoes
 from tests.e2e.e2e_real_apis import RealApis, assets_directory, why_not_real
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
@@ -24,8 +25,10 @@ from fairlead.testing.worlds.hub import HubProcess
 from fairlead.testing.worlds.loopback import free_network
 from fairlead.testing.worlds.processes import fairlead, run_fairlead, wait_until
 
-pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(120)]
-ADDRESSES = ("127.0.0.1:9001", "127.0.0.1:9002", "127.0.0.1:9003")
+pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(240)]
+HOST = f"{free_network()}.1"
+PORTS = (9001, 9002, 9003)
+ADDRESSES = tuple(f"{HOST}:{port}" for port in PORTS)
 
 
 class Place:
@@ -36,7 +39,7 @@ class Place:
         self.apis = apis
         self.kubeconfig = apis.kubeconfig("hub")
         data_dir = directory / "hub"
-        pool = ("--address-pool", f"{free_network(81)}.0/24", "--stop-proxy")
+        pool = ("--address-pool", f"{free_network()}.0/24", "--stop-proxy")
         command = fairlead("hub", "--kubeconfig", str(self.kubeconfig), "--data-dir", str(data_dir), *pool)
         self.hub = HubProcess("hub", command, envoy_directory=data_dir, log=directory / "h")
 
@@ -79,7 +82,9 @@ async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
         place = Place(directory, haproxy, apis)
         try:
             await apis.start()
-            yield place
+            # Backends that answer: status says so of those that do not.
+            async with echoes(*((HOST, port, f"web-{port}") for port in PORTS)):
+                yield place
         finally:
             await place.hub.close()
             await apis.close()
@@ -109,7 +114,7 @@ async def registered(cluster: Cluster, count: int) -> None:
     await wait_until(there, f"{count} records are Registered")
 
 
-@pytest.mark.req("I-2", "I-4", "I-10")
+@pytest.mark.req("I-2", "I-4", "I-10", "X-3")
 async def test_an_operator_sees_holds_and_cleans_up(place: Place) -> None:
     """Each verb once, in the order of a bad day; every exit code is checked on the way."""
     assert "no hub has run here yet" in await place.type("plan", code=1)
@@ -128,7 +133,7 @@ async def test_an_operator_sees_holds_and_cleans_up(place: Place) -> None:
         await registered(cluster, 3)
         assert "Nothing would change; 1 load balancer compared." in await place.type("plan")
         said = await place.type("explain", "lb/shared", "-n", "shop")
-        assert "TCP/80  127.0.0.1:9001  Registered" in said
+        assert f"TCP/80  {HOST}:9001  Registered" in said
         assert "for BackendGroup/shop/fixed" in said
         await _hold(place, cluster)
         await _drift(place)
@@ -142,13 +147,13 @@ async def _hold(place: Place, cluster: Cluster) -> None:
 
     async def shown() -> bool:
         lb = await cluster.get(LOAD_BALANCERS, "shop", "shared")
-        return any("1 held: Deregister 127.0.0.1:9003" in condition.message for condition in lb.status.conditions or ())
+        return any(f"1 held: Deregister {HOST}:9003" in condition.message for condition in lb.status.conditions or ())
 
     await wait_until(shown, "the condition Paused says what is held")
     plan = await place.json("plan", "lb/shared", "-n", "shop")
     (row,) = plan["loadBalancers"][0]["rows"]
     assert (plan["wouldChange"], plan["hubLeads"]) == (False, True)
-    assert (row["action"], row["heldBy"], row["target"]) == ("Deregister", "Paused", "127.0.0.1:9003")
+    assert (row["action"], row["heldBy"], row["target"]) == ("Deregister", "Paused", f"{HOST}:9003")
     assert "is held, Paused" in await place.type("explain", "LoadBalancer/shop/shared")
     assert place.servers() == {*ADDRESSES, "theirs"}
     assert "it held 1 change." in await place.type("resume", "lb/shared", "-n", "shop")
@@ -162,18 +167,39 @@ async def _drift(place: Place) -> None:
     place.haproxy.ask(f"set server b0/{name} weight 9")
     drift = await place.json("drift", code=1)
     (load_balancer,) = drift["loadBalancers"]
-    changed = {"listener": "TCP/80", "target": "127.0.0.1:9001", "field": "weight", "ledger": "1", "there": "9"}
+    changed = {"listener": "TCP/80", "target": f"{HOST}:9001", "field": "weight", "ledger": "1", "there": "9"}
     assert (drift["drifted"], load_balancer["changed"], load_balancer["foreign"]) == (True, [changed], ["b0/theirs"])
     said = await place.type("drift", code=1)
-    assert "ours     TCP/80 127.0.0.1:9001: weight 1 on record, 9 there" in said
+    assert f"ours     TCP/80 {HOST}:9001: weight 1 on record, 9 there" in said
     assert "foreign  b0/theirs" in said
 
     async def scraped() -> bool:
         return await place.hub.metric("fairlead_sync_drift", 'provider="haproxy"') == 1
 
     await wait_until(scraped, "the drift is in the metrics")
-    place.haproxy.ask(f"set server b0/{name} weight 1")
+    plan = await place.type("plan")
+    assert f"! TCP/80 {HOST}:9001: weight 1 on record, 9 there" in plan
+    assert "that stands until: fairlead repair lb/shared -n shop" in plan
+    assert "1 changed by others" in plan
+    status = await place.json("status", code=4)
+    assert (status["state"], [each["reason"] for each in status["troubles"]]) == ("NeedsAttention", ["Drifted"])
+    assert "everything is healthy" not in await place.type("status", code=4)
+    await _repair(place, name)
+
+
+async def _repair(place: Place, name: str) -> None:
+    """What was changed and removed by hand is put back once, by the hub, and foreign entries are left alone."""
+    place.haproxy.ask(f"set server b0/{name} state maint")
+    place.haproxy.ask(f"del server b0/{name}")
+    said = await place.type("repair", "lb/shared", "-n", "shop", "--dry-run")
+    assert f"ours     TCP/80 {HOST}:9001: not there any more" in said
+    assert "theirs" in place.servers()
+    assert f"{HOST}:9001" not in place.servers(), "a preview changes nothing"
+    assert "The hub has put it back." in await place.type("repair", "lb/shared", "-n", "shop")
+    await place.has(*ADDRESSES[:2])
     assert "Nothing of ours drifted." in await place.type("drift")
+    await place.type("status", "--wait", "--timeout", "30s")
+    assert "is to be put back" in await place.type("repair", "lb/shared", "-n", "shop")
 
 
 async def _entry_without_record(place: Place, cluster: Cluster) -> None:
@@ -189,10 +215,10 @@ async def _entry_without_record(place: Place, cluster: Cluster) -> None:
     await place.has(*ADDRESSES[:2])
     report = await place.json("gc", code=1)
     (orphan,) = report["orphans"]
-    assert (orphan["kind"], orphan["target"], orphan["done"]) == ("Entry", "127.0.0.1:9002", "")
+    assert (orphan["kind"], orphan["target"], orphan["done"]) == ("Entry", f"{HOST}:9002", "")
     assert "1 orphan left" in await place.type("gc", code=1)
     assert place.servers() == {*ADDRESSES[:2], "theirs"}, "a report is no more than that"
-    assert "127.0.0.1:9002  deleted: the hub deregisters it now" in await place.type("gc", "--delete")
+    assert f"{HOST}:9002  deleted: the hub deregisters it now" in await place.type("gc", "--delete")
     await place.has(ADDRESSES[0])
     assert "No orphans." in await place.type("gc")
 
@@ -203,8 +229,8 @@ async def _while_no_hub_leads(place: Place, cluster: Cluster) -> None:
     assert await place.hub.ended() == 0, "told to stop is no failure"
     await group(cluster, ADDRESSES[1])
     said = await place.type("plan", code=2)
-    assert "+ Register         TCP/80 127.0.0.1:9002  New: wanted, and not on record" in said
-    assert "= hold Deregister  TCP/80 127.0.0.1:9001  Absent: not listed any more" in said
+    assert f"+ Register         TCP/80 {HOST}:9002  New: wanted, and not on record" in said
+    assert f"= hold Deregister  TCP/80 {HOST}:9001  Absent: not listed any more" in said
     assert "held: Warming, listener TCP/80 gets all new targets" in said
     assert "1 to add, 1 held; 1 load balancer compared." in said
     assert "No hub leads now" in said

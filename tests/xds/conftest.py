@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from tests.xds.http_world import HttpWorld
 from tests.xds.world import Addresses, World
 
 from fairlead.providers.envoy.provider import EnvoyProvider, create
@@ -44,5 +45,12 @@ async def provider() -> AsyncIterator[EnvoyProvider]:
 @pytest_asyncio.fixture(loop_scope="session")
 async def world(provider: EnvoyProvider, addresses: Addresses) -> AsyncIterator[World]:
     world = World(provider, addresses)
+    yield world
+    await world.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def http(provider: EnvoyProvider, addresses: Addresses) -> AsyncIterator[HttpWorld]:
+    world = HttpWorld(provider, addresses)
     yield world
     await world.close()

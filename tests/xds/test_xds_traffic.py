@@ -197,7 +197,7 @@ async def test_one_changed_target_of_many_load_balancers_pushes_that_one_only(wo
     before = (dict(counters.resources), counters.bytes_sent)
     await world.change(specs[2], Action.REGISTER, other.target)
     sent = {kind.short: counters.resources[kind] - before[0][kind] for kind in counters.resources}
-    assert sent == {"cluster": 0, "endpoints": 1, "listener": 0}
+    assert {name: count for name, count in sent.items() if count} == {"endpoints": 1}
     assert counters.bytes_sent - before[1] < 500
 
 

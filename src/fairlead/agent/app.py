@@ -30,10 +30,13 @@ from fairlead.agent.export import Settings
 from fairlead.agent.exporter import Exporter
 from fairlead.agent.feedback_writer import FeedbackWriter
 from fairlead.agent.identity import ServiceKey
+from fairlead.agent.l7.app import L7Agent
 from fairlead.agent.metrics import AgentMetrics
 from fairlead.agent.node_exporter import NodeExporter
+from fairlead.agent.offboarding import Offboarding
 from fairlead.agent.sources import Sources
 from fairlead.agent.term import Leadership
+from fairlead.agent.token_renewal import TokenRenewal
 from fairlead.agent.watch_events import WatchEvents
 from fairlead.api.names import MANAGER_AGENT
 from fairlead.kube.cluster import Cluster
@@ -65,8 +68,14 @@ class Agent:
         self.exports: KeyedQueue[ServiceKey] = KeyedQueue(clock=member.clock)
         self.feedbacks: KeyedQueue[ServiceKey] = KeyedQueue(clock=member.clock)
         self.nodes: KeyedQueue[str] = KeyedQueue(clock=member.clock)
+        self.offboarding = Offboarding(tenant=config.tenant, sources=self.sources, begin=self._leave)
         self.eligibility = Eligibility(
-            member=member, hub=hub, sources=self.sources, config=config, hub_namespace=self.hub_namespace
+            member=member,
+            hub=hub,
+            sources=self.sources,
+            config=config,
+            hub_namespace=self.hub_namespace,
+            offboarding=self.offboarding,
         )
         self.leadership = Leadership(
             member=member,
@@ -76,9 +85,12 @@ class Agent:
             config=config,
             eligibility=self.eligibility,
             is_fresh=lambda: self.sources.member_is_fresh(fresh_s=config.fresh_s),
+            refusals=lambda: self._exporter.refusals,
+            offboarding=self.offboarding,
             begin=self._begin,
             work=self._work,
         )
+        self._token = TokenRenewal(hub, tenant=config.tenant)
         self._telemetry = Telemetry(self.registry)
         self._recorder = EventRecorder(member, component="fairlead-agent")
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.agent").bind(tenant=config.tenant)
@@ -121,6 +133,17 @@ class Agent:
             fresh_s=config.fresh_s,
             node_addresses=self._node_exporter.addresses,
         )
+        self.l7 = L7Agent(
+            member=self.member,
+            hub=self.hub,
+            sources=sources,
+            settings=settings,
+            recorder=self._recorder,
+            fresh_s=config.fresh_s,
+            may_write=self.leadership.may_write,
+            on_write=lambda kind, action: metrics.hub_writes.labels(kind, action).inc(),
+            workers=config.workers,
+        )
         self._feedback = FeedbackWriter(
             member=self.member,
             sources=sources,
@@ -128,6 +151,7 @@ class Agent:
             metrics=metrics,
             cloud=config.cloud_load_balancer,
             may_write=self.leadership.may_write,
+            leaving=lambda: self.offboarding.leaving,
         )
         metrics.watch("leading", "1 while this agent may write.", lambda: float(self.leadership.may_write()))
         metrics.watch("last_sync_age_seconds", "Age of the oldest news from the member.", sources.member_age_s)
@@ -140,7 +164,10 @@ class Agent:
 
     def readiness(self) -> list[str]:
         """Return one sentence for each thing that is in the way; a copy that waits for its turn is ready."""
-        reasons = [*self.problems, *filter(None, [self.eligibility.problem])]
+        reasons = [
+            *self.problems,
+            *filter(None, [self._token.problem, self.eligibility.problem, self.offboarding.problem]),
+        ]
         for cache in (*self.sources.of_member, *self.sources.of_hub):
             if cache.problem:
                 reasons.append(cache.problem)
@@ -153,9 +180,14 @@ class Agent:
         async with asyncio.TaskGroup() as group:
             for cache in (*self.sources.of_member, *self.sources.of_hub):
                 group.create_task(cache.run(), name=f"cache-{cache.cluster.name}-{cache.resource.plural}")
+            group.create_task(self.l7.run(), name="l7-caches")
             group.create_task(self._recorder.run(), name="events")
             group.create_task(self._check(), name="checks")
+            group.create_task(self._token.run(), name="token")
             group.create_task(self.leadership.run(), name="election")
+
+    def _leave(self) -> None:
+        self._watch_events.enqueue_all()
 
     def _begin(self) -> None:
         self._node_exporter.read_addresses()
@@ -163,12 +195,13 @@ class Agent:
 
     async def _work(self) -> None:
         run = partial(run_workers, telemetry=self._telemetry)
-        workers = self.config.workers
+        workers, guarded = self.config.workers, self.offboarding.unless_leaving
         async with asyncio.TaskGroup() as group:
             group.create_task(self._resync(), name="resync")
-            group.create_task(run(self.nodes, self._node_exporter.reconcile, workers=1, name="nodes"))
-            group.create_task(run(self.exports, self._exporter.reconcile, workers=workers, name="export"))
+            group.create_task(run(self.nodes, guarded(self._node_exporter.reconcile), workers=1, name="nodes"))
+            group.create_task(run(self.exports, guarded(self._exporter.reconcile), workers=workers, name="export"))
             group.create_task(run(self.feedbacks, self._feedback.reconcile, workers=workers, name="feedback"))
+            group.create_task(self.l7.work(self._telemetry), name="l7")
 
     async def _check(self) -> None:
         """Check rights and kinds until nothing is lacking."""

@@ -6,7 +6,8 @@ Never changes anything. What is lacking does not stop the rest: it shows in /rea
 
 from __future__ import annotations
 
-from fairlead.api.kubernetes import ENDPOINT_SLICES, EVENTS, LEASES, NAMESPACES, NODES, SERVICES
+from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
+from fairlead.api.kubernetes import ENDPOINT_SLICES, EVENTS, LEASES, NAMESPACES, NODES, SECRETS, SERVICES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import AnyResource
 from fairlead.api.names import API_VERSION
@@ -29,6 +30,16 @@ def member_needs(*, system_namespace: str) -> list[AccessNeed]:
         *_needs(NAMESPACES, "", "get"),
         *_needs(EVENTS, "", "create", "patch"),
         *_needs(LEASES, system_namespace, *_LEASE),
+    ]
+
+
+def ingress_needs() -> list[AccessNeed]:
+    """Return the rights that the agent needs in the member to serve Ingresses; without them it serves Services only."""
+    return [
+        *_needs(INGRESSES, "", *_READ),
+        AccessNeed("patch", INGRESSES, "", "status"),
+        *_needs(INGRESS_CLASSES, "", *_READ),
+        *_needs(SECRETS, "", *_READ),
     ]
 
 

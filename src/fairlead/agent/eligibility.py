@@ -18,6 +18,7 @@ import structlog
 from fairlead.agent.checks import find_missing_namespace
 from fairlead.agent.config import AgentConfig
 from fairlead.agent.heartbeat import MemberHeartbeat, read_member_uid, tenant_conflict
+from fairlead.agent.offboarding import Offboarding
 from fairlead.agent.sources import Sources
 from fairlead.errors import FairleadError, Forbidden
 from fairlead.kube.cache import WatchCache
@@ -36,12 +37,20 @@ class Eligibility:
     """
 
     def __init__(
-        self, *, member: Cluster, hub: Cluster, sources: Sources, config: AgentConfig, hub_namespace: str
+        self,
+        *,
+        member: Cluster,
+        hub: Cluster,
+        sources: Sources,
+        config: AgentConfig,
+        hub_namespace: str,
+        offboarding: Offboarding,
     ) -> None:
         self._member = member
         self._hub = hub
         self._caches: tuple[WatchCache[Any], ...] = (*sources.of_member, *sources.of_hub)
         self._config = config
+        self._offboarding = offboarding
         self._namespace = hub_namespace
         self.problem = ""
         self.member_uid = ""
@@ -98,7 +107,11 @@ class Eligibility:
 
     async def _tenant_conflict(self) -> str:
         return await tenant_conflict(
-            self._hub, namespace=self._namespace, tenant=self._config.tenant, member_uid=self.member_uid
+            self._hub,
+            namespace=self._namespace,
+            tenant=self._config.tenant,
+            member_uid=self.member_uid,
+            seen=self._offboarding.heard,
         )
 
     def _reading(self) -> bool:

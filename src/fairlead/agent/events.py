@@ -1,22 +1,24 @@
-"""What is the author of a Service informed of, and how is the same never repeated?
+"""What is the author of a Service or Ingress informed of, and how is the same never repeated?
 
-In: all events that hold now about a Service, from one source. Out: Kubernetes Events for those that did not before.
+In: all events that hold now about an object, from one source. Out: Kubernetes Events for those that did not before.
 Never: writes by itself (the recorder does), fails, or repeats what has not changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
 from fairlead.agent.identity import ServiceKey
-from fairlead.api.kubernetes import SERVICES, Service
+from fairlead.api.kubernetes import SERVICES
+from fairlead.api.meta import KubeObject, Resource
 from fairlead.kube.events import EventRecorder
 
 
 class ServiceEvent(msgspec.Struct, frozen=True):
-    """One Event on the Service: a PascalCase reason, and a sentence that says what to do."""
+    """One Event on the user's object: a PascalCase reason, and a sentence that says what to do."""
 
     warning: bool
     reason: str
@@ -29,31 +31,53 @@ def warning_event(reason: str, message: str) -> ServiceEvent:
 
 
 class EventWriter:
-    """Remembers which events held last, per Service and source."""
+    """Remembers which events held last, per object of one kind and source."""
 
-    def __init__(self, *, recorder: EventRecorder) -> None:
+    def __init__(self, *, recorder: EventRecorder, resource: Resource[Any] = SERVICES) -> None:
         self._recorder = recorder
+        self._resource = resource
         self._held: dict[ServiceKey, dict[str, tuple[str, frozenset[ServiceEvent]]]] = {}
+        #: What holds is news, by object and source, with the object's uid.
+        self._expected: dict[tuple[ServiceKey, str], str] = {}
 
-    def emit_new(self, source: str, service: Service, events: Iterable[ServiceEvent]) -> None:
+    def emit_new(self, source: str, obj: KubeObject, events: Iterable[ServiceEvent]) -> None:
         """Emit those of ``events`` that did not hold before; one that has ended may be emitted again later."""
         now = tuple(events)
-        by_source = self._held.setdefault(service.key, {})
+        by_source = self._held.setdefault(obj.key, {})
         uid, before = by_source.get(source, ("", frozenset[ServiceEvent]()))
         for event in now:
-            if event not in before or uid != service.metadata.uid:
-                self.emit(service, event)
+            if event not in before or uid != obj.metadata.uid:
+                self.emit(obj, event)
         if now:
-            by_source[source] = (service.metadata.uid, frozenset(now))
+            by_source[source] = (obj.metadata.uid, frozenset(now))
         else:
             by_source.pop(source, None)
             if not by_source:
-                del self._held[service.key]
+                del self._held[obj.key]
 
-    def emit(self, service: Service, event: ServiceEvent) -> None:
+    def expect(self, source: str, obj: KubeObject) -> None:
+        """Take what ``emit_change`` is given next for news: what it is about was written just now."""
+        self._expected[obj.key, source] = obj.metadata.uid
+
+    def emit_change(self, source: str, obj: KubeObject, event: ServiceEvent) -> None:
+        """Emit ``event`` when another one held before; good news that may be old, only when it is expected.
+
+        What held before this process began is not known: to say again of every object that all is well is no news.
+        """
+        uid, _ = self._held.get(obj.key, {}).get(source, ("", frozenset[ServiceEvent]()))
+        expected = self._expected.pop((obj.key, source), "") == obj.metadata.uid
+        if expected or event.warning or uid == obj.metadata.uid:
+            self.emit_new(source, obj, (event,))
+        else:
+            self._held.setdefault(obj.key, {})[source] = obj.metadata.uid, frozenset((event,))
+
+    def emit(self, obj: KubeObject, event: ServiceEvent) -> None:
         """Emit one event, whatever was emitted before."""
-        self._recorder.emit_about(SERVICES, service, warning=event.warning, reason=event.reason, message=event.message)
+        self._recorder.emit_about(
+            self._resource, obj, warning=event.warning, reason=event.reason, message=event.message
+        )
 
     def forget(self, key: ServiceKey) -> None:
-        """Forget a Service that is gone."""
+        """Forget an object that is gone."""
         self._held.pop(key, None)
+        self._expected = {place: uid for place, uid in self._expected.items() if place[0] != key}

@@ -64,6 +64,8 @@ class Exporter:
         self._fresh_s = fresh_s
         self._node_addresses = node_addresses
         self._refused: dict[ServiceKey, str] = {}
+        #: Why, in the words of the Event; for the hub, whose operators do not see the members' Events.
+        self.refusals: dict[ServiceKey, str] = {}
         self._exported: set[ServiceKey] = set()
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.agent.export")
 
@@ -91,8 +93,8 @@ class Exporter:
 
     async def _refuse(self, service: MemberService, refused: Refused, events: list[ServiceEvent]) -> float | None:
         key = service.key
-        self._count(key, refused=refused.reason)
         sentence = refused.sentence
+        self._count(key, refused=refused.reason, sentence=sentence)
         if refused.keep and self._present(key).load_balancer is not None:
             sentence += " What was exported before stays as it is until then."
         self._events.emit_new("export", service, [*events, warning_event(refused.reason, sentence)])
@@ -120,7 +122,7 @@ class Exporter:
                 "remove that object at the hub."
             )
             events.append(warning_event(CONFLICTED, sentence))
-            self._count(key, refused=CONFLICTED)
+            self._count(key, refused=CONFLICTED, sentence=sentence)
         else:
             self._count(key, exported=True)
         held = await self._write(plan)
@@ -158,7 +160,11 @@ class Exporter:
 
         return is_ours
 
-    def _count(self, key: ServiceKey, *, refused: str = "", exported: bool = False) -> None:
+    def _count(self, key: ServiceKey, *, refused: str = "", sentence: str = "", exported: bool = False) -> None:
+        if refused:
+            self.refusals[key] = sentence
+        else:
+            self.refusals.pop(key, None)
         if exported:
             self._exported.add(key)
         else:

@@ -7,20 +7,24 @@
     ours, scenarios 1 and 2     with an address        -                        that address
     ours, scenarios 1 and 2     without one            -                        none
     ours, any                   not yet, or refused    as it is                 as it is
+    ours, the tenant leaves     an address             as it is                 as it is
+    ours, the tenant leaves     no object any more     none                     none
     no longer ours              any                    none, if it was ours     none
 
 In: the Service, the decision about it, the hub's TCPLoadBalancer, and whether the status was written by us (the API
 server keeps that in managedFields). Out: a ``Feedback``.
-Never takes away an address that we did not write, and never writes what is there already.
+Never takes away an address that we did not write, and never writes what is there already, or what is no address.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from fairlead.agent.addresses import usable_addresses
 from fairlead.agent.decision import Decision, NotOurs, Scenario
 from fairlead.agent.events import ServiceEvent, warning_event
 from fairlead.agent.message_translation import translate_message
+from fairlead.agent.offboarding import removed_event
 from fairlead.api.kubernetes import Ingress, PortStatus, Service
 from fairlead.api.meta import WireCondition
 from fairlead.api.names import ANNOTATION_ADDRESS
@@ -33,35 +37,56 @@ from fairlead.publish.publication import Refused
 IP_MODE = "Proxy"
 
 ENSURED = "EnsuredLoadBalancer"
+SERVING_STOPPED = "ServingStopped"
+NO_TARGETS = "NoTargets"
 
 
 class Feedback(msgspec.Struct, frozen=True):
     """What to write; None means leave as it is, an empty ``annotation`` means take it away.
 
-    ``ensured`` is emitted once the write has succeeded; ``problems`` whenever they change.
+    ``serving``: the Event about whether the address answers, emitted when it changes and what is to be written is
+    written; None while that is not known. ``problems`` are emitted whenever they change.
     """
 
     ingress: tuple[Ingress, ...] | None = None
     annotation: str | None = None
-    ensured: ServiceEvent | None = None
+    serving: ServiceEvent | None = None
     problems: tuple[ServiceEvent, ...] = ()
 
 
 def build_feedback(
-    service: Service, decision: Decision, load_balancer: TCPLoadBalancer | None, *, status_is_ours: bool
+    service: Service,
+    decision: Decision,
+    load_balancer: TCPLoadBalancer | None,
+    *,
+    status_is_ours: bool,
+    leaving: bool = False,
 ) -> Feedback:
-    """Decide what to write to ``service``."""
+    """Decide what to write to ``service``; ``leaving``: its tenant is being removed at the hub."""
     if service.deleting:
         return Feedback()
     if isinstance(decision, NotOurs) or (isinstance(decision, Refused) and not decision.keep):
         return _withdraw(service, status_is_ours=status_is_ours)
+    if leaving and load_balancer is None:
+        withdrawn = _withdraw(service, status_is_ours=status_is_ours)
+        return msgspec.structs.replace(withdrawn, problems=(removed_event(""),))
+    if load_balancer is not None and leaving:
+        addresses = ", ".join(each.address for each in wanted_ingress(load_balancer))
+        return Feedback(problems=(removed_event(addresses),))
     if isinstance(decision, Refused) or load_balancer is None or not has_answered(load_balancer):
         return Feedback()
-    wanted = wanted_ingress(load_balancer)
+    wanted, wrong = usable_addresses(wanted_ingress(load_balancer))
     problems = _problems(load_balancer, service)
+    if wrong:
+        sentence = f"The hub says the address {wrong[0]!r}, which is none; nothing is changed here. Look into the hub"
+        return Feedback(problems=(*problems, warning_event(ConditionReason.ADDRESS_NOT_USABLE, sentence)))
+    wanted = tuple(wanted)
+    serving = _serving(load_balancer, wanted) if wanted else None
     if decision.scenario is Scenario.IMPLEMENTED:
-        return _by_status(service, wanted, problems, status_is_ours=status_is_ours)
-    return _by_annotation(service, wanted, problems, status_is_ours=status_is_ours)
+        feedback = _by_status(service, wanted, status_is_ours=status_is_ours)
+    else:
+        feedback = _by_annotation(service, wanted, status_is_ours=status_is_ours)
+    return msgspec.structs.replace(feedback, serving=serving, problems=problems)
 
 
 def has_answered(load_balancer: TCPLoadBalancer) -> bool:
@@ -84,26 +109,22 @@ def wanted_ingress(load_balancer: TCPLoadBalancer) -> tuple[Ingress, ...]:
     )
 
 
-def _by_status(
-    service: Service, wanted: tuple[Ingress, ...], problems: tuple[ServiceEvent, ...], *, status_is_ours: bool
-) -> Feedback:
+def _by_status(service: Service, wanted: tuple[Ingress, ...], *, status_is_ours: bool) -> Feedback:
     annotation = "" if ANNOTATION_ADDRESS in (service.metadata.annotations or {}) else None
     if wanted and not same_ingress(wanted, service.status.load_balancer.ingress or ()):
-        return Feedback(wanted, annotation, _ensured(wanted), problems)
+        return Feedback(wanted, annotation)
     if not wanted and status_is_ours and service.status.load_balancer.ingress:
-        return Feedback((), annotation, None, problems)
-    return Feedback(None, annotation, None, problems)
+        return Feedback((), annotation)
+    return Feedback(None, annotation)
 
 
-def _by_annotation(
-    service: Service, wanted: tuple[Ingress, ...], problems: tuple[ServiceEvent, ...], *, status_is_ours: bool
-) -> Feedback:
+def _by_annotation(service: Service, wanted: tuple[Ingress, ...], *, status_is_ours: bool) -> Feedback:
     ingress = () if status_is_ours and service.status.load_balancer.ingress else None
     address = ",".join(each.address for each in wanted)
     there = service.annotation(ANNOTATION_ADDRESS)
     if address == there:
-        return Feedback(ingress, None, None, problems)
-    return Feedback(ingress, address, _ensured(wanted) if address else None, problems)
+        return Feedback(ingress)
+    return Feedback(ingress, address)
 
 
 def _withdraw(service: Service, *, status_is_ours: bool) -> Feedback:
@@ -112,9 +133,37 @@ def _withdraw(service: Service, *, status_is_ours: bool) -> Feedback:
     return Feedback(() if ours else None, "" if annotated else None)
 
 
-def _ensured(wanted: tuple[Ingress, ...]) -> ServiceEvent:
+#: What the Event says when connections fail, by the reason of Serving.
+_FAILING = {
+    ConditionReason.NO_TARGETS: (
+        NO_TARGETS,
+        "The load balancer has the address {}, and no target yet: connections fail until an endpoint or node is ready",
+    ),
+    ConditionReason.UNREACHABLE_FROM_SOME_PROXIES: (
+        SERVING_STOPPED,
+        "Some connections to the load balancer at {} fail: some of its proxies reach no healthy target",
+    ),
+    ConditionReason.FLAPPING: (SERVING_STOPPED, "Connections to the load balancer at {} fail again and again"),
+}
+_NONE_HEALTHY = (SERVING_STOPPED, "No target of the load balancer at {} is healthy: connections fail")
+
+
+def _serving(load_balancer: TCPLoadBalancer, wanted: tuple[Ingress, ...]) -> ServiceEvent | None:
+    """Return what is to be said of the address: only what was seen to serve is said to answer."""
+    conditions = {condition.type: condition for condition in load_balancer.status.conditions or ()}
+    serving, programmed = (conditions.get(kind) for kind in (ConditionType.SERVING, ConditionType.PROGRAMMED))
     addresses = ", ".join(each.address for each in wanted)
-    return ServiceEvent(warning=False, reason=ENSURED, message=f"The load balancer answers at {addresses}")
+    if serving is not None and serving.status == "False":
+        reason, message = next((it for of, it in _FAILING.items() if of == serving.reason), _NONE_HEALTHY)
+        return warning_event(reason, message.format(addresses))
+    if programmed is None or programmed.status != "True":
+        return None
+    if serving is not None and serving.status == "True":
+        return ServiceEvent(warning=False, reason=ENSURED, message=f"The load balancer answers at {addresses}")
+    if serving is None or serving.reason == ConditionReason.NOT_CHECKED:
+        message = f"The load balancer has the address {addresses}; whether its targets answer is not checked"
+        return ServiceEvent(warning=False, reason=ENSURED, message=message)
+    return None
 
 
 def _problems(load_balancer: TCPLoadBalancer, service: Service) -> tuple[ServiceEvent, ...]:
@@ -125,8 +174,8 @@ def _problems(load_balancer: TCPLoadBalancer, service: Service) -> tuple[Service
 
 
 def _is_problem(condition: WireCondition, load_balancer: TCPLoadBalancer) -> bool:
-    """Say whether a condition is a refusal, a failure, or removals that are held."""
-    if condition.type == ConditionType.GUARDED:
+    """Say whether a condition is a refusal, a failure, or changes that are held."""
+    if condition.type in (ConditionType.GUARDED, ConditionType.PAUSED):
         return condition.status == "True"
     if condition.type not in {ConditionType.ACCEPTED, ConditionType.PROGRAMMED}:
         return False

@@ -9,12 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import msgspec
 import structlog
 
 from fairlead import __version__
+from fairlead.agent.identity import ServiceKey
+from fairlead.agent.offboarding import Offboarding
+from fairlead.api.heartbeat import (
+    ANNOTATION_LAST_SYNC,
+    ANNOTATION_MEMBER_UID,
+    ANNOTATION_REGION,
+    ANNOTATION_SERVICES_INFORMED,
+    ANNOTATION_VERSION,
+)
 from fairlead.api.kubernetes import LEASES, NAMESPACES, Lease
 from fairlead.api.meta import KubeObject
-from fairlead.api.names import AGENT_LEASE, GROUP, LABEL_MANAGED_BY, LABEL_TENANT, MANAGED_BY, MANAGER_AGENT
+from fairlead.api.names import (
+    AGENT_LEASE,
+    ANNOTATION_REFUSED,
+    LABEL_MANAGED_BY,
+    LABEL_TENANT,
+    MANAGED_BY,
+    MANAGER_AGENT,
+)
 from fairlead.api.naming import label_value
 from fairlead.api.times import wire_time
 from fairlead.errors import FairleadError, NotFound
@@ -22,10 +39,10 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.lease import Heartbeat
 from fairlead.runtime.clock import Clock
 
-ANNOTATION_REGION = f"{GROUP}/region"
-ANNOTATION_VERSION = f"{GROUP}/version"
-ANNOTATION_LAST_SYNC = f"{GROUP}/last-sync"
-ANNOTATION_MEMBER_UID = f"{GROUP}/member-uid"
+#: A Lease is renewed often, so it stays small.
+_REFUSALS, _LONGEST = 16, 300
+#: The hub waits for what the Services show.
+_LEAVING_S = 1.0
 
 
 async def read_member_uid(member: Cluster) -> str:
@@ -41,8 +58,10 @@ async def read_member_uid(member: Cluster) -> str:
     return namespace.metadata.uid
 
 
-async def tenant_conflict(hub: Cluster, *, namespace: str, tenant: str, member_uid: str) -> str:
-    """Return why this member may not write to the tenant's namespace; empty when it may.
+async def tenant_conflict(
+    hub: Cluster, *, namespace: str, tenant: str, member_uid: str, seen: Callable[[Lease], None]
+) -> str:
+    """Return why this member may not write to the tenant's namespace; empty when it may; its Lease goes to ``seen``.
 
     An agent with the kubeconfig of the wrong member would find none of the tenant's Services there, and remove all
     its load balancers.
@@ -54,6 +73,7 @@ async def tenant_conflict(hub: Cluster, *, namespace: str, tenant: str, member_u
         lease: Lease = await hub.get(LEASES, namespace, AGENT_LEASE)
     except NotFound:
         return ""
+    seen(lease)
     recorded = lease.annotation(ANNOTATION_MEMBER_UID)
     if not recorded or not member_uid or recorded == member_uid:
         return ""
@@ -78,10 +98,14 @@ class MemberHeartbeat:
         member_uid: str,
         interval_s: float,
         is_fresh: Callable[[], bool],
+        refusals: Callable[[], Mapping[ServiceKey, str]],
+        offboarding: Offboarding,
         clock: Clock,
     ) -> None:
         self._interval_s = interval_s
         self._is_fresh = is_fresh
+        self._refusals = refusals
+        self._offboarding = offboarding
         self._clock = clock
         self._region = region
         self._member_uid = member_uid
@@ -104,13 +128,15 @@ class MemberHeartbeat:
         while True:
             if self._is_fresh():
                 try:
-                    await self._beat.beat()
+                    self._offboarding.heard(await self._beat.beat())
                     self.problem = ""
                 except FairleadError as error:
                     if self.problem != error.sentence:
                         self._log.warning("no heartbeat", sentence=error.sentence, detail=error.detail)
                     self.problem = error.sentence
-            await self._clock.sleep(self._interval_s)
+            await self._clock.sleep(
+                min(self._interval_s, _LEAVING_S) if self._offboarding.leaving else self._interval_s
+            )
 
     def _annotations(self) -> Mapping[str, str]:
         now = wire_time(self._clock.now())
@@ -119,4 +145,17 @@ class MemberHeartbeat:
             annotations[ANNOTATION_REGION] = self._region
         if self._member_uid:
             annotations[ANNOTATION_MEMBER_UID] = self._member_uid
+        if refusals := self._refusals():
+            annotations[ANNOTATION_REFUSED] = refusals_text(refusals)
+        if self._offboarding.done:
+            annotations[ANNOTATION_SERVICES_INFORMED] = "true"
         return annotations
+
+
+def refusals_text(refusals: Mapping[ServiceKey, str]) -> str:
+    """Return as JSON why Services are refused: the first by name, and under no name how many more there are."""
+    shown = sorted(refusals.items())[:_REFUSALS]
+    texts = {"/".join(key): sentence[:_LONGEST] for key, sentence in shown}
+    if more := len(refusals) - len(shown):
+        texts[""] = f"{more} more Services are refused; the Warnings on them say why"
+    return msgspec.json.encode(texts).decode()

@@ -74,7 +74,7 @@ def build_nodes(
     }
     seen = [msgspec.structs.replace(entry, address=entry.address or known.get(entry.name, "")) for entry in entries]
     listed = [entry for entry in seen if entry.address]
-    stale = _why_stale(entries, listed)
+    stale = _why_stale(entries, listed, kept=bool(known))
     if stale:
         kept = {index: each.endpoints or [] for index, each in before.items()} or {0: []}
         return NodesExport(tuple(_slice(i, kept[i], stale, namespace, tenant) for i in sorted(kept)), stale)
@@ -82,14 +82,14 @@ def build_nodes(
     return NodesExport(tuple(_slice(i, _endpoints(chunks[i]), "", namespace, tenant) for i in sorted(chunks)))
 
 
-def _why_stale(entries: Sequence[NodeEntry], listed: Sequence[NodeEntry]) -> str:
-    kept = "the backends that were known last stay in use"
+def _why_stale(entries: Sequence[NodeEntry], listed: Sequence[NodeEntry], *, kept: bool) -> str:
+    consequence = "the backends that were known last stay in use" if kept else "there is no backend yet"
     if not entries:
-        return f"the member lists no node that may take traffic: {kept}"
+        return f"the member lists no node that may take traffic: {consequence}"
     if not listed:
-        return f"no node of the member shows an IPv4 address: {kept}"
+        return f"no node of the member shows an IPv4 address: {consequence}"
     if not any(entry.ready and not entry.going for entry in listed):
-        return f"no node of the member is Ready: {kept}"
+        return f"no node of the member is Ready: {consequence}"
     return ""
 
 

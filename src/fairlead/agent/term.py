@@ -7,7 +7,7 @@ leads and can work. Never: writes outside of a term.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import structlog
@@ -16,6 +16,8 @@ from fairlead.agent.checks import find_system_namespace
 from fairlead.agent.config import AgentConfig
 from fairlead.agent.eligibility import Eligibility
 from fairlead.agent.heartbeat import MemberHeartbeat
+from fairlead.agent.identity import ServiceKey
+from fairlead.agent.offboarding import Offboarding
 from fairlead.api.names import AGENT_LEADER_LEASE
 from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
@@ -36,6 +38,8 @@ class Leadership:
         config: AgentConfig,
         eligibility: Eligibility,
         is_fresh: Callable[[], bool],
+        refusals: Callable[[], Mapping[ServiceKey, str]],
+        offboarding: Offboarding,
         begin: Callable[[], None],
         work: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
@@ -46,6 +50,8 @@ class Leadership:
         self._config = config
         self._eligibility = eligibility
         self._is_fresh = is_fresh
+        self._refusals = refusals
+        self._offboarding = offboarding
         self._begin = begin
         self._work = work
         self._elector: LeaderElector | None = None
@@ -108,6 +114,8 @@ class Leadership:
             member_uid=self._eligibility.member_uid,
             interval_s=self._config.heartbeat_s,
             is_fresh=self._is_fresh,
+            refusals=self._refusals,
+            offboarding=self._offboarding,
             clock=self._hub.clock,
         )
         self.working = True

@@ -15,6 +15,7 @@ import msgspec
 from fairlead.api.meta import WireCondition
 from fairlead.model.condition import GOOD_WHEN_TRUE, Condition, ConditionType
 
+_STATUS = {True: "True", False: "False", None: "Unknown"}
 _ORDER = {kind.value: position for position, kind in enumerate(ConditionType)}
 
 
@@ -38,7 +39,7 @@ def wire_conditions(
         (
             WireCondition(
                 type=condition.type.value,
-                status="True" if condition.status else "False",
+                status=_STATUS[condition.status],
                 reason=condition.reason.value,
                 message=condition.message,
             )

@@ -129,7 +129,7 @@ def _inline(node: JSONObject, components: JSONObject) -> JSONObject:
             return _inline(node, components)
     out: JSONObject = {key: value for key, value in node.items() if key in _KEPT or key.startswith("x-kubernetes-")}
     if "enum" in out and "type" not in out:
-        out["type"] = "string"
+        out["type"] = "integer" if all(isinstance(value, int) for value in out["enum"]) else "string"
     if _is_idle_default(out):
         out.pop("default", None)
     if "properties" in out:
@@ -156,7 +156,9 @@ def _require_keys(item: JSONObject, keys: Sequence[str]) -> None:
 
 def _is_idle_default(node: JSONObject) -> bool:
     """Say whether a default only repeats that the field is absent, and so would be noise in every object."""
-    return "default" in node and (node["default"] in ("", 0, None, False) or isinstance(node["default"], dict | list))
+    return "default" in node and (
+        node["default"] in ("", 0, None, False) or isinstance(node["default"], dict | list | tuple)
+    )
 
 
 def _column(column: Column) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from fairlead.api.provisioned import ProvisionedStatus
 
 Port = Annotated[int, Meta(ge=1, le=65535)]
 ProtocolName = Literal["TCP", "UDP"]
+#: Held changes that a status lists; it counts them all.
+HELD_LISTED = 16
 
 
 class ProxyPort(Wire, frozen=True, gc=False):
@@ -33,16 +35,41 @@ class Allocation(Wire, frozen=True, gc=False):
     ] = msgspec.field(default_factory=list[ProxyPort])
 
 
+class HeldChange(Wire, frozen=True, gc=False):
+    """One change that a pause or a guard holds back: what, why it would be made, which guard holds it, and why."""
+
+    action: str
+    reason: str
+    held_by: str
+    message: str
+    protocol: ProtocolName
+    port: Port
+    address: str
+    backend_port: Port
+    source: str = ""
+
+
 class IntentStatus(ProvisionedStatus, frozen=True, gc=False):
     """What became of an intent, as far as every kind has it.
 
-    address is the first of loadBalancer.ingress. provisioned has what its provider was asked for.
+    address is the first of loadBalancer.ingress. provisioned has what its provider was asked for. held has the first
+    changes that are held, of heldTotal. repaired is the value of annotation fairlead.dev/repair that was done last.
+    unhealthyTargets names the first fifty targets that a proxy sees unhealthy.
     """
 
     address: str = ""
     load_balancer: LoadBalancerStatus = LoadBalancerStatus()
     allocation: Allocation = Allocation()
     observed_generation: int = 0
+    held: Annotated[
+        list[HeldChange] | None,
+        Meta(extra_json_schema={"x-kubernetes-list-type": "atomic", "maxItems": HELD_LISTED}),
+    ] = None
+    held_total: int = 0
+    repaired: str = ""
+    unhealthy_targets: Annotated[
+        list[str] | None, Meta(extra_json_schema={"x-kubernetes-list-type": "atomic", "maxItems": 50})
+    ] = None
     conditions: Annotated[
         list[WireCondition] | None,
         Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fairlead.api.backendgroup import BACKEND_GROUP_CRD
 from fairlead.api.backendrecord import BACKEND_RECORD_CRD
 from fairlead.api.crd import build_crd
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCER_CRD, LOAD_BALANCER_ROUTE_CRD
 from fairlead.api.loadbalancer import LOAD_BALANCER_CRD
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASS_CRD
 from fairlead.api.meta import JSONObject
@@ -17,6 +18,8 @@ _CRDS = (
     TENANT_CRD,
     LOAD_BALANCER_CLASS_CRD,
     TCP_LOAD_BALANCER_CRD,
+    HTTP_LOAD_BALANCER_CRD,
+    LOAD_BALANCER_ROUTE_CRD,
     LOAD_BALANCER_CRD,
     BACKEND_GROUP_CRD,
     BACKEND_RECORD_CRD,

@@ -187,6 +187,7 @@ class Namespace(KubeObject, frozen=True, gc=False):
 class Secret(KubeObject, frozen=True, gc=False):
     """A v1 Secret; values are base64."""
 
+    type: str = ""
     data: dict[str, str] | None = None
 
 

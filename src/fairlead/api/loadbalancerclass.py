@@ -24,6 +24,7 @@ CHANGEABLE_PARAMETERS = (
     "verify",
     "acceptDryRunCall",
     "drainTimeout",
+    "allowedBackends",
 )
 Parameters = Annotated[dict[str, Annotated[str, Meta(max_length=4096)]], Meta(max_length=64)]
 
@@ -58,6 +59,7 @@ class LoadBalancerClassSpec(Wire, frozen=True, gc=False):
     """The provider by its entry point's name, its parameters, and the behaviour of all load balancers of the class.
 
     parameters count before those of a load balancer. draining: what uses the class lives on, and nothing new may.
+    tenants are the names of the Tenants whose Services may use it; all of them when empty.
     """
 
     provider: Annotated[str, Meta(min_length=1, max_length=63)]
@@ -68,6 +70,10 @@ class LoadBalancerClassSpec(Wire, frozen=True, gc=False):
     guard: Guard = Guard()
     health_check: ClassHealthCheck = ClassHealthCheck()
     draining: bool = False
+    tenants: Annotated[
+        list[Annotated[str, Meta(min_length=1, max_length=56)]],
+        Meta(max_length=256, extra_json_schema={"x-kubernetes-list-type": "set"}),
+    ] = msgspec.field(default_factory=list[str])
 
 
 class LoadBalancerClassStatus(Wire, frozen=True, gc=False):

@@ -11,6 +11,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 JSONObject = dict[str, Any]
+#: For names and addresses that members write: printable ASCII, which neither acts on a terminal nor begins a line.
+#: In the schema only, not when we read: what an earlier version has let in is still served.
+ONE_LINE: JSONObject = {"pattern": "^[ -~]*$"}
 
 
 class Wire(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):

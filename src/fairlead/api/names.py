@@ -21,6 +21,9 @@ ANNOTATION_NODEPOOL_SELECTOR = "fairlead.dev/nodepool-selector"
 #: A Service's ``loadBalancerClass`` is ours when it starts with this; the rest is the LoadBalancerClass's name.
 LOAD_BALANCER_CLASS_PREFIX = "fairlead.dev/"
 
+#: ``spec.controller`` of the IngressClasses that are ours.
+INGRESS_CONTROLLER = "fairlead.dev/ingress-controller"
+
 # --- what we write on a user's Service -------------------------------------------------------------------------
 #: The address, where ``status.loadBalancer`` is not ours to write (NodePort, or a cloud's own load balancer).
 ANNOTATION_ADDRESS = "fairlead.dev/address"
@@ -40,8 +43,12 @@ LABEL_SLICE_MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
 SLICE_MANAGED_BY = "fairlead.dev"
 #: The TCPLoadBalancer that an EndpointSlice belongs to, as ``label_value`` of its name.
 LABEL_LOAD_BALANCER = "fairlead.dev/load-balancer"
+#: The member's Service whose endpoints an EndpointSlice holds, for the backends of routes; see ``backend_label``.
+LABEL_BACKEND = "fairlead.dev/backend"
 #: On an EndpointSlice: it holds the addresses of a member's nodes, for all load balancers of that member.
 LABEL_NODES = "fairlead.dev/nodes"
+#: On the copy of a Secret at the hub: the digest of its certificate and key.
+ANNOTATION_DIGEST = "fairlead.dev/digest"
 LABEL_TENANT = "fairlead.dev/tenant"
 LABEL_ORIGIN_NAMESPACE = "fairlead.dev/origin-namespace"
 LABEL_ORIGIN_NAME = "fairlead.dev/origin-name"
@@ -49,6 +56,11 @@ LABEL_ORIGIN_KIND = "fairlead.dev/origin-kind"
 ANNOTATION_ORIGIN = "fairlead.dev/origin"
 #: On a nodes EndpointSlice: why its endpoints are older than the member's truth, in one sentence.
 ANNOTATION_STALE = "fairlead.dev/stale"
+#: On the agent's Lease: the Services that the agent refuses, each with the reason, as JSON; the first of many.
+ANNOTATION_REFUSED = "fairlead.dev/refused"
+#: On a load balancer, written by ``fairlead repair``: put back once what others changed of ours at its provider. Each
+#: new value asks once; the hub answers in ``status.repaired``.
+ANNOTATION_REPAIR = "fairlead.dev/repair"
 #: On a load balancer or a class: freeze everything but what is already programmed. Any value but "false".
 ANNOTATION_PAUSED = "fairlead.dev/paused"
 #: On a LoadBalancer, TCPLoadBalancer or BackendGroup, with any value: deleted or not, it stays until the label goes.
@@ -59,7 +71,9 @@ LABEL_HISTORY = "fairlead.dev/history"
 FINALIZER_CLEANUP = "fairlead.dev/cleanup"
 #: On a BackendRecord: its backend may still be registered.
 FINALIZER_DEREGISTER = "fairlead.dev/deregister"
-#: On a LoadBalancerClass: something uses it.
+#: On a Tenant that is to go although it serves: drain it and stop. Any value but "false".
+ANNOTATION_STOP_SERVING = "fairlead.dev/stop-serving"
+#: On a LoadBalancerClass: something uses it. On a Tenant: its removal has not ended.
 FINALIZER_IN_USE = "fairlead.dev/in-use"
 #: On a BackendGroup that is labelled ``fairlead.dev/do-not-delete``.
 FINALIZER_PROTECTED = "fairlead.dev/protected"

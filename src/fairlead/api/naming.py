@@ -34,3 +34,8 @@ def hub_name(namespace: str, name: str) -> str:
 def label_value(name: str) -> str:
     """Return the label value that stands for an object's name, which may be longer than labels may be."""
     return fit(name)
+
+
+def backend_label(service: str) -> str:
+    """Return the label value that stands for a Service of a member, given as "namespace/name"."""
+    return label_value(service.replace("/", "."))

@@ -18,7 +18,8 @@ import msgspec
 
 Operator = Literal["in", "notin", "exists", "absent", ">", "<"]
 
-_TOKEN = re.compile(r"\s*(?:(?P<word>[^\s!=,()<>]+)|(?P<sign>==|!=|[!=,()<>])|(?P<bad>\S))")
+#: Without anything for the blanks between: a pattern that may match them in two ways takes squared time on many.
+_TOKEN = re.compile(r"[^\s!=,()<>]+|==|!=|[!=,()<>]")
 _KEY_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _NUMBER = re.compile(r"-?[0-9]+")
@@ -76,13 +77,17 @@ def match_labels(labels: Mapping[str, str]) -> Selector:
     return Selector(tuple(Requirement(key, "in", frozenset({value})) for key, value in labels.items()))
 
 
-@lru_cache(maxsize=16_384)
 def parse_selector(text: str) -> Selector:
     """Parse a selector that is not empty.
 
     Raises:
         BadSelector: says where.
     """
+    # Long ones are rare, and a client that sends many must not fill our memory with them.
+    return _parse_often(text) if len(text) <= _OFTEN_CHARS else _parse(text)
+
+
+def _parse(text: str) -> Selector:
     tokens = _tokens(text)
     requirements: list[Requirement] = []
     while tokens:
@@ -94,9 +99,13 @@ def parse_selector(text: str) -> Selector:
     return Selector(tuple(requirements))
 
 
+_OFTEN_CHARS = 256
+_parse_often = lru_cache(maxsize=16_384)(_parse)
+
+
 def _tokens(text: str) -> list[str]:
     """Split into words and signs, last one first, so that the next one is popped from the end."""
-    tokens = [match["word"] or match["sign"] or match["bad"] for match in _TOKEN.finditer(text)]
+    tokens = _TOKEN.findall(text)
     if not tokens:
         raise BadSelector("it is empty")
     return tokens[::-1]

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from fairlead.api.crd import AGE, PROGRAMMED, Column, Crd
 from fairlead.api.intent import IntentObject, IntentStatus, Port, ProtocolName
-from fairlead.api.meta import JSONObject, Resource, Wire
+from fairlead.api.meta import ONE_LINE, JSONObject, Resource, Wire
 from fairlead.api.names import DEFAULT_CLASS, GROUP, VERSION
 from fairlead.api.provisioned import Frontend
 
@@ -20,18 +20,21 @@ class LoadBalancerPort(Wire, frozen=True, gc=False):
     """One open port. For Node targets, nodePort is where the nodes take its traffic."""
 
     port: Port
-    name: Annotated[str, Meta(max_length=63)] = ""
+    name: Annotated[str, Meta(max_length=63, extra_json_schema=ONE_LINE)] = ""
     protocol: ProtocolName = "TCP"
     node_port: Annotated[int, Meta(ge=0, le=65535)] = 0
+
+
+_OriginName = Annotated[str, Meta(extra_json_schema={**ONE_LINE, "maxLength": 253})]
 
 
 class Origin(Wire, frozen=True, gc=False):
     """The user's object in the member that this load balancer is for."""
 
-    kind: str = ""
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
+    kind: _OriginName = ""
+    namespace: _OriginName = ""
+    name: _OriginName = ""
+    uid: _OriginName = ""
 
 
 class TCPLoadBalancerSpec(Wire, frozen=True, gc=False):
@@ -49,17 +52,17 @@ class TCPLoadBalancerSpec(Wire, frozen=True, gc=False):
             extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["port", "protocol"]},
         ),
     ]
-    class_name: Annotated[str, Meta(max_length=253)] = DEFAULT_CLASS
+    class_name: Annotated[str, Meta(max_length=253, extra_json_schema=ONE_LINE)] = DEFAULT_CLASS
     targets: TargetType = "Node"
     external_traffic_policy: Literal["Cluster", "Local"] = "Cluster"
     session_affinity: Literal["None", "ClientIP"] = "None"
     load_balancer_source_ranges: Annotated[
-        list[Annotated[str, Meta(max_length=43)]],
+        list[Annotated[str, Meta(max_length=43, extra_json_schema=ONE_LINE)]],
         Meta(max_length=256, extra_json_schema={"x-kubernetes-list-type": "atomic"}),
     ] = msgspec.field(default_factory=list[str])
     proxy_protocol: Literal["", "v1", "v2"] = ""
-    address: Annotated[str, Meta(max_length=253)] = ""
-    region: Annotated[str, Meta(max_length=63)] = ""
+    address: Annotated[str, Meta(max_length=253, extra_json_schema=ONE_LINE)] = ""
+    region: Annotated[str, Meta(max_length=63, extra_json_schema=ONE_LINE)] = ""
     origin: Origin = Origin()
 
 

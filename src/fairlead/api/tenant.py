@@ -13,13 +13,27 @@ from fairlead.api.names import GROUP, TENANT_NAMESPACE_PREFIX, VERSION
 
 TenantState = Literal["", "Pending", "Engaged", "Stale", "Lost"]
 
+#: An agent beats every ten seconds.
+STALE_AFTER_S = 40.0
+LOST_AFTER_S = 300.0
+
+
+def state_by_age(age_s: float | None) -> TenantState:
+    """Return the state of an agent that was heard ``age_s`` seconds ago; None: it never was."""
+    if age_s is None:
+        return "Pending"
+    if age_s < STALE_AFTER_S:
+        return "Engaged"
+    return "Stale" if age_s < LOST_AFTER_S else "Lost"
+
 
 class TenantSpec(Wire, frozen=True, gc=False):
     """What a member may do and where it is.
 
-    namespace defaults to tenant-<name>. maxLoadBalancers 0 means no limit. targetRanges are the only addresses that
-    its load balancers may send traffic to; when empty, all but loopback, link-local and multicast ones.
-    drainWhenLost takes its targets out of service once it has been lost that long, such as "10m"; by default
+    namespace defaults to tenant-<name>. maxLoadBalancers 0 means no limit. maxPorts is how many ports its load
+    balancers may have together on the hub's proxies; 0 means as the hub's --tenant-ports says. targetRanges are the
+    only addresses that its load balancers may send traffic to; when empty, all but loopback, link-local and multicast
+    ones. drainWhenLost takes its targets out of service once it has been lost that long, such as "10m"; by default
     the last known state is served for ever.
     """
 
@@ -27,6 +41,7 @@ class TenantSpec(Wire, frozen=True, gc=False):
     region: Annotated[str, Meta(max_length=63)] = ""
     domain: Annotated[str, Meta(max_length=253)] = ""
     max_load_balancers: Annotated[int, Meta(ge=0)] = 0
+    max_ports: Annotated[int, Meta(ge=0)] = 0
     target_ranges: Annotated[
         list[Annotated[str, Meta(max_length=43)]],
         Meta(max_length=64, extra_json_schema={"x-kubernetes-list-type": "atomic"}),
@@ -58,6 +73,17 @@ class Tenant(KubeObject, frozen=True, gc=False):
         """Return the namespace at the hub that holds everything of this member."""
         return self.spec.namespace or TENANT_NAMESPACE_PREFIX + self.metadata.name
 
+    @property
+    def draining_since(self) -> str:
+        """Return since when its removal drains its load balancers (RFC 3339), empty while it does not."""
+        conditions = (each for each in self.status.conditions or () if each.type == "Draining")
+        return next((each.last_transition_time or "" for each in conditions if each.status == "True"), "")
+
+    @property
+    def draining(self) -> bool:
+        """Say whether it is being removed, and its load balancers get no new connections."""
+        return self.deleting and bool(self.draining_since)
+
 
 TENANTS = Resource(GROUP, VERSION, "Tenant", "tenants", False, Tenant)
 
@@ -67,7 +93,9 @@ TENANT_CRD = Crd(
     columns=(
         Column("Namespace", ".status.namespace"),
         Column("Region", ".spec.region"),
+        Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
         Column("State", ".status.state"),
+        Column("Reason", '.status.conditions[?(@.type=="Ready")].reason'),
         Column("Since", ".status.lastSyncTime", "date", priority=1),
         AGE,
     ),

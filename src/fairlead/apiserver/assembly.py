@@ -39,11 +39,13 @@ NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 class Assembly:
     """Every part of one server."""
 
-    def __init__(self, journal: Journal, credentials: ServerSecrets, now: Callable[[], float]) -> None:
+    def __init__(
+        self, journal: Journal, credentials: ServerSecrets, now: Callable[[], float], min_token_s: int
+    ) -> None:
         schemas, rules, allocations = BuiltinSchemas(), Rules(), Allocations()
         self.store = ObjectStore(journal)
         signer = TokenSigner(credentials.signing_key, now)
-        accounts = Accounts(self.store, signer, credentials.admin_token, now)
+        accounts = Accounts(self.store, signer, credentials.admin_token, now, min_ttl_s=min_token_s)
         kinds = builtin_kinds(schemas, rules, allocations=allocations, fill_token=accounts.fill_secret, now=now)
         self.catalog = Catalog(kinds, schemas)
         authorizer = Authorizer(self.store)

@@ -39,11 +39,11 @@ def load_credentials(data_dir: Path | None, admin_token: str | None) -> ServerSe
     if data_dir is None:
         return ServerSecrets(admin_token or secrets.token_urlsafe(32), secrets.token_bytes(32))
     try:
-        key = _read(data_dir / KEY_FILE) or _write(data_dir / KEY_FILE, secrets.token_hex(32))
+        key = _read(data_dir / KEY_FILE) or write_private(data_dir / KEY_FILE, secrets.token_hex(32))
         stored = _read(data_dir / TOKEN_FILE)
         token = admin_token or stored or secrets.token_urlsafe(32)
         if token != stored:
-            _write(data_dir / TOKEN_FILE, token)
+            write_private(data_dir / TOKEN_FILE, token)
         return ServerSecrets(token, bytes.fromhex(key))
     except (OSError, ValueError) as error:
         sentence = f"The data directory {data_dir} cannot be used: make it writable, or name another one"
@@ -67,7 +67,7 @@ def _tls(folder: Path, hosts: list[str], now: float) -> TlsIdentity:
     text = _read(path)
     if not text or not _fits(text, hosts, now):
         made = make_certificate(hosts, now)
-        text = _write(path, made.pem + made.key_pem)
+        text = write_private(path, made.pem + made.key_pem)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(path)
     return TlsIdentity(context, _certificate_of(text))
@@ -90,7 +90,8 @@ def _read(path: Path) -> str:
     return path.read_text().strip() if path.exists() else ""
 
 
-def _write(path: Path, text: str) -> str:
+def write_private(path: Path, text: str) -> str:
+    """Write a file for its owner only, which readers see whole or not at all; returns ``text``."""
     fresh = path.with_suffix(".new")
     fresh.unlink(missing_ok=True)
     handle = os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)

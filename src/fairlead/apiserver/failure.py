@@ -5,11 +5,20 @@ Out: the messages, reasons and causes that kubectl and client libraries know. Me
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Self
 
 from fairlead.apiserver.objects import Obj, encode
+
+#: What one refusal says at most: the number of its causes, and the characters of one text and of one value in it.
+MAX_CAUSES, MAX_TEXT, MAX_SHOWN = 100, 2_000, 250
+
+
+def clipped(text: str, limit: int = MAX_TEXT) -> str:
+    """Return ``text``, cut where it is longer than a person reads."""
+    return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +30,30 @@ class Cause:
     field: str
 
     def __str__(self) -> str:
-        return f"{self.field}: {self.message}" if self.field else self.message
+        return clipped(f"{self.field}: {self.message}" if self.field else self.message)
+
+
+class EnoughCauses(Exception):
+    """There are as many causes as one refusal lists."""
+
+
+class Causes(list[Cause]):
+    """Causes, up to ``MAX_CAUSES``: then ``EnoughCauses`` ends the search for more."""
+
+    def append(self, cause: Cause, /) -> None:
+        """Add one more."""
+        super().append(cause)
+        self._check()
+
+    def __iadd__(self, causes: Iterable[Cause], /) -> Self:
+        self.extend(causes)
+        self._check()
+        return self
+
+    def _check(self) -> None:
+        if len(self) >= MAX_CAUSES:
+            del self[MAX_CAUSES:]
+            raise EnoughCauses
 
 
 class ApiFailure(Exception):
@@ -44,7 +76,10 @@ class ApiFailure(Exception):
         self.details: Obj = details or {}
         self.retry_after_s = retry_after_s
         if causes:
-            self.details["causes"] = [{"reason": c.reason, "message": c.message, "field": c.field} for c in causes]
+            self.details["causes"] = [
+                {"reason": c.reason, "message": clipped(c.message), "field": clipped(c.field)}
+                for c in causes[:MAX_CAUSES]
+            ]
         if retry_after_s is not None:
             self.details["retryAfterSeconds"] = retry_after_s
 
@@ -108,7 +143,7 @@ MODIFIED = "the object has been modified; please apply your changes to the lates
 
 def invalid(kind: str, group: str, name: str, causes: list[Cause]) -> ApiFailure:
     """422: the content is wrong; every cause names its field."""
-    unique = list(dict.fromkeys(causes))
+    unique = list(dict.fromkeys(causes))[:MAX_CAUSES]
     text = str(unique[0]) if len(unique) == 1 else "[" + ", ".join(str(cause) for cause in unique) + "]"
     message = f'{qualified(kind, group)} "{name}" is invalid: {text}'
     return ApiFailure(422, "Invalid", message, details=_about(kind, group, name), causes=unique)
@@ -141,9 +176,9 @@ def unsupported_media_type(got: str) -> ApiFailure:
     return ApiFailure(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
 
 
-def too_large(limit_bytes: int) -> ApiFailure:
-    """413: the body is larger than the server reads."""
-    message = f"Request entity too large: limit is {limit_bytes}"
+def too_large(limit_bytes: int, what: str = "") -> ApiFailure:
+    """413: the body is larger than the server reads, or would make an object larger than it stores."""
+    message = f"Request entity too large: limit is {limit_bytes}" + (f" {what}" if what else "")
     return ApiFailure(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "RequestEntityTooLarge", message)
 
 
@@ -153,7 +188,7 @@ def shown(value: Any) -> str:
         return '"object"'
     if isinstance(value, list):
         return '"array"'
-    return encode(value).decode()
+    return clipped(encode(value).decode(), MAX_SHOWN)
 
 
 def wrong(field: str, value: Any, why: str) -> Cause:
@@ -173,7 +208,7 @@ def denied(field: str, why: str) -> Cause:
 
 def duplicate(field: str, value: Any) -> Cause:
     """Return the cause for a value that may be there only once."""
-    return Cause("FieldValueDuplicate", f"Duplicate value: {encode(value).decode()}", field)
+    return Cause("FieldValueDuplicate", f"Duplicate value: {clipped(encode(value).decode(), MAX_SHOWN)}", field)
 
 
 def too_many(field: str, size: int, limit: int) -> list[Cause]:

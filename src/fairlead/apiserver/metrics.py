@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 WRITE_VERBS = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+MAX_TALLIES = 4096
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 
 
@@ -40,7 +41,11 @@ class Metrics:
             counter = self._children[key] = self._requests.labels(verb, resource, str(code))
         counter.inc()
         kind, _, sub = resource.partition("/")
-        self._tally[verb, kind, sub, user_agent] += 1
+        by_agent = (verb, kind, sub, user_agent)
+        # Clients may name themselves anew in every request.
+        self._tally[
+            by_agent if len(self._tally) < MAX_TALLIES or by_agent in self._tally else (verb, kind, sub, "")
+        ] += 1
         if verb in WRITE_VERBS:
             self._latency.observe(took_s)
 

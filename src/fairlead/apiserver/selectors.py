@@ -5,7 +5,6 @@ In: the text of ``labelSelector`` and ``fieldSelector``. Out: predicates over en
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from fairlead.api.selectors import EVERYTHING, BadSelector, Selector, parse_selector
@@ -13,15 +12,23 @@ from fairlead.apiserver.failure import bad_request
 from fairlead.apiserver.objects import Obj, at
 from fairlead.apiserver.store.entry import BucketEntry
 
+MAX_SELECTOR_CHARS = 8192
+
 
 def parse_labels(text: str) -> Selector:
     """Parse a label selector; raises 400."""
+    _check_length("labelSelector", text)
     if not text.strip():
         return EVERYTHING
     try:
         return parse_selector(text)
     except BadSelector as error:
         raise bad_request(f"unable to parse requirement: {error}") from error
+
+
+def _check_length(name: str, text: str) -> None:
+    if len(text) > MAX_SELECTOR_CHARS:
+        raise bad_request(f"{name}: it has {len(text)} characters, where {MAX_SELECTOR_CHARS} are allowed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +46,18 @@ class FieldTerm:
 
 def parse_fields(text: str, allowed: frozenset[str]) -> tuple[FieldTerm, ...]:
     """Parse a field selector over the ``allowed`` fields; raises 400."""
+    _check_length("fieldSelector", text)
     terms: list[FieldTerm] = []
     for part in (part for part in text.split(",") if part.strip()):
-        match = re.match(r"^\s*([^=!]+?)\s*(==|=|!=)\s*(.*?)\s*$", part)
-        if match is None:
+        field, equals, value = part.partition("=")
+        unequal = field.endswith("!")
+        field = field.removesuffix("!").strip()
+        if not equals or not field:
             raise bad_request(f"invalid field selector {part!r}: expected <field>=<value> or <field>!=<value>")
-        if match.group(1) not in allowed:
-            raise bad_request(
-                f'Unable to find field label "{match.group(1)}": field label not supported: {match.group(1)}'
-            )
-        terms.append(FieldTerm(tuple(match.group(1).split(".")), match.group(3), match.group(2) != "!="))
+        if field not in allowed:
+            raise bad_request(f'Unable to find field label "{field}": field label not supported: {field}')
+        value = value if unequal else value.removeprefix("=")
+        terms.append(FieldTerm(tuple(field.split(".")), value.strip(), not unequal))
     return tuple(terms)
 
 

@@ -15,22 +15,24 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import os
+import errno
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
 import yaml
-from aiohttp import web
 
 from fairlead.apiserver.assembly import Assembly
-from fairlead.apiserver.credentials import TlsIdentity, load_credentials, load_tls
+from fairlead.apiserver.auth.accounts import MIN_TTL_S
+from fairlead.apiserver.credentials import TlsIdentity, load_credentials, load_tls, write_private
+from fairlead.apiserver.http.listener import Connections
 from fairlead.apiserver.objects import Obj
 from fairlead.apiserver.store.journal import Journal, MemoryJournal
 from fairlead.apiserver.store.sqlite import SqliteJournal
 from fairlead.errors import BadConfiguration
 
 TIDY_EVERY_S = 2.0
+STOP_S = 1.0
 
 
 class ApiServer:
@@ -45,6 +47,7 @@ class ApiServer:
         tls_port: int = 0,
         admin_token: str | None = None,
         now: Callable[[], float] = time.time,
+        min_token_s: int = MIN_TTL_S,
     ) -> None:
         self._data_dir = data_dir
         self._host = host
@@ -52,10 +55,11 @@ class ApiServer:
         self._tls_port = tls_port
         self._wanted_token = admin_token
         self._now = now
+        self._min_token_s = min_token_s
         self._admin_token = ""
         self._url = self._tls_url = self._certificate = ""
         self._parts: Assembly | None = None
-        self._runner: web.ServerRunner | None = None
+        self._connections: Connections | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -80,10 +84,10 @@ class ApiServer:
         journal = self._open_journal()
         try:
             credentials = load_credentials(self._data_dir, self._wanted_token)
-            parts = Assembly(journal, credentials, self._now)
+            parts = Assembly(journal, credentials, self._now, self._min_token_s)
             parts.load()
             identity = load_tls(self._data_dir, [self._host, "localhost"], self._now())
-            self._runner = await self._listen(parts, identity)
+            self._connections = await self._listen(parts, identity)
             self._certificate = identity.pem
         except BaseException:
             journal.close()
@@ -103,23 +107,19 @@ class ApiServer:
             raise BadConfiguration(sentence, detail=str(error)) from error
         return SqliteJournal(self._data_dir)
 
-    async def _listen(self, parts: Assembly, identity: TlsIdentity) -> web.ServerRunner:
-        server = web.Server(parts.handler, handler_cancellation=True, access_log=None)
-        runner = web.ServerRunner(server, shutdown_timeout=1.0)
-        await runner.setup()
+    async def _listen(self, parts: Assembly, identity: TlsIdentity) -> Connections:
+        connections = Connections(parts.handler)
+        parts.handler.on_admission = connections.let_in
         host = f"[{self._host}]" if ":" in self._host else self._host
         port = self._port
         try:
-            await web.TCPSite(runner, self._host, port).start()
-            self._url = f"http://{host}:{runner.addresses[0][1]}"
+            self._url = f"http://{host}:{connections.listen(self._host, port)}"
             port = self._tls_port
-            await web.TCPSite(runner, self._host, port, ssl_context=identity.context).start()
-            self._tls_url = f"https://{host}:{runner.addresses[1][1]}"
+            self._tls_url = f"https://{host}:{connections.listen(self._host, port, identity.context)}"
         except OSError as error:
-            await runner.cleanup()
-            sentence = f"The address {host}:{port} cannot be listened on: stop what uses it, or take another port"
-            raise BadConfiguration(sentence, detail=str(error)) from error
-        return runner
+            await connections.stop(STOP_S)
+            raise BadConfiguration(_not_listening(error, host, port), detail=str(error)) from error
+        return connections
 
     @staticmethod
     async def _tidy(parts: Assembly) -> None:
@@ -138,9 +138,9 @@ class ApiServer:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         parts.watches.close_all()
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        if self._connections is not None:
+            await self._connections.stop(STOP_S)
+            self._connections = None
         parts.store.close()
 
     def kubeconfig(self) -> Obj:
@@ -157,11 +157,8 @@ class ApiServer:
         }
 
     def write_kubeconfig(self, path: Path) -> None:
-        """Write the kubeconfig for the administrator, readable by its owner only."""
-        handle = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "w") as file:
-            os.fchmod(handle, 0o600)
-            yaml.safe_dump(self.kubeconfig(), file, sort_keys=False)
+        """Write the kubeconfig for the administrator, readable by its owner only; others see it whole or not yet."""
+        write_private(path, yaml.safe_dump(self.kubeconfig(), sort_keys=False))
 
     def compact(self) -> None:
         """Forget all history: older resourceVersions and continue tokens get 410."""
@@ -181,3 +178,13 @@ class ApiServer:
         if self._parts is None:
             raise BadConfiguration("The API server is not running: start it first")
         return self._parts
+
+
+def _not_listening(error: OSError, host: str, port: int) -> str:
+    if error.errno == errno.EADDRNOTAVAIL:
+        return (
+            f"The address {host} cannot be listened on: this machine does not have it; name one that ip address shows"
+        )
+    if error.errno == errno.EACCES:
+        return f"The address {host}:{port} cannot be listened on: this user may not open it; take a port from 1024 on"
+    return f"The address {host}:{port} cannot be listened on: stop what uses it, or take another port"

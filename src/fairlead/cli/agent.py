@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.options import (
+    Context,
     Format,
     Identity,
     Level,
@@ -40,11 +41,16 @@ class Target(StrEnum):
 def agent(
     tenant: Annotated[str, typer.Option("--tenant", metavar="NAME", help="The member's Tenant at the hub.")],
     hub_kubeconfig: Annotated[
-        Path, typer.Option("--hub-kubeconfig", metavar="FILE", help="The hub, as `fairlead tenant add` printed it.")
+        Path, typer.Option("--hub-kubeconfig", metavar="FILE", help="The hub, as `fairlead tenant add` wrote it.")
     ],
     kubeconfig: Annotated[
         Path | None, typer.Option("--kubeconfig", metavar="FILE", help=kubeconfig_help("The member's API"))
     ] = None,
+    context: Context = "",
+    hub_context: Annotated[
+        str,
+        typer.Option("--hub-context", metavar="NAME", help="Context of --hub-kubeconfig; default: its current one."),
+    ] = "",
     cloud_load_balancer: Annotated[
         CloudLoadBalancer,
         typer.Option(
@@ -70,7 +76,9 @@ def agent(
     config = AgentConfig(
         tenant=tenant,
         member_kubeconfig=str(kubeconfig) if kubeconfig else None,
+        member_context=context or None,
         hub_kubeconfig=str(hub_kubeconfig),
+        hub_context=hub_context or None,
         region=region,
         cloud_load_balancer=cloud_load_balancer.value,
         target=target.value,

@@ -25,6 +25,9 @@ def apiserver(
     data_dir: DataDir,
     listen: Listen = "127.0.0.1:0",
     memory: Annotated[bool, typer.Option("--memory", help="Forget everything at the end: no SQLite file.")] = False,
+    with_parent: Annotated[
+        bool, typer.Option("--end-with-parent", hidden=True, help="End when stdin does, or who started it.")
+    ] = False,
     log_level: Level = LogLevel.WARNING,
     log_format: Format = LogFormat.AUTO,
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
@@ -32,16 +35,18 @@ def apiserver(
     """Serve a Kubernetes-compatible API; its kubeconfig is [cyan]DIR/kubeconfig[/cyan], printed when it is ready."""
     host, port = host_and_port(listen, "--listen")
     start_logging(log_level, log_format)
-    run_async(lambda: _serve(data_dir.expanduser().absolute(), host, port, memory=memory))
+    run_async(lambda: _serve(data_dir.expanduser().absolute(), host, port, memory=memory, with_parent=with_parent))
 
 
-async def _serve(data_dir: Path, host: str, port: int, *, memory: bool) -> None:
+async def _serve(data_dir: Path, host: str, port: int, *, memory: bool, with_parent: bool) -> None:
     from fairlead.runtime.supervisor import Supervisor
-    from fairlead.standalone.api import serve_api
+    from fairlead.standalone.api import end_with_parent, serve_api
 
     supervisor = Supervisor(stop_deadline_s=4.0)
     supervisor.spawn(
         "apiserver",
         lambda: serve_api(data_dir, host, port, memory=memory, ready=lambda path: print(path, flush=True)),
     )
+    if with_parent:
+        supervisor.spawn("parent", lambda: end_with_parent(supervisor.stop))
     await supervisor.run_until_stopped()

@@ -10,13 +10,13 @@ from fairlead.api.meta import JSONObject
 from fairlead.kube.kubeconfig import SERVICE_ACCOUNT, Kubeconfig
 
 
-def cluster_trust(kubeconfig: Path | None) -> JSONObject:
+def cluster_trust(kubeconfig: Path | None, context: str = "") -> JSONObject:
     """Return the fields of a kubeconfig's ``cluster`` that name the certificate authority; empty for plain HTTP."""
     paths = _paths(kubeconfig)
     if not paths:
         authority = SERVICE_ACCOUNT / "ca.crt"
         return {"certificate-authority-data": _base64(authority.read_bytes())} if authority.is_file() else {}
-    chosen = Kubeconfig.read(paths).choose(None)
+    chosen = Kubeconfig.read(paths).choose(context)
     fields: JSONObject = {}
     if data := chosen.material().authority:
         fields["certificate-authority-data"] = _base64(data)

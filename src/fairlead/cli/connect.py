@@ -11,8 +11,8 @@ from fairlead.kube.transport import RetryPolicy
 IMPATIENT = RetryPolicy(attempts=3, base_s=0.2, limit_s=1.0, deadline_s=10.0, connect_s=4.0, read_s=8.0)
 
 
-def connect(kubeconfig: Path | None, *, name: str, context: str | None = None) -> Cluster:
-    """Open the cluster of a kubeconfig for one command."""
+def connect(kubeconfig: Path | None, *, name: str, context: str = "") -> Cluster:
+    """Open the cluster of a kubeconfig for one command; an empty context is the kubeconfig's current one."""
     return Cluster.from_kubeconfig(kubeconfig, context=context, name=name, policy=IMPATIENT)
 
 

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
+from fairlead.cli.exit_codes import EXIT_CODES
 from fairlead.cli.options import DemoDir, Plain, Verbose
 from fairlead.cli.regions import demo_regions
-from fairlead.cli.run import EXIT_CODES, run_check
+from fairlead.cli.run import run_check
 
 app = typer.Typer(help="Show Fairlead at work on this machine.", rich_markup_mode="rich")
 

@@ -5,12 +5,21 @@ In: a load balancer as previewed. Out: the rows that ``-o json`` prints, and the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from fairlead.api.names import DEFAULT_CLASS
+from fairlead.cli.formatting import counted
+from fairlead.cli.object_ref import ObjectRef
+
 if TYPE_CHECKING:
     from fairlead.hub.inspect.preview import Previewed
+
+
+#: Of load balancers of the hub's own proxies.
+AS_SERVED = "its proxies have what the hub has sent; only the hub configures them"
 
 
 class Changed(msgspec.Struct, frozen=True):
@@ -27,7 +36,8 @@ class DriftOf(msgspec.Struct, frozen=True):
     """How one load balancer differs from its ledger.
 
     ``foreign`` are entries that are not ours: listed, and no drift. ``unread``: why it could not be read back, and then
-    ``hub_says`` is the result of the hub's own read-back.
+    ``hub_says`` is the result of the hub's own read-back. ``repair`` is the command that puts back what is ours, empty
+    when nothing is to be put back, or that is not for us to do; ``outlook`` is what becomes of it without that.
     """
 
     load_balancer: str = msgspec.field(name="loadBalancer")
@@ -38,6 +48,8 @@ class DriftOf(msgspec.Struct, frozen=True):
     foreign: list[str]
     unread: str
     hub_says: str = msgspec.field(name="hubSays")
+    repair: str = ""
+    outlook: str = ""
 
     @property
     def ours(self) -> int:
@@ -68,19 +80,55 @@ def drift_row(lb: Previewed) -> DriftOf:
         list(lb.drift.foreign),
         lb.unread,
         drifted if lb.unread else "",
+        ObjectRef(*lb.key).repair if _can_be_repaired(lb) else "",
+        _outlook(lb) if lb.drift.ours else "",
     )
+
+
+def _can_be_repaired(lb: Previewed) -> bool:
+    drifted = lb.drift.ours or (lb.unread and any(c.type == "Drifted" and c.status == "True" for c in lb.conditions))
+    return bool(drifted) and not lb.drift.kept_by_others and not lb.gone
+
+
+def _outlook(lb: Previewed) -> str:
+    desired = lb.side.desired
+    if desired is not None and desired.repair_s and not lb.drift.gone:
+        return f"it is repaired by itself, every {desired.repair_s:g} s (ensurePolicy Always)"
+    return lb.drift.outlook
+
+
+def ours_of(row: DriftOf) -> list[str]:
+    """Return one sentence for each entry of ours that is not as recorded."""
+    return [
+        *(["gone: the load balancer itself was deleted"] if row.gone else []),
+        *(f"{entry}: not there any more" for entry in row.missing),
+        *(
+            f"{entry.listener} {entry.target}: {entry.field} {entry.ledger} on record, {entry.there} there"
+            for entry in row.changed
+        ),
+    ]
+
+
+def summary(rows: Sequence[DriftOf]) -> str:
+    """Return what was found, in one sentence: what could not be read is not called undrifted."""
+    if not rows:
+        return "There is nothing to read back: no load balancer has a ledger yet."
+    drifted, unread = sum(bool(row.ours) for row in rows), sum(bool(row.unread) for row in rows)
+    if unread == len(rows):
+        return f"Not known whether anything drifted: nothing of {counted(unread, 'load balancer')} could be read back."
+    text = f"{drifted} of {counted(len(rows), 'load balancer')} drifted" if drifted else "Nothing of ours drifted"
+    return f"{text}; {unread} could not be read back." if unread else f"{text}."
 
 
 def lines_of(row: DriftOf) -> list[str]:
     """Return the lines for people."""
-    lines = [f"{row.load_balancer} (provider {row.provider})" + ("" if row.ours or row.unread else ": as recorded")]
-    if row.gone:
-        lines.append("  ours     gone: the load balancer itself was deleted")
-    lines += [f"  ours     {entry}: not there any more" for entry in row.missing]
-    lines += [
-        f"  ours     {entry.listener} {entry.target}: {entry.field} {entry.ledger} on record, {entry.there} there"
-        for entry in row.changed
-    ]
+    fine = "" if row.ours or row.unread else f": {AS_SERVED}" if row.provider == DEFAULT_CLASS else ": as recorded"
+    lines = [f"{row.load_balancer} (provider {row.provider}){fine}"]
+    lines += [f"  ours     {text}" for text in ours_of(row)]
+    if row.outlook:
+        lines.append(f"  then     {row.outlook}")
+    if row.repair:
+        lines.append(f"  repair   {row.repair}")
     lines += [f"  foreign  {entry}" for entry in row.foreign]
     if row.unread:
         lines.append(f"  unknown  not read back: {row.unread}")

@@ -7,13 +7,21 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.object_ref import CLASS, Kubeconfig, Namespace, ObjectRef, parse_object_ref
-from fairlead.cli.options import Output, OutputOption, Verbose
+from fairlead.cli.complete import complete_object
+from fairlead.cli.object_ref import CLASS, SERVICE, Namespace, ObjectRef, parse_object_ref
+from fairlead.cli.options import Context, Kubeconfig, Output, OutputOption, Verbose
 from fairlead.cli.run import run_async
 
 
 def explain(
-    subject: Annotated[str, typer.Argument(metavar="KIND/NAME", help="lb/NAME, tcplb/NAME, or class/NAME.")],
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND/NAME",
+            help="svc/NAME, lb/NAME, tcplb/NAME, httplb/NAME, or class/NAME.",
+            autocompletion=complete_object,
+        ),
+    ],
     namespace: Namespace = "default",
     history: Annotated[
         bool, typer.Option("--history", help="Show what happened to it instead: events, decisions, calls, answers.")
@@ -26,52 +34,80 @@ def explain(
     ] = "",
     output: OutputOption = Output.TABLE,
     kubeconfig: Kubeconfig = None,
+    context: Context = "",
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
     """Say why each backend is, or is not, registered.
 
     Since when, what it waits for (a guard, a pause, a drain, its provider), and what was left out and why. With
-    --history: what happened to the load balancer, also when it no longer exists.
+    --history: what happened to the load balancer, also when it no longer exists. With a member's kubeconfig: what the
+    member knows of its Service svc/NAME.
     """
     ref = parse_object_ref(subject, namespace)
-    run_async(lambda: _history(ref, kubeconfig, hub_url, output) if history else _present(ref, kubeconfig, output))
+    if history:
+        run_async(lambda: _history(ref, kubeconfig, context, hub_url, output))
+    else:
+        run_async(lambda: _present(ref, kubeconfig, context, output))
 
 
-async def _present(ref: ObjectRef, kubeconfig: Path | None, output: Output) -> None:
+async def _present(ref: ObjectRef, kubeconfig: Path | None, context: str, output: Output) -> None:
     from fairlead.cli.explain_rows import explained
     from fairlead.cli.explain_text import lines_of
-    from fairlead.cli.formatting import print_json
+    from fairlead.cli.output import emit
     from fairlead.cli.snapshot import take_snapshot
+    from fairlead.errors import NotFound
 
-    snapshot = await take_snapshot(kubeconfig, ref)
-    rows = [explained(lb, now=snapshot.now, leading=snapshot.hub.leading) for lb in snapshot.load_balancers]
-    if output is Output.JSON:
-        print_json({"hubLeads": snapshot.hub.leading, "loadBalancers": rows})
+    try:
+        snapshot = await take_snapshot(kubeconfig, ref, context=context)
+    except NotFound as error:
+        # A member has none of the hub's kinds; and a hub may be a member of its own.
+        if ref.kind != SERVICE or not await _at_member(ref, kubeconfig, context, output):
+            raise error from None
         return
-    for row in rows:
-        print("\n".join(lines_of(row, now=snapshot.now)))
-    if not rows:
-        print(f"No load balancer is of {ref.title} yet.")
-    if snapshot.warning:
-        print(snapshot.warning)
+    rows = [explained(lb, now=snapshot.now, leading=snapshot.hub.leading) for lb in snapshot.load_balancers]
+
+    def lines() -> list[str]:
+        printed = [line for row in rows for line in lines_of(row, now=snapshot.now)]
+        return [
+            *(printed or [f"No load balancer is of {ref.title} yet."]),
+            *([snapshot.warning] if snapshot.warning else []),
+        ]
+
+    value = {"hubLeads": snapshot.hub.leading, "loadBalancers": rows}
+    emit(output, value, lines=lines, names=lambda: [row.load_balancer for row in rows])
 
 
-async def _history(ref: ObjectRef, kubeconfig: Path | None, hub_url: str, output: Output) -> None:
+async def _at_member(ref: ObjectRef, kubeconfig: Path | None, context: str, output: Output) -> bool:
+    """Explain a Service where it is; returns whether there is one."""
     from fairlead.cli.connect import connect
-    from fairlead.cli.formatting import print_json
+    from fairlead.cli.explain_service import explain_service, lines_of
+    from fairlead.cli.output import emit
+
+    async with connect(kubeconfig, context=context, name="the member") as cluster:
+        row = await explain_service(cluster, ref)
+    if row is not None:
+        emit(output, row, lines=lambda: lines_of(row), names=lambda: [ref.path])
+    return row is not None
+
+
+async def _history(ref: ObjectRef, kubeconfig: Path | None, context: str, hub_url: str, output: Output) -> None:
+    from fairlead.cli.connect import connect
     from fairlead.cli.history_reader import read_history
     from fairlead.cli.history_rows import history_lines
+    from fairlead.cli.output import emit
+    from fairlead.cli.service_ref import resolve_one
     from fairlead.errors import BadConfiguration
     from fairlead.model.keys import LoadBalancerKey
 
     if ref.kind == CLASS:
-        raise BadConfiguration("--history is of one load balancer: name it, as in lb/shared or tcplb/shop.web")
-    key = LoadBalancerKey(*ref)
-    async with connect(kubeconfig, name="the hub") as cluster:
+        raise BadConfiguration("--history is of one load balancer: name it, as in svc/web or lb/shared")
+    async with connect(kubeconfig, context=context, name="the hub") as cluster:
+        matching = await resolve_one(cluster, ref)
+        key = LoadBalancerKey(matching.kind, matching.namespace, matching.name)
         entries = await read_history(cluster, key, hub_url)
-    if output is Output.JSON:
-        print_json({"loadBalancer": str(key), "history": entries})
-        return
-    print("\n".join(history_lines(str(key), entries)))
-    if not entries and not hub_url:
-        print("A hub that serves /metrics has it in memory: fairlead explain --history --hub-url http://HOST:PORT")
+
+    def lines() -> list[str]:
+        more = "A hub that serves /metrics has it in memory: fairlead explain --history --hub-url http://HOST:PORT"
+        return [*history_lines(str(key), entries), *([more] if not entries and not hub_url else [])]
+
+    emit(output, {"loadBalancer": str(key), "history": entries}, lines=lines, names=lambda: [str(key)])

@@ -61,10 +61,19 @@ class Explained(msgspec.Struct, frozen=True):
 def explained(lb: Previewed, *, now: datetime, leading: bool) -> Explained:
     """Explain one load balancer; ``leading``: whether a hub leads."""
     records = {(listener_of(record), target_of(record).key): record for record in lb.records}
+    # A backend that is held may be on no record, and is wanted no more: it is served all the same.
+    held = {(row.change.listener, row.change.key): row.change.target for row in lb.plan.held}
     targets = _desired_targets(lb)
     backends = [
-        Backend(lb=lb, place=place, target=targets.get(place), record=records.get(place), now=now, leading=leading)
-        for place in sorted({*records, *targets})
+        Backend(
+            lb=lb,
+            place=place,
+            target=targets.get(place) or held.get(place),
+            record=records.get(place),
+            now=now,
+            leading=leading,
+        )
+        for place in sorted({*records, *targets, *held})
     ]
     return Explained(
         str(lb.key),
@@ -145,4 +154,6 @@ def _notes(lb: Previewed) -> Iterator[str]:
     if lb.unread:
         yield f"not read back: {lb.unread}"
     if lb.served:
-        yield "the hub's own proxies serve it, from memory: there are no records"
+        yield "the hub's own proxies serve it; its ledger is in the hub's memory, so there are no records"
+    if lb.more_held:
+        yield f"{lb.more_held} more changes are held"

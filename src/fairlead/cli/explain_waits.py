@@ -13,6 +13,7 @@ import msgspec
 
 from fairlead.api.backendrecord import BackendRecord
 from fairlead.cli.formatting import age_text, reason_text
+from fairlead.cli.object_ref import ObjectRef
 from fairlead.cli.plan_rows import held_message
 from fairlead.model.change import Action
 from fairlead.model.desired import Target
@@ -100,12 +101,12 @@ def _deregistration(backend: Backend) -> Iterator[str]:
 
 def _missing(backend: Backend) -> Iterator[str]:
     if backend.place in backend.lb.drift.missing:
-        yield "nothing, though it was removed at the provider (ensurePolicy Always would register it again)"
+        yield f"nothing, though it was removed at the provider: {ObjectRef(*backend.lb.key).repair}"
 
 
 def _changed(backend: Backend) -> Iterator[str]:
     if backend.place in backend.lb.drift.changed:
-        yield "nothing, though it was changed at the provider: fairlead drift"
+        yield f"nothing, though it was changed at the provider: {ObjectRef(*backend.lb.key).repair}"
 
 
 def _readiness(backend: Backend) -> Iterator[str]:

@@ -1,11 +1,15 @@
-"""Format what the verbs print: reasons with their meaning, counts, ages, aligned columns and JSON."""
+"""Format and print what the verbs say: reasons with their meaning, counts, ages and aligned columns.
+
+In: rows and sentences, whose words others may have written. Out: lines on stdout in which nothing of them acts on the
+terminal or looks like a line of its own (``runtime/legible.py``). Nothing else in ``cli/`` prints.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from fairlead.model.change import Reason
+from fairlead.runtime.legible import legible
 
 REASONS = {
     Reason.NEW: "wanted, and not on record",
@@ -35,6 +39,7 @@ def counted(count: int, noun: str) -> str:
 
 def columns(rows: Sequence[Sequence[str]], *, indent: str = "  ") -> list[str]:
     """Return one line for each row of cells, aligned; the last column is not padded."""
+    rows = [[legible(cell) for cell in row] for row in rows]
     widths = [max(len(row[at]) for row in rows) for at in range(max(map(len, rows), default=1) - 1)] if rows else []
     return [
         (indent + "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]])).rstrip()
@@ -52,8 +57,8 @@ def age_text(age_s: float | None) -> str:
     return f"{int(age_s // 86_400)}d"
 
 
-def print_json(value: Any) -> None:
-    """Print ``value`` as indented JSON."""
-    import msgspec
-
-    print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+def say(lines: str | Iterable[str]) -> None:
+    """Print one line, or several; whatever is in a line, it stays one line."""
+    text = "\n".join(legible(line) for line in ([lines] if isinstance(lines, str) else lines))
+    if text:
+        print(text)

@@ -28,7 +28,7 @@ class OrphanRow(msgspec.Struct, frozen=True):
     done: str
 
 
-def lines_of(rows: list[OrphanRow], unread: dict[str, str], *, warning: str) -> list[str]:
+def lines_of(rows: list[OrphanRow], unread: dict[str, str], *, warning: str, served: int = 0) -> list[str]:
     """Return the report for people."""
     lines: list[str] = []
     for kind, title in (
@@ -44,7 +44,8 @@ def lines_of(rows: list[OrphanRow], unread: dict[str, str], *, warning: str) -> 
     lines += [f"Not read back, so entries there are not known: {key}: {why}" for key, why in unread.items()]
     left = sum(not row.done for row in rows)
     if not rows:
-        lines.append("No orphans.")
+        without = f" {counted(served, 'load balancer')} of the hub's own proxies can have none." if served else ""
+        lines.append(f"No orphans.{without}")
     elif left:
         lines.append(f"{counted(left, 'orphan')} left; have the hub deregister them with: fairlead gc --delete")
     else:

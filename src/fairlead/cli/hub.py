@@ -11,14 +11,16 @@ import typer
 from fairlead.cli.options import (
     DEFAULT_POOL,
     AddressPool,
+    Context,
     Format,
+    HubDir,
+    Kubeconfig,
     Level,
     LogFormat,
     LogLevel,
     Metrics,
     StopProxy,
     Verbose,
-    kubeconfig_help,
     start_logging,
 )
 from fairlead.cli.run import run_async
@@ -34,9 +36,11 @@ class EnvoyMode(StrEnum):
 
 
 def hub(
-    kubeconfig: Annotated[
-        Path | None, typer.Option("--kubeconfig", metavar="FILE", help=kubeconfig_help("The hub's API"))
-    ] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
+    new_hub: Annotated[
+        bool, typer.Option("--new-hub", help="Begin also in a cluster that is a member of another hub.")
+    ] = False,
     envoy: Annotated[
         EnvoyMode, typer.Option("--envoy", help="local: one Envoy on this machine. deployment: Envoys in the cluster.")
     ] = EnvoyMode.LOCAL,
@@ -45,10 +49,12 @@ def hub(
         str,
         typer.Option("--region", metavar="NAME", help="Serve only members' load balancers of this region; empty: all."),
     ] = "",
+    tenant_ports: Annotated[
+        int,
+        typer.Option("--tenant-ports", min=0, help="Ports that a Tenant may have that does not say; 0: any number."),
+    ] = 2000,
     metrics: Metrics = "",
-    data_dir: Annotated[
-        Path, typer.Option("--data-dir", metavar="DIR", help="Envoy's files and this hub's identity.")
-    ] = DEFAULT_DATA_DIR,
+    data_dir: HubDir = DEFAULT_DATA_DIR,
     envoy_threads: Annotated[
         int, typer.Option("--envoy-threads", min=0, help="Worker threads of the local Envoy; 0: one a core, at most 2.")
     ] = 0,
@@ -80,9 +86,12 @@ def hub(
 
     settings = HubSettings(
         kubeconfig=kubeconfig,
+        context=context,
+        new_hub=new_hub,
         deployment=envoy is EnvoyMode.DEPLOYMENT,
         address_pool=address_pool or ("" if envoy is EnvoyMode.DEPLOYMENT else DEFAULT_POOL),
         region=region,
+        tenant_ports=tenant_ports,
         metrics=host_and_port(metrics, "--metrics") if metrics else None,
         data_dir=data_dir.expanduser(),
         stop_proxy=stop_proxy,

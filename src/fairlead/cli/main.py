@@ -24,17 +24,19 @@ from fairlead.cli import (
     pause,
     plan,
     regions,
+    repair,
     standalone,
     status,
     tenant,
     version,
 )
-from fairlead.cli.run import EXIT_CODES, PLAN_EXIT_CODES, run_app
+from fairlead.cli.exit_codes import EXIT_CODES, PLAN_EXIT_CODES, STATUS_EXIT_CODES
+from fairlead.cli.run import run_app
 
 ORDER = (
     "demo", "standalone", "hub", "agent", "regions", "apiserver",
     "status", "plan", "explain", "drift", "version",
-    "pause", "resume", "gc",
+    "pause", "resume", "repair", "gc",
     "tenant", "crds",
 )  # fmt: skip
 
@@ -81,17 +83,18 @@ for name, panel, command, in_one_line in (
     ("agent", _RUN, agent.agent, "Run the agent of one member cluster."),
     ("regions", _RUN, regions.regions, "Give Services an access point in each region."),
     ("apiserver", _RUN, apiserver.apiserver, "Serve a Kubernetes API for trying things out."),
-    ("status", _LOOK, status.status, "Is it healthy, did my change land?"),
+    ("status", _LOOK, status.status, "Does everything serve, did my change land?"),
     ("plan", _LOOK, plan.plan, "What would change, and why?"),
     ("explain", _LOOK, explain.explain, "Why is a backend where it is?"),
     ("drift", _LOOK, drift.drift, "What did others change at the provider?"),
     ("version", _LOOK, version.version, "Which version is this?"),
     ("pause", _OPERATE, pause.pause, "Freeze a load balancer, or a class."),
     ("resume", _OPERATE, pause.resume, "Let through what pause held."),
+    ("repair", _OPERATE, repair.repair, "Put back what others changed."),
     ("gc", _OPERATE, gc.gc, "Find and delete orphaned backends."),
     ("crds", _SET_UP, crds.crds, "Print the CustomResourceDefinitions."),
 ):
-    codes = PLAN_EXIT_CODES if name == "plan" else EXIT_CODES
+    codes = {"plan": PLAN_EXIT_CODES, "status": STATUS_EXIT_CODES}.get(name, EXIT_CODES)
     app.command(name, rich_help_panel=panel, epilog=codes, short_help=in_one_line)(command)
 app.add_typer(tenant.app, name="tenant", rich_help_panel=_SET_UP, short_help="Add and remove member clusters.")
 

@@ -32,12 +32,27 @@ class Output(StrEnum):
     """How results are printed."""
 
     TABLE = "table"
+    WIDE = "wide"
     JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+    @property
+    def is_data(self) -> bool:
+        """Return whether the whole answer is printed, for programs."""
+        return self in (Output.JSON, Output.YAML)
 
 
 def _verbose(value: bool) -> bool:
     set_verbose(on=value)
     return value
+
+
+def directory(text: str | Path) -> Path:
+    """Return the directory that was typed; nothing at all would be the working directory, which is never meant."""
+    if not str(text).strip():
+        raise typer.BadParameter("it is empty, often a variable that is not set; name a directory, such as ./hub")
+    return Path(text)
 
 
 Verbose = Annotated[
@@ -46,7 +61,9 @@ Verbose = Annotated[
 ]
 Level = Annotated[LogLevel, typer.Option("--log-level", help="Lowest level logged on stderr.")]
 Format = Annotated[LogFormat, typer.Option("--log-format", help="auto: text on a terminal, else JSON.")]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
+OutputOption = Annotated[
+    Output, typer.Option("--output", "-o", help="wide: with all columns. name: KIND/NAME of each, as verbs take it.")
+]
 Metrics = Annotated[
     str,
     typer.Option("--metrics", metavar="HOST:PORT", help="Serve /readyz and /metrics there; empty: off."),
@@ -61,7 +78,14 @@ AddressPool = Annotated[
 Listen = Annotated[
     str, typer.Option("--listen", metavar="HOST:PORT", help="Where the API listens; port 0: any free one.")
 ]
-DataDir = Annotated[Path, typer.Option("--data-dir", metavar="DIR", help="Keeps all state; made if it is missing.")]
+DataDir = Annotated[
+    Path,
+    typer.Option("--data-dir", metavar="DIR", parser=directory, help="Keeps all state; made if it is missing."),
+]
+HubDir = Annotated[
+    Path,
+    typer.Option("--data-dir", metavar="DIR", parser=directory, help="Envoy's files and this hub's identity."),
+]
 
 DEFAULT_POOL = "127.200.0.0/16"
 
@@ -70,6 +94,7 @@ StateDir = Annotated[
     typer.Option(
         "--data-dir",
         metavar="DIR",
+        parser=directory,
         help="Keeps this copy's name, so that it leads again at once when it was killed; "
         "default: ~/.local/state/fairlead.",
     ),
@@ -78,7 +103,10 @@ Identity = Annotated[
     str, typer.Option("--identity", metavar="NAME", help="Name of this copy in the lease; unique; default: made up.")
 ]
 DemoDir = Annotated[
-    Path | None, typer.Option("--data-dir", metavar="DIR", help="Where to work; default: a new temporary directory.")
+    Path | None,
+    typer.Option(
+        "--data-dir", metavar="DIR", parser=directory, help="Where to work; default: a new temporary directory."
+    ),
 ]
 Plain = Annotated[bool, typer.Option("--plain", help="Print lines instead of a live table.")]
 
@@ -86,6 +114,20 @@ Plain = Annotated[bool, typer.Option("--plain", help="Print lines instead of a l
 def kubeconfig_help(what: str) -> str:
     """Say where a kubeconfig comes from when the option is not given."""
     return f"{what}; default: $KUBECONFIG, ~/.kube/config, then the pod's service account."
+
+
+#: Every verb that reads a kubeconfig of the hub takes these two, and hands them to ``connect.connect``.
+Kubeconfig = Annotated[Path | None, typer.Option("--kubeconfig", metavar="FILE", help=kubeconfig_help("The hub's API"))]
+Context = Annotated[
+    str, typer.Option("--context", metavar="NAME", help="Context of --kubeconfig; default: its current one.")
+]
+ValidFor = Annotated[
+    str,
+    typer.Option("--valid-for", metavar="DURATION", help="Life of the token, such as 24h; the agent renews it."),
+]
+ValidDays = Annotated[
+    int | None, typer.Option("--valid-days", min=1, max=3650, hidden=True, help="Earlier name of --valid-for, in days.")
+]
 
 
 def host_and_port(text: str, flag: str) -> tuple[str, int]:

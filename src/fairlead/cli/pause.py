@@ -7,21 +7,31 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fairlead.cli.object_ref import CLASS, Kubeconfig, Namespace, ObjectRef, parse_object_ref
-from fairlead.cli.options import Verbose
+from fairlead.cli.complete import complete_object
+from fairlead.cli.object_ref import CLASS, Namespace, ObjectRef, parse_object_ref
+from fairlead.cli.options import Context, Kubeconfig, Output, OutputOption, Verbose
 from fairlead.cli.run import run_async
 
 if TYPE_CHECKING:
     from fairlead.cli.snapshot import Snapshot
     from fairlead.kube.cluster import Cluster
 
-_Subject = Annotated[str, typer.Argument(metavar="KIND/NAME", help="lb/NAME, tcplb/NAME, or class/NAME for all of it.")]
+_Subject = Annotated[
+    str,
+    typer.Argument(
+        metavar="KIND/NAME",
+        help="svc/NAME, lb/NAME, tcplb/NAME, httplb/NAME, or class/NAME for all of it.",
+        autocompletion=complete_object,
+    ),
+]
 
 
 def pause(
     subject: _Subject,
     namespace: Namespace = "default",
+    output: OutputOption = Output.TABLE,
     kubeconfig: Kubeconfig = None,
+    context: Context = "",
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
     """Freeze a load balancer, or all of a class.
@@ -31,27 +41,34 @@ def pause(
     one whose object is deleted goes.
     """
     ref = parse_object_ref(subject, namespace)
-    run_async(lambda: _set(ref, kubeconfig, paused=True))
+    run_async(lambda: _set(ref, kubeconfig, context, output, paused=True))
 
 
 def resume(
     subject: _Subject,
     namespace: Namespace = "default",
+    output: OutputOption = Output.TABLE,
     kubeconfig: Kubeconfig = None,
+    context: Context = "",
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
     """Let through what pause held."""
     ref = parse_object_ref(subject, namespace)
-    run_async(lambda: _set(ref, kubeconfig, paused=False))
+    run_async(lambda: _set(ref, kubeconfig, context, output, paused=False))
 
 
-async def _set(ref: ObjectRef, kubeconfig: Path | None, *, paused: bool) -> None:
-    from fairlead.cli.connect import connect
+async def _set(ref: ObjectRef, kubeconfig: Path | None, context: str, output: Output, *, paused: bool) -> None:
+    from fairlead.cli.connect import check_kinds, connect
     from fairlead.cli.options import LogFormat, LogLevel, start_logging
+    from fairlead.cli.output import emit
+    from fairlead.cli.plan_rows import plan_of
+    from fairlead.cli.service_ref import resolve_one
     from fairlead.cli.snapshot import snapshot_of
 
     start_logging(LogLevel.ERROR, LogFormat.AUTO)
-    async with connect(kubeconfig, name="the hub") as cluster:
+    async with connect(kubeconfig, context=context, name="the hub") as cluster:
+        await check_kinds(cluster)
+        ref = await resolve_one(cluster, ref)
         if paused:
             was = await _write(cluster, ref, paused=True)
             snapshot = await snapshot_of(cluster, ref)
@@ -59,43 +76,41 @@ async def _set(ref: ObjectRef, kubeconfig: Path | None, *, paused: bool) -> None
             # Read first: a hub that runs does what was held at once.
             snapshot = await snapshot_of(cluster, ref)
             was = await _write(cluster, ref, paused=False)
-    print("\n".join((paused_lines if paused else resumed_lines)(ref, snapshot, was=was)))
+    plans = [plan_of(lb, leading=snapshot.hub.leading) for lb in snapshot.load_balancers]
+    emit(
+        output,
+        {"object": ref.path, "paused": paused, "wasPaused": was, "loadBalancers": plans},
+        lines=lambda: (paused_lines if paused else resumed_lines)(ref, snapshot, was=was),
+        names=lambda: [ref.path],
+    )
 
 
 def paused_lines(ref: ObjectRef, snapshot: Snapshot, *, was: bool) -> list[str]:
     """Return what is held now; ``was``: it was paused before."""
     from fairlead.cli.plan_rows import lines_of, plan_of
 
-    plans = [plan for plan in (plan_of(lb) for lb in snapshot.load_balancers if not lb.served) if plan.rows]
-    held = sum(bool(row.held_by) for plan in plans for row in plan.rows)
+    plans = [plan_of(lb, leading=snapshot.hub.leading) for lb in snapshot.load_balancers]
+    held = sum(plan.held for plan in plans)
     lines = [
         f"{_whole(ref, snapshot)} {'was paused already' if was else 'is paused'}; {held or 'nothing'} held so far."
     ]
-    lines += [line for plan in plans for line in lines_of(plan)]
+    lines += [line for plan in plans if plan.rows for line in lines_of(plan)]
     lines.append(f"Let it through with: fairlead resume {ref.argument}")
     return [*lines, snapshot.warning] if snapshot.warning else lines
 
 
 def resumed_lines(ref: ObjectRef, snapshot: Snapshot, *, was: bool) -> list[str]:
     """Return what was held and goes on; ``snapshot`` is from before."""
-    import msgspec
-
     from fairlead.cli.formatting import counted
     from fairlead.cli.plan_rows import lines_of, plan_of
-    from fairlead.sync.guard import PAUSED
 
     if not was:
         return [f"{_whole(ref, snapshot)} was not paused."]
     own = "/".join(filter(None, ref))
     still = sorted({name for lb in snapshot.load_balancers for name in lb.paused if name != own})
-    freed = [plan_of(lb) for lb in snapshot.load_balancers if not lb.served and set(lb.paused) == {own}]
-    plans = [
-        msgspec.structs.replace(
-            plan, rows=[msgspec.structs.replace(row, held_by="") for row in plan.rows if row.held_by == PAUSED]
-        )
-        for plan in freed
-    ]
-    count = sum(len(plan.rows) for plan in plans)
+    freed = [lb for lb in snapshot.load_balancers if set(lb.paused) == {own}]
+    plans = [plan_of(lb, leading=snapshot.hub.leading).resumed for lb in freed]
+    count = sum(len(plan.rows) + plan.more_held for plan in plans)
     lines = [f"{_whole(ref, snapshot)} goes on; it held {counted(count, 'change')}."]
     lines += [line for plan in plans if plan.rows for line in lines_of(plan)]
     lines += [f"{name} is paused still, and holds what is its own: fairlead resume {name}" for name in still]
@@ -111,15 +126,15 @@ def _whole(ref: ObjectRef, snapshot: Snapshot) -> str:
 
 async def _write(cluster: Cluster, ref: ObjectRef, *, paused: bool) -> bool:
     """Set or remove the annotation; return whether it was set before."""
+    from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
     from fairlead.api.loadbalancer import LOAD_BALANCERS
     from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
     from fairlead.api.names import ANNOTATION_PAUSED, MANAGER_CLI
     from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
-    from fairlead.cli.connect import check_kinds
     from fairlead.errors import NotFound
 
-    await check_kinds(cluster)
-    resources = {resource.kind: resource for resource in (LOAD_BALANCERS, TCP_LOAD_BALANCERS, LOAD_BALANCER_CLASSES)}
+    kinds = (LOAD_BALANCERS, TCP_LOAD_BALANCERS, HTTP_LOAD_BALANCERS, LOAD_BALANCER_CLASSES)
+    resources = {resource.kind: resource for resource in kinds}
     resource, where = resources[ref.kind], (ref.namespace, ref.name)
     try:
         known = await cluster.get(resource, *where)

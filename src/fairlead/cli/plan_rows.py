@@ -1,16 +1,19 @@
 """The rows of ``fairlead plan``: each change with its reason and, field by field, recorded, observed and wanted.
 
 In: a load balancer as previewed. Out: the rows that ``-o json`` prints, and the same as lines for people.
-Never: a row that the worker would not do; a row that a guard holds is marked.
+Never: a row that the worker would not do; a row that a guard holds is marked. Of the hub's own proxies, whose ledger
+is in the hub's memory, the rows are what the hub says that it holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from fairlead.api.names import DEFAULT_CLASS
+from fairlead.cli.drift_rows import drift_row, ours_of
 from fairlead.cli.formatting import columns, counted, reason_text
 from fairlead.model.change import Action, FrontendChange, TargetChange
 from fairlead.model.desired import Target
@@ -23,6 +26,9 @@ _SIGNS = {
     Action.ENSURE: "~", Action.UPDATE: "~", Action.REGISTER: "+",
     Action.DRAIN: "-", Action.DEREGISTER: "-", Action.DELETE: "-",
 }  # fmt: skip
+_AGAIN = "as before: it was asked for, and no answer is on record"
+_NEWER = "its spec has changed since the hub looked at it last"
+_NOT_LED = "no hub leads, and only a hub knows which backends its own proxies have"
 _COUNTED = {"+": "add", "~": "change", "-": "remove"}
 
 
@@ -49,23 +55,48 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class PlanOf(msgspec.Struct, frozen=True):
-    """What would be done to one load balancer; ``problem``: why nothing is planned, ``unread``: not read back."""
+    """What would be done to one load balancer; ``problem``: why nothing is planned, ``unread``: not read back.
+
+    ``more_held`` counts held rows that are not listed. ``drift``: what others changed of ours, which stands until
+    ``repair``, the command that puts it back.
+    """
 
     load_balancer: str = msgspec.field(name="loadBalancer")
     provider: str
     problem: str
     unread: str
     rows: list[Row]
+    more_held: int = msgspec.field(name="moreHeld", default=0)
+    drift: list[str] = msgspec.field(default_factory=list[str])
+    repair: str = ""
+
+    @property
+    def says_something(self) -> bool:
+        """Return whether there is anything to say about it."""
+        return bool(self.rows or self.problem or self.unread or self.drift)
+
+    @property
+    def held(self) -> int:
+        """Return how many changes are held, listed or not."""
+        return sum(bool(row.held_by) for row in self.rows) + self.more_held
+
+    @property
+    def resumed(self) -> PlanOf:
+        """Return what a pause holds, as it is done without the pause."""
+        freed = [msgspec.structs.replace(row, held_by="", message="") for row in self.rows if row.held_by == PAUSED]
+        return msgspec.structs.replace(self, rows=freed, drift=[], repair="", more_held=self.more_held if freed else 0)
 
 
-def plan_of(lb: Previewed) -> PlanOf:
-    """Return the plan of one load balancer."""
+def plan_of(lb: Previewed, *, leading: bool = True) -> PlanOf:
+    """Return the plan of one load balancer; ``leading``: whether a hub leads."""
     rows = [_frontend(lb, lb.plan.frontend)] if lb.plan.frontend is not None else []
     if lb.held_frontend is not None:
         rows.append(_frontend(lb, lb.held_frontend, held_by=PAUSED))
     rows += [_target(lb, change) for change in lb.plan.changes]
     rows += [_target(lb, row.change, held_by=row.reason, message=row.message) for row in lb.plan.held]
-    return PlanOf(str(lb.key), lb.provider, problem_of(lb), lb.unread, rows)
+    drift = drift_row(lb)
+    unread = lb.unread or (_NOT_LED if lb.served and not leading else "")
+    return PlanOf(str(lb.key), lb.provider, problem_of(lb), unread, rows, lb.more_held, ours_of(drift), drift.repair)
 
 
 def problem_of(lb: Previewed) -> str:
@@ -86,29 +117,34 @@ def lines_of(plan: PlanOf) -> list[str]:
         lines.append(head)
         lines += [f"      {_change(field)}" for field in row.fields]
         if row.action == Action.ENSURE and not row.fields:
-            lines.append("      as before: it was asked for, and no answer is on record")
+            lines.append("      " + (_NEWER if plan.provider == DEFAULT_CLASS else _AGAIN))
         if row.held_by:
             lines.append(f"      held: {row.held_by}, {row.message}")
+    if plan.more_held:
+        lines.append(f"  = and {plan.more_held} more held")
+    lines += [f"  ! {text}" for text in plan.drift]
+    if plan.repair:
+        lines.append(f"      that stands until: {plan.repair}")
     if plan.unread:
         lines.append(f"  not read back: {plan.unread}")
     return lines
 
 
-def summary(plans: Iterable[PlanOf], *, served: int, compared: int) -> str:
+def summary(plans: Sequence[PlanOf]) -> str:
     """Return how many changes there are, in one line."""
-    rows = [row for plan in plans for row in plan.rows]
-    if not compared and not served:
+    if not plans:
         return (
             "There are no load balancers here yet; a LoadBalancer object makes one, and so does a Service of type "
             "LoadBalancer in a member."
         )
+    rows = [row for plan in plans for row in plan.rows]
     counts = {word: sum(not row.held_by and _sign(row) == sign for row in rows) for sign, word in _COUNTED.items()}
-    held = sum(bool(row.held_by) for row in rows)
     parts = [f"{count} to {word}" for word, count in counts.items() if count]
     text = ", ".join(parts) if parts else "Nothing would change"
+    held, drifted = sum(plan.held for plan in plans), sum(len(plan.drift) for plan in plans)
     text += f", {held} held" if held else ""
-    text += f"; {counted(compared, 'load balancer')} compared"
-    return text + (f", {served} served by the hub's own proxies (fairlead status)" if served else "") + "."
+    text += f", {drifted} changed by others" if drifted else ""
+    return f"{text}; {counted(len(plans), 'load balancer')} compared."
 
 
 def fields_of(old: Mapping[str, str], there: Mapping[str, str] | None, new: Mapping[str, str]) -> list[Field]:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.options import (
+    Context,
     DemoDir,
     Format,
     Identity,
@@ -29,6 +30,7 @@ def regions(
     kubeconfig: Annotated[
         Path | None, typer.Option("--kubeconfig", metavar="FILE", help=kubeconfig_help("The cluster's API"))
     ] = None,
+    context: Context = "",
     workers: Annotated[
         int, typer.Option("--workers", metavar="N", help="How many Services each controller works on at once.")
     ] = 3,
@@ -47,6 +49,7 @@ def regions(
 
     settings = RegionsSettings(
         kubeconfig=kubeconfig,
+        context=context,
         workers=workers,
         balancer=not layer1_only,
         identity=identity,

@@ -15,17 +15,9 @@ from typing import Any
 
 import typer
 
+from fairlead.cli.exit_codes import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE
 from fairlead.errors import BadConfiguration, FairleadError, Unauthorized, Unreachable, first_of
-
-OK, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
-#: The answer of ``plan``, as of other tools that plan.
-WOULD_CHANGE = 2
-
-EXIT_CODES = (
-    "[bold]Exit codes[/bold]: 0 ok, also when asked to stop · 1 failed or unhealthy · 2 bad usage or configuration · "
-    "3 API unreachable · 130 interrupted before it was done"
-)
-PLAN_EXIT_CODES = EXIT_CODES.replace("2 bad", "2 something would change, and bad")
+from fairlead.runtime.legible import legible
 
 
 class _Verbosity:
@@ -53,13 +45,13 @@ def code_of(error: BaseException) -> int:
 def sentence_of(error: BaseException, *, verbose: bool = False) -> str:
     """Return what to print for ``error``: its sentence, and with ``verbose`` its detail."""
     if isinstance(error, FairleadError):
-        detail = f"\n  detail: {error.detail}" if verbose and error.detail else ""
-        return _finished(error.sentence) + detail
+        detail = f"\n  detail: {legible(error.detail)}" if verbose and error.detail else ""
+        return _finished(_without_retry(legible(error.sentence))) + detail
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        return _finished(f"{where}{os.strerror(error.errno) if error.errno else error}")
+        return _finished(legible(f"{where}{os.strerror(error.errno) if error.errno else error}"))
     hint = "" if verbose else " Run it again with --verbose to see where."
-    return f"{type(error).__name__}: {error}. This is a mistake in Fairlead.{hint}"
+    return f"{type(error).__name__}: {legible(str(error))}. This is a mistake in Fairlead.{hint}"
 
 
 def run_async(main: Callable[[], Awaitable[Any]]) -> None:
@@ -75,21 +67,31 @@ def run_async(main: Callable[[], Awaitable[Any]]) -> None:
 
 def run_check(main: Callable[[], Awaitable[bool]]) -> None:
     """Run a command's coroutine; exit with ``FAILED`` when it returns False."""
-    passed: list[bool] = []
 
-    async def check() -> None:
-        passed.append(await main())
+    async def check() -> int:
+        return OK if await main() else FAILED
 
-    run_async(check)
-    if not all(passed):
-        raise typer.Exit(FAILED)
+    run_for_code(check)
+
+
+def run_for_code(main: Callable[[], Awaitable[int]]) -> None:
+    """Run a command's coroutine; exit with the code that it returns."""
+    codes: list[int] = []
+
+    async def answer() -> None:
+        codes.append(await main())
+
+    run_async(answer)
+    if any(codes):
+        raise typer.Exit(codes[0])
 
 
 def run_app(app: typer.Typer) -> int:
     """Run the command line; return the exit code."""
     try:
         result = app(prog_name="fairlead", standalone_mode=False)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        # The second is how SIGTERM ends a command that was not done.
         return INTERRUPTED
     except BrokenPipeError:
         # The reader closed the pipe after the first lines (``| head``): what is still buffered must not raise at exit.
@@ -120,6 +122,12 @@ def _report(error: Exception) -> int:
 
 async def _awaited(main: Callable[[], Awaitable[Any]]) -> None:
     await main()
+
+
+def _without_retry(sentence: str) -> str:
+    """Return a sentence without the word that a process which ends here will try again."""
+    text = sentence.removesuffix(" Retrying.")
+    return sentence if text == sentence else f"{text} Try again; if that does not help, the server's log says more."
 
 
 def _finished(sentence: str) -> str:

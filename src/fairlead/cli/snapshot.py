@@ -5,11 +5,12 @@ In: a kubeconfig and, where given, one object. Out: ``Snapshot``. Never: a write
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from fairlead.cli.object_ref import CLASS, ObjectRef
+from fairlead.cli.object_ref import CLASS, SERVICE, ObjectRef
+from fairlead.cli.service_ref import resolve_all
 
 if TYPE_CHECKING:
     from fairlead.cli.status_rows import HubRow
@@ -32,14 +33,14 @@ class Snapshot(NamedTuple):
         return "" if self.hub.leading else _NO_LEADER
 
 
-async def take_snapshot(kubeconfig: Path | None, ref: ObjectRef | None = None) -> Snapshot:
+async def take_snapshot(kubeconfig: Path | None, ref: ObjectRef | None = None, *, context: str = "") -> Snapshot:
     """Read all load balancers, or those that ``ref`` names; ``NotFound`` when ``ref`` does not exist."""
     from fairlead.cli.connect import connect
     from fairlead.cli.options import LogFormat, LogLevel, start_logging
 
     # Warnings that a provider logs while it is read are not part of the answer.
     start_logging(LogLevel.ERROR, LogFormat.AUTO)
-    async with connect(kubeconfig, name="the hub") as cluster:
+    async with connect(kubeconfig, context=context, name="the hub") as cluster:
         return await snapshot_of(cluster, ref)
 
 
@@ -52,15 +53,18 @@ async def snapshot_of(cluster: Cluster, ref: ObjectRef | None = None) -> Snapsho
     from fairlead.model.keys import LoadBalancerKey
 
     classes = await check_kinds(cluster)
-    now = datetime.now(UTC)
+    now = cluster.server_clock.now()
     hub = await read_hub(cluster, now=now)
     if ref is None:
         return Snapshot(await preview(cluster), hub, now)
+    if ref.kind == SERVICE:
+        keys = {LoadBalancerKey(each.kind, each.namespace, each.name) for each in await resolve_all(cluster, ref)}
+        return Snapshot([lb for lb in await preview(cluster) if lb.key in keys], hub, now)
     if ref.kind == CLASS:
         if ref.name not in classes:
             raise NotFound(ref.not_found)
         return Snapshot([lb for lb in await preview(cluster) if lb.class_name == ref.name], hub, now)
-    load_balancers = await preview(cluster, LoadBalancerKey(*ref))
+    load_balancers = await preview(cluster, LoadBalancerKey(ref.kind, ref.namespace, ref.name))
     if not load_balancers:
         raise NotFound(ref.not_found)
     return Snapshot(load_balancers, hub, now)

@@ -1,39 +1,67 @@
-"""``fairlead status``: is it healthy, did my change land, and if not, why?"""
+"""``fairlead status``: does everything serve, did my change land, and if not, why?"""
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fairlead.cli.options import Output, OutputOption, Verbose, kubeconfig_help
-from fairlead.cli.run import FAILED, run_async
+from fairlead.cli.complete import complete_load_balancer
+from fairlead.cli.options import Context, Kubeconfig, Output, OutputOption, Verbose
+from fairlead.cli.run import run_for_code
+
+if TYPE_CHECKING:
+    from fairlead.cli.status_filter import Filter
+    from fairlead.cli.status_rows import FleetStatus
+    from fairlead.kube.cluster import Cluster
 
 _POLL_S = 0.5
+_WATCH_S = 2.0
 
 
 def status(
-    kubeconfig: Annotated[
-        Path | None, typer.Option("--kubeconfig", metavar="FILE", help=kubeconfig_help("The hub's API"))
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]...",
+            help="Only these: svc/NAME, lb/NAME, tcplb/NAME or NAME, with NAMESPACE/ or MEMBER/NAMESPACE/ before it.",
+            autocompletion=complete_load_balancer,
+        ),
     ] = None,
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", metavar="NS", help="Only this namespace, at the hub or in a member.")
+    ] = "",
+    selector: Annotated[
+        str, typer.Option("--selector", "-l", metavar="SELECTOR", help="Only what has these labels at the hub.")
+    ] = "",
+    problems: Annotated[bool, typer.Option("--problems", help="Only what is not well.")] = False,
     output: OutputOption = Output.TABLE,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until everything is healthy.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Go on, and print it again whenever it changes.")
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until everything serves and nothing is to be done.")
+    ] = False,
     timeout: Annotated[
         str, typer.Option("--timeout", metavar="DURATION", help="How long --wait waits, such as 90s or 2m.")
     ] = "60s",
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
-    """Show members, load balancers and proxies on one screen; exit code 1 when something is not healthy."""
-    healthy = True
+    """Show whether everything serves; the exit code says which class of trouble there is.
 
-    async def show() -> None:
-        nonlocal healthy
-        healthy = await _show(kubeconfig, output, _seconds(timeout) if wait else 0.0)
+    Members, load balancers, regions and proxies on one screen, a summary first. Of more than 20 load balancers only
+    those that are not well are listed, unless you ask with a name, -n, -l or -o wide.
+    """
+    from fairlead.cli.status_filter import Filter
 
-    run_async(show)
-    if not healthy:
-        raise typer.Exit(FAILED)
+    asked = Filter(tuple(names or ()), namespace, selector)
+    wait_s = _seconds(timeout) if wait else 0.0
+    run_for_code(lambda: _show(kubeconfig, context, asked, output, problems=problems, watch=watch, wait_s=wait_s))
 
 
 def _seconds(text: str) -> float:
@@ -47,34 +75,78 @@ def _seconds(text: str) -> float:
         raise BadConfiguration(f"--timeout: {text!r} is not a duration such as 60s or 2m") from error
 
 
-async def _show(kubeconfig: Path | None, output: Output, wait_s: float) -> bool:
-    import asyncio
-    import sys
+async def _show(
+    kubeconfig: Path | None,
+    context: str,
+    asked: Filter,
+    output: Output,
+    *,
+    problems: bool,
+    watch: bool,
+    wait_s: float,
+) -> int:
+    from fairlead.cli.connect import connect
+    from fairlead.cli.status_filter import only_problems
 
-    import msgspec
+    before = None
+    async with connect(kubeconfig, context=context, name="the hub") as cluster:
+        while True:
+            fleet = await _gather(cluster, asked, wait_s)
+            shown = only_problems(fleet) if problems else fleet
+            if _lasting(shown) != before:
+                if before is not None and not output.is_data:
+                    sys.stdout.write("\n")
+                _print(shown, output, every=not asked.is_open or problems)
+                before = _lasting(shown)
+            if not watch:
+                return fleet.state.exit_code
+            await asyncio.sleep(_WATCH_S)
 
-    from fairlead.cli.connect import connect, no_kinds
+
+async def _gather(cluster: Cluster, asked: Filter, wait_s: float) -> FleetStatus:
+    """Read the status; with ``wait_s`` until it is well, or until that many seconds are over."""
+    from fairlead.cli.connect import no_kinds
+    from fairlead.cli.status_filter import filtered
     from fairlead.cli.status_reader import gather_status
-    from fairlead.cli.status_table import print_status
     from fairlead.errors import NotFound, Unreachable
 
     loop = asyncio.get_running_loop()
     end_s = loop.time() + wait_s
-    async with connect(kubeconfig, name="the hub") as cluster:
-        while True:
+    while True:
+        over = loop.time() >= end_s
+        try:
+            fleet = await gather_status(cluster)
+        except (Unreachable, NotFound) as error:
+            # With --wait the API, or the hub that installs the kinds, may be about to come.
+            if over:
+                raise no_kinds(error) if isinstance(error, NotFound) else error from error
+        else:
             try:
-                fleet = await gather_status(cluster)
-            except (Unreachable, NotFound) as error:
-                # With --wait the API, or the hub that installs the kinds, may be about to come.
-                if loop.time() >= end_s:
-                    raise no_kinds(error) if isinstance(error, NotFound) else error from error
-                await asyncio.sleep(_POLL_S)
-                continue
-            if fleet.healthy or loop.time() >= end_s:
-                break
-            await asyncio.sleep(_POLL_S)
-    if output is Output.JSON:
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(fleet), indent=2) + b"\n")
+                fleet = filtered(fleet, asked)
+            except NotFound:
+                if over:
+                    raise
+            else:
+                if fleet.healthy or over:
+                    return fleet
+        await asyncio.sleep(_POLL_S)
+
+
+def _print(fleet: FleetStatus, output: Output, *, every: bool) -> None:
+    from fairlead.cli.output import emit
+    from fairlead.cli.status_table import names_of, print_status
+
+    if output in (Output.TABLE, Output.WIDE):
+        print_status(fleet, every=every, wide=output is Output.WIDE)
     else:
-        print_status(fleet)
-    return fleet.healthy
+        emit(output, fleet, lines=tuple, names=lambda: names_of(fleet))
+    sys.stdout.flush()
+
+
+def _lasting(fleet: FleetStatus) -> bytes:
+    """Return all of a status but the ages, which change all the time."""
+    import msgspec
+
+    replace = msgspec.structs.replace
+    members = [replace(row, last_sync_age_s=None) for row in fleet.members]
+    return msgspec.json.encode(replace(fleet, hub=replace(fleet.hub, age_s=None), members=members))

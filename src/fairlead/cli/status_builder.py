@@ -1,148 +1,160 @@
-"""Build the rows of ``fairlead status`` from the objects of the hub's API.
+"""Build ``fairlead status`` from the objects of the hub's API.
 
-In: objects, leases, the hub's reports about its proxies, and the time. Out: ``FleetStatus``; rows are ordered by name.
-Ages are counted from what was written last to ``now``, never taken from a boolean that was written once.
+In: what was read (``FleetObjects``), and the time. Out: ``FleetStatus``; rows are ordered by name.
+Ages are counted from the API server's own stamps to ``now``, its time too; no clock of a hub, an agent or this machine
+counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from fairlead.api.kubernetes import Lease
+import msgspec
+
+from fairlead.api.backendgroup import BackendGroup
+from fairlead.api.heartbeat import StampedLease, age_s
+from fairlead.api.httploadbalancer import HTTPLoadBalancer
 from fairlead.api.loadbalancer import LoadBalancer
-from fairlead.api.meta import WireCondition
+from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.names import ANNOTATION_ORIGIN, DEFAULT_CLASS, LABEL_POOL_SERVICE_SERVICE
 from fairlead.api.poolservice import PoolService
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
-from fairlead.api.tenant import Tenant
-from fairlead.cli.formatting import age_text
-from fairlead.cli.status_rows import FleetStatus, HubRow, LoadBalancerRow, MemberRow, ProxyStatusRow, RegionRow
+from fairlead.api.tenant import Tenant, state_by_age
+from fairlead.cli import status_problems as problems
+from fairlead.cli.status_conditions import SERVING, Finding, findings_of_load_balancer, worst_of
+from fairlead.cli.status_rows import (
+    FleetStatus,
+    HubRow,
+    LoadBalancerRow,
+    MemberRow,
+    ProxyStatusRow,
+    RegionRow,
+    Trouble,
+)
 from fairlead.standalone.proxy_report import ReplicaReport, report_key
 
-#: The same ages as the hub's own (``hub/tenants/member_health.py``).
-_STALE_S, _LOST_S = 40.0, 300.0
+
+class FleetObjects(msgspec.Struct, frozen=True, kw_only=True):
+    """What was read: ``leases`` are the agents', by namespace, ``reports`` the hubs', by identity."""
+
+    tenants: Sequence[Tenant] = ()
+    load_balancers: Sequence[TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer] = ()
+    pool_services: Sequence[PoolService] = ()
+    classes: Sequence[LoadBalancerClass] = ()
+    groups: Sequence[BackendGroup] = ()
+    leases: Mapping[str, StampedLease] = msgspec.field(default_factory=dict[str, StampedLease])
+    hub_lease: StampedLease | None = None
+    reports: Mapping[str, ReplicaReport] = msgspec.field(default_factory=dict[str, ReplicaReport])
 
 
-def build_status(
-    tenants: list[Tenant],
-    load_balancers: Sequence[TCPLoadBalancer | LoadBalancer],
-    leases: Mapping[str, Lease],
-    hub_lease: Lease | None,
-    reports: Mapping[str, ReplicaReport],
-    *,
-    now: datetime,
-    pool_services: Sequence[PoolService] = (),
-) -> FleetStatus:
-    """Return all rows and problems; ``leases`` are the agents', by namespace, ``reports`` the hubs', by identity."""
-    hub = hub_row(hub_lease, now)
-    rows = sorted(map(_load_balancer, load_balancers), key=lambda row: (row.namespace, row.name))
-    members = sorted((_member(tenant, leases, rows, now) for tenant in tenants), key=lambda row: row.name)
-    proxies = _proxies(reports, hub)
-    regions = sorted(map(_region, pool_services), key=lambda row: (row.namespace, row.service, row.region))
-    problems = [
-        *_hub_problems(hub),
-        *_member_problems(members),
-        *(f"load balancer {row.origin or f'{row.namespace}/{row.name}'}: {_problem(row)}"
-          for row in rows if not row.programmed),
-        *(f"region {row.region} of {row.namespace}/{row.service}: {row.message or row.reason}"
-          for row in regions if not row.programmed),
-        *(f"proxy {row.name} ({row.group}) is {row.state}" for row in proxies if row.state != "SYNCED"),
-    ]  # fmt: skip
+def build_status(read: FleetObjects, *, now: datetime) -> FleetStatus:
+    """Return all rows, and what is not well."""
+    hub = hub_row(read.hub_lease, now)
+    rows = sorted(map(_load_balancer, read.load_balancers), key=lambda row: (row.namespace, row.name))
+    members = sorted((_member(tenant, read.leases, rows, now) for tenant in read.tenants), key=lambda row: row.name)
+    proxies = _proxies(read.reports, hub)
+    regions = sorted(map(_region, read.pool_services), key=lambda row: (row.namespace, row.service, row.region))
+    troubles = [
+        *problems.of_hub(hub),
+        *problems.of_members(members, read.tenants),
+        *problems.of_refused(members, read.leases),
+        *problems.of_load_balancers(read.load_balancers, rows),
+        *problems.of_regions(regions),
+        *problems.of_classes(read.classes),
+        *problems.of_groups(read.groups),
+        *problems.of_proxies(proxies),
+    ]
     return FleetStatus(
-        healthy=not problems,
+        healthy=not troubles,
+        state=worst_of(problem.trouble for problem in troubles),
         hub=hub,
         members=members,
         load_balancers=rows,
         proxies=proxies,
         regions=regions,
-        problems=problems,
+        problems=[problem.sentence for problem in troubles],
+        troubles=troubles,
     )
 
 
-def hub_row(lease: Lease | None, now: datetime) -> HubRow:
+def hub_row(lease: StampedLease | None, now: datetime) -> HubRow:
     """Return the holder of the hub's lease; an empty row when there is none."""
     if lease is None or not lease.spec.holder_identity:
         return HubRow()
-    age_s = _age_s(lease.spec.renew_time, now)
+    silent_s = _rounded(age_s(lease, now))
     allowed_s = lease.spec.lease_duration_seconds or 15
-    return HubRow(lease.spec.holder_identity, age_s, age_s is not None and age_s <= allowed_s)
+    return HubRow(lease.spec.holder_identity, silent_s, silent_s is not None and silent_s <= allowed_s)
 
 
-def _member(tenant: Tenant, leases: Mapping[str, Lease], rows: list[LoadBalancerRow], now: datetime) -> MemberRow:
+def _member(
+    tenant: Tenant, leases: Mapping[str, StampedLease], rows: list[LoadBalancerRow], now: datetime
+) -> MemberRow:
     lease = leases.get(tenant.namespace)
-    age_s = _age_s(lease.spec.renew_time, now) if lease is not None else None
-    if age_s is None:
-        state = "Pending"
-    elif age_s < _STALE_S:
-        state = "Engaged"
-    else:
-        state = "Stale" if age_s < _LOST_S else "Lost"
+    silent_s = _rounded(age_s(lease, now)) if lease is not None else None
+    state = state_by_age(silent_s)
     count = sum(1 for row in rows if row.namespace == tenant.namespace)
-    return MemberRow(tenant.metadata.name, tenant.spec.region, tenant.namespace, state, age_s, count)
+    return MemberRow(tenant.metadata.name, tenant.spec.region, tenant.namespace, state, silent_s, count)
 
 
-def _load_balancer(lb: TCPLoadBalancer | LoadBalancer) -> LoadBalancerRow:
-    worst = _worst(lb.status.conditions)
-    raised = (condition for condition in lb.status.conditions or () if condition.type in ("Guarded", "Paused"))
-    held = next((condition for condition in sorted(raised, key=_type) if condition.status == "True"), None)
-    current = lb.status.observed_generation >= lb.metadata.generation
+def _load_balancer(lb: TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer) -> LoadBalancerRow:
+    targets = lb.status.backends if isinstance(lb, LoadBalancer) else lb.status.targets
+    routes = lb.status.routes if isinstance(lb, HTTPLoadBalancer) else None
+    findings = findings_of_load_balancer(lb.status.conditions, targets, routes)
+    by_type = {condition.type: condition for condition in lb.status.conditions or ()}
+    current = lb.status.observed_generation >= lb.metadata.generation and "Programmed" in by_type
+    accepted = by_type.get("Accepted")
+    refused = accepted is not None and accepted.status == "False"
+    serving = by_type.get(SERVING)
     return LoadBalancerRow(
+        kind=problems.kind_of(lb),
         namespace=lb.metadata.namespace,
         name=lb.metadata.name,
         origin=_origin(lb),
         class_name=lb.spec.class_name or DEFAULT_CLASS,
         address=lb.status.address,
-        programmed=current and worst is not None and worst.status == "True",
-        reason=_reason(lb, worst, held) if current else "Pending",
-        message=worst.message if worst is not None and worst.status != "True" else (held.message if held else ""),
-        targets=lb.status.backends if isinstance(lb, LoadBalancer) else lb.status.targets,
+        programmed=current and not refused and by_type["Programmed"].status == "True",
+        serving=serving.status if serving is not None else "",
+        state=worst_of(finding.trouble for finding in findings) if current or refused else Trouble.NOT_SERVING,
+        reason="Deleting" if lb.deleting else _reason(findings) if current or refused else "Pending",
+        message=findings[0].message if findings else "",
+        targets=targets,
+        routes=routes,
+        labels=lb.metadata.labels or {},
     )
 
 
 def _region(pool_service: PoolService) -> RegionRow:
-    worst = _worst(pool_service.status.conditions)
-    bad = worst is not None and worst.status != "True"
-    address = pool_service.status.address
+    status = pool_service.status
+    findings = findings_of_load_balancer(status.conditions, status.targets)
+    programmed = any(condition.type == "Programmed" for condition in status.conditions or ())
+    # A layer 2 that is not ours may write no conditions: then an address means that it is programmed.
+    known = programmed or bool(findings) or bool(status.address)
     return RegionRow(
         namespace=pool_service.metadata.namespace,
         service=pool_service.label(LABEL_POOL_SERVICE_SERVICE) or pool_service.metadata.name,
         region=pool_service.spec.nodepool_name,
         class_name=pool_service.spec.load_balancer_class,
-        address=address,
-        # A layer 2 that is not ours may write no conditions: then an address means that it is programmed.
-        programmed=not bad and (worst is not None or bool(address)),
-        reason=worst.reason if worst is not None else "" if address else "Pending",
-        message=worst.message if worst is not None and bad else "",
-        targets=pool_service.status.targets,
+        address=status.address,
+        programmed=known and all(finding.type not in ("Accepted", "Programmed") for finding in findings),
+        state=worst_of(finding.trouble for finding in findings) if known else Trouble.NOT_SERVING,
+        reason=_reason(findings) if findings or programmed else "" if known else "Pending",
+        message=findings[0].message if findings else "",
+        targets=status.targets,
+        labels=pool_service.metadata.labels or {},
     )
 
 
-def _worst(conditions: Sequence[WireCondition] | None) -> WireCondition | None:
-    """Return Accepted when it is False, else Programmed."""
-    by_type = {condition.type: condition for condition in conditions or ()}
-    accepted = by_type.get("Accepted")
-    return accepted if accepted is not None and accepted.status == "False" else by_type.get("Programmed")
+def _reason(findings: Sequence[Finding]) -> str:
+    """Return the reason that says most: of the worst that is not well, or that all is."""
+    return (findings[0].reason or findings[0].type) if findings else "Programmed"
 
 
-def _type(condition: WireCondition) -> str:
-    return condition.type
-
-
-def _origin(lb: TCPLoadBalancer | LoadBalancer) -> str:
+def _origin(lb: TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer) -> str:
     if isinstance(lb, LoadBalancer):
         return ""
     origin = lb.spec.origin
     return lb.annotation(ANNOTATION_ORIGIN) or f"{origin.namespace}/{origin.name}".strip("/")
-
-
-def _reason(lb: TCPLoadBalancer | LoadBalancer, worst: WireCondition | None, held: WireCondition | None) -> str:
-    """Return the reason that says most: what is wrong, or what is held although all works."""
-    if lb.deleting:
-        return "Deleting"
-    if worst is None:
-        return "Pending"
-    return held.reason if held is not None and worst.status == "True" else worst.reason
 
 
 def _proxies(reports: Mapping[str, ReplicaReport], hub: HubRow) -> list[ProxyStatusRow]:
@@ -163,32 +175,5 @@ def _proxies(reports: Mapping[str, ReplicaReport], hub: HubRow) -> list[ProxySta
     return [shown[name] for name in sorted(shown)]
 
 
-def _hub_problems(hub: HubRow) -> list[str]:
-    if hub.leading:
-        return []
-    if not hub.holder:
-        return ["no hub leads; start one with: fairlead hub"]
-    return [f"the hub {hub.holder} was last heard {age_text(hub.age_s)} ago; is it running?"]
-
-
-def _member_problems(members: list[MemberRow]) -> Iterator[str]:
-    for row in members:
-        if row.state == "Pending":
-            yield f"member {row.name}: its agent was never heard; start it with: fairlead agent"
-        elif row.state != "Engaged":
-            yield f"member {row.name}: its agent was last heard {age_text(row.last_sync_age_s)} ago"
-
-
-def _problem(row: LoadBalancerRow) -> str:
-    """Return the message without the name that precedes it already."""
-    return row.message.removeprefix(f"LoadBalancer/{row.namespace}/{row.name}: ") or row.reason
-
-
-def _age_s(time: str | None, now: datetime) -> float | None:
-    if not time:
-        return None
-    try:
-        # The clocks of two machines: what seems to come from the future is from now.
-        return round(max(0.0, (now - datetime.fromisoformat(time)).total_seconds()), 1)
-    except ValueError:
-        return None
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 1)

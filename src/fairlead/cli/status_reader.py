@@ -6,53 +6,79 @@ In: a connection to the hub. Out: ``FleetStatus``. Never: a write.
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import datetime
+from typing import TypeVar
 
-from fairlead.api.kubernetes import LEASES, Lease
+from fairlead.api.backendgroup import BACKEND_GROUPS
+from fairlead.api.heartbeat import STAMPED_LEASES, StampedLease
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.loadbalancer import LOAD_BALANCERS
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.meta import KubeObject, Resource
 from fairlead.api.names import AGENT_LEASE, HUB_LEASE, SYSTEM_NAMESPACE
-from fairlead.api.poolservice import POOL_SERVICES, PoolService
+from fairlead.api.poolservice import POOL_SERVICES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
-from fairlead.cli.status_builder import build_status, hub_row
+from fairlead.cli.status_builder import FleetObjects, build_status, hub_row
 from fairlead.cli.status_rows import FleetStatus, HubRow
 from fairlead.errors import NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.standalone.proxy_report import read_reports
 
+T = TypeVar("T", bound=KubeObject)
+
 
 async def gather_status(cluster: Cluster, *, now: datetime | None = None) -> FleetStatus:
     """Read everything once."""
-    (tcp, shared, pool_services), (tenants, leases, hub_lease, reports) = await asyncio.gather(
-        asyncio.gather(cluster.list(TCP_LOAD_BALANCERS), cluster.list(LOAD_BALANCERS), _pool_services(cluster)),
+    (
+        (tcp, http, shared),
+        (pool_services, classes, groups),
+        (tenants, leases, hub_lease, reports),
+    ) = await asyncio.gather(
+        asyncio.gather(
+            cluster.list(TCP_LOAD_BALANCERS),
+            _if_known(cluster, HTTP_LOAD_BALANCERS),
+            cluster.list(LOAD_BALANCERS),
+        ),
+        asyncio.gather(
+            _if_known(cluster, POOL_SERVICES), cluster.list(LOAD_BALANCER_CLASSES), cluster.list(BACKEND_GROUPS)
+        ),
         asyncio.gather(
             cluster.list(TENANTS),
-            cluster.list(LEASES, field_selector=f"metadata.name={AGENT_LEASE}"),
+            cluster.list(STAMPED_LEASES, field_selector=f"metadata.name={AGENT_LEASE}"),
             _hub_lease(cluster),
             read_reports(cluster),
         ),
     )
-    return build_status(
-        tenants, [*tcp, *shared], {lease.metadata.namespace: lease for lease in leases}, hub_lease, reports,
-        pool_services=pool_services, now=now or datetime.now(UTC),
-    )  # fmt: skip
+    read = FleetObjects(
+        tenants=tenants,
+        load_balancers=[*tcp, *http, *shared],
+        pool_services=pool_services,
+        classes=classes,
+        groups=groups,
+        leases={lease.metadata.namespace: lease for lease in leases},
+        hub_lease=hub_lease,
+        reports=reports,
+    )
+    return build_status(read, now=now or cluster.server_clock.now())
 
 
 async def read_hub(cluster: Cluster, *, now: datetime | None = None) -> HubRow:
     """Read which hub leads."""
-    return hub_row(await _hub_lease(cluster), now or datetime.now(UTC))
+    lease = await _hub_lease(cluster)
+    return hub_row(lease, now or cluster.server_clock.now())
 
 
-async def _hub_lease(cluster: Cluster) -> Lease | None:
+async def _hub_lease(cluster: Cluster) -> StampedLease | None:
     try:
-        return await cluster.get(LEASES, SYSTEM_NAMESPACE, HUB_LEASE)
+        return await cluster.get(STAMPED_LEASES, SYSTEM_NAMESPACE, HUB_LEASE)
     except NotFound:
         return None
 
 
-async def _pool_services(cluster: Cluster) -> list[PoolService]:
+async def _if_known(cluster: Cluster, resource: Resource[T]) -> list[T]:
     try:
-        return await cluster.list(POOL_SERVICES)
+        return await cluster.list(resource)
     except NotFound:
-        # A hub without regions may have been set up without this kind.
+        # A hub without regions, and one of version 0.1, may have been set up without this kind.
         return []

@@ -2,7 +2,33 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import msgspec
+
+from fairlead.cli.exit_codes import ATTENTION, NOT_KNOWN, NOT_SERVING, OK
+
+
+class Trouble(StrEnum):
+    """Which class of trouble there is, the worst first; ``status`` ends with the exit code of the worst."""
+
+    NOT_KNOWN = "NotKnown"
+    NOT_SERVING = "NotServing"
+    ATTENTION = "NeedsAttention"
+    NONE = "Serving"
+
+    @property
+    def exit_code(self) -> int:
+        """Return the exit code that stands for it."""
+        return _CODES[self]
+
+
+_CODES = {
+    Trouble.NOT_KNOWN: NOT_KNOWN,
+    Trouble.NOT_SERVING: NOT_SERVING,
+    Trouble.ATTENTION: ATTENTION,
+    Trouble.NONE: OK,
+}
 
 
 class HubRow(msgspec.Struct, frozen=True, rename="camel"):
@@ -24,21 +50,35 @@ class MemberRow(msgspec.Struct, frozen=True, rename="camel"):
     load_balancers: int
 
 
-class LoadBalancerRow(msgspec.Struct, frozen=True, rename="camel"):
-    """One load balancer; ``origin`` is the Service as member/namespace/name."""
+class LoadBalancerRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """One load balancer; ``origin`` is the Service as member/namespace/name, or the IngressClass as member/name.
 
+    ``serving`` is the status of the condition Serving, empty where nothing looks at the health of its backends.
+    ``routes`` counts those attached to an HTTPLoadBalancer; None for other kinds, which have none.
+    """
+
+    kind: str
     namespace: str
     name: str
     origin: str
     class_name: str
     address: str
     programmed: bool
+    serving: str
+    state: Trouble
     reason: str
     message: str
     targets: str
+    routes: int | None = None
+    labels: dict[str, str]
+
+    @property
+    def title(self) -> str:
+        """Return what people call it: the Service in its member, or the object."""
+        return self.origin or f"{self.namespace}/{self.name}"
 
 
-class RegionRow(msgspec.Struct, frozen=True, rename="camel"):
+class RegionRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """One region's share of a Service: a PoolService, with the access point that its layer 2 made."""
 
     namespace: str
@@ -47,9 +87,11 @@ class RegionRow(msgspec.Struct, frozen=True, rename="camel"):
     class_name: str
     address: str
     programmed: bool
+    state: Trouble
     reason: str
     message: str
     targets: str
+    labels: dict[str, str]
 
 
 class ProxyStatusRow(msgspec.Struct, frozen=True, rename="camel"):
@@ -62,13 +104,29 @@ class ProxyStatusRow(msgspec.Struct, frozen=True, rename="camel"):
     since: str
 
 
-class FleetStatus(msgspec.Struct, frozen=True):
-    """Hub, members, load balancers, proxies and regions, and each problem in a sentence; none when all is healthy."""
+class Problem(msgspec.Struct, frozen=True, rename="camel"):
+    """One thing that is not well: what class of trouble it is, which object has it, why, and what to do."""
+
+    trouble: Trouble
+    kind: str
+    namespace: str
+    name: str
+    reason: str
+    sentence: str
+
+
+class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Hub, members, load balancers, proxies and regions, and each problem; none when everything serves.
+
+    ``state`` is the worst trouble of all; ``problems`` are the sentences of ``troubles``.
+    """
 
     healthy: bool
+    state: Trouble
     hub: HubRow
     members: list[MemberRow]
     load_balancers: list[LoadBalancerRow] = msgspec.field(name="loadBalancers")
     proxies: list[ProxyStatusRow]
     regions: list[RegionRow]
     problems: list[str]
+    troubles: list[Problem]

@@ -1,28 +1,45 @@
-"""Print a status on one screen: tables as kubectl prints them, problems last."""
+"""Print a status on one screen: a summary, tables as kubectl prints them, problems last.
+
+Green means serving: what serves is green, what needs attention yellow, what does not serve red; no colours without a
+terminal, and none where NO_COLOR is set.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fairlead.cli.formatting import age_text
-from fairlead.cli.status_rows import FleetStatus
+from fairlead.cli.formatting import age_text, counted
+from fairlead.cli.object_ref import ObjectRef
+from fairlead.cli.status_rows import FleetStatus, LoadBalancerRow, Problem, RegionRow, Trouble
+from fairlead.runtime.legible import legible
 
-_GOOD = frozenset({"Engaged", "True", "SYNCED"})
+#: More load balancers than that are summed up, and only those that are not well are listed.
+MOST_ROWS = 20
+#: Of more problems than that with one reason, the first are shown.
+_MOST_ALIKE = 3
+_STYLES = {Trouble.NONE: "green", Trouble.ATTENTION: "yellow", Trouble.NOT_SERVING: "red", Trouble.NOT_KNOWN: "red"}
+_WORDS = {
+    "Engaged": Trouble.NONE, "SYNCED": Trouble.NONE, "True": Trouble.NONE,
+    "Stale": Trouble.ATTENTION, "Pending": Trouble.ATTENTION,
+    "Unknown": Trouble.ATTENTION, "UNKNOWN": Trouble.ATTENTION,
+}  # fmt: skip
+_SAID = {Trouble.NONE: "serve", Trouble.ATTENTION: "need attention", Trouble.NOT_SERVING: "do not serve"}
 
 
-def print_status(status: FleetStatus, console: Console | None = None) -> None:
-    """Print all of it; without a terminal, no colours and no cut lines."""
+def print_status(
+    status: FleetStatus, console: Console | None = None, *, every: bool = False, wide: bool = False
+) -> None:
+    """Print it; without a terminal, no colours and no cut lines. ``every``: each row, however many there are."""
     out = console or Console()
     if not out.is_terminal:
         out = Console(width=max(out.width, 200), file=out.file)
-    hub = status.hub
-    if hub.holder:
-        word = "leading" if hub.leading else "silent"
-        out.print(Text(f"Hub {hub.holder}: {word}, last heard {age_text(hub.age_s)} ago"))
+    for line in _summary(status):
+        out.print(Text(legible(line)))
     if status.members:
         header = ("MEMBER", "REGION", "STATE", "LAST SYNC", "LOAD BALANCERS")
         rows = [
@@ -30,45 +47,90 @@ def print_status(status: FleetStatus, console: Console | None = None) -> None:
             for row in status.members
         ]
         _print(out, header, rows)
-    if status.load_balancers:
-        header = ("LOAD BALANCER", "CLASS", "ADDRESS", "PROGRAMMED", "REASON", "TARGETS")
-        rows = [
-            (
-                row.origin or f"{row.namespace}/{row.name}",
-                row.class_name,
-                # A load balancer that Fairlead did not create may have an address that its API does not have.
-                row.address or ("-" if row.programmed else "<pending>"),
-                str(row.programmed),
-                row.reason,
-                row.targets or "-",
-            )
-            for row in status.load_balancers
-        ]
-        _print(out, header, rows)
+    listed = every or wide or len(status.load_balancers) <= MOST_ROWS
+    shown = [row for row in status.load_balancers if listed or row.state is not Trouble.NONE][: None if listed else 20]
+    if shown:
+        header = ("LOAD BALANCER", "CLASS", "ADDRESS", "PROGRAMMED", "SERVING", "REASON", "ROUTES", "TARGETS", "OBJECT")
+        _print(out, *_without(header, [_load_balancer(row) for row in shown], wide=wide))
+    if len(shown) < len(status.load_balancers):
+        rest = len(status.load_balancers) - len(shown)
+        out.print(Text(f"and {rest} more, see them all with: fairlead status -o wide"))
     if status.regions:
         header = ("SERVICE", "REGION", "CLASS", "ADDRESS", "PROGRAMMED", "REASON", "TARGETS")
-        rows = [
-            (
-                f"{row.namespace}/{row.service}",
-                row.region,
-                row.class_name or "-",
-                row.address or "<pending>",
-                str(row.programmed),
-                row.reason,
-                row.targets or "-",
-            )
-            for row in status.regions
-        ]
-        _print(out, header, rows)
+        _print(out, header, [_region(row) for row in status.regions])
     if status.proxies:
         header = ("PROXY", "GROUP", "STATE", "REFUSED")
         _print(out, header, [(row.name, row.group, row.state, str(row.refused)) for row in status.proxies])
-    if not status.members and not status.regions and not status.load_balancers:
+    if not status.members and not status.regions and not status.load_balancers and not status.troubles:
         out.print(Text("No members yet; add one with: fairlead tenant add NAME"))
-    for problem in status.problems:
-        out.print(Text(f"✗ {problem}", style="red"), soft_wrap=True)
+    for problem, text in _shown(status.troubles, every=every or wide):
+        sign = "!" if problem.trouble is Trouble.ATTENTION else "✗"
+        out.print(Text(legible(f"{sign} {text}"), style=_STYLES[problem.trouble]), soft_wrap=True)
     if status.healthy:
         out.print(Text("✓ everything is healthy", style="green"))
+
+
+def names_of(status: FleetStatus) -> Iterator[str]:
+    """Return KIND/NAMESPACE/NAME of each load balancer and region, as verbs take it."""
+    yield from (ObjectRef(row.kind, row.namespace, row.name).path for row in status.load_balancers)
+    yield from dict.fromkeys(f"svc/{row.namespace}/{row.service}" for row in status.regions)
+
+
+def _summary(status: FleetStatus) -> Iterator[str]:
+    hub = status.hub
+    if hub.holder:
+        word = "leading" if hub.leading else "silent"
+        yield f"Hub {hub.holder}: {word}, last heard {age_text(hub.age_s)} ago"
+    if status.load_balancers:
+        counts = Counter(row.state for row in status.load_balancers)
+        parts = [f"{counts[state]} {word}" for state, word in _SAID.items() if counts[state]]
+        yield f"{counted(len(status.load_balancers), 'load balancer')}: {', '.join(parts)}"
+
+
+def _shown(problems: Sequence[Problem], *, every: bool) -> Iterator[tuple[Problem, str]]:
+    """Return the problems; of many with the same reason the first, and how many more there are."""
+    alike = Counter((problem.kind, problem.reason) for problem in problems)
+    shown_before: Counter[tuple[str, str]] = Counter()
+    for problem in problems:
+        what = (problem.kind, problem.reason)
+        shown_before[what] += 1
+        if every or alike[what] <= _MOST_ALIKE + 1 or shown_before[what] <= _MOST_ALIKE:
+            yield problem, problem.sentence
+        elif shown_before[what] == _MOST_ALIKE + 1:
+            more = alike[what] - _MOST_ALIKE
+            yield problem, f"and {more} more with reason {problem.reason}: fairlead status --problems"
+
+
+def _load_balancer(row: LoadBalancerRow) -> tuple[str, ...]:
+    # A load balancer that Fairlead did not create may have an address that its API does not have.
+    address = row.address or ("-" if row.programmed else "<pending>")
+    path = ObjectRef(row.kind, row.namespace, row.name).path
+    programmed, serving = str(row.programmed), row.serving or "-"
+    routes = "-" if row.routes is None else str(row.routes)
+    return row.title, row.class_name, address, programmed, serving, row.reason, routes, row.targets or "-", path
+
+
+def _region(row: RegionRow) -> tuple[str, ...]:
+    return (
+        f"{row.namespace}/{row.service}",
+        row.region,
+        row.class_name or "-",
+        row.address or "<pending>",
+        str(row.programmed),
+        row.reason,
+        row.targets or "-",
+    )
+
+
+def _without(header: Sequence[str], rows: Sequence[Sequence[str]], *, wide: bool) -> tuple[list[str], list[list[str]]]:
+    """Return a table without the columns that say nothing in any row; OBJECT only when it is wide."""
+    at = [
+        number
+        for number, title in enumerate(header)
+        if (title != "OBJECT" or wide)
+        and (title not in {"SERVING", "ROUTES"} or any(row[number] != "-" for row in rows))
+    ]
+    return [header[number] for number in at], [[row[number] for number in at] for row in rows]
 
 
 def _print(out: Console, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -82,6 +144,6 @@ def _print(out: Console, header: Sequence[str], rows: Sequence[Sequence[str]]) -
 
 
 def _cell(title: str, text: str) -> Text:
-    if title not in {"STATE", "PROGRAMMED"}:
-        return Text(text)
-    return Text(text, style="green" if text in _GOOD else "red")
+    if title not in {"STATE", "PROGRAMMED", "SERVING"}:
+        return Text(legible(text))
+    return Text(legible(text), style=_STYLES[_WORDS.get(text, Trouble.NOT_SERVING)] if text != "-" else "")

@@ -8,8 +8,12 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.options import Verbose, kubeconfig_help
-from fairlead.cli.run import EXIT_CODES, run_async
+from fairlead.cli.exit_codes import EXIT_CODES
+from fairlead.cli.options import Context, Kubeconfig, ValidDays, ValidFor, Verbose
+from fairlead.cli.run import run_async
+from fairlead.cli.tenant_list import list_tenants
+from fairlead.cli.tenant_remove import remove
+from fairlead.cli.tenant_rotate import rotate
 
 app = typer.Typer(no_args_is_help=True, help="Member clusters at the hub.")
 
@@ -22,43 +26,87 @@ def tenant() -> None:
 @app.command("add", epilog=EXIT_CODES)
 def add(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the member, such as east.", show_default=False)],
-    kubeconfig: Annotated[
+    output: Annotated[
         Path | None,
-        typer.Option("--kubeconfig", metavar="FILE", help=kubeconfig_help("The hub, as an administrator")),
+        typer.Option("--output", metavar="FILE", help="Write the key there, for you alone (0600); default: stdout."),
     ] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
     region: Annotated[str, typer.Option("--region", help="Region that the member is in, such as eu-central.")] = "",
-    valid_days: Annotated[
-        int, typer.Option("--valid-days", min=1, max=3650, help="Days that the printed token is asked to be valid.")
-    ] = 365,
+    valid_for: ValidFor = "24h",
+    valid_days: ValidDays = None,
     server: Annotated[
         str,
         typer.Option("--server", metavar="URL", help="Address of the hub as the member sees it; default: as we do."),
     ] = "",
+    new_hub: Annotated[
+        bool, typer.Option("--new-hub", help="No hub has run there yet: install the kinds, and go on.")
+    ] = False,
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
-    """Create a Tenant and print a kubeconfig for its agent, which can reach that tenant's namespace only.
+    """Create a Tenant and write a kubeconfig for its agent, which can reach that tenant's namespace only.
 
-    Safe to repeat: nothing changes for an existing Tenant, and a fresh token is printed.
+    Safe to repeat: nothing changes for an existing Tenant, and a fresh token is written.
     """
-    run_async(lambda: _add(name, kubeconfig, region, valid_days, server))
-
-
-async def _add(name: str, kubeconfig: Path | None, region: str, valid_days: int, server: str) -> None:
-    from fairlead.cli.connect import connect
-    from fairlead.cli.tenant_access import check_name, check_server, issue_access
+    from fairlead.cli.tenant_access import check_name, check_server, validity_s
+    from fairlead.cli.tenant_key import check_output
 
     check_name(name, region)
     check_server(server)
-    async with connect(kubeconfig, name="the hub") as cluster:
-        access = await issue_access(
-            cluster, name=name, region=region, valid_s=valid_days * 86_400, server=server, kubeconfig=kubeconfig
+    check_output(output)
+    valid_s = validity_s(valid_for, valid_days)
+    run_async(
+        lambda: _add(
+            name,
+            kubeconfig=kubeconfig,
+            context=context,
+            output=output,
+            region=region,
+            valid_s=valid_s,
+            server=server,
+            new_hub=new_hub,
         )
-    sys.stdout.write(access.kubeconfig)
-    sys.stdout.flush()
-    file = f"{name}-at-hub.kubeconfig"
+    )
+
+
+async def _add(
+    name: str,
+    *,
+    kubeconfig: Path | None,
+    context: str,
+    output: Path | None,
+    region: str,
+    valid_s: int,
+    server: str,
+    new_hub: bool,
+) -> None:
+    from fairlead.cli.authority import cluster_trust
+    from fairlead.cli.connect import connect
+    from fairlead.cli.tenant_access import issue_access
+    from fairlead.cli.tenant_key import hand_over
+    from fairlead.standalone.right_cluster import check_has_hub
+
+    async with connect(kubeconfig, context=context, name="the hub") as cluster:
+        await check_has_hub(cluster, new_hub=new_hub)
+        access = await issue_access(
+            cluster,
+            name=name,
+            region=region,
+            valid_s=valid_s,
+            server=server,
+            trust=cluster_trust(kubeconfig, context),
+        )
+    hand_over(access.kubeconfig, output)
+    file = str(output) if output is not None else f"{name}-at-hub.kubeconfig"
+    save = "" if output is not None else f"save the key as {file}, then "
     sys.stderr.write(
         f"Tenant {name} has namespace {access.namespace} at {server or cluster.server}; "
-        f"the token is valid until {access.expires}.\n"
-        f"Next: save the kubeconfig ({file}, readable by you only), then run the agent of that member:\n"
+        f"the token is valid until {access.expires}; the agent renews it.\n"
+        f"Next: {save}run the agent of that member:\n"
         f"  fairlead agent --kubeconfig MEMBER.kubeconfig --hub-kubeconfig {file} --tenant {name}\n"
     )
+
+
+app.command("list", epilog=EXIT_CODES)(list_tenants)
+app.command("rotate", epilog=EXIT_CODES)(rotate)
+app.command("remove", epilog=EXIT_CODES)(remove)

@@ -8,25 +8,29 @@ Never: prints or copies a credential of the administrator.
 from __future__ import annotations
 
 import re
-from pathlib import Path
+import sys
 from urllib.parse import urlsplit
 
 import msgspec
 import yaml
 
+from fairlead.api.durations import seconds_from_duration
 from fairlead.api.kinds import all_crds
-from fairlead.api.kubernetes import NAMESPACES
+from fairlead.api.kubernetes import NAMESPACES, SERVICE_ACCOUNTS
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import AGENT_SERVICE_ACCOUNT, LABEL_TENANT, MANAGER_CLI, MANAGER_HUB, TENANT_NAMESPACE_PREFIX
 from fairlead.api.tenant import TENANTS, Tenant
-from fairlead.cli.authority import cluster_trust
 from fairlead.errors import AlreadyExists, BadConfiguration, Invalid, NotFound, Terminal
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.preflight import install_crds
+from fairlead.kube.service_account_token import request_token
 from fairlead.translate.tenant import tenant_objects
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _NAME_MAX = 63 - len(TENANT_NAMESPACE_PREFIX)
+_DAY_S = 86_400
+#: No API server issues tokens for less, and more was never allowed here.
+_SHORTEST_S, _LONGEST_S = 600, 3650 * _DAY_S
 
 
 class Access(msgspec.Struct, frozen=True):
@@ -35,14 +39,6 @@ class Access(msgspec.Struct, frozen=True):
     kubeconfig: str
     namespace: str
     expires: str
-
-
-class _TokenRequest(msgspec.Struct):
-    class Status(msgspec.Struct, rename="camel"):
-        token: str = ""
-        expiration_timestamp: str = ""
-
-    status: Status = msgspec.field(default_factory=Status)
 
 
 def check_name(name: str, region: str) -> None:
@@ -64,19 +60,41 @@ def check_server(server: str) -> None:
         raise BadConfiguration(f"--server: {server!r} is not a URL such as https://hub.example.com:6443")
 
 
+def validity_s(valid_for: str, valid_days: int | None) -> int:
+    """Return for how many seconds a token is asked for; ``valid_days`` is how it was said before ``valid_for``.
+
+    Raises:
+        BadConfiguration: it is no duration, or none that an API server admits.
+    """
+    if valid_days is not None:
+        sys.stderr.write(f"Warning: --valid-days is the earlier name; use --valid-for {valid_days * 24}h.\n")
+        return valid_days * _DAY_S
+    try:
+        seconds = int(seconds_from_duration(valid_for.strip()))
+    except ValueError as error:
+        raise BadConfiguration(f"--valid-for: {valid_for!r} is not a duration such as 24h or 90m") from error
+    if not _SHORTEST_S <= seconds <= _LONGEST_S:
+        raise BadConfiguration(f"--valid-for: {valid_for!r} is not between 10m and {_LONGEST_S // 3600}h")
+    return seconds
+
+
 async def issue_access(
-    cluster: Cluster, *, name: str, region: str, valid_s: int, server: str, kubeconfig: Path | None
+    cluster: Cluster, *, name: str, region: str, valid_s: int, server: str, trust: JSONObject
 ) -> Access:
-    """Create what is missing for the tenant and return a fresh key for its agent."""
+    """Create what is missing for the tenant and return a fresh key for its agent; ``trust`` is the hub's authority."""
     tenant = await _ensure_tenant(cluster, name, region)
     await _ensure_objects(cluster, tenant)
-    token = await _token(cluster, tenant.namespace, valid_s)
-    trust = cluster_trust(kubeconfig)
+    token = await request_token(cluster, tenant.namespace, AGENT_SERVICE_ACCOUNT, valid_s=valid_s)
     return Access(
         kubeconfig=_kubeconfig_yaml(name, tenant.namespace, server or cluster.server, trust, token.token),
         namespace=tenant.namespace,
         expires=token.expiration_timestamp,
     )
+
+
+async def end_keys(cluster: Cluster, namespace: str) -> None:
+    """End every token of the tenant's agent: they are bound to the account, which is made anew."""
+    await cluster.delete(SERVICE_ACCOUNTS, namespace, AGENT_SERVICE_ACCOUNT)
 
 
 async def _ensure_tenant(cluster: Cluster, name: str, region: str) -> Tenant:
@@ -110,20 +128,6 @@ async def _ensure_objects(cluster: Cluster, tenant: Tenant) -> None:
     for resource, obj in tenant_objects(tenant):
         # The hub's manager: what both write is the same, and must not look like a quarrel between two writers.
         await cluster.apply(resource, obj, manager=MANAGER_HUB)
-
-
-async def _token(cluster: Cluster, namespace: str, valid_s: int) -> _TokenRequest.Status:
-    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{AGENT_SERVICE_ACCOUNT}/token"
-    body = {
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "spec": {"expirationSeconds": valid_s, "audiences": []},
-    }
-    answer = await cluster.raw("POST", path, body=msgspec.json.encode(body))
-    status = msgspec.json.decode(answer, type=_TokenRequest).status
-    if not status.token:
-        raise Terminal(f"The hub issued no token for service account {namespace}/{AGENT_SERVICE_ACCOUNT}")
-    return status
 
 
 def _kubeconfig_yaml(tenant: str, namespace: str, server: str, trust: JSONObject, token: str) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fairlead import __version__
-from fairlead.cli.options import Output, OutputOption, Verbose
+from fairlead.cli.options import Context, Output, OutputOption, Verbose
 from fairlead.cli.run import run_async
 
 
@@ -16,20 +16,18 @@ def version(
     kubeconfig: Annotated[
         Path | None, typer.Option("--kubeconfig", metavar="FILE", help="Ask this API server for its version too.")
     ] = None,
+    context: Context = "",
     output: OutputOption = Output.TABLE,
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
     """Print the version of this program and, with --kubeconfig, of the API server."""
     versions = {"client": f"v{__version__}"}
-    if kubeconfig is not None:
-        run_async(lambda: _ask(kubeconfig, versions))
-    if output is Output.JSON:
-        import json
+    if kubeconfig is not None or context:
+        run_async(lambda: _ask(kubeconfig, context, versions))
+    from fairlead.cli.output import emit
 
-        print(json.dumps(versions))
-        return
-    for name, value in versions.items():
-        print(f"{name}: {value}")
+    names = [f"{name}: {value}" for name, value in versions.items()]
+    emit(output, versions, lines=lambda: names, names=lambda: names)
 
 
 def print_and_exit(asked: bool) -> None:
@@ -39,8 +37,8 @@ def print_and_exit(asked: bool) -> None:
         raise typer.Exit
 
 
-async def _ask(kubeconfig: Path, versions: dict[str, str]) -> None:
+async def _ask(kubeconfig: Path | None, context: str, versions: dict[str, str]) -> None:
     from fairlead.cli.connect import connect
 
-    async with connect(kubeconfig, name="server") as cluster:
+    async with connect(kubeconfig, context=context, name="server") as cluster:
         versions["server"] = await cluster.version()

@@ -26,6 +26,7 @@ from fairlead.demo.stories.stage import Stage
 from fairlead.errors import FairleadError
 from fairlead.testing.worlds.apis import EmbeddedApis
 from fairlead.testing.worlds.fleet import Fleet
+from fairlead.testing.worlds.guard import guard
 from fairlead.testing.worlds.networks import choose_networks
 from fairlead.testing.worlds.regions import RegionsWorld
 
@@ -97,6 +98,7 @@ def sum_up(stage: Stage, *, passed: bool) -> None:
 async def _run(
     stage: S, steps: Sequence[Callable[[S], Awaitable[None]]], settings: DemoSettings, directory: Path
 ) -> bool:
+    guard()
     task = asyncio.current_task()
     if task is not None:
         # As with Ctrl-C: everything is taken down on the way out.
@@ -108,7 +110,7 @@ async def _run(
         if settings.keep:
             await _keep(stage)
     finally:
-        # Two Ctrl-C in a row must not leave half of it running.
+        # Ctrl-C once more ends this at once; what is left then, the guard ends.
         await asyncio.shield(stage.close())
         if settings.data_dir is None and passed:
             shutil.rmtree(directory, ignore_errors=True)

@@ -32,14 +32,14 @@ from fairlead.hub.inspect.metrics import HubCollector
 from fairlead.hub.intents.finalization import Finalization
 from fairlead.hub.intents.intent import Controller, IntentContext
 from fairlead.hub.intents.kinds import INTENTS, Intents, MakeIntent
-from fairlead.hub.inventory import Inventory
+from fairlead.hub.inventory import Inventory, only_status_changed
 from fairlead.hub.providers.migration import ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.reconcile import Reconciler
 from fairlead.hub.tenants.address_allocator import AddressAllocator
 from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.hub.tenants.tenants import Tenants
-from fairlead.hub.validation.class_protection import ClassProtection
+from fairlead.hub.validation.class_protection import ClassProtection, default_class
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.lease import LeaderElector
@@ -86,12 +86,14 @@ class Hub:
         self._tenant_queue: KeyedQueue[str] = KeyedQueue(clock=self._clock)
         self._published = asyncio.Event()
         self._first_pass = FirstPass()
-        self._lead = False
+        self._lead = self._prepared = False
         self._events = EventRecorder(cluster, component="fairlead-hub")
         self.history = History(now=self._clock.now)
         self.inventory = Inventory(cluster, region=config.region)
         self.allocator = AddressAllocator(config.address_pool)
-        self.member_health = MemberHealth(clock=self._clock, changed=self._member_changed)
+        self.member_health = MemberHealth(
+            clock=self._clock, changed=self._member_changed, server_now=cluster.server_clock.now
+        )
         self.providers = ProviderRegistry(
             served=providers,
             factories=factories or {},
@@ -148,6 +150,7 @@ class Hub:
             leading=self._may_write,
             status_queue=self._status_queue,
             loopback_targets=self._config.loopback_targets,
+            tenant_ports=self._config.tenant_ports,
         )
 
     def _make_controllers(self) -> Sequence[Controller]:
@@ -166,9 +169,11 @@ class Hub:
         )
         tenants = Tenants(
             cluster=self._cluster,
+            bound_in_tenants=self._config.bound_in_tenants,
             inventory=self.inventory,
             member_health=self.member_health,
             clock=self._clock,
+            events=self._events,
             leading=self._may_write,
         )
         workers = self._config.workers
@@ -196,9 +201,13 @@ class Hub:
             for name, cache in self.inventory.caches.items()
             if cache.problem or not cache.synced
         ]
-        if not reasons and not self._published.is_set():
-            reasons.append("not every load balancer has been looked at once")
-        return reasons
+        # A class that was there before this start serves, also while the API takes no writes.
+        has_class = any((self._prepared, self.inventory.classes.get("", DEFAULT_CLASS)))
+        later = {
+            "not every load balancer has been looked at once": self._published.is_set(),
+            f"the class {DEFAULT_CLASS} could not be made yet; it is tried again": has_class,
+        }
+        return reasons or [reason for reason, done in later.items() if not done]
 
     def debug_key(self, path: str) -> KeyState | None:
         """Return what is known of the load balancer ``kind/namespace/name``, None when that is nothing."""
@@ -215,10 +224,9 @@ class Hub:
             raise BadConfiguration(problems[0], detail="; ".join(problems[1:]))
         with suppress(AlreadyExists):
             await self._cluster.create(NAMESPACES, {"metadata": {"name": SYSTEM_NAMESPACE}})
-        default_class = {"metadata": {"name": DEFAULT_CLASS}, "spec": {"provider": DEFAULT_CLASS}}
         with suppress(AlreadyExists):
             # Created, not applied: what an operator changes in it stays.
-            await self._cluster.create(LOAD_BALANCER_CLASSES, default_class)
+            await self._cluster.create(LOAD_BALANCER_CLASSES, default_class())
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -246,6 +254,7 @@ class Hub:
         except Retry as error:
             log.warning("not prepared yet", sentence=error.sentence)
             return False
+        self._prepared = True
         return True
 
     async def _prepare_later(self) -> None:
@@ -361,7 +370,7 @@ class Hub:
             self.inventory.wake(self.inventory.all_keys(), f"provider {new.spec.provider} became available")
 
     def _tenant_changed(self, old: Tenant | None, new: Tenant | None) -> None:
-        if new is not None and (old is None or old.spec != new.spec or old.deleting != new.deleting):
+        if new is not None and (old is None or not only_status_changed(old, new)):
             self._tenant_queue.add(new.metadata.name)
 
     def _member_changed(self, namespace: str) -> None:

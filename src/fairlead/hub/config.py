@@ -30,12 +30,16 @@ class HubConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How a hub runs. ``identity`` names this replica in the lease; the same after a restart on one machine.
 
     ``region`` empty: load balancers of all regions. ``reclaim_lease``: a lock keeps every other process from that
-    identity, so a restarted hub leads again at once.
+    identity, so a restarted hub leads again at once. ``loopback_targets``: load balancers are on this machine only, so
+    their backends may be, too. ``bound_in_tenants``: what it may write in a Tenant's namespace is granted by a role
+    that it binds there itself. ``tenant_ports``: how many ports a Tenant may have that does not say; 0: any number.
     """
 
     identity: str
     address_pool: AddressPool | None = None
     loopback_targets: bool = False
+    tenant_ports: int = 0
+    bound_in_tenants: bool = False
     region: str = ""
     workers: int = 8
     lease_s: float = 15.0

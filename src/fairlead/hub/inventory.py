@@ -11,12 +11,14 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from typing import Any, Generic, TypeVar
 
 from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord
+from fairlead.api.heartbeat import STAMPED_LEASES, StampedLease
 from fairlead.api.intent import IntentObject
-from fairlead.api.kubernetes import ENDPOINT_SLICES, LEASES, EndpointSlice, Lease
+from fairlead.api.kubernetes import ENDPOINT_SLICES, EndpointSlice
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerClass
 from fairlead.api.meta import KubeObject, ObjectKey, Resource
 from fairlead.api.names import (
     DEFAULT_CLASS,
+    LABEL_BACKEND,
     LABEL_LOAD_BALANCER,
     LABEL_MANAGED_BY,
     LABEL_NODES,
@@ -24,7 +26,7 @@ from fairlead.api.names import (
     MANAGED_BY,
     SLICE_MANAGED_BY,
 )
-from fairlead.api.naming import label_value
+from fairlead.api.naming import backend_label, label_value
 from fairlead.api.tenant import TENANTS, Tenant
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
@@ -109,12 +111,14 @@ class Inventory:
             cluster,
             ENDPOINT_SLICES,
             label_selector=f"{LABEL_SLICE_MANAGED_BY}={SLICE_MANAGED_BY}",
-            indexes={"label": slice_labels, "nodes": nodes_namespaces},
+            indexes={"label": slice_labels, "backend": backend_labels, "nodes": nodes_namespaces},
         )
         self.records: WatchCache[BackendRecord] = WatchCache(
             cluster, BACKEND_RECORDS, indexes={"lb": lambda record: [load_balancer_of(record)]}
         )
-        self.leases: WatchCache[Lease] = WatchCache(cluster, LEASES, label_selector=f"{LABEL_MANAGED_BY}={MANAGED_BY}")
+        self.leases: WatchCache[StampedLease] = WatchCache(
+            cluster, STAMPED_LEASES, label_selector=f"{LABEL_MANAGED_BY}={MANAGED_BY}"
+        )
         #: The objects of each kind of intent, by kind.
         self.intents: dict[str, IntentObjects[Any]] = {}
         self._intent_caches: dict[str, WatchCache[Any]] = {}
@@ -190,6 +194,10 @@ class Inventory:
         """Return the slices that belong to one load balancer."""
         return tuple(self.slices.by_index("label", (key.namespace, label_value(key.name))))
 
+    def backend_slices_of(self, namespace: str, service: str) -> tuple[EndpointSlice, ...]:
+        """Return the slices of one Service ("namespace/name") of the member with this namespace at the hub."""
+        return tuple(self.slices.by_index("backend", (namespace, backend_label(service))))
+
     def node_slices_of(self, namespace: str) -> tuple[EndpointSlice, ...]:
         """Return the slices that hold the nodes of a member."""
         return tuple(self.slices.by_index("nodes", namespace))
@@ -246,6 +254,12 @@ def only_status_changed(old: KubeObject, new: KubeObject) -> bool:
 def slice_labels(endpoint_slice: EndpointSlice) -> list[tuple[str, str]]:
     """Return namespace and label of the load balancer that a slice belongs to; empty for slices of nodes."""
     label = endpoint_slice.label(LABEL_LOAD_BALANCER)
+    return [(endpoint_slice.metadata.namespace, label)] if label else []
+
+
+def backend_labels(endpoint_slice: EndpointSlice) -> list[tuple[str, str]]:
+    """Return namespace and label of the Service whose endpoints a slice holds for routes; empty for other slices."""
+    label = endpoint_slice.label(LABEL_BACKEND)
     return [(endpoint_slice.metadata.namespace, label)] if label else []
 
 

@@ -26,7 +26,7 @@ from fairlead.errors import Expired, FairleadError, Forbidden, Invalid, Retry, T
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.event_reader import BrokenStream, EventReader
 from fairlead.kube.frames import Frame, LineSplitter
-from fairlead.kube.listing import selector_params
+from fairlead.kube.listing import UNNAMED, selector_params
 from fairlead.kube.store import Store
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import backoff_s
@@ -336,7 +336,8 @@ class WatchCache(Generic[T]):
     def _take(self, state: Mapping[ObjectKey, T], broken: Mapping[ObjectKey, str], version: str) -> None:
         """Replace the copy by ``state`` and call back with the differences: what is new first, what is gone last."""
         changes: list[tuple[T | None, T | None]] = []
-        gone = [key for key in self._store.keys() if key not in state and key not in broken]  # noqa: SIM118
+        held = [] if UNNAMED in broken else self._store.keys()
+        gone = [key for key in held if key not in state and key not in broken]
         for key, obj in state.items():
             old = self._store.get(key)
             if old is None or old.metadata.resource_version != obj.metadata.resource_version:
@@ -358,7 +359,7 @@ class WatchCache(Generic[T]):
     def _undecodable(self, frame: Frame, why: str) -> None:
         """Keep the last readable state of this object, unless it is gone; all others go on (promise 7)."""
         meta = self._reader.meta(frame)
-        key, self._version = meta.key, meta.metadata.resource_version
+        key, self._version = meta.key, meta.metadata.resource_version or self._version
         if frame.type == "DELETED":
             self.broken.pop(key, None)
             old = self._store.remove(key)

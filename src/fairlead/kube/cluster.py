@@ -22,6 +22,7 @@ from fairlead.kube.failures import Call, undecodable
 from fairlead.kube.kubeconfig import load_config
 from fairlead.kube.listing import Listing, Page, decode_page, selector_params
 from fairlead.kube.metrics import KubeMetrics
+from fairlead.kube.server_clock import ServerClock
 from fairlead.kube.transport import Request, RetryPolicy, Transport
 from fairlead.runtime.clock import Clock, SystemClock
 from fairlead.runtime.limiter import TokenBucket
@@ -97,13 +98,18 @@ class Cluster:
         Raises:
             BadConfiguration: it is missing or broken; the sentence names file, context and field.
         """
-        config = load_config(path, context=context)
+        config = load_config(path, context=context, clock=clock)
         return cls(config, name=name or "default", qps=qps, burst=burst, clock=clock, metrics=metrics, policy=policy)
 
     @property
     def writes(self) -> int:
         """Return how many changing requests the server has accepted."""
         return self._transport.writes
+
+    @property
+    def server_clock(self) -> ServerClock:
+        """Return the server's clock, as its answers show it."""
+        return self._transport.server_clock
 
     async def aclose(self) -> None:
         """Close all connections."""

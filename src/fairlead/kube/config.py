@@ -7,8 +7,10 @@ Never: prints a credential; ``Access`` has no readable repr for that reason.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +26,26 @@ SignIn = Callable[[Access | None], Awaitable[Access]]
 
 Returning another Access object replaces the credentials for new requests; running streams keep their connection.
 """
+
+
+class InlineToken(Protocol):
+    """The token that stands in a kubeconfig itself, and may be replaced by the one who uses it."""
+
+    async def token(self) -> str:
+        """Return the token in use, the kubeconfig looked at now; empty when another way to sign in is."""
+        ...
+
+    def written(self) -> str:
+        """Return the token that the kubeconfig had when it was read last."""
+        ...
+
+    def replace(self, old: str, new: str) -> None:
+        """Sign in with ``new``, if ``old`` is in use, until the kubeconfig has another token or ``new`` is refused."""
+        ...
+
+    def files(self) -> Sequence[Path]:
+        """Return the files that the kubeconfig was read from."""
+        ...
 
 
 _ANONYMOUS = Access()
@@ -48,7 +70,8 @@ def bearer(token: str, *, tls: ssl.SSLContext | None = None) -> SignIn:
 class ClusterConfig:
     """One cluster as one user sees it.
 
-    ``source`` says where this was configured (a file and a context), for error messages.
+    ``source`` says where this was configured (a file and a context), for error messages. ``inline_token`` is there
+    where the credentials may be a token in the kubeconfig.
     """
 
     server: str
@@ -58,3 +81,4 @@ class ClusterConfig:
     source: str = ""
     tls_server_name: str = ""
     proxy: str = ""
+    inline_token: InlineToken | None = None

@@ -4,6 +4,7 @@
     exec                                            the plugin runs again shortly before its answer expires
     auth-provider oidc                              the id-token is refreshed shortly before it expires
     401 from the server                             all of it again, at once
+    token, replaced by its user                     at once, until the kubeconfig has another one or it is refused
 
 In: the entries of one context. Out: ``Access``: headers and a TLS context; a new object only when something changed,
 so streams that run over the old one are left alone.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import math
 import ssl
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -44,6 +46,7 @@ class Material:
     certificate: bytes | None
     key: bytes | None
     token: str
+    inline_token: bool
     basic: str
     insecure: bool
     impersonate: str
@@ -95,6 +98,7 @@ class Material:
             certificate=certificate,
             key=key,
             token=token,
+            inline_token=bool(token) and not any(user.get(way) for way in ("tokenFile", "exec", "auth-provider")),
             basic=basic,
             insecure=insecure,
             impersonate=str(user.get("as") or ""),
@@ -181,6 +185,8 @@ class KubeconfigSignIn:
         self._stamp: tuple[object, ...] = ()
         self._expires: datetime | None = None
         self._oidc: dict[str, Any] = {}
+        #: What the kubeconfig said when its user replaced it, and by what.
+        self._replaced: tuple[str, str] = ("", "")
 
     async def __call__(self, refused: Access | None) -> Access:
         """Return the current access, renewed when it has expired, its files have changed, or it was refused."""
@@ -190,6 +196,28 @@ class KubeconfigSignIn:
             if self._access and self._access is not refused and not self._due():
                 return self._access  # another request has renewed it while we waited
             return await self._renew(refused)
+
+    async def token(self) -> str:
+        """Return the inline token in use, the files looked at now; empty when another way to sign in is."""
+        self._looked_s = -math.inf
+        await self(None)
+        return _inline(self._material, self._replaced)
+
+    def written(self) -> str:
+        """Return the token that the kubeconfig had when it was read last."""
+        return self._material.token if self._material else ""
+
+    def replace(self, old: str, new: str) -> None:
+        """Sign in with ``new``, if ``old`` is in use, until the kubeconfig has another token or ``new`` is refused."""
+        if self._material is None or self._access is None or _inline(self._material, self._replaced) != old:
+            return
+        self._replaced = self._material.token, new
+        headers = {**self._access.headers, "Authorization": f"Bearer {new}"}
+        self._access = Access(headers=headers, ssl=self._access.ssl)
+
+    def files(self) -> Sequence[Path]:
+        """Return the files that the kubeconfig was read from."""
+        return self._material.files if self._material else ()
 
     def _due(self) -> bool:
         if self._expires and self._clock.now() >= self._expires - _SKEW:
@@ -205,6 +233,8 @@ class KubeconfigSignIn:
             return cast("Access", self._access)
         try:
             material = await asyncio.to_thread(self._read)
+            if self._access is not None and self._access is refused:
+                self._replaced = "", ""
             access, expires = await self._access_of(material)
         except (BadConfiguration, Unreachable):
             # A kubeconfig that is being rewritten, a plugin whose server is down: what we have may still be good.
@@ -219,7 +249,7 @@ class KubeconfigSignIn:
     async def _access_of(self, material: Material) -> tuple[Access, datetime | None]:
         headers: dict[str, str] = {}
         certificate, key = material.certificate, material.key
-        token, expires = material.token, None
+        token, expires = _inline(material, self._replaced) or material.token, None
         if material.oidc is not None:
             token, expires = await self._oidc_token(material)
         elif material.plugin is not None:
@@ -258,6 +288,14 @@ class KubeconfigSignIn:
             token = str(self._oidc["id-token"])
             expires = expiry_of(token)
         return token, expires
+
+
+def _inline(material: Material | None, replaced: tuple[str, str]) -> str:
+    """Return the token that stands in the kubeconfig, or what its user has replaced it by."""
+    if material is None or not material.inline_token:
+        return ""
+    before, after = replaced
+    return after if before == material.token else material.token
 
 
 def tls_context(

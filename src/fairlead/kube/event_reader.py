@@ -15,7 +15,7 @@ from fairlead.api.meta import KubeObject, Resource
 from fairlead.errors import Retry
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.failures import Status, error_from_status
-from fairlead.kube.frames import Frame, LineSplitter, LineTooLong
+from fairlead.kube.frames import CutLine, Frame, LineSplitter, LineTooLong
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -48,6 +48,8 @@ class EventReader(Generic[T]):
 
     def frame(self, line: bytes) -> Frame:
         """Return one event; an ERROR event is raised as the error that it stands for."""
+        if isinstance(line, CutLine):
+            return line.frame()
         try:
             frame = self._frames.decode(line)
             if frame.type == "ERROR":
@@ -60,6 +62,8 @@ class EventReader(Generic[T]):
 
     def decoded(self, frame: Frame) -> T | str:
         """Return the object, or why it cannot be read."""
+        if frame.problem:
+            return frame.problem
         try:
             return self.transformed(self._typed.decode(frame.object))
         except msgspec.DecodeError as error:
@@ -70,11 +74,11 @@ class EventReader(Generic[T]):
         return self._transform(obj) if self._transform else obj
 
     def meta(self, frame: Frame) -> KubeObject:
-        """Return what can be read of any object."""
+        """Return what can be read of any object; of one that is too large perhaps not even its name."""
         try:
             meta = self._untyped.decode(frame.object)
         except msgspec.DecodeError as error:
             raise BrokenStream(f"The watch of {self.what} sent an object without a name.", detail=str(error)) from error
-        if not meta.metadata.name and frame.type != "BOOKMARK":
+        if not meta.metadata.name and frame.type != "BOOKMARK" and not (frame.problem and frame.type != "DELETED"):
             raise BrokenStream(f"The watch of {self.what} sent an object without a name.")
         return meta

@@ -84,6 +84,7 @@ def _from_files(
     return ClusterConfig(
         server=server,
         sign_in=sign_in,
+        inline_token=sign_in,
         namespace=str(chosen.context.get("namespace") or "default"),
         user=chosen.user_name,
         source=chosen.source,
@@ -121,7 +122,7 @@ class Kubeconfig:
         return cls(merged, current, paths)
 
     def choose(self, context: str | None) -> Chosen:
-        """Follow a context (None: the current one) to its cluster and user.
+        """Follow a context (None or empty: the current one) to its cluster and user.
 
         Raises:
             BadConfiguration: a name leads nowhere.

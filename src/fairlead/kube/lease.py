@@ -164,16 +164,22 @@ class LeaderElector:
             except NotFound as error:
                 # Deleted under us: another candidate may take it this moment, so this term ends (B15).
                 self._report(error)
+                self._lose()
                 return
             except FairleadError as error:
                 self._report(error)
                 continue
             if renewed is None:
+                self._lose()
                 return
             self._mine = renewed
             self._saw(renewed)
             self._until_s = started_s + self._renew_s
             self.problem = ""
+
+    def _lose(self) -> None:
+        """Stop being the leader at once: the work takes a while to end, and must not write meanwhile."""
+        self._mine, self._until_s = None, 0.0
 
     async def _renew(self) -> Lease | None:
         """Write a new renewTime; return None when the lease is no longer ours."""
@@ -193,7 +199,8 @@ class LeaderElector:
 
     async def _release(self) -> None:
         """Hand the lease back, if it is still ours; a failure only makes the others wait."""
-        mine, self._mine, self._until_s = self._mine, None, 0.0
+        mine = self._mine
+        self._lose()
         if mine is None:
             return
         body = self._body(mine, transitions=self.epoch)
@@ -330,8 +337,8 @@ class Heartbeat:
                 self.problem = error.sentence
             await self._clock.sleep(self._interval_s)
 
-    async def beat(self) -> None:
-        """Renew the lease once.
+    async def beat(self) -> Lease:
+        """Renew the lease once, and return it as it is then, with what others have written in it.
 
         Raises:
             FairleadError: as its class says.
@@ -346,8 +353,9 @@ class Heartbeat:
             "leaseDurationSeconds": max(1, round(self._interval_s * 4)),
             "renewTime": micro_time(self._clock.now()),
         }
-        await self._cluster.apply(LEASES, {"metadata": meta, "spec": spec}, manager=self._manager)
+        lease = await self._cluster.apply(LEASES, {"metadata": meta, "spec": spec}, manager=self._manager)
         self.beats += 1
+        return lease
 
 
 def micro_time(when: datetime) -> str:

@@ -56,6 +56,8 @@ class Listing(Generic[K]):
         self.resource_version = page.resource_version
 
 
+#: The key of an object so large that not even its name was read: it may be any of those that are held.
+UNNAMED = ObjectKey("", "")
 _RAW_PAGE = msgspec.json.Decoder(Page[msgspec.Raw])
 _META = msgspec.json.Decoder(KubeObject)
 

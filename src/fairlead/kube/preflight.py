@@ -25,12 +25,13 @@ _LOOK_S = 0.25
 
 @dataclass(frozen=True)
 class AccessNeed:
-    """One right; an empty namespace means all of them."""
+    """One right; an empty namespace, or name, means all of them."""
 
     verb: str
     resource: AnyResource
     namespace: str = ""
     subresource: str = ""
+    name: str = ""
 
 
 class _ServedResource(msgspec.Struct):
@@ -48,13 +49,13 @@ async def check_access(cluster: Cluster, needs: Sequence[AccessNeed]) -> list[st
         FairleadError: the server cannot be asked.
     """
     allowed = await asyncio.gather(*(_allowed(cluster, need) for need in needs))
-    missing: dict[tuple[AnyResource, str, str], list[str]] = {}
+    missing: dict[tuple[AnyResource, str, str, str], list[str]] = {}
     for need, yes in zip(needs, allowed, strict=True):
         if not yes:
-            missing.setdefault((need.resource, need.namespace, need.subresource), []).append(need.verb)
+            missing.setdefault((need.resource, need.namespace, need.name, need.subresource), []).append(need.verb)
     return [
-        forbidden_sentence(cluster.call_for(verbs[0], resource, namespace, "", subresource), verbs=verbs)
-        for (resource, namespace, subresource), verbs in missing.items()
+        forbidden_sentence(cluster.call_for(verbs[0], resource, namespace, name, subresource), verbs=verbs)
+        for (resource, namespace, name, subresource), verbs in missing.items()
     ]
 
 
@@ -64,7 +65,7 @@ async def _allowed(cluster: Cluster, need: AccessNeed) -> bool:
         need.resource.group,
         need.resource.plural,
         need.namespace if need.resource.namespaced else "",
-        "",
+        need.name,
         need.subresource,
     )
 

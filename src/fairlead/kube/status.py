@@ -76,12 +76,16 @@ def emit_transitions(
 ) -> None:
     """Emit a Warning for each condition that became bad, and a Normal Event for those that became good.
 
+    One that became Unknown has no Event.
+
     ``good``: the message of the Normal Event by condition type; a type that is not in it becomes good without one.
     ``quiet``: bad conditions without an Event, besides those that are only Pending.
     """
     messages = good or {}
     for change in changes:
         condition = change.condition
+        if condition.status == "Unknown":
+            continue
         if change.good:
             if condition.type in messages:
                 message = messages[condition.type]

@@ -24,6 +24,7 @@ from fairlead.errors import FairleadError, Retry, Throttled, Unauthorized, Unrea
 from fairlead.kube.config import Access, ClusterConfig
 from fairlead.kube.failures import Call, error_from_answer, error_from_exception
 from fairlead.kube.metrics import KubeMetrics
+from fairlead.kube.server_clock import ServerClock
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.limiter import TokenBucket
 from fairlead.runtime.queue import backoff_s
@@ -78,6 +79,7 @@ class Transport:
         self.config = config
         self.name = name
         self.writes = 0
+        self.server_clock = ServerClock(clock)
         self._limiter = limiter
         self._clock = clock
         self._metrics = metrics
@@ -137,6 +139,7 @@ class Transport:
         headers = self._headers(access)
         if request.body is not None:
             headers["Content-Type"] = request.content_type
+        asked_s = self._clock.monotonic()
         try:
             async with self._calls().request(
                 request.method,
@@ -151,6 +154,7 @@ class Transport:
             ) as answer:
                 body = await answer.read()
                 self._count(call, str(answer.status))
+                self.server_clock.follow(answer.headers.get("Date"), asked_s=asked_s)
                 if answer.status < 300:
                     return body
                 retry_after = answer.headers.get("Retry-After")
@@ -191,6 +195,7 @@ class Transport:
 
     async def _open(self, call: Call, request: Request, access: Access, idle_s: float) -> aiohttp.ClientResponse:
         session = self._stream_session()
+        asked_s = self._clock.monotonic()
         try:
             answer = await session.request(
                 request.method,
@@ -207,6 +212,7 @@ class Transport:
             self._count(call, "error")
             raise error_from_exception(call, error) from error
         self._count(call, str(answer.status))
+        self.server_clock.follow(answer.headers.get("Date"), asked_s=asked_s)
         return answer
 
     async def _chunks(self, call: Call, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

@@ -2,7 +2,8 @@
 
 It is an entry of ``status.provisioned`` in the object that wants it; each provider has an entry and a field manager of
 its own, so that none can change the entry of another. In: specs and answers. Out: the same after a restart. Never: a
-write for what is on record already.
+write for what is on record already, nor one of a replica that does not lead: each is made onto the version that was
+read before the question who leads, so that one that a suspended process sends late is refused.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from fairlead.api.meta import AnyResource, JSONObject
 from fairlead.api.names import MANAGER_LEDGER
 from fairlead.api.provisioned import Provisioned, asked_of
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
-from fairlead.errors import FairleadError, NotFound, Wait
+from fairlead.errors import Conflict, FairleadError, NotFound, Retry, Wait
 from fairlead.ledger.store import Store
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured
 
 log = structlog.get_logger(__name__)
+
+#: How often one write is made when others write the same object at the same time.
+_ATTEMPTS = 4
 
 ResourceOf = Callable[[str], AnyResource]
 _OURS: Mapping[str, AnyResource] = {
@@ -39,10 +43,21 @@ def resource_of(kind: str) -> AnyResource:
 
 
 class FrontendRecords:
-    """The entries of one provider, by load balancer. ``resource_of``: the resource of a kind of intent."""
+    """The entries of one provider, by load balancer.
 
-    def __init__(self, *, store: Store, provider: str, resource_of: ResourceOf = resource_of) -> None:
+    ``resource_of``: the resource of a kind of intent. ``leads``: whether this replica leads at this very moment.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        provider: str,
+        leads: Callable[[], bool] = lambda: True,
+        resource_of: ResourceOf = resource_of,
+    ) -> None:
         self._resource_of = resource_of
+        self._leads = leads
         self._store = store
         self._provider = provider
         self._nothing = Provisioned(provider)
@@ -123,12 +138,9 @@ class FrontendRecords:
         resource = self._resource_of(key.kind)
         # A LoadBalancer stays with its provider for life; of a TCPLoadBalancer the hub records who serves it.
         written = msgspec.structs.replace(entry, serving=resource is LOAD_BALANCERS)
-        body: JSONObject = {
-            "metadata": {"namespace": key.namespace, "name": key.name},
-            "status": {"provisioned": [msgspec.to_builtins(written)]},
-        }
+        status: JSONObject = {"provisioned": [msgspec.to_builtins(written)]}
         try:
-            await self._store.apply(resource, body, manager=ledger_manager(self._provider), subresource="status")
+            await self._apply(resource, key, status)
             self._known[key] = entry
             if (old := self._old.get(key)) is not None:
                 # Only now: after a crash in between, both are there and say the same.
@@ -138,6 +150,23 @@ class FrontendRecords:
                 self._old.pop(key, None)
         except NotFound as error:
             raise Wait(f"{key} is gone; nothing is made for it", reason="Gone") from error
+
+    async def _apply(self, resource: AnyResource, key: LoadBalancerKey, status: JSONObject) -> None:
+        """Own ``status`` of the object as it is now; other parts of it may be written by others at any moment."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            current = await self._store.get(resource, key.namespace, key.name)
+            if not self._leads():
+                raise Retry(f"this replica does not lead; nothing is recorded of {key}", reason="NotLeading")
+            version = current.metadata.resource_version
+            meta = {"namespace": key.namespace, "name": key.name, "resourceVersion": version}
+            body: JSONObject = {"metadata": meta, "status": status}
+            try:
+                await self._store.apply(resource, body, manager=ledger_manager(self._provider), subresource="status")
+            except Conflict:
+                if attempt == _ATTEMPTS:
+                    raise
+            else:
+                return
 
 
 def ledger_manager(provider: str) -> str:

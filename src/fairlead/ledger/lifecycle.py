@@ -1,4 +1,10 @@
-"""The states of a BackendRecord: which one an answer of the provider leads to.
+"""The states of a BackendRecord: which one an intent sets, and which one an answer of the provider leads to.
+
+    about to be asked      intent stored        before             state
+    register, update       the new spec         none, any other    Pending, until the provider has answered
+    register, update       the owners alone     any                the same: no call is made
+    drain                  that it drains       any                Draining
+    deregister             that it goes         any                Deregistering, and the object is deleted
 
     asked                  answer               before             after
     register, update       Done                 any                Registered (Draining, when the target drains)
@@ -8,13 +14,22 @@
     register, update       Running              any other          the same
     drain, deregister      any                  any                the same: the intent has set it
 
-In: a change, its outcome and the state before. Out: the state after. Never: the intents, which ``records`` stores.
+In: a change, its outcome and the state before. Out: the state to store. Never: a write; ``records`` stores them.
 """
 
 from __future__ import annotations
 
 from fairlead.api.backendrecord import RecordState
-from fairlead.model.change import Action, OutcomeStatus, TargetChange
+from fairlead.errors import Bug
+from fairlead.model.change import Action, OutcomeStatus, Reason, TargetChange
+
+#: By action: the state that its intent sets.
+_INTENDED: dict[Action, RecordState] = {
+    Action.REGISTER: "Pending",
+    Action.UPDATE: "Pending",
+    Action.DRAIN: "Draining",
+    Action.DEREGISTER: "Deregistering",
+}
 
 #: By (answer, state before); what is not listed stays as it was.
 _AFTER: dict[tuple[OutcomeStatus, RecordState], RecordState] = {
@@ -30,6 +45,19 @@ _AFTER: dict[tuple[OutcomeStatus, RecordState], RecordState] = {
 def is_removal(change: TargetChange) -> bool:
     """Say whether ``change`` takes a backend away, so that its intent has set the state already."""
     return change.action in (Action.DRAIN, Action.DEREGISTER)
+
+
+def state_intended(before: RecordState, change: TargetChange) -> RecordState:
+    """Return the state of a record once it is stored that ``change`` is about to be asked for.
+
+    Raises:
+        Bug: it is no change of a backend.
+    """
+    if change.reason is Reason.OWNERS_CHANGED:
+        return before
+    if change.action not in _INTENDED:
+        raise Bug(f"{change.action} is not a change of a backend")
+    return _INTENDED[change.action]
 
 
 def state_after(before: RecordState, change: TargetChange, status: OutcomeStatus) -> RecordState:

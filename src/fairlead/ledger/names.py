@@ -13,6 +13,8 @@ def record_name(load_balancer: LoadBalancerKey, listener: ListenerKey, target: T
 
     ``provider``: while a load balancer moves, the same backend is on record for the one before and the one after.
     """
-    parts = (*load_balancer, *map(str, listener), target.address, str(target.port), *filter(None, (provider,)))
+    # A part that is empty is left out: names of 0.1, which knew no backends of HTTP, stay as they are.
+    place = (listener.protocol.value, str(listener.port), *filter(None, (listener.backend,)))
+    parts = (*load_balancer, *place, target.address, str(target.port), *filter(None, (provider,)))
     identity = short_hash(*parts, size_bytes=10)
     return f"{load_balancer.name[:_HEAD].rstrip('-.')}-{identity}"

@@ -1,10 +1,13 @@
 """Which records are there, as far as this process knows: what it wrote itself, and what the watch shows of others.
 
-    our own write        true at once; what the watch shows before that very version is older, and passed over
-    seen, not ours       another client wrote it: it is taken over, and reported
-    known to be gone     what the watch still shows of it is history
+    our own write        true at once; what the watch shows before that version is older, and passed over
+    seen, not ours       another client wrote it: it is taken over, and reported; also a version after ours, when the
+                         watch was away and never shows ours
+    known to be gone     what the watch still shows of it is history, for as long as a server replays history
 
+Versions are decimal numbers that grow, as every API server promises; one that is not is compared for equality only.
 In: records, as they are written, read and seen. Out: the newest of each, and what another client did to it.
+Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions
 """
 
 from __future__ import annotations
@@ -18,8 +21,12 @@ from fairlead.api.backendrecord import BackendRecord, BackendRecordSpec
 from fairlead.ledger.addresses import Addresses
 from fairlead.ledger.wire import load_balancer_of
 from fairlead.model.keys import LoadBalancerKey
+from fairlead.runtime.clock import Clock
 
 RecordKey = tuple[str, str]
+
+#: A server replays the history of five minutes to a watch that was away, and a list shows what is there.
+HISTORY_S = 900.0
 
 
 class RecordEvent(StrEnum):
@@ -38,15 +45,16 @@ class RecordEvent(StrEnum):
 class RecordCache:
     """The records of one provider, by key. ``addresses`` is kept where the provider makes its own."""
 
-    def __init__(self, *, by_address: bool = False) -> None:
+    def __init__(self, *, clock: Clock, by_address: bool = False) -> None:
+        self._clock = clock
         self.addresses = Addresses()
         self._by_address = by_address
         self._records: dict[RecordKey, BackendRecord] = {}
         self._of: dict[LoadBalancerKey, dict[RecordKey, None]] = {}
         #: The version of our own last write, until the watch has shown it: what it shows before that is older.
         self._awaited: dict[RecordKey, str] = {}
-        #: Records that we know to be gone, until the watch has shown that: what it shows before is history.
-        self._deleted: set[str] = set()
+        #: Records by UID that we know to be gone, and since when, until the watch has shown that. Oldest first.
+        self._deleted: dict[str, float] = {}
 
     def __len__(self) -> int:
         return len(self._records)
@@ -81,7 +89,12 @@ class RecordCache:
     def mark_deleted(self, key: RecordKey) -> None:
         """Drop a record that we know to be gone."""
         if (known := self._records.get(key)) is not None:
-            self._deleted.add(known.metadata.uid)
+            now_s = self._clock.monotonic()
+            self._deleted.pop(known.metadata.uid, None)
+            self._deleted[known.metadata.uid] = now_s
+            # The watch never shows what came and went while it was away.
+            while now_s - self._deleted[oldest := next(iter(self._deleted))] > HISTORY_S:
+                del self._deleted[oldest]
         self._forget(key)
 
     def shown(self, new: BackendRecord) -> RecordEvent | None:
@@ -94,7 +107,7 @@ class RecordCache:
             return RecordEvent.APPEARED
         if awaited == new.metadata.resource_version:
             del self._awaited[new.key]
-        elif awaited is None or (new.deleting and not known.deleting):
+        elif awaited is None or _is_after(new, awaited) or (new.deleting and not known.deleting):
             self._put(new)
             self._awaited.pop(new.key, None)
             if new.deleting and not known.deleting:
@@ -105,7 +118,7 @@ class RecordCache:
 
     def shown_gone(self, old: BackendRecord) -> RecordEvent | None:
         """Take note that the watch shows no such record any more."""
-        self._deleted.discard(old.metadata.uid)
+        self._deleted.pop(old.metadata.uid, None)
         known = self._records.get(old.key)
         if known is None or known.metadata.uid != old.metadata.uid:
             return None
@@ -127,6 +140,11 @@ class RecordCache:
             of.pop(key, None)
             if not of:
                 del self._of[load_balancer_of(record)]
+
+
+def _is_after(record: BackendRecord, version: str) -> bool:
+    shown = record.metadata.resource_version
+    return shown.isdecimal() and version.isdecimal() and int(shown) > int(version)
 
 
 def _says(record: BackendRecord) -> tuple[BackendRecordSpec, str]:

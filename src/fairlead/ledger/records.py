@@ -27,7 +27,7 @@ from fairlead.api.naming import label_value
 from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, Conflict, FairleadError, NotFound, Retry
 from fairlead.ledger.frontends import FrontendRecords, ResourceOf, resource_of
-from fairlead.ledger.lifecycle import is_removal, state_after
+from fairlead.ledger.lifecycle import is_removal, state_after, state_intended
 from fairlead.ledger.names import record_name
 from fairlead.ledger.record_cache import RecordCache, RecordEvent, RecordKey
 from fairlead.ledger.store import Store
@@ -67,14 +67,16 @@ class RecordsLedger:
         by_address: bool = False,
         resource_of: ResourceOf = resource_of,
     ) -> None:
-        self.frontends = FrontendRecords(store=store, provider=provider, resource_of=resource_of)
+        self.frontends = FrontendRecords(
+            store=store, provider=provider, leads=lambda: epoch() is not None, resource_of=resource_of
+        )
         self._store = store
         self._provider = provider
         self._epoch = epoch
         self._clock = clock
         self._on_event = on_event
         self._origin = origin
-        self._cache = RecordCache(by_address=by_address)
+        self._cache = RecordCache(clock=clock, by_address=by_address)
         self._slots = asyncio.Semaphore(_PARALLEL)
 
     def __len__(self) -> int:
@@ -167,7 +169,7 @@ class RecordsLedger:
             case Action.DRAIN:
                 if record is None or self._cache.addresses.release(record):
                     return DONE
-                return await self._mark(record, "Draining", change)
+                return await self._mark(record, change)
             case Action.DEREGISTER:
                 return await self._intend_deregistration(record, change, epoch)
             case Action.ENSURE | Action.DELETE:
@@ -190,7 +192,7 @@ class RecordsLedger:
                     "finalizers": [FINALIZER_DEREGISTER],
                 },
                 "spec": msgspec.to_builtins(wanted),
-                "status": {"state": "Pending", "reason": change.reason.value, "since": self._now()},
+                "status": self._status(state_intended("Pending", change), change),
             }
             try:
                 return self._cache.keep(await self._store.create(BACKEND_RECORDS, body))
@@ -211,7 +213,7 @@ class RecordsLedger:
         patch: JSONObject = {"spec": _whole(record, msgspec.to_builtins(wanted))}
         if change.reason is not Reason.OWNERS_CHANGED:
             # Until the provider has answered, the new spec is only desired.
-            patch["status"] = {"state": "Pending", "reason": change.reason.value}
+            patch["status"] = {"state": state_intended(record.status.state, change), "reason": change.reason.value}
         if not held:
             patch["metadata"] = {"finalizers": [*(record.metadata.finalizers or ()), FINALIZER_DEREGISTER]}
         return await self._patch(record, patch)
@@ -248,8 +250,7 @@ class RecordsLedger:
             if self._cache.addresses.release(record):
                 await self._release(record if record.deleting else await self._delete(record))
                 return DONE
-            if record.status.state != "Deregistering":
-                record = await self._mark(record, "Deregistering", change)
+            record = await self._mark(record, change)
             if not record.deleting:
                 record = await self._delete(record)
         except NotFound:
@@ -261,11 +262,14 @@ class RecordsLedger:
         await self._store.delete(BACKEND_RECORDS, *record.key, uid=record.metadata.uid)
         return self._cache.keep(await self._store.get(BACKEND_RECORDS, *record.key))
 
-    async def _mark(self, record: BackendRecord, state: RecordState, change: TargetChange) -> BackendRecord:
+    async def _mark(self, record: BackendRecord, change: TargetChange) -> BackendRecord:
+        state = state_intended(record.status.state, change)
         if record.status.state == state:
             return record
-        status = {"state": state, "reason": change.reason.value, "message": "", "since": self._now()}
-        return await self._patch(record, {"status": status})
+        return await self._patch(record, {"status": {**self._status(state, change), "message": ""}})
+
+    def _status(self, state: RecordState, change: TargetChange) -> JSONObject:
+        return {"state": state, "reason": change.reason.value, "since": self._now()}
 
     # --- result -----------------------------------------------------------------------------------------------
 

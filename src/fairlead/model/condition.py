@@ -13,6 +13,7 @@ class ConditionType(StrEnum):
     ACCEPTED = "Accepted"
     RESOLVED_REFS = "ResolvedRefs"
     PROGRAMMED = "Programmed"
+    SERVING = "Serving"
     CONFLICTED = "Conflicted"
     STALE = "Stale"
     PAUSED = "Paused"
@@ -20,10 +21,21 @@ class ConditionType(StrEnum):
     GUARDED = "Guarded"
     PROTECTED = "Protected"
     IN_USE = "InUse"
+    READY = "Ready"
+    CLOCK_SKEWED = "ClockSkewed"
+    DRAINING = "Draining"
 
 
 #: Types of which the status ``True`` means that all is well; of all others it names a problem or an exception.
-GOOD_WHEN_TRUE = frozenset({ConditionType.ACCEPTED, ConditionType.RESOLVED_REFS, ConditionType.PROGRAMMED})
+GOOD_WHEN_TRUE = frozenset(
+    {
+        ConditionType.ACCEPTED,
+        ConditionType.RESOLVED_REFS,
+        ConditionType.PROGRAMMED,
+        ConditionType.SERVING,
+        ConditionType.READY,
+    }
+)
 
 
 class ConditionReason(StrEnum):
@@ -58,19 +70,30 @@ class ConditionReason(StrEnum):
     PROVIDER_FAILED = "ProviderFailed"
     DELETING = "Deleting"
     CLASS_DRAINING = "ClassDraining"
+    CLASS_NOT_USABLE = "ClassNotUsable"
     REFUSED_BY_PROVIDER = "RefusedByProvider"
     PARAMETERS_DIFFER = "ParametersDiffer"
     DO_NOT_DELETE = "DoNotDelete"
     NO_SUCH_PROVIDER = "NoSuchProvider"
     IN_USE = "InUse"
     UNUSED = "Unused"
+    READY = "Ready"
+    CLOCK_SKEW = "ClockSkew"
+    SERVING = "Serving"
+    NO_TARGETS = "NoTargets"
+    NO_HEALTHY_TARGETS = "NoHealthyTargets"
+    UNREACHABLE_FROM_SOME_PROXIES = "UnreachableFromSomeProxies"
+    WAITING_FOR_FIRST_CHECK = "WaitingForFirstCheck"
+    NOT_CHECKED = "NotChecked"
+    SOME_BACKENDS_UNHEALTHY = "SomeBackendsUnhealthy"
+    FLAPPING = "Flapping"
 
 
 class Condition(msgspec.Struct, frozen=True, gc=False):
-    """One condition without its times, which belong to the writer of the status."""
+    """One condition without its times, which belong to the writer of the status; ``status`` None is Unknown."""
 
     type: ConditionType
-    status: bool
+    status: bool | None
     reason: ConditionReason
     message: str = ""
 

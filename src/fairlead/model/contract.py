@@ -40,11 +40,16 @@ class Capabilities(msgspec.Struct, frozen=True):
     affinity: bool = False
     proxy_protocol: bool = False
     weights: bool = False
+    #: It routes requests (``FrontendSpec.l7``), not only connections.
+    l7: bool = False
     #: It makes its own address of a backend, so a change names the object behind the one that we know.
     generates_addresses: bool = False
     #: Parameters that only a class may set: with whom we speak, and as whom. A name that ends in a dot stands for all
     #: that begin so.
     class_parameters: frozenset[str] = frozenset()
+    #: Parameters of a class that name something at the other end that others may have, too, with placeholders such as
+    #: {member}. A name that ends in a dot stands for all that begin so.
+    place_parameters: frozenset[str] = frozenset()
     #: The most target changes that one ``apply`` takes; 0 means no limit.
     max_batch: int = 0
     #: One ``apply`` about several load balancers is cheaper than one for each of them.
@@ -62,6 +67,7 @@ EVERY_FEATURE = Capabilities(
     affinity=True,
     proxy_protocol=True,
     weights=True,
+    l7=True,
 )
 
 
@@ -120,7 +126,7 @@ class Releasable(Protocol):
 class FailureDomains(Protocol):
     """A provider behind which several parties answer, each on its own: one that hangs holds up no other."""
 
-    def account(self, spec: FrontendSpec) -> str:
+    def failure_domain(self, spec: FrontendSpec) -> str:
         """Return what answers for this load balancer; any text, the same for the same party. Never fails."""
         ...
 

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
+from fairlead.model.http import L7Config
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
 
 
@@ -120,12 +121,15 @@ class FrontendSpec(msgspec.Struct, frozen=True):
     existing: bool = False
     #: Reaches the proxies' own frontend only, never the targets (externalTrafficPolicy of a generated Service).
     local_traffic_only: bool = False
+    #: What is done with requests; None for a load balancer of connections. ``listeners`` are then its distinct ports.
+    l7: L7Config | None = None
 
 
 class DesiredLoadBalancer(msgspec.Struct, frozen=True):
     """One load balancer as it should be.
 
-    ``targets`` has exactly one entry for each of ``spec.listeners``. ``drain_s`` is how long a removed target keeps
+    ``targets`` has exactly one entry for each of ``spec.listeners``, or with ``spec.l7`` for each backend
+    (``backend_key``). ``drain_s`` is how long a removed target keeps
     its established connections. ``stale`` is non-empty when the view it was built from is known to be incomplete:
     then nothing may be removed, and the text says why.
     """
@@ -140,6 +144,8 @@ class DesiredLoadBalancer(msgspec.Struct, frozen=True):
     paused: bool = False
     #: Our own entries are registered again this often (ensurePolicy Always); 0: what was changed by hand stands.
     repair_s: float = 0.0
+    #: A request to put back once what others changed, that has no answer yet; each value is another request.
+    repair: str = ""
 
     @property
     def key(self) -> LoadBalancerKey:

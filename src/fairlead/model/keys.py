@@ -25,13 +25,18 @@ class LoadBalancerKey(NamedTuple):
 
 
 class ListenerKey(NamedTuple):
-    """One open port of a load balancer; renaming a Service port does not change it."""
+    """One open port of a load balancer; renaming a Service port does not change it.
+
+    Targets of an L7 load balancer belong to a backend, which several listeners share: ``port`` is 0, and ``backend``
+    its name.
+    """
 
     protocol: Protocol
     port: int
+    backend: str = ""
 
     def __str__(self) -> str:
-        return f"{self.protocol}/{self.port}"
+        return self.backend or f"{self.protocol}/{self.port}"
 
 
 class TargetKey(NamedTuple):
@@ -50,3 +55,8 @@ class BackendKey(NamedTuple):
     load_balancer: LoadBalancerKey
     listener: ListenerKey
     target: TargetKey
+
+
+def backend_key(name: str) -> ListenerKey:
+    """Return the key of the targets of an L7 backend."""
+    return ListenerKey(Protocol.TCP, 0, name)

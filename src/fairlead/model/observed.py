@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 
+from fairlead.model.condition import ConditionReason
 from fairlead.model.keys import ListenerKey, TargetKey
 
 
@@ -24,13 +27,54 @@ class Ensured(msgspec.Struct, frozen=True, gc=False):
 
 
 class ObservedTarget(msgspec.Struct, frozen=True, gc=False):
-    """One target of ours as it was read back; ``healthy`` None means that it is not checked."""
+    """One target of ours as it was read back; ``healthy`` None means that it is not checked, or not yet."""
 
     listener: ListenerKey
     key: TargetKey
     weight: int = 1
     draining: bool = False
     healthy: bool | None = None
+
+
+class Seen(StrEnum):
+    """What one proxy sees of one target."""
+
+    HEALTHY = "Healthy"
+    UNHEALTHY = "Unhealthy"
+    #: It is checked, and the first check has not ended yet.
+    WAITING = "Waiting"
+    UNCHECKED = "Unchecked"
+
+
+class Health(msgspec.Struct, frozen=True, gc=False):
+    """What the data plane sees of the targets of one load balancer; ``fairlead.model.health`` makes it.
+
+    ``serving`` None: not known, for ``reason``. ``total`` counts the targets in rotation of which something is known,
+    ``healthy`` those that every reporting proxy sees healthy; ``unhealthy`` names the first of the others, ordered.
+    """
+
+    serving: bool | None = None
+    reason: ConditionReason = ConditionReason.NOT_CHECKED
+    message: str = ""
+    total: int = 0
+    healthy: int = 0
+    unhealthy: tuple[str, ...] = ()
+
+    @property
+    def checked(self) -> bool:
+        """Say whether any target is checked, and known."""
+        return bool(self.healthy or self.unhealthy)
+
+
+class RefusedPart(NamedTuple):
+    """A part of a load balancer that is not served, while the rest is.
+
+    ``kind`` is route, listener, backend or certificate; ``reason`` is a sentence.
+    """
+
+    kind: str
+    name: str
+    reason: str
 
 
 class Observed(msgspec.Struct, frozen=True, gc=False):
@@ -45,10 +89,14 @@ class Observed(msgspec.Struct, frozen=True, gc=False):
     proxies: int = 0
     acknowledged: int = 0
     rejected: str = ""
+    #: What of an L7 load balancer is left out, ordered; everything else is served.
+    refused: tuple[RefusedPart, ...] = ()
     message: str = ""
     #: Ours only, ordered by (listener, key); None when this provider cannot list them.
     targets: tuple[ObservedTarget, ...] | None = None
     #: Names of members that are not ours, ordered; reported, never touched.
     foreign: tuple[str, ...] = ()
+    #: None: to be taken from ``targets``.
+    health: Health | None = None
     #: Another value than before: the provider restarted and may have lost our targets; register them again.
     epoch: str = ""

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fairlead.api.kubernetes import ENDPOINT_SLICES, EndpointSlice
-from fairlead.api.names import LABEL_LOAD_BALANCER, LABEL_NODES
-from fairlead.api.naming import label_value
+from fairlead.api.names import LABEL_BACKEND, LABEL_LOAD_BALANCER, LABEL_NODES
+from fairlead.api.naming import backend_label, label_value
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
@@ -17,6 +17,7 @@ from fairlead.publish.canonical import canonical_load_balancer, canonical_slice
 
 BY_LOAD_BALANCER = "load balancer"
 _NODES = "\nnodes"  # no label value holds a line break
+_BACKEND = "\nbackend "
 
 #: A namespace, and what the slices of one load balancer, or those of a member's nodes, have in common.
 SliceGroup = tuple[str, str]
@@ -57,10 +58,17 @@ def slices_of_nodes(namespace: str) -> SliceGroup:
     return (namespace, _NODES)
 
 
+def slices_of_backend(namespace: str, service: str) -> SliceGroup:
+    """Return the group of the slices that hold the endpoints of one Service ("namespace/name") for routes."""
+    return (namespace, _BACKEND + backend_label(service))
+
+
 def groups_of_slice(endpoint_slice: EndpointSlice) -> Iterable[SliceGroup]:
     """Return the group of a slice; none when it carries neither label."""
     namespace = endpoint_slice.metadata.namespace
     if endpoint_slice.label(LABEL_NODES):
         return (slices_of_nodes(namespace),)
+    if backend := endpoint_slice.label(LABEL_BACKEND):
+        return ((namespace, _BACKEND + backend),)
     value = endpoint_slice.label(LABEL_LOAD_BALANCER)
     return ((namespace, value),) if value else ()

@@ -26,7 +26,7 @@ def load_balancer_difference(desired: TCPLoadBalancer, present: TCPLoadBalancer 
         return f"changed: {', '.join(fields)}"
     if any(finalizer not in (present.metadata.finalizers or ()) for finalizer in desired.metadata.finalizers or ()):
         return "its finalizer was taken away"
-    return _metadata_difference(desired, present)
+    return metadata_difference(desired, present)
 
 
 def slice_difference(desired: EndpointSlice, present: EndpointSlice | None) -> str:
@@ -41,7 +41,7 @@ def slice_difference(desired: EndpointSlice, present: EndpointSlice | None) -> s
         return "ports changed"
     if desired.annotation(ANNOTATION_STALE) != present.annotation(ANNOTATION_STALE):
         return desired.annotation(ANNOTATION_STALE) or "no longer stale"
-    return _metadata_difference(desired, present)
+    return metadata_difference(desired, present)
 
 
 def same_ingress(desired: Sequence[Ingress], present: Sequence[Ingress]) -> bool:
@@ -53,7 +53,8 @@ def same_ingress(desired: Sequence[Ingress], present: Sequence[Ingress]) -> bool
     )
 
 
-def _metadata_difference(desired: KubeObject, present: KubeObject) -> str:
+def metadata_difference(desired: KubeObject, present: KubeObject) -> str:
+    """Return which metadata of ours differs; what others have added is no difference."""
     labels, annotations = present.metadata.labels or {}, present.metadata.annotations or {}
     if any(labels.get(name) != value for name, value in (desired.metadata.labels or {}).items()):
         return "its labels were changed"

@@ -15,6 +15,8 @@ from typing import cast
 import structlog
 from structlog.types import EventDict, Processor, WrappedLogger
 
+from fairlead.runtime.legible import legible
+
 REDACTED = "[redacted]"
 _SECRET_KEY = re.compile(
     r"token|authorization|password|passwd|secret|credential|private.?key|client.?key|api.?key|cookie", re.IGNORECASE
@@ -28,6 +30,18 @@ def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Replace what looks like a secret, by the name of its key or by its own look (structlog processor)."""
     for key, value in event.items():
         event[key] = _redacted(key, value)
+    return event
+
+
+def as_one_line(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Escape what would act on a terminal or begin a line, wherever a text comes from (structlog processor).
+
+    A traceback keeps its lines.
+    """
+    for key, value in event.items():
+        if isinstance(value, str):
+            lines = value.split("\n") if key in {"exception", "stack"} else [value]
+            event[key] = "\n".join(map(legible, lines))
     return event
 
 
@@ -58,7 +72,7 @@ def configure_logging(level: str = "info", json: bool | None = None) -> None:
         shared.append(structlog.processors.format_exc_info)
     else:
         shared.append(structlog.processors.format_exc_info)
-        last = [redact, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        last = [redact, as_one_line, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=shared,
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],

@@ -1,7 +1,7 @@
-"""Run an agent as a process: both APIs are checked first, so that a wrong address or key is one sentence.
+"""Run an agent as a process: both APIs are asked first, so that a wrong address or key is one sentence.
 
-After that the agent itself waits for what is missing, and may be started again after exit code 3. Its name is kept on
-this machine, so that an agent that was killed leads again at once.
+What does not answer is waited for, then and later. Its name is kept on this machine, so that an agent that was killed
+leads again at once.
 """
 
 from __future__ import annotations
@@ -13,27 +13,44 @@ import msgspec
 from fairlead.agent.config import AgentConfig
 from fairlead.agent.process import run_agent
 from fairlead.kube.cluster import Cluster
-from fairlead.standalone.first_calls import FIRST_CALLS
+from fairlead.standalone.first_calls import FIRST_CALLS, reached
 from fairlead.standalone.identity import claim_for
+from fairlead.standalone.right_cluster import check_agent_sides
 
 
 async def run_agent_process(config: AgentConfig, *, data_dir: Path | None = None) -> None:
     """Run an agent until SIGTERM; without ``data_dir`` its name is kept in ``STATE_DIR``.
 
     Raises:
-        Unreachable: one of the two APIs does not answer.
         Unauthorized: one of them does not accept our credentials.
+        BadConfiguration: one of the kubeconfigs is not for that side.
     """
-    servers: list[str] = []
-    sides = (("the member", config.member_kubeconfig), ("the hub", config.hub_kubeconfig))
-    for name, kubeconfig in sides:
-        async with Cluster.from_kubeconfig(kubeconfig, name=name, policy=FIRST_CALLS) as cluster:
-            # A review needs a sign-in; /version answers without one, and would not show a wrong token.
-            await cluster.can_i("list", "", "services", cluster.namespace)
-            servers.append(cluster.server)
+    pages = config.status_address() if config.status_listen else None
+    if not await reached(lambda: _check_both(config), pages=pages):
+        return
+    async with _member(config) as member:
+        server = member.server
     if config.identity:
         await run_agent(config)
         return
     # The member's agents meet in the member.
-    with claim_for(f"agent-{config.tenant}", servers[0], data_dir=data_dir) as claim:
+    with claim_for(f"agent-{config.tenant}", server, data_dir=data_dir) as claim:
         await run_agent(msgspec.structs.replace(config, identity=claim.identity, reclaim_lease=claim.lock is not None))
+
+
+def _member(config: AgentConfig) -> Cluster:
+    return Cluster.from_kubeconfig(
+        config.member_kubeconfig, context=config.member_context, name="the member", policy=FIRST_CALLS
+    )
+
+
+async def _check_both(config: AgentConfig) -> None:
+    """Ask both APIs whether they know us, and whether they are what they should be."""
+    member = _member(config)
+    hub = Cluster.from_kubeconfig(config.hub_kubeconfig, context=config.hub_context, name="the hub", policy=FIRST_CALLS)
+    config.namespace_at_hub(hub.namespace)
+    async with member, hub:
+        for cluster in (member, hub):
+            # A review needs a sign-in; /version answers without one, and would not show a wrong token.
+            await cluster.can_i("list", "", "services", cluster.namespace)
+        await check_agent_sides(member, hub, tenant=config.tenant)

@@ -1,4 +1,4 @@
-"""Run the embedded API inside another process of Fairlead.
+"""Serve the embedded API in this process.
 
 In: a data directory and where to listen. Out: a served API and ``DIR/kubeconfig``; runs until cancelled.
 """
@@ -6,6 +6,10 @@ In: a data directory and where to listen. Out: a served API and ``DIR/kubeconfig
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import resource
+import signal
+import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +18,8 @@ from fairlead.apiserver.server import ApiServer
 from fairlead.errors import BadConfiguration
 
 KUBECONFIG = "kubeconfig"
+_FILES = 65_536
+_PR_SET_PDEATHSIG = 1
 
 
 @asynccontextmanager
@@ -42,9 +48,33 @@ async def running_api(data_dir: Path, host: str, port: int, *, memory: bool = Fa
 
 async def serve_api(data_dir: Path, host: str, port: int, *, memory: bool, ready: Callable[[Path], None]) -> None:
     """Serve the API until cancelled; ``ready`` gets the path of its kubeconfig."""
+    raise_file_limit()
     async with running_api(data_dir, host, port, memory=memory) as path:
         ready(path)
         await asyncio.get_running_loop().create_future()
+
+
+def raise_file_limit() -> None:
+    """Take as many open files as this process may have: each connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = min(hard, _FILES) if hard != resource.RLIM_INFINITY else _FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+async def end_with_parent(stop: Callable[[], None]) -> None:
+    """Call ``stop`` when stdin ends, and on Linux die at once when the process that started us is killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    try:
+        while await reader.read(4096):
+            pass
+    finally:
+        transport.close()
+    stop()
 
 
 def _make(data_dir: Path) -> None:

@@ -18,18 +18,22 @@ from fairlead.hub.config import HubConfig
 from fairlead.hub.providers.installed import installed_providers
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.metrics import KubeMetrics
+from fairlead.providers.envoy.envoy_process import find_binary
 from fairlead.providers.envoy.fleet_local import LocalFleet
+from fairlead.providers.envoy.low_ports import low_ports_problem
 from fairlead.providers.envoy.provider import EnvoyProvider
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.supervisor import Supervisor
 from fairlead.runtime.telemetry import StatusServer, Telemetry
-from fairlead.standalone.first_calls import FIRST_CALLS
+from fairlead.standalone.first_calls import FIRST_CALLS, reached
 from fairlead.standalone.hub_rights import check_hub
-from fairlead.standalone.hub_settings import HubSettings, is_loopback
+from fairlead.standalone.hub_settings import HubSettings
 from fairlead.standalone.identity import kept_identity, new_identity
 from fairlead.standalone.ports import watch_ports
 from fairlead.standalone.proxy_report import ProxyReporter, ProxyRow
 from fairlead.standalone.replicas import Replicas
+from fairlead.standalone.right_cluster import check_hub_side
+from fairlead.standalone.stop import orphans_problem
 
 log = structlog.get_logger(__name__)
 
@@ -45,11 +49,17 @@ async def run_hub(
     registry = CollectorRegistry()
     metrics = KubeMetrics(registry)
     async with Cluster.from_kubeconfig(
-        settings.kubeconfig, name="hub", qps=_QPS, burst=_BURST, metrics=metrics
+        settings.kubeconfig, context=settings.context, name="hub", qps=_QPS, burst=_BURST, metrics=metrics
     ) as cluster:
-        async with Cluster(cluster.config, name="hub", policy=FIRST_CALLS) as first:
-            await check_hub(first, deployment=settings.deployment)
+        if not await reached(lambda: _check(settings, cluster), pages=settings.metrics):
+            return
         await _run(settings, cluster, registry, supervisor or Supervisor(stop_deadline_s=_STOP_S), ready)
+
+
+async def _check(settings: HubSettings, cluster: Cluster) -> None:
+    async with Cluster(cluster.config, name="hub", policy=FIRST_CALLS) as first:
+        await check_hub_side(first, new_hub=settings.new_hub)
+        await check_hub(first, deployment=settings.deployment)
 
 
 async def _run(
@@ -69,7 +79,9 @@ async def _run(
             identity=identity,
             address_pool=settings.pool(),
             region=settings.region,
-            loopback_targets=is_loopback(cluster.server),
+            loopback_targets=settings.loopback_targets(),
+            tenant_ports=settings.tenant_ports,
+            bound_in_tenants=settings.deployment,
             reclaim_lease=fleet is not None,
         ),
         clock=clock,
@@ -88,6 +100,10 @@ async def _run(
     supervisor.spawn("proxy report", lambda: _report(hub, reporter))
     supervisor.spawn("replicas", lambda: _renew(hub, replicas))
     if fleet is not None:
+        if problem := low_ports_problem(find_binary()):
+            log.warning("ports below 1024 may not be opened", sentence=problem)
+        if problem := orphans_problem():
+            log.warning("an envoy without its data directory", sentence=problem)
         supervisor.spawn("ports", lambda: watch_ports(provider.refusals, clock=clock))
     supervisor.spawn("ready", lambda: _announce_ready(hub, ready))
     try:

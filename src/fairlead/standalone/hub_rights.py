@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.backendrecord import BACKEND_RECORDS
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.kubernetes import (
     CONFIG_MAPS,
     ENDPOINT_SLICES,
@@ -19,7 +20,7 @@ from fairlead.api.kubernetes import (
 )
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
-from fairlead.api.names import SYSTEM_NAMESPACE
+from fairlead.api.names import AGENT_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
 from fairlead.api.pods import PODS
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
@@ -40,6 +41,8 @@ def hub_needs(*, deployment: bool) -> list[AccessNeed]:
             TENANTS,
             LOAD_BALANCER_CLASSES,
             TCP_LOAD_BALANCERS,
+            HTTP_LOAD_BALANCERS,
+            LOAD_BALANCER_ROUTES,
             ENDPOINT_SLICES,
             LEASES,
             LOAD_BALANCERS,
@@ -50,28 +53,53 @@ def hub_needs(*, deployment: bool) -> list[AccessNeed]:
     ]
     needs += [
         AccessNeed("patch", TCP_LOAD_BALANCERS),
+        AccessNeed("delete", TCP_LOAD_BALANCERS),
+        AccessNeed("patch", TENANTS),
+        AccessNeed("patch", HTTP_LOAD_BALANCERS),
+        AccessNeed("delete", HTTP_LOAD_BALANCERS),
         AccessNeed("create", LOAD_BALANCER_CLASSES),
         AccessNeed("patch", LOAD_BALANCER_CLASSES),
         AccessNeed("patch", BACKEND_GROUPS),
     ]
     needs += [
         AccessNeed("patch", resource, subresource="status")
-        for resource in (TCP_LOAD_BALANCERS, TENANTS, LOAD_BALANCERS, BACKEND_GROUPS, LOAD_BALANCER_CLASSES)
+        for resource in (
+            TCP_LOAD_BALANCERS,
+            HTTP_LOAD_BALANCERS,
+            TENANTS,
+            LOAD_BALANCERS,
+            BACKEND_GROUPS,
+            LOAD_BALANCER_CLASSES,
+        )
     ]
-    needs += [AccessNeed("patch", LOAD_BALANCERS)]
+    needs += [AccessNeed(verb, LOAD_BALANCERS) for verb in ("patch", "delete")]
+    # A tenant that is removed is marked on the Lease of its agent.
+    needs += [AccessNeed("patch", LEASES)]
     needs += [AccessNeed(verb, BACKEND_RECORDS) for verb in ("create", "patch", "delete")]
     needs += [AccessNeed(verb, LEASES, SYSTEM_NAMESPACE) for verb in ("create", "update", "patch", "delete")]
     needs += [AccessNeed(verb, CONFIG_MAPS, SYSTEM_NAMESPACE) for verb in _APPLY]
-    applied = (NAMESPACES, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)
+    applied = (NAMESPACES, ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)
     needs += [AccessNeed(verb, resource) for resource in applied for verb in _APPLY]
+    needs += [AccessNeed(verb, SERVICE_ACCOUNTS) for verb in (_READ if deployment else _APPLY)]
+    if not deployment:
+        # Agents renew their own tokens, and a hub can only give away what it holds; else by the role that it binds.
+        needs += [AccessNeed("create", SERVICE_ACCOUNTS, subresource="token", name=AGENT_SERVICE_ACCOUNT)]
     needs += [AccessNeed(verb, EVENTS) for verb in ("create", "patch")]
     if deployment:
         from fairlead.providers.envoy.kubernetes.objects import WRITTEN
 
-        kept = ("list", "watch", "create", "patch", "delete")
-        needs += [AccessNeed(verb, each) for each in WRITTEN for verb in kept]
-        needs += [AccessNeed(verb, SECRETS) for verb in (*_APPLY, "delete")]
+        needs += [AccessNeed(verb, each) for each in WRITTEN for verb in ("list", "watch")]
+        needs += [AccessNeed("delete", CONFIG_MAPS, SYSTEM_NAMESPACE)]
+        needs += [AccessNeed(verb, SECRETS, SYSTEM_NAMESPACE) for verb in (*_APPLY, "delete")]
     return needs
+
+
+def tenant_needs(namespace: str = "") -> list[AccessNeed]:
+    """Return what a hub with proxies in the cluster writes in each tenant's namespace; it binds this role itself."""
+    from fairlead.providers.envoy.kubernetes.objects import WRITTEN
+
+    needs = [AccessNeed(verb, each, namespace) for each in WRITTEN for verb in ("create", "patch", "delete")]
+    return needs + [AccessNeed(verb, SECRETS, namespace) for verb in (*_APPLY, "delete")]
 
 
 def group_needs() -> list[AccessNeed]:

@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import socket
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import msgspec
 
 from fairlead.errors import BadConfiguration
 from fairlead.translate.allocate import AddressPool
 
+#: A quarter of what a proxy of an ordinary machine can open.
+DEFAULT_TENANT_PORTS = 2000
+
 
 class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How ``fairlead hub`` was called. A kubeconfig of None is the default one; ``metrics`` None: no pages.
+
+    ``context`` empty: the current one of the kubeconfig.
 
     The last four count with ``deployment`` only; an empty image is the default one.
     """
 
     data_dir: Path
     kubeconfig: Path | None = None
+    context: str = ""
+    #: Become a hub where an agent of another hub works.
+    new_hub: bool = False
     deployment: bool = False
     address_pool: str = ""
     region: str = ""
     metrics: tuple[str, int] | None = None
     stop_proxy: bool = False
+    #: How many ports a Tenant may have on the proxies that does not say; 0: any number.
+    tenant_ports: int = DEFAULT_TENANT_PORTS
     #: Worker threads of the local Envoy; 0 means one for each core, two at the most.
     envoy_concurrency: int = 0
     xds_listen: tuple[str, int] = ("0.0.0.0", 18_000)
@@ -47,6 +55,11 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
             check_bindable(pool)
         return pool
 
+    def loopback_targets(self) -> bool:
+        """Say whether backends may be on loopback: only where load balancers are, too, so that no outsider comes in."""
+        pool = None if self.deployment else self.pool()
+        return pool is not None and all(network.is_loopback for network in pool.ranges)
+
 
 def check_bindable(pool: AddressPool) -> None:
     """Refuse a pool whose first address this machine does not have: its local Envoy could not listen there."""
@@ -60,12 +73,3 @@ def check_bindable(pool: AddressPool) -> None:
                 f"--address-pool: {pool} is not on this machine, so its Envoy cannot listen there; use a loopback "
                 f"range such as 127.200.0.0/16, or add the addresses first (ip address add {pool[0]}/32 dev ...)"
             ) from None
-
-
-def is_loopback(server: str) -> bool:
-    """Return whether an API server's URL leads to this machine only."""
-    host = urlsplit(server).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

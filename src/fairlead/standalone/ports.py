@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import structlog
 
-from fairlead.providers.envoy.local_envoy import data_dir_of
+from fairlead.providers.envoy.local_machine import data_dir_of
 from fairlead.runtime.clock import Clock
 
 _TAKEN = "Address already in use"

@@ -17,7 +17,7 @@ from fairlead.regions.app import Regions
 from fairlead.regions.config import RegionsConfig
 from fairlead.runtime.supervisor import Supervisor
 from fairlead.runtime.telemetry import StatusServer, Telemetry
-from fairlead.standalone.first_calls import FIRST_CALLS
+from fairlead.standalone.first_calls import FIRST_CALLS, reached
 from fairlead.standalone.identity import Claim, claim_for
 
 #: One Service in fifty regions is fifty writes: the default of a client is too slow for a cold start of thousands.
@@ -28,10 +28,12 @@ _STOP_S = 4.0
 class RegionsSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How ``fairlead regions`` was called. A kubeconfig of None is the default one; ``metrics`` None: no pages.
 
-    ``identity`` empty: it is kept in ``data_dir``, or in ``STATE_DIR``.
+    ``context`` empty: the current one of the kubeconfig. ``identity`` empty: it is kept in ``data_dir``, or in
+    ``STATE_DIR``.
     """
 
     kubeconfig: Path | None = None
+    context: str = ""
     workers: int = 3
     balancer: bool = True
     identity: str = ""
@@ -57,11 +59,10 @@ async def run_regions(settings: RegionsSettings, *, supervisor: Supervisor | Non
     registry = CollectorRegistry()
     metrics = KubeMetrics(registry)
     async with Cluster.from_kubeconfig(
-        settings.kubeconfig, name="regions", metrics=metrics, qps=_QPS, burst=_BURST
+        settings.kubeconfig, context=settings.context, name="regions", metrics=metrics, qps=_QPS, burst=_BURST
     ) as cluster:
-        async with Cluster(cluster.config, name="regions", policy=FIRST_CALLS) as first:
-            # A review needs a sign-in; /version answers without one, and would not show a wrong token.
-            await first.can_i("list", "", "services")
+        if not await reached(lambda: _check(cluster), pages=settings.metrics):
+            return
         own = supervisor or Supervisor(stop_deadline_s=_STOP_S)
         with ExitStack() as kept:
             claim: Claim | None = None
@@ -72,6 +73,12 @@ async def run_regions(settings: RegionsSettings, *, supervisor: Supervisor | Non
                 own.spawn("pages", StatusServer(*settings.metrics, registry, regions.not_ready).run)
             own.spawn("regions", regions.run)
             await own.run_until_stopped()
+
+
+async def _check(cluster: Cluster) -> None:
+    async with Cluster(cluster.config, name="regions", policy=FIRST_CALLS) as first:
+        # A review needs a sign-in; /version answers without one, and would not show a wrong token.
+        await first.can_i("list", "", "services")
 
 
 def spawn_regions(supervisor: Supervisor, kubeconfig: Path, *, identity: str) -> None:

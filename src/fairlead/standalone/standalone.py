@@ -1,4 +1,4 @@
-"""One machine as a hub: API, hub, regions and Envoy in one process, with one directory for everything.
+"""One machine as a hub: hub and regions in this process, API and Envoy beside it, one directory for everything.
 
     DIR   the API's state and its kubeconfig        DIR/hub   Envoy's files and the hub's name
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from fairlead.runtime.supervisor import Supervisor
-from fairlead.standalone.api import running_api
+from fairlead.standalone.api_process import ApiProcess
 from fairlead.standalone.hub_process import run_hub
 from fairlead.standalone.hub_settings import HubSettings
 from fairlead.standalone.identity import kept_identity
@@ -30,6 +30,8 @@ class StandaloneSettings(msgspec.Struct, frozen=True, kw_only=True):
     address_pool: str
     metrics: tuple[str, int] | None = None
     stop_proxy: bool = False
+    #: More of the command line of the API server, which logs as we do.
+    api_options: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Raise ``BadConfiguration`` for what cannot work, before anything is started."""
@@ -48,7 +50,9 @@ class StandaloneSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 async def run_standalone(settings: StandaloneSettings, *, ready: Callable[[Path], None]) -> None:
     """Run everything until SIGTERM; ``ready`` gets the kubeconfig once load balancers are served."""
-    async with running_api(settings.data_dir, settings.host, settings.port) as kubeconfig:
+    api = ApiProcess(settings.data_dir, settings.host, settings.port, options=settings.api_options)
+    async with api:
         supervisor = Supervisor(stop_deadline_s=4.0)
-        spawn_regions(supervisor, kubeconfig, identity=kept_identity(settings.data_dir))
-        await run_hub(settings.hub(kubeconfig), supervisor=supervisor, ready=lambda: ready(kubeconfig))
+        supervisor.spawn("api", api.run)
+        spawn_regions(supervisor, api.kubeconfig, identity=kept_identity(settings.data_dir))
+        await run_hub(settings.hub(api.kubeconfig), supervisor=supervisor, ready=lambda: ready(api.kubeconfig))

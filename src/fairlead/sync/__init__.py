@@ -7,7 +7,7 @@
 ``tracker``, ``plan``, ``guard`` and ``order`` are pure: no clock, no log, no await. Only ``worker`` does anything, with
 
     quarantine    what the provider refuses for good, and so is not in a plan
-    execute       the calls, intent first; ``gather`` makes few of many, ``slots`` keeps accounts apart
+    execute       the calls, intent first; ``gather`` makes few of many, ``slots`` keeps failure domains apart
     readback      what others changed, on the way back into the tracker
     backlog       what waits, and since when
 """

@@ -30,6 +30,7 @@ from fairlead.sync.guard import guard_plan
 from fairlead.sync.order import order_changes
 from fairlead.sync.plan import Plan
 from fairlead.sync.quarantine import Quarantine, without_refused
+from fairlead.sync.time_limit import in_time
 from fairlead.sync.timings import Timings
 from fairlead.sync.tracker import LoadBalancerState, Tracker
 
@@ -183,7 +184,7 @@ class Executor:
                 outcomes = await self._call("apply", self._provider.apply(changes))
             else:
                 slot.give()
-                outcomes = await self._gather.apply(slot.account, changes, alone=alone)
+                outcomes = await self._gather.apply(slot.failure_domain, changes, alone=alone)
         except Terminal as error:
             if culprits_left[0] <= 0:
                 return [Outcome(OutcomeStatus.RETRY, error.sentence)] * len(changes)
@@ -196,8 +197,8 @@ class Executor:
                 return [*first, *await self._call_provider(changes[half:], slot, culprits_left, alone=True)]
         return [_unless_removal(change, outcome) for change, outcome in zip(changes, outcomes, strict=True)]
 
-    async def _apply_gathered(self, account: str, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
-        slot = self._slots.reserve(account)
+    async def _apply_gathered(self, failure_domain: str, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
+        slot = self._slots.reserve(failure_domain)
         await slot.take()
         try:
             return await self._call("apply", self._provider.apply(changes))
@@ -210,7 +211,7 @@ class Executor:
             raise Retry("this replica does not lead any more; nothing was done", reason="NotLeading")
         began_s, result = self._clock.monotonic(), "error"
         try:
-            answer = await self._in_time(call)
+            answer = await in_time(call, clock=self._clock, limit_s=self._limit_s)
         except Terminal:
             result = "refused"
             raise
@@ -219,22 +220,6 @@ class Executor:
             return answer
         finally:
             self.timings.add(method, result, self._clock.monotonic() - began_s)
-
-    async def _in_time(self, call: Awaitable[T]) -> T:
-        if self._limit_s is None:
-            return await call
-        task = asyncio.ensure_future(call)
-        sleeper = asyncio.ensure_future(self._clock.sleep(self._limit_s))
-        try:
-            await asyncio.wait((task, sleeper), return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                return task.result()
-            raise Retry(f"the provider has not answered for {self._limit_s:g} s", reason="Timeout")
-        finally:
-            sleeper.cancel()
-            if not task.done():
-                task.cancel()
-                await asyncio.wait((task,))
 
 
 def _unless_removal(change: TargetChange, outcome: Outcome) -> Outcome:

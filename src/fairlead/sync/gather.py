@@ -6,9 +6,9 @@
     no answer                 each request fails, and goes out on its own until one has been answered
     not now (429)             each request fails, and is gathered again the next time
 
-One call holds requests of one account only, and a load balancer is in one call at a time, since its operation waits
-for the answer. In: requests. Out: to each the answers to its own changes, in their order. Never: a call for requests
-that were all cancelled; and no request ends while a call about it is under way.
+One call holds requests of one failure domain only, and a load balancer is in one call at a time, since its operation
+waits for the answer. In: requests. Out: to each the answers to its own changes, in their order. Never: a call for
+requests that were all cancelled; and no request ends while a call about it is under way.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class _Ask:
         self.boarded: asyncio.Future[tuple[_Flight, int]] = asyncio.get_running_loop().create_future()
 
 
-class _Account:
-    """What waits for one account, and the calls under way for which those who come later wait."""
+class _Domain:
+    """What waits for one failure domain, and the calls under way for which those who come later wait."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -56,26 +56,28 @@ class _Account:
 
 
 class Gather:
-    """The requests of one provider. ``call`` makes one call at an account; ``size`` is its batch limit, 0 for none."""
+    """The requests of one provider. ``call`` makes one call at a failure domain; ``size`` is its batch limit, or 0."""
 
     def __init__(self, *, call: Call, size: int, clock: Clock) -> None:
         self._call = call
         self._size = size
         self._clock = clock
-        self._accounts: dict[str, _Account] = {}
+        self._failure_domains: dict[str, _Domain] = {}
         #: Were in a call of many that was not answered.
         self._alone: set[LoadBalancerKey] = set()
 
     @property
-    def accounts(self) -> int:
-        """Return how many accounts have requests or calls under way."""
-        return len(self._accounts)
+    def failure_domains(self) -> int:
+        """Return how many failure domains have requests or calls under way."""
+        return len(self._failure_domains)
 
-    async def apply(self, account: str, changes: Sequence[TargetChange], *, alone: bool = False) -> Sequence[Outcome]:
+    async def apply(
+        self, failure_domain: str, changes: Sequence[TargetChange], *, alone: bool = False
+    ) -> Sequence[Outcome]:
         """Have ``changes`` of one load balancer made, with those of others unless ``alone``."""
         key = changes[0].load_balancer
         if not alone and key not in self._alone:
-            flight, start = await self._boarded(account, changes)
+            flight, start = await self._boarded(failure_domain, changes)
             error = await self._landed(flight)
             if error is None:
                 return flight.task.result()[start : start + len(changes)]
@@ -85,20 +87,20 @@ class Gather:
                 raise Retry(error.sentence, detail=error.detail, reason=error.reason, after_s=error.after_s)
             if not flight.mixed:
                 raise error
-        outcomes = await self._call(account, changes)
+        outcomes = await self._call(failure_domain, changes)
         self._alone.discard(key)
         return outcomes
 
     async def _boarded(self, name: str, changes: Sequence[TargetChange]) -> tuple[_Flight, int]:
-        account = self._accounts.setdefault(name, _Account(name))
+        failure_domain = self._failure_domains.setdefault(name, _Domain(name))
         ask = _Ask(changes)
-        account.asks.append(ask)
-        self._wake(account)
+        failure_domain.asks.append(ask)
+        self._wake(failure_domain)
         try:
             return await ask.boarded
         except asyncio.CancelledError:
-            if ask in account.asks:
-                account.asks.remove(ask)
+            if ask in failure_domain.asks:
+                failure_domain.asks.remove(ask)
             elif ask.boarded.done() and not ask.boarded.cancelled():
                 await self._leave(ask.boarded.result()[0])
             raise
@@ -122,60 +124,60 @@ class Gather:
 
     # --- calls ------------------------------------------------------------------------------------------------
 
-    def _wake(self, account: _Account) -> None:
-        if not account.awake:
-            account.awake = True
-            asyncio.get_running_loop().call_soon(self._depart, account)
+    def _wake(self, failure_domain: _Domain) -> None:
+        if not failure_domain.awake:
+            failure_domain.awake = True
+            asyncio.get_running_loop().call_soon(self._depart, failure_domain)
 
-    def _depart(self, account: _Account) -> None:
+    def _depart(self, failure_domain: _Domain) -> None:
         """Start the calls that may start now."""
-        account.awake = False
-        while account.asks and (not account.flying or self._full(account)):
-            if asks := self._batch(account):
-                self._take_off(account, asks)
-        if not account.asks and not account.flying:
-            self._accounts.pop(account.name, None)
+        failure_domain.awake = False
+        while failure_domain.asks and (not failure_domain.flying or self._full(failure_domain)):
+            if asks := self._batch(failure_domain):
+                self._take_off(failure_domain, asks)
+        if not failure_domain.asks and not failure_domain.flying:
+            self._failure_domains.pop(failure_domain.name, None)
 
-    def _full(self, account: _Account) -> bool:
-        return bool(self._size) and sum(len(ask.changes) for ask in account.asks) >= self._size
+    def _full(self, failure_domain: _Domain) -> bool:
+        return bool(self._size) and sum(len(ask.changes) for ask in failure_domain.asks) >= self._size
 
-    def _batch(self, account: _Account) -> list[_Ask]:
+    def _batch(self, failure_domain: _Domain) -> list[_Ask]:
         """Take what fits into one call, oldest first, without those who have gone meanwhile."""
         asks: list[_Ask] = []
         size = 0
-        while account.asks:
-            size += len(account.asks[0].changes)
+        while failure_domain.asks:
+            size += len(failure_domain.asks[0].changes)
             if asks and self._size and size > self._size:
                 break
-            ask = account.asks.popleft()
+            ask = failure_domain.asks.popleft()
             if ask.boarded.done():
                 size -= len(ask.changes)
             else:
                 asks.append(ask)
         return asks
 
-    def _take_off(self, account: _Account, asks: Sequence[_Ask]) -> None:
-        task = asyncio.create_task(self._fly(account, [change for ask in asks for change in ask.changes]))
-        account.flying.add(task)
-        task.add_done_callback(lambda _task: self._no_longer_awaited(account, task))
+    def _take_off(self, failure_domain: _Domain, asks: Sequence[_Ask]) -> None:
+        task = asyncio.create_task(self._fly(failure_domain, [change for ask in asks for change in ask.changes]))
+        failure_domain.flying.add(task)
+        task.add_done_callback(lambda _task: self._no_longer_awaited(failure_domain, task))
         flight = _Flight(task, len(asks))
         start = 0
         for ask in asks:
             ask.boarded.set_result((flight, start))
             start += len(ask.changes)
 
-    def _no_longer_awaited(self, account: _Account, task: asyncio.Task[Sequence[Outcome]]) -> None:
-        if task in account.flying:
-            account.flying.discard(task)
-            self._wake(account)
+    def _no_longer_awaited(self, failure_domain: _Domain, task: asyncio.Task[Sequence[Outcome]]) -> None:
+        if task in failure_domain.flying:
+            failure_domain.flying.discard(task)
+            self._wake(failure_domain)
 
-    async def _fly(self, account: _Account, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
-        call = asyncio.ensure_future(self._call(account.name, changes))
+    async def _fly(self, failure_domain: _Domain, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
+        call = asyncio.ensure_future(self._call(failure_domain.name, changes))
         sleeper = asyncio.ensure_future(self._clock.sleep(PATIENCE_S))
         try:
             await asyncio.wait((call, sleeper), return_when=asyncio.FIRST_COMPLETED)
             if not call.done() and (this := asyncio.current_task()) is not None:
-                self._no_longer_awaited(account, this)
+                self._no_longer_awaited(failure_domain, this)
             await asyncio.wait((call,))
         finally:
             sleeper.cancel()

@@ -1,14 +1,16 @@
 """What was changed outside Fairlead, and when it is repaired.
 
     the provider lost its memory (another epoch)   what is on record is registered again
-    an entry of ours is missing or different       reported as drift; with ensurePolicy Always it is registered again
+    an entry of ours is missing or different       reported as drift; with ensurePolicy Always, or once when a repair
+                                                   is asked for, it is registered again
     a load balancer that we made is gone           reported; seen gone twice, with time between, it is made again
     one that existed before us is gone             reported: its owner makes it again
     members that are not ours                      counted, never touched
 
 In: notices of the provider, and time. Out: unknown targets in the tracker, which the worker resolves; drift, and what
 was seen, for the status, so that its writer never waits for the provider. Never: a removal, and never a repair of
-backends that a person changed by hand while the policy is IfNotSucc. An account that hangs delays no other.
+backends that a person changed by hand while the policy is IfNotSucc. A failure domain that hangs delays no other, and
+a look that is not answered ends after READ_LIMIT_S.
 """
 
 from __future__ import annotations
@@ -22,9 +24,11 @@ import structlog
 from fairlead.errors import FairleadError
 from fairlead.model.contract import Provider
 from fairlead.model.desired import Targets
+from fairlead.model.health import with_health
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Observed
 from fairlead.runtime.clock import Clock
+from fairlead.sync.time_limit import in_time
 from fairlead.sync.tracker import LoadBalancerState, Registered, Tracker
 
 log = structlog.get_logger(__name__)
@@ -35,6 +39,8 @@ LOOK_EVERY_S = 60.0
 #: nothing for a moment. After each time that it was made again in vain it is twice as long, up to the longest.
 CERTAIN_S = 5.0
 _LONGEST_S = 3600.0
+#: How long one look may take. It changes nothing, so it is given up sooner than a call that does.
+READ_LIMIT_S = 30.0
 _TICK_S = 5.0
 
 
@@ -72,7 +78,7 @@ class Drift(msgspec.Struct, frozen=True):
         if not self.ours:
             return ""
         if not self.gone:
-            return "that stands, unless the class's ensurePolicy is Always"
+            return "that stands until fairlead repair, unless the class's ensurePolicy is Always"
         if self.kept_by_others:
             return "it was there before us, so its owner must make it again; or delete this object"
         return "it is made again once that is certain; to be rid of it, delete this object"
@@ -140,7 +146,7 @@ class _Gone(msgspec.Struct):
 
 class Readback:
     """Reads the load balancers of one provider back. ``lives`` stores the epoch in which targets are registered;
-    ``account`` returns what answers for a load balancer.
+    ``failure_domain`` returns what answers for a load balancer.
     """
 
     def __init__(
@@ -153,7 +159,7 @@ class Readback:
         epoch_of: Callable[[LoadBalancerKey], str],
         lives: Callable[[LoadBalancerKey, str], Awaitable[None]],
         changed: Callable[[LoadBalancerKey], None] = lambda _key: None,
-        account: Callable[[LoadBalancerKey], str] = lambda _key: "",
+        failure_domain: Callable[[LoadBalancerKey], str] = lambda _key: "",
     ) -> None:
         self._provider = provider
         self._tracker = tracker
@@ -162,7 +168,7 @@ class Readback:
         self._epoch_of = epoch_of
         self._lives = lives
         self._changed = changed
-        self._account = account
+        self._failure_domain = failure_domain
         self._noticed: dict[LoadBalancerKey, None] = {}
         self._wake = asyncio.Event()
         self._looked_s: dict[LoadBalancerKey, float] = {}
@@ -170,11 +176,14 @@ class Readback:
         self._gone: dict[LoadBalancerKey, _Gone] = {}
         #: Failure domains that are being read back.
         self._looking: set[str] = set()
-        self._scan_at_s = clock.monotonic() + _TICK_S
+        # All of it at once: until it has been read back, what users read is what an earlier process knew.
+        self._scan_at_s = clock.monotonic()
         self._unread_since_s: dict[LoadBalancerKey, float] = {}
         #: What was read last, without its targets; text says why it cannot be read.
         self.seen: dict[LoadBalancerKey, Observed | str | None] = {}
         self.drifts: dict[LoadBalancerKey, Drift] = {}
+        #: The request for a repair that was answered last, by what was found when it was read back.
+        self.answered: dict[LoadBalancerKey, str] = {}
         self.repairs = 0
 
     def notice(self, key: LoadBalancerKey) -> None:
@@ -195,21 +204,21 @@ class Readback:
                     sleeper.cancel()
                     waiter.cancel()
                 self._wake.clear()
-                for account, keys in self._due().items():
-                    self._looking.add(account)
-                    group.create_task(self._look_at(account, keys))
+                for failure_domain, keys in self._due().items():
+                    self._looking.add(failure_domain)
+                    group.create_task(self._look_at(failure_domain, keys))
 
-    async def _look_at(self, account: str, keys: list[LoadBalancerKey]) -> None:
+    async def _look_at(self, failure_domain: str, keys: list[LoadBalancerKey]) -> None:
         try:
             for key in keys:
                 await self.look(key)
         finally:
-            self._looking.discard(account)
+            self._looking.discard(failure_domain)
             if self._noticed:
                 self._wake.set()
 
     def _due(self) -> dict[str, list[LoadBalancerKey]]:
-        """Return what is to be looked at, by account; one that is being looked at has its turn after that."""
+        """Return what is to be looked at, by failure domain; one that is being looked at has its turn after that."""
         now_s = self._clock.monotonic()
         noticed, self._noticed = self._noticed, {}
         keys = dict.fromkeys(key for key in noticed if key in self._tracker)
@@ -217,13 +226,15 @@ class Readback:
             # Everything only now and then: what is noticed may be one of very many.
             self._scan_at_s = now_s + _TICK_S
             keys |= dict.fromkeys(key for key in self._tracker if self._is_due(key, now_s))
-            for gone in (self._looked_s.keys() | self.seen.keys() | self.drifts.keys()) - set(self._tracker):
+            for gone in (self._looked_s.keys() | self.seen.keys() | self.drifts.keys() | self.answered.keys()) - set(
+                self._tracker
+            ):
                 self._forget(gone)
         due: dict[str, list[LoadBalancerKey]] = {}
         for key in keys:
-            account = self._account(key)
-            if account not in self._looking:
-                due.setdefault(account, []).append(key)
+            failure_domain = self._failure_domain(key)
+            if failure_domain not in self._looking:
+                due.setdefault(failure_domain, []).append(key)
             elif key in noticed:
                 self._noticed[key] = None
         return due
@@ -235,8 +246,13 @@ class Readback:
 
     def _every_s(self, key: LoadBalancerKey, state: LoadBalancerState | None) -> float:
         every_s = LOOK_EVERY_S
+        if self._asked(key, state):
+            return 0.0
         if state is not None and state.desired is not None and state.desired.repair_s:
             every_s = min(every_s, state.desired.repair_s)
+        if key in self._unread_since_s and not isinstance(self.seen.get(key), str):
+            # Once more, to be certain that it cannot be read.
+            every_s = min(every_s, CERTAIN_S)
         if (gone := self._gone.get(key)) is not None and gone.since_s is not None:
             every_s = min(every_s, gone.certain_s)
         return every_s
@@ -247,13 +263,18 @@ class Readback:
         if state is None or state.recorded_spec is None:
             return
         before = {listener: dict(targets) for listener, targets in state.recorded.items()}
+        began_s = self._clock.monotonic()
         try:
-            observed = await self._provider.observe(key)
+            call = self._provider.observe(key)
+            observed = await in_time(call, clock=self._clock, limit_s=READ_LIMIT_S, reads=True)
             self._unread_since_s.pop(key, None)
             await self._compare(key, before, observed)
         except FairleadError as error:
             log.debug("not read back", load_balancer=str(key), error=error.sentence)
             self._unread(key, error.sentence)
+            if self._clock.monotonic() - began_s >= READ_LIMIT_S:
+                # Others of its failure domain waited for this one: it has its next turn like any other.
+                self._looked_s[key] = self._clock.monotonic()
         except Exception as error:
             # Promise 7: a provider's bug about one load balancer must not stop the others.
             log.exception("bug", load_balancer=str(key), error=str(error))
@@ -285,7 +306,9 @@ class Readback:
         if state is None:
             return
         drift = _without_changed(drift_of(state, observed), before, state)
-        news = self._is_news(key, observed)
+        spec = state.recorded_spec
+        listeners = [listener.key for listener in spec.listeners] if spec is not None else []
+        news = self._is_news(key, with_health(observed, listeners) if observed is not None else None)
         if drift != self.drifts.get(key, _NONE):
             self.drifts[key] = drift
             news = True
@@ -320,11 +343,21 @@ class Readback:
             self._tracker.mark_missing(key)
             self._trigger()
 
+    def _asked(self, key: LoadBalancerKey, state: LoadBalancerState | None) -> str:
+        """Return the request for a repair that has no answer yet; empty when there is none."""
+        asked = state.desired.repair if state is not None and state.desired is not None else ""
+        return asked if asked != self.answered.get(key, "") else ""
+
     def _repair(self, key: LoadBalancerKey, state: LoadBalancerState, drift: Drift, *, listed: bool) -> None:
         every_s = state.desired.repair_s if state.desired is not None else 0.0
         now_s = self._clock.monotonic()
         since_s = self._repaired_s.setdefault(key, now_s)
-        if not every_s or now_s - since_s < every_s or not (drift.ours or not listed):
+        asked = self._asked(key, state)
+        if asked:
+            self.answered[key] = asked
+            self._changed(key)
+        due = bool(every_s) and now_s - since_s >= every_s
+        if not (due or asked) or not (drift.ours or not listed) or drift.kept_by_others:
             return
         self._repaired_s[key] = now_s
         self.repairs += 1
@@ -341,6 +374,7 @@ class Readback:
             self._unread_since_s,
             self.seen,
             self.drifts,
+            self.answered,
         ):
             known.pop(key, None)
 

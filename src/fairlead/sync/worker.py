@@ -1,10 +1,10 @@
 """The one place where load balancers are changed: takes dirty keys, plans, guards, orders, calls the provider, folds.
 
-One worker for each provider. The trigger has capacity one: it never blocks and coalesces whatever comes while a run is
-under way. Snapshot, then I/O, then fold: the tracker is never touched while a call is in flight, and never two
-operations run on one load balancer; one that hangs holds up no other, and an account that hangs takes no room from
-another (``execute`` makes the calls). In: a tracker. Out: provider calls, and one ``Report`` for each load balancer
-looked at. Never: a decision of its own about what should be there.
+One worker for each provider. The trigger has capacity one: it never blocks and coalesces whatever comes while a run
+is under way. Snapshot, then I/O, then fold: the tracker is never touched while a call is in flight, and never two
+operations run on one load balancer; one that hangs holds up no other, and a failure domain that hangs takes no room
+from another (``execute`` makes the calls). In: a tracker. Out: provider calls, and one ``Report`` for each load
+balancer looked at. Never: a decision of its own about what should be there.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TICK_S = 60.0
 
 
 class Worker:
-    """Brings one provider to where the tracker wants it, ``parallel`` operations at once at each of its accounts."""
+    """Brings one provider to where the tracker wants it, ``parallel`` operations at once at each failure domain."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Worker:
         self._wake_at_s: dict[LoadBalancerKey, float] = {}
         self._idle = asyncio.Event()
         self._backlog = Backlog()
-        #: What waits for a place, by account; a key is in there once.
+        #: What waits for a place, by failure domain; a key is in there once.
         self._ready: dict[str, deque[LoadBalancerKey]] = {}
         self._waiting: set[LoadBalancerKey] = set()
         self._in_flight: set[LoadBalancerKey] = set()
@@ -121,14 +121,14 @@ class Worker:
         """Return how many load balancers wait for backends to finish what they have."""
         return self._backlog.draining
 
-    def account(self, key: LoadBalancerKey) -> str:
+    def failure_domain(self, key: LoadBalancerKey) -> str:
         """Return what answers for one load balancer; empty where the provider does not distinguish."""
         state = self._tracker.state(key)
         if state is None or not isinstance(self._provider, FailureDomains):
             return ""
         spec = state.desired.spec if state.desired is not None else state.recorded_spec
         try:
-            return self._provider.account(spec) if spec is not None else ""
+            return self._provider.failure_domain(spec) if spec is not None else ""
         except Exception as error:
             # Promise 7: a provider's bug about one load balancer must not stop the others.
             log.exception("bug", load_balancer=str(key), error=str(error))
@@ -176,18 +176,18 @@ class Worker:
             self._backlog.add(key, since_s)
             if key not in self._waiting:
                 self._waiting.add(key)
-                self._ready.setdefault(self.account(key), deque()).append(key)
+                self._ready.setdefault(self.failure_domain(key), deque()).append(key)
         begun = False
-        for account in list(self._ready):
-            ready = self._ready[account]
-            while ready and self._slots.free(account):
+        for failure_domain in list(self._ready):
+            ready = self._ready[failure_domain]
+            while ready and self._slots.free(failure_domain):
                 key = ready.popleft()
                 self._waiting.discard(key)
                 self._in_flight.add(key)
-                group.create_task(self._run_one(key, self._slots.take(account)))
+                group.create_task(self._run_one(key, self._slots.take(failure_domain)))
                 begun = True
             if not ready:
-                del self._ready[account]
+                del self._ready[failure_domain]
         self.runs += begun
         if not self._in_flight and not self._waiting and not self._tracker.dirty:
             self._idle.set()

@@ -10,8 +10,9 @@ from typing import Any, cast
 
 import msgspec
 
+from fairlead.api.heartbeat import StampedLease
 from fairlead.api.intent import Allocation
-from fairlead.api.kubernetes import EndpointSlice, Lease
+from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.meta import JSONObject, KubeObject
 from fairlead.api.names import (
@@ -137,15 +138,12 @@ def endpoint_slice(name: str, endpoints: Iterable[str | Mapping[str, Any]], **ot
     return decoded(body, EndpointSlice)
 
 
-def agent_lease(namespace: str = NAMESPACE, *, renewed: str, name: str = AGENT_LEASE) -> Lease:
-    """Return the sign of life of an agent."""
-    return decoded(
-        {
-            "metadata": {"name": name, "namespace": namespace, "labels": {LABEL_MANAGED_BY: MANAGED_BY}},
-            "spec": {"renewTime": renewed},
-        },
-        Lease,
-    )
+def agent_lease(namespace: str = NAMESPACE, *, renewed: str, stored: str = "", name: str = AGENT_LEASE) -> StampedLease:
+    """Return the sign of life of an agent: when it says that it wrote it, and when the API server stored it."""
+    meta: JSONObject = {"name": name, "namespace": namespace, "labels": {LABEL_MANAGED_BY: MANAGED_BY}}
+    if stored:
+        meta["managedFields"] = [{"manager": "fairlead-agent", "time": stored}]
+    return decoded({"metadata": meta, "spec": {"renewTime": renewed}}, StampedLease)
 
 
 def tcp_view(

@@ -59,7 +59,8 @@ class FaultyProvider:
 
     ``latency_s`` is virtual time. ``rejected`` maps the targets that are refused whenever they are added to the
     words of the refusal. ``calls`` holds every call in the order in which they began. ``capabilities`` replaces those
-    of the provider inside, ``account`` says what answers for a load balancer; ``concurrent`` calls are under way now.
+    of the provider inside, ``failure_domain`` says what answers for a load balancer; ``concurrent`` calls are under
+    way now.
     """
 
     def __init__(
@@ -71,10 +72,10 @@ class FaultyProvider:
         script: Callable[[ProviderCall], Fault] = lambda _: Fault.NONE,
         rejected: Mapping[TargetKey, str] | None = None,
         capabilities: Capabilities | None = None,
-        account: Callable[[FrontendSpec], str] = lambda _: "",
+        failure_domain: Callable[[FrontendSpec], str] = lambda _: "",
     ) -> None:
         self.inner = inner
-        self.account = account
+        self.failure_domain = failure_domain
         self.published = False
         self._capabilities = capabilities
         self.calls: list[ProviderCall] = []

@@ -6,7 +6,9 @@ In: the spec of a class. Out: health check, guard, repair interval; times in sec
 from __future__ import annotations
 
 from fairlead.api.durations import seconds_from_duration
+from fairlead.api.intent import IntentObject
 from fairlead.api.loadbalancerclass import EnsurePolicy, LoadBalancerClassSpec
+from fairlead.api.names import ANNOTATION_REPAIR
 from fairlead.model.desired import GuardPolicy, HealthCheck
 
 
@@ -26,6 +28,12 @@ def health_check_from_class(spec: LoadBalancerClassSpec) -> HealthCheck | None:
 def guard_from_class(spec: LoadBalancerClassSpec) -> GuardPolicy:
     """Return how much may be removed at once."""
     return GuardPolicy(spec.guard.max_removal_percent, spec.guard.min_backends)
+
+
+def repair_asked(item: IntentObject) -> str:
+    """Return the request for a repair that has no answer yet; empty when there is none."""
+    asked = item.annotation(ANNOTATION_REPAIR)
+    return asked if asked != item.status.repaired else ""
 
 
 def repair_s(policy: EnsurePolicy) -> float:

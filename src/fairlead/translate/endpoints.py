@@ -98,11 +98,11 @@ def admit(raw: str, policy: TargetPolicy) -> str | None:
         address = address.ipv4_mapped
     if address.version == 6 and not policy.ipv6:
         return None
-    if policy.ranges:
-        return str(address) if any(address in network for network in policy.ranges) else None
-    if address.is_multicast or address.is_link_local or address.is_unspecified:
+    if address.is_multicast or address.is_unspecified or (address.is_loopback and not policy.loopback):
+        return None  # whatever ranges say: a range that is wide by mistake must not open the hub itself
+    if address.is_link_local and not any(network.is_link_local for network in policy.ranges):
         return None
-    if address.is_loopback and not policy.loopback:
+    if policy.ranges and not any(address in network for network in policy.ranges):
         return None
     return str(address)
 

@@ -23,7 +23,7 @@ from fairlead.model.contract import Capabilities
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, Listener, Owner, Targets
 from fairlead.model.keys import ListenerKey, Protocol
 from fairlead.translate.backendgroup import owner_of
-from fairlead.translate.class_behaviour import guard_from_class, health_check_from_class, repair_s
+from fairlead.translate.class_behaviour import guard_from_class, health_check_from_class, repair_asked, repair_s
 from fairlead.translate.conditions import build_accepted, build_paused, build_unprogrammed, resolved, unresolved
 from fairlead.translate.endpoints import TargetPolicy
 from fairlead.translate.merge import MergedTargets
@@ -146,6 +146,7 @@ def _desired(
         owners=None if view.stale else frozenset(owner_of(item) for item in view.groups if not item.out_of_scope),
         paused=paused,
         repair_s=repair_s(view.load_balancer.spec.ensure_policy or class_spec.ensure_policy),
+        repair=repair_asked(view.load_balancer),
     )
 
 

@@ -1,7 +1,8 @@
 """The objects that a member needs at the hub: a namespace, a service account, and the RBAC of its agent.
 
-The agent may write load balancers and their endpoints in its namespace, renew its own lease, and read the classes.
-It may not write any status, read secrets, or see another member.
+The agent may write load balancers and their endpoints in its namespace, renew its own lease and its own token, and
+read the classes.
+It may not write any status, or see another member.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from fairlead.api.names import (
     LABEL_MANAGED_BY,
     LABEL_TENANT,
     MANAGED_BY,
+    SYSTEM_NAMESPACE,
 )
 from fairlead.api.tenant import TENANTS, Tenant
 
@@ -23,13 +25,20 @@ CLUSTER_ROLE_BINDINGS = Resource(
 )
 #: The ClusterRole with which agents read classes; one for the whole hub.
 READER_ROLE = "fairlead-agent-reader"
+#: The hub where it runs in the cluster, and the ClusterRole that it binds in tenants' namespaces (deploy/kubernetes).
+HUB_SERVICE_ACCOUNT = "fairlead-hub"
+HUB_TENANT_ROLE = "fairlead-hub-tenant"
 _RBAC = "rbac.authorization.k8s.io"
 
 
-def tenant_objects(tenant: Tenant) -> list[tuple[AnyResource, JSONObject]]:
+def tenant_objects(
+    tenant: Tenant, *, leaving: bool = False, hub_binding: bool = False
+) -> list[tuple[AnyResource, JSONObject]]:
     """Return everything that must exist for ``tenant``, in the order in which it is applied.
 
-    The namespace belongs to the Tenant object: deleting the Tenant deletes it, and with it its load balancers.
+    The namespace belongs to the Tenant object: when the Tenant is gone it is deleted, with all that is in it.
+    ``leaving``: the tenant is being removed, and its agent may not make load balancers any more. ``hub_binding``: the
+    hub has no right to write there before it has bound its own role.
     """
     name, namespace = tenant.metadata.name, tenant.namespace
     labels = {LABEL_MANAGED_BY: MANAGED_BY, LABEL_TENANT: name}
@@ -41,10 +50,16 @@ def tenant_objects(tenant: Tenant) -> list[tuple[AnyResource, JSONObject]]:
     }
     subject = {"kind": "ServiceAccount", "name": AGENT_SERVICE_ACCOUNT, "namespace": namespace}
     inside = {"name": AGENT_SERVICE_ACCOUNT, "namespace": namespace, "labels": labels}
+    of_hub = {
+        "metadata": {"name": HUB_SERVICE_ACCOUNT, "namespace": namespace, "labels": labels},
+        "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": HUB_TENANT_ROLE},
+        "subjects": [{"kind": "ServiceAccount", "name": HUB_SERVICE_ACCOUNT, "namespace": SYSTEM_NAMESPACE}],
+    }
     return [
         (NAMESPACES, {"metadata": {"name": namespace, "labels": labels, "ownerReferences": [owner]}}),
+        *([(ROLE_BINDINGS, of_hub)] if hub_binding else []),
         (SERVICE_ACCOUNTS, {"metadata": inside, "automountServiceAccountToken": False}),
-        (ROLES, {"metadata": inside, "rules": agent_rules()}),
+        (ROLES, {"metadata": inside, "rules": agent_rules(leaving=leaving)}),
         (
             ROLE_BINDINGS,
             {
@@ -77,11 +92,23 @@ def tenant_objects(tenant: Tenant) -> list[tuple[AnyResource, JSONObject]]:
     ]
 
 
-def agent_rules() -> list[JSONObject]:
+def agent_rules(*, leaving: bool = False) -> list[JSONObject]:
     """Return the RBAC rules of an agent in its namespace at the hub."""
-    objects = ["get", "list", "watch", "create", "patch", "delete"]
+    objects = ["get", "list", "watch", *(() if leaving else ("create", "patch", "delete"))]
     return [
-        {"apiGroups": [GROUP], "resources": ["tcploadbalancers"], "verbs": objects},
+        {
+            "apiGroups": [GROUP],
+            "resources": ["tcploadbalancers", "httploadbalancers", "loadbalancerroutes"],
+            "verbs": objects,
+        },
+        # The copies of the certificates that its Ingresses name.
+        {"apiGroups": [""], "resources": ["secrets"], "verbs": objects},
         {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": objects},
         {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "patch"]},
+        {
+            "apiGroups": [""],
+            "resources": ["serviceaccounts/token"],
+            "resourceNames": [AGENT_SERVICE_ACCOUNT],
+            "verbs": ["create"],
+        },
     ]

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable
+from typing import Protocol
 
 from fairlead.api.names import DEFAULT_CLASS
-from fairlead.api.tcploadbalancer import TCPLoadBalancerSpec
+from fairlead.api.tcploadbalancer import Origin, TCPLoadBalancerSpec
 from fairlead.model.condition import Condition, ConditionReason
 from fairlead.model.contract import AllocationKind, Capabilities
-from fairlead.model.keys import Protocol
+from fairlead.model.keys import Protocol as TransportProtocol
 from fairlead.translate.conditions import refused
-from fairlead.translate.view import TCPView
+from fairlead.translate.member import owner_of
+from fairlead.translate.places import not_for_tenant, place_problem
+from fairlead.translate.view import MemberView, TCPView
 
 Refusal = tuple[ConditionReason, str]
 
@@ -24,12 +27,32 @@ def validate_tcp(view: TCPView, spec: TCPLoadBalancerSpec) -> Condition | None:
     """Return condition Accepted with the first reason why ``spec`` cannot be served, None when there is none."""
     capabilities = view.capabilities
     if capabilities is None:
-        return refused(ConditionReason.NO_SUCH_CLASS, f"spec.className: {_no_provider(view, spec)}")
+        return refused(ConditionReason.NO_SUCH_CLASS, f"spec.className: {no_provider(view, spec)}")
     refusal = next(filter(None, (predicate(view, spec, capabilities) for predicate in _PREDICATES)), None)
     return refused(*refusal) if refusal else None
 
 
-def _no_provider(view: TCPView, spec: TCPLoadBalancerSpec) -> str:
+class MemberSpec(Protocol):
+    """What the spec of every load balancer has that a member asks for."""
+
+    @property
+    def class_name(self) -> str:
+        """Return the LoadBalancerClass that it asks for."""
+        ...
+
+    @property
+    def address(self) -> str:
+        """Return the address that it asks for, empty for any."""
+        ...
+
+    @property
+    def origin(self) -> Origin:
+        """Return the object in the member that it says it is for."""
+        ...
+
+
+def no_provider(view: MemberView, spec: MemberSpec) -> str:
+    """Return why this hub has no provider for the class of ``spec``."""
     if view.load_balancer_class is None:
         return (
             f"there is no LoadBalancerClass {spec.class_name!r} at the hub; list those that are with: kubectl get lbc"
@@ -41,16 +64,30 @@ def _no_provider(view: TCPView, spec: TCPLoadBalancerSpec) -> str:
     return f"LoadBalancerClass {name!r} names provider {provider!r}, which this hub does not run (it runs: {running})"
 
 
-def _class_takes_new(view: TCPView, spec: TCPLoadBalancerSpec, capabilities: Capabilities) -> Refusal | None:
-    wanted, accepted = view.load_balancer_class, view.load_balancer.status.accepted
+def class_takes_new(view: MemberView, spec: MemberSpec, capabilities: Capabilities) -> Refusal | None:
+    """Refuse a class that takes nothing new."""
+    wanted, accepted = view.load_balancer_class, view.accepted_class_name
     if wanted is None or not wanted.closed:
         return None
-    if accepted is not None and (accepted.class_name or DEFAULT_CLASS) == wanted.metadata.name:
+    if accepted is not None and (accepted or DEFAULT_CLASS) == wanted.metadata.name:
         return None
     return (ConditionReason.CLASS_DRAINING, f"spec.className: {wanted.closed}")
 
 
-def _within_quota(view: TCPView, spec: TCPLoadBalancerSpec, capabilities: Capabilities) -> Refusal | None:
+def class_is_for_it(view: MemberView, spec: MemberSpec, capabilities: Capabilities) -> Refusal | None:
+    """Refuse a class that is not for the member, or that cannot keep members apart."""
+    wanted = view.load_balancer_class
+    if wanted is None:
+        return None
+    owner = owner_of(view, view.load_balancer.metadata, spec.origin)
+    problem = not_for_tenant(wanted, view.tenant) or place_problem(
+        wanted, view.tenant, owner, capabilities.place_parameters
+    )
+    return (ConditionReason.CLASS_NOT_USABLE, f"spec.className: {problem}") if problem else None
+
+
+def within_quota(view: MemberView, spec: MemberSpec, capabilities: Capabilities) -> Refusal | None:
+    """Refuse what exceeds the quota of the Tenant."""
     return (ConditionReason.QUOTA_EXCEEDED, view.over_quota) if view.over_quota else None
 
 
@@ -67,7 +104,7 @@ def _has_ports(view: TCPView, spec: TCPLoadBalancerSpec, capabilities: Capabilit
 
 def _protocols_supported(view: TCPView, spec: TCPLoadBalancerSpec, capabilities: Capabilities) -> Refusal | None:
     for port in spec.ports:
-        if Protocol(port.protocol) not in capabilities.protocols:
+        if TransportProtocol(port.protocol) not in capabilities.protocols:
             return (
                 ConditionReason.UNSUPPORTED_PROTOCOL,
                 f"spec.ports: {port.protocol}/{port.port}: this class has no {port.protocol}",
@@ -117,7 +154,8 @@ def _features_supported(view: TCPView, spec: TCPLoadBalancerSpec, capabilities: 
     return None
 
 
-def _requested_address_valid(view: TCPView, spec: TCPLoadBalancerSpec, capabilities: Capabilities) -> Refusal | None:
+def requested_address_valid(view: MemberView, spec: MemberSpec, capabilities: Capabilities) -> Refusal | None:
+    """Refuse an address that the class cannot give."""
     if not spec.address:
         return None
     try:
@@ -140,12 +178,13 @@ def _requested_address_valid(view: TCPView, spec: TCPLoadBalancerSpec, capabilit
 
 #: The order is the order in which a person would check.
 _PREDICATES: tuple[Callable[[TCPView, TCPLoadBalancerSpec, Capabilities], Refusal | None], ...] = (
-    _class_takes_new,
+    class_takes_new,
+    class_is_for_it,
     _has_ports,
     _protocols_supported,
     _node_ports_allocated,
     _source_ranges_valid,
     _features_supported,
-    _requested_address_valid,
-    _within_quota,
+    requested_address_valid,
+    within_quota,
 )

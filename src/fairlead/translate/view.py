@@ -1,6 +1,7 @@
 """The views: all that one translation may depend on, and what it returns. Frozen values, one pair for each intent.
 
     TCPView           one TCPLoadBalancer     -> Translation
+    HTTPView          one HTTPLoadBalancer    -> Translation
     LoadBalancerView  one LoadBalancer        -> LoadBalancerTranslation
       GroupView       each of its groups         (part of both)
 
@@ -14,7 +15,8 @@ from collections.abc import Mapping
 import msgspec
 
 from fairlead.api.backendgroup import BackendGroup
-from fairlead.api.intent import Allocation
+from fairlead.api.httploadbalancer import HTTPLoadBalancer, LoadBalancerRoute
+from fairlead.api.intent import Allocation, IntentObject
 from fairlead.api.kubernetes import EndpointSlice, Node, Service
 from fairlead.api.loadbalancer import LoadBalancer
 from fairlead.api.loadbalancerclass import LoadBalancerClass, LoadBalancerClassSpec
@@ -24,6 +26,7 @@ from fairlead.api.tenant import Tenant
 from fairlead.model.condition import Condition, ConditionReason
 from fairlead.model.contract import Capabilities
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec
+from fairlead.model.http import Certificate
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 
 #: (namespace, name) of a BackendGroup.
@@ -47,23 +50,21 @@ class MemberState(msgspec.Struct, frozen=True, gc=False):
     drained: bool = False
 
 
-class TCPView(msgspec.Struct, frozen=True):
-    """The view of one TCPLoadBalancer.
+class MemberView(msgspec.Struct, frozen=True):
+    """What the view of every load balancer has that a member asks for.
 
     ``providers`` maps the provider names that this hub runs to their capabilities, ``provider_problems`` those that
-    failed to start to the reason. ``slices`` are those labelled with the load balancer, in any order.
-    ``accepted_class`` is the class of the version that was last accepted, which is served on while the present one is
-    refused. ``over_quota`` is the sentence for the user when the tenant's quota is exceeded, else empty. ``stale`` is
-    why the view is known to be incomplete, else empty. ``loopback_targets`` allows 127.0.0.0/8 where everything is one
-    machine.
+    failed to start to the reason. ``accepted_class`` is the class of the version that was last accepted, which is
+    served on while the present one is refused. ``over_quota`` is the sentence for the user when the tenant's quota is
+    exceeded, else empty. ``stale`` is why the view is known to be incomplete, else empty. ``loopback_targets`` allows
+    127.0.0.0/8 where everything is one machine.
     """
 
     key: LoadBalancerKey
-    load_balancer: TCPLoadBalancer
+    load_balancer: IntentObject
     tenant: Tenant | None
     load_balancer_class: LoadBalancerClass | None
     providers: Mapping[str, Capabilities]
-    slices: tuple[EndpointSlice, ...]
     nodes: NodeAddresses
     allocation: Allocation
     allocation_problem: Condition | None = None
@@ -83,6 +84,45 @@ class TCPView(msgspec.Struct, frozen=True):
     def capabilities(self) -> Capabilities | None:
         """Return the capabilities of its provider, None when this hub does not run it."""
         return self.providers.get(self.class_spec.provider)
+
+    @property
+    def accepted_class_name(self) -> str | None:
+        """Return the class of the version that was last accepted, None when there is no such version."""
+        raise NotImplementedError
+
+
+class TCPView(MemberView, frozen=True, kw_only=True):
+    """The view of one TCPLoadBalancer. ``slices`` are those labelled with the load balancer, in any order."""
+
+    load_balancer: TCPLoadBalancer
+    slices: tuple[EndpointSlice, ...]
+
+    @property
+    def accepted_class_name(self) -> str | None:
+        """Return the class of the version that was last accepted, None when there is no such version."""
+        accepted = self.load_balancer.status.accepted
+        return None if accepted is None else accepted.class_name
+
+
+class HTTPView(MemberView, frozen=True, kw_only=True):
+    """The view of one HTTPLoadBalancer.
+
+    ``routes`` are those that name it, ordered by name. ``slices`` are those of the Services that backends name, by
+    "namespace/name" of the Service in the member. ``certificates`` are those that could be read, by name;
+    ``missing_certificates`` maps the others to the reason.
+    """
+
+    load_balancer: HTTPLoadBalancer
+    routes: tuple[LoadBalancerRoute, ...] = ()
+    slices: Mapping[str, tuple[EndpointSlice, ...]] = {}
+    certificates: Mapping[str, Certificate] = {}
+    missing_certificates: Mapping[str, str] = {}
+
+    @property
+    def accepted_class_name(self) -> str | None:
+        """Return the class of the version that was last accepted, None when there is no such version."""
+        accepted = self.load_balancer.status.accepted
+        return None if accepted is None else accepted.class_name
 
 
 class GroupView(msgspec.Struct, frozen=True):
@@ -109,7 +149,7 @@ class LoadBalancerView(msgspec.Struct, frozen=True):
 
     ``conflict`` is the "namespace/name" of the LoadBalancer that has the same identity, else empty. ``living``: it was
     accepted before; ``accepted`` is then the frontend last sent to the provider named ``provider``. ``verdict`` is
-    the provider's refusal of the present spec, None when it accepts. ``stale`` and ``loopback_targets`` as in TCPView.
+    the provider's refusal of the present spec, None when it accepts. ``stale``, ``loopback_targets``: see MemberView.
     """
 
     key: LoadBalancerKey

@@ -152,3 +152,18 @@ def config_map(name: str, data: dict[str, str] | None = None, **meta: Any) -> di
 def service(name: str, **spec: Any) -> dict[str, Any]:
     spec = {"type": "LoadBalancer", "selector": {"app": name}, "ports": [{"name": "a", "port": 80}]} | spec
     return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
+
+
+async def account(api: Api, name: str, verbs: list[str]) -> str:
+    """Return the token of an account that may do ``verbs`` with ConfigMaps."""
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{api.ns}"
+    accounts = f"/api/v1/namespaces/{api.ns}/serviceaccounts"
+    (await api.post(accounts, {"metadata": {"name": name}})).ok(201)
+    rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs}
+    (await api.post(f"{rbac}/roles", {"metadata": {"name": name}, "rules": [rule]})).ok(201)
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": api.ns}
+    ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
+    (await api.post(f"{rbac}/rolebindings", {"metadata": {"name": name}, "subjects": [subject], "roleRef": ref})).ok(
+        201
+    )
+    return (await api.post(f"{accounts}/{name}/token", {"spec": {}})).ok(201)["status"]["token"]

@@ -9,6 +9,8 @@ import socket
 import sqlite3
 import stat
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
@@ -16,6 +18,7 @@ import pytest
 from apiserver_client import Api, config_map, service
 
 from fairlead.apiserver import ApiServer
+from fairlead.apiserver.store.sqlite import LOG_MAX_BYTES
 from fairlead.errors import BadConfiguration
 
 CHILD = """
@@ -225,3 +228,48 @@ async def test_a_failed_start_leaves_nothing_behind(tmp_path: Path) -> None:
         assert str(errno.EADDRINUSE) in refused.value.detail
     await server.start()
     await server.stop()
+
+
+@pytest.mark.req("T-9")
+async def test_the_kubeconfig_is_never_seen_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "kubeconfig"
+    async with _started() as server:
+        server.write_kubeconfig(path)
+        whole = path.read_text()
+        path.chmod(0o644)
+        seen: list[str] = []
+        real_fsync = os.fsync
+
+        def fsync(handle: int) -> None:
+            seen.append(path.read_text())
+            real_fsync(handle)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+        server.write_kubeconfig(path)
+    assert seen == [whole]  # all is on disk before it is there under its name
+    assert path.read_text() == whole
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert not path.with_suffix(".new").exists()
+
+
+@asynccontextmanager
+async def _started() -> AsyncIterator[ApiServer]:
+    server = ApiServer()
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.mark.req("S-11")
+async def test_many_small_patches_of_a_large_object_leave_no_large_log(tmp_path: Path) -> None:
+    server = ApiServer(tmp_path)
+    await server.start()
+    async with aiohttp.ClientSession() as session:
+        api = Api(session, server.url, server.admin_token)
+        api.cms = "/api/v1/namespaces/default/configmaps"
+        (await api.post(api.cms, config_map("large", {"a": "x" * 1_400_000}))).ok(201)
+        for number in range(100):
+            (await api.patch(f"{api.cms}/large", {"data": {"n": str(number)}})).ok()
+        size_bytes = (tmp_path / "state.sqlite-wal").stat().st_size
+    await server.stop()
+    assert size_bytes < LOG_MAX_BYTES + 4_000_000

@@ -79,6 +79,9 @@ CASES = [
         "tcploadbalancers",
         {"ports": [{"port": 80}], "loadBalancerSourceRanges": ["10.0.0.0/8"]},
         [
+            ({"origin": {"name": "web\x1b[2J"}}, "spec.origin.name in body should match '^[ -~]*$'"),
+            ({"origin": {"namespace": "shop\n"}}, "spec.origin.namespace in body should match '^[ -~]*$'"),
+            ({"className": "a\nb"}, "spec.className in body should match '^[ -~]*$'"),
             ({"ports": []}, "spec.ports in body should have at least 1 items"),
             ({"ports": [{"port": 0}]}, "spec.ports[0].port in body should be greater than or equal to 1"),
             ({"ports": [{"port": 80}, {"port": 80}]}, 'spec.ports[1]: Duplicate value: {"port":80'),
@@ -86,6 +89,35 @@ CASES = [
             ({"address": "x" * 254}, "spec.address: Too long"),
         ],
         [({"ports": [{"port": 81, "protocol": "UDP"}]}, "")],
+    ),
+    Case(
+        "httploadbalancers",
+        {"listeners": [{"name": "http", "port": 80}, {"name": "https", "port": 443, "protocol": "HTTPS"}]},
+        [
+            ({"listeners": []}, "spec.listeners in body should have at least 1 items"),
+            ({"listeners": [{"name": "http", "port": 0}]}, "should be greater than or equal to 1"),
+            (
+                {"listeners": [{"name": "http", "port": 80}, {"name": "http", "port": 81}]},
+                'spec.listeners[1]: Duplicate value: {"name":"http"}',
+            ),
+            ({"listeners": [{"name": "a", "port": 80, "protocol": "SCTP"}]}, 'Unsupported value: "SCTP"'),
+            ({"listeners": [{"name": "a\x1b", "port": 80}]}, "spec.listeners[0].name in body should match"),
+        ],
+        [({"listeners": [{"name": "http", "port": 8080, "hostname": "*.example.com"}]}, "")],
+    ),
+    Case(
+        "loadbalancerroutes",
+        {
+            "loadBalancer": "gw",
+            "attachments": [{"listener": "http", "hostnames": ["shop.example.com"]}],
+            "rules": [{"filters": {"redirect": {"statusCode": 301}}}],
+        },
+        [
+            ({"loadBalancer": ""}, "spec.loadBalancer in body should be at least 1 chars long"),
+            ({"kind": "SCTP"}, 'spec.kind: Unsupported value: "SCTP"'),
+            ({"rules": [{"filters": {"redirect": {"statusCode": 300}}}]}, "Unsupported value: 300"),
+        ],
+        [({"rules": [{"matches": [{"path": {"value": "/cart"}}]}]}, "")],
     ),
     Case(
         "loadbalancers",

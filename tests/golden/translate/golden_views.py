@@ -14,7 +14,7 @@ from typing import TypeVar, cast
 
 import msgspec
 
-from fairlead.model.keys import TargetKey
+from fairlead.model.keys import ListenerKey, TargetKey
 
 View = TypeVar("View")
 
@@ -47,6 +47,8 @@ def plain(value: object) -> object:
         return {_name(key): plain(item) for key, item in items.items()}
     if isinstance(value, AbstractSet):
         return sorted((plain(item) for item in cast("AbstractSet[object]", value)), key=str)
+    if isinstance(value, ListenerKey) and not value.backend:
+        return [value.protocol, value.port]
     if isinstance(value, list | tuple):
         return [plain(item) for item in cast("list[object]", value)]
     return value

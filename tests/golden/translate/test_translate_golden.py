@@ -15,14 +15,18 @@ from tests.golden.translate.golden_views import dump, read_view
 
 from fairlead.model.condition import ConditionReason
 from fairlead.translate import tcp
+from fairlead.translate.http import translate_http
 from fairlead.translate.loadbalancer import translate_loadbalancer
 from fairlead.translate.tcp import translate_tcp
-from fairlead.translate.view import LoadBalancerView, TCPView
+from fairlead.translate.view import HTTPView, LoadBalancerView, TCPView
 
 HERE = Path(__file__).parent
 ROOM = Path(tcp.__file__).parent
 #: Modules whose conditions only the translation of one of the intents has.
 ONLY_TCP = frozenset({"tcp.py", "validate.py"})
+ONLY_HTTP = frozenset({"http.py", "validate_http.py"})
+#: What the intents of members share.
+ONLY_MEMBER = frozenset({"member.py", "validate.py"})
 ONLY_LOADBALANCER = frozenset({"loadbalancer.py", "validate_loadbalancer.py", "references.py", "merge.py"})
 
 Golden = Callable[[Path, str], None]
@@ -37,6 +41,13 @@ def cases(intent: str) -> list[str]:
 def test_tcp(case: str, golden: Golden) -> None:
     view = read_view(HERE / "tcp" / f"{case}.in.json", TCPView)
     golden(HERE / "tcp" / f"{case}.out.json", dump(translate_tcp(view)))
+
+
+@pytest.mark.parametrize("case", cases("http"))
+@pytest.mark.req("K-41")
+def test_http(case: str, golden: Golden) -> None:
+    view = read_view(HERE / "http" / f"{case}.in.json", HTTPView)
+    golden(HERE / "http" / f"{case}.out.json", dump(translate_http(view)))
 
 
 @pytest.mark.parametrize("case", cases("loadbalancer"))
@@ -63,11 +74,12 @@ def reasons_in(intent: str) -> set[str]:
 
 
 def test_every_reason_stands_in_a_golden_file() -> None:
-    assert reasons_named_in(without=ONLY_LOADBALANCER) - reasons_in("tcp") == set()
-    assert reasons_named_in(without=ONLY_TCP) - reasons_in("loadbalancer") == set()
+    assert reasons_named_in(without=ONLY_LOADBALANCER | ONLY_HTTP) - reasons_in("tcp") == set()
+    assert reasons_named_in(without=ONLY_LOADBALANCER | ONLY_TCP) - reasons_in("http") == set()
+    assert reasons_named_in(without=ONLY_TCP | ONLY_HTTP | ONLY_MEMBER) - reasons_in("loadbalancer") == set()
 
 
 def test_every_golden_file_has_its_case() -> None:
-    for intent in ("tcp", "loadbalancer"):
+    for intent in ("tcp", "http", "loadbalancer"):
         outputs = {path.name.removesuffix(".out.json") for path in (HERE / intent).glob("*.out.json")}
         assert outputs == set(cases(intent))

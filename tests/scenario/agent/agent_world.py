@@ -300,7 +300,7 @@ async def ensure_namespaces(user: Cluster, *names: str) -> None:
 @contextlib.asynccontextmanager
 async def new_world(*, same_cluster: bool = False) -> AsyncIterator[World]:
     async with contextlib.AsyncExitStack() as stack:
-        servers = [ApiServer(admin_token=TOKEN), ApiServer(admin_token=TOKEN)][: 1 if same_cluster else 2]
+        servers = [ApiServer(admin_token=TOKEN, min_token_s=1) for _ in range(2)][: 1 if same_cluster else 2]
         urls: list[str] = []
         for server in servers:
             urls.append(await server.start())

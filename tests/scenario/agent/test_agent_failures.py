@@ -466,3 +466,30 @@ async def test_a_leader_that_the_hub_turns_away_makes_room_for_its_standby(world
     await until(lambda: first.eligibility.problem == "", what="able again")
     assert second.leadership.may_write(), "whoever leads goes on leading"
     await door.shut()
+
+
+@pytest.mark.req("T-survivors", "I-6")
+@pytest.mark.parametrize("lacks", ["it is old", "a slice cannot be read"])
+async def test_nothing_is_removed_at_the_hub_while_the_view_of_the_member_is_not_whole_and_current(
+    world: World, monkeypatch: pytest.MonkeyPatch, lacks: str
+):
+    await world.service()
+    agent = await world.start()
+    before = await world.load_balancer()
+    with monkeypatch.context() as patched:
+        if lacks == "it is old":
+            patched.setattr(agent.sources, "member_is_fresh", lambda *, fresh_s: fresh_s < 0)
+        else:
+            patched.setitem(agent.sources.slices.broken, ("shop", "web-x"), "no JSON")
+        await world.service(kind="ClusterIP")
+        await world.settled(agent)
+        kept = await world.load_balancer()
+        assert (kept.metadata.uid, kept.deleting) == (before.metadata.uid, False)
+    agent.exports.add(("shop", "web"))
+    await world.release()
+    await until(lambda: is_gone(world))
+
+
+async def is_gone(world: World) -> bool:
+    present = await world.find()
+    return present is None or present.deleting

@@ -12,6 +12,7 @@ KUBELB = {"kubernetes.io/service.class": "kubelb"}
 POD = {"fairlead.dev/target": "Pod"}
 
 
+@pytest.mark.req("K-7")
 @pytest.mark.req("K-5")
 @pytest.mark.req("K-8")
 @pytest.mark.req("K-13")
@@ -213,6 +214,29 @@ async def test_load_balancer_to_cluster_ip_and_back(world: World):
     assert (await world.get_service()).metadata.finalizers is None
 
 
+@pytest.mark.req("W-12")
+@pytest.mark.parametrize(
+    "leaves",
+    [
+        pytest.param({"kind": "NodePort"}, id="NodePort"),
+        pytest.param({"kind": "ClusterIP"}, id="ClusterIP"),
+    ],
+)
+async def test_whatever_makes_it_not_ours_gives_all_of_it_back(world: World, leaves: dict[str, str]):
+    await world.service()
+    agent = await world.start()
+    await world.load_balancer()
+    await world.answer("192.0.2.1")
+    await world.until_shown("192.0.2.1")
+    await world.service(**leaves)
+    await until(lambda: is_deleting(world))
+    await world.release()
+    await world.settled(agent)
+    assert await world.find() is None
+    after = await world.get_service()
+    assert (after.status.load_balancer.ingress, after.metadata.finalizers) == (None, None)
+
+
 async def is_deleting(world: World) -> bool:
     found = await world.find()
     return found is not None and found.deleting
@@ -342,3 +366,38 @@ async def test_no_finalizer_on_the_user_s_service(world: World):
     await world.start()
     await world.load_balancer()
     assert not (await world.member.get(SERVICES, "shop", "web")).metadata.finalizers
+
+
+@pytest.mark.req("X-2")
+async def test_a_service_whose_endpoints_come_a_moment_later_is_not_said_to_have_none(world: World):
+    await world.service()
+    await world.start()
+    await serving(world, "False", "NoTargets")
+    await serving(world, "True", "Serving")
+    await world.event("EnsuredLoadBalancer")
+    assert "NoTargets" not in [reason for _, reason, _ in await world.events()]
+    await serving(world, "False", "NoTargets")
+    assert "no target yet" in await world.event("NoTargets")
+
+
+async def serving(world: World, status: str, reason: str) -> None:
+    """Answer with an address that is programmed, and with this condition Serving."""
+    await world.answer()
+    obj = await world.load_balancer()
+    condition = {
+        "observedGeneration": obj.metadata.generation,
+        "lastTransitionTime": "2030-01-01T00:00:00Z",
+        "message": "",
+    }
+    conditions = [
+        {"type": "Programmed", "status": "True", "reason": "Programmed", **condition},
+        {"type": "Serving", "status": status, "reason": reason, **condition},
+    ]
+    await world.hub.merge_patch(
+        TCP_LOAD_BALANCERS,
+        "tenant-east",
+        "shop.web",
+        {"status": {"conditions": conditions}},
+        subresource="status",
+        manager="fairlead-hub",
+    )

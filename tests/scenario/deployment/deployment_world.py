@@ -450,7 +450,8 @@ class Checkpoint:
 @asynccontextmanager
 async def new_world(config: ClusterConfig, directory: Path) -> AsyncIterator[World]:
     async with Cluster(config, name="admin") as admin:
-        assert not await install_crds(admin, all_crds(), "admin")
+        problems = await install_crds(admin, all_crds(), "admin")
+        assert not problems, problems
         with contextlib.suppress(AlreadyExists):
             await admin.create(NAMESPACES, {"metadata": {"name": SYSTEM_NAMESPACE}})
         world = World(admin, config, directory)

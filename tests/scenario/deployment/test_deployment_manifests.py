@@ -16,17 +16,30 @@ import pytest
 import yaml
 from deployment_world import World, free_port, until
 
-from fairlead.agent.checks import member_needs
-from fairlead.api.kubernetes import LEASES, NAMESPACES, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, SERVICES
+from fairlead.agent.checks import ingress_needs, member_needs
+from fairlead.api.kubernetes import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    LEASES,
+    NAMESPACES,
+    NETWORK_POLICIES,
+    ROLE_BINDINGS,
+    ROLES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+)
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import AGENT_SERVICE_ACCOUNT, GROUP, SYSTEM_NAMESPACE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
+from fairlead.errors import Forbidden, NotFound
+from fairlead.kube.cluster import Cluster
 from fairlead.kube.preflight import AccessNeed
-from fairlead.standalone.hub_rights import group_needs, hub_needs
+from fairlead.standalone.hub_rights import group_needs, hub_needs, tenant_needs
 from fairlead.testing.worlds.processes import Child, fairlead
-from fairlead.translate.tenant import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, agent_rules
+from fairlead.translate.tenant import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, HUB_TENANT_ROLE, agent_rules
 
 MANIFESTS = Path(__file__).parents[3] / "deploy" / "kubernetes"
 _MADE = {
@@ -76,6 +89,7 @@ def everywhere(these: set[Right]) -> set[Right]:
     return {("", *right[1:]) for right in these}
 
 
+READS = {"get", "list", "watch"}
 #: What the hub holds only to give it to agents.
 PASSED_ON = expand(agent_rules()) | {
     ("", GROUP, LOAD_BALANCER_CLASSES.plural, verb) for verb in ("get", "list", "watch")
@@ -84,7 +98,18 @@ PASSED_ON = expand(agent_rules()) | {
 
 @pytest.mark.req("KI-8")
 def test_hub_has_the_rights_that_it_checks_for_and_gives_away_and_no_more() -> None:
-    granted, needs = rights(objects("hub")), needed([*hub_needs(deployment=True), *group_needs()])
+    manifests = [obj for obj in objects("hub") if obj["metadata"]["name"] != HUB_TENANT_ROLE]
+    granted, needs = rights(manifests), needed([*hub_needs(deployment=True), *group_needs()])
+    for_one = {("", "rbac.authorization.k8s.io", "clusterroles", "bind")}
+    assert [rule for role in manifests for rule in role.get("rules", ()) if "bind" in rule["verbs"]] == [
+        {
+            "apiGroups": ["rbac.authorization.k8s.io"],
+            "resources": ["clusterroles"],
+            "resourceNames": [HUB_TENANT_ROLE],
+            "verbs": ["bind"],
+        }
+    ]
+    granted -= for_one
     assert {right for right in needs if right not in granted and ("", *right[1:]) not in granted} == set(), "sufficient"
     assert {
         right for right in granted if right not in needs | PASSED_ON and (right[0] or right not in everywhere(needs))
@@ -92,12 +117,25 @@ def test_hub_has_the_rights_that_it_checks_for_and_gives_away_and_no_more() -> N
     wide = {right for right in granted if not right[0]}
     assert not wide - PASSED_ON - needs, "what one namespace is enough for is not asked for in all"
     assert not {right for right in granted if right[3] in {"*", "bind", "escalate", "impersonate", "deletecollection"}}
-    assert not {right for right in granted if right[2] == "secrets" and right[3] in {"list", "watch"}}
+    assert not {right for right in granted if right[2] == "secrets" and (not right[0] or right[3] in {"list", "watch"})}
+    written = {right for right in wide if right[1] in {"apps", "policy", "networking.k8s.io"} and right[3] not in READS}
+    assert not written, "written in tenants' namespaces only"
+
+
+@pytest.mark.req("S-10")
+def test_what_the_hub_binds_in_a_tenants_namespace_is_what_it_writes_there_and_no_more() -> None:
+    of_tenants = [obj for obj in objects("hub") if obj["metadata"]["name"] == HUB_TENANT_ROLE]
+    assert [role["kind"] for role in of_tenants] == ["ClusterRole"], "bound by the hub, in no binding of ours"
+    # Agents list and watch the copies of certificates in their own namespace, and renew their own token.
+    passed_on = {("", "", "secrets", verb) for verb in ("list", "watch")} | {
+        ("", "", "serviceaccounts/token", "create")
+    }
+    assert rights(of_tenants) == needed(tenant_needs()) | passed_on
 
 
 @pytest.mark.req("KI-8")
 def test_agent_has_the_rights_that_it_checks_for_and_no_more() -> None:
-    assert rights(objects("agent")) == needed(member_needs(system_namespace=SYSTEM_NAMESPACE))
+    assert rights(objects("agent")) == needed([*member_needs(system_namespace=SYSTEM_NAMESPACE), *ingress_needs()])
 
 
 @pytest.mark.req("KI-8")
@@ -129,14 +167,25 @@ def test_pods_are_locked_down(name: str) -> None:
         assert f"--xds-address={host}:{service['spec']['ports'][0]['port']}" in container["args"]
 
 
-#: Used only by a hub that has BackendGroups or load balancers with a ledger; here are neither.
-OF_BACKEND_GROUPS = {"backendgroups", "backendrecords", "loadbalancers", "nodes", "pods"}
+#: Used only by a hub that has Ingresses, BackendGroups or load balancers with a ledger; here are none.
+OF_BACKEND_GROUPS = {
+    "httploadbalancers",
+    "loadbalancerroutes",
+    "backendgroups",
+    "backendrecords",
+    "loadbalancers",
+    "nodes",
+    "pods",
+}
 
 #: A lease is created once in a cluster's life, and deleted when a replica has been gone for minutes; an Event is only
 #: patched when it repeats.
 RARE = {
     ("leases.coordination.k8s.io", "create"),
     ("leases.coordination.k8s.io", "delete"),
+    # A tenant that is removed while it serves.
+    ("leases.coordination.k8s.io", "patch"),
+    ("tcploadbalancers.fairlead.dev", "delete"),
     ("events", "create"),
     ("events", "patch"),
 }
@@ -145,7 +194,7 @@ RARE = {
 def never_used(did: set[tuple[str, str]]) -> list[str]:
     """Return the rights that the hub asks for and has not used; requests to a subresource are counted with it."""
     lacking: list[str] = []
-    for need in hub_needs(deployment=True):
+    for need in [*hub_needs(deployment=True), *tenant_needs()]:
         name = need.resource.full_name
         read = need.verb in {"get", "list"} and (name, "watch") in did
         if not read and (name, need.verb) not in did | RARE and need.resource.plural not in OF_BACKEND_GROUPS:
@@ -199,13 +248,13 @@ async def page(port: int, path: str) -> tuple[int, str]:
 
 async def ready(port: int, child: Child) -> None:
     async def check() -> bool:
-        assert child.running, child.last_words()
+        assert child.running, child.log_tail()
         return (await page(port, "/readyz"))[0] == 200
 
     try:
         await until(check, timeout_s=30)
     except AssertionError:
-        raise AssertionError(f"{await page(port, '/readyz')}; {child.last_words()}") from None
+        raise AssertionError(f"{await page(port, '/readyz')}; {child.log_tail()}") from None
     assert (await page(port, "/livez"))[0] == 200
 
 
@@ -221,7 +270,42 @@ def used(metrics: str) -> set[tuple[str, str]]:
     return out
 
 
-@pytest.mark.req("KI-8")
+async def try_elsewhere(world: World, authority: bytes, namespace: str) -> None:
+    """Try, with the hub's own token, what a hub that was taken over would try."""
+    config = await kubeconfig(world, authority, SYSTEM_NAMESPACE, "fairlead-hub")
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "c"}]}}
+    deployment = {"metadata": {"name": "x"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}}
+    one = {"metadata": {"name": "x"}}
+    async with Cluster.from_kubeconfig(config, name="taken-over") as taken_over:
+        for elsewhere in ("kube-system", "default"):
+            for resource, obj in (
+                (DEPLOYMENTS, deployment),
+                (SECRETS, one),
+                (CONFIG_MAPS, one),
+                (SERVICE_ACCOUNTS, one),
+                (NETWORK_POLICIES, {**one, "spec": {"podSelector": {}}}),
+            ):
+                body = {**obj, "metadata": {**obj["metadata"], "namespace": elsewhere}}
+                with pytest.raises(Forbidden):
+                    await taken_over.create(resource, body)
+                with pytest.raises(Forbidden):
+                    await taken_over.delete(resource, elsewhere, "x")
+            with pytest.raises(Forbidden):
+                await taken_over.get(SECRETS, elsewhere, "x")
+        with pytest.raises(Forbidden):
+            await taken_over.list(SECRETS)
+        cluster_admin = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+        mine = [{"kind": "ServiceAccount", "name": "fairlead-hub", "namespace": SYSTEM_NAMESPACE}]
+        rules = [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]}]
+        with pytest.raises(Forbidden):
+            await taken_over.create(CLUSTER_ROLE_BINDINGS, {**one, "roleRef": cluster_admin, "subjects": mine})
+        with pytest.raises(Forbidden):
+            await taken_over.create(CLUSTER_ROLES, {**one, "rules": rules})
+        with pytest.raises(NotFound):
+            await taken_over.get(SECRETS, namespace, "x")  # there it may, since it has bound its role
+
+
+@pytest.mark.req("KI-8", "S-10")
 @pytest.mark.req("K-28")
 async def test_hub_and_agent_work_with_exactly_these_rights(world: World, authority: bytes) -> None:
     for name in ("hub", "agent"):
@@ -274,6 +358,8 @@ async def test_hub_and_agent_work_with_exactly_these_rights(world: World, author
         await world.admin.delete(SERVICES, "default", f"{world.prefix}-web")
         await until(lambda: kinds(0), what="nothing of the tenant")
 
+        await try_elsewhere(world, authority, namespace)
+
         async def unused() -> list[str]:
             return never_used(used((await page(hub_page, "/metrics"))[1]))
 
@@ -285,9 +371,7 @@ async def test_hub_and_agent_work_with_exactly_these_rights(world: World, author
         except AssertionError:
             assert await unused() == [], "asked for and never used"
     except AssertionError as error:
-        raise AssertionError(
-            f"{error}; hub: {hub.last_words()}; agent: {agent.last_words() if agent else ''}"
-        ) from None
+        raise AssertionError(f"{error}; hub: {hub.log_tail()}; agent: {agent.log_tail() if agent else ''}") from None
     finally:
         for child in (agent, hub):
             if child is not None:

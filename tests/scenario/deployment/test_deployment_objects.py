@@ -43,6 +43,7 @@ async def delete(world: World, key: LoadBalancerKey) -> None:
     await until(gone, what=f"{key} gone")
 
 
+@pytest.mark.req("K-9")
 @pytest.mark.req("K-28")
 @pytest.mark.req("K-29")
 @pytest.mark.req("K-11")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -237,10 +238,12 @@ class HubWorld:
             ENDPOINT_SLICES, slice_body("nodes-1", addresses, nodes=True, namespace=namespace), manager="agent"
         )
 
-    async def heartbeat(self, namespace: str = NAMESPACE) -> None:
+    async def heartbeat(self, namespace: str = NAMESPACE, *, ahead_s: float = 0.0) -> None:
+        """Beat as an agent would whose clock is ``ahead_s`` ahead of the API server's."""
+        now = self.user.server_clock.now() + timedelta(seconds=ahead_s)
         body = {
             "metadata": {"name": AGENT_LEASE, "namespace": namespace, "labels": {LABEL_MANAGED_BY: MANAGED_BY}},
-            "spec": {"renewTime": self.clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ"), "holderIdentity": "agent"},
+            "spec": {"renewTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"), "holderIdentity": "agent"},
         }
         await self.user.apply(LEASES, body, manager="agent")
 

@@ -7,9 +7,9 @@ from shop_world import open_shop
 
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
-from fairlead.api.names import FINALIZER_CLEANUP, FINALIZER_IN_USE
+from fairlead.api.names import DEFAULT_CLASS, FINALIZER_CLEANUP, FINALIZER_IN_USE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
-from fairlead.errors import Invalid
+from fairlead.errors import Invalid, NotFound
 
 
 @pytest.fixture
@@ -163,16 +163,22 @@ async def test_a_class_that_is_deleted_while_nobody_runs_is_there_when_somebody_
     await world.stop(world.hubs[0])
     await world.user.delete(LOAD_BALANCER_CLASSES, "", "envoy")
     await world.start(identity="hub-1")
-    await says(shop, "envoy", "InUse", "True", "it was deleted", "TCPLoadBalancer tenant-east/old")
+
+    async def again():
+        stored = await world.find(LOAD_BALANCER_CLASSES, "", "envoy")
+        return stored is not None and not stored.deleting
+
+    await world.until(again, what="the default class is made again")
+    await says(shop, "envoy", "InUse", "True", "TCPLoadBalancer tenant-east/old")
     await world.slice("old", "10.1.0.2")
     await world.until(lambda: world.at_cloud("old") == {"10.1.0.2:8080"})
     await world.delete_lb("old")
 
     async def gone():
-        return await world.find(LOAD_BALANCER_CLASSES, "", "envoy") is None
+        return await world.find(TCP_LOAD_BALANCERS, "tenant-east", "old") is None
 
     await world.until(gone)
-    assert await world.find(TCP_LOAD_BALANCERS, "tenant-east", "old") is None
+    assert await again(), "what is deleted in it is no reason to delete the class"
 
 
 @pytest.mark.req("L-38")
@@ -209,3 +215,32 @@ async def test_an_unused_class_goes_at_once_and_one_without_a_provider_says_so(s
     await says(shop, "strange", "InUse", "False", "nothing uses it")
     await shop.api.delete(LOAD_BALANCER_CLASSES, "", "strange")
     assert await world.find(LOAD_BALANCER_CLASSES, "", "strange") is None
+
+
+@pytest.mark.req("X-12")
+async def test_the_default_class_is_made_again_as_it_was(shop):
+    """Deleted, in use or not, it is there again with what its operator had set, and says so."""
+    patch = {"metadata": {"annotations": {"fairlead.dev/paused": "true"}}, "spec": {"drain": "7s"}}
+    await shop.api.merge_patch(LOAD_BALANCER_CLASSES, "", DEFAULT_CLASS, patch)
+    await shop.world.lb("web")
+    before = await shop.api.get(LOAD_BALANCER_CLASSES, "", DEFAULT_CLASS)
+    await shop.api.delete(LOAD_BALANCER_CLASSES, "", DEFAULT_CLASS)
+
+    async def again():
+        try:
+            now = await shop.api.get(LOAD_BALANCER_CLASSES, "", DEFAULT_CLASS)
+        except NotFound:
+            return False
+        same = (now.spec, now.annotation("fairlead.dev/paused")) == (before.spec, "true")
+        return same and now.metadata.uid != before.metadata.uid and not now.deleting
+
+    await shop.world.until(again, what="the default class is there again, as it was")
+
+
+@pytest.mark.req("X-12")
+async def test_another_class_that_was_deleted_in_use_says_how_to_undo_that(shop):
+    await shop.class_("driven")
+    await shop.lb("mine", className="driven", parameters={"lbID": "7"})
+    await shop.lb_says("Programmed", "True", name="mine")
+    await shop.api.delete(LOAD_BALANCER_CLASSES, "", "driven")
+    await says(shop, "driven", "InUse", "True", "To undo it", "kubectl get lbc driven -o yaml", "remove its finalizers")

@@ -26,6 +26,7 @@ async def test_what_a_member_asks_for_becomes_a_load_balancer(world, hub):
         ("Accepted", "True"),
         ("ResolvedRefs", "True"),
         ("Programmed", "True"),
+        ("Serving", "Unknown"),
     }
     await world.until(world.events, what="an Event")
     assert ("Normal", "Programmed") in await world.events()

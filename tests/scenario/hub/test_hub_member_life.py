@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.api.kubernetes import NAMESPACES, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS
+from fairlead.api.names import ANNOTATION_STOP_SERVING
 from fairlead.api.tenant import TENANTS
 from fairlead.translate.tenant import CLUSTER_ROLE_BINDINGS
 
@@ -79,6 +80,8 @@ async def test_the_end_of_a_tenant_is_the_end_of_all_that_is_its(world, hub):
     await world.lb()
     await world.slice("web", "10.1.0.1")
     await world.programmed()
+    patch = {"metadata": {"annotations": {ANNOTATION_STOP_SERVING: "true"}}}
+    await world.user.merge_patch(TENANTS, "", "east", patch)
     await world.user.delete(TENANTS, "", "east")
     await world.until(lambda: no(world.find(NAMESPACES, "", "tenant-east")), what="the namespace to go")
     await world.until(lambda: world.cloud.load_balancers == {})

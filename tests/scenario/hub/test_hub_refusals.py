@@ -10,8 +10,8 @@ from fairlead.api.tenant import TENANTS
 from fairlead.testing.builders import lb_key
 
 
-async def served(world, name="web", **words):
-    await world.lb(name, **words)
+async def served(world, name="web", **options):
+    await world.lb(name, **options)
     await world.slice(name, "10.1.0.1")
     return await world.programmed(name)
 
@@ -42,15 +42,17 @@ async def test_a_class_that_comes_later_is_enough(world, hub):
 
 @pytest.mark.req("I-7")
 async def test_a_class_that_is_deleted_takes_nothing_away(world, hub):
-    address = await served(world)
-    await world.user.delete(LOAD_BALANCER_CLASSES, "", "envoy")
+    gold = {"metadata": {"name": "gold"}, "spec": {"provider": "envoy"}}
+    await world.user.create(LOAD_BALANCER_CLASSES, gold)
+    address = await served(world, spec={"className": "gold"})
+    await world.user.delete(LOAD_BALANCER_CLASSES, "", "gold")
     # It is held while it is used, unless somebody insists.
-    await world.user.merge_patch(LOAD_BALANCER_CLASSES, "", "envoy", {"metadata": {"finalizers": None}})
+    await world.user.merge_patch(LOAD_BALANCER_CLASSES, "", "gold", {"metadata": {"finalizers": None}})
     accepted = await world.said("Accepted", "False")
     assert accepted.reason == "NoSuchClass"
     assert world.at_cloud() == {"10.1.0.1:8080"}
     assert world.address_at_cloud() == address
-    await world.user.create(LOAD_BALANCER_CLASSES, {"metadata": {"name": "envoy"}, "spec": {"provider": "envoy"}})
+    await world.user.create(LOAD_BALANCER_CLASSES, gold)
     await world.said("Accepted", "True")
     assert await world.programmed() == address
 

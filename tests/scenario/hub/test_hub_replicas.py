@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.scenario.hub.hub_world import POOL, RunningHub
 
 from fairlead.api.intent import Allocation
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
@@ -13,8 +14,8 @@ from fairlead.kube.events import EventRecorder
 from fairlead.testing.builders import lb_key
 
 
-async def served(world, name):
-    await world.lb(name)
+async def served(world, name, **options):
+    await world.lb(name, **options)
     await world.slice(name, "10.1.0.1")
     return await world.programmed(name)
 
@@ -106,12 +107,26 @@ async def test_words_that_are_older_than_the_record_do_not_erase_it(world, hub):
 
 @pytest.mark.req("I-7")
 async def test_a_class_that_was_deleted_still_serves_after_a_restart(world, hub):
-    await served(world, "a")
-    await world.user.delete(LOAD_BALANCER_CLASSES, "", "envoy")
+    await world.user.create(LOAD_BALANCER_CLASSES, {"metadata": {"name": "gold"}, "spec": {"provider": "envoy"}})
+    await served(world, "a", spec={"className": "gold"})
+    await world.user.delete(LOAD_BALANCER_CLASSES, "", "gold")
     # It is held while it is used, unless somebody insists.
-    await world.user.merge_patch(LOAD_BALANCER_CLASSES, "", "envoy", {"metadata": {"finalizers": None}})
+    await world.user.merge_patch(LOAD_BALANCER_CLASSES, "", "gold", {"metadata": {"finalizers": None}})
     await world.said("Accepted", "False", name="a")
     await world.stop(hub)
-    await world.user.create(LOAD_BALANCER_CLASSES, {"metadata": {"name": "envoy"}, "spec": {"provider": "elsewhere"}})
+    await world.user.create(LOAD_BALANCER_CLASSES, {"metadata": {"name": "gold"}, "spec": {"provider": "elsewhere"}})
     again = await world.start()
     assert lb_key("a") in again.hub.providers["envoy"].tracker
+
+
+@pytest.mark.req("X-7")
+async def test_a_hub_is_ready_only_when_the_default_class_is_there(world):
+    replica = RunningHub(world, identity="hub-0", pool=POOL, refuse_writes=False, refuse_preparing=False)
+    replica.cluster.refuse_name = "envoy"
+    world.hubs.append(replica)
+    await world.until(lambda: replica.hub.leading, what="the hub leads")
+    await world.quiet()
+    assert replica.hub.not_ready() == ["the class envoy could not be made yet; it is tried again"]
+    replica.cluster.refuse_name = ""
+    await world.until(lambda: not replica.hub.not_ready(), what="the hub is ready")
+    await world.user.merge_patch(LOAD_BALANCER_CLASSES, "", "envoy", {"spec": {"drain": "3s"}}, manager="operator")

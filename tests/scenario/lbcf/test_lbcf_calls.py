@@ -203,16 +203,27 @@ async def test_lt23_and_it_does_so_across_a_restart(shop, driver, world, hub):
 
 
 @pytest.mark.req("L-28")
-async def test_lt24_a_conflict_on_the_finalizer_never_takes_the_successor_away(shop, driver, world):
+async def test_lt24_a_conflict_on_the_finalizer_never_takes_the_successor_away(shop, driver, world, hub):
     """LT-24: somebody writes to the record between its deregistration and the removal of its finalizer."""
     await shop.pod("web-0", "10.1.0.1")
     await shop.group()
     await shop.registered("10.1.0.1")
     (record,) = await shop.records()
 
-    async def meddle(body):
+    edits = []
+
+    async def edit():
+        # The hub has named the version that it knows, and its request waits: this edit comes before it.
+        await asyncio.sleep(0.05)
         patch = {"metadata": {"labels": {"touched": str(driver.hooks["deregisterBackend"])}}}
         await world.user.merge_patch(BACKEND_RECORDS, *record.key, patch)
+        hub.cluster.slow_kind = ""
+        hub.cluster.answers.set()
+
+    def meddle(body):
+        hub.cluster.answers.clear()
+        hub.cluster.slow_kind = BACKEND_RECORDS.kind
+        edits.append(asyncio.ensure_future(edit()))
         return driver.really["deregisterBackend"](body)
 
     driver.first("deregisterBackend", meddle, meddle)

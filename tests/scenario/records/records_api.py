@@ -74,7 +74,8 @@ class TinyApi:
         meta, (entry,) = obj["metadata"], obj["status"]["provisioned"]
         status = self._found(resource, meta["namespace"], meta["name"]).get("status") or {}
         others = [known for known in status.get("provisioned") or () if known["provider"] != entry["provider"]]
-        patch: JSONObject = {"status": {"provisioned": [*others, entry]}}
+        version = {"resourceVersion": meta["resourceVersion"]} if "resourceVersion" in meta else {}
+        patch: JSONObject = {"metadata": version, "status": {"provisioned": [*others, entry]}}
         answer = self.do_patch(resource, meta["namespace"], meta["name"], patch)
         await self.at_call("after", f"apply {resource.kind}", number)
         return answer

@@ -7,6 +7,7 @@ import pytest
 from agent_builders import HUB_NAMESPACE, TENANT, service
 
 from fairlead.agent.decision import NotOurs, Ours, Scenario
+from fairlead.agent.events import EventWriter, ServiceEvent
 from fairlead.agent.export import ServiceView, Settings, build_export
 from fairlead.agent.feedback import build_feedback, wanted_ingress
 from fairlead.api.kubernetes import Ingress
@@ -63,10 +64,9 @@ def test_scenario_3_shows_the_address_in_the_status(ingress, address, by_us, exp
     assert feedback.annotation is None
     if expected is None:
         assert feedback.ingress is None
-        assert feedback.ensured is None
     else:
         assert [one.address for one in feedback.ingress] == expected
-        assert bool(feedback.ensured) == bool(expected)
+    assert bool(feedback.serving) == bool(address)
 
 
 @pytest.mark.req("K-24")
@@ -94,9 +94,9 @@ def test_scenarios_1_and_2_show_it_in_an_annotation_only(ours):
     assert (feedback.ingress, feedback.annotation) == (None, "192.0.2.1")
     noted = service(ingress=foreign, annotations={"fairlead.dev/address": "192.0.2.1"})
     again = build_feedback(noted, ours, hub_load_balancer(), status_is_ours=False)
-    assert (again.ingress, again.annotation, again.ensured) == (None, None, None)
+    assert (again.ingress, again.annotation) == (None, None)
     lost = build_feedback(noted, ours, hub_load_balancer(""), status_is_ours=False)
-    assert (lost.ingress, lost.annotation, lost.ensured) == (None, "", None)
+    assert (lost.ingress, lost.annotation, lost.serving) == (None, "", None)
 
 
 SILENT = [None, hub_load_balancer("", answered=False), hub_load_balancer(answered=False)]
@@ -189,3 +189,98 @@ def test_ingress_is_compared_by_what_it_means():
     assert not same_ingress(mine, [Ingress(ip="192.0.2.1", ip_mode="VIP")])
     assert not same_ingress(mine, [Ingress(ip="192.0.2.2")])
     assert not same_ingress(mine, [])
+
+
+@pytest.mark.req("S-11")
+@pytest.mark.parametrize(
+    "entry",
+    [{"ip": "not-an-ip; rm"}, {"ip": "0.0.0.0"}, {"ip": "192.0.2.1\n"}, {"ip": "224.0.0.1"}, {"ip": "fe80::1%eth0"},
+     {"hostname": "a b"}, {"hostname": "127.1"}, {"hostname": "x\u001b[2J"}, {"hostname": "-a"}, {},
+     {"ip": "192.0.2.1", "hostname": "a"}],
+)  # fmt: skip
+@pytest.mark.parametrize("by_us", [True, False])
+def test_a_hub_that_says_what_is_no_address_changes_nothing_and_is_named(entry, by_us):
+    lying = msgspec.structs.replace(hub_load_balancer(), status=hub_status_with(entry))
+    feedback = build_feedback(service(ingress=shown()), THREE, lying, status_is_ours=by_us)
+    assert (feedback.ingress, feedback.annotation, feedback.serving) == (None, None, None)
+    (event,) = feedback.problems
+    assert event.warning
+    assert event.reason == "AddressNotUsable"
+    assert "nothing is changed here" in event.message
+    assert event.message.isprintable()
+
+
+def hub_status_with(entry):
+    body = {"observedGeneration": 1, "loadBalancer": {"ingress": [entry]}}
+    return msgspec.convert(body, type(hub_load_balancer().status))
+
+
+def condition(kind, status, reason):
+    return {"type": kind, "status": status, "reason": reason, "message": "m"}
+
+
+PROGRAMMED = condition("Programmed", "True", "Programmed")
+
+
+@pytest.mark.req("X-1", "X-2")
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        ([PROGRAMMED, condition("Serving", "True", "Serving")], (False, "EnsuredLoadBalancer", "answers at 192.0.2.1")),
+        ([PROGRAMMED, condition("Serving", "Unknown", "NotChecked")], (False, "EnsuredLoadBalancer", "is not checked")),
+        ([PROGRAMMED], (False, "EnsuredLoadBalancer", "has the address 192.0.2.1")),
+        (
+            [PROGRAMMED, condition("Serving", "False", "NoTargets")],
+            (True, "NoTargets", "and no target yet"),
+        ),
+        (
+            [PROGRAMMED, condition("Serving", "False", "NoHealthyTargets")],
+            (True, "ServingStopped", "connections fail"),
+        ),
+        (
+            [PROGRAMMED, condition("Serving", "False", "UnreachableFromSomeProxies")],
+            (True, "ServingStopped", "Some connections"),
+        ),
+        ([PROGRAMMED, condition("Serving", "False", "Flapping")], (True, "ServingStopped", "again and again")),
+        ([PROGRAMMED, condition("Serving", "Unknown", "WaitingForFirstCheck")], None),
+        ([condition("Programmed", "False", "Pending"), condition("Serving", "Unknown", "NotChecked")], None),
+    ],
+)
+def test_only_what_was_seen_to_serve_answers(conditions, expected):
+    hub = hub_load_balancer(conditions=conditions)
+    said = build_feedback(service(ingress=shown()), THREE, hub, status_is_ours=True).serving
+    if expected is None:
+        assert said is None
+    else:
+        warning, reason, words = expected
+        assert (said.warning, said.reason) == (warning, reason)
+        assert words in said.message
+        assert ("answers" in said.message) == (reason == "EnsuredLoadBalancer" and "answers" in words)
+
+
+class _Recorder:
+    def __init__(self):
+        self.emitted = []
+
+    def emit_about(self, _resource, _service, *, warning, reason, message):
+        self.emitted.append((warning, reason, message))
+
+
+@pytest.mark.req("X-2")
+def test_an_agent_that_starts_again_repeats_bad_news_and_no_good_news():
+    one = service(ingress=shown())
+    good, bad = ServiceEvent(False, "EnsuredLoadBalancer", "answers"), ServiceEvent(True, "ServingStopped", "fail")
+
+    def emitted(*steps, expected=False):
+        recorder = _Recorder()
+        events = EventWriter(recorder=recorder)
+        if expected:
+            events.expect("serving", one)
+        for step in steps:
+            events.emit_change("serving", one, step)
+        return [reason for _, reason, _ in recorder.emitted]
+
+    assert emitted(good) == []
+    assert emitted(good, good, expected=True) == ["EnsuredLoadBalancer"]
+    assert emitted(good, bad, bad, good) == ["ServingStopped", "EnsuredLoadBalancer"]
+    assert emitted(bad) == ["ServingStopped"]

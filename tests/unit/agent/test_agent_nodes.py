@@ -163,3 +163,28 @@ def test_any_history_reaches_a_fixed_point_and_never_loses_the_last_node(steps, 
             assert ready_addresses(hub) == before
         else:
             assert ready_addresses(hub)
+
+
+@pytest.mark.req("T-survivors", "K-18")
+def test_a_node_that_is_being_deleted_gets_nothing_new_and_serves_what_it_has():
+    leaving = NodeEntry("a", "10.0.0.1", ready=True, going=True)
+    broken = NodeEntry("b", "10.0.0.2", ready=False)
+    both = NodeEntry("c", "10.0.0.3", ready=False, going=True)
+    (nodes,) = build([leaving, broken, both, NodeEntry("d", "10.0.0.4", ready=True)]).slices
+    conditions = {endpoint.node_name: endpoint.conditions for endpoint in nodes.endpoints}
+    assert {
+        name: (state.ready is not False, state.serving is not False, state.terminating is True)
+        for name, state in conditions.items()
+    } == {
+        "a": (False, True, True),
+        "b": (False, False, False),
+        "c": (False, False, True),
+        "d": (True, True, False),
+    }
+
+
+@pytest.mark.req("X-2")
+def test_nothing_stays_in_use_where_nothing_was():
+    export = build_nodes([], [], namespace=HUB_NAMESPACE, tenant=TENANT)
+    assert "there is no backend yet" in export.stale
+    assert "stay in use" not in export.stale

@@ -1,5 +1,7 @@
 """Field ownership of updates."""
 
+import dataclasses
+
 from apiserver_objects import LISTS, thing, write
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,3 +23,17 @@ def test_tracking_an_update_twice_changes_nothing(first: dict[str, int], second:
     again = clone(new)
     track_update(new, again, LISTS, write("two"))
     assert again == new
+
+
+def test_a_manager_that_changes_a_value_of_its_own_is_stamped_again() -> None:
+    """As a real API server does: the time of a Lease's holder is that of its last renewal."""
+    old = thing(map=[{"k": "a", "v": 1}])
+    track_update(None, old, LISTS, write("holder"))
+    new = thing(map=[{"k": "a", "v": 2}])
+    new["metadata"]["managedFields"] = clone(old["metadata"]["managedFields"])
+    later = write("holder")
+    later = dataclasses.replace(later, now=later.now + 10)
+    track_update(old, new, LISTS, later)
+    (before,), (after,) = old["metadata"]["managedFields"], new["metadata"]["managedFields"]
+    assert after["fieldsV1"] == before["fieldsV1"]
+    assert after["time"] > before["time"]

@@ -1,5 +1,6 @@
 """Server-side apply."""
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -24,6 +25,16 @@ def test_giving_up_an_item_keeps_what_another_owns() -> None:
     assert obj["spec"]["map"] == [{"k": "a"}]
     obj = server_side_apply(obj, thing(), LISTS, write("two"), force=False)
     assert "map" not in obj.get("spec", {})
+
+
+@pytest.mark.req("X-6")
+def test_another_value_of_an_owned_field_moves_the_time_of_its_manager_and_the_same_value_does_not() -> None:
+    first = server_side_apply(None, thing(map=[{"k": "a", "v": 1}]), LISTS, write("holder"), force=False)
+    later = dataclasses.replace(write("holder"), now=write("holder").now + 10)
+    same = server_side_apply(first, thing(map=[{"k": "a", "v": 1}]), LISTS, later, force=False)
+    other = server_side_apply(first, thing(map=[{"k": "a", "v": 2}]), LISTS, later, force=False)
+    (before,), (unmoved,), (moved,) = (obj["metadata"]["managedFields"] for obj in (first, same, other))
+    assert (unmoved["time"], moved["time"] > before["time"]) == (before["time"], True)
 
 
 def test_an_object_without_managers_belongs_to_before_first_apply() -> None:

@@ -44,3 +44,19 @@ def test_types(kind: str, good: list[Any], bad: list[Any]) -> None:
 )
 def test_limits(schema: dict[str, Any], value: Any, message: str) -> None:
     assert message in causes(value, node(**schema))[0]
+
+
+@pytest.mark.req("S-11")
+@pytest.mark.parametrize(
+    ("pattern", "good", "bad"),
+    [
+        ("^[a-z]+$", "ab", ["ab\n", "ab\nc", "\nab"]),
+        (r"^a\$$", "a$", ["a$\n", "a"]),
+        ("^[$]a$", "$a", ["$a\n", "a"]),
+        ("^([]$]|a$|b)", "a", ["a\n"]),
+    ],
+)
+def test_the_end_of_a_pattern_is_the_end_of_the_text(pattern: str, good: str, bad: list[str]) -> None:
+    schema = node(type="string", pattern=pattern)
+    assert causes(good, schema) == []
+    assert all(causes(value, schema) for value in bad)

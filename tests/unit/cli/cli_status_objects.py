@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from fairlead.api.kubernetes import Lease, LeaseSpec
+import msgspec
+
+from fairlead.api.heartbeat import Stamp, StampedLease, StampedMeta
+from fairlead.api.httploadbalancer import HTTPLoadBalancer, HTTPLoadBalancerStatus
+from fairlead.api.kubernetes import LeaseSpec
 from fairlead.api.meta import ObjectMeta, WireCondition
 from fairlead.api.tcploadbalancer import LoadBalancerPort, TCPLoadBalancer, TCPLoadBalancerSpec, TCPLoadBalancerStatus
 from fairlead.api.tenant import Tenant, TenantSpec
-from fairlead.cli.status_builder import build_status
+from fairlead.cli.status_builder import FleetObjects, build_status
 from fairlead.cli.status_rows import FleetStatus
 from fairlead.standalone.proxy_report import ProxyRow, ReplicaReport
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
-def lease(age_s: float, *, holder: str = "hub-1", namespace: str = "tenant-east") -> Lease:
-    renewed = (NOW - timedelta(seconds=age_s)).isoformat()
+def lease(age_s: float, *, holder: str = "hub-1", namespace: str = "tenant-east") -> StampedLease:
+    stamp = Stamp(time=(NOW - timedelta(seconds=age_s)).isoformat())
+    # The holder's clock is a year ahead: nothing is judged by it.
+    renewed = (NOW + timedelta(days=365)).isoformat()
     spec = LeaseSpec(holder_identity=holder, renew_time=renewed, lease_duration_seconds=15)
-    return Lease(metadata=ObjectMeta(name="l", namespace=namespace), spec=spec)
+    return StampedLease(metadata=StampedMeta(name="l", namespace=namespace, managed_fields=[stamp]), spec=spec)
 
 
 def load_balancer(*conditions: WireCondition, generation: int = 1, observed: int = 1) -> TCPLoadBalancer:
@@ -55,4 +62,45 @@ def status(
     reports = {"hub-1": ReplicaReport("2030-01-01T00:00:00Z", [ProxyRow("local/here", "local", state)])}
     leases = {} if agent_age_s is None else {"tenant-east": lease(agent_age_s)}
     hub = None if hub_age_s is None else lease(hub_age_s)
-    return build_status([EAST], [lb or load_balancer(*GOOD)], leases, hub, reports, now=NOW)
+    return fleet_of(
+        tenants=[EAST], load_balancers=[lb or load_balancer(*GOOD)], leases=leases, hub_lease=hub, reports=reports
+    )
+
+
+def fleet_of(**read: Any) -> FleetStatus:
+    """Return the status of what was read, while a hub leads unless another lease is given."""
+    return build_status(FleetObjects(**{"hub_lease": lease(1.0), **read}), now=NOW)
+
+
+def condition(kind: str, value: str, reason: str = "Why", message: str = "the message") -> WireCondition:
+    return WireCondition(type=kind, status=value, reason=reason, message=message)
+
+
+def many(count: int, broken: int) -> FleetStatus:
+    def service(number: int) -> TCPLoadBalancer:
+        bad = condition("Drifted", "True", "Drifted", "1 was changed")
+        lb = load_balancer(*GOOD, *([bad] if number < broken else []))
+        metadata = msgspec.structs.replace(
+            lb.metadata,
+            name=f"shop.s{number}",
+            labels={"app": "web" if number % 2 else "api"},
+            annotations={"fairlead.dev/origin": f"east/shop/s{number}"},
+        )
+        return msgspec.structs.replace(lb, metadata=metadata)
+
+    return fleet_of(load_balancers=[service(number) for number in range(count)])
+
+
+def http_load_balancer(*conditions: WireCondition, routes: int = 2, targets: str = "2/3") -> HTTPLoadBalancer:
+    """Return what an IngressClass of east became."""
+    return HTTPLoadBalancer(
+        metadata=ObjectMeta(
+            name="ingressclass.edge",
+            namespace="tenant-east",
+            generation=1,
+            annotations={"fairlead.dev/origin": "east/edge"},
+        ),
+        status=HTTPLoadBalancerStatus(
+            address="127.200.0.2", targets=targets, routes=routes, observed_generation=1, conditions=list(conditions)
+        ),
+    )

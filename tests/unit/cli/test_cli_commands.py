@@ -19,8 +19,10 @@ from fairlead.cli import run as cli
 from fairlead.cli.main import ORDER, app
 
 COMMANDS = [
-    [], ["crds"], ["apiserver"], ["hub"], ["agent"], ["standalone"], ["tenant"], ["tenant", "add"], ["status"],
-    ["demo"], ["version"], ["regions"], ["plan"], ["explain"], ["pause"], ["resume"], ["drift"], ["gc"],
+    [], ["crds"], ["apiserver"], ["hub"], ["agent"], ["standalone"], ["tenant"], ["tenant", "add"], ["tenant", "list"],
+    ["tenant", "rotate"],
+    ["tenant", "remove"], ["status"], ["demo"], ["version"], ["regions"], ["plan"], ["explain"], ["pause"], ["resume"],
+    ["repair"], ["drift"], ["gc"],
 ]  # fmt: skip
 
 
@@ -123,8 +125,8 @@ def test_help_has_a_line_for_each_command_under_the_heading_of_what_it_is_for() 
 
 @pytest.mark.parametrize("verb", ["plan", "explain", "pause", "resume"])
 def test_an_object_that_cannot_be_meant_is_a_usage_error(verb: str, tmp_path: Path) -> None:
-    said = sentence(run(verb, "svc/web", "--kubeconfig", str(tmp_path / "none")), 2)
-    assert "'svc/web' is not KIND/NAME; kinds are lb, tcplb and class, as in lb/shared" in said
+    said = sentence(run(verb, "pod/web", "--kubeconfig", str(tmp_path / "none")), 2)
+    assert "'pod/web' is not KIND/NAME; kinds are svc, lb, tcplb, httplb and class, as in svc/web" in said
 
 
 def test_a_group_is_looked_at_by_its_load_balancers(tmp_path: Path) -> None:
@@ -185,15 +187,12 @@ def test_no_kubeconfig_at_all_says_where_it_was_looked_for(tmp_path: Path) -> No
     assert "--kubeconfig" in said
 
 
-@pytest.mark.parametrize("command", [("status",), ("hub",), ("tenant", "add", "east"), ("version",)], ids=" ".join)
+@pytest.mark.parametrize("command", [("status",), ("tenant", "add", "east"), ("version",)], ids=" ".join)
 def test_an_unreachable_api_has_its_own_exit_code(command: tuple[str, ...], tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
         port = taken.getsockname()[1]
-        config = kubeconfig(tmp_path, f"http://127.0.0.1:{port}")
-        more = ("--data-dir", str(tmp_path / "hub")) if command == ("hub",) else ()
-        # The hub has set up its log by then.
-        said = sentence((process if more else run)(*command, "--kubeconfig", config, *more), 3)
+        said = sentence(run(*command, "--kubeconfig", kubeconfig(tmp_path, f"http://127.0.0.1:{port}")), 3)
     assert "refuses connections" in said
 
 
@@ -264,3 +263,23 @@ def test_verbose_adds_the_detail(tmp_path: Path) -> None:
     config = kubeconfig(tmp_path, "http://127.0.0.1:1")
     assert "detail:" not in run("version", "--kubeconfig", config).stderr
     assert "detail:" in run("version", "--kubeconfig", config, "--verbose").stderr
+
+
+@pytest.mark.req("X-15")
+@pytest.mark.parametrize("command", ["standalone", "apiserver", "hub", "agent", "demo"])
+def test_an_empty_data_dir_is_refused_before_anything_is_written(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    more = ("--tenant", "east", "--hub-kubeconfig", "none") if command == "agent" else ()
+    result = run(command, *more, "--data-dir", "")
+    assert result.returncode == 2
+    assert "'--data-dir': it is empty, often a variable that is not set; name a directory" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.req("X-30")
+def test_a_foreign_address_is_not_said_to_be_in_use(tmp_path: Path) -> None:
+    said = sentence(run("apiserver", "--data-dir", str(tmp_path / "d"), "--listen", "192.0.2.1:6443"), 2)
+    assert "The address 192.0.2.1 cannot be listened on: this machine does not have it" in said
+    assert "stop what uses it" not in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from cli_builders import lb, previewed, record, rows
 
 from fairlead.api.meta import WireCondition
@@ -12,12 +13,15 @@ from fairlead.sync.readback import drift_of
 from fairlead.testing.builders import HTTP, target
 
 
+@pytest.mark.req("X-3")
 def test_what_was_changed_by_hand_is_said_beside_it() -> None:
     shown = previewed(lb(target("1"), target("2")), lb(target("1"), target("2")), records=(record("1"), record("2")))
     seen = Observed(targets=(ObservedTarget(HTTP, target("1").key, weight=5),), foreign=("theirs",))
     shown = msgspec.structs.replace(shown, observed=seen, drift=drift_of(shown.side, seen))
     result = rows(shown)
-    assert result["10.0.0.1:8080"].waits_for == ["nothing, though it was changed at the provider: fairlead drift"]
+    assert result["10.0.0.1:8080"].waits_for == [
+        "nothing, though it was changed at the provider: fairlead repair tcplb/web -n shop"
+    ]
     assert "it was removed at the provider" in result["10.0.0.2:8080"].waits_for[0]
     row = drift_rows.drift_row(shown)
     assert row.ours == 2
@@ -25,6 +29,8 @@ def test_what_was_changed_by_hand_is_said_beside_it() -> None:
         "TCPLoadBalancer/shop/web (provider haproxy)",
         "  ours     TCP/80 10.0.0.2:8080: not there any more",
         "  ours     TCP/80 10.0.0.1:8080: weight 1 on record, 5 there",
+        "  then     that stands until fairlead repair, unless the class's ensurePolicy is Always",
+        "  repair   fairlead repair tcplb/web -n shop",
         "  foreign  theirs",
     ]
 
@@ -40,6 +46,7 @@ def test_no_drift_a_deleted_load_balancer_and_one_that_cannot_be_read_are_distin
     unread = drift_rows.drift_row(msgspec.structs.replace(calm, unread="no answer", conditions=said))
     assert (unread.ours, unread.unread, unread.hub_says) == (0, "no answer", "1 was removed")
     assert drift_rows.lines_of(unread)[1:] == [
+        "  repair   fairlead repair tcplb/web -n shop",
         "  unknown  not read back: no answer",
         "  the hub says: 1 was removed",
     ]

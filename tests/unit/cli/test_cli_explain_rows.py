@@ -37,4 +37,6 @@ def test_one_that_the_hub_serves_itself_has_no_records_and_no_waits() -> None:
     shown = msgspec.structs.replace(shown, plan=msgspec.structs.replace(shown.plan, frontend=None, changes=()))
     result: Explained = explained(shown, now=NOW, leading=True)
     assert [(row.state, row.waits_for) for row in result.backends] == [("Served", []), ("Draining", [])]
-    assert result.notes == ["the hub's own proxies serve it, from memory: there are no records"]
+    assert result.notes == [
+        "the hub's own proxies serve it; its ledger is in the hub's memory, so there are no records"
+    ]

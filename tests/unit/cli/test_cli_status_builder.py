@@ -7,13 +7,12 @@ import re
 
 import msgspec
 import pytest
-from cli_status_objects import EAST, GOOD, NOW, lease, load_balancer, status
+from cli_status_objects import EAST, GOOD, fleet_of, lease, load_balancer, status
 from rich.console import Console
 
 from fairlead.api.loadbalancer import LoadBalancer, LoadBalancerObjectStatus, LoadBalancerSpec
 from fairlead.api.meta import ObjectMeta, WireCondition
 from fairlead.api.poolservice import PoolService, PoolServiceSpec, PoolServiceStatus
-from fairlead.cli.status_builder import build_status
 from fairlead.cli.status_table import print_status
 from fairlead.standalone.proxy_report import ProxyRow, ReplicaReport
 
@@ -69,7 +68,7 @@ def test_a_proxy_is_shown_once_the_leader_is_believed_and_then_the_last_to_speak
         identity: ReplicaReport(f"2029-12-01T00:00:0{second}Z", [ProxyRow("local/here", "local", word)])
         for identity, (second, word) in said.items()
     }
-    fleet = build_status([EAST], [], {"tenant-east": lease(1.0)}, lease(1.0), reports, now=NOW)
+    fleet = fleet_of(tenants=[EAST], leases={"tenant-east": lease(1.0)}, reports=reports)
     assert [row.state for row in fleet.proxies] == [state]
     assert fleet.healthy == (state == "SYNCED")
 
@@ -98,7 +97,7 @@ def test_a_load_balancer_of_backend_groups_is_a_row_like_any_other() -> None:
         metadata=msgspec.structs.replace(meta, name="lost"),
         status=msgspec.structs.replace(status_of, conditions=[refused, GOOD[1]]),
     )
-    fleet = build_status([], [shown, lost], {}, lease(1.0), {}, now=NOW)
+    fleet = fleet_of(load_balancers=[shown, lost])
     rows = [(row.name, row.class_name, row.programmed, row.reason, row.targets) for row in fleet.load_balancers]
     assert rows == [("lost", "edge", False, "NoSuchClass", "1/2"), ("shared", "edge", True, "Programmed", "1/2")]
     assert fleet.problems == ["load balancer shop/lost: there is no class gold"]
@@ -130,7 +129,7 @@ def test_each_region_of_a_service_has_a_row_and_its_problem_a_sentence() -> None
         pool_service("nice", address="198.51.100.1"),
         pool_service("metz"),
     ]
-    fleet = build_status([], [], {}, lease(1.0), {}, now=NOW, pool_services=regions)
+    fleet = fleet_of(pool_services=regions)
     assert [(row.region, row.programmed, row.reason) for row in fleet.regions] == [
         ("lyon", False, "AddressPoolExhausted"),
         ("metz", False, "Pending"),

@@ -150,7 +150,8 @@ class TestRequestedAddress:
         allocation, problem = give(book, one("b", address="192.0.2.3", **other))
         assert allocation == Allocation()
         assert problem.reason is ConditionReason.PORT_CONFLICT
-        assert "TCPLoadBalancer/tenant-east/a" in problem.message
+        same_member = "namespace" not in other
+        assert ("TCPLoadBalancer/tenant-east/a" in problem.message) == same_member
 
     @pytest.mark.req("I-6")
     def test_a_clash_leaves_what_it_had(self):
@@ -236,3 +237,53 @@ def test_b11_b13_a_restart_in_any_order_moves_nobody(everyone, data, kind):
     else:
         ports = [port.proxy_port for allocation in after.values() for port in allocation.ports]
         assert len(set(ports)) == len(ports)
+
+
+@pytest.mark.req("S-7")
+class TestPortQuota:
+    def give(self, book, load_balancer, kind=ADDRESS):
+        recorded, listeners = load_balancer.status.allocation, listeners_of(load_balancer.spec)
+        return book.allocate(key_of(load_balancer), kind, wanted="", recorded=recorded, listeners=listeners, limit=4)
+
+    @pytest.mark.parametrize("kind", [ADDRESS, PROXY_PORT])
+    def test_a_member_gets_no_more_ports_than_it_may_have(self, kind):
+        book = book_of()
+        assert self.give(book, one("a", ports=(1, 2, 3)), kind)[1] is None
+        _, problem = self.give(book, one("b", ports=(4, 5)), kind)
+        assert problem.reason is ConditionReason.QUOTA_EXCEEDED
+        assert "needs 2, its member has 3 others, and may have 4 together" in problem.message
+        assert self.give(book, one("b", ports=(4,)), kind)[1] is None
+        _, problem = self.give(book, one("a", ports=(1, 2, 3, 6)), kind)
+        assert problem.reason is ConditionReason.QUOTA_EXCEEDED, "one that grows counts, too"
+        assert self.give(book, one("c", ports=(1, 2, 3, 4), namespace="tenant-west"), kind)[1] is None
+        assert key_of(one("b")) not in book.leave(key_of(one("a")))
+        assert self.give(book, one("b", ports=(1, 2, 3, 4)), kind)[1] is None
+
+    def test_who_was_refused_hears_when_ports_are_given_back(self):
+        book = book_of()
+        self.give(book, one("a", ports=(1, 2, 3)))
+        self.give(book, one("b", ports=(4, 5)))
+        assert book.leave(key_of(one("a"))) == {key_of(one("b"))}
+
+    def test_what_is_on_record_is_kept_whatever_the_quota_says_now(self):
+        book, old = book_of(), one("a", ports=tuple(range(1, 9)), recorded={"address": "192.0.2.1"})
+        book.hold(key_of(old), old.status.allocation, listeners_of(old.spec))
+        allocation, problem = self.give(book, old)
+        assert (allocation.address, problem) == ("192.0.2.1", None)
+        assert self.give(book, one("b", ports=(80,)))[1].reason is ConditionReason.QUOTA_EXCEEDED
+
+    def test_a_provider_that_opens_no_ports_of_ours_has_no_quota(self):
+        assert self.give(book_of(), one("a", ports=tuple(range(1, 9))), AllocationKind.NONE)[1] is None
+
+
+@pytest.mark.req("X-13")
+def test_who_has_an_address_is_not_for_another_member_to_know():
+    book = book_of()
+    give(book, one("secret-shop", address="192.0.2.3", namespace="tenant-east"))
+    _, problem = give(book, one("mine", address="192.0.2.3", namespace="tenant-west"))
+    assert problem.reason is ConditionReason.PORT_CONFLICT
+    assert "192.0.2.3 is taken by another load balancer; leave spec.address empty" in problem.message
+    assert "east" not in problem.message
+    assert "secret-shop" not in problem.message
+    _, own = give(book, one("second", address="192.0.2.3", namespace="tenant-east"))
+    assert "taken by TCPLoadBalancer/tenant-east/secret-shop" in own.message

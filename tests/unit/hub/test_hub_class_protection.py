@@ -96,7 +96,8 @@ async def test_neither_a_missing_class_nor_a_follower_writes(protection: ClassPr
 
 def test_changes_reconcile_the_classes_that_they_concern(protection: ClassProtection):
     load_balancer_class = with_parameters()
-    protection._class_changed(load_balancer_class, None)
+    other = msgspec.structs.replace(load_balancer_class, metadata=ObjectMeta(name="edge"))
+    protection._class_changed(other, None)
     assert len(protection.queue) == 0
     protection._class_changed(None, load_balancer_class)
     assert len(protection.queue) == 1

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from fairlead.hub.intents.conditions import build_conditions, decision, ingress_of
 from fairlead.model.change import Action, Held, Reason, TargetChange
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
-from fairlead.model.observed import Observed
+from fairlead.model.observed import Health, Observed
 from fairlead.sync.guard import WARMING
 from fairlead.sync.readback import Drift
 from fairlead.sync.report import Report
@@ -58,6 +59,56 @@ def test_without_need_of_an_address_none_is_waited_for():
     assert conditions(observed=observed, needs_address=False)[T.PROGRAMMED].status
 
 
+DEAD = Health(False, R.NO_HEALTHY_TARGETS, "none of its 2 targets is healthy", 2, 0, ("10.0.0.1:80", "10.0.0.2:80"))
+ALIVE = Health(True, R.SERVING, "all targets are healthy", 2, 2)
+EMPTY = Health(False, R.NO_TARGETS, "it has no target")
+UNCHECKED = Health(None, R.NOT_CHECKED, "UDP")
+NO_ENDPOINTS = Condition(T.RESOLVED_REFS, False, R.BACKEND_NOT_FOUND, "no ready endpoint for TCP/80")
+
+
+@pytest.mark.req("X-1", "X-2")
+@pytest.mark.parametrize(
+    ("health", "serving", "reason", "others"),
+    [
+        pytest.param(ALIVE, True, R.SERVING, {}, id="healthy"),
+        pytest.param(DEAD, False, R.NO_HEALTHY_TARGETS, {}, id="all-dead"),
+        pytest.param(EMPTY, False, R.NO_TARGETS, {}, id="empty"),
+        pytest.param(EMPTY, None, R.PENDING, {"wanted": True}, id="on-their-way"),
+        pytest.param(
+            EMPTY,
+            False,
+            R.NO_TARGETS,
+            {"wanted": True, "report": Report(lb_key(), quarantined=(held(),))},
+            id="all-refused",
+        ),
+        pytest.param(UNCHECKED, None, R.NOT_CHECKED, {}, id="not-checked"),
+        pytest.param(None, None, R.NOT_CHECKED, {}, id="provider-says-nothing"),
+        pytest.param(None, False, R.NO_TARGETS, {"given": NO_ENDPOINTS}, id="provider-says-nothing-of-no-endpoints"),
+        pytest.param(ALIVE, None, R.PENDING, {"report": Report(lb_key(), failure="no quota")}, id="not-programmed"),
+        pytest.param(DEAD, False, R.NO_HEALTHY_TARGETS, {"report": Report(lb_key(), failure="x")}, id="dead-failed"),
+    ],
+)
+def test_serving_is_what_the_data_plane_sees(health, serving, reason, others):
+    given = [others.pop("given")] if "given" in others else []
+    condition = conditions(*given, observed=msgspec.structs.replace(GOOD, health=health), **others)[T.SERVING]
+    assert (condition.status, condition.reason) == (serving, reason)
+    assert condition.message
+
+
+@pytest.mark.req("X-1")
+def test_of_what_its_provider_has_said_nothing_nothing_is_claimed():
+    assert conditions(observed=None)[T.SERVING].status is None
+
+
+@pytest.mark.req("X-3")
+def test_what_others_removed_is_not_programmed():
+    gone = Drift(missing=((HTTP, target("1").key),))
+    observed = Observed(proxies=1, addresses=("192.0.2.7",), message="1 of our servers are missing")
+    programmed = conditions(observed=observed, drift=gone)[T.PROGRAMMED]
+    assert (programmed.status, programmed.reason) == (False, R.DRIFTED)
+    assert programmed.message == "1 of our backends were removed outside Fairlead"
+
+
 def test_what_the_translation_says_of_programmed_stands():
     refused = Condition(T.PROGRAMMED, False, R.PENDING, "port 80 is taken")
     assert conditions(refused)[T.PROGRAMMED] == refused
@@ -66,9 +117,9 @@ def test_what_the_translation_says_of_programmed_stands():
 def test_held_removals_guard_or_extend_the_pause_and_a_warming_backend_is_neither():
     assert T.GUARDED not in conditions(report=Report(lb_key(), held=(held(reason=WARMING),)))
     built = conditions(report=Report(lb_key(), held=(held(),)))
-    assert built[T.GUARDED].message == "1 removal held: kept"
+    assert built[T.GUARDED].message == "1 removal held (Deregister 10.0.0.1:8080): kept"
     report = Report(lb_key(), held=tuple(held(number) for number in range(1, 5)))
-    assert conditions(report=report)[T.GUARDED].message == "4 removals held: kept"
+    assert conditions(report=report)[T.GUARDED].message.endswith("Deregister 10.0.0.3:8080, ...): kept")
     paused = conditions(PAUSED, report=report)
     assert T.GUARDED not in paused
     assert paused[T.PAUSED].message.startswith("spec.paused; 4 held: Deregister 10.0.0.1:8080, ")

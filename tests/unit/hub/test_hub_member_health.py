@@ -1,4 +1,4 @@
-"""Engaged, stale or lost: by the age of the agent's lease, which only the first look takes from a wall clock."""
+"""Engaged, stale or lost: by when this hub saw the agent's lease change; no time that an agent wrote counts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from fairlead.hub.tenants.member_health import CHECK_EVERY_S, LOST_AFTER_S, STALE_AFTER_S, MemberHealth
+from fairlead.api.tenant import LOST_AFTER_S, STALE_AFTER_S
+from fairlead.api.times import wire_time
+from fairlead.hub.tenants.member_health import CHECK_EVERY_S, MemberHealth
 from fairlead.runtime.clock import VirtualClock
 from fairlead.testing.builders import NAMESPACE, agent_lease, tenant
 
@@ -18,9 +20,11 @@ class Watch:
         self.changed: list[str] = []
         self.members = MemberHealth(clock=self.clock, changed=self.changed.append)
 
-    def renew(self, *, ago_s=0.0, **words):
-        renewed = (self.clock.now() - timedelta(seconds=ago_s)).isoformat().replace("+00:00", "Z")
-        self.members.lease_changed(None, agent_lease(renewed=renewed, **words))
+    def renew(self, *, ago_s=0.0, ahead_s=0.0, **more):
+        """Beat: stored ``ago_s`` ago by the server's clock, written by a clock that was ``ahead_s`` ahead of it."""
+        stored = self.clock.now() - timedelta(seconds=ago_s)
+        renewed = wire_time(stored + timedelta(seconds=ahead_s))
+        self.members.lease_changed(None, agent_lease(renewed=renewed, stored=wire_time(stored), **more))
 
     @property
     def state(self):
@@ -29,9 +33,9 @@ class Watch:
 
 @pytest.fixture
 async def watch():
-    one = Watch()
-    task = asyncio.create_task(one.members.run())
-    yield one
+    watched = Watch()
+    task = asyncio.create_task(watched.members.run())
+    yield watched
     task.cancel()
     await asyncio.wait({task})
 
@@ -57,7 +61,7 @@ async def test_silence_makes_stale_then_lost_and_a_renewal_engages_again(watch):
     assert watch.changed[-1] == NAMESPACE
 
 
-async def test_each_change_is_told_once_and_lost_ones_at_every_check(watch):
+async def test_each_change_is_reported_once_and_lost_ones_at_every_check(watch):
     watch.renew()
     await watch.clock.advance(STALE_AFTER_S + CHECK_EVERY_S)
     assert len(watch.changed) == 2
@@ -65,15 +69,49 @@ async def test_each_change_is_told_once_and_lost_ones_at_every_check(watch):
     assert len(watch.changed) == 2
 
 
-@pytest.mark.parametrize(("ago_s", "state"), [(0, "Engaged"), (60, "Stale"), (3600, "Lost"), (-3600, "Engaged")])
-async def test_only_the_first_look_believes_the_wall_clock(watch, ago_s, state):
-    watch.renew(ago_s=ago_s)
+@pytest.mark.req("X-6")
+@pytest.mark.parametrize("ahead_s", [0, 3600, -3600])
+@pytest.mark.parametrize(("ago_s", "state"), [(0, "Engaged"), (60, "Stale"), (3600, "Lost")])
+async def test_the_first_look_believes_the_server_and_not_the_agent(watch, ago_s, ahead_s, state):
+    watch.renew(ago_s=ago_s, ahead_s=ahead_s)
     assert watch.state == state
+
+
+@pytest.mark.req("X-6")
+@pytest.mark.parametrize("ahead_s", [3600, -3600])
+async def test_an_agent_with_a_wrong_clock_is_engaged_while_it_beats_and_lost_when_it_does_not(watch, ahead_s):
+    for _ in range(3):
+        watch.renew(ahead_s=ahead_s)
+        assert watch.state == "Engaged"
+        await watch.clock.advance(10)
+    assert watch.members.clock_ahead_s(NAMESPACE) == ahead_s
+    await watch.clock.advance(STALE_AFTER_S)
+    assert watch.state == "Stale"
+    await watch.clock.advance(LOST_AFTER_S)
+    assert watch.state == "Lost"
+
+
+@pytest.mark.req("X-6")
+async def test_a_clock_that_is_almost_right_is_not_worth_a_word_and_one_at_the_limit_does_not_flap(watch):
+    seen = []
+    for ahead_s in (3, 29, 31, 29, 31, 25, 10):
+        watch.renew(ahead_s=ahead_s)
+        seen.append(watch.members.clock_ahead_s(NAMESPACE))
+        await watch.clock.advance(10)
+    assert seen == [0, 0, 31, 29, 31, 25, 0]
+
+
+@pytest.mark.req("X-6")
+async def test_a_clock_that_goes_wrong_or_right_is_reported_once(watch):
+    for ahead_s in (0, 900, 901, 902, 0, 0):
+        watch.renew(ahead_s=ahead_s)
+        await watch.clock.advance(10)
+    assert len(watch.changed) == 3
 
 
 async def test_a_wall_clock_that_jumps_on_the_member_changes_nothing(watch):
     watch.renew()
-    watch.renew(ago_s=7200)
+    watch.renew(ahead_s=-7200)
     assert watch.state == "Engaged"
 
 
@@ -103,7 +141,7 @@ async def test_a_deleted_lease_leaves_what_was_known(watch):
     assert watch.state == "Engaged"
 
 
-async def test_other_leases_are_nobody(watch):
+async def test_other_leases_say_nothing_of_an_agent(watch):
     watch.renew(name="something-else")
     assert watch.state == "Pending"
 
@@ -121,19 +159,19 @@ class TestView:
         assert watch.members.view(tenant(), NAMESPACE) == first
 
     async def test_it_is_drained_only_when_its_tenant_says_so_and_when(self, watch):
-        one = tenant(spec={"drainWhenLost": "10m"})
+        east = tenant(spec={"drainWhenLost": "10m"})
         watch.renew()
         await watch.clock.advance(599)
-        assert not watch.members.view(one, NAMESPACE).drained
+        assert not watch.members.view(east, NAMESPACE).drained
         await watch.clock.advance(2)
-        assert watch.members.view(one, NAMESPACE).drained
+        assert watch.members.view(east, NAMESPACE).drained
         watch.renew()
-        assert not watch.members.view(one, NAMESPACE).drained
+        assert not watch.members.view(east, NAMESPACE).drained
 
     async def test_never_before_it_is_lost(self, watch):
-        one = tenant(spec={"drainWhenLost": "1s"})
+        east = tenant(spec={"drainWhenLost": "1s"})
         watch.renew()
         await watch.clock.advance(LOST_AFTER_S - 1)
-        assert not watch.members.view(one, NAMESPACE).drained
+        assert not watch.members.view(east, NAMESPACE).drained
         await watch.clock.advance(2)
-        assert watch.members.view(one, NAMESPACE).drained
+        assert watch.members.view(east, NAMESPACE).drained

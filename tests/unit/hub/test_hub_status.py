@@ -93,12 +93,15 @@ def test_programmed(report, observed, programmed):
     assert words in condition.message
 
 
-@pytest.mark.req("I-10")
+@pytest.mark.req("I-10", "X-17")
 def test_held_removals_are_told_with_the_guards_own_words():
     condition = conditions_of(tcp_view(), held("no other is ready", "no other is ready"))[ConditionType.GUARDED]
     assert condition.status
-    assert condition.message == "2 removals held: no other is ready"
-    assert conditions_of(tcp_view(), held("x"))[ConditionType.GUARDED].message == "1 removal held: x"
+    assert condition.message == (
+        "2 removals held (Deregister 10.0.0.1:8080, Deregister 10.0.0.1:8080): no other is ready"
+    )
+    single = conditions_of(tcp_view(), held("x"))[ConditionType.GUARDED]
+    assert single.message == "1 removal held (Deregister 10.0.0.1:8080): x"
     assert ConditionType.GUARDED not in conditions_of(tcp_view(), Report(lb_key()))
 
 
@@ -115,6 +118,7 @@ def test_conditions_come_in_one_order():
         ConditionType.ACCEPTED,
         ConditionType.RESOLVED_REFS,
         ConditionType.PROGRAMMED,
+        ConditionType.SERVING,
         ConditionType.STALE,
         ConditionType.GUARDED,
     ]
@@ -180,6 +184,16 @@ def test_bad_news_that_may_pass(observed, report, passing):
     was = status_of(tcp())
     one = tcp(status=msgspec.to_builtins(was))
     assert _is_passing(was.conditions, status_of(one, observed=observed, report=report).conditions) is passing
+
+
+@pytest.mark.req("T-11")
+def test_what_is_not_read_back_yet_is_no_news_whatever_was_known_before():
+    was = status_of(tcp(), observed=msgspec.structs.replace(GOOD, addresses=()))
+    assert wire(was, "Programmed").reason == R.ADDRESS_NOT_ASSIGNED
+    again = tcp(status=msgspec.to_builtins(was))
+    pending = status_of(again, observed=None)
+    assert _is_passing(was.conditions, pending.conditions)
+    assert not _is_passing(pending.conditions, status_of(again, observed=None, now="2030-01-01T00:01:00Z").conditions)
 
 
 def test_a_first_status_is_never_waited_for():

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from hub_parts import intent_context
 
+from fairlead.hub.intents.member_intent import with_accepted_spec
 from fairlead.hub.intents.tcp.objects import TCPObjects
-from fairlead.hub.intents.tcp.view import TCPViews, with_accepted_spec
+from fairlead.hub.intents.tcp.view import TCPViews
 from fairlead.model.contract import AllocationKind, Capabilities
 from fairlead.testing.builders import lb_class, lb_key, tcp, tenant
 from fairlead.translate.allocate import AddressPool, allocate_address

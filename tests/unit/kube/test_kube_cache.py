@@ -419,6 +419,52 @@ async def test_one_unreadable_object_keeps_its_last_state_and_stops_nobody(
         assert not cache.broken
 
 
+@pytest.mark.req("S-1", "I-7")
+@pytest.mark.parametrize("head", [0, 200_000])
+async def test_an_object_beyond_all_size_is_set_aside_and_the_watch_goes_on(
+    api: ScriptedApi, cluster: Cluster, head: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenant had stored 82 MB, and no other tenant's object was seen any more."""
+    monkeypatch.setattr("fairlead.kube.frames.LINE_LIMIT_BYTES", 500_000)
+    huge = service("huge")
+    huge["metadata"] = {"annotations": {"a": "x" * head}, **huge["metadata"], "labels": {"b": "y" * 3_000_000}}
+    api.put("services", service("before"))
+    api.put("services", huge)
+    async with running(cluster) as (cache, changes):
+        assert names(cache) == ["before"]
+        assert "it takes more than" in cache.broken["a", "huge"]
+        api.put("services", service("after"))
+        await api.until(lambda: (None, "after") in changes)
+        api.put("services", service("huge"))
+        await api.until(lambda: (None, "huge") in changes)
+        assert not cache.broken
+        api.put("services", huge)
+        await api.until(lambda: ("a", "huge") in cache.broken)
+        assert names(cache) == ["after", "before", "huge"]  # its last state that was read
+        api.drop("services", "a", "huge")
+        await api.until(lambda: ("huge", None) in changes)
+        assert not cache.broken
+        assert lists(api) == 0
+        assert relists(cluster) == 1
+
+
+@pytest.mark.req("S-1")
+async def test_an_object_whose_size_hides_its_name_removes_nothing(
+    api: ScriptedApi, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.kube.frames.LINE_LIMIT_BYTES", 500_000)
+    api.put("services", service("hidden"))
+    api.put("services", service("other"))
+    async with running(cluster) as (cache, _changes):
+        hidden = service("hidden")
+        hidden["metadata"] = {"annotations": {"a": "x" * 1_000_000}, **hidden["metadata"]}
+        api.put("services", hidden, tell=False)
+        _gone_event(api)
+        await api.until(lambda: relists(cluster) == 2)
+        assert names(cache) == ["hidden", "other"]
+        assert "it takes more than" in cache.broken["", ""]
+
+
 RUBBISH = [
     b"rubbish\n",
     b"[]\n",

@@ -35,6 +35,8 @@ class Candidate:
         self.terms: list[int] = []
         self.working = False
         self.finish = asyncio.Event()
+        #: Set by a test whose work takes a while to end.
+        self.winds_down: asyncio.Event | None = None
         self.task = asyncio.create_task(self.elector.run(self.work))
 
     async def work(self, epoch: int) -> None:
@@ -43,6 +45,8 @@ class Candidate:
         try:
             await self.finish.wait()
         finally:
+            if self.winds_down is not None:
+                await self.winds_down.wait()
             self.working = False
 
     async def stop(self) -> None:
@@ -206,6 +210,62 @@ async def test_a_deleted_lease_means_a_new_election_with_a_higher_epoch(
     assert sorted(one.terms + two.terms) == [1, 2]
     await one.stop()
     await two.stop()
+
+
+@pytest.mark.req("T-1")
+@pytest.mark.parametrize("how", ["stolen", "deleted"])
+async def test_who_knows_that_the_lease_is_lost_does_not_lead_while_its_work_winds_down(
+    api: ScriptedApi, cluster: Cluster, clock: VirtualClock, how: str
+) -> None:
+    candidate = Candidate(cluster, "one")
+    await clock.advance_until(lambda: candidate.working)
+    candidate.winds_down = asyncio.Event()
+    if how == "stolen":
+        stolen = api.objects["leases"]["fairlead", "hub"]
+        stolen["spec"].update(holderIdentity="thief", leaseTransitions=7)
+        api.put("leases", stolen)
+    else:
+        api.drop("leases", "fairlead", "hub")
+    since_s = clock.monotonic()
+    await clock.advance_until(lambda: not candidate.elector.is_leader, limit_s=20)
+    assert clock.monotonic() - since_s < 5, (
+        "known at the first renewal, long before the proof of the last candidate ends"
+    )
+    assert candidate.working
+    await clock.advance(30)
+    assert candidate.working
+    assert not candidate.elector.is_leader
+    candidate.winds_down.set()
+    await clock.advance_until(lambda: len(candidate.terms) == 2)
+    await candidate.stop()
+
+
+@pytest.mark.req("T-survivors", "I-5")
+@pytest.mark.parametrize("how", ["taken", "renewed"])
+async def test_leadership_counts_from_before_the_request_not_from_after_its_answer(
+    api: ScriptedApi, cluster: Cluster, clock: VirtualClock, how: str
+) -> None:
+    """The server may have stored it at once and answered late: others count from when it was stored."""
+    asked_at_s: list[float] = []
+
+    async def late(_seen: Seen) -> None:
+        asked_at_s.append(clock.monotonic())
+        await clock.sleep(3)
+
+    if how == "taken":
+        api.fault(method("POST"), late)
+    candidate = Candidate(cluster, "one")
+    await clock.advance_until(lambda: candidate.working, step_s=0.25)
+    if how == "renewed":
+        api.fault(method("PUT"), late)
+        await clock.advance_until(lambda: bool(asked_at_s), step_s=0.25)
+        answered = len(api.requests("PUT"))
+        api.answer(lambda s: s.method == "PUT" and len(api.requests("PUT")) > answered, 503, times=99)
+    else:
+        api.answer(method("PUT"), 503, times=99)
+    await clock.advance_until(lambda: not candidate.elector.is_leader, step_s=0.25)
+    assert clock.monotonic() - asked_at_s[0] <= 10.5
+    await candidate.stop()
 
 
 async def test_an_answer_that_was_lost_is_not_a_lost_lease(

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from kube_scripted import ScriptedApi, Seen
 
-from fairlead.api.kubernetes import NODES, SERVICES
+from fairlead.api.kubernetes import NODES, SERVICE_ACCOUNTS, SERVICES
 from fairlead.errors import Unreachable
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.preflight import AccessNeed, check_access, install_crds
@@ -132,3 +132,14 @@ async def test_a_crd_that_the_server_refuses_is_its_own_sentence(api: ScriptedAp
     api.answer(lambda seen: seen.method == "PATCH", 422, "Invalid", "spec.scope: Required value")
     (sentence,) = await install_crds(cluster, [CRD], "m")
     assert "spec.scope: Required value" in sentence
+
+
+@pytest.mark.req("S-11")
+async def test_a_right_to_one_object_is_asked_for_by_its_name(api: ScriptedApi, cluster: Cluster) -> None:
+    allow(api, set())
+    need = AccessNeed("create", SERVICE_ACCOUNTS, subresource="token", name="fairlead-agent")
+    (problem,) = await check_access(cluster, [need])
+    assert "serviceaccounts/token" in problem
+    assert "fairlead-agent" in problem
+    asked = [seen.json["spec"]["resourceAttributes"] for seen in api.seen if "selfsubject" in seen.path]
+    assert [(each["name"], each["subresource"]) for each in asked] == [("fairlead-agent", "token")]

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 from kube_scripted import ScriptedApi, service
 
 from fairlead.api.kubernetes import NODES, SERVICES, Service
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.frames import LineSplitter, LineTooLong
+from fairlead.kube.frames import CutLine, LineSplitter, LineTooLong
 from fairlead.kube.store import Store
 from fairlead.kube.writes import Applier
 
@@ -97,11 +98,32 @@ def test_lines_are_the_same_however_they_are_cut() -> None:
 
 def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fairlead.kube.frames.LINE_LIMIT_BYTES", 100)
+    monkeypatch.setattr("fairlead.kube.frames.NO_LINE_BYTES", 300)
     splitter = LineSplitter()
     assert splitter.feed(b"x" * 90 + b"\n") == [b"x" * 90]
-    splitter.feed(b"x" * 90)
+    for _ in range(3):
+        assert splitter.feed(b"x" * 90) == []
     with pytest.raises(LineTooLong):
         splitter.feed(b"x" * 90)
+
+
+@pytest.mark.req("S-1")
+@pytest.mark.parametrize("size", [1, 7, 64])
+def test_a_line_that_is_too_long_costs_only_itself(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr("fairlead.kube.frames.LINE_LIMIT_BYTES", 200)
+    start = b'{"type": "ADDED", "object": {"kind": "A", "metadata": {"uid": "u", "resourceVersion": "7", "name": "b", '
+    data = b'{"a":1}\n' + start + b'"labels": {"x": "' + b"x" * 2000 + b'"}}}}\n{"c":3}\n'
+    splitter = LineSplitter()
+    lines = [line for at in range(0, len(data), size) for line in splitter.feed(data[at : at + size])]
+    first, cut, last = lines
+    assert (first, last) == (b'{"a":1}', b'{"c":3}')
+    assert isinstance(cut, CutLine)
+    frame = cut.frame()
+    assert (frame.type, msgspec.json.decode(frame.object)) == (
+        "ADDED",
+        {"metadata": {"name": "b", "resourceVersion": "7"}},
+    )
+    assert "it takes more than" in frame.problem
 
 
 def test_a_failing_index_leaves_the_store_as_it_was() -> None:

@@ -45,7 +45,9 @@ class RecordApi:
         self.before_call(verb, name)
         self.calls.append(verb)
 
-    async def get(self, _resource: Any, _namespace: str, name: str) -> Any:
+    async def get(self, resource: Any, _namespace: str, name: str) -> Any:
+        if resource.kind != "BackendRecord":
+            return resource.type()
         self._call("get", name)
         return self.read(name)
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
+import pytest
 
-from fairlead.api.meta import JSONObject
+from fairlead.api.meta import JSONObject, ObjectMeta
 from fairlead.api.provisioned import Provisioned, asked_of
 from fairlead.api.tcploadbalancer import TCPLoadBalancerStatus
-from fairlead.errors import Unreachable
+from fairlead.errors import Conflict, Retry, Unreachable
 from fairlead.ledger.frontends import FrontendRecords
 from fairlead.ledger.names import record_name
 from fairlead.ledger.store import Store
@@ -33,6 +36,10 @@ class SlowStore:
         self.answers = asyncio.Event()
         self.answers.set()
         self.called = asyncio.Event()
+        self.version = 1
+
+    async def get(self, resource: Any, _namespace: str, _name: str) -> Any:
+        return resource.type(ObjectMeta(resource_version=str(self.version)))
 
     async def _write(self, what: str) -> None:
         self.called.set()
@@ -44,6 +51,9 @@ class SlowStore:
     async def apply(self, _resource: Any, obj: JSONObject, *, manager: str, subresource: str = "") -> Any:
         assert subresource == "status"
         await self._write(f"apply {manager}")
+        if obj["metadata"]["resourceVersion"] != str(self.version):
+            raise Conflict("another client wrote it meanwhile")
+        self.version += 1
         (self.applied[manager],) = obj["status"]["provisioned"]
 
     async def merge_patch(
@@ -57,8 +67,10 @@ class SlowStore:
         return msgspec.convert({**self.status, "provisioned": list(self.applied.values())}, TCPLoadBalancerStatus)
 
 
-def records(store: SlowStore, provider: str = "haproxy") -> FrontendRecords:
-    return FrontendRecords(store=cast("Store", store), provider=provider)
+def records(
+    store: SlowStore, provider: str = "haproxy", *, leads: Callable[[], bool] = lambda: True
+) -> FrontendRecords:
+    return FrontendRecords(store=cast("Store", store), provider=provider, leads=leads)
 
 
 async def test_two_providers_have_an_entry_each() -> None:
@@ -166,6 +178,74 @@ async def test_the_first_life_is_known_before_anything_is_registered_in_it() -> 
     # Ensured again in another life, what was registered in the one before is still lost.
     await entries.ensured(SPEC, Ensured(("192.0.2.1",), epoch="8@1"))
     assert entries.get(KEY).epoch == "7@1"
+
+
+@pytest.mark.req("T-2", "I-5")
+async def test_who_does_not_lead_any_more_records_nothing() -> None:
+    store, leads = SlowStore(), True
+    entries = records(store, leads=lambda: leads)
+    await entries.ensured(SPEC, Ensured(("192.0.2.1",), epoch="7"))
+    entries.load_old(KEY, {"frontend": None})
+    leads = False
+    before = list(store.writes)
+    with pytest.raises(Retry, match="does not lead"):
+        await entries.lives(KEY, "8")
+    with pytest.raises(Retry, match="does not lead"):
+        await entries.ensured(SPEC, Ensured(("192.0.2.9",)))
+    with pytest.raises(Retry, match="does not lead"):
+        await entries.ensuring(msgspec.structs.replace(SPEC, parameters={"socket": "/other"}))
+    await entries.rewrite_old()
+    assert store.writes == before
+
+
+@pytest.mark.req("T-2", "I-5")
+async def test_a_write_of_a_former_leader_that_is_sent_late_is_refused() -> None:
+    """It was suspended right before it sent what it had read back; meanwhile another one took over and wrote."""
+    store, leads = SlowStore(), True
+    former, new = records(store, leads=lambda: leads), records(store)
+    await former.ensured(SPEC, Ensured(("192.0.2.1",), epoch="7"))
+    store.answers.clear()
+    store.called.clear()
+    late = asyncio.create_task(former.lives(KEY, "8"))
+    async with asyncio.timeout(5):
+        await store.called.wait()
+    leads = False
+    store.version += 1
+    store.applied["fairlead-hub-ledger-haproxy"] = {
+        "provider": "haproxy",
+        "state": "Ensured",
+        "addresses": ["192.0.2.2"],
+    }
+    store.answers.set()
+    with pytest.raises(Retry, match="does not lead"):
+        await late
+    entry = store.read().frontend_of("haproxy")
+    assert entry is not None
+    assert (entry.addresses, entry.epoch) == (["192.0.2.2"], "")
+    await new.ensured(SPEC, Ensured(("192.0.2.2",), epoch="8"))
+
+
+@pytest.mark.req("T-2")
+@pytest.mark.parametrize(("others", "written"), [(1, True), (3, True), (4, False)])
+async def test_others_that_write_other_parts_of_the_object_are_waited_for_a_few_times(
+    others: int, written: bool
+) -> None:
+    store = SlowStore()
+    entries = records(store)
+    left = others
+    read = store.get
+
+    async def overtaken(*positional: Any) -> Any:
+        nonlocal left
+        answer = await read(*positional)
+        store.version += left > 0
+        left -= 1
+        return answer
+
+    store.get = overtaken
+    with contextlib.nullcontext() if written else pytest.raises(Conflict):
+        await entries.ensured(SPEC, Ensured(("192.0.2.1",)))
+    assert (store.read().frontend_of("haproxy") is not None) is written
 
 
 def test_the_same_backend_of_two_providers_is_two_records() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fairlead.ledger.lifecycle import state_after
+from fairlead.errors import Bug
+from fairlead.ledger.lifecycle import state_after, state_intended
 from fairlead.model.change import Action, OutcomeStatus, Reason, TargetChange
 from fairlead.testing.builders import HTTP, lb_key, target
 
@@ -41,3 +42,25 @@ def test_a_registration_of_a_draining_target_is_draining(before):
 @pytest.mark.parametrize("before", STATES)
 def test_an_answer_to_a_removal_keeps_the_state_of_the_intent(before, action, status):
     assert state_after(before, change_of(action), status) == before
+
+
+@pytest.mark.parametrize("before", STATES)
+@pytest.mark.parametrize(
+    ("action", "intended"),
+    [
+        (Action.REGISTER, "Pending"),
+        (Action.UPDATE, "Pending"),
+        (Action.DRAIN, "Draining"),
+        (Action.DEREGISTER, "Deregistering"),
+    ],
+)
+def test_an_intent_sets_the_state_whatever_it_was_and_a_change_of_owners_none(before, action, intended):
+    change = change_of(action)
+    assert state_intended(before, change) == intended
+    assert state_intended(before, msgspec.structs.replace(change, reason=Reason.OWNERS_CHANGED)) == before
+
+
+@pytest.mark.parametrize("action", [Action.ENSURE, Action.DELETE])
+def test_what_is_no_change_of_a_backend_has_no_record(action):
+    with pytest.raises(Bug, match="not a change of a backend"):
+        state_intended("Pending", change_of(action))

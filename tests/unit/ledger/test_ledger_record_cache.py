@@ -15,8 +15,9 @@ from fairlead.api.backendrecord import (
     RecordTarget,
 )
 from fairlead.api.meta import ObjectMeta
-from fairlead.ledger.record_cache import RecordCache, RecordEvent
+from fairlead.ledger.record_cache import HISTORY_S, RecordCache, RecordEvent
 from fairlead.model.keys import LoadBalancerKey
+from fairlead.runtime.clock import Clock, VirtualClock
 
 KEY = LoadBalancerKey("LoadBalancer", "shop", "lb")
 
@@ -36,8 +37,8 @@ def record(
     return BackendRecord(meta, spec, BackendRecordStatus(state=state))
 
 
-def loaded(*records: BackendRecord, by_address: bool = False) -> RecordCache:
-    cache = RecordCache(by_address=by_address)
+def loaded(*records: BackendRecord, by_address: bool = False, clock: Clock | None = None) -> RecordCache:
+    cache = RecordCache(clock=clock or VirtualClock(), by_address=by_address)
     cache.load(records)
     return cache
 
@@ -112,3 +113,36 @@ def test_a_record_that_disappears_is_an_event_unless_we_knew_or_it_has_a_namesak
 def test_addresses_are_kept_only_where_the_provider_knows_no_more(by_address: bool):
     cache = loaded(record("a"), record("b"), by_address=by_address)
     assert cache.addresses.release(record("a")) is by_address
+
+
+@pytest.mark.req("T-7")
+@pytest.mark.parametrize(("ours", "theirs"), [(3, 4), (9, 10)])
+def test_an_edit_that_a_relist_shows_without_our_own_version_is_taken_over(ours: int, theirs: int):
+    """The watch was away: what it shows now is newer than our write, whose version it never shows."""
+    cache = loaded(record(version=1))
+    cache.keep(record(version=ours))
+    assert cache.shown(record(version=theirs, state="Failed")) is RecordEvent.EDITED
+    assert cache.get(("shop", "a")) == record(version=theirs, state="Failed")
+    assert cache.shown(record(version=theirs + 1, state="Pending")) is RecordEvent.EDITED
+
+
+@pytest.mark.req("T-7")
+def test_records_that_came_and_went_while_the_watch_was_away_are_forgotten():
+    clock = VirtualClock()
+    cache = loaded(clock=clock)
+    for number in range(1000):
+        cache.keep(record(f"r{number}"))
+        cache.mark_deleted(("shop", f"r{number}"))
+        clock.jump(HISTORY_S / 100)
+    assert len(cache._deleted) <= 102
+
+
+@pytest.mark.req("T-7")
+def test_what_we_know_to_be_gone_stays_history_for_as_long_as_it_may_be_replayed():
+    clock = VirtualClock()
+    cache = loaded(record("a"), record("b"), clock=clock)
+    cache.mark_deleted(("shop", "a"))
+    clock.jump(HISTORY_S - 1)
+    cache.mark_deleted(("shop", "b"))
+    assert cache.shown(record("a", version=2)) is None
+    assert ("shop", "a") not in cache

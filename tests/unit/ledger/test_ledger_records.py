@@ -199,6 +199,7 @@ async def test_a_namesake_is_not_released_by_the_answer_about_the_old_one(books:
     assert books.only.metadata.finalizers == [FINALIZER_DEREGISTER]
 
 
+@pytest.mark.req("T-survivors", "I-5")
 async def test_who_does_not_lead_writes_nothing(books: Books):
     recorded = await books.record(change())
     assert isinstance(recorded, TargetChange)
@@ -218,6 +219,7 @@ async def test_a_record_of_a_newer_leader_is_left_alone(books: Books):
     assert "written by a newer leader" in answer.message
 
 
+@pytest.mark.req("T-survivors", "I-5")
 async def test_a_conflict_is_a_retry_and_what_was_written_between_is_known(books: Books):
     await books.register()
     books.edit({"metadata": {"deletionTimestamp": "2030-01-01T00:00:00Z"}})

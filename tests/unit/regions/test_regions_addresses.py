@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from regions_builders import pool_service, service
 
+from fairlead.api.intent import Allocation
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.hub.tenants.address_allocator import AddressAllocator, listeners_of
 from fairlead.model.contract import AllocationKind
@@ -63,3 +64,17 @@ def test_an_empty_pool_is_said_and_what_goes_makes_room() -> None:
     assert allocate(book, load_balancer("west")) == ("", "AddressPoolExhausted")
     book.release(key_of(load_balancer("east")))
     assert allocate(book, load_balancer("west")) == ("192.0.2.1", "")
+
+
+@pytest.mark.req("T-O-81")
+def test_what_is_not_known_or_not_in_range_takes_nothing_from_others() -> None:
+    book = AddressAllocator(AddressPool.parse("192.0.2.0/30"))
+    book.release(key_of(load_balancer("never")))
+    first = allocate(book, load_balancer("east"))
+    # On record from a time when the pool was another one: it is held for its owner, and no other gets it.
+    foreign = Allocation(address="203.0.113.9")
+    book.hold(key_of(load_balancer("west")), foreign, [])
+    assert allocate(book, load_balancer("north"))[0] not in ("", "203.0.113.9", first[0])
+    book.release(key_of(load_balancer("west")))
+    book.release(key_of(load_balancer("west")))
+    assert allocate(book, load_balancer("east")) == first

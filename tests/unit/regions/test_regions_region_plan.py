@@ -85,6 +85,7 @@ def test_renew_time_moves_with_content_alone() -> None:
     assert not write.modified
 
 
+@pytest.mark.req("T-survivors")
 @pytest.mark.req("O-20")
 def test_nothing_is_deleted_while_it_is_shown_or_something_cannot_be_seen() -> None:
     shown = service(status={"loadBalancer": {"ingress": [{"ip": "1.1.1.1"}]}})
@@ -98,3 +99,43 @@ def test_nothing_is_deleted_while_it_is_shown_or_something_cannot_be_seen() -> N
     assert [write.action for write in plan_region(view(service=gone, pool=None, present=(one,)), now=NOW).writes] == [
         "delete"
     ]
+
+
+@pytest.mark.req("T-survivors", "O-20", "O-34")
+def test_a_class_that_changes_keeps_the_old_one_until_the_new_one_has_an_access_point() -> None:
+    before, now = service(class_name="old"), service(class_name="elb")
+    old = pool_service("test", "np1", of=before, class_name="old", ingress=["1.1.1.1"])
+    made = applied(view(service=now, present=(old,)))
+    assert {each.spec.load_balancer_class for each in made.present} == {"old", "elb"}
+    waiting = applied(made)
+    assert {each.spec.load_balancer_class for each in waiting.present} == {"old", "elb"}, (
+        "no client is answered there yet"
+    )
+    ready = msgspec.structs.replace(
+        made,
+        present=tuple(
+            pool_service("test", "np1", name=each.metadata.name, of=now, ingress=["2.2.2.2"])
+            if each.spec.load_balancer_class == "elb"
+            else each
+            for each in made.present
+        ),
+    )
+    assert {each.spec.load_balancer_class for each in applied(ready).present} == {"elb"}
+    shown = service(class_name="elb", status={"loadBalancer": {"ingress": [{"ip": "1.1.1.1"}]}})
+    plan = plan_region(msgspec.structs.replace(ready, service=shown), now=NOW)
+    assert [write.action for write in plan.writes if write.action == "delete"] == []
+    assert "1.1.1.1 is still in the status" in plan.waits
+
+
+@pytest.mark.req("O-11")
+@pytest.mark.parametrize("field", ["nodepoolName", "loadBalancerClass"])
+def test_a_repair_of_what_a_provider_reads_moves_the_renew_time_and_one_of_labels_does_not(field: str) -> None:
+    of = service()
+    whole = applied(view())
+    present = whole.present[0]
+    wrong = {"nodepoolName": {"nodepool_name": "other"}, "loadBalancerClass": {"load_balancer_class": "other"}}[field]
+    tampered = msgspec.structs.replace(present, spec=msgspec.structs.replace(present.spec, **wrong))
+    later = "2031-01-01T00:00:00.000000Z"
+    (write,) = plan_region(msgspec.structs.replace(whole, service=of, present=(tampered,)), now=later).writes
+    assert write.body["spec"]["renewTime"] == later
+    assert write.modified == f"spec.{field}"

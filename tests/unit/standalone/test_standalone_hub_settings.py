@@ -1,4 +1,4 @@
-"""A pool that this machine cannot serve is refused before anything starts; loopback backends need a loopback API."""
+"""A pool that this machine cannot serve is refused before anything starts; loopback backends need a loopback pool."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.errors import BadConfiguration
-from fairlead.standalone.hub_settings import HubSettings, is_loopback
+from fairlead.standalone.hub_settings import HubSettings
 
 
 def settings(pool: str, *, deployment: bool = False) -> HubSettings:
@@ -34,14 +34,14 @@ def test_a_pool_that_cannot_be_read_is_a_sentence(pool: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("server", "loopback"),
-    [
-        ("http://127.0.0.1:1", True),
-        ("https://[::1]:6443", True),
-        ("https://localhost", True),
-        ("https://10.0.0.1:6443", False),
-        ("https://hub.example.com", False),
-    ],
-)
-def test_loopback_backends_need_a_loopback_api(server: str, loopback: bool) -> None:
-    assert is_loopback(server) is loopback
+    ("ranges", "loopback"),
+    [("127.77.0.0/24", (True, False)), ("192.0.2.0/24", (False, False)), ("127.77.0.0/24,192.0.2.0/24", (False, False)),
+     ("", (False, False))],
+)  # fmt: skip
+@pytest.mark.req("S-6")
+def test_backends_are_on_loopback_only_where_load_balancers_are(
+    ranges: str, loopback: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An outsider who reaches a load balancer would reach the hub's pages and API through it."""
+    monkeypatch.setattr("fairlead.standalone.hub_settings.check_bindable", lambda _pool: None)
+    assert (settings(ranges).loopback_targets(), settings(ranges, deployment=True).loopback_targets()) == loopback

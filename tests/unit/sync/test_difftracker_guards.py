@@ -144,7 +144,7 @@ async def test_terminal_create_failure_parks_service():
         await bench.engine.advance(600)
         assert bench.on(lb_key("other")) == {1}
         tries = bench.memory.calls["refused"]
-        assert 1 <= tries <= 30, "no faster than once in half a minute, in the long run"
+        assert tries == 1 + 600 // PARK_S, "at once, and then after each five minutes"
         report = bench.engine.last_report(KEY)
         assert (report.failure_reason, "is reserved" in report.failure) == ("QuotaExceeded", True)
         bench.engine.put(wish(1))

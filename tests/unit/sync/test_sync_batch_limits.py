@@ -13,12 +13,14 @@ from fairlead.runtime.clock import VirtualClock, settle
 from fairlead.sync.gather import Gather
 from fairlead.testing.builders import HTTP, lb_key, target
 
+pytestmark = pytest.mark.req("T-survivors")
+
 
 def sizes_of_calls(limit: int, requests: list[int]) -> list[int]:
     """Return how many changes each call has when load balancers with so many changes ask in one turn."""
     calls: list[int] = []
 
-    async def call(_account, changes):
+    async def call(_failure_domain, changes):
         calls.append(len(changes))
         return [Outcome(OutcomeStatus.DONE)] * len(changes)
 
@@ -69,7 +71,7 @@ async def test_a_full_batch_does_not_wait_for_a_call_under_way(waiting, calls):
     made: list[int] = []
     may_answer = asyncio.Event()
 
-    async def call(_account, changes):
+    async def call(_failure_domain, changes):
         made.append(len(changes))
         await may_answer.wait()
         return [Outcome(OutcomeStatus.DONE)] * len(changes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fairlead.model.desired import GuardPolicy
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import VirtualClock
@@ -10,6 +12,7 @@ from fairlead.testing.builders import HTTP, desired, lb_key, target
 from fairlead.testing.ledger import SurvivingLedger
 from fairlead.testing.simulation import EngineProcess
 
+pytestmark = pytest.mark.req("T-survivors")
 KEY = lb_key()
 
 

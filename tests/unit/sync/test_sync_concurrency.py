@@ -1,4 +1,4 @@
-"""Places of operations, by account: who may begin, who waits, and that none is ever lost."""
+"""Places of operations, by failure domain: who may begin, who waits, and that none is ever lost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fairlead.sync.concurrency import Concurrency
 
 
 @pytest.mark.req("A-46")
-async def test_each_account_has_its_own_places():
+async def test_each_failure_domain_has_its_own_places():
     slots = Concurrency(parallel=2)
     first, _ = slots.take("a"), slots.take("a")
     assert (slots.free("a"), slots.free("b")) == (False, True)

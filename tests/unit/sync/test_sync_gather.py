@@ -24,18 +24,18 @@ class Counter:
         self.clock = VirtualClock()
         self.gather = Gather(call=self.call, size=size, clock=self.clock)
         self.calls: list[list[tuple[str, str]]] = []
-        self.accounts: list[str] = []
+        self.failure_domains: list[str] = []
         self.busy: set[str] = set()
         self.cancelled = 0
         self.held: asyncio.Event | None = None
         self.error = lambda _names: None
         self.short = False
 
-    async def call(self, account, changes):
+    async def call(self, failure_domain, changes):
         names = {change.load_balancer.name for change in changes}
         assert not names & self.busy, "two calls about one load balancer"
         self.busy |= names
-        self.accounts.append(account)
+        self.failure_domains.append(failure_domain)
         self.calls.append([(change.load_balancer.name, change.key.address) for change in changes])
         try:
             if self.held is not None:
@@ -50,8 +50,8 @@ class Counter:
         finally:
             self.busy -= names
 
-    def ask(self, name, *numbers, account="", alone=False):
-        return asyncio.create_task(self.gather.apply(account, rows(name, *numbers), alone=alone))
+    def ask(self, name, *numbers, failure_domain="", alone=False):
+        return asyncio.create_task(self.gather.apply(failure_domain, rows(name, *numbers), alone=alone))
 
     def hold(self):
         self.held = asyncio.Event()
@@ -128,14 +128,18 @@ async def test_a_batch_is_no_larger_than_the_provider_takes_and_a_full_one_waits
     assert [len(call) for call in counter.calls] == [1, 4, 3]
 
 
-async def test_accounts_do_not_meet(counter):
+async def test_failure_domains_do_not_meet(counter):
     counter.hold()
-    held = [counter.ask("a", 1, account="one"), counter.ask("b", 1, account="two"), counter.ask("c", 1, account="one")]
+    held = [
+        counter.ask("a", 1, failure_domain="one"),
+        counter.ask("b", 1, failure_domain="two"),
+        counter.ask("c", 1, failure_domain="one"),
+    ]
     await settle()
-    assert (counter.shapes, counter.accounts) == ([["a", "c"], ["b"]], ["one", "two"])
-    late = counter.ask("d", 1, account="three")
+    assert (counter.shapes, counter.failure_domains) == ([["a", "c"], ["b"]], ["one", "two"])
+    late = counter.ask("d", 1, failure_domain="three")
     await settle()
-    assert counter.accounts == ["one", "two", "three"], "a call at one account keeps nobody of another"
+    assert counter.failure_domains == ["one", "two", "three"], "a call at one failure domain keeps nobody of another"
     counter.let_go()
     await asyncio.gather(*held, late)
 
@@ -262,7 +266,7 @@ async def finished(task):
     return task
 
 
-async def test_nothing_is_kept_of_accounts_that_are_idle(counter):
-    await asyncio.gather(*(counter.ask(f"lb-{n}", 1, account=f"account-{n}") for n in range(20)))
+async def test_nothing_is_kept_of_failure_domains_that_are_idle(counter):
+    await asyncio.gather(*(counter.ask(f"lb-{n}", 1, failure_domain=f"failure domain-{n}") for n in range(20)))
     await settle()
-    assert counter.gather.accounts == 0
+    assert counter.gather.failure_domains == 0

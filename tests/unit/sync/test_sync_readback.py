@@ -1,8 +1,9 @@
-"""A load balancer that somebody has deleted: made again when that is certain and our business, told in any case."""
+"""A load balancer that another program has deleted: made again when that is certain and our business, and reported."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import msgspec
 import pytest
@@ -11,7 +12,7 @@ from fairlead.model.change import Reason
 from fairlead.model.desired import GuardPolicy
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import VirtualClock
-from fairlead.sync.readback import CERTAIN_S, LOOK_EVERY_S, Readback
+from fairlead.sync.readback import CERTAIN_S, LOOK_EVERY_S, READ_LIMIT_S, Readback
 from fairlead.testing.builders import HTTP, desired, lb_key, target
 from fairlead.testing.faults import FaultyProvider
 from fairlead.testing.ledger import SurvivingLedger
@@ -35,22 +36,24 @@ class Forgetful(MemoryProvider):
         self.hidden = {}
         self.hangs = set()
         self.bugs = set()
+        #: Looks at these are never answered; at those in ``deaf`` not even when they are cancelled.
+        self.never = set()
+        self.deaf = set()
+        self.may_end = asyncio.Event()
         self.observed = []
-        #: Is awaited after each look, before its answer is given.
-        self.slowly = None
 
     async def observe(self, key):
         self.observed.append(key)
         if key in self.bugs:
             raise ZeroDivisionError("a provider's own mistake")
-        seen = await self._seen(key)
-        if self.slowly is not None:
-            await self.slowly()
-        return seen
+        return await self._seen(key)
 
     async def _seen(self, key):
-        if key.namespace in self.hangs:
+        if key.namespace in self.hangs or key in self.never:
             await asyncio.get_running_loop().create_future()
+        while key in self.deaf and not self.may_end.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await self.may_end.wait()
         if self.hidden.get(key, 0) > 0:
             self.hidden[key] -= 1
             return None
@@ -79,7 +82,7 @@ class Watched:
             epoch_of=lambda _key: "",
             lives=lives,
             changed=self.told.append,
-            account=lambda key: key.namespace,
+            failure_domain=lambda key: key.namespace,
         )
         self.memory.on_change(self.readback.notice)
 
@@ -227,7 +230,7 @@ async def test_one_that_cannot_be_read_is_not_one_that_is_gone():
 
 
 @pytest.mark.req("I-7")
-async def test_an_account_that_does_not_answer_keeps_nobody_from_looking_at_another():
+async def test_an_failure_domain_that_does_not_answer_keeps_nobody_from_looking_at_another():
     async with Watched() as one:
         theirs, ours = lb_key("web", namespace="hangs"), lb_key("web", namespace="answers")
         await one.served(wish(1, key=theirs), wish(1, key=ours))
@@ -253,26 +256,11 @@ async def test_a_providers_own_mistake_about_one_keeps_nobody_from_looking_at_an
         assert one.on(broken) == {1}
 
 
-async def test_what_we_change_while_it_is_read_is_no_drift():
-    async with Watched() as one:
-        await one.served(wish(1, 2))
-        may_answer = asyncio.Event()
-        one.memory.slowly = may_answer.wait
-        one.readback.notice(KEY)
-        await one.engine.advance(0.1)
-        one.engine.put(wish(2, 3))
-        await one.engine.advance(5)
-        assert one.on() == {2, 3}
-        may_answer.set()
-        await one.engine.advance(0.1)
-        assert one.drift is None or (one.drift.ours, one.drift.unrecorded) == (0, ())
-
-
 async def test_a_notice_about_one_looks_at_that_one_alone():
     async with Watched() as one:
         keys = [lb_key(f"web-{number}") for number in range(50)]
         await one.served(*(wish(1, key=key) for key in keys))
-        await one.engine.advance(LOOK_EVERY_S + SOON_S)
+        await one.engine.advance(READ_LIMIT_S + LOOK_EVERY_S + SOON_S)
         one.memory.observed.clear()
         one.cloud.drift(keys[7], HTTP, target("1").key, None)
         await one.engine.advance(0.1)
@@ -287,7 +275,7 @@ async def test_that_it_cannot_be_read_is_told_once_that_has_lasted():
         one.readback.notice(KEY)
         await one.engine.advance(CERTAIN_S - 1)
         assert one.told == [], "a reload takes a moment"
-        await one.engine.advance(LOOK_EVERY_S + SOON_S)
+        await one.engine.advance(READ_LIMIT_S + LOOK_EVERY_S + SOON_S)
         assert one.told == [KEY]
         assert one.readback.seen[KEY] == "nobody answers"
         one.memory.faults.down = ""
@@ -303,3 +291,45 @@ async def test_nothing_is_remembered_of_one_that_is_gone():
         one.engine.remove(KEY)
         await one.engine.advance(SOON_S)
         assert KEY not in one.readback.seen
+
+
+@pytest.mark.req("T-12")
+async def test_one_look_that_is_never_answered_keeps_no_other_of_its_account_from_being_looked_at():
+    async with Watched() as watched:
+        stuck, other = lb_key("stuck"), lb_key("web")
+        await watched.served(wish(1, key=stuck), wish(1, key=other))
+        watched.memory.never.add(stuck)
+        await watched.engine.advance(2 * LOOK_EVERY_S)
+        watched.cloud.delete(other)
+        await watched.engine.advance(READ_LIMIT_S + SOON_S)
+        assert watched.on(other) == {1}
+        assert watched.readback.seen[stuck] == f"the provider has not answered for {READ_LIMIT_S:g} s"
+
+
+@pytest.mark.req("T-12")
+async def test_when_the_provider_answers_again_what_was_deleted_meanwhile_is_made_again():
+    async with Watched() as watched:
+        keys = [lb_key(f"web-{number}") for number in range(5)]
+        await watched.served(*(wish(1, key=key) for key in keys))
+        watched.memory.never.update(keys)
+        await watched.engine.advance(LOOK_EVERY_S)
+        watched.cloud.delete(keys[0])
+        await watched.engine.advance(600)
+        watched.memory.never.clear()
+        await watched.engine.advance(READ_LIMIT_S + LOOK_EVERY_S + SOON_S)
+        assert watched.on(keys[0]) == {1}
+
+
+@pytest.mark.req("T-12")
+async def test_a_provider_that_does_not_even_end_when_it_is_told_to_keeps_no_other_from_being_looked_at():
+    async with Watched() as watched:
+        stuck, other = lb_key("stuck"), lb_key("web")
+        await watched.served(wish(1, key=stuck), wish(1, key=other))
+        watched.memory.deaf.add(stuck)
+        try:
+            await watched.engine.advance(2 * LOOK_EVERY_S)
+            watched.cloud.delete(other)
+            await watched.engine.advance(READ_LIMIT_S + SOON_S)
+            assert watched.on(other) == {1}
+        finally:
+            watched.memory.may_end.set()

@@ -13,6 +13,7 @@ from fairlead.testing.builders import HTTP, desired, lb_key, target
 from fairlead.testing.ledger import SurvivingLedger
 from fairlead.testing.simulation import EngineProcess
 
+pytestmark = pytest.mark.req("T-survivors")
 KEY = lb_key()
 
 

@@ -269,3 +269,25 @@ class TestTouch:
         tracker = engaged(target("1"))
         assert (len(tracker), list(tracker), KEY in tracker) == (1, [KEY], True)
         assert not tracker.state(KEY).gone
+
+
+@pytest.mark.req("A-27")
+@pytest.mark.parametrize("status", [status for status in OutcomeStatus if status is not OutcomeStatus.DONE])
+def test_other_addresses_of_the_same_call_are_recorded_by_their_own_outcomes(status):
+    """One call about three addresses: each is recorded as its own answer says, whatever the answers about others."""
+    tracker = Tracker()
+    tracker.put(desired([target("1"), target("2"), target("3")]))
+    plan = plan_of(tracker)
+    tracker.begin_frontend(plan.frontend)
+    tracker.fold_frontend(plan.frontend, DONE)
+    tracker.begin_targets(plan.changes)
+    failed = target("2").key
+    outcomes = [Outcome(status, "no") if change.key == failed else DONE for change in plan.changes]
+    tracker.fold_targets(plan.changes, outcomes, now_s=0)
+    recorded = tracker.state(KEY).recorded[HTTP]
+    assert {key for key, registered in recorded.items() if not registered.unknown} == {target("1").key, target("3").key}
+    if status is OutcomeStatus.REJECTED:
+        assert failed not in recorded, "a refusal is an answer: nothing has happened"
+    else:
+        assert recorded[failed].unknown
+    assert {change.key for change in plan_of(tracker).changes} == {failed}

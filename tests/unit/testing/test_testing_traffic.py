@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
 from fairlead.testing.worlds.loopback import free_port
 from fairlead.testing.worlds.pod_server import PodServer
-from fairlead.testing.worlds.processes import wait_until
+from fairlead.testing.worlds.processes import Child, wait_until
 from fairlead.testing.worlds.traffic import Traffic
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -97,12 +101,37 @@ async def test_what_was_under_way_on_a_killed_pod_is_lost_and_what_came_later_ha
             return traffic.count.sent >= 3
 
         await wait_until(some, "requests are under way")
-        traffic.pod_killed()
-        before = traffic.count.sent
-        kill.set()
+        with traffic.pod_dies():
+            before = traffic.count.sent
+            kill.set()
+            await asyncio.sleep(0)
         await after(traffic, before + 3)
     assert 0 < traffic.count.lost <= before
     assert traffic.count.failed == traffic.count.sent - traffic.count.lost
+
+
+@pytest.mark.req("X-7")
+async def test_what_a_pod_accepts_between_the_signal_and_its_end_is_lost_with_it(tmp_path: Path) -> None:
+    port = free_port()
+    command = [sys.executable, "-m", "fairlead.testing.worlds.pod_server", "127.0.0.1", str(port), "web-1"]
+    pod = Child("web-1", command, log=tmp_path / "log")
+    await pod.start(first_line_s=20)
+    traffic = Traffic(host="127.0.0.1", port=port, new_per_s=50, kept=0)
+    try:
+        with traffic.pod_dies():
+            # As on a busy machine: it does nothing any more, and its kernel goes on accepting.
+            os.kill(pod.pid, signal.SIGSTOP)
+            traffic.start()
+
+            async def some() -> bool:
+                return traffic.count.sent >= 5
+
+            await wait_until(some, "requests are under way")
+            await pod.kill()
+        await traffic.stop()
+    finally:
+        await pod.kill()
+    assert (traffic.count.failed, traffic.count.lost) == (0, traffic.count.sent), traffic.count.failures
 
 
 async def test_a_kept_connection_that_is_closed_without_being_asked_is_cut() -> None:

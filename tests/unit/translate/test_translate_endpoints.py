@@ -119,6 +119,28 @@ class TestAdmit:
     def test_loopback_is_allowed_where_everything_is_one_machine(self):
         assert admit("127.0.0.5", TargetPolicy(loopback=True)) == "127.0.0.5"
 
+    @pytest.mark.req("S-6")
+    @pytest.mark.parametrize(
+        "raw",
+        [
+            "127.0.0.1",
+            "127.9.9.9",
+            "::1",
+            "::ffff:127.0.0.1",
+            "169.254.169.254",
+            "fe80::1",
+            "0.0.0.0",
+            "::",
+            "224.0.0.1",
+        ],
+    )
+    def test_no_range_opens_the_hub_itself(self, raw):
+        wide = tuple(map(ipaddress.ip_network, ("0.0.0.0/0", "::/0")))
+        assert admit(raw, TargetPolicy(ranges=wide, ipv6=True, host_names=True)) is None
+        assert admit(raw, TargetPolicy(ipv6=True, host_names=True)) is None
+        only = (ipaddress.ip_network("169.254.20.0/24"),)
+        assert admit("169.254.20.1", TargetPolicy(ranges=only)) == "169.254.20.1", "named as such by the operator"
+
     def test_ranges_replace_the_default(self):
         policy = TargetPolicy(ranges=(ipaddress.ip_network("10.1.0.0/16"),))
         assert admit("10.1.2.3", policy) == "10.1.2.3"

@@ -27,6 +27,7 @@ def test_two_groups_with_other_parameters_for_one_address(order):
 @pytest.mark.parametrize(
     ("first", "second", "draining"), [(True, True, True), (True, False, False), (False, True, False)]
 )
+@pytest.mark.req("T-survivors")
 def test_a_backend_of_two_groups_drains_only_when_both_drain_it(first, second, draining):
     pods = {"ports": [{"port": 8080}], "byLabel": {"selector": {"app": "web"}}}
     groups = [

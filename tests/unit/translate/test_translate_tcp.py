@@ -74,13 +74,14 @@ def test_a_load_balancer_of_pods_with_tcp_and_udp_on_one_number():
 
 def test_everything_that_the_user_and_the_class_say_is_carried_over():
     load_balancer = tcp(
+        "shop.web",
         spec={
             "loadBalancerSourceRanges": ["192.0.2.9/24", "10.0.0.0/8", "192.0.2.0/24"],
             "sessionAffinity": "ClientIP",
             "proxyProtocol": "v2",
             "externalTrafficPolicy": "Local",
             "origin": {"kind": "Service", "namespace": "shop", "name": "web", "uid": "u"},
-        }
+        },
     )
     spec = {
         "drain": "5m",
@@ -93,7 +94,7 @@ def test_everything_that_the_user_and_the_class_say_is_carried_over():
     assert desired.spec.affinity is Affinity.CLIENT_IP
     assert desired.spec.proxy_protocol is ProxyProtocol.V2
     assert desired.spec.local_traffic_only
-    assert desired.spec.owner == Owner("east", "Service", "shop", "web", "u")
+    assert desired.spec.owner == Owner("east", "Service", "shop", "web", "uid-shop.web")
     assert list(desired.spec.parameters) == ["a", "b"]
     assert (desired.spec.health_check.interval_s, desired.spec.health_check.unhealthy_threshold) == (0.5, 4)
     assert desired.drain_s == 300.0

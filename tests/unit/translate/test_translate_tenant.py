@@ -33,7 +33,23 @@ def test_bindings_are_for_the_agent_of_the_member_alone():
     ]
 
 
-def test_an_agent_writes_its_objects_and_no_status_and_reads_no_secret():
+def test_an_agent_writes_its_objects_and_no_status():
     resources = [resource for rule in agent_rules() for resource in rule["resources"]]
-    assert resources == ["tcploadbalancers", "endpointslices", "leases"]
-    assert not any("*" in rule["verbs"] or "/" in resource for rule in agent_rules() for resource in rule["resources"])
+    assert resources == [
+        "tcploadbalancers",
+        "httploadbalancers",
+        "loadbalancerroutes",
+        "secrets",
+        "endpointslices",
+        "leases",
+        "serviceaccounts/token",
+    ]
+    assert not any("*" in rule["verbs"] for rule in agent_rules())
+    assert [rule for rule in agent_rules() if any("/" in resource for resource in rule["resources"])] == [
+        {
+            "apiGroups": [""],
+            "resources": ["serviceaccounts/token"],
+            "resourceNames": ["fairlead-agent"],
+            "verbs": ["create"],
+        }
+    ]

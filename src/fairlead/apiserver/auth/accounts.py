@@ -25,15 +25,24 @@ MIN_TTL_S, DEFAULT_TTL_S, MAX_TTL_S = 600, 3600, 2**32
 class Accounts:
     """The credentials of one server."""
 
-    def __init__(self, store: ObjectStore, signer: TokenSigner, admin_token: str, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        signer: TokenSigner,
+        admin_token: str,
+        now: Callable[[], float],
+        *,
+        min_ttl_s: int = MIN_TTL_S,
+    ) -> None:
         self._store = store
         self._signer = signer
         self._admin_token = admin_token.encode()
         self._now = now
+        self.min_ttl_s = min_ttl_s
 
     def user_of(self, token: str, audiences: tuple[str, ...] = (ISSUER,)) -> User | None:
         """Return the identity of ``token``, or None."""
-        if hmac.compare_digest(token.encode(), self._admin_token):
+        if hmac.compare_digest(token.encode(errors="replace"), self._admin_token):
             return ADMIN
         claims = self._signer.verify(token)
         if claims is None or not set(audiences) & set(cast("list[str]", claims.get("aud") or [])):
@@ -54,7 +63,7 @@ class Accounts:
     def issue(self, namespace: str, name: str, uid: str, audiences: list[str], ttl_s: int) -> tuple[str, float]:
         """Return a token for an account and when it expires."""
         now = int(self._now())
-        expires = now + min(max(ttl_s, MIN_TTL_S), MAX_TTL_S)
+        expires = now + min(max(ttl_s, self.min_ttl_s), MAX_TTL_S)
         claims = self._claims(namespace, name, uid, audiences or [ISSUER])
         return self._signer.sign(claims | {"iat": now, "nbf": now, "exp": expires}), float(expires)
 

@@ -16,6 +16,8 @@ from fairlead.apiserver.store.entry import BucketEntry
 from fairlead.apiserver.store.store import ObjectStore
 
 BUCKETS = tuple(f"{plural}.{RBAC}" for plural in ("roles", "rolebindings", "clusterroles", "clusterrolebindings"))
+#: Users and namespaces whose rules are kept; a client may ask for any number of namespaces.
+MAX_HELD = 10_000
 ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS = BUCKETS
 
 
@@ -121,6 +123,8 @@ class Authorizer:
                 binding = entry.obj()
                 if any(_is(user, subject) for subject in items(binding, "subjects")):
                     rules += self.role_rules(binding["roleRef"], namespace) or []
+            if len(self._held) >= MAX_HELD:
+                self._held.clear()
             self._held[key] = rules
         return rules
 

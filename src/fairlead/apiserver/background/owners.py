@@ -11,7 +11,7 @@ class Owners:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._alive: dict[str, tuple[str, Key]] = {}
+        self._present: dict[str, tuple[str, Key]] = {}
         self._dependents: dict[str, set[tuple[str, Key]]] = {}
 
     def observe(self, bucket: str, before: BucketEntry | None, after: BucketEntry | None) -> None:
@@ -24,15 +24,15 @@ class Owners:
                     del self._dependents[uid]
         if after is None:
             if before is not None:
-                self._alive.pop(before.uid, None)
+                self._present.pop(before.uid, None)
             return
-        self._alive[after.uid] = (bucket, after.key)
+        self._present[after.uid] = (bucket, after.key)
         for uid in after.owners:
             self._dependents.setdefault(uid, set()).add((bucket, after.key))
 
     def find(self, uid: str) -> tuple[str, BucketEntry] | None:
         """Return the (bucket, entry) with ``uid``, or None."""
-        place = self._alive.get(uid)
+        place = self._present.get(uid)
         if place is None:
             return None
         entry = self._store.bucket(place[0]).entries.get(place[1])

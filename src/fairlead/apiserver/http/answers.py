@@ -19,7 +19,9 @@ def answer(body: bytes, status: int = 200, warnings: list[str] | None = None) ->
     """Return a JSON answer; warnings become headers that kubectl prints."""
     response = web.Response(body=body, status=status, headers=_JSON)
     for warning in warnings or ():
-        text = warning.replace("\\", "\\\\").replace('"', '\\"')
+        # A line end would end the header, and what follows be read as the next one.
+        plain = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in warning)
+        text = plain.replace("\\", "\\\\").replace('"', '\\"')
         response.headers.add("Warning", f'299 - "{text}"')
     return response
 

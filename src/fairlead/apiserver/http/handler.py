@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
+from collections.abc import Callable
 
 import structlog
 from aiohttp import web
 
 from fairlead.apiserver.auth.identity import User
-from fairlead.apiserver.failure import ApiFailure, NoSuchPath, no_such_path, not_allowed
+from fairlead.apiserver.failure import ApiFailure, NoSuchPath, bad_request, no_such_path, not_allowed
 from fairlead.apiserver.http.answers import answer, refusal
 from fairlead.apiserver.http.body import parse_object, read_bytes
 from fairlead.apiserver.http.discovery import VERSION, discover
@@ -22,8 +23,10 @@ from fairlead.apiserver.http.info import RequestInfo, parse
 from fairlead.apiserver.http.openapi import OpenApi
 from fairlead.apiserver.http.openapi_v2 import ANSWER_TYPE, MEDIA_TYPE, v2_protobuf
 from fairlead.apiserver.http.protobuf import ProtobufReader
+from fairlead.apiserver.http.rare_log import RareLog
 from fairlead.apiserver.http.reads import Reads
 from fairlead.apiserver.http.reviews import Reviews
+from fairlead.apiserver.http.seats import Seats
 from fairlead.apiserver.http.watches import Watches
 from fairlead.apiserver.http.writes import Writes
 from fairlead.apiserver.kinds.catalog import Catalog
@@ -33,6 +36,21 @@ from fairlead.apiserver.objects import encode
 
 _log = structlog.get_logger(__name__)
 _READS, _WRITES = {"get", "list", "watch"}, {"create", "update", "patch", "delete", "deletecollection"}
+_SUBRESOURCES = {"status", "finalize", "token"}
+
+
+def _nothing(_protocol: object) -> None:
+    return
+
+
+def _check_encoding(request: web.BaseRequest) -> None:
+    """Raise 400 for headers that are no text, which could be neither logged nor answered."""
+    for name, value in request.raw_headers:
+        if not (name.isascii() and value.isascii()):
+            try:
+                value.decode()
+            except UnicodeDecodeError as error:
+                raise bad_request("a header of the request is not UTF-8") from error
 
 
 class Handler:
@@ -60,12 +78,17 @@ class Handler:
         self._openapi = openapi
         self._protobuf = protobuf
         self._metrics = metrics
+        self._seats = Seats()
+        self._rare = RareLog()
+        #: Called with the protocol of a connection whose request was let in.
+        self.on_admission: Callable[[object], None] = _nothing
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
         start = time.perf_counter()
         info = parse(request.method, request.path, request.query)
         try:
+            _check_encoding(request)
             response = await self._answer(request, info)
         except NoSuchPath as failure:
             response = refusal(failure) if self._known(info) else web.Response(status=404, text="404 page not found\n")
@@ -75,12 +98,22 @@ class Handler:
             raise
         except Exception:  # noqa: BLE001 - the outermost place: a mistake of ours is a 500, never a torn connection
             # As text, because a rich traceback shows local variables, and a token may be among them.
-            _log.error("request failed", method=request.method, path=request.path, trace=traceback.format_exc())
+            if (others := self._rare.due()) is not None:
+                trace = traceback.format_exc()
+                _log.error("request failed", method=request.method, path=request.path, trace=trace, others=others)
             response = refusal(ApiFailure(500, "InternalError", "Internal error occurred: see the server's log"))
-        resource = f"{info.resource}/{info.subresource}" if info.subresource else info.resource
         agent = request.headers.get("User-Agent", "")
-        self._metrics.record(info.verb, resource, response.status, agent, time.perf_counter() - start)
+        took_s = time.perf_counter() - start
+        self._metrics.record(info.verb, self._counted(info, response.status), response.status, agent, took_s)
         return response
+
+    def _counted(self, info: RequestInfo, status: int) -> str:
+        """Return the name under which a request is counted; names that a client has made up share one."""
+        if status >= 400 and self._catalog.find(info.group, info.version, info.resource) is None:
+            return "unknown" if info.resource else ""
+        if info.subresource and (status < 400 or info.subresource in _SUBRESOURCES):
+            return f"{info.resource}/{info.subresource}"
+        return info.resource
 
     async def _answer(self, request: web.BaseRequest, info: RequestInfo) -> web.StreamResponse:
         path = info.path.rstrip("/") or "/"
@@ -88,6 +121,19 @@ class Handler:
             self._gate.identify(request)  # open to all, but a token that is sent must be known
             return answer(encode(VERSION)) if path == "/version" else web.Response(text="ok")
         user = self._gate.enter(request, info)
+        self.on_admission(request.protocol)
+        if info.verb == "watch":
+            with self._seats.watch(user):
+                return await self._answer_user(request, info, path, user)
+        await self._seats.take(user)
+        try:
+            return await self._answer_user(request, info, path, user)
+        finally:
+            self._seats.leave(user)
+
+    async def _answer_user(
+        self, request: web.BaseRequest, info: RequestInfo, path: str, user: User
+    ) -> web.StreamResponse:
         if not info.resource:
             return self._answer_path(request, path)
         if request.method == "HEAD":
@@ -97,7 +143,7 @@ class Handler:
             return await self._answer_review(request, info, user)
         self._check(kind, info)
         if info.verb == "list":
-            return await self._reads.list(request, kind, info)
+            return await self._reads.list(request, kind, info, user)
         if info.verb == "get":
             return self._reads.get(request, kind, info)
         if info.verb == "watch":

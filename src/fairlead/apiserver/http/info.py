@@ -33,7 +33,7 @@ def truth(query: MultiMapping[str], name: str) -> bool:
 
 def parse(method: str, path: str, query: MultiMapping[str]) -> RequestInfo:
     """Parse a request line."""
-    verb = _VERBS.get(method, method.lower())
+    verb = _VERBS.get(method, "other")
     parts = path.strip("/").split("/")
     if parts[0] == "api" and len(parts) > 2:
         group, version, rest = "", parts[1], parts[2:]

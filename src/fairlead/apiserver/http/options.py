@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from fairlead.apiserver.auth.identity import User
-from fairlead.apiserver.failure import ApiFailure, bad_request, invalid, too_long, unsupported
+from fairlead.apiserver.failure import MAX_SHOWN, ApiFailure, bad_request, clipped, invalid, too_long, unsupported
 from fairlead.apiserver.http.info import RequestInfo, truth
 from fairlead.apiserver.kinds.kind import Kind
 from fairlead.apiserver.objects import Obj, at
@@ -13,6 +13,7 @@ from fairlead.apiserver.registry.context import Context, DeleteOptions
 from fairlead.apiserver.selectors import Selection, parse_fields, parse_labels
 
 _PROPAGATION = {"Background", "Foreground", "Orphan"}
+_DIGITS = 19
 
 
 def default_manager(user_agent: str) -> str:
@@ -62,21 +63,29 @@ def delete_options(request: web.BaseRequest, body: Obj) -> DeleteOptions:
     if not propagation:
         orphan = body.get("orphanDependents") or truth(request.query, "orphanDependents")
         propagation = "Orphan" if orphan else "Background"
-    if propagation not in _PROPAGATION:
+    if not isinstance(propagation, str) or propagation not in _PROPAGATION:
         cause = unsupported("propagationPolicy", propagation, sorted(_PROPAGATION))
         raise invalid("DeleteOptions", "meta.k8s.io", "", [cause])
     return DeleteOptions(
         uid=str(at(body, "preconditions", "uid") or ""),
         rv=str(at(body, "preconditions", "resourceVersion") or ""),
-        propagation=str(propagation),
+        propagation=propagation,
     )
 
 
 def number(request: web.BaseRequest, name: str) -> int | None:
     """Read a whole number; raises 400."""
     text = request.query.get(name, "")
-    if not text:
-        return None
-    if not text.isdigit():
-        raise bad_request(f"{name}: Invalid value: {text!r}: must be a whole number")
+    return whole_number(text, name) if text else None
+
+
+def whole_number(text: str, name: str) -> int:
+    """Read a number that fits into 64 bits; raises 400."""
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
+        raise bad_request(f"{name}: Invalid value: {clipped(text, MAX_SHOWN)!r}: must be a whole number")
     return int(text)
+
+
+def version(request: web.BaseRequest) -> int:
+    """Read the resourceVersion that a read asks for, 0 where it names none; raises 400."""
+    return number(request, "resourceVersion") or 0

@@ -79,7 +79,7 @@ class ProtobufReader:
                 raise ValueError(f"the kind {kind!r} of {api_version!r} is not known here; send JSON")
             message = self._classes[_message_name(name)].FromString(unknown.raw)
             return {"kind": kind, "apiVersion": api_version} | _object(message)
-        except (DecodeError, ValueError, OverflowError, msgspec.DecodeError) as error:
+        except (DecodeError, ValueError, OverflowError, OSError, RecursionError, msgspec.DecodeError) as error:
             raise bad_request(f"unable to decode the protobuf body: {error}") from error
 
 

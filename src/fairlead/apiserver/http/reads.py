@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from aiohttp import web
 
+from fairlead.apiserver.auth.identity import User
 from fairlead.apiserver.cooperative_yield import TimeSlice
 from fairlead.apiserver.failure import ApiFailure, bad_request, expired
 from fairlead.apiserver.http.answers import answer, answer_pieces
 from fairlead.apiserver.http.info import RequestInfo
-from fairlead.apiserver.http.options import number, selection
+from fairlead.apiserver.http.options import number, selection, version
 from fairlead.apiserver.http.shape import shape_of
 from fairlead.apiserver.kinds.kind import Kind
 from fairlead.apiserver.objects import Obj
@@ -27,23 +28,22 @@ from fairlead.apiserver.selectors import Selection
 from fairlead.apiserver.store.entry import BucketEntry
 from fairlead.apiserver.store.store import ObjectStore
 
-MAX_SNAPSHOTS, SNAPSHOT_TTL_S = 256, 300.0
-_TOKEN = re.compile(r"^[A-Za-z0-9_-]{16}$")  # as token_urlsafe(12) makes them
+#: Of one user, whose lists never expire those of another one; of all users together.
+MAX_SNAPSHOTS_OF_USER, MAX_SNAPSHOTS, SNAPSHOT_TTL_S = 32, 2048, 300.0
+_TOKEN = re.compile(r"^[A-Za-z0-9_-]{16}\Z")  # as token_urlsafe(12) makes them
 
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
-    of: tuple[str, str]
+    of: tuple[str, str, str]
     rv: int
     rest: list[BucketEntry]
     born: float
 
 
-def check_rv(rv: str, store: ObjectStore) -> None:
-    """Raise when a list asks for a resourceVersion that does not make sense (400) or is not there yet (504)."""
-    if rv and not rv.isdigit():
-        raise bad_request(f"Invalid value: {rv!r}: strconv.ParseUint: parsing {rv!r}: invalid syntax")
-    if rv and int(rv) > store.rv:
+def check_rv(rv: int, store: ObjectStore) -> None:
+    """Raise 504 when a list asks for a resourceVersion that is not there yet."""
+    if rv > store.rv:
         message = f"Timeout: Too large resource version: {rv}, current: {store.rv}"
         failure = ApiFailure(504, "Timeout", message, retry_after_s=1)
         failure.details["causes"] = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
@@ -67,45 +67,61 @@ class Reads:
         self._registry = registry
         self._now = now
         self._snapshots: OrderedDict[str, _Snapshot] = OrderedDict()
+        self._tokens: dict[str, deque[str]] = {}
 
     def get(self, request: web.BaseRequest, kind: Kind, info: RequestInfo) -> web.Response:
         """Answer a get."""
-        check_rv(request.query.get("resourceVersion", ""), self._registry.store)
+        check_rv(version(request), self._registry.store)
         entry = self._registry.entry(kind, info.namespace, info.name)
         return answer(shape_of(request, kind, self._now).object(entry))
 
-    async def list(self, request: web.BaseRequest, kind: Kind, info: RequestInfo) -> web.StreamResponse:
+    async def list(self, request: web.BaseRequest, kind: Kind, info: RequestInfo, user: User) -> web.StreamResponse:
         """Answer a list, or one page of it."""
-        store = self._registry.store
+        store, of = self._registry.store, (user.name, kind.bucket, info.namespace)
         token, limit = request.query.get("continue", ""), number(request, "limit")
         if token:
-            snapshot = self._resume(token, (kind.bucket, info.namespace))
+            snapshot = self._resume(token, of)
             rv, entries = snapshot.rv, snapshot.rest
         else:
-            check_rv(request.query.get("resourceVersion", ""), store)
+            check_rv(version(request), store)
             chosen = selection(request, kind, info)
             rv, entries = store.rv, store.bucket(kind.bucket).in_order(info.namespace)
             if not chosen.everything:
                 entries = await choose(entries, chosen)
         listmeta: Obj = {"resourceVersion": str(rv)}
         if limit and len(entries) > limit:
-            listmeta["continue"] = self._keep((kind.bucket, info.namespace), rv, entries[limit:])
+            listmeta["continue"] = self._keep(of, rv, entries[limit:])
             listmeta["remainingItemCount"] = len(entries) - limit
             entries = entries[:limit]
         return await answer_pieces(request, shape_of(request, kind, self._now).list(entries, listmeta))
 
-    def _keep(self, of: tuple[str, str], rv: int, rest: list[BucketEntry]) -> str:
+    def _keep(self, of: tuple[str, str, str], rv: int, rest: list[BucketEntry]) -> str:
         token = secrets.token_urlsafe(12)
         self._snapshots[token] = _Snapshot(of, rv, rest, self._now())
-        while len(self._snapshots) > MAX_SNAPSHOTS:
-            self._snapshots.popitem(last=False)
+        own = self._tokens.setdefault(of[0], deque())
+        own.append(token)
+        while len(own) > MAX_SNAPSHOTS_OF_USER:
+            self._snapshots.pop(own.popleft(), None)
+        while len(self._snapshots) > MAX_SNAPSHOTS or self._expired(next(iter(self._snapshots.values()))):
+            oldest, snapshot = self._snapshots.popitem(last=False)
+            self._drop(oldest, snapshot.of[0])
         return token
 
-    def _resume(self, token: str, of: tuple[str, str]) -> _Snapshot:
+    def _drop(self, token: str, user: str) -> None:
+        own = self._tokens.get(user)
+        if own is not None and token in own:
+            own.remove(token)
+            if not own:
+                del self._tokens[user]
+
+    def _expired(self, snapshot: _Snapshot) -> bool:
+        return self._now() - snapshot.born > SNAPSHOT_TTL_S
+
+    def _resume(self, token: str, of: tuple[str, str, str]) -> _Snapshot:
         if not _TOKEN.match(token):
             raise bad_request("invalid continue token: continue key is not valid")
         snapshot = self._snapshots.get(token)
-        if snapshot is None or snapshot.of != of or self._now() - snapshot.born > SNAPSHOT_TTL_S:
+        if snapshot is None or snapshot.of != of or self._expired(snapshot):
             raise expired(
                 "The provided continue parameter is too old to display a consistent list result. "
                 "You must start a new list without the continue parameter."
@@ -115,3 +131,4 @@ class Reads:
     def forget(self) -> None:
         """Forget all snapshots: every continue token is expired from now on."""
         self._snapshots.clear()
+        self._tokens.clear()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from fairlead.apiserver.auth.accounts import DEFAULT_TTL_S, MIN_TTL_S, Accounts
+from fairlead.apiserver.auth.accounts import DEFAULT_TTL_S, MAX_TTL_S, Accounts
 from fairlead.apiserver.auth.identity import User
 from fairlead.apiserver.auth.rbac import AccessRequest, Authorizer
 from fairlead.apiserver.auth.tokens import ISSUER
@@ -40,7 +40,7 @@ class Reviews:
             case "authorization.k8s.io", "subjectaccessreviews":
                 return self._access("SubjectAccessReview", body, _subject(body))
             case "authorization.k8s.io", "localsubjectaccessreviews":
-                if at(body, "spec", "resourceAttributes", "namespace") not in {None, "", namespace}:
+                if (at(body, "spec", "resourceAttributes", "namespace") or namespace) != namespace:
                     raise bad_request("spec.resourceAttributes.namespace must match metadata.namespace")
                 return self._access("LocalSubjectAccessReview", body, _subject(body))
             case "authorization.k8s.io", "selfsubjectrulesreviews":
@@ -55,7 +55,7 @@ class Reviews:
 
     def _access(self, kind: str, body: Obj, user: User) -> Obj:
         spec = child(body, "spec")
-        resource, path = at(spec, "resourceAttributes"), at(spec, "nonResourceAttributes")
+        resource, path = _mapping(spec, "resourceAttributes"), _mapping(spec, "nonResourceAttributes")
         if (resource is None) == (path is None):
             why = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
             raise invalid(kind, AUTHZ, "", [wrong("spec.resourceAttributes", resource, why)])
@@ -103,10 +103,12 @@ class Reviews:
         spec = child(body, "spec")
         ttl_s = spec.get("expirationSeconds")
         ttl_s = DEFAULT_TTL_S if ttl_s is None else ttl_s
-        if not isinstance(ttl_s, int) or ttl_s < MIN_TTL_S:
-            cause = wrong("spec.expirationSeconds", ttl_s, "may not specify a duration less than 10 minutes")
+        if not isinstance(ttl_s, int) or not self._accounts.min_ttl_s <= ttl_s <= MAX_TTL_S:
+            long = isinstance(ttl_s, int) and ttl_s > MAX_TTL_S
+            bound = "larger than 2^32 seconds" if long else "less than 10 minutes"
+            cause = wrong("spec.expirationSeconds", ttl_s, f"may not specify a duration {bound}")
             raise invalid("TokenRequest", AUTHN, name, [cause])
-        audiences = [str(audience) for audience in cast("list[object]", spec.get("audiences") or [ISSUER])]
+        audiences = [str(audience) for audience in items(spec, "audiences")] or [ISSUER]
         token, expires = self._accounts.issue(namespace, name, account.uid, audiences, ttl_s)
         spec |= {"audiences": audiences, "expirationSeconds": ttl_s}
         done: Obj = {"kind": "TokenRequest", "apiVersion": f"{AUTHN}/v1"}
@@ -116,6 +118,13 @@ class Reviews:
             "creationTimestamp": account.obj()["metadata"]["creationTimestamp"],
         }
         return done | {"spec": spec, "status": {"token": token, "expirationTimestamp": rfc3339(expires)}}
+
+
+def _mapping(spec: Obj, field: str) -> Obj | None:
+    value = spec.get(field)
+    if not isinstance(value, dict | None):
+        raise bad_request(f"spec.{field} must be an object")
+    return cast("Obj | None", value)
 
 
 def _subject(body: Obj) -> User:

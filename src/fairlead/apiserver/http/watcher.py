@@ -8,12 +8,16 @@ never raises.
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections import deque
 from collections.abc import Callable
+
+import structlog
 
 from fairlead.apiserver.selectors import Selection
 from fairlead.apiserver.store.entry import BucketEntry, WatchEvent, entry_of
 
+_log = structlog.get_logger(__name__)
 MAX_EVENTS, MAX_BYTES = 16_384, 64 * 1024 * 1024
 
 
@@ -44,9 +48,17 @@ class Watcher:
         return self._selection.matches(entry)
 
     def offer(self, event: WatchEvent) -> None:
-        """Queue an event if it concerns this watch."""
+        """Queue an event if it concerns this watch; one that cannot be judged ends this watch, and no other."""
         if self.closed:
             return
+        try:
+            self._offer(event)
+        except Exception:  # noqa: BLE001 - the write is stored, and other watches have to hear of it
+            _log.error("watch ended: an event could not be filtered", trace=traceback.format_exc())
+            self.close()
+            self._cut_off()
+
+    def _offer(self, event: WatchEvent) -> None:
         if self._namespace_only:
             if self._selection.namespace and event.entry.namespace != self._selection.namespace:
                 return

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator
 from aiohttp import web
 
 from fairlead.apiserver.cooperative_yield import TimeSlice
-from fairlead.apiserver.failure import bad_request, denied, expired, invalid
+from fairlead.apiserver.failure import denied, expired, invalid
 from fairlead.apiserver.http.info import RequestInfo, truth
-from fairlead.apiserver.http.options import number, selection
+from fairlead.apiserver.http.options import number, selection, version
 from fairlead.apiserver.http.shape import Shape, shape_of
 from fairlead.apiserver.http.watcher import Watcher
 from fairlead.apiserver.kinds.kind import Kind
@@ -46,13 +46,11 @@ class Watches:
         chosen = selection(request, kind, info)
         shape = shape_of(request, kind, self._now)
         initial = self._wants_initial(request)
-        rv = request.query.get("resourceVersion", "")
-        if rv and not rv.isdigit():
-            raise bad_request(f"Invalid value: {rv!r}: the resourceVersion must be a whole number")
+        rv, timeout_s = version(request), number(request, "timeoutSeconds")
         transport = request.transport
         watcher = Watcher(chosen, transport.abort if transport is not None else _nothing)
         bucket = self._store.bucket(kind.bucket)
-        first = self._catch_up(bucket, watcher, rv, initial=initial)
+        first = self._replay(bucket, watcher, rv, initial=initial)
         current = self._store.rv
         response = web.StreamResponse(headers=_HEADERS)
         response.enable_chunked_encoding()
@@ -64,7 +62,7 @@ class Watches:
                 await response.write(first)
             else:
                 await _send(response, _first_lines(first, current, watcher, shape, mark=bool(initial)))
-                await self._stream(request, response, shape, watcher)
+                await self._stream(request, response, shape, watcher, timeout_s)
         except ConnectionError:
             pass  # the client went away, which is how most watches end
         finally:
@@ -81,18 +79,16 @@ class Watches:
             raise invalid("ListOptions", "meta.k8s.io", "", [denied("resourceVersionMatch", why)])
         return truth(request.query, "sendInitialEvents")
 
-    def _catch_up(
-        self, bucket: Bucket, watcher: Watcher, rv: str, *, initial: bool | None
-    ) -> list[BucketEntry] | bytes:
+    def _replay(self, bucket: Bucket, watcher: Watcher, rv: int, *, initial: bool | None) -> list[BucketEntry] | bytes:
         """Return the objects to start with, or the error; events since ``rv`` go through the watcher's own filter."""
         current = self._store.rv
-        if initial or (initial is None and rv in {"", "0"}):
-            if rv and int(rv) > current:
+        if initial or (initial is None and not rv):
+            if rv > current:
                 return _error(f"Too large resource version: {rv}, current: {current}")
             return bucket.in_order(watcher.namespace)
-        if rv in {"", "0"}:
+        if not rv:
             return []
-        missed = bucket.history.after(int(rv)) if int(rv) <= current else None
+        missed = bucket.history.after(rv) if rv <= current else None
         if missed is None:
             oldest = max(bucket.history.oldest, 1)
             return _error(f"too old resource version: {rv} ({oldest})")
@@ -106,10 +102,11 @@ class Watches:
         response: web.StreamResponse,
         shape: Shape,
         watcher: Watcher,
+        timeout_s: int | None,
     ) -> None:
         clock = asyncio.get_running_loop().time
-        timeout_s = number(request, "timeoutSeconds") or random.uniform(*DEFAULT_TIMEOUT_S)  # noqa: S311 - jitter
-        ends, bookmarks = clock() + timeout_s, truth(request.query, "allowWatchBookmarks")
+        lasts_s = timeout_s or random.uniform(*DEFAULT_TIMEOUT_S)  # noqa: S311 - jitter
+        ends, bookmarks = clock() + lasts_s, truth(request.query, "allowWatchBookmarks")
         next_bookmark = clock() + BOOKMARK_EVERY_S
         while (watcher.pending or not watcher.closed) and (left := ends - clock()) > 0:
             events: list[tuple[str, WatchEvent]] = await watcher.next(max(0.0, min(left, next_bookmark - clock())))

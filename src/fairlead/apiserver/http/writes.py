@@ -11,9 +11,10 @@ from fairlead.apiserver.auth.rbac import AccessRequest, Authorizer
 from fairlead.apiserver.cooperative_yield import TimeSlice
 from fairlead.apiserver.failure import forbidden, no_such_path, unsupported_media_type
 from fairlead.apiserver.http.answers import answer, answer_pieces
-from fairlead.apiserver.http.body import parse_any, parse_object, read_bytes
+from fairlead.apiserver.http.body import parse_object, read_bytes
 from fairlead.apiserver.http.info import RequestInfo
 from fairlead.apiserver.http.options import delete_options, selection, write_context
+from fairlead.apiserver.http.parse import parse_any
 from fairlead.apiserver.http.protobuf import ProtobufReader
 from fairlead.apiserver.http.reads import choose
 from fairlead.apiserver.http.shape import shape_of

@@ -16,11 +16,12 @@ from fairlead.apiserver.kinds.kind import Behaviour, Conversion, Kind, ObjectCha
 from fairlead.apiserver.kinds.names import DNS_1035, DNS_1035_RULE, DNS_SUBDOMAIN, SUBDOMAIN_RULE
 from fairlead.apiserver.objects import Obj, at, child, clone, items, meta, rfc3339
 from fairlead.apiserver.schema.builtin import BuiltinSchemas
+from fairlead.apiserver.schema.node import compile_pattern
 from fairlead.apiserver.schema.rules import Rules
 
 BUCKET = "customresourcedefinitions.apiextensions.k8s.io"
 CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
-_VERSION = re.compile(r"^v[0-9]+((alpha|beta)[0-9]+)?$")
+_VERSION = re.compile(r"^v[0-9]+((alpha|beta)[0-9]+)?\Z")
 
 
 def version_rank(version: str) -> tuple[int, int, int, str]:
@@ -176,7 +177,7 @@ class CrdBehaviour(Behaviour):
             causes.append(missing(f"{here}.x-kubernetes-list-map-keys", why))
         if schema.get("pattern"):
             try:
-                re.compile(schema["pattern"])
+                compile_pattern(schema["pattern"])
             except re.error as error:
                 causes.append(
                     wrong(f"{here}.pattern", schema["pattern"], f"must be a valid regular expression: {error}")

@@ -5,17 +5,20 @@ from __future__ import annotations
 import re
 from typing import Any, cast
 
-from fairlead.apiserver.failure import Cause, missing, too_long, wrong
+from fairlead.apiserver.failure import Cause, missing, too_long, too_many, wrong
 from fairlead.apiserver.objects import Obj, encode
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-DNS_LABEL = re.compile(rf"^{_LABEL}$")
-DNS_SUBDOMAIN = re.compile(rf"^{_LABEL}(\.{_LABEL})*$")
-DNS_1035 = re.compile(r"^[a-z]([-a-z0-9]*[a-z0-9])?$")
-QUALIFIED = re.compile(r"^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$")
+DNS_LABEL = re.compile(rf"^{_LABEL}\Z")
+DNS_SUBDOMAIN = re.compile(rf"^{_LABEL}(\.{_LABEL})*\Z")
+DNS_1035 = re.compile(r"^[a-z]([-a-z0-9]*[a-z0-9])?\Z")
+QUALIFIED = re.compile(r"^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z")
 RBAC = "rbac.authorization.k8s.io"
 PORT_RULE = "must be between 1 and 65535, inclusive"
 ANNOTATIONS_MAX_BYTES = 256 * 1024
+#: Each is looked at whenever its owner, or the object, changes.
+MAX_FINALIZERS = MAX_OWNERS = 100
+_OWNER_TEXTS = {"apiVersion": 317, "kind": 63, "name": 253, "uid": 128}
 
 LABEL_RULE = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
@@ -100,10 +103,16 @@ def check_metadata(meta: Obj, *, namespaced: bool, style: str) -> list[Cause]:
         causes += check_key(key.lower(), "metadata.annotations")
     size_bytes = len(encode(meta.get("annotations") or {}))
     causes += too_long("metadata.annotations", size_bytes, ANNOTATIONS_MAX_BYTES)
-    for finalizer in cast("list[str]", meta.get("finalizers") or []):
+    finalizers = cast("list[str]", meta.get("finalizers") or [])
+    owners = cast("list[Obj]", meta.get("ownerReferences") or [])
+    if crowds := [
+        *too_many("metadata.finalizers", len(finalizers), MAX_FINALIZERS),
+        *too_many("metadata.ownerReferences", len(owners), MAX_OWNERS),
+    ]:
+        return causes + crowds
+    for finalizer in finalizers:
         causes += check_key(finalizer, "metadata.finalizers")
-    causes += _check_owners(cast("list[Obj]", meta.get("ownerReferences") or []))
-    return causes
+    return causes + _check_owners(owners)
 
 
 def _check_owners(owners: list[Obj]) -> list[Cause]:
@@ -115,6 +124,8 @@ def _check_owners(owners: list[Obj]) -> list[Cause]:
             for field in ("apiVersion", "kind", "name", "uid")
             if not owner.get(field)
         ]
+        for field, limit in _OWNER_TEXTS.items():
+            causes += too_long(f"{here}.{field}", len(str(owner.get(field) or "")), limit)
     if sum(1 for owner in owners if owner.get("controller")) > 1:
         message = "Only one reference can have Controller set to true"
         causes.append(Cause("FieldValueInvalid", message, "metadata.ownerReferences"))

@@ -57,7 +57,8 @@ def server_side_apply(live: Obj | None, config: Obj, node: SchemaNode, write: Fi
         comparable(live, built_in=write.built_in), comparable(merged, built_in=write.built_in), node, (), changed, set()
     )
     _take_over(managers, me, changed & stated, force=force)
-    if frozenset(stated) != before or me not in managers:
+    # As on a real server, another value of a field that it owned already moves its time too.
+    if frozenset(stated) != before or me not in managers or changed & stated:
         managers[me] = Owned(frozenset(stated), rfc3339(write.now))
     write_managers(merged, _pruned(managers, merged, node))
     return merged
@@ -85,19 +86,22 @@ def merge(live: Any, config: Any, node: SchemaNode) -> Any:
 
 
 def _merge_list(live: list[Any], config: list[Any], node: SchemaNode) -> list[Any]:
-    wanted = {step_of(item, node): item for item in config}
-    have = {step_of(item, node) for item in live}
-    # Items that both state stand in the order of the configuration, in the slots that they had.
-    shared = iter([item for item in config if step_of(item, node) in have])
+    wanted: dict[str, Any] = {}
+    for item in config:
+        if (step := step_of(item, node)) in wanted:
+            # Which of them would count?
+            raise bad_request(f"failed to create typed patch object: duplicate entries for key {shown((step,))}")
+        wanted[step] = item
     current = {step_of(item, node): item for item in live}
-    merged: list[Any] = []
+    # Items that both state stand in the order of the configuration, in the slots that they had.
+    shared = [step for step in wanted if step in current]
+    slots, merged = iter(shared), list[Any]()
     for item in live:
-        if step_of(item, node) in wanted:
-            mine = next(shared)
-            merged.append(merge(current[step_of(mine, node)], mine, node.items or ANY))
-        else:
+        if step_of(item, node) not in wanted:
             merged.append(item)
-    return merged + [item for item in config if step_of(item, node) not in have]
+        elif step := next(slots, ""):  # what stands there twice is there once, after it was applied
+            merged.append(merge(current[step], wanted[step], node.items or ANY))
+    return merged + [item for step, item in wanted.items() if step not in current]
 
 
 def _before_first_apply(live: Obj, node: SchemaNode, write: FieldWriter) -> Managers:

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import msgspec
 
+from fairlead.apiserver.bounds import check_items
 from fairlead.apiserver.objects import Obj
 from fairlead.apiserver.schema.node import SchemaNode
 
@@ -48,6 +49,7 @@ def _children(value: Any, node: SchemaNode) -> list[tuple[str, Any, SchemaNode, 
         known = node.properties
         return [("f:" + key, item, node.child(key) or ANY, key not in known) for key, item in mapping.items()]
     if isinstance(value, list) and is_granular(node):
+        check_items(cast("list[Any]", value))
         return [(step_of(item, node), item, node.items or ANY, True) for item in cast("list[Any]", value)]
     return None
 

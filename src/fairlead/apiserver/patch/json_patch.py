@@ -11,10 +11,13 @@ from __future__ import annotations
 import importlib
 from typing import Any, cast
 
-from fairlead.apiserver.failure import ApiFailure, bad_request
-from fairlead.apiserver.objects import Obj
+from fairlead.apiserver.bounds import check_shape, too_deep
+from fairlead.apiserver.failure import ApiFailure, bad_request, too_large
+from fairlead.apiserver.objects import Obj, decode, encode
 
 MAX_OPERATIONS = 10_000
+#: As a real server has it, so that few bytes cannot double themselves again and again.
+MAX_COPIED_BYTES = 3 * 1024 * 1024
 _ALSO_NEEDS = {"add": "value", "replace": "value", "test": "value", "move": "from", "copy": "from"}
 
 
@@ -26,15 +29,36 @@ def json_patch(document: Any, patch: Any) -> Any:
         raise bad_request("JSON patches need the optional extra: pip install 'fairlead[standalone]'") from error
     if not isinstance(patch, list):
         raise bad_request("error decoding patch: json: a JSON patch is a list of operations")
-    operations = cast("list[Any]", patch)
+    operations, copied = cast("list[Any]", patch), 0
     if len(operations) > MAX_OPERATIONS:
         message = f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}"
         raise ApiFailure(413, "RequestEntityTooLarge", message)
     for operation in operations:
         if not isinstance(operation, dict):
             raise bad_request("error decoding patch: json: an operation is an object")
-        document = _apply(library, document, cast("Obj", operation))
+        step = cast("Obj", operation)
+        if step.get("op") == "copy":
+            step, size_bytes = _as_add(library, document, step)
+            copied += size_bytes
+            if copied > MAX_COPIED_BYTES:
+                raise too_large(MAX_COPIED_BYTES, "that the copy operations of a JSON patch may add up to")
+        document = _apply(library, document, step)
+    try:
+        check_shape(encode(document))  # the operations together may have made it deep
+    except RecursionError as error:
+        raise too_deep() from error
     return document
+
+
+def _as_add(library: Any, document: Any, operation: Obj) -> tuple[Obj, int]:
+    """Return the ``add`` that a ``copy`` comes to, and how many bytes of JSON it adds."""
+    try:
+        raw = encode(library.JsonPointer(operation["from"]).resolve(document))
+    except (KeyError, TypeError, AttributeError, library.JsonPointerException):
+        return operation, 0  # refused like any other
+    except RecursionError as error:
+        raise too_deep() from error
+    return {"op": "add", "path": operation.get("path"), "value": decode(raw)}, len(raw)
 
 
 def _apply(library: Any, document: Any, operation: Obj) -> Any:

@@ -43,7 +43,7 @@ class Manager(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """What one manager owns, and since when it is exactly this."""
+    """What one manager owns, and when it changed any of that last."""
 
     fields: Fields
     since: str
@@ -143,7 +143,6 @@ def track_update(old: Obj | None, new: Obj, node: SchemaNode, write: FieldWriter
                 managers[key] = Owned(owned.fields - lost, owned.since)
     if changed:
         mine = managers[me].fields if me in managers else frozenset[Path]()
-        if not changed <= mine:
-            managers[me] = Owned(mine | changed, rfc3339(write.now))
+        managers[me] = Owned(mine | changed, rfc3339(write.now))
     child(new, "metadata")
     write_managers(new, managers)

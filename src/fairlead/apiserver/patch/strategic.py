@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from fairlead.apiserver.bounds import check_items
 from fairlead.apiserver.failure import bad_request
 from fairlead.apiserver.objects import Obj
 from fairlead.apiserver.schema.node import SchemaNode
@@ -29,12 +30,12 @@ def strategic_merge(document: Any, patch: Any, node: SchemaNode | None) -> Any:
         return {}
     target: Obj = cast("Obj", document) if isinstance(document, dict) else {}
     if isinstance(retained := changes.pop("$retainKeys", None), list):
-        keep = set(cast("list[str]", retained))
+        keep = {name for name in cast("list[Any]", retained) if isinstance(name, str)}
         target = {key: value for key, value in target.items() if key in keep}
     orders = {key.removeprefix(SET_ORDER): changes.pop(key) for key in list(changes) if key.startswith(SET_ORDER)}
     for key in [key for key in changes if key.startswith(DELETE_FROM)]:
-        field, doomed = key.removeprefix(DELETE_FROM), cast("list[Any]", changes.pop(key) or [])
-        target[field] = [item for item in target.get(field) or [] if item not in doomed]
+        field, doomed = key.removeprefix(DELETE_FROM), _list(changes.pop(key), key)
+        target[field] = [item for item in _list(target.get(field), field) if item not in doomed]
     for key, value in changes.items():
         _merge_field(target, key, value, node.child(key) or _ANY)
     for key, order in orders.items():
@@ -57,7 +58,16 @@ def _merge_field(target: Obj, key: str, value: Any, node: SchemaNode) -> None:
         target[key] = value
 
 
+def _list(value: Any, field: str) -> list[Any]:
+    if not isinstance(value, list | None):
+        raise bad_request(f"error decoding patch: {field} is not a list")
+    values = cast("list[Any]", value or [])
+    check_items(values, field)
+    return values
+
+
 def _merge_list(current: list[Any], patch: list[Any], node: SchemaNode, field: str) -> list[Any]:
+    check_items(patch, field)
     if not node.merge_key:
         return current + [item for item in patch if item not in current]
     merged, key = list(current), node.merge_key
@@ -67,14 +77,18 @@ def _merge_list(current: list[Any], patch: list[Any], node: SchemaNode, field: s
         if not isinstance(item, dict) or key not in item:
             raise bad_request(f"map: {item!r} does not contain declared merge key: {key} (in {field})")
         changes = cast("Obj", item)
-        index = next((i for i, old in enumerate(merged) if old.get(key) == changes[key]), None)
+        index = next((i for i, old in enumerate(merged) if _at(old, key) == changes[key]), None)
         if changes.get("$patch") == "delete":
-            merged = [old for old in merged if old.get(key) != changes[key]]
+            merged = [old for old in merged if _at(old, key) != changes[key]]
         elif index is None:
             merged.append(strategic_merge({}, changes, node.items))
         else:
             merged[index] = strategic_merge(merged[index], changes, node.items)
     return merged
+
+
+def _at(item: Any, key: str) -> Any:
+    return item.get(key) if isinstance(item, dict) else None
 
 
 def _reordered(current: list[Any], order: list[Any], node: SchemaNode) -> list[Any]:

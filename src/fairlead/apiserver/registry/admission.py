@@ -7,7 +7,9 @@ In: an object as the user sent it, in the version of the request. Out: the objec
 
 from __future__ import annotations
 
-from fairlead.apiserver.failure import Cause, bad_request, invalid
+import contextlib
+
+from fairlead.apiserver.failure import MAX_CAUSES, MAX_SHOWN, Cause, Causes, EnoughCauses, bad_request, clipped, invalid
 from fairlead.apiserver.kinds.kind import Kind, ObjectChange
 from fairlead.apiserver.kinds.names import RBAC, check_metadata
 from fairlead.apiserver.objects import Obj, meta
@@ -67,7 +69,7 @@ def strip_unknown(obj: Obj, kind: Kind, context: Context) -> None:
         obj["metadata"] = about
     if not unknown or context.field_validation == "Ignore":
         return
-    texts = [f'unknown field "{path}"' for path in unknown]
+    texts = [f'unknown field "{clipped(path, MAX_SHOWN)}"' for path in unknown[:MAX_CAUSES]]
     if context.field_validation == "Strict":
         listed = ", ".join(texts)
         message = (
@@ -82,10 +84,12 @@ def check_types(obj: Obj, kind: Kind, *, partial: bool = False) -> None:
 
     ``partial``: the body of a server-side apply, which may leave out what others wrote.
     """
-    if not kind.built_in:
-        return
-    causes: list[Cause] = []
-    validate(obj, kind.node, "", causes)
+    causes = Causes()
+    with contextlib.suppress(EnoughCauses):
+        if kind.built_in:
+            validate(obj, kind.node, "", causes)
+        elif (about := kind.node.properties.get("metadata")) is not None:
+            validate(meta(obj), about, "metadata", causes)  # all else is checked when it has its defaults
     wrong_types = [cause for cause in causes if cause.reason == "FieldValueTypeInvalid"]
     if wrong_types:
         raise bad_request(
@@ -108,8 +112,16 @@ def to_storage(obj: Obj, kind: Kind, context: Context, *, partial: bool = False)
 
 def check_valid(new: Obj, old: Obj | None, kind: Kind, context: Context, rules: Rules) -> None:
     """Raise 422 with every cause; ``kind`` is the stored form."""
+    causes = Causes()
+    with contextlib.suppress(EnoughCauses):
+        _collect(new, old, kind, causes, context=context, rules=rules)
+    if causes:
+        raise invalid(kind.kind, kind.group, str(meta(new).get("name") or ""), causes)
+
+
+def _collect(new: Obj, old: Obj | None, kind: Kind, causes: list[Cause], *, context: Context, rules: Rules) -> None:
     about = meta(new)
-    causes = check_metadata(about, namespaced=kind.namespaced, style=name_style(kind))
+    causes += check_metadata(about, namespaced=kind.namespaced, style=name_style(kind))
     if not kind.built_in:
         _check_custom(new, old, kind, causes, context=context, rules=rules)
     if old is not None and "deletionTimestamp" in about:
@@ -119,8 +131,6 @@ def check_valid(new: Obj, old: Obj | None, kind: Kind, context: Context, rules: 
             why = "no new finalizers can be added if the object is being deleted, found new finalizers []string{"
             causes.append(Cause("FieldValueForbidden", f"Forbidden: {why}{listed}}}", "metadata.finalizers"))
     causes += kind.behaviour.validate(ObjectChange(new, old, context.status))
-    if causes:
-        raise invalid(kind.kind, kind.group, str(about.get("name") or ""), causes)
 
 
 def _check_custom(
@@ -130,9 +140,9 @@ def _check_custom(
     body = {"status": new["status"]} if context.status and "status" in new else new
     if context.status and "status" not in new:
         return
-    violations: list[Cause] = []
-    validate(body, node, "", violations, ABSENT if old is None else old)
-    causes += violations
+    before = len(causes)
+    validate(body, node, "", causes, ABSENT if old is None else old)
+    violations = causes[before:]
     if not node.has_rules:
         return
     if any(cause.reason in _BLOCKING for cause in violations):

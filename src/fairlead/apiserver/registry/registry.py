@@ -188,7 +188,7 @@ class Registry:
         if "deletionTimestamp" in about and not held:
             entry = self.store.delete(kind.bucket, obj)
         else:
-            entry = self.store.put(kind.bucket, obj)
+            entry = self.store.put(kind.bucket, obj, bounded=True)
         return WriteResult(obj, entry, created)
 
 

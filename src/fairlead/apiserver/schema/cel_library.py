@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,7 +19,7 @@ from fairlead.apiserver.schema.formats import fits, parses
 _DECIMAL = {"": 1, "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "k": 10**3, "M": 10**6, "G": 10**9}
 _BINARY = {"T": 10**12, "P": 10**15, "E": 10**18, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
 _SUFFIX: dict[str, Any] = {**_DECIMAL, **_BINARY}
-_QUANTITY = re.compile(r"^([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)([numkMGTPE]?|[KMGTP]i)$")
+_QUANTITY = re.compile(r"^([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)([numkMGTPE]?|[KMGTP]i)\Z")
 
 
 def quantity(text: str) -> float:
@@ -29,7 +29,7 @@ def quantity(text: str) -> float:
         raise ValueError(f"{text!r} is not a quantity")
     try:
         return float(Decimal(match.group(1)) * _SUFFIX[match.group(2)])
-    except InvalidOperation as error:
+    except (ArithmeticError, OverflowError) as error:
         raise ValueError(f"{text!r} is not a quantity") from error
 
 

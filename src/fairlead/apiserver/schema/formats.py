@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 from fairlead.apiserver.objects import seconds
 
 _HOST = re.compile(
-    r"^(?=.{1,253}$)[A-Za-z0-9]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?(\.[A-Za-z0-9]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?)*$"
+    r"^(?=.{1,253}\Z)[A-Za-z0-9]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?(\.[A-Za-z0-9]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?)*\Z"
 )
-_MAIL = re.compile(r"^[^@\s]+@[^@\s]+$")
-_DURATION = re.compile(r"^[-+]?(0|([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h|d|w))+$")
+_MAIL = re.compile(r"^[^@\s]+@[^@\s]+\Z")
+_DURATION = re.compile(r"^[-+]?(0|([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h|d|w))+\Z")
 
 
 def parses(parse: Callable[[str], object]) -> Callable[[str], bool]:

@@ -28,6 +28,19 @@ def escape(name: str) -> str:
     return _CEL_ESCAPED.sub(lambda match: _CEL_ESCAPES[match.group()], name)
 
 
+#: An escaped character, a class of characters, or the end of the text.
+_PATTERN_PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\$", re.DOTALL)
+
+
+def compile_pattern(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern as Go reads it: ``$`` is the end of the text, not the place before a last line end.
+
+    Raises:
+        re.error: it is none.
+    """
+    return re.compile(_PATTERN_PART.sub(lambda part: r"\Z" if part.group() == "$" else part.group(), pattern))
+
+
 @dataclass(slots=True, eq=False)
 class SchemaNode:
     """One place in a schema. ``type`` is empty where any value is allowed."""
@@ -44,6 +57,7 @@ class SchemaNode:
     enum: list[Any] = field(default_factory=list[Any])
     format: str = ""
     pattern: re.Pattern[str] | None = None
+    pattern_text: str = ""
     limits: dict[str, Any] = field(default_factory=dict[str, Any])
     default: Any = None
     list_type: str = "atomic"
@@ -117,7 +131,7 @@ class Compiler:
         node.required = tuple(schema.get("required") or ())
         node.enum = list(schema.get("enum") or ())
         if schema.get("pattern"):
-            node.pattern = re.compile(schema["pattern"])
+            node.pattern, node.pattern_text = compile_pattern(schema["pattern"]), schema["pattern"]
         node.limits = {name: schema[name] for name in LIMITS if schema.get(name) is not None}
         node.default = schema.get("default")
         self._fill_merging(node, schema)

@@ -138,7 +138,7 @@ def _validate_text(value: str, node: SchemaNode, path: str, causes: list[Cause])
         if len(value) < limits.get("minLength", 0):
             causes.append(wrong(path, value, f"{path} in body should be at least {limits['minLength']} chars long"))
     if node.pattern is not None and not node.pattern.search(value):
-        causes.append(wrong(path, value, f"{path} in body should match '{node.pattern.pattern}'"))
+        causes.append(wrong(path, value, f"{path} in body should match '{node.pattern_text}'"))
     if node.format and not fits(value, node.format):
         message = f"Invalid value: {shown(value)}: {path} in body must be of type {node.format}: {shown(value)}"
         causes.append(Cause("FieldValueTypeInvalid", message, path))

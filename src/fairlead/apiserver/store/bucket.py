@@ -41,6 +41,8 @@ class Bucket:
     def in_order(self, namespace: str = "") -> list[BucketEntry]:
         """Return entries by (namespace, name); all namespaces when none is named."""
         pool = self._by_namespace.get(namespace, {}) if namespace else self.entries
+        if not pool:
+            return []  # nothing is kept for a namespace that a client has made up
         keys = self._sorted.get(namespace)
         if keys is None:
             keys = self._sorted[namespace] = sorted(pool)

@@ -25,6 +25,8 @@ from fairlead.errors import BadConfiguration
 
 FILE_NAME = "state.sqlite"
 CHECKPOINT_AFTER_WRITES = 200
+#: What the write-ahead log grows to at most, before a write waits for it to be copied into the database file.
+LOG_MAX_BYTES = 64 * 1024 * 1024
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS objects (bucket TEXT, namespace TEXT, name TEXT, body BLOB NOT NULL,
   PRIMARY KEY (bucket, namespace, name));
@@ -130,7 +132,9 @@ class SqliteJournal:
             db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
             db.execute("PRAGMA journal_mode=WAL")
             db.execute("PRAGMA synchronous=NORMAL")
-            db.execute("PRAGMA wal_autocheckpoint=0")
+            # Housekeeping comes first; this only ends a flood of large writes, as does the limit for what is left over.
+            db.execute(f"PRAGMA wal_autocheckpoint={LOG_MAX_BYTES // 4096}")
+            db.execute(f"PRAGMA journal_size_limit={LOG_MAX_BYTES}")
             db.execute("PRAGMA busy_timeout=2000")
             verdict = db.execute("PRAGMA quick_check(1)").fetchone()[0]
             if verdict != "ok":

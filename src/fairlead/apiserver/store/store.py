@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fairlead.apiserver.bounds import MAX_OBJECT_BYTES
+from fairlead.apiserver.failure import too_large
 from fairlead.apiserver.objects import Obj
 from fairlead.apiserver.store.bucket import Bucket
 from fairlead.apiserver.store.entry import BucketEntry, WatchEvent, entry_from_raw, entry_of
@@ -54,11 +56,17 @@ class ObjectStore:
         """Return every bucket."""
         return list(self._buckets.values())
 
-    def put(self, name: str, obj: Obj) -> BucketEntry:
-        """Store ``obj`` under a new resourceVersion; raises ``ApiFailure`` 507 and changes nothing when it cannot."""
+    def put(self, name: str, obj: Obj, *, bounded: bool = False) -> BucketEntry:
+        """Store ``obj`` under a new resourceVersion.
+
+        Raises:
+            ApiFailure: 507, it cannot be stored; with ``bounded`` 413, it is too large, and larger than it was.
+        """
         bucket = self.bucket(name)
         entry = entry_of(obj, self.rv + 1)
         before = bucket.entries.get(entry.key)
+        if bounded and len(entry.raw) > max(MAX_OBJECT_BYTES, len(before.raw) if before else 0):
+            raise too_large(MAX_OBJECT_BYTES, f"bytes for one object, and this one would take {len(entry.raw)}")
         self._journal.put(name, entry)
         self._publish(bucket, WatchEvent(entry.rv, "MODIFIED" if before else "ADDED", entry, before))
         return entry

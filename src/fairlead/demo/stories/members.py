@@ -12,9 +12,10 @@ from rich.console import Console
 
 from fairlead.api.kubernetes import LEASES
 from fairlead.api.names import AGENT_LEASE
-from fairlead.demo.stories.stage import Stage, refuses
+from fairlead.demo.stories.stage import Stage, instead_of_low_ports, refuses
 from fairlead.testing.worlds.apis import EmbeddedApis
 from fairlead.testing.worlds.fleet import Fleet
+from fairlead.testing.worlds.loopback import service_port
 from fairlead.testing.worlds.processes import ExpectationFailed, wait_until
 from fairlead.testing.worlds.traffic import Traffic
 from fairlead.testing.worlds.workload import POD_PORT, Workload
@@ -62,7 +63,9 @@ class MembersStage(Stage):
             f"  kubectl --kubeconfig {self.apis.kubeconfig(name)} get services,pods     # {name}"
             for name in self.fleet.members
         ]
-        return lines + [f"  curl http://{traffic.host}/          # {name}" for name, traffic in self.traffics.items()]
+        return lines + [
+            f"  curl http://{traffic.host}:{traffic.port}/          # {name}" for name, traffic in self.traffics.items()
+        ]
 
     async def close(self) -> None:
         """End traffic, pods and all processes."""
@@ -78,7 +81,7 @@ async def start_everything(stage: MembersStage) -> None:
     agents = (member.agent for member in stage.fleet.members.values())
     processes = [*agents, stage.fleet.hub, *stage.apis.children.values()]
     names = ", ".join(f"{process.name} {process.pid}" for process in processes)
-    stage.show.done("a hub and two members run, each with its own API", f"processes: {names}")
+    stage.show.done("a hub and two members run, each with its own API", f"processes: {names}", *instead_of_low_ports())
 
 
 async def give_addresses(stage: MembersStage) -> None:
@@ -91,7 +94,7 @@ async def give_addresses(stage: MembersStage) -> None:
         await member.node(host.node, f"{member.network}.1")
         for _ in range(REPLICAS):
             await workload.start_pod(host)
-        port = {"port": 80, "targetPort": POD_PORT}
+        port = {"port": service_port(80), "targetPort": POD_PORT}
         await member.service("web", port, selector={"app": "web"})
     facts: list[str] = []
     for name, member in stage.fleet.members.items():
@@ -135,8 +138,8 @@ async def kill_pod(stage: MembersStage) -> None:
     traffic = stage.traffics[_title("west")]
     victim = workload.pods[0]
     sent = traffic.count.sent
-    traffic.pod_killed()
-    await victim.child.kill()
+    with traffic.pod_dies():
+        await victim.child.kill()
 
     async def enough_after() -> bool:
         return traffic.count.sent - sent >= _SENT_AFTER_KILL
@@ -192,7 +195,8 @@ async def delete_while_agent_is_down(stage: MembersStage) -> None:
     """Delete a Service while the agent of its member is dead; it is cleaned up when the agent is back."""
     stage.show.doing("a Service is deleted while its agent is down")
     member = stage.fleet.members["east"]
-    await member.service("shop", {"port": 81, "targetPort": POD_PORT}, selector={"app": "shop"})
+    closed = service_port(81)
+    await member.service("shop", {"port": closed, "targetPort": POD_PORT}, selector={"app": "shop"})
     address = await member.address("shop")
     await member.agent.kill()
     await member.delete("shop")
@@ -202,9 +206,9 @@ async def delete_while_agent_is_down(stage: MembersStage) -> None:
     await stage.fleet.gone("east", "default.shop")
 
     async def refused() -> bool:
-        return await refuses(asyncio.open_connection, address, 81)
+        return await refuses(asyncio.open_connection, address, closed)
 
-    await wait_until(refused, f"nothing listens at {address}:81 any more")
+    await wait_until(refused, f"nothing listens at {address}:{closed} any more")
     stage.check_traffic("while the other Service was removed")
     stage.show.done("a Service deleted while its agent was down was cleaned up when it came back", f"{address} is free")
 

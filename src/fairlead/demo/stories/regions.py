@@ -14,9 +14,9 @@ from rich.console import Console
 from fairlead.api.nodepool import NODE_POOLS
 from fairlead.api.poolservice import POOL_SERVICES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
-from fairlead.demo.stories.stage import Stage, refuses
+from fairlead.demo.stories.stage import Stage, instead_of_low_ports, refuses
 from fairlead.testing.worlds.processes import ExpectationFailed, wait_until
-from fairlead.testing.worlds.regions import SERVICE, RegionsWorld
+from fairlead.testing.worlds.regions import HTTP, SERVICE, RegionsWorld
 from fairlead.testing.worlds.traffic import Traffic
 
 REGIONS = ("hangzhou", "shanghai", "beijing")
@@ -61,7 +61,9 @@ async def start_everything(stage: RegionsStage) -> None:
     for name in REGIONS:
         await stage.world.add_region(name)
     networks = [region.network.description for region in stage.world.regions.values()]
-    stage.show.done("one cluster runs in three regions", *networks)
+    # In a network namespace every port may be opened.
+    facts = networks if stage.world.networks.separate else [*networks, *instead_of_low_ports()]
+    stage.show.done("one cluster runs in three regions", *facts)
 
 
 async def give_access_points(stage: RegionsStage) -> None:
@@ -71,7 +73,7 @@ async def give_access_points(stage: RegionsStage) -> None:
     await _access_points(stage, REGIONS)
     points = await stage.world.addresses()
     shown = ",".join(points[name] for name in sorted(points))
-    facts = [f"NAME {SERVICE}   TYPE LoadBalancer   EXTERNAL-IP {shown}   PORT(S) 80/TCP"]
+    facts = [f"NAME {SERVICE}   TYPE LoadBalancer   EXTERNAL-IP {shown}   PORT(S) {HTTP}/TCP"]
     facts += [f"{name}: {points[name]}" for name in REGIONS]
     stage.show.done("one Service, one access point per region", *facts)
 
@@ -152,7 +154,7 @@ async def delete_a_region(stage: RegionsStage) -> None:
     await wait_until(gone, "beijing's load balancer is removed")
 
     async def refused() -> bool:
-        return await refuses(world.regions["beijing"].network.connect, points["beijing"], 80)
+        return await refuses(world.regions["beijing"].network.connect, points["beijing"], HTTP)
 
     await wait_until(refused, f"nothing listens at {points['beijing']} any more")
     after = await world.addresses()
@@ -199,7 +201,7 @@ async def _no_way_between(stage: RegionsStage, points: dict[str, str]) -> str:
                 continue
             with suppress(OSError, TimeoutError):
                 async with asyncio.timeout(2.0):
-                    await stage.world.regions[here].network.connect(points[there], 80)
+                    await stage.world.regions[here].network.connect(points[there], HTTP)
                 raise ExpectationFailed(f"{there}'s access point can be reached from {here}")
     return "no region's access point can be reached from another region: their networks are separate"
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from rich.console import Console
 
 from fairlead.demo.show import Show
+from fairlead.testing.worlds.loopback import service_port
 from fairlead.testing.worlds.processes import ExpectationFailed, wait_until
 from fairlead.testing.worlds.traffic import Connect, Traffic
 
@@ -60,6 +61,14 @@ class Stage(ABC):
     @abstractmethod
     async def close(self) -> None:
         """End everything."""
+
+
+def instead_of_low_ports() -> list[str]:
+    """Return what to say when this user may not open port 80; nothing when he may."""
+    port = service_port(80)
+    if port == 80:
+        return []
+    return [f"this user may not open ports below 1024 (net.ipv4.ip_unprivileged_port_start): {port} stands for 80"]
 
 
 async def refuses(connect: Connect, address: str, port: int) -> bool:

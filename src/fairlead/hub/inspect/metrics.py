@@ -60,11 +60,14 @@ class HubCollector(Collector):
 
     def _load_balancers(self) -> Iterable[Metric]:
         programmed: Counter[tuple[str, str]] = Counter()
+        serving: Counter[tuple[str, str]] = Counter()
         raised: Counter[str] = Counter()
         for _, obj in self._inventory.objects():
             for condition in obj.status.conditions or ():
                 if condition.type == ConditionType.PROGRAMMED:
                     programmed[condition.status, condition.reason] += 1
+                elif condition.type == ConditionType.SERVING:
+                    serving[condition.status, condition.reason] += 1
                 elif condition.type in _WORTH_COUNTING and condition.status == "True":
                     raised[condition.type] += 1
         family = GaugeMetricFamily(
@@ -73,6 +76,14 @@ class HubCollector(Collector):
             labels=["programmed", "reason"],
         )
         for (status, reason), count in sorted(programmed.items()):
+            family.add_metric([status, reason], count)
+        yield family
+        family = GaugeMetricFamily(
+            "fairlead_hub_serving",
+            "Load balancers by their Serving condition: whether targets were seen to be healthy.",
+            labels=["serving", "reason"],
+        )
+        for (status, reason), count in sorted(serving.items()):
             family.add_metric([status, reason], count)
         yield family
         family = GaugeMetricFamily(

@@ -1,7 +1,8 @@
 """What the hub would do now, without doing it: the same views, translations, plans and guards, over a read-only API.
 
 In: a Cluster with the rights to read. Out: for each load balancer its plan, what is on record, what is read back, and
-what is excluded. Those that the hub's own proxies serve have no ledger, so there is nothing to compare them with.
+what is excluded. The ledger of those that the hub's own proxies serve is in the hub's memory: their plan is what the
+hub says that it holds, and whether it has looked at the newest spec.
 Never: a write, an allocation, or a call of a provider that changes anything.
 """
 
@@ -30,8 +31,9 @@ from fairlead.hub.tenants.address_allocator import AddressAllocator
 from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
+from fairlead.ledger.held import held_changes
 from fairlead.ledger.wire import load_balancer_of
-from fairlead.model.change import FrontendChange
+from fairlead.model.change import Action, FrontendChange, Reason
 from fairlead.model.contract import EVERY_FEATURE, AllocationKind, Restorable
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed
@@ -51,10 +53,11 @@ _SERVED = msgspec.structs.replace(EVERY_FEATURE, allocation=AllocationKind.ADDRE
 
 
 class Previewed(msgspec.Struct, frozen=True, kw_only=True):
-    """One load balancer. ``served``: by the hub's own proxies, without a ledger; then there is no plan.
+    """One load balancer. ``served``: by the hub's own proxies, whose ledger is in the hub's memory.
 
     ``paused`` names the objects whose annotation holds everything. ``conditions`` are what the hub wrote last.
     ``held_frontend`` is what a pause holds of the load balancer itself. ``unread`` says why it could not be read back.
+    ``more_held`` counts what is held beside the rows of the plan.
     """
 
     key: LoadBalancerKey
@@ -68,6 +71,7 @@ class Previewed(msgspec.Struct, frozen=True, kw_only=True):
     translation: Translation | None = None
     plan: Plan
     held_frontend: FrontendChange | None = None
+    more_held: int = 0
     #: The provider's own identity of it.
     info: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     side: LoadBalancerState = msgspec.field(default_factory=LoadBalancerState)
@@ -175,9 +179,11 @@ class _Preview:
             exclusions=exclusions,
         )
         runner = self._providers.durable.get(provider)
+        if previewed.served and obj is not None:
+            return served_plan(previewed, obj)
         if runner is None:
             named = provider or next((record.spec.load_balancer.provider for record in previewed.records), "")
-            if not named or previewed.served:
+            if not named:
                 return previewed
             unread = f"provider {named!r} is not installed where this command runs"
             return msgspec.structs.replace(previewed, provider=named, unread=unread)
@@ -248,6 +254,18 @@ class _Preview:
         """Return what is on record of the load balancers of ``provider``."""
         frontends = ((key, obj.status.frontend_of(provider)) for key, obj in self._inventory.objects())
         return {key: frontend for key, frontend in frontends if frontend is not None}
+
+
+def served_plan(previewed: Previewed, obj: IntentObject) -> Previewed:
+    """Return the plan of a load balancer of the hub's own proxies, from what the hub has written of it."""
+    key, status = previewed.key, obj.status
+    held = held_changes(key, status.held or ())
+    desired = previewed.translation.desired if previewed.translation is not None else None
+    looked = status.observed_generation >= obj.metadata.generation
+    reason = Reason.CHANGED if status.observed_generation else Reason.NEW
+    change = FrontendChange(key, desired.spec, Action.ENSURE, reason) if desired is not None and not looked else None
+    more = max(0, status.held_total - len(held))
+    return msgspec.structs.replace(previewed, plan=Plan(key, frontend=change, held=held), more_held=more)
 
 
 _UNREAD = "its provider knows nothing of it outside the hub; the condition Drifted says what the hub reads"

@@ -7,16 +7,20 @@ In: a translation's conditions, the worker's report, what is observed, drift. Ou
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from fairlead.api.kubernetes import Ingress, PortStatus
+from fairlead.model.change import Action, Held
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
-from fairlead.model.observed import Observed
+from fairlead.model.observed import Health, Observed
 from fairlead.sync.guard import WARMING
 from fairlead.sync.readback import Drift
 from fairlead.sync.report import Report
 from fairlead.translate.view import Translation
+
+_REMOVALS = frozenset({Action.DRAIN, Action.DEREGISTER, Action.DELETE})
 
 
 def build_conditions(
@@ -27,14 +31,16 @@ def build_conditions(
     *,
     needs_address: bool = True,
     waiting_for: str = "",
+    wanted: bool = False,
 ) -> list[Condition]:
-    """Return the conditions of ``translation`` with Programmed, Guarded, Drifted, and what a provider refuses.
+    """Return the conditions of ``translation`` with Programmed, Serving, Guarded, Drifted, and what a provider refuses.
 
-    ``waiting_for``: why another provider still serves it; then it is not Programmed as its spec asks.
+    ``waiting_for``: why another provider still serves it; then it is not Programmed as its spec asks. ``wanted``: each
+    of its listeners is to have a target.
     """
     conditions = {condition.type: condition for condition in translation.conditions}
     if ConditionType.PROGRAMMED not in conditions:
-        conditions[ConditionType.PROGRAMMED] = _programmed(report, observed, needs_address=needs_address)
+        conditions[ConditionType.PROGRAMMED] = _programmed(report, observed, drift, needs_address=needs_address)
     if report is not None:
         _add_held(conditions, report)
         _add_quarantined(conditions, report)
@@ -44,6 +50,8 @@ def build_conditions(
     if waiting_for:
         programmed = conditions[ConditionType.PROGRAMMED]
         conditions[ConditionType.PROGRAMMED] = _until_it_serves(programmed, waiting_for)
+    coming = wanted and not (report is not None and report.quarantined)
+    conditions[ConditionType.SERVING] = _serving(conditions, observed, coming=coming)
     order = list(ConditionType)
     return sorted(conditions.values(), key=lambda condition: order.index(condition.type))
 
@@ -55,12 +63,19 @@ def _add_held(conditions: dict[ConditionType, Condition], report: Report) -> Non
         return
     paused = conditions.get(ConditionType.PAUSED)
     if paused is not None:
-        rows = ", ".join(f"{row.change.action} {row.change.key}" for row in held[:3]) + (", ..." if held[3:] else "")
-        conditions[paused.type] = msgspec.structs.replace(paused, message=f"{paused.message}; {len(held)} held: {rows}")
+        conditions[paused.type] = msgspec.structs.replace(
+            paused, message=f"{paused.message}; {len(held)} held: {_rows(held)}"
+        )
         return
-    message = f"{len(held)} removal{'s' if len(held) > 1 else ''} held: {held[0].message}"
+    noun = "removal" if all(row.change.action in _REMOVALS for row in held) else "change"
+    message = f"{len(held)} {noun}{'s' if len(held) > 1 else ''} held ({_rows(held)}): {held[0].message}"
     guarded = Condition(ConditionType.GUARDED, True, ConditionReason.REMOVALS_HELD, message)
     conditions[guarded.type] = guarded
+
+
+def _rows(held: Sequence[Held]) -> str:
+    """Return what is held: the action and backend of the first rows."""
+    return ", ".join(f"{row.change.action} {row.change.key}" for row in held[:3]) + (", ..." if held[3:] else "")
 
 
 def _add_quarantined(conditions: dict[ConditionType, Condition], report: Report) -> None:
@@ -73,7 +88,9 @@ def _add_quarantined(conditions: dict[ConditionType, Condition], report: Report)
     conditions[unresolved.type] = unresolved
 
 
-def _programmed(report: Report | None, observed: Observed | None, *, needs_address: bool) -> Condition:
+def _programmed(
+    report: Report | None, observed: Observed | None, drift: Drift | None, *, needs_address: bool
+) -> Condition:
     def no(reason: ConditionReason, message: str) -> Condition:
         return Condition(ConditionType.PROGRAMMED, False, reason, message)
 
@@ -85,12 +102,41 @@ def _programmed(report: Report | None, observed: Observed | None, *, needs_addre
         return no(ConditionReason.PENDING, "waiting for the provider")
     if not observed.proxies:
         return no(ConditionReason.NO_PROXY_CONNECTED, observed.message or "no proxy is connected to the hub yet")
+    if not observed.programmed and drift is not None and drift.ours:
+        return no(ConditionReason.DRIFTED, drift.sentence)
     if not observed.programmed:
         message = f"{observed.acknowledged} of {observed.proxies} proxies have it"
         return no(ConditionReason.PENDING, observed.message or message)
     if not observed.addresses and needs_address:
         return no(ConditionReason.ADDRESS_NOT_ASSIGNED, observed.message or "no address has been assigned yet")
     return Condition(ConditionType.PROGRAMMED, True, ConditionReason.PROGRAMMED, "")
+
+
+def _serving(conditions: Mapping[ConditionType, Condition], observed: Observed | None, *, coming: bool) -> Condition:
+    """Return Serving: what the data plane sees of the targets; ``coming``: those that are missing are on their way."""
+
+    def unknown(reason: ConditionReason, message: str) -> Condition:
+        return Condition(ConditionType.SERVING, None, reason, message)
+
+    programmed = conditions[ConditionType.PROGRAMMED]
+    if observed is None:
+        return unknown(ConditionReason.PENDING, "its provider has not said anything of it yet")
+    health = observed.health or _without_health(conditions)
+    if health.reason is ConditionReason.NO_TARGETS and coming:
+        return unknown(ConditionReason.PENDING, "its targets are on their way to the provider")
+    if health.serving and not programmed.status:
+        return unknown(
+            ConditionReason.PENDING, f"its targets are healthy, but it is not programmed: {programmed.reason}"
+        )
+    return Condition(ConditionType.SERVING, health.serving, health.reason, health.message)
+
+
+def _without_health(conditions: Mapping[ConditionType, Condition]) -> Health:
+    """Return what is known when the provider says nothing of its targets."""
+    resolved = conditions.get(ConditionType.RESOLVED_REFS)
+    if resolved is not None and resolved.reason is ConditionReason.BACKEND_NOT_FOUND:
+        return Health(False, ConditionReason.NO_TARGETS, resolved.message)
+    return Health(None, ConditionReason.NOT_CHECKED, "its provider does not say whether targets are healthy")
 
 
 def _until_it_serves(programmed: Condition, waiting_for: str) -> Condition:

@@ -102,6 +102,8 @@ class IntentContext(msgspec.Struct, frozen=True, kw_only=True):
     leading: Callable[[], bool]
     status_queue: KeyedQueue[LoadBalancerKey]
     loopback_targets: bool = False
+    #: How many ports a Tenant may have whose own spec does not say; 0: any number.
+    tenant_ports: int = 0
     read_only: bool = False
 
 

@@ -5,7 +5,8 @@
     observation ─┘
 
 A load balancer that was programmed is not called unprogrammed for the moment that a change takes to be acknowledged:
-a worse status that may pass waits ``patience_s``; counts are gathered for ``gather_s``. In: what was translated, what
+a worse status that may pass waits ``patience_s``; counts are gathered for ``gather_s``. That it serves nothing any more
+is written at once; what comes and goes is damped (``damping``). In: what was translated, what
 the worker reported, what providers hold. Never: a write while another replica leads.
 """
 
@@ -23,6 +24,7 @@ from fairlead.api.meta import Resource, WireCondition
 from fairlead.api.names import MANAGER_HUB
 from fairlead.api.times import wire_time
 from fairlead.hub.intents.conditions import build_conditions, ingress_of
+from fairlead.hub.intents.damping import Damping
 from fairlead.hub.inventory import IntentObjects
 from fairlead.hub.providers.observe import observed_of
 from fairlead.hub.providers.registry import ProviderRegistry
@@ -30,14 +32,17 @@ from fairlead.hub.providers.runner import DurableRunner
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.status import emit_transitions, write_status
-from fairlead.model.condition import ConditionReason, ConditionType
+from fairlead.ledger.held import held_wire
+from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import KeyedQueue
+from fairlead.sync.guard import WARMING
 from fairlead.sync.readback import Drift
 from fairlead.sync.report import Report
 from fairlead.translate.protection import is_leaving
+from fairlead.translate.tcp import NODES
 from fairlead.translate.view import Translation
 
 #: After that long the cache is right, even if it never showed our very write (a relist skips versions).
@@ -51,13 +56,14 @@ class StatusRules(Generic[Obj, T]):
     """What is particular to the status of one kind of intent; a subclass overrides what differs.
 
     ``needs_address``: without an address it is not programmed. ``patience_s``: how long a worse status is waited out,
-    ``gather_s``: how long counts are gathered, before they are written. ``owned_elsewhere``: the fields of the status
-    that have another field manager; they are read, and never written.
+    ``gather_s``: how long ``counts`` are gathered, before they are written. ``owned_elsewhere``: the fields of the
+    status that have another field manager; they are read, and never written.
     """
 
     needs_address = True
-    patience_s = 0.0
-    gather_s = 0.0
+    patience_s = 5.0
+    gather_s = 1.0
+    counts: tuple[str, ...] = ("unhealthy_targets",)
     owned_elsewhere: tuple[str, ...] = ("allocation", "provisioned", "frontend")
 
     def __init__(self, *, cluster: Cluster, events: EventRecorder, resource: Resource[Obj]) -> None:
@@ -68,15 +74,17 @@ class StatusRules(Generic[Obj, T]):
     def compose(self, obj: Obj, translation: T, conditions: list[WireCondition], observed: Observed | None) -> Any:
         """Return the status; an address that users have read stays until another one takes its place."""
         del translation
+        health = observed.health if observed is not None else None
         ingress = obj.status.load_balancer.ingress
-        programmed = any(shown.type == ConditionType.PROGRAMMED and shown.status == "True" for shown in conditions)
-        if programmed and observed is not None:
+        programmed = _condition(conditions, ConditionType.PROGRAMMED)
+        if programmed is not None and programmed.status == "True" and observed is not None:
             ingress = self.ingress(obj, observed.addresses)
         return msgspec.structs.replace(
             obj.status,
             address=ingress[0].address if ingress else "",
             load_balancer=LoadBalancerStatus(ingress=ingress or None),
             observed_generation=obj.metadata.generation,
+            unhealthy_targets=(list(health.unhealthy) or None) if health is not None else None,
             conditions=conditions,
         )
 
@@ -86,14 +94,15 @@ class StatusRules(Generic[Obj, T]):
         return [ingress_of(address) for address in addresses]
 
     def is_count(self, old: Any, new: Any) -> bool:
-        """Say whether two statuses differ in counts only."""
-        del old, new
-        return False
+        """Say whether two statuses differ in counts only, such as how many targets are healthy."""
+        same = {name: getattr(new, name) for name in self.counts}
+        before = msgspec.structs.replace(old, conditions=_uncounted(old.conditions), **same)
+        return before == msgspec.structs.replace(new, conditions=_uncounted(new.conditions))
 
-    def serving(self, obj: Obj, status: Any) -> str:
-        """Return the message of the Event about a load balancer that begins to serve."""
+    def programmed(self, obj: Obj, status: Any) -> str:
+        """Return the message of the Event about a load balancer that its provider has taken over."""
         del obj
-        return f"serving at {status.address}"
+        return f"programmed at {status.address}"
 
     def quiet(self, change: Transition, report: Report | None) -> bool:
         """Say whether a condition that turned bad needs no Event; one that is only Pending never has one."""
@@ -101,14 +110,22 @@ class StatusRules(Generic[Obj, T]):
         return False
 
     def announce(self, obj: Obj, status: Any, report: Report | None) -> None:
-        """Emit conditions that turned bad as Warnings, and Programmed when it turns good."""
+        """Emit conditions that turned bad as Warnings, and Programmed and Serving when they turn good."""
+        serving = _condition(status.conditions, ConditionType.SERVING)
         emit_transitions(
             self._events,
             self._resource,
             obj,
             transitions(obj.status.conditions, status.conditions),
-            good={ConditionType.PROGRAMMED: self.serving(obj, status)},
-            quiet=lambda change: self.quiet(change, report),
+            good={
+                ConditionType.PROGRAMMED: self.programmed(obj, status),
+                ConditionType.SERVING: f"it serves: {serving.message}" if serving is not None else "",
+            },
+            # The condition Drifted has the Event about it.
+            quiet=lambda change: (
+                (change.condition.reason == ConditionReason.DRIFTED and change.condition.type != ConditionType.DRIFTED)
+                or self.quiet(change, report)
+            ),
         )
 
     def reported(self, obj: Obj, report: Report) -> None:
@@ -141,6 +158,9 @@ class _Known(msgspec.Struct, Generic[T]):
 
     translation: T
     waiting_for: str = ""
+    #: Each of its listeners is to have a target.
+    wanted: bool = False
+    damping: Damping = msgspec.field(default_factory=Damping)
     report: Report | None = None
     #: Since when (monotonic seconds) a worse status than the written one is being waited out.
     worse_since_s: float | None = None
@@ -184,14 +204,15 @@ class StatusWriter(Generic[Obj, T]):
         """
         known = self._known.get(key)
         summary = msgspec.structs.replace(translation, desired=None)
+        wanted = _is_complete(translation)
         if known is None:
-            self._known[key] = _Known(summary, waiting_for)
-        elif (known.translation, known.waiting_for) == (summary, waiting_for):
+            self._known[key] = _Known(summary, waiting_for, wanted)
+        elif (known.translation, known.waiting_for, known.wanted) == (summary, waiting_for, wanted):
             return False
         else:
             if known.translation.provider != summary.provider:
                 known.report = None
-            known.translation, known.waiting_for = summary, waiting_for
+            known.translation, known.waiting_for, known.wanted = summary, waiting_for, wanted
         self._queue.add(key)
         return True
 
@@ -230,23 +251,46 @@ class StatusWriter(Generic[Obj, T]):
             drift,
             needs_address=self._rules.needs_address,
             waiting_for=known.waiting_for,
+            wanted=known.wanted,
         )
         obj = self._as_written(known, obj)
         old = obj.status
+        again_s = self._damp(known, conditions, old)
         generation, now = obj.metadata.generation, wire_time(self._clock.now())
         wire = wire_conditions(conditions, obj.status.conditions, generation=generation, now=now)
-        new = self._rules.compose(obj, known.translation, wire, observed)
+        held = [row for row in known.report.held if row.reason != WARMING] if known.report is not None else []
+        new = msgspec.structs.replace(
+            self._rules.compose(obj, known.translation, wire, observed),
+            held=held_wire(held),
+            held_total=len(held),
+            repaired=self._repaired(key, obj, known.translation.provider),
+        )
         if new == old or msgspec.to_builtins(new) == msgspec.to_builtins(old):
             known.worse_since_s = None
-            return None
+            return again_s
         wait_s = self._wait_s(known, old, new)
         if wait_s > 0:
-            return wait_s
+            return min(wait_s, again_s or wait_s)
         known.worse_since_s = None
         known.written_at_s = self._clock.monotonic()
+        if self._rules.is_count(old, new):
+            known.damping.counted(now_s=known.written_at_s)
         known.written = await self._rules.write(obj, new)
         self._rules.announce(obj, new, known.report)
-        return None
+        return again_s
+
+    def _damp(self, known: _Known[T], conditions: list[Condition], old: Any) -> float | None:
+        """Replace Serving in ``conditions`` by what is to be shown of it; returns seconds until that may change."""
+        at = next(i for i, condition in enumerate(conditions) if condition.type is ConditionType.SERVING)
+        written = _condition(old.conditions, ConditionType.SERVING)
+        conditions[at], again_s = known.damping.shown(conditions[at], written, now_s=self._clock.monotonic())
+        return again_s or None
+
+    def _repaired(self, key: LoadBalancerKey, obj: IntentObject, provider: str) -> str:
+        """Return which request for a repair was answered last."""
+        runner = self._providers.get(provider)
+        answered = runner.readback.answered.get(key, "") if isinstance(runner, DurableRunner) else ""
+        return answered or obj.status.repaired
 
     async def _observe(
         self, key: LoadBalancerKey, obj: IntentObject, provider: str
@@ -257,9 +301,6 @@ class StatusWriter(Generic[Obj, T]):
         observed = await observed_of(runner, key, obj.status.frontend_of(provider))
         if not isinstance(runner, DurableRunner):
             return observed, None
-        unread = observed is not None and not observed.addresses and key not in runner.readback.seen
-        if unread and self._rules.needs_address:
-            observed = None  # its address has not been read back yet
         return observed, runner.readback.drifts.get(key)
 
     def _as_written(self, known: _Known[T], obj: Any) -> Any:
@@ -273,13 +314,14 @@ class StatusWriter(Generic[Obj, T]):
     def _wait_s(self, known: _Known[T], old: Any, new: Any) -> float:
         """Return how long to wait before ``new`` is worth a write, 0 for now."""
         now_s = self._clock.monotonic()
-        if self._rules.patience_s and _is_passing(old.conditions, new.conditions):
+        stopped = _has_stopped(old.conditions, new.conditions)
+        if _is_passing(old.conditions, new.conditions) and not stopped:
             if known.worse_since_s is None:
                 known.worse_since_s = now_s
             return known.worse_since_s + self._rules.patience_s - now_s
         known.worse_since_s = None
         if self._rules.gather_s and self._rules.is_count(old, new):
-            return max(0.0, known.written_at_s + self._rules.gather_s - now_s)
+            return max(0.0, known.written_at_s + known.damping.gather_s(self._rules.gather_s, now_s=now_s) - now_s)
         return 0.0
 
     def _object_changed(self, _old: Any, new: Any) -> None:
@@ -299,14 +341,56 @@ def _in_conditions(report: Report) -> tuple[object, ...]:
     return (report.failure, bool(report.held), report.quarantined)
 
 
+_MAY_PASS = frozenset({ConditionReason.PENDING, ConditionReason.NO_PROXY_CONNECTED})
+
+
 def _is_passing(old: list[WireCondition] | None, new: list[WireCondition] | None) -> bool:
-    """Say whether ``new`` is only the moment between a change and its acknowledgement, or a proxy reconnecting."""
-    before = next((shown for shown in old or () if shown.type == ConditionType.PROGRAMMED), None)
-    after = next((shown for shown in new or () if shown.type == ConditionType.PROGRAMMED), None)
+    """Say whether ``new`` is only the moment until an answer: of a provider, of a proxy, or of the first read-back."""
+    before, after = (_condition(conditions, ConditionType.PROGRAMMED) for conditions in (old, new))
     return (
         before is not None
-        and before.status == "True"
+        and before.reason not in _MAY_PASS
         and after is not None
         and after.status == "False"
-        and after.reason in (ConditionReason.PENDING, ConditionReason.NO_PROXY_CONNECTED)
+        and after.reason in _MAY_PASS
     )
+
+
+def _has_stopped(old: list[WireCondition] | None, new: list[WireCondition] | None) -> bool:
+    """Say whether it serves nothing any more since ``new``; not of one of which nothing was said before."""
+    before, after = (_condition(conditions, ConditionType.SERVING) for conditions in (old, new))
+    return after is not None and after.status == "False" and before is not None and before.status != "False"
+
+
+def _condition(conditions: list[WireCondition] | None, kind: ConditionType) -> WireCondition | None:
+    return next((condition for condition in conditions or () if condition.type == kind), None)
+
+
+def _uncounted(conditions: list[WireCondition] | None) -> list[WireCondition]:
+    """Return ``conditions`` without the numbers in the message of Serving."""
+    return [
+        msgspec.structs.replace(condition, message="") if condition.type == ConditionType.SERVING else condition
+        for condition in conditions or ()
+    ]
+
+
+def _is_complete(translation: Translation) -> bool:
+    """Say whether every listener is to have a target that takes connections."""
+    desired = translation.desired
+    return desired is not None and all(
+        any(not target.draining and target.weight for target in targets.values())
+        for targets in desired.targets.values()
+    )
+
+
+def shown_targets(ready: str, observed: Observed | None) -> str:
+    """Return what the column shows: healthy of all when they are checked, else ``ready``.
+
+    Nodes that are all healthy are not counted: they are every load balancer's of their member.
+    """
+    health = observed.health if observed is not None else None
+    if health is None or not health.checked:
+        return ready
+    if ready == NODES and not health.unhealthy:
+        return f"{NODES} healthy"
+    return f"{health.healthy}/{health.total} healthy"

@@ -8,7 +8,7 @@
 PREPARING lasts until the next provider has everything: frontend, targets, address. One that refuses or fails keeps the
 serving one for ever. After a crash the phase is the same: the serving provider is on record, and so is what
 a durable provider was asked for. In: views, translations, the runners. Out: desired load balancers in the trackers.
-Never: a load balancer that no provider has completely.
+Never: a load balancer that no provider has completely, and a call of a provider that may not answer.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from enum import StrEnum
 import msgspec
 
 from fairlead.api.intent import Allocation, IntentObject
-from fairlead.errors import FairleadError
-from fairlead.hub.providers.observe import as_recorded
+from fairlead.hub.providers.observe import observed_of
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.providers.runner import DurableRunner, ProviderRunner
 from fairlead.model.condition import ConditionType
 from fairlead.model.contract import AllocationKind
 from fairlead.model.desired import DesiredLoadBalancer
 from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.observed import Observed
 from fairlead.runtime.clock import Clock
 from fairlead.translate.view import Translation
 
@@ -74,20 +74,15 @@ class ProviderMigration:
         missing = _missing_targets(runner, key, desired)
         if missing:
             return missing
-        try:
-            observed = await runner.provider.observe(key)
-        except FairleadError as error:
-            return error.sentence
-        addresses = observed.addresses if observed is not None else ()
-        if isinstance(runner, DurableRunner):
-            frontend = runner.ledger.frontends.get(key)
-            observed = as_recorded(observed, frontend)
-            addresses = addresses or tuple(frontend.addresses or ())
-        if observed is None:
-            return "it is not made yet"
-        if not observed.programmed:
-            return observed.message or "not every proxy has it yet"
-        return "" if addresses else observed.message or "it has no address yet"
+        if not isinstance(runner, DurableRunner):
+            return _missing_frontend(await observed_of(runner, key, None))
+        missing = "it has not been read back yet"
+        if key in runner.readback.seen:
+            missing = _missing_frontend(await observed_of(runner, key, runner.ledger.frontends.get(key)))
+        if missing:
+            # Not called from here: a provider that does not answer would hold up the load balancers of all others.
+            runner.readback.notice(key)
+        return missing
 
     def may_prepare(self, allocation: Allocation, next_: Translation) -> bool:
         """Say whether a replica that does not lead may prepare ``next_``: what it is given is on record."""
@@ -172,6 +167,14 @@ def _missing_targets(runner: ProviderRunner, key: LoadBalancerKey, desired: Desi
     if missing:
         return f"{missing} of {len(registered)} targets are not registered yet"
     return desired.stale
+
+
+def _missing_frontend(observed: Observed | None) -> str:
+    if observed is None:
+        return "it is not made yet"
+    if not observed.programmed:
+        return observed.message or "not every proxy has it yet"
+    return "" if observed.addresses else observed.message or "it has no address yet"
 
 
 def _addresses(obj: IntentObject) -> list[str]:

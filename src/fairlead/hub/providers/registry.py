@@ -112,6 +112,20 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
             return False
         try:
             provider = factory()
+            capabilities = provider.capabilities
+            runner = DurableRunner(
+                TermSettings(
+                    name=name,
+                    provider=provider,
+                    store=self._cluster,
+                    clock=self._clock,
+                    report=self._report_of(name),
+                    epoch=self._epoch,
+                    changed=self._changed,
+                    target_ref=self._target_ref,
+                    resource_of=lambda kind: self._inventory.intents[kind].resource,
+                )
+            )
         except Exception as error:
             # Code of third parties: one provider that cannot be made is no reason to stop the others.
             log.exception("a provider cannot be made", provider=name, error=str(error))
@@ -121,20 +135,8 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
             )
             # The load balancers that ask for it get a condition.
             return True
-        self.durable[name] = runner = DurableRunner(
-            TermSettings(
-                name=name,
-                provider=provider,
-                store=self._cluster,
-                clock=self._clock,
-                report=self._report_of(name),
-                epoch=self._epoch,
-                changed=self._changed,
-                target_ref=self._target_ref,
-                resource_of=lambda kind: self._inventory.intents[kind].resource,
-            )
-        )
-        self.capabilities[name] = provider.capabilities
+        self.durable[name] = runner
+        self.capabilities[name] = capabilities
         if self._group is not None:
             self._group.create_task(self._lead_later(runner))
         return True

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
+import structlog
 
 from fairlead.api.backendrecord import BackendRecord, RecordOrigin
 from fairlead.api.provisioned import Provisioned
@@ -25,6 +26,8 @@ from fairlead.sync.readback import Readback
 from fairlead.sync.report import Report
 from fairlead.sync.tracker import Tracker
 from fairlead.sync.worker import Worker
+
+log = structlog.get_logger(__name__)
 
 #: How long one call of a provider may take before it counts as lost.
 CALL_LIMIT_S = 120.0
@@ -91,7 +94,7 @@ class Term:
             epoch_of=lambda key: self.ledger.frontends.get(key).epoch,
             lives=self.ledger.frontends.lives,
             changed=settings.changed,
-            account=self.worker.account,
+            failure_domain=self.worker.failure_domain,
         )
 
     def _target_ref(self, change: TargetChange) -> RecordOrigin | None:
@@ -119,5 +122,11 @@ class Term:
         """Put what is on record into the tracker, and restore it at the provider."""
         provider = self._settings.provider
         for restored in restore(self.tracker, records, frontends, self._settings.clock):
-            if isinstance(provider, Restorable):
+            if not isinstance(provider, Restorable):
+                continue
+            try:
                 provider.restore(restored.spec, restored.info)
+            except Exception as error:
+                # Promise 7: a provider's bug about one load balancer must not stop the others. It is asked again.
+                log.exception("bug", load_balancer=str(restored.spec.key), error=str(error))
+                self.tracker.ensure_again([restored.spec.key])

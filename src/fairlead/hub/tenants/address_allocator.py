@@ -6,6 +6,7 @@ and their recorded allocations. Out: an allocation to record, or the condition t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from fairlead.api.intent import Allocation, ProxyPort
@@ -25,6 +26,9 @@ class AddressAllocator:
         self._waiting: set[LoadBalancerKey] = set()
         self._addresses: dict[str, dict[LoadBalancerKey, frozenset[ListenerKey]]] = {}
         self._ports: dict[str, dict[int, LoadBalancerKey]] = {}
+        #: How many ports each load balancer has, and each member.
+        self._open: dict[LoadBalancerKey, int] = {}
+        self._open_of_member: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._addresses)
@@ -38,8 +42,12 @@ class AddressAllocator:
         """Note what ``key`` has; replaces what it had."""
         self.release(key)
         self._held[key] = allocation
+        held = frozenset(listeners)
+        if allocation != Allocation():
+            self._open[key] = len(held)
+            self._open_of_member[key.namespace] += len(held)
         if allocation.address:
-            self._addresses.setdefault(allocation.address, {})[key] = frozenset(listeners)
+            self._addresses.setdefault(allocation.address, {})[key] = held
         for port in allocation.ports:
             self._ports.setdefault(key.namespace, {}).setdefault(port.proxy_port, key)
 
@@ -54,6 +62,7 @@ class AddressAllocator:
         allocation = self._held.pop(key, None)
         if allocation is None:
             return
+        self._open_of_member[key.namespace] -= self._open.pop(key, 0)
         if holders := self._addresses.get(allocation.address):
             holders.pop(key, None)
             if not holders:
@@ -71,12 +80,23 @@ class AddressAllocator:
         wanted: str,
         recorded: Allocation,
         listeners: Sequence[ListenerKey],
+        limit: int = 0,
     ) -> tuple[Allocation, Condition | None]:
         """Return what a provider of ``kind`` needs for ``key``: what it has already, or something free.
 
-        ``wanted``: the address that its spec asks for, empty for any. The condition says why there is none.
+        ``wanted``: the address that its spec asks for, empty for any. ``limit``: how many ports its member may have,
+        0 for any number; what a load balancer has already it keeps. The condition says why there is none.
         """
         had = self._held.get(key, recorded)
+        before, others = self._open.get(key, 0), self._open_of_member[key.namespace] - self._open.get(key, 0)
+        if kind is not AllocationKind.NONE and limit and len(listeners) > before and others + len(listeners) > limit:
+            self._waiting.add(key)
+            return had, _problem(
+                ConditionReason.QUOTA_EXCEEDED,
+                f"spec.ports: this load balancer needs {len(listeners)}, its member has {others} others, and may have "
+                f"{limit} together; delete a load balancer, or ask the operator for more (spec.maxPorts of the Tenant, "
+                "--tenant-ports of the hub)",
+            )
         match kind:
             case AllocationKind.NONE:
                 return Allocation(), None
@@ -103,9 +123,11 @@ class AddressAllocator:
                     "choose one of it, or leave spec.address empty to get a free one",
                 )
             if (other := self._clash(key, wanted, listeners)) is not None:
+                # Which load balancers other members have is not for this one to know.
+                who = other if other.namespace == key.namespace else "another load balancer"
                 return Allocation(had), _problem(
                     ConditionReason.PORT_CONFLICT,
-                    f"{wanted} is taken by {other}; leave spec.address empty to get a free one, "
+                    f"{wanted} is taken by {who}; leave spec.address empty to get a free one, "
                     "or use other ports of the same member",
                 )
             return Allocation(wanted), None

@@ -1,10 +1,11 @@
-"""How each member's agent is: engaged, stale or lost, by the age of its lease.
+"""How each member's agent is: engaged, stale or lost, by when this hub saw its lease change.
 
     engaged ──40 s of silence──► stale ──5 min──► lost      any renewal ──► engaged
 
 An unreachable member is served on from its last state; only the tenant's own ``drainWhenLost`` takes it out.
-In: leases. Out: a state for each tenant namespace, and a wake-up when one changes. Ages are monotonic: only the very
-first sight of a lease believes a wall clock.
+In: leases. Out: a state for each tenant namespace, and a wake-up when one changes. Ages are monotonic; at the very
+first sight of a lease the API server's own stamp says how old it is. Never: believes a time that an agent wrote; that
+is compared with the server's, so that a wrong clock is said.
 """
 
 from __future__ import annotations
@@ -13,44 +14,55 @@ from collections.abc import Callable
 from datetime import datetime
 
 import msgspec
+import structlog
 
 from fairlead.api.durations import seconds_from_duration
-from fairlead.api.kubernetes import Lease
+from fairlead.api.heartbeat import StampedLease, age_s
 from fairlead.api.names import AGENT_LEASE
-from fairlead.api.tenant import Tenant, TenantState
+from fairlead.api.tenant import LOST_AFTER_S, Tenant, TenantState, state_by_age
+from fairlead.api.times import wire_time
+from fairlead.kube.server_clock import NOTICEABLE_S
 from fairlead.runtime.clock import Clock
 from fairlead.translate.view import MemberState
 
-STALE_AFTER_S = 40.0
-LOST_AFTER_S = 300.0
 CHECK_EVERY_S = 5.0
+
+log = structlog.get_logger(__name__)
 
 
 class _Heard(msgspec.Struct):
     renew_time: str
     at_s: float
+    at: str
+    ahead_s: float
 
 
 class MemberHealth:
-    """The last sign of life of each agent."""
+    """The last sign of life of each agent; ``server_now`` is the time at the API server that stamps leases."""
 
-    def __init__(self, *, clock: Clock, changed: Callable[[str], None]) -> None:
+    def __init__(
+        self, *, clock: Clock, changed: Callable[[str], None], server_now: Callable[[], datetime] | None = None
+    ) -> None:
         self._clock = clock
         self._changed = changed
+        self._server_now = server_now or clock.now
         self._heard: dict[str, _Heard] = {}
-        self._reported: dict[str, TenantState] = {}
+        self._reported: dict[str, tuple[TenantState, bool]] = {}
 
-    def lease_changed(self, _old: Lease | None, new: Lease | None) -> None:
+    def lease_changed(self, _old: StampedLease | None, new: StampedLease | None) -> None:
         """Record a renewal; a deleted lease leaves what was known."""
         if new is None or new.metadata.name != AGENT_LEASE or not new.spec.renew_time:
             return
         namespace, renewed = new.metadata.namespace, new.spec.renew_time
-        heard = self._heard.get(namespace)
-        if heard is None:
-            age_s = max(0.0, (self._clock.now() - _time(renewed, self._clock.now())).total_seconds())
-            self._heard[namespace] = _Heard(renewed, self._clock.monotonic() - age_s)
-        elif heard.renew_time != renewed:
-            self._heard[namespace] = _Heard(renewed, self._clock.monotonic())
+        heard, now_s = self._heard.get(namespace), self._clock.monotonic()
+        if heard is not None and heard.renew_time == renewed:
+            return
+        past_s = (age_s(new, self._server_now()) or 0.0) if heard is None else 0.0
+        stored = new.stored_at or self._server_now()
+        # A clock at the limit must not be reported at every beat.
+        limit_s = NOTICEABLE_S * (2 / 3 if heard is not None and heard.ahead_s else 1)
+        ahead_s = new.clock_ahead_s if abs(new.clock_ahead_s) >= limit_s else 0.0
+        self._heard[namespace] = _Heard(renewed, now_s - past_s, wire_time(stored), ahead_s)
         self._report(namespace)
 
     def age_s(self, namespace: str) -> float | None:
@@ -59,21 +71,23 @@ class MemberHealth:
         return None if heard is None else self._clock.monotonic() - heard.at_s
 
     def last_sync(self, namespace: str) -> str:
-        """Return the time of the agent's last renewal as it wrote it, empty when there is none."""
+        """Return when the API server stored the agent's last renewal (RFC 3339), empty when there is none."""
         heard = self._heard.get(namespace)
-        return heard.renew_time if heard else ""
+        return heard.at if heard else ""
+
+    def clock_ahead_s(self, namespace: str) -> float:
+        """Return by how many seconds the agent's clock is ahead of the API server's; 0 for less than is noticeable."""
+        heard = self._heard.get(namespace)
+        return heard.ahead_s if heard is not None else 0.0
 
     def state(self, namespace: str) -> TenantState:
         """Return the state for the status."""
-        age_s = self.age_s(namespace)
-        if age_s is None:
-            return "Pending"
-        if age_s < STALE_AFTER_S:
-            return "Engaged"
-        return "Stale" if age_s < LOST_AFTER_S else "Lost"
+        return state_by_age(self.age_s(namespace))
 
     def view(self, tenant: Tenant | None, namespace: str) -> MemberState:
         """Return what a load balancer of this member has to know."""
+        if tenant is not None and tenant.draining:
+            return MemberState(f"Tenant {tenant.metadata.name} is being removed; its backends are drained", True)
         state = self.state(namespace)
         if state not in ("Stale", "Lost"):
             return MemberState()
@@ -81,8 +95,8 @@ class MemberHealth:
         # The time, not the age: a message that changes by itself would be a write at every reconcile.
         message = f"the agent of {name} was last heard at {self.last_sync(namespace)}; its last state is served on"
         drain = tenant.spec.drain_when_lost if tenant else ""
-        age_s = self.age_s(namespace) or 0.0
-        if state == "Lost" and drain and age_s >= max(LOST_AFTER_S, seconds_from_duration(drain)):
+        silent_s = self.age_s(namespace) or 0.0
+        if state == "Lost" and drain and silent_s >= max(LOST_AFTER_S, seconds_from_duration(drain)):
             return MemberState(f"{message.rsplit(';', 1)[0]}; drained as the Tenant's spec.drainWhenLost says", True)
         return MemberState(message)
 
@@ -94,16 +108,11 @@ class MemberHealth:
                 self._report(namespace)
 
     def _report(self, namespace: str) -> None:
-        state = self.state(namespace)
+        state, skewed = self.state(namespace), bool(self.clock_ahead_s(namespace))
+        known = self._reported.get(namespace)
+        if skewed and not (known and known[1]):
+            log.warning("a member's clock is wrong", namespace=namespace, ahead_s=round(self.clock_ahead_s(namespace)))
         # Lost members are reported at every check, since a drain may be due; what has not changed is not written.
-        if self._reported.get(namespace) != state or state == "Lost":
-            self._reported[namespace] = state
+        if known != (state, skewed) or state == "Lost":
+            self._reported[namespace] = (state, skewed)
             self._changed(namespace)
-
-
-def _time(text: str, fallback: datetime) -> datetime:
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        return fallback
-    return time if time.tzinfo is not None else fallback

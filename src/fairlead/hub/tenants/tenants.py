@@ -5,23 +5,28 @@ In: Tenants. Out: the objects of ``translate/tenant.py``, and the Tenant's statu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import msgspec
 
-from fairlead.api.conditions import wire_conditions
+from fairlead.api.conditions import transitions
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.meta import AnyResource, JSONObject
-from fairlead.api.names import LABEL_TENANT, MANAGER_HUB
+from fairlead.api.names import FINALIZER_IN_USE, LABEL_TENANT, MANAGER_HUB
 from fairlead.api.naming import short_hash
-from fairlead.api.tenant import TENANTS, Tenant, TenantStatus
+from fairlead.api.tenant import TENANTS, Tenant
 from fairlead.api.times import wire_time
-from fairlead.errors import NotFound, Terminal
+from fairlead.errors import FairleadError, NotFound, Terminal
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.tenants.member_health import MemberHealth
+from fairlead.hub.tenants.removal import TenantRemoval
+from fairlead.hub.tenants.tenant_status import AgentState, Ensured, next_status
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.status import write_status
-from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.kube.events import EventRecorder
+from fairlead.kube.finalizers import hold
+from fairlead.kube.status import emit_transitions, write_status
+from fairlead.model.condition import Condition
 from fairlead.runtime.clock import Clock
 from fairlead.translate.tenant import tenant_objects
 
@@ -40,26 +45,47 @@ class Tenants:
         inventory: Inventory,
         member_health: MemberHealth,
         clock: Clock,
+        events: EventRecorder,
         leading: Callable[[], bool],
+        bound_in_tenants: bool = False,
     ) -> None:
+        self._bound_in_tenants = bound_in_tenants
         self._cluster = cluster
         self._inventory = inventory
         self._member_health = member_health
         self._clock = clock
         self._leading = leading
+        self._events = events
+        self._removal = TenantRemoval(cluster=cluster, inventory=inventory, member_health=member_health, clock=clock)
 
     async def reconcile(self, name: str) -> float | None:
         """Ensure the objects of one Tenant and write its status; returns the seconds until the next reconcile."""
         tenant = self._inventory.tenants.get("", name)
-        if tenant is None or tenant.deleting or not self._leading():
+        if tenant is None or not self._leading():
             return None
-        problem = await self._ensure(tenant)
-        await self._write_status(tenant, problem)
+        if tenant.deleting:
+            return await self._remove(tenant)
+        tenant = await hold(self._cluster, TENANTS, tenant, FINALIZER_IN_USE, manager=MANAGER_HUB)
+        try:
+            problem = await self._ensure(tenant)
+        except FairleadError as error:
+            await self._write_status(tenant, Ensured(error.sentence))
+            raise
+        await self._write_status(tenant, Ensured(problem, invalid=bool(problem)))
+        if problem:
+            raise Terminal(problem, reason="Invalid")
         return _CHECK_AFTER_S
+
+    async def _remove(self, tenant: Tenant) -> float | None:
+        step = await self._removal.step(tenant)
+        if step.conditions:
+            with suppress(NotFound):  # it went meanwhile
+                await self._write_status(tenant, Ensured(), step.conditions)
+        return step.again_s
 
     async def _ensure(self, tenant: Tenant) -> str:
         """Apply what is missing or different; returns a sentence when the namespace belongs to another owner."""
-        objects = tenant_objects(tenant)
+        objects = tenant_objects(tenant, hub_binding=self._bound_in_tenants)
         try:
             namespace = await self._cluster.get(NAMESPACES, "", tenant.namespace)
         except NotFound:
@@ -88,25 +114,14 @@ class Tenants:
             pass
         await self._cluster.apply(resource, _stamped(obj, version), manager=MANAGER_HUB)
 
-    async def _write_status(self, tenant: Tenant, problem: str) -> None:
+    async def _write_status(self, tenant: Tenant, ensured: Ensured, removal: Sequence[Condition] = ()) -> None:
+        health, namespace = self._member_health, tenant.namespace
+        agent = AgentState(health.state(namespace), health.last_sync(namespace), health.clock_ahead_s(namespace))
         old = tenant.status
-        namespace = tenant.namespace
-        state = self._member_health.state(namespace)
-        reason = ConditionReason.INVALID if problem else ConditionReason.ACCEPTED
-        accepted = Condition(ConditionType.ACCEPTED, not problem, reason, problem)
-        generation, now = tenant.metadata.generation, wire_time(self._clock.now())
-        # Written when the state changes, not at every sign of life: `fairlead status` shows the live age.
-        last_sync = (self._member_health.last_sync(namespace) or None) if state != old.state else old.last_sync_time
-        new = TenantStatus(
-            namespace=namespace,
-            state=state,
-            last_sync_time=last_sync,
-            observed_generation=generation,
-            conditions=wire_conditions([accepted], old.conditions, generation=generation, now=now),
-        )
-        await write_status(self._cluster, TENANTS, tenant, old, new, manager=MANAGER_HUB)
-        if problem:
-            raise Terminal(problem, reason="Invalid")
+        new = next_status(tenant, ensured, agent, now=wire_time(self._clock.now()), removal=removal)
+        if await write_status(self._cluster, TENANTS, tenant, old, new, manager=MANAGER_HUB) is not None:
+            changes = transitions(old.conditions, new.conditions)
+            emit_transitions(self._events, TENANTS, tenant, changes, good={"Ready": "its agent is alive"})
 
 
 def _version(obj: JSONObject) -> str:

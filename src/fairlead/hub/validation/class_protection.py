@@ -2,6 +2,7 @@
 
     used       our finalizer is on it; deleted, it accepts nothing new, and its condition says what uses it
     unused     the finalizer goes, and with it a class that was deleted
+    default    deleted, it goes at once and is made again as it was: every Service without a class needs it
 
 In: classes, intents of all regions, and records whose load balancer's object is gone. Out:
 the finalizer, counts and conditions on the class, an Event when a deletion has to wait. Never: a decision about a
@@ -13,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
+import msgspec
+
 from fairlead.api.backendrecord import BackendRecord
 from fairlead.api.conditions import wire_conditions
 from fairlead.api.intent import IntentObject
@@ -22,9 +25,10 @@ from fairlead.api.loadbalancerclass import (
     LoadBalancerClass,
     LoadBalancerClassStatus,
 )
+from fairlead.api.meta import JSONObject
 from fairlead.api.names import DEFAULT_CLASS, FINALIZER_IN_USE, MANAGER_HUB
 from fairlead.api.times import wire_time
-from fairlead.errors import NotFound
+from fairlead.errors import AlreadyExists, NotFound
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.kube.cluster import Cluster
@@ -38,6 +42,8 @@ from fairlead.runtime.queue import KeyedQueue
 
 #: Many load balancers may come and go at once; one write counts all of them, and every agent reads it.
 _GATHER_S = 5.0
+#: Serves nothing: providers are held to its behaviour by tests.
+_NOT_OFFERED = frozenset({"memory"})
 
 
 class ClassProtection:
@@ -59,6 +65,8 @@ class ClassProtection:
         self._events = events
         self._clock = clock
         self._leading = leading
+        #: The default class as it was, until it is there again.
+        self._deleted_default: LoadBalancerClass | None = None
         self.queue: KeyedQueue[str] = KeyedQueue(clock=clock)
 
     def watch(self) -> None:
@@ -72,14 +80,22 @@ class ClassProtection:
         """Reconcile every class: this replica has begun to lead."""
         for load_balancer_class in self._inventory.classes.values():
             self.queue.add(load_balancer_class.metadata.name)
+        self.queue.add(DEFAULT_CLASS)
 
     async def reconcile(self, name: str) -> None:
         """Hold or release class ``name``, and write its status when it differs."""
         load_balancer_class = self._inventory.classes.get("", name)
-        if load_balancer_class is None or not self._leading():
+        if not self._leading():
+            return
+        if load_balancer_class is None:
+            if name == DEFAULT_CLASS:
+                await self._create_default()
             return
         users = list(self._users(load_balancer_class))
         too_late = bool(users) and load_balancer_class.deleting  # the API server takes no finalizer now
+        if name == DEFAULT_CLASS and load_balancer_class.deleting:
+            await self._make_again(load_balancer_class)
+            return
         if bool(users) != load_balancer_class.held_by(FINALIZER_IN_USE) and not too_late:
             await self._hold(load_balancer_class, bool(users))
             return  # the watch queues the object again
@@ -101,6 +117,27 @@ class ClassProtection:
             await change(
                 self._cluster, LOAD_BALANCER_CLASSES, load_balancer_class, FINALIZER_IN_USE, manager=MANAGER_HUB
             )
+
+    async def _make_again(self, deleted: LoadBalancerClass) -> None:
+        """Have the default class deleted, and make it again with the spec, labels and annotations that it had.
+
+        What it serves stays as it is for the moment without a class, as for every class that is missing.
+        """
+        self._deleted_default = deleted
+        await self._hold(deleted, False)
+        self._events.emit_about(
+            LOAD_BALANCER_CLASSES,
+            deleted,
+            warning=True,
+            reason=ConditionReason.DELETING.value,
+            message="the default class was deleted and is made again as it was: Services without a class need it; "
+            "to have nothing new use it, set spec.draining",
+        )
+
+    async def _create_default(self) -> None:
+        with suppress(AlreadyExists):
+            await self._cluster.create(LOAD_BALANCER_CLASSES, default_class(self._deleted_default))
+        self._deleted_default = None
 
     async def _write(self, load_balancer_class: LoadBalancerClass, users: list[str]) -> None:
         old, generation = load_balancer_class.status, load_balancer_class.metadata.generation
@@ -137,15 +174,20 @@ class ClassProtection:
         provider = load_balancer_class.spec.provider
         if provider in self._providers.capabilities:
             return Condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "")
-        runs = ", ".join(sorted(self._providers.known)) or "none"
+        runs = ", ".join(sorted(set(self._providers.known) - _NOT_OFFERED)) or "none"
         text = (
             f"spec.provider: this hub does not run {provider!r} (it runs: {runs}); install it, or create another class"
         )
         return Condition(ConditionType.ACCEPTED, False, ConditionReason.NO_SUCH_PROVIDER, text)
 
-    def _class_changed(self, _old: LoadBalancerClass | None, new: LoadBalancerClass | None) -> None:
-        if new is not None:
-            self.queue.add(new.metadata.name)
+    def _class_changed(self, old: LoadBalancerClass | None, new: LoadBalancerClass | None) -> None:
+        changed = new or old
+        if changed is None or (new is None and changed.metadata.name != DEFAULT_CLASS):
+            return
+        if new is None and old is not None:
+            # Deleted by force, too: without our finalizer it was never seen as being deleted.
+            self._deleted_default = old
+        self.queue.add(changed.metadata.name)
 
     def _user_changed(self, old: IntentObject | None, new: IntentObject | None) -> None:
         names = {obj.class_name or DEFAULT_CLASS for obj in (old, new) if obj is not None}
@@ -160,6 +202,15 @@ class ClassProtection:
             for load_balancer_class in self._inventory.classes.values():
                 if load_balancer_class.spec.provider == old.spec.load_balancer.provider:
                     self.queue.add_after(load_balancer_class.metadata.name, _GATHER_S)
+
+
+def default_class(deleted: LoadBalancerClass | None = None) -> JSONObject:
+    """Return the class of load balancers that name none: as it was when it was ``deleted``, else as at first."""
+    if deleted is None:
+        return {"metadata": {"name": DEFAULT_CLASS}, "spec": {"provider": DEFAULT_CLASS}}
+    kept = {"labels": deleted.metadata.labels, "annotations": deleted.metadata.annotations}
+    metadata = {"name": DEFAULT_CLASS, **{name: values for name, values in kept.items() if values}}
+    return {"metadata": metadata, "spec": msgspec.to_builtins(deleted.spec)}
 
 
 def _may_be_of(record: BackendRecord, load_balancer_class: LoadBalancerClass) -> bool:
@@ -179,10 +230,12 @@ def _may_be_of(record: BackendRecord, load_balancer_class: LoadBalancerClass) ->
 def _in_use(load_balancer_class: LoadBalancerClass, users: list[str]) -> Condition:
     if not users:
         return Condition(ConditionType.IN_USE, False, ConditionReason.UNUSED, "nothing uses it")
-    count, first = len(users), min(users)
+    count, first, name = len(users), min(users), load_balancer_class.metadata.name
     text = f"used by {count}, first {first}" if count > 1 else f"used by {first}"
     if load_balancer_class.deleting:
         text = (
-            f"it was deleted, and stays until nothing uses it: {text}; delete what uses it, or move it to another class"
+            f"it was deleted, and stays until nothing uses it: {text}; delete what uses it, or move it elsewhere. "
+            f"To undo it, save it with kubectl get lbc {name} -o yaml, remove its finalizers, and apply what was "
+            "saved; what it serves stays meanwhile"
         )
     return Condition(ConditionType.IN_USE, True, ConditionReason.IN_USE, text)

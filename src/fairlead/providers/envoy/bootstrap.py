@@ -1,7 +1,7 @@
 """What does an Envoy know before it has talked to the hub?
 
 In: who it is, where the hub is, its limits. Out: its bootstrap as JSON values (JSON, because YAML 1.1 takes ``n`` for
-false). Everything else comes over delta ADS. Source:
+false). Everything else comes over delta ADS, and what it sees of the health of targets goes back over HDS. Source:
 https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/bootstrap/v3/bootstrap.proto
 """
 
@@ -11,12 +11,17 @@ from collections.abc import Mapping
 
 import msgspec
 
+from fairlead.providers.envoy.schema import REPORTS_HEALTH
+
+Json = Mapping[str, object]
+
 _XDS = "fairlead-xds"
 _OWN = "own-certificate"
 _HUB = "hub-authority"
 _ADMIN_PATHS = ("/ready", "/server_info", "/listeners", "/clusters")
 
-Json = Mapping[str, object]
+#: Envoy's limit of 100 refuses [a-z0-9]{1,36}; matching takes linear time whatever the size.
+_RUNTIME: Json = {"re2.max_program_size.error_level": 2000}
 
 
 class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,8 +63,10 @@ def bootstrap_json(bootstrap: Bootstrap) -> Json:
     if bootstrap.readiness_port:
         static["listeners"] = [_readiness_listener(bootstrap.readiness_port)]
         static["clusters"] = [_xds_cluster(bootstrap), _admin_cluster(bootstrap.admin_socket)]
+    node: dict[str, object] = {"cluster": bootstrap.group, "metadata": {REPORTS_HEALTH: True}}
+    grpc: Json = {"envoy_grpc": {"cluster_name": _XDS, "retry_policy": _short_back_off()}}
     return {
-        "node": {"cluster": bootstrap.group} | ({"id": bootstrap.node_id} if bootstrap.node_id else {}),
+        "node": node | ({"id": bootstrap.node_id} if bootstrap.node_id else {}),
         "admin": {
             "address": {"pipe": {"path": bootstrap.admin_socket, "mode": 0o600}},
             # Read only: it neither ends this proxy nor shows its configuration.
@@ -70,12 +77,15 @@ def bootstrap_json(bootstrap: Bootstrap) -> Json:
                 "api_type": "DELTA_GRPC",
                 "transport_api_version": "V3",
                 "set_node_on_first_message_only": True,
-                "grpc_services": [{"envoy_grpc": {"cluster_name": _XDS, "retry_policy": _short_back_off()}}],
+                "grpc_services": [grpc],
             },
             "cds_config": ads,
             "lds_config": ads,
         },
+        # What it sees of the targets' health goes back to the hub (``health_checks``).
+        "hds_config": {"api_type": "GRPC", "transport_api_version": "V3", "grpc_services": [grpc]},
         "static_resources": static,
+        "layered_runtime": {"layers": [{"name": "fairlead", "static_layer": _RUNTIME}]},
         # Four in five of a big proxy's counters are never used; made on first use they cost nothing.
         "deferred_stat_options": {"enable_deferred_creation_stats": True},
         "overload_manager": {

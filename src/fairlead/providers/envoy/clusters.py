@@ -38,7 +38,18 @@ def is_dns_name(address: str) -> bool:
 
 def cluster_bytes(schema: Schema, spec: FrontendSpec, listener: Listener, targets: Iterable[Target] = ()) -> bytes:
     """Encode the cluster; ``targets`` are only those that must be inside it (any DNS name among them), else none."""
-    name = resource_name(spec.key, listener.key)
+    fields = cluster_fields(spec, resource_name(spec.key, listener.key), targets)
+    if listener.protocol is Protocol.TCP:
+        fields["outlier_detection"] = outlier_detection_fields()
+        if spec.health_check is not None:
+            fields["health_checks"] = [health_check_fields(spec.health_check)]
+        if spec.proxy_protocol is not ProxyProtocol.NONE:
+            fields["transport_socket"] = proxy_protocol_to_backend(schema, spec.proxy_protocol)
+    return schema.encode(CLUSTER, fields)
+
+
+def cluster_fields(spec: FrontendSpec, name: str, targets: Iterable[Target]) -> dict[str, object]:
+    """Return what all clusters of a load balancer have; ``targets`` as for ``cluster_bytes``."""
     inline = sorted(targets, key=lambda target: target.key)
     fields: dict[str, object] = {
         "name": name,
@@ -61,13 +72,7 @@ def cluster_bytes(schema: Schema, spec: FrontendSpec, listener: Listener, target
         fields |= _strict_dns(name, inline)
     else:
         fields |= {"type": "EDS", "eds_cluster_config": {"eds_config": _ads()}}
-    if listener.protocol is Protocol.TCP:
-        fields["outlier_detection"] = _outlier_detection()
-        if spec.health_check is not None:
-            fields["health_checks"] = [_health_check(spec.health_check)]
-        if spec.proxy_protocol is not ProxyProtocol.NONE:
-            fields["transport_socket"] = _proxy_protocol(schema, spec.proxy_protocol)
-    return schema.encode(CLUSTER, fields)
+    return fields
 
 
 def _ads() -> Fields:
@@ -101,7 +106,8 @@ def _endpoint(target: Target) -> Fields:
     return fields
 
 
-def _outlier_detection() -> Fields:
+def outlier_detection_fields() -> Fields:
+    """Return when a target is left out for some seconds because its connections fail."""
     # A refused connection counts as a 5xx here. Half may go at once, so the only target of a listener is never ejected.
     return {
         "consecutive_5xx": {"value": 3},
@@ -111,7 +117,8 @@ def _outlier_detection() -> Fields:
     }
 
 
-def _health_check(check: HealthCheck) -> Fields:
+def health_check_fields(check: HealthCheck) -> Fields:
+    """Return the active check of TCP connections."""
     interval = duration(check.interval_s)
     return {
         "timeout": duration(check.timeout_s),
@@ -124,12 +131,13 @@ def _health_check(check: HealthCheck) -> Fields:
     }
 
 
-def _proxy_protocol(schema: Schema, version: ProxyProtocol) -> Fields:
-    raw = schema.extension(
+def proxy_protocol_to_backend(schema: Schema, version: ProxyProtocol, *, inner: Fields | None = None) -> Fields:
+    """Return the transport socket that sends the PROXY header, and then what ``inner`` makes of the connection."""
+    inner = inner or schema.extension(
         "envoy.transport_sockets.raw_buffer", "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer"
     )
     return schema.extension(
         "envoy.transport_sockets.upstream_proxy_protocol",
         "envoy.extensions.transport_sockets.proxy_protocol.v3.ProxyProtocolUpstreamTransport",
-        {"config": {"version": "V2" if version is ProxyProtocol.V2 else "V1"}, "transport_socket": raw},
+        {"config": {"version": "V2" if version is ProxyProtocol.V2 else "V1"}, "transport_socket": inner},
     )

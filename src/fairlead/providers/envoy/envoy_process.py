@@ -84,6 +84,12 @@ def find_running(data_dir: Path) -> Running | None:
     return None
 
 
+def running_as(pid: int) -> Running | None:
+    """Return the process that has this id now; None when there is none."""
+    start_time = _start_time(pid)
+    return None if start_time is None else Running(pid, start_time)
+
+
 async def start_detached(data_dir: Path, command: list[str]) -> Running | None:
     """Start an Envoy that lives on when we die; its output goes to ``envoy.log``.
 
@@ -96,8 +102,7 @@ async def start_detached(data_dir: Path, command: list[str]) -> Running | None:
     if await process.wait() != 0:
         raise BadConfiguration(f"cannot start Envoy in {data_dir}: is the directory writable?")
     pid = int((data_dir / "envoy.pid").read_text())
-    start_time = _start_time(pid)
-    return None if start_time is None else Running(pid, start_time)
+    return running_as(pid)
 
 
 async def wait_gone(running: Running) -> None:

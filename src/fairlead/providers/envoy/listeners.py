@@ -39,13 +39,13 @@ def listener_bytes(
                 "name": name,
                 "address": {"socket_address": {"protocol": "UDP", **socket}},
                 "udp_listener_config": {},
-                "listener_filters": [_udp_proxy(schema, spec, name)],
+                "listener_filters": [udp_proxy(schema, spec, name, cluster=name)],
             },
         )
     chain: dict[str, object] = {"filters": [_tcp_proxy(schema, spec, name)]}
     if spec.source_ranges:
         # No chain matches other clients: Envoy closes that connection before anything is sent to a target.
-        chain["filter_chain_match"] = {"source_prefix_ranges": _ranges(spec.source_ranges)}
+        chain["filter_chain_match"] = {"source_prefix_ranges": source_ranges(spec.source_ranges)}
     return schema.encode(
         LISTENER,
         {
@@ -72,11 +72,12 @@ def _tcp_proxy(schema: Schema, spec: FrontendSpec, name: str) -> Fields:
     )
 
 
-def _udp_proxy(schema: Schema, spec: FrontendSpec, name: str) -> Fields:
+def udp_proxy(schema: Schema, spec: FrontendSpec, name: str, *, cluster: str) -> Fields:
+    """Build the filter of a UDP port."""
     route: Fields = {
         "action": {
             "name": "route",
-            "typed_config": schema.any("envoy.extensions.filters.udp.udp_proxy.v3.Route", {"cluster": name}),
+            "typed_config": schema.any("envoy.extensions.filters.udp.udp_proxy.v3.Route", {"cluster": cluster}),
         }
     }
     matcher: Fields = {"on_no_match": route}
@@ -95,13 +96,14 @@ def _from(schema: Schema, spec: FrontendSpec, name: str) -> Fields:
     ranges = schema.extension(
         "source-ranges",
         "envoy.extensions.matching.input_matchers.ip.v3.Ip",
-        {"cidr_ranges": _ranges(spec.source_ranges), "stat_prefix": name},
+        {"cidr_ranges": source_ranges(spec.source_ranges), "stat_prefix": name},
     )
     return {"single_predicate": {"input": source, "custom_match": ranges}}
 
 
-def _ranges(source_ranges: Iterable[str]) -> list[Fields]:
-    networks = [ip_network(text, strict=False) for text in source_ranges]
+def source_ranges(ranges: Iterable[str]) -> list[Fields]:
+    """Return ranges of client addresses as a match has them."""
+    networks = [ip_network(text, strict=False) for text in ranges]
     return [
         {"address_prefix": str(network.network_address), "prefix_len": {"value": network.prefixlen}}
         for network in networks

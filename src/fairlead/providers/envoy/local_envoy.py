@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
@@ -27,13 +28,13 @@ from fairlead.providers.envoy.envoy_process import (
     stop_process,
     wait_gone,
 )
+from fairlead.providers.envoy.local_machine import FLAG, LOCK
 
 _FIRST_BACK_OFF_S = 0.1
 _LAST_BACK_OFF_S = 30.0
 #: After a life of this length the next start is not delayed.
 _STABLE_S = 60.0
 _ANSWER_S = 10.0
-_FLAG = "--disable-hot-restart"
 
 _log = structlog.get_logger(__name__)
 
@@ -71,7 +72,7 @@ class LocalEnvoy:
         self._binary = self._binary or find_binary()
         try:
             self._data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-            lock = (self._data_dir / "lock").open("w")
+            lock = (self._data_dir / LOCK).open("a+")
         except OSError as error:
             raise BadConfiguration(
                 f"--data-dir: {self._data_dir} cannot be used ({error.strerror}); make it writable or choose another"
@@ -84,6 +85,9 @@ class LocalEnvoy:
                 f"another hub uses the data directory {self._data_dir} and the Envoy in it: stop that hub first; a hub "
                 "for another API needs a --data-dir and an --address-pool of its own"
             ) from error
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
         self._lock = lock
 
     async def start(self) -> None:
@@ -131,7 +135,7 @@ class LocalEnvoy:
             await stop_process(existing)
         path.write_bytes(self._bootstrap)
         self.adopted = False
-        command = [str(self._binary), "-c", str(path), _FLAG, *self._options]
+        command = [str(self._binary), "-c", str(path), FLAG, *self._options]
         self.running = await start_detached(self._data_dir, command)
         _log.info("envoy started", pid=self.running.pid if self.running else 0)
 
@@ -162,10 +166,3 @@ class LocalEnvoy:
                 await self._adopt_or_start()
             except (OSError, BadConfiguration) as error:
                 _log.error("envoy cannot be started", error=str(error))
-
-
-def data_dir_of(command: Sequence[str]) -> Path | None:
-    """Return the data directory of a local Envoy that was started with this command; None for any other command."""
-    if _FLAG not in command or "-c" not in command[:-1]:
-        return None
-    return Path(command[command.index("-c") + 1]).parent

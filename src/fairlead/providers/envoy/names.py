@@ -1,7 +1,7 @@
 """What is the name of a listener's Envoy resources?
 
-One name serves the listener, its cluster and its endpoints. The parts of a key hold no slash (``validate`` refuses
-it), so joining them by slashes cannot make two keys collide.
+One name serves the listener, its cluster and its endpoints; ``http.names`` has those of L7 beside. The parts of a key
+hold no slash (``validate`` refuses it), so joining them by slashes cannot make two keys collide.
 """
 
 from __future__ import annotations
@@ -23,5 +23,5 @@ def resource_name(load_balancer: LoadBalancerKey, listener: ListenerKey) -> str:
 
 def load_balancer_of(name: str) -> LoadBalancerKey | None:
     """Return the load balancer of a resource; None for a name that is not one of ours."""
-    parts = name.split("/")
-    return LoadBalancerKey(*parts[:3]) if len(parts) == 5 else None
+    parts = name.split("/", 4)
+    return LoadBalancerKey(*parts[:3]) if len(parts) >= 5 else None

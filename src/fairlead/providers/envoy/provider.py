@@ -29,6 +29,8 @@ from fairlead.providers.envoy.counters import Counters
 from fairlead.providers.envoy.fleet import Fleet
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.frontends import EnvoyFrontends
+from fairlead.providers.envoy.health_board import HealthBoard
+from fairlead.providers.envoy.http.held_routes import HOLD_S
 from fairlead.providers.envoy.identity import ServerCertificate
 from fairlead.providers.envoy.names import load_balancer_of
 from fairlead.providers.envoy.proxy_status import ProxyStatus, observed, proxy_statuses
@@ -38,6 +40,9 @@ from fairlead.providers.envoy.server import XdsServer
 from fairlead.providers.envoy.session import Session
 from fairlead.providers.envoy.status_notifier import StatusNotifier
 from fairlead.providers.envoy.store import ResourceChange, ResourceStore
+
+#: What changes with the targets of a load balancer, or with how they are checked.
+_WITH_TARGETS = (ResourceType.CLUSTER, ResourceType.ENDPOINTS)
 
 
 class EnvoyProvider:
@@ -56,8 +61,13 @@ class EnvoyProvider:
         self.fleet = fleet
         self.counters = Counters(registry=registry)
         self.store = ResourceStore()
+        self._frontends = EnvoyFrontends(schema=schema, fleet=fleet)
+        self._health = HealthBoard(
+            schema=schema, find=self._frontends.port, published=lambda: self.store.published, on_change=self._hint
+        )
         self.server = XdsServer(
             store=self.store,
+            health=self._health,
             schema=schema,
             address=xds_address,
             certificate=certificate,
@@ -67,7 +77,6 @@ class EnvoyProvider:
             clock=clock,
         )
         self._clock = clock
-        self._frontends = EnvoyFrontends(schema=schema, fleet=fleet)
         self._notifier = StatusNotifier(observe=self._observe)
         self._progress = asyncio.Event()
         fleet.on_change(lambda key: self._notifier.hint((key,)))
@@ -87,6 +96,7 @@ class EnvoyProvider:
         """Allow sending: everything has been ensured and applied once. Calling it again does nothing."""
         if not self.store.published:
             self.store.publish()
+            self._health.publish()
 
     async def sweep(self) -> None:
         """Delete what was left by load balancers that were deleted while no hub was running; only after ``publish``."""
@@ -110,7 +120,9 @@ class EnvoyProvider:
     @property
     def capabilities(self) -> Capabilities:
         """Return what Envoy can do."""
-        return msgspec.structs.replace(EVERY_FEATURE, allocation=self.fleet.allocation, serves_whole_state=True)
+        return msgspec.structs.replace(
+            EVERY_FEATURE, allocation=self.fleet.allocation, serves_whole_state=True, l7=True
+        )
 
     def on_change(self, notify: Callable[[LoadBalancerKey], None]) -> None:
         """Call ``notify`` with each load balancer that ``observe`` reports differently."""
@@ -120,6 +132,9 @@ class EnvoyProvider:
         """Serve the frontend; ``Terminal`` when it cannot be, and then the one served before stays."""
         self._store(self._frontends.ensure(spec))
         self._notifier.expect_ack(spec.key)
+        frontend = self._frontends.get(spec.key)
+        if frontend is not None and (awaited := frontend.serving.awaited):
+            asyncio.get_running_loop().call_later(HOLD_S, self._release, spec.key, awaited)
         return await self.fleet.ensure(spec)
 
     async def apply(self, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
@@ -173,14 +188,29 @@ class EnvoyProvider:
 
     # --- inside -----------------------------------------------------------------------------------------------
 
+    def _release(self, key: LoadBalancerKey, backends: frozenset[str]) -> None:
+        self._store(self._frontends.release(key, backends))
+        self._notifier.hint((key,))
+
     def _store(self, changes: dict[str, list[ResourceChange]]) -> None:
         for group, resources in changes.items():
             if self.store.group(group).apply(resources):
+                self._health.touch(group, (each.name for each in resources if each.kind in _WITH_TARGETS))
                 for key in _owners(resource.name for resource in resources):
                     self._notifier.expect_ack(key)
 
-    def _progressed(self, _session: Session, names: Iterable[str]) -> None:
+    def _progressed(self, session: Session, names: Iterable[str]) -> None:
         self._progress.set()
+        for name in names:
+            # One bad route must not hold up the others of its port.
+            routes = session.group.wanted(ResourceType.ROUTES, name)
+            if routes is not None:
+                refusal = session.group.refusal(ResourceType.ROUTES, name)
+                if refusal or session.holds(ResourceType.ROUTES, name, routes.version):
+                    self._store(self._frontends.answered_by_proxy(name, routes.version, refusal))
+        self._hint(names)
+
+    def _hint(self, names: Iterable[str]) -> None:
         self._notifier.hint(_owners(names))
 
     def _proxies_changed(self, group: str) -> None:
@@ -193,7 +223,8 @@ class EnvoyProvider:
             return None
         group = self.store.group(frontend.group)
         sessions = [session for session in self.server.sessions if session.group is group]
-        return observed(frontend, group, sessions, self.fleet.addresses(key))
+        health = self._health.health(frontend, expected=any(session.reports_health for session in sessions))
+        return observed(frontend, group, sessions, self.fleet.addresses(key), health)
 
 
 def _owners(names: Iterable[str]) -> set[LoadBalancerKey]:

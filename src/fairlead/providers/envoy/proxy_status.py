@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from fairlead.model.observed import Ensured, Observed
+from fairlead.model.observed import Ensured, Health, Observed
 from fairlead.providers.envoy.frontends import Frontend
-from fairlead.providers.envoy.resources import ResourceType
+from fairlead.providers.envoy.low_ports import explained
 from fairlead.providers.envoy.session import Session
 from fairlead.providers.envoy.store import NodeGroup
 
@@ -53,21 +53,24 @@ def proxy_statuses(sessions: Iterable[Session], *, now: float) -> list[ProxyStat
     return sorted(statuses, key=lambda status: (status.group, status.node_id))
 
 
-def observed(frontend: Frontend, group: NodeGroup, sessions: Sequence[Session], where: Ensured) -> Observed:
+def observed(
+    frontend: Frontend, group: NodeGroup, sessions: Sequence[Session], where: Ensured, health: Health
+) -> Observed:
     """Return what the proxies of ``group`` (``sessions``) have acknowledged of one load balancer, reached ``where``."""
-    names = [port.name for port in frontend.ports.values()]
-    acknowledged = sum(session.has_all(names) for session in sessions)
+    labels = frontend.serving.labels
+    acknowledged = sum(session.has_all(labels) for session in sessions)
     refusals = [
-        f"port {listener}: {refusal}"
-        for listener, port in frontend.ports.items()
-        for kind in ResourceType
-        if (refusal := group.refusal(kind, port.name))
+        f"{label}: {explained(refusal)}"
+        for kind, name in group.refused_names()
+        if (label := labels.get(name)) and (refusal := group.refusal(kind, name))
     ]
     return Observed(
         addresses=where.addresses,
-        programmed=bool(sessions) and acknowledged == len(sessions) and not refusals,
+        programmed=bool(sessions) and acknowledged == len(sessions) and not refusals and not frontend.serving.awaited,
         proxies=len(sessions),
         acknowledged=acknowledged,
         rejected="; ".join(refusals),
+        refused=frontend.serving.refused,
         message=where.message or ("" if sessions else "no proxy is connected"),
+        health=health,
     )

@@ -20,7 +20,9 @@ class ResourceType(StrEnum):
 
     CLUSTER = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
     ENDPOINTS = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+    SECRET = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"  # noqa: S105 (a type URL)
     LISTENER = "type.googleapis.com/envoy.config.listener.v3.Listener"
+    ROUTES = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
 
     @property
     def short(self) -> str:
@@ -31,8 +33,9 @@ class ResourceType(StrEnum):
 class EncodedResource(msgspec.Struct, frozen=True, gc=False):
     """One resource, ready to send.
 
-    ``field`` is the encoded ``resources`` field of a response. ``needs`` are the clusters that a listener must find
-    ready. ``warms_by_ack``: only its own acknowledgement proves a cluster ready (health checks, DNS).
+    ``field`` is the encoded ``resources`` field of a response. ``needs`` are the clusters that a listener, or a route
+    configuration, must find ready. ``warms_by_ack``: only its own acknowledgement proves a cluster ready (health
+    checks, DNS).
     """
 
     version: str

@@ -19,10 +19,19 @@ from typing import Any, cast
 import msgspec
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from fairlead.model.keys import TargetKey
+
 #: A message as a mapping: field name to value, message (again a mapping), or list of them; enums by name.
 Fields = Mapping[str, object]
 
 TYPE_URL_PREFIX = "type.googleapis.com/"
+
+#: The field of a proxy's node metadata by which its bootstrap says that it opens a health stream.
+REPORTS_HEALTH = "fairlead.dev/reports-health"
+
+_HEALTH_MESSAGE = "envoy.service.health.v3.HealthCheckRequestOrEndpointHealthResponse"
+#: envoy.config.core.v3.HealthStatus.
+_HEALTHY = 1
 
 
 class DeltaRequest(msgspec.Struct, frozen=True):
@@ -37,6 +46,8 @@ class DeltaRequest(msgspec.Struct, frozen=True):
     error: str | None = None
     node_id: str = ""
     node_cluster: str = ""
+    #: Its bootstrap says that it will report health too.
+    reports_health: bool = False
 
 
 class Schema:
@@ -86,7 +97,30 @@ class Schema:
             error=(message.error_detail.message or "refused without a reason") if refused else None,
             node_id=message.node.id,
             node_cluster=message.node.cluster,
+            reports_health=message.node.metadata.fields[REPORTS_HEALTH].bool_value,
         )
+
+    def read_health_request(self, encoded: bytes) -> DeltaRequest:
+        """Read who opens a health stream, in its first message; bytes that are none are a ``ValueError``."""
+        try:
+            message = self._class(_HEALTH_MESSAGE).FromString(encoded)
+        except Exception as error:  # as in read_request
+            raise ValueError(f"not a HealthCheckRequest: {error}") from error
+        node = message.health_check_request.node
+        return DeltaRequest(node_id=node.id, node_cluster=node.cluster)
+
+    def read_cluster_health(self, encoded: bytes) -> Mapping[TargetKey, bool]:
+        """Read a ClusterEndpointsHealth: whether each endpoint is healthy; other bytes are a ``ValueError``."""
+        try:
+            message = self._class("envoy.service.health.v3.ClusterEndpointsHealth").FromString(encoded)
+        except Exception as error:  # as in read_request
+            raise ValueError(f"not a ClusterEndpointsHealth: {error}") from error
+        return {
+            TargetKey(where.address, where.port_value): each.health_status == _HEALTHY
+            for locality in message.locality_endpoints_health
+            for each in locality.endpoints_health
+            for where in (each.endpoint.address.socket_address,)
+        }
 
     def _class(self, type_name: str) -> Any:
         if type_name not in self._classes:

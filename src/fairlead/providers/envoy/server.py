@@ -1,9 +1,9 @@
 """How do Envoys reach the hub?
 
-In: gRPC streams (delta ADS only). Out: the responses of ``Session``, written as they come. Raw bytes both ways: one
-parse for a request, none for a response. A unix socket carries no identity but the file system's; over TCP there must
-be mutual TLS, and the node group is then the one in the client certificate's SPIFFE URI (``identity``), not the one it
-claims.
+In: gRPC streams: delta ADS, and HDS for what proxies see of the health of targets. Out: the responses of ``Session``
+and ``HealthStream``, written as they come. Raw bytes both ways: one parse for a request, none for a response. A unix
+socket carries no identity but the file system's; over TCP there must be mutual TLS, and the node group is then the one
+in the client certificate's SPIFFE URI (``identity``), not the one it claims.
 Source: https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol
 """
 
@@ -21,12 +21,15 @@ from grpc import aio
 
 from fairlead.errors import BadConfiguration
 from fairlead.providers.envoy.counters import Counters
+from fairlead.providers.envoy.health_board import HealthBoard
+from fairlead.providers.envoy.health_stream import HealthStream
 from fairlead.providers.envoy.identity import ServerCertificate, group_from_certificate, is_local
-from fairlead.providers.envoy.schema import Schema
+from fairlead.providers.envoy.schema import DeltaRequest, Schema
 from fairlead.providers.envoy.session import Session
 from fairlead.providers.envoy.store import ResourceStore
 
 _SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
+_HEALTH_SERVICE = "envoy.service.health.v3.HealthDiscoveryService"
 _OPTIONS = [
     # By default gRPC cancels streams at random when more than 1,000 wait to be accepted at once.
     ("grpc.server.max_pending_requests", 100_000),
@@ -58,6 +61,7 @@ class XdsServer:
         schema: Schema,
         address: str,
         certificate: ServerCertificate | None = None,
+        health: HealthBoard | None = None,
         counters: Counters | None = None,
         on_progress: Callable[[Session, Iterable[str]], None] | None = None,
         on_proxies: Callable[[str], None] | None = None,
@@ -70,6 +74,7 @@ class XdsServer:
         self._schema = schema
         self._address = address
         self._certificate = certificate
+        self._health = health or HealthBoard(schema=schema)
         self._on_progress = on_progress
         self._on_proxies = on_proxies or (lambda _group: None)
         self._clock = clock
@@ -86,6 +91,9 @@ class XdsServer:
         handler = grpc.stream_stream_rpc_method_handler(cast("Any", self._stream))
         methods = {"DeltaAggregatedResources": handler}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, methods),))
+        handler = grpc.stream_stream_rpc_method_handler(cast("Any", self._health_stream))
+        methods = {"StreamHealthCheck": handler}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_HEALTH_SERVICE, methods),))
         try:
             if self._certificate is None:
                 self.port = server.add_insecure_port(self._address)
@@ -112,11 +120,7 @@ class XdsServer:
             request = self._schema.read_request(first)
         except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        group_name = request.node_cluster
-        if self._certificate is not None:
-            group_name = group_from_certificate(cast("Any", context.auth_context()))
-            if not group_name:
-                await context.abort(grpc.StatusCode.PERMISSION_DENIED, "the certificate names no node group")
+        group_name = await self._group_of(request, context)
         wake = asyncio.Event()
         session = Session(
             group=self._store.group(group_name),
@@ -126,6 +130,7 @@ class XdsServer:
             on_progress=self._on_progress,
             wake=wake.set,
         )
+        session.reports_health = request.reports_health
         self.sessions.append(session)
         self.counters.streams += 1
         _log.info("proxy connected", proxy=session.node_id, group=group_name)
@@ -143,6 +148,57 @@ class XdsServer:
             self.counters.streams -= 1
             _log.info("proxy disconnected", proxy=session.node_id, group=group_name)
             self._on_proxies(group_name)
+
+    async def _group_of(self, request: DeltaRequest, context: aio.ServicerContext[bytes, bytes]) -> str:
+        if self._certificate is None:
+            return request.node_cluster
+        group_name = group_from_certificate(cast("Any", context.auth_context()))
+        if not group_name:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "the certificate names no node group")
+        return group_name
+
+    async def _health_stream(self, _requests: object, context: aio.ServicerContext[bytes, bytes]) -> None:
+        first = cast("object", await context.read())
+        if not isinstance(first, bytes):
+            return
+        try:
+            request = self._schema.read_health_request(first)
+        except ValueError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        group_name = await self._group_of(request, context)
+        stream = self._health.open(group_name, request.node_id)
+        wake = asyncio.Event()
+        stream.wake = wake.set
+        reader = asyncio.create_task(self._read_health(group_name, stream, context, wake))
+        # As for the other stream: one that breaks while it is read is an ordinary end.
+        reader.add_done_callback(lambda task: task.cancelled() or task.exception())
+        try:
+            while not reader.done():
+                wake.clear()
+                specifier = stream.pump(now=self._clock())
+                if specifier is not None:
+                    await context.write(specifier)
+                await wake.wait()
+        finally:
+            reader.cancel()
+            self._health.close(group_name, stream)
+
+    async def _read_health(
+        self,
+        group_name: str,
+        stream: HealthStream,
+        context: aio.ServicerContext[bytes, bytes],
+        wake: asyncio.Event,
+    ) -> None:
+        try:
+            while isinstance(message := cast("object", await context.read()), bytes):
+                try:
+                    self._health.report(group_name, stream, message, now=self._clock())
+                except ValueError as error:
+                    _log.warning("proxy reports health in a way that cannot be read; closing", error=str(error))
+                    return
+        finally:
+            wake.set()
 
     async def _read(self, session: Session, context: aio.ServicerContext[bytes, bytes], wake: asyncio.Event) -> None:
         try:

@@ -3,10 +3,11 @@
 In: Envoy's requests, marks from the ``NodeGroup``, the time. Out: encoded responses (``pump``), and the names whose
 state at the proxy has changed (``on_progress``). No input or output: ``server`` carries the bytes.
 
-    changed in the group    clusters ──► endpoints of these clusters, again ──► (gate) ──► listeners
-    removed in the group    listeners ──► clusters (their endpoints are unsubscribed by Envoy itself)
+    changed in the group    clusters ──► endpoints of these clusters, again ──► (gate) ──► listeners, routes
+    removed in the group    listeners, routes ──► clusters (their endpoints are unsubscribed by Envoy itself)
 
-* Listeners and removals of clusters wait at the ``gate``.
+* Listeners, routes and removals of clusters wait at the ``gate``. Secrets never wait.
+* Routes and secrets are never removed by name: Envoy drops them with what uses them, and unsubscribes.
 * Clusters never wait: Envoy withholds their acknowledgement until all of that response have warmed. Endpoints and
   listeners have one response in flight, so changes meanwhile coalesce.
 * A changed cluster forgets its endpoints without asking for them: they are sent again.
@@ -23,6 +24,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from fairlead.providers.envoy.counters import Counters
+from fairlead.providers.envoy.fair_share import BATCH, FairShare
 from fairlead.providers.envoy.gate import Gate
 from fairlead.providers.envoy.resources import EncodedResource, ResourceType, response
 from fairlead.providers.envoy.schema import DeltaRequest
@@ -30,6 +32,11 @@ from fairlead.providers.envoy.store import NodeGroup
 from fairlead.providers.envoy.type_subscription import TypeSubscription
 
 _CLUSTER, _ENDPOINTS, _LISTENER = ResourceType.CLUSTER, ResourceType.ENDPOINTS, ResourceType.LISTENER
+_SECRET, _ROUTES = ResourceType.SECRET, ResourceType.ROUTES
+#: Envoy asks for all of these; of the other types for what these name.
+_WILDCARD = frozenset({_CLUSTER, _LISTENER})
+#: Envoy keeps one as long as something uses it, whatever we say.
+_NOT_REMOVED = frozenset({_SECRET, _ROUTES})
 _KINDS = {kind.value: kind for kind in ResourceType}
 
 
@@ -63,13 +70,17 @@ class Session:
         self.last_ack_at: float | None = None
         self.nacks = 0
         self.acked_revision = 0
+        #: Its bootstrap says that it opens a health stream too.
+        self.reports_health = False
         self._counters = counters or Counters()
         self._on_progress = on_progress or (lambda _session, _names: None)
         self._wake = wake or (lambda: None)
         self._subscriptions = {kind: TypeSubscription() for kind in ResourceType}
         self._gate = Gate(group=group, subscriptions=self._subscriptions)
+        self._shares = {kind: FairShare() for kind in ResourceType}
         self._last_nonce = 0
         self._was_synced = False
+        self._has_been_synced = False
         group.subscribers.append(self)
 
     # --- in ---------------------------------------------------------------------------------------------------
@@ -96,8 +107,12 @@ class Session:
             self._refused(kind, frame, request.error or "", now=now)
         if not subscription.subscribed:
             available = self.group.names(kind)
-            subscription.start(request, available=available, wildcard_by_default=kind is not _ENDPOINTS)
+            subscription.start(request, available=available, wildcard_by_default=kind in _WILDCARD)
         subscription.subscribe(request, resend=self._gate.warming if kind is _ENDPOINTS else ())
+        for name in request.unsubscribe:
+            if not subscription.wants(name):
+                # What is not asked for any more does not wait either: its turn would be due for ever.
+                self._gate.leave(kind, name)
         if request.initial_versions:
             self._on_progress(self, request.initial_versions)
         self._wake()
@@ -117,8 +132,10 @@ class Session:
     def _refused(self, kind: ResourceType, frame: dict[str, str], message: str, *, now: float) -> None:
         self.nacks += 1
         self._counters.nacks[kind] += 1
-        culprit = self._subscriptions[kind].refuse(frame, message)
+        subscription = self._subscriptions[kind]
+        culprit = subscription.refuse(frame, message)
         if culprit is not None:
+            subscription.forget_refused(lambda name: self.group.wanted(kind, name) is None)
             self.group.refuse(kind, *culprit, message, now=now)
         self._on_progress(self, frame)
 
@@ -129,23 +146,36 @@ class Session:
         if not self.group.published:
             return []
         out: list[bytes] = []
-        clusters, endpoints, listeners = (self._subscriptions[kind] for kind in (_CLUSTER, _ENDPOINTS, _LISTENER))
+        clusters, endpoints, secrets = (self._subscriptions[kind] for kind in (_CLUSTER, _ENDPOINTS, _SECRET))
         self.group.retry_refused(now=now)
         while clusters.retry:
             self._push(out, _CLUSTER, clusters.retry.popleft(), now)
         present = [name for name in clusters.dirty if self.group.wanted(_CLUSTER, name) is not None]
-        self._push(out, _CLUSTER, clusters.take(present), now)
+        self._push(out, _CLUSTER, clusters.take(self._share(_CLUSTER, present)), now)
         if not endpoints.in_flight:
             self._push(out, _ENDPOINTS, endpoints.take_retry() or endpoints.take(endpoints.dirty), now)
-        if not listeners.in_flight:
-            names = listeners.take_retry() or listeners.take(self._gate.open_listeners(now=now))
-            self._push(out, _LISTENER, names, now)
-        self._push(out, _CLUSTER, clusters.take(self._gate.removable_clusters(now=now)), now)
-        for kind in (_CLUSTER, _LISTENER):
+        if not secrets.in_flight:
+            self._push(out, _SECRET, secrets.take_retry() or secrets.take(secrets.dirty), now)
+        for kind in (_LISTENER, _ROUTES):
+            users = self._subscriptions[kind]
+            if not users.in_flight:
+                self._push(
+                    out, kind, users.take_retry() or users.take(self._share(kind, self._gate.open(kind, now=now))), now
+                )
+        removable = self._gate.removable_clusters(now=now)
+        self._push(out, _CLUSTER, clusters.take(self._share(_CLUSTER, removable)), now)
+        for kind in (_CLUSTER, _LISTENER):  # those that Envoy wants all of
             self._send_empty_response(out, kind)
         self._update_synced()
         self._counters.bytes_sent += sum(map(len, out))
         return out
+
+    def _share(self, kind: ResourceType, names: list[str]) -> list[str]:
+        """Return those that are sent now; a proxy that is new to us gets all at once, since it is ready after that."""
+        if not self._has_been_synced:
+            return names
+        under_way = sum(map(len, self._subscriptions[kind].in_flight.values()))
+        return self._shares[kind].choose(names, BATCH - under_way)
 
     def deadline(self) -> float | None:
         """Return when ``pump`` has something to do even if nothing comes in."""
@@ -165,8 +195,25 @@ class Session:
 
     def has_all(self, names: Iterable[str]) -> bool:
         """Return whether the proxy has acknowledged all that is wanted under these names."""
+        if self._has_all_of_group():
+            return True
         wanted = ((kind, name, self.group.wanted(kind, name)) for name in names for kind in ResourceType)
         return all(resource is None or self.holds(kind, name, resource.version) for kind, name, resource in wanted)
+
+    def _has_all_of_group(self) -> bool:
+        """Return whether the proxy has acknowledged everything of its group; at once when something is under way.
+
+        A load balancer may have thousands of resources, and this is asked for each acknowledgement.
+        """
+        if not self.synced or self.group.refused_names():
+            return False
+        if any(len(self._subscriptions[kind].acked) != self.group.count(kind) for kind in ResourceType):
+            return False
+        # Envoy asks for routes and secrets by name, and may have old ones in the place of new ones.
+        asked = (
+            (kind, name, self.group.wanted(kind, name)) for kind in _NOT_REMOVED for name in self.group.names(kind)
+        )
+        return all(resource is not None and self.holds(kind, name, resource.version) for kind, name, resource in asked)
 
     def _push(self, out: list[bytes], kind: ResourceType, names: Iterable[str], now: float) -> None:
         """Send those of ``names`` whose state at the proxy is not the one in the group, in one response."""
@@ -185,7 +232,8 @@ class Session:
         self._gate.leave(kind, name)
         if resource is None:
             # Refused without a good one before it: the proxy keeps what it has, which may be an older one.
-            if forced if sent is None else self.group.wanted(kind, name) is None:
+            gone = kind not in _NOT_REMOVED and self.group.wanted(kind, name) is None
+            if forced if sent is None else gone:
                 self._add_removal(frame, name)
         elif sent == resource.version and not forced:
             if subscription.acked.get(name) == resource.version:
@@ -240,3 +288,8 @@ class Session:
         if synced and not self._was_synced:
             self._on_progress(self, ())
         self._was_synced = synced
+        answered = all(
+            self._subscriptions[kind].subscribed and not self._subscriptions[kind].empty_response_due
+            for kind in (_CLUSTER, _LISTENER)
+        )
+        self._has_been_synced = self._has_been_synced or (synced and answered)

@@ -70,6 +70,10 @@ class NodeGroup:
         """Return the names of all wanted resources of a kind, in no particular order."""
         return self._wanted[kind].keys()
 
+    def count(self, kind: ResourceType) -> int:
+        """Return how many resources of a kind are wanted."""
+        return len(self._wanted[kind])
+
     def wanted(self, kind: ResourceType, name: str) -> EncodedResource | None:
         """Return what should be served, refused or not."""
         return self._wanted[kind].get(name)
@@ -87,6 +91,10 @@ class NodeGroup:
         wanted = self._wanted[kind].get(name)
         refusal = self._refused[kind].get(name)
         return refusal.message if wanted and refusal and refusal.version == wanted.version else ""
+
+    def refused_names(self) -> list[tuple[ResourceType, str]]:
+        """Return what was refused in some version: few."""
+        return [(kind, name) for kind, refusals in self._refused.items() for name in refusals]
 
     def refusals(self, kind: ResourceType) -> list[str]:
         """Return Envoy's messages about all wanted resources of a kind that were refused."""

@@ -46,4 +46,5 @@ def endpoints_change(name: str, targets: EndpointSet, *, inline: bool) -> Resour
 
 def removal(name: str) -> list[ResourceChange]:
     """Remove everything of one port."""
-    return [ResourceChange(kind, name, None) for kind in ResourceType]
+    kinds = (ResourceType.CLUSTER, ResourceType.ENDPOINTS, ResourceType.LISTENER)
+    return [ResourceChange(kind, name, None) for kind in kinds]

@@ -7,10 +7,13 @@ refused, and which names are to be compared again. It holds no rules of order; t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from fairlead.providers.envoy.nack_bisect import split_refused
 from fairlead.providers.envoy.schema import DeltaRequest
+
+#: How many refusals are kept of names that are not wanted any more: one of them may be wanted again soon.
+REFUSED_KEPT = 100
 
 
 class TypeSubscription:
@@ -96,6 +99,7 @@ class TypeSubscription:
             if not self.wildcard:
                 self.sent.pop(name, None)
                 self.acked.pop(name, None)
+                self.refused.pop(name, None)
                 self.dirty.discard(name)
                 self.forced.discard(name)
         for name in request.subscribe:
@@ -130,6 +134,14 @@ class TypeSubscription:
             return None
         if name in self.acked:
             self.sent[name] = self.acked[name]
+        self.refused.pop(name, None)  # the newest is the last
         self.refused[name] = version, message
         self.dirty.add(name)
         return name, version
+
+    def forget_refused(self, is_gone: Callable[[str], bool]) -> None:
+        """Drop the oldest refusals of names that are gone: a stream may live for months."""
+        surplus = len(self.refused) - REFUSED_KEPT
+        if surplus > 0:
+            for name in [name for name in self.refused if is_gone(name)][:surplus]:
+                del self.refused[name]

@@ -31,8 +31,10 @@ class BackendOwners:
         for socket, backend in sorted(settings.places):
             owner = self._owners.get((socket, backend), key)
             if owner != key:
+                # Whose another member's are is not for this one to know.
+                who = owner if owner.namespace == key.namespace else "another load balancer"
                 raise Retry(
-                    f"{key}: backend {backend} of HAProxy at {socket} serves {owner} already; give each its own "
-                    "(parameters.backend of the class may hold {namespace} and {name})",
+                    f"{key}: backend {backend} of HAProxy at {socket} serves {who} already; give each its own "
+                    "(parameters.backend of the class may hold {member}, {namespace} and {name})",
                     reason="Conflicted",
                 )

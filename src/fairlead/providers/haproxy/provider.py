@@ -50,7 +50,7 @@ class HAProxyProvider:
         self._owners = BackendOwners()
         self._apis: dict[str, RuntimeApi] = {}
         self._watch = ReadbackWatch(
-            observe=self.observe, keys=lambda: list(self._settings), clock=clock, interval_s=look_every_s
+            observe=self.observe, keys=self._keys_by_socket, clock=clock, interval_s=look_every_s
         )
 
     # --- life -------------------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ class HAProxyProvider:
         if info:
             self._owners.claim(spec.key, settings)
 
-    def account(self, spec: FrontendSpec) -> str:
+    def failure_domain(self, spec: FrontendSpec) -> str:
         """Return the socket of its HAProxy: each HAProxy answers, or hangs, on its own."""
         return spec.parameters.get("socket", "")
 
@@ -88,7 +88,8 @@ class HAProxyProvider:
             ipv6=True,
             proxy_protocol=True,
             weights=True,
-            class_parameters=frozenset({"socket", "installation"}),
+            class_parameters=frozenset({"socket", "installation", "allowedBackends"}),
+            place_parameters=frozenset({"backend", "backend."}),
             max_batch=500,
         )
 
@@ -191,6 +192,12 @@ class HAProxyProvider:
         self._registered.forget(key)
 
     # --- inside -----------------------------------------------------------------------------------------------
+
+    def _keys_by_socket(self) -> Mapping[str, Sequence[LoadBalancerKey]]:
+        by_socket: dict[str, list[LoadBalancerKey]] = {}
+        for key, settings in self._settings.items():
+            by_socket.setdefault(settings.socket, []).append(key)
+        return by_socket
 
     def _api(self, socket: str) -> RuntimeApi:
         return self._apis.setdefault(socket, RuntimeApi(socket))

@@ -9,9 +9,10 @@ field.
     drainTimeout       how long sessions of a removed server may go on; default 30s
     address            what users connect to, shown in status; optional
     installation       a name for each hub, where several use one HAProxy
+    allowedBackends    the backends that load balancers of this class may use, such as "shop_*, api"; default all
 
-A backend's name may hold {member}, {namespace}, {name} and {port}, so that one class serves many. Never: opens the
-socket. Names are checked here because they become part of commands.
+A backend's name may hold {member}, {hubNamespace}, {namespace}, {name} and {port}, so that one class serves many.
+Never: opens the socket. Names are checked here because they become part of commands.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 
 import msgspec
 
@@ -31,7 +33,7 @@ _BACKEND = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 #: The parameters that a BackendGroup may give to its backends.
 BACKEND_PARAMETERS = frozenset({"weight"})
-_PARAMETERS = ("socket", "backend", "drainTimeout", "address", "installation")
+_PARAMETERS = ("socket", "backend", "drainTimeout", "address", "installation", "allowedBackends")
 _OF_PORT = re.compile(r"backend\.[0-9]{1,5}")
 #: sun_path of Linux, less its final zero byte.
 _MAX_PATH_BYTES = 107
@@ -143,16 +145,31 @@ def _backend(spec: FrontendSpec, listener: ListenerKey) -> str:
     if unknown := _PLACEHOLDER.search(name):
         raise BadConfiguration(
             f"{spec.key}: parameters.{field}: {unknown[0][:40]!r} is unknown; a backend's name may hold {{member}}, "
-            "{namespace}, {name} and {port}"
+            "{hubNamespace}, {namespace}, {name} and {port}"
         )
     if not _BACKEND.fullmatch(name):
         raise BadConfiguration(f"{spec.key}: parameters.{field}: {name[:40]!r} cannot be the name of a HAProxy backend")
+    if not _is_allowed(name, spec.parameters.get("allowedBackends", "*")):
+        raise BadConfiguration(
+            f"{spec.key}: backend {name} is not among the class's parameters.allowedBackends; name one that is, or ask "
+            "the operator to add it there"
+        )
     return name
 
 
+def _is_allowed(name: str, patterns: str) -> bool:
+    return any(fnmatchcase(name, pattern.strip()) for pattern in patterns.split(","))
+
+
 def _filled(spec: FrontendSpec, text: str) -> str:
-    """Fill in the owner's member, namespace and name; ``{port}`` is filled in for each listener."""
+    """Fill in whose it is, as the hub knows it; ``{port}`` is filled in for each listener."""
     owner = spec.owner
-    for name, value in (("member", owner.member), ("namespace", owner.namespace), ("name", owner.name)):
+    values = {
+        "member": owner.member,
+        "hubNamespace": spec.key.namespace,
+        "namespace": owner.namespace,
+        "name": owner.name,
+    }
+    for name, value in values.items():
         text = text.replace(f"{{{name}}}", value)
     return text

@@ -85,7 +85,7 @@ def snapshot_from_text(text: str, backend: str, *, socket: str) -> BackendSnapsh
         elif not line.strip():
             header = []
         elif header:
-            fields = line.split(" ") if into is state else next(csv.reader([line]))
+            fields = line.split(" ") if into is state else _cells(line, socket)
             into.append(dict(zip(header, fields, strict=False)))
         elif ": " in line and (line[0].isalpha() and line.split(": ", 1)[0] not in info) and not is_complaint(line):
             key, _, value = line.partition(": ")
@@ -119,6 +119,13 @@ def snapshot_from_text(text: str, backend: str, *, socket: str) -> BackendSnapsh
         number=number,
         messages=tuple(messages),
     )
+
+
+def _cells(line: str, socket: str) -> list[str]:
+    try:
+        return next(csv.reader([line]), [])
+    except csv.Error as error:
+        raise Retry(f"HAProxy at {socket} answers with a table that we cannot read", detail=str(error)) from error
 
 
 def is_complaint(line: str) -> bool:

@@ -1,14 +1,15 @@
 """Has HAProxy been reloaded, or have our servers been changed by hand?
 
-In: the load balancers on each socket. Out: a call of ``notify`` for each whose read-back differs from the last one. A
-reload shows as another process; all that was added at run time is gone then, and only the ledger knows what it was.
-Never: repairs anything itself.
+In: the load balancers on each socket. Out: a call of ``notify`` for each whose read-back differs from the last one, or
+is the first. A reload shows as another process; all that was added at run time is gone then, and only the ledger knows
+what it was.
+Never: repairs anything itself, or waits with one socket for another that hangs.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import structlog
 
@@ -23,13 +24,16 @@ log = structlog.get_logger(__name__)
 
 
 class ReadbackWatch:
-    """Reads back every load balancer in turn, every ``interval_s``."""
+    """Reads back the load balancers of each socket one after the other, every ``interval_s``.
+
+    ``keys`` returns them by socket.
+    """
 
     def __init__(
         self,
         *,
         observe: Callable[[LoadBalancerKey], Awaitable[Observed | None]],
-        keys: Callable[[], list[LoadBalancerKey]],
+        keys: Callable[[], Mapping[str, Sequence[LoadBalancerKey]]],
         clock: Clock,
         interval_s: float,
     ) -> None:
@@ -40,8 +44,8 @@ class ReadbackWatch:
         self._last: dict[LoadBalancerKey, Observed | str | None] = {}
         self._notify: list[Callable[[LoadBalancerKey], None]] = []
         self._task: asyncio.Task[None] | None = None
-        #: Counts how often it was closed.
-        self._generation = 0
+        #: The sockets that are being read back.
+        self._reading: dict[str, asyncio.Task[None]] = {}
 
     def subscribe(self, notify: Callable[[LoadBalancerKey], None]) -> None:
         """Call ``notify`` with each load balancer whose read-back differs."""
@@ -51,46 +55,56 @@ class ReadbackWatch:
         """Begin to read back."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="haproxy watch")
-            self._task.add_done_callback(self._ended)
 
     async def close(self) -> None:
         """Stop reading back."""
-        self._generation += 1
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        tasks = [*self._reading.values(), *([task] if task is not None else ())]
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def check(self) -> None:
-        """Read back every load balancer once."""
-        keys = self._keys()
-        for gone in self._last.keys() - set(keys):
+        """Read back every load balancer once, except those of sockets that are being read back already."""
+        await asyncio.gather(*self._begin())
+
+    def _begin(self) -> list[asyncio.Task[None]]:
+        by_socket = self._keys()
+        for gone in self._last.keys() - {key for keys in by_socket.values() for key in keys}:
             del self._last[gone]
-        for key in keys:
-            try:
-                now: Observed | str | None = await self._observe(key)
-            except FairleadError as error:
-                now = error.sentence
-            changed = key in self._last and self._last[key] != now
-            self._last[key] = now
-            if changed:
-                log.debug("load balancer reads back differently", load_balancer=str(key))
-                for notify in self._notify:
-                    notify(key)
+        begun = {
+            socket: asyncio.create_task(self._read(socket, keys), name=f"haproxy watch {socket}")
+            for socket, keys in by_socket.items()
+            if socket not in self._reading
+        }
+        self._reading |= begun
+        return list(begun.values())
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        """Log a bug, which must not end the watch in silence, and start again a little later."""
-        if task.cancelled() or task is not self._task:
-            return
-        log.error("the watch on HAProxy failed", exc_info=task.exception())
-        self._task = None
-        task.get_loop().call_later(_AFTER_BUG_S, self._restart, self._generation)
+    async def _read(self, socket: str, keys: Sequence[LoadBalancerKey]) -> None:
+        try:
+            for key in keys:
+                await self._look(key)
+        except Exception as error:
+            # Promise 7: a bug about one load balancer must not end the watch in silence, nor concern other sockets.
+            log.exception("the watch on HAProxy failed", socket=socket, error=str(error))
+            await self._clock.sleep(_AFTER_BUG_S)
+        finally:
+            del self._reading[socket]
 
-    def _restart(self, generation: int) -> None:
-        if generation == self._generation:
-            self.start()
+    async def _look(self, key: LoadBalancerKey) -> None:
+        try:
+            now: Observed | str | None = await self._observe(key)
+        except FairleadError as error:
+            now = error.sentence
+        # The first look counts too: HAProxy may have been reloaded since the load balancer was read back elsewhere.
+        changed = key not in self._last or self._last[key] != now
+        self._last[key] = now
+        if changed:
+            log.debug("load balancer reads back differently", load_balancer=str(key))
+            for notify in self._notify:
+                notify(key)
 
     async def _run(self) -> None:
         while True:
-            await self.check()
+            self._begin()
             await self._clock.sleep(self._interval_s)

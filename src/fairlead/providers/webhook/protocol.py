@@ -94,7 +94,8 @@ def answer_from_body(body: Mapping[str, object]) -> Answer:
     """Check the answer to a hook that is retried; ``Malformed`` says what is wrong."""
     status = body.get("status")
     if status not in tuple(DriverStatus):
-        shown = "no status" if status is None else f"the unknown status {str(status)[:40]!r}"
+        text = str(status)[:40] if isinstance(status, str | int | float) else f"({type(status).__name__})"
+        shown = "no status" if status is None else f"the unknown status {text!r}"
         raise Malformed(f"{shown} instead of Succ, Fail or Running")
     after_s = DEFAULT_RETRY_S if status != DriverStatus.SUCC else 0.0
     delay = body.get("minretrydelayinseconds", 0)
@@ -136,6 +137,8 @@ def decode(raw: bytes) -> Mapping[str, object]:
     """Read a JSON object and lower the case of its keys; ``Malformed`` says what it is instead."""
     try:
         decoded: object = msgspec.json.decode(raw)
+    except RecursionError:
+        raise Malformed("JSON that is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         kind = "an HTML page" if raw.lstrip()[:1] == b"<" else "an empty body" if not raw.strip() else "no JSON"
         raise Malformed(f"{kind} instead of a JSON object") from None
@@ -145,7 +148,9 @@ def decode(raw: bytes) -> Mapping[str, object]:
 
 def message_of(body: Mapping[str, object]) -> str:
     """Return the driver's own message on one line of at most 500 characters, as an Event needs it."""
-    printable = "".join(char if char.isprintable() else " " for char in str(body.get("msg") or ""))
+    said = body.get("msg")
+    text = said if isinstance(said, str) else str(said) if isinstance(said, int | float) else ""
+    printable = "".join(char if char.isprintable() else " " for char in text)
     return " ".join(printable.split())[:_LONGEST_MESSAGE]
 
 

@@ -19,7 +19,6 @@ from fairlead.model.contract import Capabilities
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey, Protocol
 from fairlead.model.observed import Ensured, Observed
-from fairlead.providers.keyed_lock import KeyedLock
 from fairlead.providers.outcomes import is_removal
 from fairlead.providers.webhook.backends import BackendHooks
 from fairlead.providers.webhook.batch import BatchLimits, run_batch
@@ -32,6 +31,7 @@ from fairlead.providers.webhook.state import BackendCache
 from fairlead.providers.webhook.validation import ValidationHooks
 from fairlead.providers.webhook.verify import Verifier
 from fairlead.runtime.clock import Clock, SystemClock
+from fairlead.runtime.keyed_lock import KeyedLock
 
 log = structlog.get_logger(__name__)
 
@@ -75,7 +75,7 @@ class WebhookProvider:
         """Close all connections."""
         await self._drivers.close()
 
-    def account(self, spec: FrontendSpec) -> str:
+    def failure_domain(self, spec: FrontendSpec) -> str:
         """Return the driver's URL: each driver answers, or hangs, on its own."""
         return spec.parameters.get("url", "").rstrip("/")
 

@@ -121,7 +121,10 @@ class Balancer:
         )
         if written is not None:
             changes = transitions(old.conditions, new.conditions)
-            good = {ConditionType.PROGRAMMED.value: f"serving at {new.address}"}
+            good = {
+                ConditionType.PROGRAMMED.value: f"programmed at {new.address}",
+                ConditionType.SERVING.value: f"it serves at {new.address}",
+            }
             emit_transitions(self._events, POOL_SERVICES, pool_service, changes, good=good)
 
     def _published(self, pool_service: PoolService) -> TCPLoadBalancer | None:

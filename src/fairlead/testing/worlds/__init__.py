@@ -2,7 +2,7 @@
 
     loopback    addresses and ports that nothing else on this machine uses
     netns       network namespaces; networks gives each region one of its own
-    processes   programs that are started, watched and killed
+    processes   programs that are started, watched and killed; guard ends what is left of them
     apis        an API server for each cluster
     fleet       a hub and its members        regions    one cluster whose regions have a hub each
     workload    pods that serve HTTP (``pod_server``) and the objects a cluster would have for them (``objects``)

@@ -18,9 +18,10 @@ from fairlead.api.names import DEFAULT_CLASS
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.errors import NotFound
 from fairlead.kube.cluster import Cluster
+from fairlead.runtime.private_file import write_private
 from fairlead.testing.worlds.apis import Apis
 from fairlead.testing.worlds.hub import HubProcess
-from fairlead.testing.worlds.loopback import free_network
+from fairlead.testing.worlds.loopback import free_network, service_port
 from fairlead.testing.worlds.member import Member
 from fairlead.testing.worlds.processes import Child, ExpectationFailed, fairlead, run_fairlead, wait_until
 
@@ -46,7 +47,7 @@ class Fleet:
         self.directory = directory
         self.members: dict[str, Member] = {}
         self.kubeconfig = apis.kubeconfig("hub")
-        self.pool = f"{free_network(80)}.0/24"
+        self.pool = f"{free_network(service_port(80))}.0/24"
         self._targets = members
         self._drain = drain
         self._log_level = log_level
@@ -94,13 +95,13 @@ class Fleet:
 
     async def tenant_kubeconfig(self, name: str) -> Path:
         """Add a Tenant, or renew its token; return the kubeconfig of its agent."""
+        path = self.directory / f"{name}-at-hub.kubeconfig"
         arguments = ("tenant", "add", name, "--kubeconfig", str(self.kubeconfig))
-        code, out, problem = await run_fairlead(*arguments, environment=self._environment)
+        # On stdout, as every version prints it.
+        code, kubeconfig, problem = await run_fairlead(*arguments, environment=self._environment)
         if code:
             raise ExpectationFailed(f"fairlead tenant add {name} failed: {problem.strip()}")
-        path = self.directory / f"{name}-at-hub.kubeconfig"
-        path.touch(mode=0o600)
-        path.write_text(out)
+        write_private(path, kubeconfig)
         return path
 
     async def at_hub(self, member: str, name: str) -> TCPLoadBalancer | None:

@@ -1,13 +1,24 @@
-"""Choose addresses that nothing else uses: random /24s of the loopback range, so that two worlds never meet."""
+"""Choose addresses and ports that nothing else uses: random ones, so that two worlds never meet.
+
+Out: /24s of the loopback range, and ports below those that the kernel gives to outgoing connections. One of these
+could be taken between the moment it is found free and the moment a process listens there, and then another world's
+process may answer in its place.
+"""
 
 from __future__ import annotations
 
 import random
 import socket
+from functools import cache
+from pathlib import Path
 
 from fairlead.errors import Terminal
+from fairlead.providers.envoy.low_ports import may_open
 
 _TRIES = 50
+_FIRST_PORT = 10_000
+_INSTEAD = 8_000
+_OUTGOING, _USUAL_OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range"), 32_768
 
 
 def free_network(port: int = 8080) -> str:
@@ -20,11 +31,30 @@ def free_network(port: int = 8080) -> str:
     raise Terminal("There is no free loopback network on this machine; are many demos running?")
 
 
+@cache
+def service_port(number: int) -> int:
+    """Return the port of a Service that should be ``number``: 8000 more where this user may not open that."""
+    return number if may_open(number) else number + _INSTEAD
+
+
 def free_port(host: str = "127.0.0.1") -> int:
-    """Return a TCP port that is free right now."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
+    """Return a TCP port that is free right now, and that no outgoing connection will get."""
+    chooser = random.SystemRandom()
+    end = _first_outgoing_port()
+    for _ in range(_TRIES):
+        port = chooser.randint(_FIRST_PORT, end - 1)
+        if _free(host, port):
+            return port
+    raise Terminal(f"There is no free port between {_FIRST_PORT} and {end} at {host}.")
+
+
+def _first_outgoing_port() -> int:
+    try:
+        first = int(_OUTGOING.read_text(encoding="ascii").split()[0])
+    except OSError:
+        first = _USUAL_OUTGOING
+    # A machine that gives away nearly all of them leaves no choice.
+    return first if first > _FIRST_PORT + _TRIES else 65_536
 
 
 def _free(host: str, port: int) -> bool:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fairlead.errors import Terminal
-from fairlead.testing.worlds.loopback import free_network
+from fairlead.testing.worlds.loopback import free_network, service_port
 from fairlead.testing.worlds.netns import inside, ip
 
 _TRIES = 20
@@ -79,7 +79,7 @@ class LoopbackNetworks:
 class _Loopback:
     def __init__(self, region: str) -> None:
         self.pods = free_network()
-        self.pool = f"{free_network(80)}.0/24"
+        self.pool = f"{free_network(service_port(80))}.0/24"
         self.description = f"{region}: pods in {self.pods}.0/24, access points in {self.pool}"
 
     def command(self, command: list[str]) -> list[str]:

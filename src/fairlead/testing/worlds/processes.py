@@ -133,5 +133,9 @@ async def run_fairlead(
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, **(environment or {})},
     )
-    out, problem = await asyncio.wait_for(process.communicate(), timeout_s)
+    try:
+        out, problem = await asyncio.wait_for(process.communicate(), timeout_s)
+    finally:
+        if process.returncode is None:
+            process.kill()
     return process.returncode or 0, out.decode(), problem.decode()

@@ -29,6 +29,7 @@ from fairlead.errors import NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.testing.worlds.apis import EmbeddedApis
 from fairlead.testing.worlds.hub import HubProcess
+from fairlead.testing.worlds.loopback import service_port
 from fairlead.testing.worlds.networks import Networks, RegionNetwork
 from fairlead.testing.worlds.objects import write_node
 from fairlead.testing.worlds.processes import Child, ExpectationFailed, fairlead, wait_until
@@ -37,6 +38,8 @@ from fairlead.testing.worlds.workload import POD_PORT, Host, Pod, Workload
 SERVICE = "web"
 #: The thirty seconds of the default class are right for people, and too long here.
 DRAIN = "3s"
+#: What the Service listens on, and its clients ask.
+HTTP = service_port(80)
 REGION_LABEL = "demo.example/region"
 _START_S = 40.0
 
@@ -149,7 +152,7 @@ class RegionsWorld:
                 "type": "LoadBalancer",
                 "loadBalancerClass": LOAD_BALANCER_CLASS_PREFIX + DEFAULT_CLASS,
                 "selector": {"app": SERVICE},
-                "ports": [{"port": 80, "targetPort": POD_PORT}],
+                "ports": [{"port": HTTP, "targetPort": POD_PORT}],
             },
         }
         await self.cluster.create(SERVICES, service)

@@ -3,8 +3,10 @@
     sent = answered + failed + lost with a pod + under way
 
 Failed: anything but 200, a reset, an answer cut short, or none within 2 s. A request counts as *lost with a pod* only
-if it was under way when a pod was killed with SIGKILL and broke: nothing in the world can answer it. Every request
-sent on a connection opened after that moment must be answered. Most open a new connection each; some keep theirs, and
+if its connection was opened before a pod that is killed with SIGKILL had ended, and broke: nothing in the world can
+answer it. Between the signal and the end the kernel goes on accepting connections for the pod, on a busy machine for
+tens of milliseconds. Every request on a connection opened after the end must be answered. Most open a new connection
+each; some keep theirs, and
 open another one when the server asks for it (``Connection: close``). A kept connection that is closed without that is
 *cut*: only a pod that dies may do so.
 """
@@ -14,12 +16,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 
 import msgspec
 
+from fairlead.testing.worlds.loopback import service_port
+
 TIMEOUT_S = 2.0
-#: How long after a kill the end of a connection may still be on its way to the client.
+#: How long after the end of a pod the end of a connection may still be on its way to the client.
 _LOST_WITHIN_S = 1.0
 _FAILURES_KEPT = 5
 
@@ -49,27 +53,28 @@ class Traffic:
     """Requests to one address, from ``start`` to ``stop``.
 
     ``new_per_s``: requests per second that open a connection each. ``kept``: connections that are kept, with
-    ``kept_per_s`` requests per second each. ``connect`` opens a connection, for clients in another network.
+    ``kept_per_s`` requests per second each. ``port`` 0: 80, or what stands for it. ``connect`` opens a connection, for
+    clients in another network.
     """
 
     def __init__(
         self,
         *,
         host: str,
-        port: int = 80,
+        port: int = 0,
         new_per_s: float = 20.0,
         kept: int = 4,
         kept_per_s: float = 5.0,
         connect: Connect = asyncio.open_connection,
     ) -> None:
         self.host = host
-        self.port = port
+        self.port = port or service_port(80)
         self.count = Count()
         self._new_per_s = new_per_s
         self._kept = kept
         self._kept_per_s = kept_per_s
         self._started_s = 0.0
-        self._killed_at_s = float("-inf")
+        self._pod_ended_s = float("-inf")
         self._connect = connect
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
@@ -92,9 +97,14 @@ class Traffic:
         while self._tasks:
             await asyncio.wait(set(self._tasks))
 
-    def pod_killed(self) -> None:
-        """Record that a pod is being killed at this very moment: what is under way on it is lost."""
-        self._killed_at_s = asyncio.get_running_loop().time()
+    @contextlib.contextmanager
+    def pod_dies(self) -> Generator[None]:
+        """Kill a pod inside the block, and wait there until it has ended: what is under way on it is lost."""
+        self._pod_ended_s = float("inf")
+        try:
+            yield
+        finally:
+            self._pod_ended_s = asyncio.get_running_loop().time()
 
     def _spawn(self, coroutine: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
@@ -166,9 +176,9 @@ class Traffic:
         self.count.by_pod[pod] += 1
 
     def _broke(self, error: Exception, *, opened_s: float, kept: bool) -> None:
-        since_kill_s = asyncio.get_running_loop().time() - self._killed_at_s
+        since_end_s = asyncio.get_running_loop().time() - self._pod_ended_s
         within_s = _LOST_WITHIN_S if kept else TIMEOUT_S
-        if opened_s <= self._killed_at_s and since_kill_s <= within_s and not isinstance(error, TimeoutError):
+        if opened_s <= self._pod_ended_s and since_end_s <= within_s and not isinstance(error, TimeoutError):
             self.count.lost += 1
             return
         self.count.failed += 1

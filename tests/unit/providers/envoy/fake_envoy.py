@@ -10,6 +10,9 @@ from fairlead.providers.envoy.session import Session
 from fairlead.providers.envoy.store import NodeGroup
 
 CLUSTER, ENDPOINTS, LISTENER = ResourceType.CLUSTER, ResourceType.ENDPOINTS, ResourceType.LISTENER
+ROUTES, SECRET = ResourceType.ROUTES, ResourceType.SECRET
+#: What names the resources of the other types that are asked for.
+ASKED_BY = {ENDPOINTS: CLUSTER, ROUTES: LISTENER, SECRET: LISTENER}
 RESPONSE = "envoy.service.discovery.v3.DeltaDiscoveryResponse"
 
 
@@ -37,8 +40,8 @@ class FakeEnvoy:
         self.session = Session(group=self.group, node_id="fake", now=self.now)
         for kind in ResourceType:
             versions = {name: version for name, (version, _) in self.has[kind].items()}
-            names = tuple(self.has[CLUSTER]) if kind is ENDPOINTS else ()
-            if kind is not ENDPOINTS or names:
+            names = tuple(self.has[ASKED_BY[kind]]) if kind in ASKED_BY else ()
+            if kind not in ASKED_BY or names:
                 self.outbox.append(DeltaRequest(type_url=kind.value, subscribe=names, initial_versions=versions))
 
     def reconnect(self) -> None:
@@ -91,22 +94,27 @@ class FakeEnvoy:
             has.pop(name, None)
             if kind is CLUSTER:
                 assert name not in self.has[LISTENER] or not self.strict, "its listener goes first"
+                assert name not in self.has[ROUTES] or not self.strict, "its routes go first"
                 self.has[ENDPOINTS].pop(name, None)
                 self.warm.discard(name)
         for name, resource in resources.items():
-            if kind is LISTENER and has.get(name) != resource and self.strict:
-                assert name in self.has[CLUSTER], "a listener comes after its cluster"
-                assert name in self.warm, "a listener comes after the endpoints"
+            if kind in {LISTENER, ROUTES} and has.get(name) != resource and self.strict:
+                assert name in self.has[CLUSTER], "listeners and routes come after their cluster"
+                assert name in self.warm, "listeners and routes come after the endpoints"
             if kind is CLUSTER:
                 self.warm.discard(name)
+            if kind in ASKED_BY and name not in self.has[ASKED_BY[kind]]:
+                continue  # sent before the hub heard that we no longer want them
             if kind is ENDPOINTS:
-                if name not in self.has[CLUSTER]:
-                    continue  # sent before the hub heard that we no longer want them
                 self.warm.add(name)
             has[name] = resource
-        if kind is not CLUSTER:
+        asked = [each for each, by in ASKED_BY.items() if by is kind]
+        for each in asked:
+            for name in gone:
+                self.has[each].pop(name, None)
+        if not (new or gone):
             return []
-        return [DeltaRequest(type_url=ENDPOINTS.value, subscribe=new, unsubscribe=gone)] if new or gone else []
+        return [DeltaRequest(type_url=each.value, subscribe=new, unsubscribe=gone) for each in asked]
 
     def settle(self) -> None:
         """Exchange messages until neither side has one, letting time pass where something waits for it."""

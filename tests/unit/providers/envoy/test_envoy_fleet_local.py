@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from fairlead.errors import BadConfiguration
 from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured
 from fairlead.providers.envoy.fleet_local import GROUP, LocalFleet
-from fairlead.providers.envoy.local_envoy import data_dir_of
+from fairlead.providers.envoy.local_machine import data_dir_of
 
 KEY = LoadBalancerKey("TCPLoadBalancer", "shop", "web")
 SPEC = FrontendSpec(key=KEY, group="tenant", listeners=(Listener(80),), address="192.0.2.1")
@@ -35,6 +36,19 @@ def test_listeners_are_limited_by_half_of_the_files_for_each_worker(tmp_path: Pa
     fleet = LocalFleet(data_dir=tmp_path, concurrency=2, max_files=40)
     assert fleet.refuse(group=GROUP, listeners=10) == ""
     assert "can open 10 ports" in fleet.refuse(group=GROUP, listeners=11)
+
+
+@pytest.mark.req("T-14")
+def test_the_log_says_once_that_the_limit_of_ports_is_near_and_again_after_it_was_not(tmp_path: Path) -> None:
+    fleet = LocalFleet(data_dir=tmp_path, concurrency=2, max_files=400)
+    with capture_logs() as logs:
+        for listeners in (1, 80, 81, 90, 100):
+            assert fleet.refuse(group=GROUP, listeners=listeners) == ""
+        assert [(line["ports"], line["limit"]) for line in logs] == [(81, 100)]
+        assert "ulimit -Hn" in logs[0]["sentence"]
+        fleet.refuse(group=GROUP, listeners=50)
+        fleet.refuse(group=GROUP, listeners=99)
+    assert [line["ports"] for line in logs] == [81, 99]
 
 
 async def test_a_second_hub_is_refused_until_the_first_has_closed(tmp_path: Path) -> None:

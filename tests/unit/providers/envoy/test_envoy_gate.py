@@ -36,7 +36,7 @@ class Stream:
         self.gate.acknowledged(kind, "a", version)
 
     def opens(self, now: float) -> bool:
-        return self.gate.open_listeners(now=now) == ["a"]
+        return self.gate.open(LISTENER, now=now) == ["a"]
 
 
 @pytest.mark.parametrize("warms_by_ack", [False, True])
@@ -78,6 +78,7 @@ def test_an_acknowledgement_of_endpoints_that_are_to_be_sent_again_proves_nothin
     assert stream.gate.warming == {"a"}
 
 
+@pytest.mark.req("T-survivors")
 def test_a_removed_cluster_waits_until_its_listener_is_acknowledged_as_gone() -> None:
     stream = Stream()
     listeners = stream.subscriptions[LISTENER]

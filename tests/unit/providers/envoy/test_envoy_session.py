@@ -5,17 +5,18 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.providers.envoy.fake_envoy import CLUSTER, ENDPOINTS, LISTENER, FakeEnvoy
+from tests.unit.providers.envoy.fake_envoy import CLUSTER, ENDPOINTS, LISTENER, ROUTES, FakeEnvoy
 
 from fairlead.providers.envoy.gate import GATE_S
 from fairlead.providers.envoy.resources import ResourceType, encoded_resource
 from fairlead.providers.envoy.schema import DeltaRequest
 from fairlead.providers.envoy.session import Session
 from fairlead.providers.envoy.store import NodeGroup, ResourceChange, ResourceStore
+from fairlead.providers.envoy.type_subscription import REFUSED_KEPT, TypeSubscription
 
 
 def put(kind: ResourceType, name: str, content: bytes, *, warms_by_ack: bool = False) -> ResourceChange:
-    needs = (name,) if kind is LISTENER else ()
+    needs = (name,) if kind in {LISTENER, ROUTES} else ()
     return ResourceChange(kind, name, encoded_resource(kind, name, content, needs=needs, warms_by_ack=warms_by_ack))
 
 
@@ -264,7 +265,7 @@ def test_any_interleaving_keeps_the_order_and_ends_in_what_is_wanted(steps: list
     assert envoy.changes_received == before
 
 
-@given(STEPS, st.sets(NAMES, max_size=2), st.sampled_from(["cluster", "listener"]))
+@given(STEPS, st.sets(NAMES, max_size=2), st.sampled_from(["cluster", "listener", "routes"]))
 @settings(max_examples=200, deadline=None)
 def test_bad_ones_never_hold_up_good_ones(steps: list[tuple[str, str, bytes]], bad: set[str], kind: str) -> None:
     store = ResourceStore()
@@ -274,7 +275,7 @@ def test_bad_ones_never_hold_up_good_ones(steps: list[tuple[str, str, bytes]], b
     for step in steps:
         apply_step(group, envoy, step)
         if step[0] == "put" and step[1] in bad:
-            group.apply([put(CLUSTER if kind == "cluster" else LISTENER, step[1], b"bad")])
+            group.apply([put(ResourceType[kind.upper()], step[1], b"bad")])
     for name in bad:
         group.apply(load_balancer(name, **{kind: b"bad"}))
     envoy.settle()
@@ -285,4 +286,70 @@ def test_bad_ones_never_hold_up_good_ones(steps: list[tuple[str, str, bytes]], b
             assert envoy.session.holds(each, name, wanted.version)
             assert envoy.has[each][name][0] == wanted.version
     for name in bad:
-        assert group.refusal(CLUSTER if kind == "cluster" else LISTENER, name)
+        assert group.refusal(ResourceType[kind.upper()], name)
+
+
+@pytest.mark.req("T-5")
+@pytest.mark.parametrize("kind", [CLUSTER, LISTENER])
+def test_a_name_that_is_unsubscribed_while_it_waits_leaves_no_deadline_behind(
+    group: NodeGroup, kind: ResourceType
+) -> None:
+    session = Session(group=group, node_id="n", now=0.0)
+    group.apply(load_balancer("a"))
+    for each in (CLUSTER, LISTENER):
+        session.on_request(DeltaRequest(type_url=each.value, subscribe=("a",)), now=0.0)
+    session.pump(now=0.0)
+    if kind is CLUSTER:
+        # Its removal waits until the listener is known to be gone.
+        group.apply([ResourceChange(CLUSTER, "a", None)])
+        session.pump(now=0.0)
+    assert session.deadline() == GATE_S
+    session.on_request(DeltaRequest(type_url=CLUSTER.value, unsubscribe=("a",)), now=1.0)
+    session.on_request(DeltaRequest(type_url=LISTENER.value, unsubscribe=("a",)), now=1.0)
+    session.pump(now=1.0)
+    assert session.deadline() is None
+    assert session.pump(now=GATE_S + 1.0) == []
+    assert session.deadline() is None
+
+
+@pytest.mark.req("T-5")
+def test_what_waits_and_is_covered_by_a_wildcard_goes_on_waiting(group: NodeGroup) -> None:
+    session = Session(group=group, node_id="n", now=0.0)
+    group.apply(load_balancer("a"))
+    for kind in (CLUSTER, LISTENER):
+        session.on_request(DeltaRequest(type_url=kind.value), now=0.0)
+    session.pump(now=0.0)
+    session.on_request(DeltaRequest(type_url=LISTENER.value, unsubscribe=("a",)), now=1.0)
+    session.pump(now=1.0)
+    assert session.deadline() == GATE_S
+
+
+@pytest.mark.req("T-6")
+def test_refusals_of_names_that_are_gone_do_not_pile_up(group: NodeGroup) -> None:
+    envoy = FakeEnvoy(group)
+    group.apply(load_balancer("stays", listener=b"bad"))
+    envoy.settle()
+    for number in range(3 * REFUSED_KEPT):
+        name = f"lb{number}"
+        group.apply(load_balancer(name, listener=b"bad"))
+        envoy.settle()
+        assert group.refusal(LISTENER, name)
+        group.apply(gone(name))
+        envoy.settle()
+    refused = envoy.session._subscriptions[LISTENER].refused
+    assert len(refused) <= REFUSED_KEPT
+    assert "stays" in refused, "what is wanted is not forgotten, however old it is"
+    nacks = envoy.session.nacks
+    group.apply(load_balancer(name, listener=b"bad"))
+    envoy.settle()
+    assert group.refusal(LISTENER, name), "removed and wanted again: this proxy has not changed its mind"
+    assert envoy.session.nacks == nacks, "so it is not asked"
+
+
+@pytest.mark.req("T-6")
+def test_a_name_that_is_unsubscribed_is_not_remembered_as_refused() -> None:
+    subscription = TypeSubscription()
+    subscription.subscribe(DeltaRequest(subscribe=("a",)))
+    subscription.refuse({"a": "1"}, "no good")
+    subscription.subscribe(DeltaRequest(unsubscribe=("a",)))
+    assert subscription.refused == {}

@@ -22,6 +22,9 @@ def test_a_backend_is_its_owners_until_that_leaves() -> None:
     with pytest.raises(Retry, match=r"backend b of HAProxy at /s serves LoadBalancer/shop/web already") as caught:
         owners.require_free(OTHER, SETTINGS)
     assert caught.value.reason == "Conflicted"
+    of_another = LoadBalancerKey("LoadBalancer", "other", "web")
+    with pytest.raises(Retry, match=r"serves another load balancer already"):
+        owners.require_free(of_another, SETTINGS)
     owners.require_free(OTHER, msgspec.structs.replace(SETTINGS, socket="/t"))
     owners.claim(WEB, msgspec.structs.replace(SETTINGS, socket="/t"))
     owners.require_free(OTHER, SETTINGS)

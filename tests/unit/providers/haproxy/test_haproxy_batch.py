@@ -80,6 +80,7 @@ async def test_sessions_are_cut_when_their_time_is_over(haproxy: FakeHAProxy, ap
     assert "shutdown sessions server b/s1" in haproxy.commands
 
 
+@pytest.mark.req("T-survivors")
 async def test_a_reload_during_a_batch_fails_all_of_it(haproxy: FakeHAProxy, api: RuntimeApi) -> None:
     haproxy.reload_after = 3
     with pytest.raises(Retry, match="was reloaded meanwhile") as caught:

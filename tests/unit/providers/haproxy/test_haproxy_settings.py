@@ -29,7 +29,11 @@ KEY = LoadBalancerKey("LoadBalancer", "shop", "shared")
             (80,),
             r"parameters\.sockt is unknown .* did you mean socket",
         ),
-        ({"socket": "/s", "backend": "{shop}"}, (80,), r"'\{shop\}' is unknown; .* \{member\}, \{namespace\}"),
+        (
+            {"socket": "/s", "backend": "{shop}"},
+            (80,),
+            r"'\{shop\}' is unknown; .* \{member\}, \{hubNamespace\}, \{name",
+        ),
         ({"socket": "/s", "backend": "b{"}, (80,), "cannot be the name"),
     ],
 )

@@ -12,7 +12,7 @@ from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed
 from fairlead.providers.haproxy import watch as watch_module
 from fairlead.providers.haproxy.watch import ReadbackWatch
-from fairlead.runtime.clock import SystemClock
+from fairlead.runtime.clock import SystemClock, VirtualClock
 
 KEY = LoadBalancerKey("LoadBalancer", "shop", "shared")
 
@@ -34,7 +34,7 @@ async def test_only_differences_are_notified() -> None:
             raise answer
         return answer
 
-    watch = ReadbackWatch(observe=observe, keys=lambda: [KEY], clock=SystemClock(), interval_s=1)
+    watch = ReadbackWatch(observe=observe, keys=lambda: {"one": [KEY]}, clock=SystemClock(), interval_s=1)
     watch.subscribe(lambda _key: notified.append(6 - len(answers)))
     for _ in range(6):
         await watch.check()
@@ -51,7 +51,7 @@ async def test_a_bug_is_logged_and_the_watch_goes_on(monkeypatch: pytest.MonkeyP
             raise RuntimeError("bug")
         return Observed()
 
-    watch = ReadbackWatch(observe=observe, keys=lambda: [KEY], clock=SystemClock(), interval_s=0.01)
+    watch = ReadbackWatch(observe=observe, keys=lambda: {"one": [KEY]}, clock=SystemClock(), interval_s=0.01)
     with structlog.testing.capture_logs() as logged:
         watch.start()
         async with asyncio.timeout(10):
@@ -62,3 +62,51 @@ async def test_a_bug_is_logged_and_the_watch_goes_on(monkeypatch: pytest.MonkeyP
     after = looks.qsize()
     await asyncio.sleep(0)
     assert looks.qsize() == after
+
+
+@pytest.mark.req("T-8")
+async def test_a_socket_that_hangs_delays_the_notice_of_no_other() -> None:
+    clock = VirtualClock()
+    hanging = [LoadBalancerKey("LoadBalancer", "shop", f"hangs-{number}") for number in range(3)]
+    epoch = "1"
+    notified: list[LoadBalancerKey] = []
+
+    async def observe(key: LoadBalancerKey) -> Observed:
+        if key in hanging:
+            await clock.sleep(5)
+            raise Retry("HAProxy does not answer")
+        return Observed(epoch=epoch)
+
+    watch = ReadbackWatch(
+        observe=observe, keys=lambda: {"hangs": hanging, "answers": [KEY]}, clock=clock, interval_s=0.5
+    )
+    watch.subscribe(notified.append)
+    watch.start()
+    await clock.advance(1)
+    epoch = "2"
+    await clock.advance(0.5)
+    assert notified == [KEY]
+    epoch = "3"
+    await clock.advance(0.5)
+    assert notified == [KEY, KEY]
+    await watch.close()
+
+
+@pytest.mark.req("T-8")
+async def test_a_bug_about_one_load_balancer_concerns_no_other_socket() -> None:
+    clock = VirtualClock()
+    broken = LoadBalancerKey("LoadBalancer", "shop", "broken")
+    looks: list[LoadBalancerKey] = []
+
+    async def observe(key: LoadBalancerKey) -> Observed:
+        looks.append(key)
+        if key == broken:
+            raise RuntimeError("bug")
+        return Observed()
+
+    watch = ReadbackWatch(observe=observe, keys=lambda: {"broken": [broken], "fine": [KEY]}, clock=clock, interval_s=1)
+    watch.start()
+    await clock.advance(9.5)
+    await watch.close()
+    assert looks.count(KEY) == 10
+    assert 2 <= looks.count(broken) <= 3, "not at every turn: each time it is logged"

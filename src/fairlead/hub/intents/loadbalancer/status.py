@@ -1,4 +1,4 @@
-"""The status of a LoadBalancer: address, registered of expected backends, and Events about every removal."""
+"""The status of a LoadBalancer: address, registered and healthy backends, and Events about every removal."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ class LoadBalancerStatus(StatusRules[LoadBalancer, LoadBalancerTranslation]):
     """The rules for the status of LoadBalancers; ``composed`` is called with each key whose status was composed."""
 
     needs_address = False
+    counts = (*StatusRules.counts, "backends")
 
     def __init__(self, context: IntentContext, *, composed: Callable[[LoadBalancerKey], None]) -> None:
         super().__init__(cluster=context.cluster, events=context.events, resource=LOAD_BALANCERS)
@@ -44,14 +45,17 @@ class LoadBalancerStatus(StatusRules[LoadBalancer, LoadBalancerTranslation]):
         if not addresses and frontend is not None:
             addresses = tuple(frontend.addresses or ())
         status = super().compose(obj, translation, conditions, None)
+        health = observed.health if observed is not None else None
+        healthy = f", {health.healthy} healthy" if health is not None and health.checked else ""
         return msgspec.structs.replace(
             status,
             address=addresses[0] if addresses else "",
-            backends=f"{self._registered(obj)}/{translation.targets or 0}",
+            backends=f"{self._registered(obj)}/{translation.targets or 0}{healthy}",
+            unhealthy_targets=(list(health.unhealthy) or None) if health is not None else None,
             load_balancer=IngressStatus(ingress=self.ingress(obj, addresses) or None),
         )
 
-    def serving(self, obj: LoadBalancer, status: LoadBalancerObjectStatus) -> str:
+    def programmed(self, obj: LoadBalancer, status: LoadBalancerObjectStatus) -> str:
         """Return with how many backends it is in use."""
         del status
         return f"in use, with {_counted(self._registered(obj))} registered"

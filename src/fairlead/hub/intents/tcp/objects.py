@@ -52,6 +52,6 @@ class TCPObjects(IntentObjects[TCPLoadBalancer]):
                 )
 
     def _tenant_changed(self, old: Tenant | None, new: Tenant | None) -> None:
-        if old is None or new is None or old.spec != new.spec:
+        if old is None or new is None or old.spec != new.spec or old.draining != new.draining:
             for tenant in filter(None, (old, new)):
                 self._inventory.wake(self.keys_by_index("namespace", tenant.namespace), "Tenant changed")

@@ -1,4 +1,4 @@
-"""The status of a TCPLoadBalancer: ready of all targets, and ports beside each address."""
+"""The status of a TCPLoadBalancer: how many targets are ready and healthy, and ports beside each address."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairlead.api.kubernetes import Ingress, PortStatus
 from fairlead.api.meta import WireCondition
 from fairlead.api.tcploadbalancer import TCPLoadBalancer, TCPLoadBalancerStatus
 from fairlead.hub.intents.conditions import ingress_of
-from fairlead.hub.intents.status import StatusRules
+from fairlead.hub.intents.status import StatusRules, shown_targets
 from fairlead.model.condition import ConditionReason
 from fairlead.model.observed import Observed
 from fairlead.sync.report import Report
@@ -21,25 +21,20 @@ from fairlead.translate.view import Translation
 class TCPStatus(StatusRules[TCPLoadBalancer, Translation]):
     """The rules for the status of TCPLoadBalancers; the record (``accepted_status``) has its own field managers."""
 
-    patience_s = 5.0
-    gather_s = 1.0
+    counts = (*StatusRules.counts, "targets")
     owned_elsewhere = (*StatusRules.owned_elsewhere, "accepted", "provider", "frontends")
 
     def compose(
         self, obj: TCPLoadBalancer, translation: Translation, conditions: list[WireCondition], observed: Observed | None
     ) -> TCPLoadBalancerStatus:
-        """Return the status with the number of targets."""
+        """Return the status with the number of targets: healthy of all when they are checked, else ready of all."""
         status = super().compose(obj, translation, conditions, observed)
-        return msgspec.structs.replace(status, targets=translation.targets)
+        return msgspec.structs.replace(status, targets=shown_targets(translation.targets, observed))
 
     def ingress(self, obj: TCPLoadBalancer, addresses: Sequence[str]) -> list[Ingress]:
         """Return ``addresses`` with the ports that are served."""
         ports = [PortStatus(port.port, port.protocol) for port in (obj.status.accepted or obj.spec).ports]
         return [ingress_of(address, ports) for address in addresses]
-
-    def is_count(self, old: TCPLoadBalancerStatus, new: TCPLoadBalancerStatus) -> bool:
-        """Say whether only the number of targets differs."""
-        return msgspec.structs.replace(old, targets=new.targets) == new
 
     def quiet(self, change: Transition, report: Report | None) -> bool:
         """Say whether endpoints are missing of a load balancer that is seconds old: worth an Event once it had some."""

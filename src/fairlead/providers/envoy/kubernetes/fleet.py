@@ -22,7 +22,7 @@ from fairlead.model.observed import Ensured
 from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings, group_manifests
 from fairlead.providers.envoy.kubernetes.manifests import Manifest, ObjectRef, group_labels, group_name, ref_of
 from fairlead.providers.envoy.kubernetes.service_manifests import service_manifest, service_name
-from fairlead.providers.keyed_lock import KeyedLock
+from fairlead.runtime.keyed_lock import KeyedLock
 
 _log = structlog.get_logger(__name__)
 

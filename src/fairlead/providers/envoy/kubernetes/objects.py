@@ -46,8 +46,8 @@ from fairlead.providers.envoy.kubernetes.manifests import (
     ref_of,
 )
 from fairlead.providers.envoy.kubernetes.service_manifests import LOAD_BALANCER_ANNOTATION
-from fairlead.providers.keyed_lock import KeyedLock
 from fairlead.runtime.clock import Clock
+from fairlead.runtime.keyed_lock import KeyedLock
 from fairlead.runtime.loop import run_workers
 from fairlead.runtime.queue import KeyedQueue
 

@@ -17,9 +17,9 @@ from fairlead.testing.ledger import SurvivingLedger
 from fairlead.testing.simulation import EngineProcess
 
 
-def wish(name, *numbers, account=""):
+def wish(name, *numbers, failure_domain=""):
     one = desired([target(str(at)) for at in numbers], key=lb_key(name), guard=GuardPolicy(100, 0))
-    one.spec.parameters["account"] = account
+    one.spec.parameters["failure_domain"] = failure_domain
     return one
 
 
@@ -36,14 +36,17 @@ class Choosy(MemoryProvider):
 
 
 class Hub:
-    """One worker over load balancers at several accounts, 50 ms for each half of a call."""
+    """One worker over load balancers at several failure domains, 50 ms for each half of a call."""
 
     def __init__(self, *, latency_s=0.05, max_batch=0, limit_s=None):
         self.clock = VirtualClock()
         self.cloud = MemoryCloud(clock=self.clock)
         self.memory = Choosy(cloud=self.cloud, max_batch=max_batch)
         self.provider = FaultyProvider(
-            self.memory, clock=self.clock, latency_s=latency_s, account=lambda spec: spec.parameters["account"]
+            self.memory,
+            clock=self.clock,
+            latency_s=latency_s,
+            failure_domain=lambda spec: spec.parameters["failure_domain"],
         )
         self.ledger = SurvivingLedger()
         self.engine = EngineProcess(provider=self.provider, ledger=self.ledger, clock=self.clock, parallel=10)
@@ -71,8 +74,8 @@ class Hub:
     def on(self, name):
         return {int(at.address.removeprefix("10.0.0.")) for _, at in self.cloud.members(lb_key(name))}
 
-    async def served(self, *names, account=""):
-        self.engine.put(*(wish(name, 1, account=account) for name in names))
+    async def served(self, *names, failure_domain=""):
+        self.engine.put(*(wish(name, 1, failure_domain=failure_domain) for name in names))
         await self.engine.advance(30)
         assert all(self.on(name) == {1} for name in names)
         self.provider.calls.clear()
@@ -164,20 +167,22 @@ async def test_one_that_is_never_answered_holds_up_those_who_share_its_call_once
 
 
 @pytest.mark.req("A-46", "I-7")
-async def test_an_account_that_hangs_takes_no_place_from_another():
+async def test_an_failure_domain_that_hangs_takes_no_place_from_another():
     async with Hub() as hub:
-        await hub.served(*names(40, "a"), account="a")
-        await hub.served(*names(3, "b"), account="b")
+        await hub.served(*names(40, "a"), failure_domain="a")
+        await hub.served(*names(3, "b"), failure_domain="b")
 
         def stall(call):
             return Fault.STALL if call.load_balancer.name.startswith("a") else Fault.NONE
 
         hub.provider.script = stall
-        hub.engine.put(*(wish(name, 1, 2, account="a") for name in names(40, "a")))
-        hub.engine.put(*(wish(f"a-new-{n}", 1, account="a") for n in range(40)))
+        hub.engine.put(*(wish(name, 1, 2, failure_domain="a") for name in names(40, "a")))
+        hub.engine.put(*(wish(f"a-new-{n}", 1, failure_domain="a") for n in range(40)))
         await hub.engine.advance(1)
-        assert hub.provider.concurrent == 10, "all places of the account hang"
-        hub.engine.put(*(wish(name, 1, 2, account="b") for name in names(3, "b")), wish("b-new", 5, account="b"))
+        assert hub.provider.concurrent == 10, "all places of the failure domain hang"
+        hub.engine.put(
+            *(wish(name, 1, 2, failure_domain="b") for name in names(3, "b")), wish("b-new", 5, failure_domain="b")
+        )
         await hub.engine.advance(0.5)
         assert [hub.on(name) for name in (*names(3, "b"), "b-new")] == [{1, 2}, {1, 2}, {1, 2}, {5}]
         hub.engine.remove(lb_key("b-0"))
@@ -185,20 +190,20 @@ async def test_an_account_that_hangs_takes_no_place_from_another():
         assert lb_key("b-0") not in hub.cloud.load_balancers
 
 
-async def test_no_call_is_about_two_accounts():
+async def test_no_call_is_about_two_failure_domains():
     async with Hub() as hub:
-        account = {name: f"account-{number % 3}" for number, name in enumerate(names(30))}
-        hub.engine.put(*(wish(name, 1, account=account[name]) for name in names(30)))
+        failure_domain = {name: f"failure domain-{number % 3}" for number, name in enumerate(names(30))}
+        hub.engine.put(*(wish(name, 1, failure_domain=failure_domain[name]) for name in names(30)))
         await hub.engine.advance(5)
-        hub.engine.put(*(wish(name, 1, 2, account=account[name]) for name in names(30)))
+        hub.engine.put(*(wish(name, 1, 2, failure_domain=failure_domain[name]) for name in names(30)))
         await hub.engine.advance(5)
         assert all(hub.on(name) == {1, 2} for name in names(30))
         for call in hub.applies:
-            assert len({account[one.load_balancer.name] for one in call.changes}) == 1
+            assert len({failure_domain[one.load_balancer.name] for one in call.changes}) == 1
         assert len(hub.applies) < 30
 
 
-async def test_an_account_that_says_not_now_slows_no_other():
+async def test_an_failure_domain_that_says_not_now_slows_no_other():
     class Throttling(Choosy):
         async def apply(self, changes):
             if any(change.load_balancer.name.startswith("a") for change in changes):
@@ -208,12 +213,12 @@ async def test_an_account_that_says_not_now_slows_no_other():
     hub = Hub()
     theirs, ours = names(30, "a"), names(30, "b")
     async with hub:
-        await hub.served(*theirs, account="a")
-        await hub.served(*ours, account="b")
+        await hub.served(*theirs, failure_domain="a")
+        await hub.served(*ours, failure_domain="b")
         hub.provider.inner = Throttling(cloud=hub.cloud)
-        hub.engine.put(*(wish(name, 1, 2, account="a") for name in theirs))
+        hub.engine.put(*(wish(name, 1, 2, failure_domain="a") for name in theirs))
         for step in range(2, 12):
-            hub.engine.put(*(wish(name, *range(1, step + 1), account="b") for name in ours))
+            hub.engine.put(*(wish(name, *range(1, step + 1), failure_domain="b") for name in ours))
             await hub.engine.advance(0.5)
             assert all(hub.on(name) == set(range(1, step + 1)) for name in ours)
         tries = [call for call in hub.applies if call.load_balancer.name.startswith("a")]
@@ -237,7 +242,7 @@ async def test_who_does_not_lead_any_more_makes_no_call_for_those_who_wait():
 
 
 @pytest.mark.req("A-46")
-async def test_many_deletions_keep_to_the_places_of_their_account():
+async def test_many_deletions_keep_to_the_places_of_their_failure_domain():
     async with Hub() as hub:
         await hub.served(*names(60))
         seen = []
@@ -268,11 +273,11 @@ async def test_a_crash_in_the_middle_of_a_gathered_call_leaves_no_call_behind():
 
 
 @pytest.mark.req("I-7")
-async def test_a_provider_that_cannot_tell_an_account_is_one_account():
+async def test_a_provider_that_cannot_tell_an_failure_domain_is_one_failure_domain():
     async with Hub() as hub:
-        del (unnamed := wish("unnamed", 1)).spec.parameters["account"]
+        del (unnamed := wish("unnamed", 1)).spec.parameters["failure_domain"]
         with capture_logs() as logs:
-            hub.engine.put(unnamed, wish("named", 2, account="a"))
+            hub.engine.put(unnamed, wish("named", 2, failure_domain="a"))
             await hub.engine.advance(5)
         assert (hub.on("unnamed"), hub.on("named")) == ({1}, {2})
         assert {line["load_balancer"] for line in logs if line["event"] == "bug"} == {str(unnamed.key)}

@@ -1,0 +1,37 @@
+"""Which backend is a port of a Service? Shared by everything that names Services: Ingress, Gateway API.
+
+In: a Service, a port by name or number. Out: a ``Backend``, or a sentence why there is none. Pure.
+"""
+
+from __future__ import annotations
+
+from fairlead.api.kubernetes import Service, ServicePort
+from fairlead.model.http import Backend, BackendProtocol
+
+#: What ``appProtocol`` of a Service port says about how its backends are spoken to.
+_PROTOCOLS: dict[str, BackendProtocol] = {
+    "kubernetes.io/h2c": "HTTP2",
+    "h2c": "HTTP2",
+    "http2": "HTTP2",
+    "grpc": "HTTP2",
+    "kubernetes.io/ws": "HTTP1",
+    "http": "HTTP1",
+}
+
+
+def find_port(service: Service, *, name: str = "", number: int = 0) -> ServicePort | None:
+    """Return the port of ``service`` with this name or number."""
+    ports = service.spec.ports or ()
+    return next((port for port in ports if (port.name == name if name else port.port == number)), None)
+
+
+def backend_of(service: Service, port: ServicePort) -> Backend:
+    """Return the backend that stands for ``port``; the same for every route that names it."""
+    key = f"{service.metadata.namespace}/{service.metadata.name}"
+    return Backend(
+        name=f"{key}:{port.port}",
+        service=key,
+        port_name=port.name,
+        node_port=port.node_port,
+        protocol=_PROTOCOLS.get(port.app_protocol or "", "HTTP1"),
+    )

@@ -1,0 +1,162 @@
+"""How does the hub's answer get onto the user's Ingress?
+
+    Ingress                    its class's load balancer     status.loadBalancer
+    -------------------------  ----------------------------  --------------------
+    of a class of ours         Programmed                    its addresses
+    of a class of ours         not Programmed (any more)     as it is
+    of no class of ours        any                           none, if we wrote it
+
+In: the caches of both sides. Out: the Ingress's status by server-side apply without force, Events. Never: creates an
+Ingress (patches carry its uid), or writes while another agent leads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from fairlead.agent.events import EventWriter, ServiceEvent, warning_event
+from fairlead.agent.l7.exporter import INGRESS, L7Exporter
+from fairlead.agent.l7.identity import Origin, certificate_name, class_load_balancer_name, route_name
+from fairlead.agent.l7.ingress import https_listener
+from fairlead.agent.l7.sources import L7Sources, secrets_of
+from fairlead.api.httploadbalancer import HTTPLoadBalancer
+from fairlead.api.ingress import INGRESSES, IngressObject
+from fairlead.api.kubernetes import Ingress
+from fairlead.api.meta import JSONObject
+from fairlead.api.names import MANAGER_AGENT
+from fairlead.errors import Conflict, NotFound, Wait
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.overlay import Overlay
+from fairlead.model.condition import ConditionReason, ConditionType
+from fairlead.publish.compare import same_ingress
+from fairlead.publish.wire import object_from_ingress
+
+#: An Ingress whose status another controller owns is reconciled again this often, besides whenever it changes.
+FOREIGN_STATUS_RETRY_S = 60.0
+PROGRAMMED = "Programmed"
+STATUS_CONFLICT = "StatusOwnedByAnother"
+
+
+class IngressFeedback:
+    """Reconciles one Ingress at a time."""
+
+    def __init__(
+        self,
+        *,
+        member: Cluster,
+        hub_namespace: str,
+        l7: L7Sources,
+        exporter: L7Exporter,
+        events: EventWriter,
+        may_write: Callable[[], bool],
+    ) -> None:
+        self._member = member
+        self._hub_namespace = hub_namespace
+        self._l7 = l7
+        self._exporter = exporter
+        self._events = events
+        self._may_write = may_write
+        self._ingresses = Overlay(l7.ingresses)
+        self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.agent.l7")
+
+    async def reconcile(self, origin: Origin) -> float | None:
+        """Make the Ingress show what the hub has answered."""
+        _, namespace, name = origin
+        ingress = self._ingresses.get(namespace, name)
+        if ingress is None or ingress.deleting:
+            return None
+        of_class = self._exporter.class_of(ingress)
+        load_balancer = (
+            None
+            if of_class is None
+            else self._l7.load_balancers.get(self._hub_namespace, class_load_balancer_name(of_class))
+        )
+        problems = [] if load_balancer is None else [*_problems(load_balancer), *_refused(load_balancer, ingress)]
+        again_s = None
+        try:
+            await self._write(ingress, self._wanted(ingress, of_class, load_balancer))
+        except NotFound:
+            return None
+        except Conflict as error:
+            problems.append(
+                warning_event(
+                    STATUS_CONFLICT,
+                    "Another controller owns status.loadBalancer of this Ingress, so the address is not written there: "
+                    "set spec.ingressClassName to a class of Fairlead, and to no other.",
+                )
+            )
+            self._log.warning("status belongs to another", key=str(ingress.key), detail=error.detail)
+            again_s = FOREIGN_STATUS_RETRY_S
+        self._events.emit_new("feedback", ingress, problems)
+        return again_s
+
+    def _wanted(
+        self, ingress: IngressObject, of_class: str | None, load_balancer: HTTPLoadBalancer | None
+    ) -> list[Ingress] | None:
+        """Return the addresses to show, None for those that are shown already, whatever they are."""
+        if of_class is None:
+            return [] if self._is_ours(ingress) else None
+        if load_balancer is None or not _is_programmed(load_balancer):
+            return None
+        return [
+            Ingress(ip=each.ip, hostname=each.hostname, ports=each.ports)
+            for each in load_balancer.status.load_balancer.ingress or ()
+        ]
+
+    def _is_ours(self, ingress: IngressObject) -> bool:
+        """Say whether an Ingress that is of no class of ours (any more) shows an address of ours."""
+        shown = {each.address for each in ingress.status.load_balancer.ingress or ()}
+        return any(each.status.address in shown for each in self._l7.load_balancers.values() if each.status.address)
+
+    async def _write(self, ingress: IngressObject, wanted: list[Ingress] | None) -> None:
+        there = ingress.status.load_balancer.ingress or ()
+        if wanted is None or same_ingress(wanted, there):
+            return
+        if not self._may_write():
+            raise Wait("another agent leads, or may: nothing is written")
+        meta = ingress.metadata
+        entries = [object_from_ingress(each) for each in wanted]
+        body: JSONObject = {
+            "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
+            "status": {"loadBalancer": {"ingress": entries} if entries else {}},
+        }
+        answer = await self._member.apply(INGRESSES, body, manager=MANAGER_AGENT, force=False, subresource="status")
+        self._ingresses.written(answer, before=ingress)
+        if wanted:
+            addresses = ", ".join(each.address for each in wanted)
+            self._events.emit(ingress, ServiceEvent(False, PROGRAMMED, f"Its routes are programmed at {addresses}"))
+
+
+def _is_programmed(load_balancer: HTTPLoadBalancer) -> bool:
+    return any(
+        each.type == ConditionType.PROGRAMMED and each.status == "True"
+        for each in load_balancer.status.conditions or ()
+    )
+
+
+def _problems(load_balancer: HTTPLoadBalancer) -> list[ServiceEvent]:
+    """Return what the hub refuses; what is pending is left out."""
+    return [
+        warning_event(each.reason, each.message)
+        for each in load_balancer.status.conditions or ()
+        if each.type in {ConditionType.ACCEPTED, ConditionType.PROGRAMMED}
+        and each.status == "False"
+        and each.reason != "Pending"
+        and each.observed_generation >= load_balancer.metadata.generation
+    ]
+
+
+def _refused(load_balancer: HTTPLoadBalancer, ingress: IngressObject) -> list[ServiceEvent]:
+    """Return which parts of this Ingress the proxies do not serve."""
+    hosts = {rule.host for rule in ingress.spec.rules or ()}
+    origin = (INGRESS, ingress.metadata.namespace, ingress.metadata.name)
+    routes = {route_name(origin, host) for host in {*hosts, ""}}
+    own = routes | {https_listener(host) for host in hosts}
+    own |= {certificate_name(ingress.metadata.namespace, secret) for secret in secrets_of(ingress)}
+    return [
+        warning_event(ConditionReason.REJECTED_BY_PROXY, f"the {part.kind} is not served: {part.reason}")
+        for part in load_balancer.status.refused
+        if part.name in own
+    ]

@@ -1,0 +1,102 @@
+"""What are the objects called that are published at the hub for L7, and whose is each of them?
+
+    ingressclass.<class>                       the HTTPLoadBalancer of an IngressClass
+    ingress.<namespace>.<name>.<hash of host>  the LoadBalancerRoute of one host of an Ingress
+    <namespace>.<service>.backend.<slice>      an EndpointSlice of a Service that routes name
+    tls.<namespace>.<name>                     the copy of a Secret that listeners name
+
+In: names in the member. Out: metadata, and the way back. Pure. As for Services, name and labels must both agree.
+"""
+
+from __future__ import annotations
+
+from fairlead.api.meta import KubeObject, ObjectMeta
+from fairlead.api.names import (
+    ANNOTATION_ORIGIN,
+    LABEL_BACKEND,
+    LABEL_MANAGED_BY,
+    LABEL_ORIGIN_KIND,
+    LABEL_ORIGIN_NAME,
+    LABEL_ORIGIN_NAMESPACE,
+    LABEL_SLICE_MANAGED_BY,
+    LABEL_TENANT,
+    MANAGED_BY,
+    SLICE_MANAGED_BY,
+)
+from fairlead.api.naming import backend_label, fit, label_value, short_hash
+from fairlead.publish.identity import NAME_LIMIT, origin_labels
+
+#: Kind, namespace (empty for IngressClass) and name of an object of the member: the key of all work.
+Origin = tuple[str, str, str]
+
+
+def class_load_balancer_name(ingress_class: str) -> str:
+    """Name the HTTPLoadBalancer of an IngressClass; a Gateway's has another prefix."""
+    return fit(f"ingressclass.{ingress_class}", limit=NAME_LIMIT)
+
+
+def route_name(origin: Origin, part: str) -> str:
+    """Name the LoadBalancerRoute of one part (a host, a parent) of an Ingress or route."""
+    kind, namespace, name = origin
+    return fit(
+        f"{kind.lower()}.{namespace}.{name}.{short_hash(*origin, part)}", limit=NAME_LIMIT, identity=(*origin, part)
+    )
+
+
+def certificate_name(namespace: str, name: str) -> str:
+    """Name the copy of a Secret."""
+    return fit(f"tls.{namespace}.{name}", limit=NAME_LIMIT, identity=(namespace, name))
+
+
+def published_meta(origin: Origin, name: str, *, namespace: str, tenant: str) -> ObjectMeta:
+    """Return the metadata of an object that is published in ``namespace`` for ``origin``."""
+    kind, of_namespace, of_name = origin
+    return ObjectMeta(
+        name=name,
+        namespace=namespace,
+        labels=origin_labels(kind=kind, namespace=of_namespace, name=of_name, tenant=tenant),
+        annotations={ANNOTATION_ORIGIN: "/".join(filter(None, (tenant, of_namespace, of_name)))},
+    )
+
+
+def backend_slice_meta(service: tuple[str, str], rest: str, *, namespace: str, tenant: str) -> ObjectMeta:
+    """Return the metadata of a slice of a Service that routes name."""
+    head = f"{service[0]}.{service[1]}"
+    name = fit(f"{head}.backend.{rest}", limit=NAME_LIMIT, identity=(*service, "backend", rest))
+    meta = published_meta(("Service", *service), name, namespace=namespace, tenant=tenant)
+    labels = {
+        **(meta.labels or {}),
+        LABEL_SLICE_MANAGED_BY: SLICE_MANAGED_BY,
+        LABEL_BACKEND: backend_label(f"{service[0]}/{service[1]}"),
+    }
+    return ObjectMeta(name=name, namespace=namespace, labels=labels)
+
+
+def is_for(obj: KubeObject, origin: Origin, *, tenant: str) -> bool:
+    """Say whether an object at the hub was published for ``origin`` by an agent of this tenant."""
+    kind, namespace, name = origin
+    return (
+        obj.label(LABEL_MANAGED_BY) == MANAGED_BY
+        and obj.label(LABEL_TENANT) == label_value(tenant)
+        and obj.label(LABEL_ORIGIN_KIND) == kind
+        and obj.label(LABEL_ORIGIN_NAMESPACE) == namespace
+        and obj.label(LABEL_ORIGIN_NAME) == label_value(name)
+    )
+
+
+def origin_key(obj: KubeObject) -> tuple[str, str, str]:
+    """Return the labels by which an object at the hub is found again: kind, namespace, shortened name."""
+    return (obj.label(LABEL_ORIGIN_KIND), obj.label(LABEL_ORIGIN_NAMESPACE), obj.label(LABEL_ORIGIN_NAME))
+
+
+def origin_of(obj: KubeObject, *, tenant: str) -> Origin | None:
+    """Return what an object at the hub was published for; None when it was not published by this tenant's agent.
+
+    A label may hold a shortened name; then the annotation has the whole one.
+    """
+    kind, namespace, name = origin_key(obj)
+    if not kind or not name:
+        return None
+    whole = obj.annotation(ANNOTATION_ORIGIN).rpartition("/")[2]
+    origin = (kind, namespace, whole if whole and label_value(whole) == name else name)
+    return origin if is_for(obj, origin, tenant=tenant) else None

@@ -1,0 +1,125 @@
+"""What is an IngressClass as a load balancer at the hub: one HTTP listener, and one HTTPS listener for each TLS host.
+
+Several Ingresses may name one host: the certificate of the oldest counts. In: the class, its Ingresses, the
+certificates that are there. Out: the spec of the HTTPLoadBalancer, and sentences by Ingress. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from fairlead.agent.l7.identity import certificate_name
+from fairlead.agent.l7.ingress import HTTP_LISTENER, https_listener
+from fairlead.api.httploadbalancer import CertificateRef, HTTPLoadBalancerSpec
+from fairlead.api.ingress import ANNOTATION_DEFAULT_CLASS, ANNOTATION_LEGACY_CLASS, IngressClass, IngressObject
+from fairlead.api.meta import ObjectKey
+from fairlead.api.names import DEFAULT_CLASS
+from fairlead.api.tcploadbalancer import Origin, TargetType
+from fairlead.model.http import L7Listener
+
+
+class CertificateState(msgspec.Struct, frozen=True):
+    """A Secret that Ingresses name: the version to serve (empty: none yet), and what is wrong with the present one."""
+
+    digest: str = ""
+    problem: str = ""
+
+
+class ClassView(msgspec.Struct, frozen=True):
+    """One IngressClass of ours with its Ingresses in any order, and the Secrets that they name, by key."""
+
+    ingress_class: IngressClass
+    ingresses: tuple[IngressObject, ...]
+    certificates: Mapping[tuple[str, str], CertificateState]
+    targets: TargetType = "Pod"
+
+
+class ClassPlan(msgspec.Struct, frozen=True):
+    """The load balancer of one class, the listener of each TLS host, and sentences by Ingress."""
+
+    spec: HTTPLoadBalancerSpec
+    tls_listeners: Mapping[str, str]
+    problems: Mapping[ObjectKey, tuple[str, ...]]
+
+
+def class_of(ingress: IngressObject, classes: Iterable[IngressClass]) -> IngressClass | None:
+    """Return the class of ours that an Ingress is of, None when it is of none.
+
+    Without a name it is of the default class; of several default classes the newest counts, then the first by name.
+    """
+    there = list(classes)
+    named = ingress.spec.ingress_class_name
+    if named is None:
+        named = ingress.annotation(ANNOTATION_LEGACY_CLASS) or None
+    if named is None:
+        defaults = [each for each in there if each.annotation(ANNOTATION_DEFAULT_CLASS) == "true"]
+        by_name = sorted(defaults, key=lambda each: each.metadata.name)
+        newest = max((each.metadata.creation_timestamp or "" for each in defaults), default="")
+        chosen = next((each for each in by_name if (each.metadata.creation_timestamp or "") == newest), None)
+    else:
+        chosen = next((each for each in there if each.metadata.name == named), None)
+    return chosen if chosen is not None and chosen.is_ours else None
+
+
+def plan_class(view: ClassView) -> ClassPlan:
+    """Return the load balancer of ``view``."""
+    listeners = [L7Listener(HTTP_LISTENER, 80)]
+    owners: dict[str, tuple[ObjectKey, str]] = {}
+    used: dict[str, CertificateRef] = {}
+    problems: dict[ObjectKey, list[str]] = {}
+    for ingress in sorted(view.ingresses, key=_age):
+        for host, secret, problem in _tls_hosts(ingress):
+            said = problems.setdefault(ingress.key, [])
+            if problem:
+                said.append(problem)
+                continue
+            owner, of_owner = owners.get(host, (ingress.key, secret))
+            if owner != ingress.key:
+                if (owner.namespace, of_owner) != (ingress.metadata.namespace, secret):
+                    said.append(f"host {host} is served with the certificate of an older Ingress")
+                continue
+            state = view.certificates.get(
+                (ingress.metadata.namespace, secret), CertificateState(problem="it is not there")
+            )
+            if state.problem:
+                kept = "; the version before is served on" if state.digest else f", so {host} is not served over HTTPS"
+                said.append(f"Secret {secret}: {state.problem}{kept}")
+            if not state.digest:
+                continue
+            owners[host] = (ingress.key, secret)
+            name = certificate_name(ingress.metadata.namespace, secret)
+            used[name] = CertificateRef(name, state.digest)
+            listeners.append(L7Listener(https_listener(host), 443, "HTTPS", hostname=host, certificates=(name,)))
+    name = view.ingress_class.metadata.name
+    spec = HTTPLoadBalancerSpec(
+        listeners=tuple(sorted(listeners, key=lambda each: (each.port, each.name))),
+        class_name=view.ingress_class.load_balancer_class or DEFAULT_CLASS,
+        certificates=tuple(used[each] for each in sorted(used)),
+        targets=view.targets,
+        origin=Origin(kind="IngressClass", name=name, uid=view.ingress_class.metadata.uid),
+    )
+    said_of = {key: tuple(dict.fromkeys(sentences)) for key, sentences in problems.items() if sentences}
+    return ClassPlan(spec, {host: https_listener(host) for host in owners}, said_of)
+
+
+def _tls_hosts(ingress: IngressObject) -> Iterable[tuple[str, str, str]]:
+    """Yield (host, Secret, problem) for each host of ``spec.tls``; without hosts they are those of the rules."""
+    seen: set[str] = set()
+    for tls in ingress.spec.tls or ():
+        hosts = tls.hosts or sorted({rule.host for rule in ingress.spec.rules or () if rule.host})
+        if not tls.secret_name:
+            yield "", "", "an entry of spec.tls names no secretName, so its hosts are not served over HTTPS"
+            continue
+        if not hosts:
+            yield "", "", f"spec.tls with Secret {tls.secret_name} names no host, and no rule has one"
+        for host in hosts:
+            if host not in seen:
+                seen.add(host)
+                yield host, tls.secret_name, ""
+
+
+def _age(ingress: IngressObject) -> tuple[str, str, str]:
+    meta = ingress.metadata
+    return (meta.creation_timestamp or "", meta.namespace, meta.name)

@@ -1,0 +1,107 @@
+"""What does the agent watch for L7, on both sides?
+
+In: the two clusters. Out: caches with their indexes; they are apart from those of Services, so that a member whose
+agent has no right to read Ingresses or Secrets is served at L4 as before. Never writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Any
+
+from fairlead.agent.l7.identity import origin_key
+from fairlead.agent.l7.ingress import services_of
+from fairlead.agent.transforms import without_last_applied
+from fairlead.api.httploadbalancer import (
+    HTTP_LOAD_BALANCERS,
+    LOAD_BALANCER_ROUTES,
+    HTTPLoadBalancer,
+    LoadBalancerRoute,
+)
+from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES, IngressClass, IngressObject
+from fairlead.api.kubernetes import SECRETS, Secret
+from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY
+from fairlead.kube.cache import WatchCache
+from fairlead.kube.cluster import Cluster
+
+BY_SERVICE = "service"
+BY_SECRET = "secret"  # noqa: S105 - the name of an index
+BY_ORIGIN = "origin"
+_TLS = "type=kubernetes.io/tls"
+
+
+class L7Sources:
+    """The caches of both sides. Hub ones see only the tenant's namespace."""
+
+    def __init__(self, *, member: Cluster, hub: Cluster, hub_namespace: str) -> None:
+        self.ingresses: WatchCache[IngressObject] = WatchCache(
+            member,
+            INGRESSES,
+            transform=without_last_applied,
+            indexes={BY_SERVICE: services_named, BY_SECRET: secrets_named},
+        )
+        self.ingress_classes: WatchCache[IngressClass] = WatchCache(
+            member, INGRESS_CLASSES, transform=without_last_applied
+        )
+        self.secrets: WatchCache[Secret] = WatchCache(
+            member, SECRETS, field_selector=_TLS, transform=without_last_applied
+        )
+        self.load_balancers: WatchCache[HTTPLoadBalancer] = WatchCache(
+            hub, HTTP_LOAD_BALANCERS, namespace=hub_namespace, indexes={BY_ORIGIN: _origin}
+        )
+        self.routes: WatchCache[LoadBalancerRoute] = WatchCache(
+            hub, LOAD_BALANCER_ROUTES, namespace=hub_namespace, indexes={BY_ORIGIN: _origin}
+        )
+        self.certificates: WatchCache[Secret] = WatchCache(
+            hub,
+            SECRETS,
+            namespace=hub_namespace,
+            label_selector=f"{LABEL_MANAGED_BY}={MANAGED_BY}",
+            indexes={BY_ORIGIN: _origin},
+        )
+
+    @property
+    def of_member(self) -> tuple[WatchCache[Any], ...]:
+        """Return the member's caches."""
+        return (self.ingresses, self.ingress_classes, self.secrets)
+
+    @property
+    def of_hub(self) -> tuple[WatchCache[Any], ...]:
+        """Return the hub's caches."""
+        return (self.load_balancers, self.routes, self.certificates)
+
+    @property
+    def synced(self) -> bool:
+        """Say whether each cache has held a complete state at least once."""
+        return all(cache.synced for cache in (*self.of_member, *self.of_hub))
+
+    @property
+    def problem(self) -> str:
+        """Return why a cache cannot be read, empty when all can."""
+        return next((cache.problem for cache in (*self.of_member, *self.of_hub) if cache.problem), "")
+
+    def is_fresh(self, *, fresh_s: float) -> bool:
+        """Say whether what is known of the member is the present: only then may anything be removed."""
+        return all(
+            cache.synced and not cache.problem and not cache.broken and cache.age_s <= fresh_s
+            for cache in self.of_member
+        )
+
+
+def secrets_of(ingress: IngressObject) -> frozenset[str]:
+    """Return the names of the Secrets that an Ingress names."""
+    return frozenset(tls.secret_name for tls in ingress.spec.tls or () if tls.secret_name)
+
+
+def services_named(ingress: IngressObject) -> list[tuple[str, str]]:
+    """Return (namespace, name) of the Services that an Ingress names."""
+    return [(ingress.metadata.namespace, name) for name in services_of(ingress)]
+
+
+def secrets_named(ingress: IngressObject) -> list[tuple[str, str]]:
+    """Return (namespace, name) of the Secrets that an Ingress names."""
+    return [(ingress.metadata.namespace, name) for name in secrets_of(ingress)]
+
+
+def _origin(obj: Any) -> Iterable[Hashable]:
+    return [origin_key(obj)]

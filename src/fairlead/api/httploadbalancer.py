@@ -1,0 +1,132 @@
+"""HTTPLoadBalancer and LoadBalancerRoute: one L7 load balancer asked for by a member, and the routes attached to it.
+
+An Ingress class or a Gateway of the member becomes one HTTPLoadBalancer: its listeners. Each Ingress and each route of
+Gateway API becomes one LoadBalancerRoute for each load balancer that it is attached to, so that a changed route among
+thousands is one small write. What depends on the member's other objects (references, grants, conflicts) is decided
+there.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from fairlead.api.crd import AGE, PROGRAMMED, Column, Crd
+from fairlead.api.intent import IntentObject, IntentStatus
+from fairlead.api.meta import KubeObject, Resource, Wire
+from fairlead.api.names import DEFAULT_CLASS, GROUP, VERSION
+from fairlead.api.tcploadbalancer import Origin, TargetType
+from fairlead.model.http import Attachment, Backend, L7Listener, RouteKind, Rule
+
+_BY_NAME = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+
+
+class CertificateRef(Wire, frozen=True, gc=False):
+    """A Secret of type kubernetes.io/tls beside the object; digest says which version of it is meant."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=253)]
+    digest: Annotated[str, Meta(max_length=128)] = ""
+
+
+class HTTPLoadBalancerSpec(Wire, frozen=True, gc=False):
+    """What the member asks for: listeners, which several hostnames may share by port.
+
+    Routes are LoadBalancerRoutes in the same namespace that name it. certificates are the Secrets there that listeners
+    and backends name. address is asked for; empty lets the hub choose.
+    """
+
+    listeners: Annotated[tuple[L7Listener, ...], Meta(min_length=1, max_length=1024, extra_json_schema=_BY_NAME)]
+    class_name: Annotated[str, Meta(max_length=253)] = DEFAULT_CLASS
+    certificates: Annotated[tuple[CertificateRef, ...], Meta(max_length=1024, extra_json_schema=_BY_NAME)] = ()
+    targets: TargetType = "Pod"
+    address: Annotated[str, Meta(max_length=253)] = ""
+    region: Annotated[str, Meta(max_length=63)] = ""
+    origin: Origin = Origin()
+
+
+class RefusedPart(Wire, frozen=True, gc=False):
+    """A part that is not served while the rest is: a route, listener, backend or certificate, by name, and why."""
+
+    kind: str = ""
+    name: str = ""
+    reason: str = ""
+
+
+class HTTPLoadBalancerStatus(IntentStatus, frozen=True, gc=False):
+    """What became of it.
+
+    accepted is the version of spec that is served: when spec is refused, the last one that was not. targets is
+    ready/total over all backends; routes is how many LoadBalancerRoutes name it. refused are the parts that the proxies
+    do not serve, 50 at most.
+    """
+
+    targets: str = ""
+    routes: int = 0
+    refused: Annotated[tuple[RefusedPart, ...], Meta(max_length=50)] = ()
+    accepted: HTTPLoadBalancerSpec | None = None
+
+
+class HTTPLoadBalancer(IntentObject, frozen=True, gc=False):
+    """One L7 load balancer asked for by a member cluster: HTTP, HTTPS, TLS, and TCP and UDP beside them."""
+
+    spec: HTTPLoadBalancerSpec = HTTPLoadBalancerSpec(listeners=())
+    status: HTTPLoadBalancerStatus = HTTPLoadBalancerStatus()
+
+    @property
+    def class_name(self) -> str:
+        """Return the LoadBalancerClass that it asks for; empty for the default one."""
+        return self.spec.class_name
+
+
+HTTP_LOAD_BALANCERS = Resource(GROUP, VERSION, "HTTPLoadBalancer", "httploadbalancers", True, HTTPLoadBalancer)
+
+HTTP_LOAD_BALANCER_CRD = Crd(
+    HTTP_LOAD_BALANCERS,
+    short_names=("httplb",),
+    columns=(
+        Column("Class", ".spec.className"),
+        Column("Address", ".status.address"),
+        Column("Programmed", f"{PROGRAMMED}.status"),
+        Column("Reason", f"{PROGRAMMED}.reason"),
+        Column("Routes", ".status.routes", "integer"),
+        Column("Targets", ".status.targets"),
+        Column("Origin", ".metadata.annotations.fairlead\\.dev/origin", priority=1),
+        AGE,
+    ),
+)
+
+
+class LoadBalancerRouteSpec(Wire, frozen=True, gc=False):
+    """One route: which listeners take it, its rules, and the backends that they name.
+
+    created and origin are those of the member's object; older routes go before younger ones.
+    """
+
+    load_balancer: Annotated[str, Meta(min_length=1, max_length=253)]
+    kind: RouteKind = "HTTP"
+    attachments: Annotated[tuple[Attachment, ...], Meta(max_length=2048)] = ()
+    rules: Annotated[tuple[Rule, ...], Meta(max_length=1024)] = ()
+    backends: Annotated[tuple[Backend, ...], Meta(max_length=4096, extra_json_schema=_BY_NAME)] = ()
+    created: Annotated[str, Meta(max_length=64)] = ""
+    origin: Origin = Origin()
+
+
+class LoadBalancerRoute(KubeObject, frozen=True, gc=False):
+    """One Ingress or route of a member, attached to one HTTPLoadBalancer."""
+
+    spec: LoadBalancerRouteSpec = LoadBalancerRouteSpec(load_balancer="")
+
+
+LOAD_BALANCER_ROUTES = Resource(GROUP, VERSION, "LoadBalancerRoute", "loadbalancerroutes", True, LoadBalancerRoute)
+
+LOAD_BALANCER_ROUTE_CRD = Crd(
+    LOAD_BALANCER_ROUTES,
+    short_names=("lbroute",),
+    columns=(
+        Column("Load balancer", ".spec.loadBalancer"),
+        Column("Kind", ".spec.kind"),
+        Column("Origin", ".metadata.annotations.fairlead\\.dev/origin", priority=1),
+        AGE,
+    ),
+)

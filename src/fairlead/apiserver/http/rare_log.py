@@ -1,0 +1,27 @@
+"""Say the same thing not more often than every few seconds, and how often it was left out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+EVERY_S = 10.0
+
+
+class RareLog:
+    """The rate of one log line; clients decide how often there is a reason for it."""
+
+    def __init__(self, every_s: float = EVERY_S, clock: Callable[[], float] = time.monotonic) -> None:
+        self._every_s = every_s
+        self._clock = clock
+        self._next_s = -1.0
+        self._others = 0
+
+    def due(self) -> int | None:
+        """Return how many were left out since the last line, or None when this one is left out, too."""
+        now_s = self._clock()
+        if now_s < self._next_s:
+            self._others += 1
+            return None
+        others, self._others, self._next_s = self._others, 0, now_s + self._every_s
+        return others

@@ -1,0 +1,111 @@
+"""What a member knows of one of its Services: whether it has an address, and what its Events say.
+
+In: a connection to the member, and the Service's name. Out: one row, and the same as lines for people. The state of
+each backend is at the hub, which the member's users may not be able to reach.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fairlead.api.kubernetes import SERVICES
+from fairlead.api.meta import KubeObject, Resource
+from fairlead.api.names import ANNOTATION_ADDRESS, DEFAULT_CLASS, LOAD_BALANCER_CLASS_PREFIX
+from fairlead.cli.formatting import columns
+from fairlead.cli.object_ref import ObjectRef
+from fairlead.errors import NotFound
+
+if TYPE_CHECKING:
+    from fairlead.kube.cluster import Cluster
+
+_OURS = "fairlead"
+
+
+class _Source(msgspec.Struct, frozen=True, rename="camel"):
+    component: str = ""
+
+
+class _Involved(msgspec.Struct, frozen=True, rename="camel"):
+    kind: str = ""
+    name: str = ""
+
+
+class _Event(KubeObject, frozen=True, gc=False):
+    involved_object: _Involved = _Involved()
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    source: _Source = _Source()
+    reporting_component: str = ""
+    last_timestamp: str | None = None
+
+
+_EVENTS = Resource("", "v1", "Event", "events", True, _Event)
+
+
+class EventRow(msgspec.Struct, frozen=True):
+    """One Event of Fairlead's on the Service."""
+
+    when: str
+    type: str
+    reason: str
+    message: str
+
+
+class ServiceRow(msgspec.Struct, frozen=True, rename="camel"):
+    """One Service of a member; ``class_name`` is the LoadBalancerClass at the hub, empty when it is not Fairlead's."""
+
+    service: str
+    type: str
+    class_name: str
+    addresses: list[str]
+    events: list[EventRow]
+    notes: list[str]
+
+
+async def explain_service(cluster: Cluster, ref: ObjectRef) -> ServiceRow | None:
+    """Return what the member knows; None when there is no such Service."""
+    try:
+        service = await cluster.get(SERVICES, ref.namespace, ref.name)
+    except NotFound:
+        return None
+    events = await cluster.list(_EVENTS, ref.namespace, field_selector=f"involvedObject.name={ref.name}")
+    ours = sorted(
+        (
+            EventRow(
+                each.last_timestamp or each.metadata.creation_timestamp or "", each.type, each.reason, each.message
+            )
+            for each in events
+            if each.involved_object.kind == "Service"
+            and (each.source.component or each.reporting_component).startswith(_OURS)
+        ),
+        key=lambda row: row.when,
+    )
+    asked = service.spec.load_balancer_class or ""
+    addresses = [each.address for each in service.status.load_balancer.ingress or ()]
+    addresses += [text for text in service.annotation(ANNOTATION_ADDRESS).split(",") if text]
+    foreign = asked and not asked.startswith(LOAD_BALANCER_CLASS_PREFIX)
+    notes: list[str] = []
+    if service.spec.type != "LoadBalancer":
+        notes.append(f"it is of type {service.spec.type}: Fairlead acts on type LoadBalancer")
+    elif foreign:
+        notes.append(f"spec.loadBalancerClass {asked} belongs to another controller")
+    elif not ours:
+        notes.append("Fairlead has said nothing of it: does an agent run for this cluster? At the hub: fairlead status")
+    if not addresses:
+        notes.append("it has no address yet; the last Event says what it waits for")
+    member = ObjectRef("Service", ref.namespace, ref.name)
+    notes.append(f"each backend, and why, at the hub: fairlead explain {member.argument} --kubeconfig HUB.kubeconfig")
+    name = "" if foreign else asked.removeprefix(LOAD_BALANCER_CLASS_PREFIX) or DEFAULT_CLASS
+    return ServiceRow(f"{ref.namespace}/{ref.name}", service.spec.type, name, addresses, ours, notes)
+
+
+def lines_of(row: ServiceRow) -> list[str]:
+    """Return the lines for people."""
+    of_class = f"class {row.class_name}" if row.class_name else "not Fairlead's"
+    address = f"address {', '.join(row.addresses)}" if row.addresses else "no address"
+    lines = [f"Service {row.service}: type {row.type}, {of_class}, {address}"]
+    lines += columns([(each.when, each.type, each.reason, each.message) for each in row.events])
+    return lines + [f"Note: {text}" for text in row.notes]

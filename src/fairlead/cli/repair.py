@@ -1,0 +1,149 @@
+"""``fairlead repair``: put back what others changed of ours at a provider.
+
+In: an object, and what was read back. Out: what is put back, then a request on each object that has drifted, which the
+hub that leads answers. Never: a call of a provider that changes anything; there is one writer, the hub.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fairlead.cli.complete import complete_object
+from fairlead.cli.exit_codes import FAILED, OK
+from fairlead.cli.object_ref import Namespace, ObjectRef, parse_object_ref
+from fairlead.cli.options import Context, Kubeconfig, Output, OutputOption, Verbose
+from fairlead.cli.run import run_for_code
+
+if TYPE_CHECKING:
+    from fairlead.cli.drift_rows import DriftOf
+    from fairlead.cli.snapshot import Snapshot
+    from fairlead.kube.cluster import Cluster
+
+_POLL_S = 0.5
+
+
+def repair(
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND/NAME",
+            help="svc/NAME, lb/NAME, tcplb/NAME, httplb/NAME, or class/NAME for all of it.",
+            autocompletion=complete_object,
+        ),
+    ],
+    namespace: Namespace = "default",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be put back.")] = False,
+    timeout: Annotated[
+        int, typer.Option("--timeout", metavar="SECONDS", min=0, help="How long to wait for the hub's answer.")
+    ] = 30,
+    output: OutputOption = Output.TABLE,
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
+    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
+) -> None:
+    """Put back what others changed of ours at a provider, once; see it first with fairlead drift.
+
+    It shows what it puts back, asks the hub for it, and waits for the answer. What is not ours is not touched.
+    Exit code 1 when something still differs, or when nothing could be read back.
+    """
+    ref = parse_object_ref(subject, namespace)
+    run_for_code(lambda: _repair(ref, kubeconfig, context, output, dry_run=dry_run, timeout_s=timeout))
+
+
+async def _repair(
+    ref: ObjectRef, kubeconfig: Path | None, context: str, output: Output, *, dry_run: bool, timeout_s: float
+) -> int:
+    from fairlead.cli.connect import connect
+    from fairlead.cli.drift_rows import drift_row
+    from fairlead.cli.options import LogFormat, LogLevel, start_logging
+    from fairlead.cli.output import emit
+    from fairlead.cli.snapshot import snapshot_of
+
+    start_logging(LogLevel.ERROR, LogFormat.AUTO)
+    async with connect(kubeconfig, context=context, name="the hub") as cluster:
+        snapshot = await snapshot_of(cluster, ref)
+        rows = [drift_row(lb) for lb in snapshot.load_balancers]
+        asked = [ObjectRef(*lb.key) for lb, row in zip(snapshot.load_balancers, rows, strict=True) if row.repair]
+        left = asked
+        if asked and not dry_run:
+            await _ask(cluster, asked)
+            left = await _wait(cluster, asked, timeout_s) if snapshot.hub.leading else asked
+    # After an answer the hub registers at once; what is left has none.
+    value = {"repaired": [each.path for each in asked if each not in left], "left": [each.path for each in left]}
+    emit(
+        output,
+        {**value, "loadBalancers": rows},
+        lines=lambda: lines_of_repair(ref, snapshot, rows, asked, left, dry_run=dry_run),
+        names=lambda: [each.path for each in asked],
+    )
+    unread = any(row.unread and not row.hub_says for row in rows)
+    return FAILED if unread or (left and not dry_run) else OK
+
+
+async def _ask(cluster: Cluster, refs: list[ObjectRef]) -> None:
+    from fairlead.api.names import ANNOTATION_REPAIR, MANAGER_CLI
+
+    patch = {"metadata": {"annotations": {ANNOTATION_REPAIR: datetime.now(UTC).isoformat(timespec="milliseconds")}}}
+    resources = _resources()
+    for ref in refs:
+        await cluster.merge_patch(resources[ref.kind], ref.namespace, ref.name, patch, manager=MANAGER_CLI)
+
+
+async def _wait(cluster: Cluster, refs: list[ObjectRef], timeout_s: float) -> list[ObjectRef]:
+    """Wait until the hub has answered, and nothing of ours differs any more; returns those that still do."""
+    from fairlead.api.names import ANNOTATION_REPAIR
+
+    resources = _resources()
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + timeout_s
+    while True:
+        objects = [(ref, await cluster.get(resources[ref.kind], ref.namespace, ref.name)) for ref in refs]
+        left = [
+            ref
+            for ref, obj in objects
+            if obj.status.repaired != obj.annotation(ANNOTATION_REPAIR)
+            or any(each.type == "Drifted" and each.status == "True" for each in obj.status.conditions or ())
+        ]
+        if not left or loop.time() >= end_s:
+            return left
+        await asyncio.sleep(_POLL_S)
+
+
+def _resources():
+    from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
+    from fairlead.api.loadbalancer import LOAD_BALANCERS
+    from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+
+    return {resource.kind: resource for resource in (LOAD_BALANCERS, TCP_LOAD_BALANCERS, HTTP_LOAD_BALANCERS)}
+
+
+def lines_of_repair(
+    ref: ObjectRef,
+    snapshot: Snapshot,
+    rows: list[DriftOf],
+    asked: list[ObjectRef],
+    left: list[ObjectRef],
+    *,
+    dry_run: bool,
+) -> list[str]:
+    """Return what is put back, and what became of it: ``asked`` for, and ``left`` when the wait was over."""
+    from fairlead.cli.drift_rows import lines_of
+
+    lines = [line for row in rows for line in lines_of(row)]
+    if not asked:
+        lines.append(f"Nothing of {ref.title} is to be put back.")
+    elif dry_run:
+        lines.append("Put it back with the same command without --dry-run.")
+    elif not left:
+        lines.append("The hub has put it back.")
+    elif snapshot.hub.leading:
+        named = ", ".join(each.path for each in left)
+        lines.append(f"Asked for, and not done yet: {named}; see why with: fairlead explain {left[0].argument}")
+    else:
+        lines.append("Asked for; it is done once a hub leads.")
+    return [*lines, snapshot.warning] if snapshot.warning else lines

@@ -1,0 +1,103 @@
+"""What the conditions and counts of one object say about it: does it serve, and what needs attention?
+
+    Programmed, Serving False                               it does not serve
+    no backend at all, or none that is ready                it does not serve, unless Serving says that it does
+    no route attached, where there are routes               needs attention
+    Accepted, ResolvedRefs, Ready False                     needs attention
+    Conflicted, Stale, Paused, Drifted, Guarded, Protected  need attention while they are True
+    Unknown                                                 is shown, and is no problem: nothing has looked yet
+
+In: conditions of any of our kinds; types that are not known here are no problem. Out: findings, the worst first. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from fairlead.api.meta import WireCondition
+from fairlead.cli.status_rows import Trouble
+
+SERVING, PROGRAMMED, ACCEPTED = "Serving", "Programmed", "Accepted"
+#: Types that name a problem while they are False, and what that means for traffic.
+_GOOD_WHEN_TRUE = {
+    PROGRAMMED: Trouble.NOT_SERVING,
+    SERVING: Trouble.NOT_SERVING,
+    ACCEPTED: Trouble.ATTENTION,
+    "ResolvedRefs": Trouble.ATTENTION,
+    "Ready": Trouble.ATTENTION,
+}
+_BAD_WHEN_TRUE = ("Conflicted", "Drifted", "Guarded", "Paused", "Protected", "Stale")
+_COUNTS = re.compile(r"(\d+)/(\d+)")
+_RANK = list(Trouble)
+
+
+class Finding(NamedTuple):
+    """One thing that is not well about one object."""
+
+    trouble: Trouble
+    type: str
+    reason: str
+    message: str
+
+
+def findings_of(conditions: Iterable[WireCondition] | None) -> list[Finding]:
+    """Return what the conditions say that is not well, the worst first, then in the order of the conditions."""
+    findings = [finding for condition in conditions or () for finding in _finding(condition)]
+    return sorted(findings, key=lambda finding: _RANK.index(finding.trouble))
+
+
+def findings_of_load_balancer(
+    conditions: Sequence[WireCondition] | None, targets: str, routes: int | None = None
+) -> list[Finding]:
+    """Return the same for what is to serve traffic; ``targets`` is ready/total, with more words or none after it.
+
+    ``routes`` counts those that are attached, None where there are no routes.
+    """
+    findings = findings_of(conditions)
+    by_type = {condition.type: condition for condition in conditions or ()}
+    if ACCEPTED in (finding.type for finding in findings) and not _is_true(by_type.get(PROGRAMMED)):
+        # Refused, and nothing was accepted before: there is nothing that could serve.
+        findings = [
+            finding._replace(trouble=Trouble.NOT_SERVING) if finding.type == ACCEPTED else finding
+            for finding in findings
+        ]
+    if routes == 0:
+        # Nothing could be sent anywhere, and nothing is missing either: it was not asked to.
+        findings.append(Finding(Trouble.ATTENTION, PROGRAMMED, "NoRoute", "no Ingress or route is attached to it yet"))
+        return findings
+    without = _without_backend(targets, by_type)
+    if without is not None and all(finding.trouble is not Trouble.NOT_SERVING for finding in findings):
+        findings.insert(0, without)
+    return findings
+
+
+def worst_of(troubles: Iterable[Trouble]) -> Trouble:
+    """Return the worst of several; ``NONE`` of none."""
+    return min(troubles, key=_RANK.index, default=Trouble.NONE)
+
+
+def _finding(condition: WireCondition) -> Iterator[Finding]:
+    trouble = _GOOD_WHEN_TRUE.get(condition.type) if condition.status == "False" else None
+    if condition.status == "True" and condition.type in _BAD_WHEN_TRUE:
+        trouble = Trouble.ATTENTION
+    if trouble is not None:
+        yield Finding(trouble, condition.type, condition.reason, condition.message)
+
+
+def _without_backend(targets: str, by_type: dict[str, WireCondition]) -> Finding | None:
+    counts = _COUNTS.match(targets)
+    serving = by_type.get(SERVING)
+    if counts is None or int(counts[1]) or not _is_true(by_type.get(PROGRAMMED)) or _is_true(serving):
+        return None
+    if not int(counts[2]):
+        return Finding(Trouble.NOT_SERVING, PROGRAMMED, "NoBackend", "it has no backend yet")
+    if _is_true(by_type.get("Guarded")) or _is_true(by_type.get("Stale")):
+        # The backends that were ready last are still in use.
+        return None
+    return Finding(Trouble.NOT_SERVING, PROGRAMMED, "NoBackendReady", f"none of its {counts[2]} backends is ready")
+
+
+def _is_true(condition: WireCondition | None) -> bool:
+    return condition is not None and condition.status == "True"

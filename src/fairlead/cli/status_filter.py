@@ -1,0 +1,115 @@
+"""Which part of a status is asked for: by name, namespace, labels, or only what is not well.
+
+In: the options of ``fairlead status``. Out: the same ``FleetStatus`` with fewer rows, and the trouble of those alone.
+The hub is part of every answer: when none leads, what is shown may be old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from fairlead.cli.object_ref import KINDS
+from fairlead.cli.status_conditions import worst_of
+from fairlead.cli.status_rows import FleetStatus, LoadBalancerRow, Problem, RegionRow, Trouble
+from fairlead.errors import BadConfiguration, NotFound
+
+
+class Filter(msgspec.Struct, frozen=True):
+    """``names``: a Service or a load balancer, with or without its kind, namespace and member; empty: all."""
+
+    names: Sequence[str] = ()
+    namespace: str = ""
+    selector: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether everything is asked for."""
+        return not (self.names or self.namespace or self.selector)
+
+
+def filtered(fleet: FleetStatus, asked: Filter) -> FleetStatus:
+    """Return what is asked for; ``NotFound`` names what there is not, ``BadConfiguration`` a bad selector."""
+    if asked.is_open:
+        return fleet
+    matches = _labels(asked.selector)
+    load_balancers = [row for row in fleet.load_balancers if matches(row.labels) and _in_namespace(_places(row), asked)]
+    regions = [row for row in fleet.regions if matches(row.labels) and _in_namespace(_places(row), asked)]
+    if asked.names:
+        _check_names(asked.names, [*load_balancers, *regions])
+        load_balancers = [row for row in load_balancers if _is_named(row, asked.names)]
+        regions = [row for row in regions if _is_named(row, asked.names)]
+    shown = {(row.kind, row.namespace, row.name) for row in load_balancers}
+    shown |= {("PoolService", row.namespace, row.service) for row in regions}
+    troubles = [
+        each for each in fleet.troubles if each.kind == "Hub" or (each.kind, each.namespace, each.name) in shown
+    ]
+    return _with(fleet, troubles, load_balancers=load_balancers, regions=regions, members=[], proxies=[])
+
+
+def only_problems(fleet: FleetStatus) -> FleetStatus:
+    """Return the rows that are not well."""
+    return msgspec.structs.replace(
+        fleet,
+        members=[row for row in fleet.members if row.state != "Engaged"],
+        load_balancers=[row for row in fleet.load_balancers if row.state is not Trouble.NONE],
+        regions=[row for row in fleet.regions if row.state is not Trouble.NONE],
+        proxies=[row for row in fleet.proxies if row.state != "SYNCED"],
+    )
+
+
+def _with(fleet: FleetStatus, troubles: list[Problem], **rows: object) -> FleetStatus:
+    return msgspec.structs.replace(
+        fleet,
+        healthy=not troubles,
+        state=worst_of(problem.trouble for problem in troubles),
+        problems=[problem.sentence for problem in troubles],
+        troubles=troubles,
+        **rows,
+    )
+
+
+def _labels(selector: str):
+    from fairlead.api.selectors import EVERYTHING, BadSelector, parse_selector
+
+    try:
+        return (parse_selector(selector) if selector else EVERYTHING).matches
+    except BadSelector as error:
+        raise BadConfiguration(f"--selector: {error}; write it as in app=web,tier!=test") from error
+
+
+def _places(row: LoadBalancerRow | RegionRow) -> list[str]:
+    """Return all that a row may be called, without kinds: as long as possible first."""
+    if isinstance(row, RegionRow):
+        return [f"{row.namespace}/{row.service}"]
+    return [f"{row.namespace}/{row.name}", *([row.origin] if row.origin else [])]
+
+
+def _in_namespace(places: Iterable[str], asked: Filter) -> bool:
+    return not asked.namespace or any(asked.namespace in place.split("/")[:-1] for place in places)
+
+
+def _is_named(row: LoadBalancerRow | RegionRow, names: Iterable[str]) -> bool:
+    return any(_means(name, row) for name in names)
+
+
+def _means(name: str, row: LoadBalancerRow | RegionRow) -> bool:
+    """Say whether a row is meant by ``[KIND/][[MEMBER/]NAMESPACE/]NAME``."""
+    head, slash, rest = name.partition("/")
+    kind = KINDS.get(head.lower()) if slash else None
+    wanted = f"/{rest if kind else name}"
+    if kind == "Service":
+        # What an IngressClass became is for no Service.
+        of_service = isinstance(row, RegionRow) or row.kind == "TCPLoadBalancer"
+        origins = [row.origin] if isinstance(row, LoadBalancerRow) else _places(row)
+        return of_service and any(f"/{origin}".endswith(wanted) for origin in origins)
+    if kind and (isinstance(row, RegionRow) or row.kind != kind):
+        return False
+    return any(f"/{place}".endswith(wanted) for place in _places(row))
+
+
+def _check_names(names: Iterable[str], rows: Sequence[LoadBalancerRow | RegionRow]) -> None:
+    for name in names:
+        if not any(_means(name, row) for row in rows):
+            raise NotFound(f"Nothing here is called {name!r}; fairlead status -o name lists all that there is")

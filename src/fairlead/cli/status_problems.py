@@ -1,0 +1,151 @@
+"""What is not well, one ``Problem`` for each thing: a sentence that names the object, why, and the next step.
+
+In: the objects of the hub's API, and the rows that were made of them. Out: problems, in the order of the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from fairlead.api.backendgroup import BackendGroup
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer
+from fairlead.api.kubernetes import Lease
+from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
+from fairlead.api.loadbalancerclass import LoadBalancerClass
+from fairlead.api.names import ANNOTATION_PAUSED, ANNOTATION_REFUSED
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
+from fairlead.api.tenant import Tenant
+from fairlead.cli.formatting import age_text
+from fairlead.cli.status_conditions import Finding, findings_of, findings_of_load_balancer
+from fairlead.cli.status_rows import (
+    HubRow,
+    LoadBalancerRow,
+    MemberRow,
+    Problem,
+    ProxyStatusRow,
+    RegionRow,
+    Trouble,
+)
+
+_REFUSED = msgspec.json.Decoder(dict[str, str])
+_KINDS = {
+    TCPLoadBalancer: TCP_LOAD_BALANCERS.kind,
+    HTTPLoadBalancer: HTTP_LOAD_BALANCERS.kind,
+    LoadBalancer: LOAD_BALANCERS.kind,
+}
+
+
+def kind_of(lb: TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer) -> str:
+    """Return the kind of a load balancer that was read."""
+    return _KINDS[type(lb)]
+
+
+def of_hub(hub: HubRow) -> Iterator[Problem]:
+    """Say that no hub leads."""
+    if hub.leading:
+        return
+    said = "no hub leads; start one with: fairlead hub"
+    if hub.holder:
+        said = f"the hub {hub.holder} was last heard {age_text(hub.age_s)} ago; is it running?"
+    yield Problem(Trouble.NOT_KNOWN, "Hub", "", hub.holder, "NoHubLeads", said)
+
+
+def of_members(members: Iterable[MemberRow], tenants: Iterable[Tenant]) -> Iterator[Problem]:
+    """Say which members are not heard, and what the hub says of each."""
+    conditions = {tenant.metadata.name: tenant.status.conditions for tenant in tenants}
+    for row in members:
+        silent = _silence(row)
+        if silent:
+            yield _member(row, row.state, silent)
+        for finding in findings_of(conditions.get(row.name)):
+            if not silent:
+                yield _member(row, finding.reason, _why(finding))
+
+
+def of_refused(members: Iterable[MemberRow], leases: Mapping[str, Lease]) -> Iterator[Problem]:
+    """Say which Services their member's agent refuses; their authors have the same sentence as an Event."""
+    for row in members:
+        lease = leases.get(row.namespace)
+        if lease is None:
+            continue
+        try:
+            refused = _REFUSED.decode(lease.annotation(ANNOTATION_REFUSED) or "{}")
+        except msgspec.DecodeError:
+            continue  # a newer agent writes it otherwise; its Events on the Services say the same
+        for service, why in refused.items():
+            namespace, _, name = service.partition("/")
+            said = f"Service {row.name}/{service} is refused by its agent: {why}" if name else f"{row.name}: {why}"
+            yield Problem(Trouble.NOT_SERVING, "Service", namespace, name, "Refused", said)
+
+
+def of_load_balancers(
+    objects: Iterable[TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer], rows: Iterable[LoadBalancerRow]
+) -> Iterator[Problem]:
+    """Say of each load balancer everything that is not well."""
+    by_key = {(row.kind, row.namespace, row.name): row for row in rows}
+    for lb in sorted(objects, key=lambda lb: lb.key):
+        row = by_key[kind_of(lb), *lb.key]
+        findings = findings_of_load_balancer(lb.status.conditions, row.targets, row.routes)
+        if row.reason == "Pending" and not findings:
+            findings = [Finding(Trouble.NOT_SERVING, "Programmed", "Pending", "")]
+        for finding in findings:
+            message = finding.message.removeprefix(f"LoadBalancer/{row.namespace}/{row.name}: ") or finding.reason
+            said = f"load balancer {row.title}: {message}"
+            yield Problem(finding.trouble, row.kind, row.namespace, row.name, finding.reason, said)
+        for part in lb.status.refused if isinstance(lb, HTTPLoadBalancer) else ():
+            said = f"{part.kind} {part.name} of load balancer {row.title} is not served: {part.reason}"
+            yield Problem(Trouble.ATTENTION, row.kind, row.namespace, row.name, "Refused", said)
+
+
+def of_regions(regions: Iterable[RegionRow]) -> Iterator[Problem]:
+    """Say which regions of which Services are not well."""
+    for row in regions:
+        if row.state is not Trouble.NONE:
+            said = f"region {row.region} of {row.namespace}/{row.service}: {row.message or row.reason}"
+            yield Problem(row.state, "PoolService", row.namespace, row.service, row.reason, said)
+
+
+def of_classes(classes: Iterable[LoadBalancerClass]) -> Iterator[Problem]:
+    """Say which classes take nothing new, or are paused."""
+    for cls in sorted(classes, key=lambda cls: cls.metadata.name):
+        name = cls.metadata.name
+        findings = [(finding.reason, _why(finding)) for finding in findings_of(cls.status.conditions)]
+        if cls.deleting:
+            in_use = next((c.message for c in cls.status.conditions or () if c.type == "InUse"), "")
+            findings.insert(0, ("Deleting", in_use or "it was deleted, and takes nothing new"))
+        if cls.annotation(ANNOTATION_PAUSED, "false") != "false":
+            findings.append(("PausedByUser", f"it is paused; end that with: fairlead resume class/{name}"))
+        for reason, why in findings:
+            yield Problem(Trouble.ATTENTION, "LoadBalancerClass", "", name, reason, f"class {name}: {why}")
+
+
+def of_groups(groups: Iterable[BackendGroup]) -> Iterator[Problem]:
+    """Say which groups do not have their backends where they should be."""
+    for group in sorted(groups, key=lambda group: group.key):
+        for finding in findings_of(group.status.conditions)[:1]:
+            said = f"group {group.key}: {_why(finding)}"
+            yield Problem(Trouble.ATTENTION, "BackendGroup", *group.key, finding.reason, said)
+
+
+def of_proxies(proxies: Sequence[ProxyStatusRow]) -> Iterator[Problem]:
+    """Say which proxies do not have the newest state."""
+    for row in proxies:
+        if row.state != "SYNCED":
+            said = f"proxy {row.name} ({row.group}) is {row.state}"
+            yield Problem(Trouble.ATTENTION, "Proxy", row.group, row.name, row.state, said)
+
+
+def _silence(row: MemberRow) -> str:
+    if row.state == "Pending":
+        return "its agent was never heard; start it with: fairlead agent"
+    return "" if row.state == "Engaged" else f"its agent was last heard {age_text(row.last_sync_age_s)} ago"
+
+
+def _member(row: MemberRow, reason: str, why: str) -> Problem:
+    return Problem(Trouble.ATTENTION, "Tenant", "", row.name, reason, f"member {row.name}: {why}")
+
+
+def _why(finding: Finding) -> str:
+    return finding.message or finding.reason

@@ -1,0 +1,86 @@
+"""When is a change of Serving shown: at once, or once it has lasted?
+
+    serving ──► not serving      shown at once
+    not serving ──► serving      shown at once; when it has changed too often, once it has lasted
+    known ──► not known          a proxy or the hub that starts again takes a moment: what was known stays for so long
+
+In: the Serving condition as it is seen now, the one that was written last, the time. Out: the one to show, and in how
+many seconds that may be another one. No clock of its own, no input or output.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead.api.meta import WireCondition
+from fairlead.model.condition import Condition, ConditionReason, ConditionType
+
+#: So many changes in so many seconds are flapping; better news then has to last.
+FLAPS = 3
+WINDOW_S = 60.0
+STABLE_S = 15.0
+#: For so long what was known stays, when nothing is known any more.
+UNKNOWN_S = 10.0
+#: So many writes of counts go as fast as they may; after each further one in a minute they take twice as long.
+_QUICK_COUNTS = 5
+_SLOWEST = 16
+
+_HELD = Condition(
+    ConditionType.SERVING,
+    False,
+    ConditionReason.FLAPPING,
+    f"its targets come and go; it is called serving again once that has lasted {STABLE_S:g} s",
+)
+_STATUS = {"True": True, "False": False}
+
+
+class Damping(msgspec.Struct):
+    """What is known of one load balancer's changes."""
+
+    seen: bool | None = None
+    since_s: float = 0.0
+    changes_s: list[float] = []
+    unknown_since_s: float | None = None
+    counts: int = 0
+    counted_s: float = 0.0
+
+    def shown(self, now: Condition, written: WireCondition | None, *, now_s: float) -> tuple[Condition, float]:
+        """Return the condition to show, and seconds until it may be another one; 0 for never."""
+        before = _STATUS.get(written.status) if written is not None else None
+        if now.status is None:
+            return self._unknown(now, written if before is not None else None, now_s)
+        self.unknown_since_s = None
+        if now.status is not self.seen:
+            # What an earlier process has written counts as what was seen before.
+            if (self.seen if self.seen is not None else before) is (not now.status):
+                self.changes_s.append(now_s)
+            self.seen, self.since_s = now.status, now_s
+        self.changes_s = [at_s for at_s in self.changes_s if now_s - at_s < WINDOW_S]
+        if len(self.changes_s) < FLAPS or before is not False:
+            return now, 0.0
+        if now.status:
+            left_s = self.since_s + STABLE_S - now_s
+            return (_HELD, left_s) if left_s > 0 else (now, 0.0)
+        held = written is not None and written.reason == _HELD.reason
+        return (_HELD, self.changes_s[0] + WINDOW_S - now_s) if held else (now, 0.0)
+
+    def gather_s(self, least_s: float, *, now_s: float) -> float:
+        """Return how long after the last write a change of counts is worth the next one."""
+        if now_s - self.counted_s > WINDOW_S:
+            self.counts = 0
+        return least_s * min(_SLOWEST, 2 ** max(0, self.counts - _QUICK_COUNTS))
+
+    def counted(self, *, now_s: float) -> None:
+        """Take note that counts were written."""
+        self.counts, self.counted_s = self.counts + 1, now_s
+
+    def _unknown(self, now: Condition, written: WireCondition | None, now_s: float) -> tuple[Condition, float]:
+        if written is None or now.reason is ConditionReason.NOT_CHECKED:
+            return now, 0.0
+        if self.unknown_since_s is None:
+            self.unknown_since_s = now_s
+        left_s = self.unknown_since_s + UNKNOWN_S - now_s
+        if left_s <= 0:
+            return now, 0.0
+        kept = Condition(now.type, _STATUS[written.status], ConditionReason(written.reason), written.message)
+        return kept, left_s

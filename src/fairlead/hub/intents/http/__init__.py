@@ -1,0 +1,1 @@
+"""HTTPLoadBalancers with their LoadBalancerRoutes and certificates."""

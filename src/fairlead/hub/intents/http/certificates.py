@@ -1,0 +1,108 @@
+"""The certificates that HTTPLoadBalancers name: read from Secrets beside them, one by one, when a new version is named.
+
+The hub watches no Secrets: an object names each with the digest of its content, so a Secret is read once for each
+version, and the right to *get* those of tenants' namespaces is enough. One that cannot be read leaves the last good
+version in place. In: references. Out: certificates, and why one is missing. Never: a key in a log or a status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import msgspec
+import structlog
+
+from fairlead.api.httploadbalancer import CertificateRef
+from fairlead.api.kubernetes import SECRETS
+from fairlead.errors import FairleadError, NotFound
+from fairlead.kube.cluster import Cluster
+from fairlead.model.http import Certificate
+from fairlead.runtime.queue import backoff_s
+from fairlead.translate.certificates import certificate_of
+
+_log = structlog.get_logger(__name__)
+_PARALLEL = 16
+
+
+class _Known(msgspec.Struct):
+    """What is known of one Secret: the last good version, the version asked for, and why that is not there."""
+
+    certificate: Certificate | None = None
+    asked: str | None = None
+    problem: str = "it has not been read yet"
+    attempts: int = 0
+
+
+class Certificates:
+    """The certificates of all tenants. ``changed`` is called with (namespace, name) when another version is there."""
+
+    def __init__(self, cluster: Cluster, *, changed: Callable[[str, str], None]) -> None:
+        self._cluster = cluster
+        self._changed = changed
+        self._known: dict[tuple[str, str], _Known] = {}
+        self._wanted: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+
+    def get(
+        self, namespace: str, references: Iterable[CertificateRef]
+    ) -> tuple[dict[str, Certificate], dict[str, str]]:
+        """Return the certificates that are there, by name, and why others (or the version meant) are not."""
+        there: dict[str, Certificate] = {}
+        missing: dict[str, str] = {}
+        for reference in references:
+            known = self._ask(namespace, reference)
+            if known.certificate is not None:
+                there[reference.name] = known.certificate
+            if known.problem:
+                missing[reference.name] = known.problem
+        return there, missing
+
+    def forget(self, namespace: str, used: frozenset[str]) -> None:
+        """Drop the certificates of ``namespace`` that are not in ``used``."""
+        for key in [key for key in self._known if key[0] == namespace and key[1] not in used]:
+            del self._known[key]
+
+    async def run(self) -> None:
+        """Read what is asked for, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(_PARALLEL):
+                group.create_task(self._read_all(), name="certificates")
+
+    def _ask(self, namespace: str, reference: CertificateRef) -> _Known:
+        known = self._known.setdefault((namespace, reference.name), _Known())
+        if known.asked != reference.digest:
+            known.asked, known.attempts = reference.digest, 0
+            known.problem = known.problem or "its new version has not been read yet"
+            self._wanted.put_nowait((namespace, reference.name))
+        return known
+
+    async def _read_all(self) -> None:
+        while True:
+            key = await self._wanted.get()
+            known = self._known.get(key)
+            if known is not None:
+                await self._read(key, known)
+
+    async def _read(self, key: tuple[str, str], known: _Known) -> None:
+        namespace, name = key
+        asked, before = known.asked, (known.certificate, known.problem)
+        try:
+            secret = await self._cluster.get(SECRETS, namespace, name)
+            certificate = certificate_of(name, secret)
+        except NotFound:
+            known.problem = f"there is no Secret {name} beside the load balancer at the hub"
+        except ValueError as error:
+            known.problem = f"Secret {name}: {error}"
+        except FairleadError as error:
+            known.problem = error.sentence
+        else:
+            known.certificate = certificate
+            known.problem = (
+                "" if asked in ("", certificate.digest) else f"Secret {name} has not the version yet that is named"
+            )
+        if known.problem:
+            known.attempts += 1
+            asyncio.get_running_loop().call_later(backoff_s(known.attempts), self._wanted.put_nowait, key)
+            _log.info("certificate missing", namespace=namespace, secret=name, problem=known.problem)
+        if before != (known.certificate, known.problem):
+            self._changed(namespace, name)

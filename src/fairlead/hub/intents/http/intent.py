@@ -1,0 +1,49 @@
+"""HTTPLoadBalancer as an intent: one L7 load balancer, asked for on behalf of an Ingress class or a Gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
+from fairlead.hub.intents.http.certificates import Certificates
+from fairlead.hub.intents.http.objects import HTTPObjects
+from fairlead.hub.intents.http.status import HTTPStatus
+from fairlead.hub.intents.http.view import HTTPViews
+from fairlead.hub.intents.intent import IntentContext
+from fairlead.hub.intents.member_intent import MemberIntent
+from fairlead.translate.http import translate_http
+from fairlead.translate.view import HTTPView, Translation
+
+
+class HTTPIntent(MemberIntent[HTTPView]):
+    """HTTPLoadBalancers."""
+
+    def __init__(self, context: IntentContext) -> None:
+        self._http_objects = HTTPObjects(context.cluster, context.inventory)
+        self._certificates = Certificates(context.cluster, changed=self._certificate_changed)
+        rules = HTTPStatus(
+            objects=self._http_objects, cluster=context.cluster, events=context.events, resource=HTTP_LOAD_BALANCERS
+        )
+        super().__init__(context, views=HTTPViews(context, self._http_objects, self._certificates), rules=rules)
+
+    def watch(self) -> None:
+        """Subscribe to routes, slices and Tenants."""
+        self._http_objects.watch()
+
+    def translate(self, view: HTTPView) -> Translation:
+        """Return what ``view`` comes to."""
+        return translate_http(view)
+
+    def tasks(self) -> Sequence[Coroutine[None, None, None]]:
+        """Return the reader of certificates."""
+        return (self._certificates.run(),)
+
+    def _certificate_changed(self, namespace: str, name: str) -> None:
+        named = [
+            self.objects.key(obj)
+            for obj in self.objects.cache.by_index("namespace", namespace)
+            if any(
+                each.name == name for each in (*obj.spec.certificates, *(obj.status.accepted or obj.spec).certificates)
+            )
+        ]
+        self._inventory.wake(named, f"certificate {name} changed")

@@ -1,0 +1,98 @@
+"""The HTTPLoadBalancers of a hub with the routes attached to them, and the keys that changes concern.
+
+In: the inventory. Out: typed objects, and wake-ups. An EndpointSlice of a Service wakes the load balancers that have a
+route with a backend of that Service, and no other.
+"""
+
+from __future__ import annotations
+
+from fairlead.api.httploadbalancer import (
+    HTTP_LOAD_BALANCERS,
+    LOAD_BALANCER_ROUTES,
+    HTTPLoadBalancer,
+    LoadBalancerRoute,
+)
+from fairlead.api.kubernetes import EndpointSlice
+from fairlead.api.naming import backend_label
+from fairlead.api.tenant import Tenant
+from fairlead.hub.inventory import (
+    IntentObjects,
+    Inventory,
+    backend_labels,
+    first_broken,
+    nodes_namespaces,
+    only_status_changed,
+)
+from fairlead.kube.cache import WatchCache
+from fairlead.kube.cluster import Cluster
+from fairlead.model.keys import LoadBalancerKey
+
+
+class HTTPObjects(IntentObjects[HTTPLoadBalancer]):
+    """The HTTPLoadBalancers of the hub's region; without a region the hub serves all of them."""
+
+    def __init__(self, cluster: Cluster, inventory: Inventory) -> None:
+        super().__init__(
+            WatchCache(cluster, HTTP_LOAD_BALANCERS, indexes=self.indexes()),
+            HTTP_LOAD_BALANCERS,
+            serves=lambda obj: inventory.region in {"", obj.spec.region},
+            recorded=lambda obj: (obj.status.allocation, obj.status.accepted),
+        )
+        self._inventory = inventory
+        self.routes: WatchCache[LoadBalancerRoute] = WatchCache(
+            cluster,
+            LOAD_BALANCER_ROUTES,
+            indexes={"lb": lambda route: [load_balancer_of(route)], "service": _services_of},
+        )
+        inventory.register(self, {LOAD_BALANCER_ROUTES.plural: self.routes})
+
+    def watch(self) -> None:
+        """Wake load balancers when routes, slices or their Tenant change."""
+        self.routes.on_change(self._route_changed)
+        self._inventory.slices.on_change(self._slice_changed)
+        self._inventory.tenants.on_change(self._tenant_changed)
+
+    def routes_of(self, key: LoadBalancerKey) -> tuple[LoadBalancerRoute, ...]:
+        """Return the routes of one load balancer that stay, ordered by name."""
+        routes = (route for route in self.routes.by_index("lb", key) if not route.deleting)
+        return tuple(sorted(routes, key=lambda route: route.metadata.name))
+
+    def unreadable_routes(self, namespace: str) -> str:
+        """Return which route in ``namespace`` cannot be decoded, empty when there is none."""
+        broken = sorted(key for key in self.routes.broken if key[0] == namespace)
+        return first_broken(LOAD_BALANCER_ROUTES.kind, self.routes, broken)
+
+    def _route_changed(self, old: LoadBalancerRoute | None, new: LoadBalancerRoute | None) -> None:
+        if not (old and new and only_status_changed(old, new)):
+            routes = [route for route in (old, new) if route is not None]
+            keys = {load_balancer_of(route) for route in routes}
+            self._inventory.wake(keys, f"LoadBalancerRoute {routes[0].metadata.name} changed")
+
+    def _slice_changed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
+        for endpoint_slice in filter(None, (old, new)):
+            cause = f"EndpointSlice {endpoint_slice.metadata.name} changed"
+            for label in backend_labels(endpoint_slice):
+                self._inventory.wake(
+                    {load_balancer_of(route) for route in self.routes.by_index("service", label)}, cause
+                )
+            for namespace in nodes_namespaces(endpoint_slice):
+                of_nodes = (obj for obj in self.cache.by_index("namespace", namespace) if obj.spec.targets == "Node")
+                self._inventory.wake(
+                    [self.key(obj) for obj in of_nodes if self.serves(obj)], "nodes of the member changed"
+                )
+
+    def _tenant_changed(self, old: Tenant | None, new: Tenant | None) -> None:
+        if old is None or new is None or old.spec != new.spec:
+            for tenant in filter(None, (old, new)):
+                self._inventory.wake(self.keys_by_index("namespace", tenant.namespace), "Tenant changed")
+
+
+def load_balancer_of(route: LoadBalancerRoute) -> LoadBalancerKey:
+    """Return the key of the load balancer that a route names."""
+    return LoadBalancerKey(HTTP_LOAD_BALANCERS.kind, route.metadata.namespace, route.spec.load_balancer)
+
+
+def _services_of(route: LoadBalancerRoute) -> list[tuple[str, str]]:
+    """Return namespace and label of the Services that a route's backends name."""
+    services = {backend.service for backend in route.spec.backends if backend.service}
+    return [(route.metadata.namespace, backend_label(service)) for service in services]

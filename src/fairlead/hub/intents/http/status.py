@@ -1,0 +1,69 @@
+"""The status of an HTTPLoadBalancer: routes, ready of all targets, and ports beside each address."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from fairlead.api.conditions import Transition
+from fairlead.api.httploadbalancer import HTTPLoadBalancer, HTTPLoadBalancerStatus, RefusedPart
+from fairlead.api.kubernetes import Ingress, PortStatus
+from fairlead.api.meta import WireCondition
+from fairlead.hub.intents.conditions import ingress_of
+from fairlead.hub.intents.http.objects import HTTPObjects
+from fairlead.hub.intents.status import StatusRules, shown_targets
+from fairlead.model.condition import ConditionReason
+from fairlead.model.observed import Observed
+from fairlead.sync.report import Report
+from fairlead.translate.http import ports_of
+from fairlead.translate.view import Translation
+
+REFUSED_SHOWN = 50
+
+
+class HTTPStatus(StatusRules[HTTPLoadBalancer, Translation]):
+    """The rules for the status of HTTPLoadBalancers; the record (``accepted_status``) has its own field managers."""
+
+    counts = (*StatusRules.counts, "targets", "routes")
+    owned_elsewhere = (*StatusRules.owned_elsewhere, "accepted")
+
+    def __init__(self, *, objects: HTTPObjects, **parts: Any) -> None:
+        super().__init__(**parts)
+        self._objects = objects
+
+    def compose(
+        self,
+        obj: HTTPLoadBalancer,
+        translation: Translation,
+        conditions: list[WireCondition],
+        observed: Observed | None,
+    ) -> HTTPLoadBalancerStatus:
+        """Return the status with the number of targets and routes."""
+        status = super().compose(obj, translation, conditions, observed)
+        routes = len(self._objects.routes_of(self._objects.key(obj)))
+        return msgspec.structs.replace(
+            status,
+            targets=shown_targets(translation.targets, observed),
+            routes=routes,
+            refused=refused_parts(observed, obj.status.refused),
+        )
+
+    def ingress(self, obj: HTTPLoadBalancer, addresses: Sequence[str]) -> list[Ingress]:
+        """Return ``addresses`` with the ports that are served."""
+        served = ports_of((obj.status.accepted or obj.spec).listeners)
+        ports = [PortStatus(port.port, port.protocol.value) for port in served]
+        return [ingress_of(address, ports) for address in addresses]
+
+    def quiet(self, change: Transition, report: Report | None) -> bool:
+        """Say whether endpoints are missing of a load balancer that is seconds old: worth an Event once it had some."""
+        del report
+        return change.before is None and change.condition.reason == ConditionReason.BACKEND_NOT_FOUND
+
+
+def refused_parts(observed: Observed | None, before: tuple[RefusedPart, ...]) -> tuple[RefusedPart, ...]:
+    """Return what the proxies do not serve, the first 50; ``before`` while the provider says nothing."""
+    if observed is None:
+        return before
+    return tuple(RefusedPart(part.kind, part.name, part.reason) for part in observed.refused[:REFUSED_SHOWN])

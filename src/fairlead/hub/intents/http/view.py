@@ -1,0 +1,54 @@
+"""The view of one HTTPLoadBalancer: what every kind has (``member_views``), its routes, endpoints and certificates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fairlead.api.httploadbalancer import HTTPLoadBalancer, HTTPLoadBalancerSpec
+from fairlead.hub.intents.http.certificates import Certificates
+from fairlead.hub.intents.http.objects import HTTPObjects
+from fairlead.hub.intents.intent import IntentContext
+from fairlead.hub.intents.member_views import MemberViews
+from fairlead.model.condition import Condition
+from fairlead.model.keys import ListenerKey
+from fairlead.translate.http import ports_of
+from fairlead.translate.validate_http import validate_http
+from fairlead.translate.view import HTTPView
+
+
+class HTTPViews(MemberViews[HTTPLoadBalancer, HTTPView]):
+    """Gathers the views of HTTPLoadBalancers."""
+
+    def __init__(self, context: IntentContext, objects: HTTPObjects, certificates: Certificates) -> None:
+        super().__init__(context, objects)
+        self._http_objects = objects
+        self._certificates = certificates
+
+    def make(self, obj: HTTPLoadBalancer, common: Mapping[str, Any]) -> HTTPView:
+        """Return the view of ``obj`` with its routes, and the slices of the Services that they name."""
+        key, namespace = common["key"], obj.metadata.namespace
+        routes = self._http_objects.routes_of(key)
+        services = {backend.service for route in routes for backend in route.spec.backends if backend.service}
+        references = {
+            each.name: each for each in (*(obj.status.accepted or obj.spec).certificates, *obj.spec.certificates)
+        }
+        certificates, missing = self._certificates.get(namespace, references.values())
+        fields: dict[str, Any] = {**common}
+        fields["stale"] = common["stale"] or self._http_objects.unreadable_routes(namespace)
+        return HTTPView(
+            load_balancer=obj,
+            routes=routes,
+            slices={service: self.inventory.backend_slices_of(namespace, service) for service in services},
+            certificates=certificates,
+            missing_certificates=missing,
+            **fields,
+        )
+
+    def listeners(self, spec: HTTPLoadBalancerSpec) -> Sequence[ListenerKey]:
+        """Return the distinct ports that ``spec`` opens."""
+        return [listener.key for listener in ports_of(spec.listeners)]
+
+    def refusal(self, view: HTTPView) -> Condition | None:
+        """Return why the present spec cannot be served, None when it can."""
+        return validate_http(view, view.load_balancer.spec)

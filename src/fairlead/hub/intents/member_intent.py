@@ -1,0 +1,126 @@
+"""Every intent of a member: one load balancer whose spec is accepted as a whole, and served on when a newer is refused.
+
+view       the object, its class and Tenant, its endpoints, its allocation
+record     finalizer, allocation, accepted spec; while it moves to another provider, the allocation only
+on_record  a replica that does not lead serves what the leader has recorded
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from fairlead.api.intent import Allocation
+from fairlead.errors import FairleadError
+from fairlead.hub.intents.accepted_status import AcceptedStatus
+from fairlead.hub.intents.intent import Exclusion, Intent, IntentContext, Recorded
+from fairlead.hub.intents.member_views import MemberViews
+from fairlead.hub.intents.node_exclusions import excluded_nodes
+from fairlead.hub.intents.status import StatusRules
+from fairlead.hub.providers.migration import Phase, Placement
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.translate.view import MemberView, Translation
+
+V = TypeVar("V", bound=MemberView)
+
+
+class MemberIntent(Intent[Any, Translation], Generic[V]):
+    """One kind of load balancer that members ask for; a subclass has its objects, views and translation."""
+
+    def __init__(
+        self, context: IntentContext, *, views: MemberViews[Any, V], rules: StatusRules[Any, Translation]
+    ) -> None:
+        super().__init__(context, objects=views.objects, rules=rules)
+        self._views = views
+        self._inventory = context.inventory
+        self._allocator = context.allocator
+        self._migration = context.migration
+        self._accepted = AcceptedStatus(context.cluster, views.objects.resource)
+        self._may_allocate = lambda: context.leading() and not context.read_only
+
+    def restore(self) -> None:
+        """Hold every recorded address and port, so that none of them is allocated to another load balancer."""
+        self._views.hold_recorded()
+
+    def view(self, key: LoadBalancerKey) -> V | None:
+        """Return the view of ``key``; the leader allocates an address or ports to it when it has none."""
+        return self._views.view(key, allocate=self._may_allocate())
+
+    async def record(self, view: V, translation: Translation) -> Recorded:
+        """Record what is accepted; a move to another provider is accepted once that has everything."""
+        obj = _object(view)
+        try:
+            if self._is_moving(view, translation):
+                await self._accepted.allocate(obj, view.allocation)
+                if missing := await self._migration.missing(view.key, translation):
+                    return self._preparing(view, translation, missing)
+            await self._accepted.accept(obj, translation, self._allocation(view))
+            for provider in self._migration.released(view.key, obj, translation.provider):
+                await self._accepted.forget_frontend(obj, provider)
+        except FairleadError as error:
+            # What was recorded before is safe to serve meanwhile.
+            return msgspec.structs.replace(self.on_record(view, translation), failure=error)
+        return Recorded(translation=translation, placement=Placement(translation))
+
+    def on_record(self, view: V, translation: Translation) -> Recorded:
+        """Return the placement of the accepted spec, and of the next provider as far as its allocation is recorded."""
+        accepted = with_accepted_spec(view)
+        if accepted is None:
+            return Recorded(translation=translation)
+        serving = self.translate(accepted)
+        if not self._is_moving(view, translation):
+            return Recorded(translation=translation, placement=Placement(serving))
+        next_ = translation if self._migration.may_prepare(view.allocation, translation) else None
+        return Recorded(translation=translation, placement=Placement(serving, next_, Phase.KEPT))
+
+    def exclusions(self, view: V, translation: Translation) -> tuple[Exclusion, ...]:
+        """Return the nodes of the member that take no traffic."""
+        del translation
+        slices = self._inventory.node_slices_of(view.key.namespace)
+        return excluded_nodes(slices, view.nodes.ready) if _object(view).spec.targets == "Node" else ()
+
+    def _is_moving(self, view: V, translation: Translation) -> bool:
+        obj = _object(view)
+        return obj.status.accepted is not None and self._migration.is_moving(obj, translation)
+
+    def _preparing(self, view: V, translation: Translation, missing: str) -> Recorded:
+        accepted = with_accepted_spec(view)
+        serving = self.translate(accepted) if accepted is not None else translation
+        paused = translation.desired is None or translation.desired.paused
+        spec, before = _object(view).spec, _object(view).status.accepted
+        waiting_for = (
+            f"LoadBalancerClass {before.class_name if before else ''} serves until LoadBalancerClass {spec.class_name} "
+            f"has all of it ({missing})"
+        )
+        placement = Placement(serving, None if paused else translation, Phase.PREPARING)
+        return Recorded(translation=translation, placement=placement, waiting_for=waiting_for)
+
+    def _allocation(self, view: V) -> Allocation:
+        """Return the allocation to record: what is in use is not given up."""
+        recorded, none = _object(view).status.allocation, Allocation()
+        if view.allocation != none:
+            return view.allocation
+        if recorded == none:
+            self._allocator.release(view.key)
+        return recorded if self._migration.uses_allocation(view.key) else none
+
+
+def with_accepted_spec(view: V) -> V | None:
+    """Return the view as it was last accepted and recorded, None when it never was."""
+    obj = _object(view)
+    if obj.status.accepted is None:
+        return None
+    return msgspec.structs.replace(
+        view,
+        load_balancer=msgspec.structs.replace(obj, spec=obj.status.accepted),
+        load_balancer_class=view.accepted_class,
+        allocation=obj.status.allocation,
+        allocation_problem=None,
+        over_quota="",
+    )
+
+
+def _object(view: MemberView) -> Any:
+    """Return the object of a view; each kind has a field of its own type for it."""
+    return view.load_balancer

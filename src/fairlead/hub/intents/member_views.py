@@ -1,0 +1,162 @@
+"""What the view of every load balancer has that a member asks for: class, Tenant, nodes, quota, allocation.
+
+In: the caches, at one moment. Out: a view with an allocation, when it may have one. A subclass adds what its kind has
+of its own: which object, which endpoints, what is valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from fairlead.api.intent import IntentObject, IntentStatus
+from fairlead.api.loadbalancerclass import ClassHealthCheck, LoadBalancerClass, LoadBalancerClassSpec
+from fairlead.api.meta import ObjectMeta
+from fairlead.api.names import ANNOTATION_STALE, DEFAULT_CLASS
+from fairlead.api.provisioned import AskedHealthCheck
+from fairlead.api.tenant import Tenant
+from fairlead.hub.intents.intent import IntentContext
+from fairlead.hub.inventory import IntentObjects
+from fairlead.model.condition import Condition
+from fairlead.model.keys import ListenerKey, LoadBalancerKey
+from fairlead.translate.endpoints import nodes_from_slices
+from fairlead.translate.protection import is_leaving
+from fairlead.translate.view import MemberView, NodeAddresses
+
+Obj = TypeVar("Obj", bound=IntentObject)
+V = TypeVar("V", bound=MemberView)
+
+
+class MemberViews(Generic[Obj, V]):
+    """Gathers views; keeps only what many of them share, the nodes of a member."""
+
+    def __init__(self, context: IntentContext, objects: IntentObjects[Obj]) -> None:
+        self.objects = objects
+        self.inventory = context.inventory
+        self._allocator = context.allocator
+        self._member_health = context.member_health
+        self._providers = context.providers
+        self._loopback_targets = context.loopback_targets
+        self._tenant_ports = context.tenant_ports
+        self._nodes: dict[str, tuple[tuple[str, ...], NodeAddresses]] = {}
+
+    # --- what a kind has of its own ----------------------------------------------------------------------------
+
+    def make(self, obj: Obj, common: Mapping[str, Any]) -> V:
+        """Return the view of ``obj`` from the fields that all kinds have in ``common``."""
+        raise NotImplementedError
+
+    def listeners(self, spec: Any) -> Sequence[ListenerKey]:
+        """Return the ports that ``spec`` opens."""
+        raise NotImplementedError
+
+    def refusal(self, view: V) -> Condition | None:
+        """Return why the present spec cannot be served, None when it can."""
+        raise NotImplementedError
+
+    # --- what all have in common -------------------------------------------------------------------------------
+
+    def view(self, key: LoadBalancerKey, *, allocate: bool) -> V | None:
+        """Return the view of ``key``, None when it is not to exist (any more).
+
+        ``allocate``: give it an address or ports when it has none; only the leader may.
+        """
+        obj: Any = self.objects.get(key)
+        if obj is None or is_leaving(obj):
+            return None
+        tenant = self.inventory.tenant_of(key.namespace)
+        load_balancer_class = self.inventory.classes.get("", obj.class_name or DEFAULT_CLASS)
+        accepted = obj.status.accepted
+        view = self.make(
+            obj,
+            {
+                "key": key,
+                "tenant": tenant,
+                "load_balancer_class": load_balancer_class,
+                "providers": self._providers.capabilities,
+                "nodes": self._nodes_of(key.namespace),
+                "allocation": obj.status.allocation,
+                "accepted_class": self._class_of(accepted.class_name, obj.status) if accepted else None,
+                "member": self._member_health.view(tenant, key.namespace),
+                "over_quota": self._over_quota(obj, tenant),
+                "stale": self.inventory.problem or self.inventory.unreadable_slices(key.namespace),
+                "loopback_targets": self._loopback_targets,
+                "provider_problems": self._providers.problems,
+            },
+        )
+        if not allocate:
+            # The leader allocates; what it recorded is held here too, for the day that this replica leads.
+            self._allocator.hold(key, view.allocation, self.listeners(accepted or obj.spec))
+            return view
+        if load_balancer_class is None or self.refusal(view) is not None:
+            return view
+        allocation, problem = self._allocator.allocate(
+            key,
+            self._providers.capabilities[load_balancer_class.spec.provider].allocation,
+            wanted=obj.spec.address,
+            recorded=obj.status.allocation,
+            listeners=self.listeners(obj.spec),
+            limit=(tenant.spec.max_ports or self._tenant_ports) if tenant else 0,
+        )
+        return msgspec.structs.replace(view, allocation=allocation, allocation_problem=problem)
+
+    def hold_recorded(self) -> None:
+        """Hold every recorded address and port, so that none of them is allocated to another load balancer."""
+        for obj in self.objects.served():
+            served: Any = obj
+            spec = served.status.accepted or served.spec
+            self._allocator.hold(self.objects.key(obj), obj.status.allocation, self.listeners(spec))
+
+    def _class_of(self, name: str, status: IntentStatus) -> LoadBalancerClass | None:
+        """Return the class of what is served; when it is gone, or names another provider, one made from the record."""
+        load_balancer_class, provider = self.inventory.classes.get("", name or DEFAULT_CLASS), status.serving_provider
+        if not provider or (load_balancer_class is not None and load_balancer_class.spec.provider == provider):
+            return load_balancer_class
+        frontend = status.frontend_of(provider)
+        asked = frontend.asked if frontend is not None else None
+        spec = LoadBalancerClassSpec(
+            provider=provider,
+            parameters=dict(asked.parameters or {}) if asked is not None else {},
+            health_check=_health_check(asked.health_check) if asked is not None else ClassHealthCheck(),
+        )
+        return LoadBalancerClass(metadata=ObjectMeta(name=name), spec=spec)
+
+    def _nodes_of(self, namespace: str) -> NodeAddresses:
+        """Return a member's nodes, computed once for each version of its slices."""
+        slices = self.inventory.node_slices_of(namespace)
+        versions = tuple(endpoint_slice.metadata.resource_version for endpoint_slice in slices)
+        known = self._nodes.get(namespace)
+        if known is None or known[0] != versions:
+            stale = next(filter(None, (endpoint_slice.annotation(ANNOTATION_STALE) for endpoint_slice in slices)), "")
+            known = self._nodes[namespace] = (versions, NodeAddresses(nodes_from_slices(slices), stale))
+        return known[1]
+
+    def _over_quota(self, load_balancer: Any, tenant: Tenant | None) -> str:
+        """Return why ``load_balancer`` exceeds its Tenant's quota, empty when it does not; served ones count first."""
+        limit = tenant.spec.max_load_balancers if tenant else 0
+        if not tenant or not limit or load_balancer.status.accepted is not None:
+            return ""
+        others = self.objects.cache.by_index("namespace", load_balancer.metadata.namespace)
+        if sum(1 for other in others if _rank(other) < _rank(load_balancer)) < limit:
+            return ""
+        return (
+            f"member {tenant.metadata.name} has {limit} load balancers already, which is all that its Tenant's "
+            "spec.maxLoadBalancers allows; delete one, or ask the operator for more"
+        )
+
+
+def _health_check(check: AskedHealthCheck | None) -> ClassHealthCheck:
+    if check is None:
+        return ClassHealthCheck(disabled=True)
+    return ClassHealthCheck(
+        interval=f"{round(check.interval_seconds * 1000)}ms",
+        timeout=f"{round(check.timeout_seconds * 1000)}ms",
+        unhealthy_threshold=check.unhealthy_threshold,
+        healthy_threshold=check.healthy_threshold,
+    )
+
+
+def _rank(obj: Any) -> tuple[bool, str, str]:
+    return (obj.status.accepted is None, obj.metadata.creation_timestamp or "", obj.metadata.name)

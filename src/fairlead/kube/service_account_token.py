@@ -1,0 +1,88 @@
+"""The token of a service account: what does it say of itself, and how is another one asked for?
+
+In: a token, or the name of a service account. Out: its account and times; a new token.
+Never: checks a signature (the server does), or puts a token into an error or a log.
+Source: https://kubernetes.io/docs/reference/kubernetes-api/authentication-resources/token-request-v1/
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from datetime import UTC, datetime
+
+import msgspec
+
+from fairlead.errors import Terminal
+from fairlead.kube.cluster import Cluster
+
+_SUBJECT = "system:serviceaccount:"
+
+
+class TokenTimes(msgspec.Struct, frozen=True):
+    """Whose a token is (``namespace``, ``account``), when it was issued, and when it expires."""
+
+    namespace: str
+    account: str
+    issued: datetime
+    expires: datetime
+
+    @property
+    def life_s(self) -> float:
+        """Return for how many seconds it was issued."""
+        return (self.expires - self.issued).total_seconds()
+
+
+class IssuedToken(msgspec.Struct, frozen=True, rename="camel"):
+    """A new token, and when it expires (RFC 3339)."""
+
+    token: str = ""
+    expiration_timestamp: str = ""
+
+
+class _Answer(msgspec.Struct):
+    status: IssuedToken = IssuedToken()
+
+
+class _Claims(msgspec.Struct):
+    sub: str = ""
+    iat: float = 0.0
+    exp: float = 0.0
+
+
+def token_times(token: str) -> TokenTimes | None:
+    """Return what a token says of itself; None when it is no service account's, or never expires."""
+    parts = token.split(".")
+    if len(parts) != 3:
+        return None
+    try:
+        claims = msgspec.json.decode(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)), type=_Claims)
+        issued, expires = (datetime.fromtimestamp(at, UTC) for at in (claims.iat, claims.exp))
+    except (msgspec.DecodeError, binascii.Error, ValueError, OverflowError, OSError):
+        return None
+    namespace, _, account = claims.sub.removeprefix(_SUBJECT).partition(":")
+    if not claims.sub.startswith(_SUBJECT) or not account or not claims.iat or expires <= issued:
+        return None
+    return TokenTimes(namespace, account, issued, expires)
+
+
+async def request_token(cluster: Cluster, namespace: str, account: str, *, valid_s: int) -> IssuedToken:
+    """Return a new token of a service account; the server may give it a shorter life than ``valid_s``.
+
+    Raises:
+        FairleadError: it does not issue one.
+    """
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+    body = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": valid_s, "audiences": []},
+    }
+    answer = await cluster.raw("POST", path, body=msgspec.json.encode(body))
+    try:
+        issued = msgspec.json.decode(answer, type=_Answer).status
+    except msgspec.DecodeError:
+        issued = IssuedToken()
+    if not issued.token:
+        raise Terminal(f"{cluster.name} issued no token for service account {namespace}/{account}")
+    return issued

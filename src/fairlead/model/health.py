@@ -1,0 +1,151 @@
+"""Does a load balancer serve? Its targets as the data plane sees them, summed up.
+
+    proxy 1   listener TCP/80    10.0.0.1 healthy    10.0.0.2 unhealthy  ─┐
+    proxy 2   listener TCP/80    10.0.0.1 healthy    10.0.0.2 healthy    ─┴─►  1 of 2 healthy, serving
+
+In: for each listener its targets in rotation (those that drain are left out), each with what every reporting proxy sees
+of it. Out: ``Health``. Pure. Never: says that a load balancer serves because nothing speaks against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from fairlead.model.condition import ConditionReason
+from fairlead.model.keys import ListenerKey, TargetKey
+from fairlead.model.observed import Health, Observed, ObservedTarget, Seen
+
+#: So many unhealthy targets are named in a status; the count has them all.
+NAMED = 50
+
+#: What each reporting proxy sees of each target, the proxies always in the same order.
+Views = Mapping[ListenerKey, Mapping[TargetKey, Sequence[Seen]]]
+
+
+class _State(StrEnum):
+    """What one proxy sees of one listener."""
+
+    SERVING = "Serving"
+    NONE = "None"
+    WAITING = "Waiting"
+    UNCHECKED = "Unchecked"
+
+
+def health_of(views: Views, *, not_checked: str = "") -> Health:
+    """Sum up ``views``, which have an entry for every listener; ``not_checked`` says why nothing checks.
+
+    A port needs a healthy target behind it. Backends, which routes choose, do not serve only when none of them has one.
+    """
+    empty = [str(listener) for listener, targets in sorted(views.items()) if not targets]
+    if len(empty) == len(views):
+        return Health(serving=False, reason=ConditionReason.NO_TARGETS, message="it has no target")
+    total, healthy, unhealthy = _counted(views)
+    counts = Health(total=total, healthy=healthy, unhealthy=tuple(unhealthy[:NAMED]))
+
+    def health(serving: bool | None, reason: ConditionReason, message: str) -> Health:
+        return msgspec.structs.replace(counts, serving=serving, reason=reason, message=message)
+
+    routed = all(listener.backend for listener in views)
+    if empty and not routed:
+        return health(False, ConditionReason.NO_TARGETS, f"{', '.join(empty)} has no target")
+    filled = {listener: targets for listener, targets in views.items() if targets}
+    seen_by_proxy = _by_proxy(filled)
+    by_proxy = [[_best_of(states)] for states in seen_by_proxy] if routed else seen_by_proxy
+    failed = [states for states in by_proxy if _State.NONE in states]
+    if failed and len(failed) == len(by_proxy):
+        return health(False, ConditionReason.NO_HEALTHY_TARGETS, _without(filled, seen_by_proxy[0], total))
+    if failed:
+        message = f"{len(failed)} of {len(by_proxy)} proxies see no healthy target"
+        return health(False, ConditionReason.UNREACHABLE_FROM_SOME_PROXIES, message)
+    seen = {state for states in by_proxy for state in states}
+    if _State.WAITING in seen:
+        message = "no proxy has reported yet whether its targets are healthy"
+        return health(None, ConditionReason.WAITING_FOR_FIRST_CHECK, message)
+    if seen == {_State.UNCHECKED}:
+        return health(
+            None, ConditionReason.NOT_CHECKED, not_checked or "nothing checks whether its targets are healthy"
+        )
+    some = f"{healthy} of {total} targets are healthy" if healthy < total else "all targets are healthy"
+    if down := [*empty, *_failing(filled, seen_by_proxy)]:
+        named = ", ".join(sorted(down)[:NAMED])
+        message = f"{some}; requests to these backends fail, which have no healthy target: {named}"
+        return health(True, ConditionReason.SOME_BACKENDS_UNHEALTHY, message)
+    return health(True, ConditionReason.SERVING, some)
+
+
+def health_of_targets(targets: Iterable[ObservedTarget], listeners: Iterable[ListenerKey] = ()) -> Health:
+    """Sum up what one load balancer says of its targets; ``listeners`` are all that it should have."""
+    views: dict[ListenerKey, dict[TargetKey, Sequence[Seen]]] = {listener: {} for listener in listeners}
+    for target in targets:
+        by_key = views.setdefault(target.listener, {})
+        if not target.draining and target.weight:
+            by_key[target.key] = (_SEEN[target.healthy],)
+    return health_of(views)
+
+
+def with_health(observed: Observed, listeners: Iterable[ListenerKey] = ()) -> Observed:
+    """Return ``observed`` with the health that follows from its targets, when it has none of its own."""
+    if observed.health is not None or observed.targets is None:
+        return observed
+    return msgspec.structs.replace(observed, health=health_of_targets(observed.targets, listeners))
+
+
+_SEEN = {True: Seen.HEALTHY, False: Seen.UNHEALTHY, None: Seen.UNCHECKED}
+#: What is seen of a listener by its best target, and of backends by the best of them: the first that applies.
+_BEST = (
+    (Seen.HEALTHY, _State.SERVING),
+    (Seen.WAITING, _State.WAITING),
+    (Seen.UNCHECKED, _State.UNCHECKED),
+    (Seen.UNHEALTHY, _State.NONE),
+)
+
+
+def _by_proxy(views: Views) -> list[list[_State]]:
+    """Return for each proxy what it sees of the listeners, in the order of ``views``."""
+    columns = [list(zip(*targets.values(), strict=True)) for targets in views.values()]
+    return [[_best(seen) for seen in row] for row in zip(*columns, strict=True)]
+
+
+def _best(seen: Sequence[Seen]) -> _State:
+    return next(state for kind, state in _BEST if kind in seen)
+
+
+def _best_of(states: Sequence[_State]) -> _State:
+    return next(state for _, state in _BEST if state in states)
+
+
+def _failing(views: Views, by_proxy: Sequence[Sequence[_State]]) -> list[str]:
+    """Return those behind which at least one proxy sees no healthy target."""
+    columns = zip(views, zip(*by_proxy, strict=True), strict=True)
+    return [str(listener) for listener, states in columns if _State.NONE in states]
+
+
+def _counted(views: Views) -> tuple[int, int, list[str]]:
+    """Return how many backends are known, how many of them every proxy sees healthy, and the names of the others.
+
+    A backend behind several listeners counts once, by its address, and is healthy when it is so behind all of them.
+    What waits for its first check is not counted yet, and what is not checked never.
+    """
+    by_address = all(len({key.address for key in targets}) == len(targets) for targets in views.values())
+    merged: dict[str, set[Seen]] = {}
+    for targets in views.values():
+        for key, seen in targets.items():
+            merged.setdefault(key.address if by_address and len(views) > 1 else str(key), set()).update(seen)
+    known = {name: seen for name, seen in merged.items() if _is_known(seen)}
+    unhealthy = sorted(name for name, seen in known.items() if Seen.UNHEALTHY in seen)
+    healthy = sum(Seen.HEALTHY in seen and Seen.UNHEALTHY not in seen for seen in known.values())
+    return len(known), healthy, unhealthy
+
+
+def _is_known(seen: set[Seen]) -> bool:
+    return Seen.UNHEALTHY in seen or (Seen.HEALTHY in seen and Seen.WAITING not in seen)
+
+
+def _without(views: Views, states: Sequence[_State], total: int) -> str:
+    if len(views) > 1 and not all(state is _State.NONE for state in states):
+        bad = [str(listener) for listener, state in zip(views, states, strict=True) if state is _State.NONE]
+        return f"no target of {', '.join(sorted(bad))} is healthy"
+    return "its only target is not healthy" if total == 1 else f"none of its {total} targets is healthy"

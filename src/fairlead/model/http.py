@@ -1,0 +1,296 @@
+"""What an L7 load balancer does with a request: listeners, routes, rules, backends. Neutral of Ingress and Gateway API.
+
+The values go unchanged from the member, where Ingress and Gateway API are translated into them, through the hub's
+objects (``LoadBalancerRoute``) to the encoder of a provider. All names are those of Gateway API where it has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+#: What a listener accepts. HTTPS is terminated; TLS is passed through by SNI, or terminated for a TLS route.
+ListenerProtocol = Literal["HTTP", "HTTPS", "TLS", "TCP", "UDP"]
+#: The kind of the member's route, which decides what may match: an Ingress is an HTTP route.
+RouteKind = Literal["HTTP", "GRPC", "TLS", "TCP", "UDP"]
+#: How a backend is spoken to: HTTP1 is HTTP/1.1; HTTP2 is h2c, or h2 with ``tls``.
+BackendProtocol = Literal["HTTP1", "HTTP2", "TCP", "UDP"]
+#: The longest text of a certificate bundle in an object.
+MAX_BUNDLE = 262_144
+
+#: What is printed or compared has no control characters.
+PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
+
+PortNumber = Annotated[int, Meta(ge=1, le=65535)]
+Text = Annotated[str, Meta(max_length=4096, pattern=PRINTABLE)]
+Name = Annotated[str, Meta(min_length=1, max_length=512, pattern=PRINTABLE)]
+Hostname = Annotated[str, Meta(max_length=253, pattern=PRINTABLE)]
+
+
+class Value(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """The base of all of them: written as it is into objects of the API."""
+
+
+class HeaderValue(Value, frozen=True, gc=False):
+    """One header with its value."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=256, pattern=PRINTABLE)]
+    value: Text = ""
+
+
+class ValueMatch(Value, frozen=True, gc=False):
+    """A header or query parameter that a request must have; header names are matched without regard to case."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=256, pattern=PRINTABLE)]
+    value: Text = ""
+    type: Literal["Exact", "RegularExpression"] = "Exact"
+
+
+class PathMatch(Value, frozen=True, gc=False):
+    """The path that a request must have; Prefix is by path element, so /v2 does not match /v2x.
+
+    PathPrefix with the value / matches every path.
+    """
+
+    type: Literal["Exact", "PathPrefix", "RegularExpression"] = "PathPrefix"
+    value: Annotated[str, Meta(max_length=1024, pattern=PRINTABLE)] = "/"
+
+
+class RequestMatch(Value, frozen=True, gc=False):
+    """Conditions that must all hold; for a gRPC method the path is /service/method. Empty method: any."""
+
+    path: PathMatch = PathMatch()
+    method: Annotated[str, Meta(max_length=32)] = ""
+    headers: tuple[ValueMatch, ...] = ()
+    query_params: tuple[ValueMatch, ...] = ()
+
+
+class HeaderModifier(Value, frozen=True, gc=False):
+    """Headers to set (replace or add), to add (append), and to remove."""
+
+    set: tuple[HeaderValue, ...] = ()
+    add: tuple[HeaderValue, ...] = ()
+    remove: tuple[Text, ...] = ()
+
+
+class PathModifier(Value, frozen=True, gc=False):
+    """Replace the whole path, or the prefix that was matched."""
+
+    type: Literal["ReplaceFullPath", "ReplacePrefixMatch"]
+    value: Annotated[str, Meta(max_length=1024, pattern=PRINTABLE)] = ""
+
+
+class Redirect(Value, frozen=True, gc=False):
+    """Answer with a redirect. Without scheme and port, the port is that of the listener.
+
+    With a scheme and no port, it is the well-known port of the scheme.
+    """
+
+    scheme: Literal["", "http", "https"] = ""
+    hostname: Hostname = ""
+    path: PathModifier | None = None
+    port: Annotated[int, Meta(ge=0, le=65535)] = 0
+    status_code: Literal[301, 302, 303, 307, 308] = 302
+
+
+class Rewrite(Value, frozen=True, gc=False):
+    """Change Host header or path before the request goes to the backend."""
+
+    hostname: Hostname = ""
+    path: PathModifier | None = None
+
+
+class Mirror(Value, frozen=True, gc=False):
+    """Send a copy of ``numerator`` of ``denominator`` requests to a backend as well; its answers are ignored.
+
+    An empty ``backend`` could not be resolved in the member: nothing is mirrored.
+    """
+
+    backend: Text = ""
+    numerator: Annotated[int, Meta(ge=0)] = 100
+    denominator: Annotated[int, Meta(ge=1)] = 100
+
+
+class Cors(Value, frozen=True, gc=False):
+    """Answer preflight requests here. In an origin, * stands for any characters, dots too; times in seconds."""
+
+    allow_origins: tuple[Text, ...] = ()
+    allow_methods: tuple[Text, ...] = ()
+    allow_headers: tuple[Text, ...] = ()
+    expose_headers: tuple[Text, ...] = ()
+    allow_credentials: bool = False
+    max_age: int = 5
+
+
+class Filters(Value, frozen=True, gc=False):
+    """What is done with a request on its way; redirect and rewrite exclude each other."""
+
+    request_headers: HeaderModifier | None = None
+    response_headers: HeaderModifier | None = None
+    redirect: Redirect | None = None
+    rewrite: Rewrite | None = None
+    mirrors: tuple[Mirror, ...] = ()
+    cors: Cors | None = None
+
+
+class BackendRef(Value, frozen=True, gc=False):
+    """A share of a rule's requests. An empty ``backend`` could not be resolved: its share is answered 500."""
+
+    backend: Text = ""
+    weight: Annotated[int, Meta(ge=0, le=1_000_000)] = 1
+    filters: Filters = Filters()
+
+
+class Retry(Value, frozen=True, gc=False):
+    """Try again on these status codes, ``attempts`` times at most; ``backoff_ms`` between tries, 0 for the default."""
+
+    codes: tuple[Annotated[int, Meta(ge=400, le=599)], ...] = ()
+    attempts: Annotated[int, Meta(ge=0, le=100)] = 1
+    backoff_ms: Annotated[int, Meta(ge=0)] = 0
+
+
+class SessionPersistence(Value, frozen=True, gc=False):
+    """Keep the requests of one session at one backend; ``absolute_timeout_s`` 0 ends with the browser's session."""
+
+    type: Literal["Cookie", "Header"] = "Cookie"
+    name: Annotated[str, Meta(max_length=128)] = ""
+    absolute_timeout_s: Annotated[int, Meta(ge=0)] = 0
+
+
+class Rule(Value, frozen=True, gc=False):
+    """Requests that fulfil one of ``matches`` go to the backends by weight; no match: all requests.
+
+    No backend and no redirect: 500. ``request_timeout_ms`` None is none; ``backend_timeout_ms`` is for each try.
+    TCP, UDP and TLS rules have backends only.
+    """
+
+    name: Annotated[str, Meta(max_length=253)] = ""
+    matches: tuple[RequestMatch, ...] = ()
+    filters: Filters = Filters()
+    backends: tuple[BackendRef, ...] = ()
+    request_timeout_ms: Annotated[int, Meta(ge=0)] | None = None
+    backend_timeout_ms: Annotated[int, Meta(ge=0)] | None = None
+    retry: Retry | None = None
+    session: SessionPersistence | None = None
+
+
+class SubjectAltName(Value, frozen=True, gc=False):
+    """A name that a backend's certificate may have."""
+
+    type: Literal["Hostname", "URI"]
+    value: Text
+
+
+class BackendTls(Value, frozen=True, gc=False):
+    """Speak TLS to a backend, and verify it.
+
+    ``server_name`` is sent as SNI, and verified unless ``subject_alt_names`` has others. ``ca_bundle`` is PEM; empty
+    with ``system_ca`` means the system's authorities. ``client_certificate`` names a certificate of the load balancer.
+    """
+
+    server_name: Hostname = ""
+    ca_bundle: Annotated[str, Meta(max_length=MAX_BUNDLE)] = ""
+    system_ca: bool = False
+    subject_alt_names: tuple[SubjectAltName, ...] = ()
+    client_certificate: Annotated[str, Meta(max_length=253)] = ""
+
+
+class Backend(Value, frozen=True, gc=False):
+    """Where traffic goes: the ready endpoints of one port of a Service of the member.
+
+    ``name`` is unique within the load balancer: the same Service port with other TLS settings is another backend.
+    ``service`` is the member's namespace/name; the EndpointSlices at the hub carry it. ``port_name`` is the name of
+    the port in these slices (empty for the unnamed one). With nodes as targets, ``node_port`` is where they take it.
+    """
+
+    name: Name
+    service: Annotated[str, Meta(max_length=320, pattern=PRINTABLE)] = ""
+    port_name: Annotated[str, Meta(max_length=63)] = ""
+    node_port: Annotated[int, Meta(ge=0, le=65535)] = 0
+    protocol: BackendProtocol = "HTTP1"
+    tls: BackendTls | None = None
+
+
+class Attachment(Value, frozen=True, gc=False):
+    """A listener that takes the route, with the hostnames at which it does: the intersection of both sides.
+
+    Empty ``hostnames``: all hosts. A name may begin with ``*.``. ``one_label``: such a star stands for exactly one
+    label (Ingress) and not for several (Gateway API).
+    """
+
+    listener: Name
+    hostnames: tuple[Hostname, ...] = ()
+    one_label: bool = False
+
+
+class ClientValidation(Value, frozen=True, gc=False):
+    """Which client certificates a terminating listener asks for; ``ca_bundle`` is PEM.
+
+    ``optional``: a certificate is asked for, and none or any other passes as well.
+    """
+
+    ca_bundle: Annotated[str, Meta(max_length=MAX_BUNDLE)] = ""
+    optional: bool = False
+
+
+class L7Listener(Value, frozen=True, gc=False):
+    """One listener: several with different hostnames share a port. ``name`` is unique within the load balancer.
+
+    ``hostname`` empty: every host; a listener with a more specific hostname keeps its requests for itself.
+    ``certificates`` name Secrets of type kubernetes.io/tls beside the object at the hub, the first one by default.
+    """
+
+    name: Name
+    port: PortNumber
+    protocol: ListenerProtocol = "HTTP"
+    hostname: Hostname = ""
+    passthrough: bool = False
+    certificates: tuple[Annotated[str, Meta(max_length=253)], ...] = ()
+    client_validation: ClientValidation | None = None
+
+
+class Route(msgspec.Struct, frozen=True):
+    """One route with everything that decides its precedence: age, then ``namespace/name``, then the order of rules.
+
+    ``created`` is RFC 3339, as the member's API server wrote it; empty sorts last.
+    """
+
+    name: str
+    kind: RouteKind
+    attachments: tuple[Attachment, ...]
+    rules: tuple[Rule, ...]
+    created: str = ""
+    origin: str = ""
+
+
+class Certificate(msgspec.Struct, frozen=True, eq=False):
+    """A certificate chain with its key, both PEM. Two are equal when their ``digest`` is; the key is never shown."""
+
+    name: str
+    digest: str
+    chain: bytes
+    key: bytes
+
+    def __repr__(self) -> str:
+        return f"Certificate({self.name!r}, {self.digest!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Certificate) and (self.name, self.digest) == (other.name, other.digest)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.digest))
+
+
+class L7Config(msgspec.Struct, frozen=True):
+    """All that an L7 load balancer does beside opening ports; backends' addresses are targets, by backend name.
+
+    ``listeners`` are in order of precedence, ``routes`` and ``backends`` ordered by name.
+    """
+
+    listeners: tuple[L7Listener, ...]
+    routes: tuple[Route, ...] = ()
+    backends: tuple[Backend, ...] = ()
+    certificates: Mapping[str, Certificate] = msgspec.field(default_factory=dict[str, Certificate])

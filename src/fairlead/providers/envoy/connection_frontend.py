@@ -1,0 +1,84 @@
+"""Which resources does a load balancer of connections (L4) have: a listener, a cluster and endpoints for each port.
+
+In: specs; targets through its ``ports``. Out: ``ResourceChange``s. One changed target re-encodes that target only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from fairlead.model.desired import FrontendSpec
+from fairlead.model.keys import ListenerKey
+from fairlead.model.observed import RefusedPart
+from fairlead.providers.envoy.fleet import Fleet
+from fairlead.providers.envoy.names import resource_name
+from fairlead.providers.envoy.schema import Schema
+from fairlead.providers.envoy.serving import TargetPort
+from fairlead.providers.envoy.store import ResourceChange
+from fairlead.providers.envoy.translate import cluster_change, endpoints_change, listener_change, removal
+
+
+class ConnectionFrontend:
+    """One load balancer of connections; ``ports`` of an earlier one keep their targets."""
+
+    def __init__(
+        self, schema: Schema, fleet: Fleet, spec: FrontendSpec, *, ports: Mapping[ListenerKey, TargetPort] | None = None
+    ) -> None:
+        self.ports: dict[ListenerKey, TargetPort] = dict(ports or {})
+        self.refused: tuple[RefusedPart, ...] = ()
+        self.awaited: frozenset[str] = frozenset()
+        self._schema = schema
+        self._fleet = fleet
+        self._spec = spec
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Return the names of all resources: one for each port."""
+        return {port.name: f"port {key}" for key, port in self.ports.items()}
+
+    def update(self, spec: FrontendSpec, *, bind_address: str) -> list[ResourceChange]:
+        """Serve this, keeping the targets of listeners that stay; the resources of all ports are returned."""
+        old, self.ports, self._spec = self.ports, {}, spec
+        changes: list[ResourceChange] = []
+        # Where clients hide behind a node's address, their ranges are checked in front of the proxy, not here.
+        seen = spec if self._fleet.sees_clients(spec) else msgspec.structs.replace(spec, source_ranges=())
+        for listener in spec.listeners:
+            port = old.pop(listener.key, None) or TargetPort(resource_name(spec.key, listener.key))
+            self.ports[listener.key] = port
+            changes += self._target_changes(listener.key, cluster=True)
+            changes.append(
+                listener_change(
+                    self._schema, seen, listener, bind_address=bind_address, reuse_port=self._fleet.reuse_port
+                )
+            )
+        return [*changes, *(change for port in old.values() for change in removal(port.name))]
+
+    def target_changes(self, key: ListenerKey, *, was_inline: bool) -> list[ResourceChange]:
+        """Return the endpoints of a port, and its cluster when the targets are, or were, inside that."""
+        return self._target_changes(key, cluster=was_inline or self.ports[key].inline)
+
+    def _target_changes(self, key: ListenerKey, *, cluster: bool) -> list[ResourceChange]:
+        port = self.ports[key]
+        changes = [endpoints_change(port.name, port.targets, inline=port.inline)]
+        if cluster:
+            listener = next(listener for listener in self._spec.listeners if listener.key == key)
+            changes.insert(0, cluster_change(self._schema, self._spec, listener, port.targets, inline=port.inline))
+        return changes
+
+    def release(self, backends: frozenset[str]) -> list[ResourceChange]:  # noqa: ARG002 (there are none)
+        """Return nothing: a port never waits."""
+        return []
+
+    def refused_by_proxy(self, name: str, version: str, message: str) -> list[ResourceChange]:  # noqa: ARG002
+        """Return nothing: the last good version of a port's resources stays as a whole."""
+        return []
+
+    def accepted_by_proxy(self, name: str, version: str) -> list[ResourceChange]:  # noqa: ARG002
+        """Return nothing."""
+        return []
+
+    def removal(self) -> list[ResourceChange]:
+        """Return the removal of all ports."""
+        return [change for port in self.ports.values() for change in removal(port.name)]

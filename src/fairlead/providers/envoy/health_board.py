@@ -1,0 +1,109 @@
+"""Which load balancers do the proxies see healthy?
+
+In: the frontends, and the health streams of the proxies. Out: ``Health`` of a load balancer, and a call of
+``on_change`` with the names of clusters of which something else is seen. A proxy whose bootstrap is older than this
+opens no stream: what only such proxies serve is not checked, and says so. Never: removes a target that is unhealthy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import structlog
+
+from fairlead.model.desired import FrontendSpec, Target
+from fairlead.model.health import health_of
+from fairlead.model.keys import ListenerKey
+from fairlead.model.observed import Health, Seen
+from fairlead.providers.envoy.frontends import Frontend
+from fairlead.providers.envoy.health_checks import Check, GroupChecks, check_of, is_checked
+from fairlead.providers.envoy.health_stream import HealthStream
+from fairlead.providers.envoy.schema import Schema
+from fairlead.providers.envoy.serving import TargetPort
+
+_OLDER = "its proxies were started by an older version and do not report health; start them again"
+_NO_BACKEND = "its routes lead to no backend, so there is nothing to check"
+_NOT_CHECKED = "health checks are off, or its targets are UDP or DNS names, which the proxies do not check for us"
+
+_log = structlog.get_logger(__name__)
+
+
+class HealthBoard:
+    """The checks of all groups, and what their proxies report."""
+
+    def __init__(
+        self,
+        *,
+        schema: Schema,
+        find: Callable[[str], tuple[FrontendSpec, ListenerKey, TargetPort] | None] = lambda _name: None,
+        published: Callable[[], bool] = lambda: True,
+        on_change: Callable[[Iterable[str]], None] = lambda _names: None,
+    ) -> None:
+        self._schema = schema
+        self._find = find
+        self._published = published
+        self._on_change = on_change
+        self._groups: dict[str, GroupChecks] = {}
+        self._streams: dict[str, list[HealthStream]] = {}
+
+    def touch(self, group: str, names: Iterable[str]) -> None:
+        """Have these clusters checked as they are now."""
+        self._checks(group).touch(names)
+
+    def publish(self) -> None:
+        """Wake the streams: from now on all that is to be checked is known."""
+        for streams in self._streams.values():
+            for stream in streams:
+                stream.wake()
+
+    def open(self, group: str, node_id: str) -> HealthStream:
+        """Begin to ask a proxy."""
+        stream = HealthStream(checks=self._checks(group), schema=self._schema, node_id=node_id)
+        self._streams.setdefault(group, []).append(stream)
+        _log.info("proxy reports health", proxy=node_id, group=group)
+        return stream
+
+    def close(self, group: str, stream: HealthStream) -> None:
+        """Forget a proxy; what it saw counts no more."""
+        self._streams[group].remove(stream)
+        self._on_change(stream.close())
+
+    def report(self, group: str, stream: HealthStream, raw: bytes, *, now: float) -> None:
+        """Take in what a proxy reports; a report that cannot be read is a ``ValueError``."""
+        del group
+        if changed := stream.on_report(raw, now=now):
+            self._on_change(changed)
+
+    def health(self, frontend: Frontend, *, expected: bool) -> Health:
+        """Return what the proxies see of one load balancer; ``expected``: at least one of them will report."""
+        streams = self._streams.get(frontend.group, ())
+        silent = (Seen.WAITING,) if expected else (Seen.UNCHECKED,)
+
+        checked = {key for key, port in frontend.ports.items() if is_checked(frontend.spec, key, port)}
+
+        def seen(key: ListenerKey, port: TargetPort, target: Target) -> Sequence[Seen]:
+            if key not in checked:
+                return (Seen.UNCHECKED,) * max(1, len(streams))
+            return [stream.seen(port.name, target.key) for stream in streams] or silent
+
+        if not frontend.ports:
+            return Health(message=_NO_BACKEND)
+        views = {
+            key: {
+                target.key: seen(key, port, target)
+                for target in port.targets.targets()
+                if not target.draining and target.weight
+            }
+            for key, port in frontend.ports.items()
+        }
+        return health_of(views, not_checked=_OLDER if checked and not streams and not expected else _NOT_CHECKED)
+
+    def _checks(self, group: str) -> GroupChecks:
+        checks = self._groups.get(group)
+        if checks is None:
+            checks = self._groups[group] = GroupChecks(self._check, published=self._published)
+        return checks
+
+    def _check(self, name: str) -> Check | None:
+        place = self._find(name)
+        return check_of(self._schema, *place) if place is not None else None

@@ -1,0 +1,131 @@
+"""What does one proxy see of the targets of its group?
+
+In: its reports as raw bytes, the checks of the group, the time. Out: specifiers to send, and the names of clusters of
+which something else is seen now. No input or output: ``server`` carries the bytes. A report has every target, so it is
+split, not decoded: a cluster whose bytes are those of the last report costs one comparison.
+
+* A specifier has everything, too. The next one waits for a report on the last, so changes meanwhile coalesce.
+* Envoy reports a new target as healthy until its first check has failed. Until that check has ended it is waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fairlead.model.keys import TargetKey
+from fairlead.model.observed import Seen
+from fairlead.providers.envoy.health_checks import Check, GroupChecks, specifier_bytes
+from fairlead.providers.envoy.schema import Schema
+from fairlead.providers.envoy.wire import fields_of
+
+#: Between two reports; for every further 20,000 targets as much again, up to the longest.
+REPORT_S = 0.5
+_LONGEST_REPORT_S = 2.0
+_TARGETS_PER_STEP = 20_000
+#: A proxy takes its time to begin the checks of many new targets, and the specifier some on its way.
+_ON_ITS_WAY_S = 0.25
+_FIRST_CHECKS_PER_S = 4_000
+
+_RESPONSE, _CLUSTERS = 2, 2
+
+
+class HealthStream:
+    """The health of one group as one proxy sees it."""
+
+    def __init__(self, *, checks: GroupChecks, schema: Schema, node_id: str) -> None:
+        self.node_id = node_id
+        self._checks = checks
+        self._schema = schema
+        self._dirty: set[str] = set(checks.current())
+        self._may_send = True
+        self._asked: dict[str, frozenset[TargetKey]] = {}
+        #: Clusters with targets whose first check may not have ended, and when it has.
+        self._fresh: dict[str, tuple[float, frozenset[TargetKey]]] = {}
+        self._report = b""
+        self._raw: dict[str, bytes] = {}
+        self._seen: dict[str, Mapping[TargetKey, bool]] = {}
+        self.wake = lambda: None
+        checks.readers.append(self)
+
+    def close(self) -> frozenset[str]:
+        """Forget the stream; returns the names of clusters that it has reported."""
+        self._checks.readers.remove(self)
+        return frozenset(self._raw)
+
+    def mark(self, names: Iterable[str]) -> None:
+        """Include these names in the next specifier as they are then."""
+        self._dirty.update(names)
+        self.wake()
+
+    def pump(self, *, now: float) -> bytes | None:
+        """Return the next specifier, None when nothing has changed or the last one has not been answered."""
+        if not self._dirty or not self._may_send or not self._checks.published():
+            return None
+        checks = self._checks.current()
+        dirty, self._dirty = self._dirty, set()
+        if not checks and not self._asked:
+            return None
+        new = {name: check.targets - self._asked.get(name, frozenset()) for name, check in _of(checks, dirty)}
+        allowance_s = _ON_ITS_WAY_S + sum(map(len, new.values())) / _FIRST_CHECKS_PER_S
+        for name in dirty:
+            self._ask(name, checks.get(name), new.get(name, frozenset()), now + allowance_s)
+        self._may_send = False
+        return specifier_bytes(self._schema, checks.values(), interval_s=report_interval_s(self._checks.targets))
+
+    def on_report(self, raw: bytes, *, now: float) -> set[str]:
+        """Take in a report; returns the names of clusters of which something else is seen now.
+
+        Raises:
+            ValueError: it is not a report.
+        """
+        changed = {name for name, (until, _) in self._fresh.items() if until <= now}
+        for name in changed:
+            del self._fresh[name]
+        if raw != self._report:
+            changed |= self._take(raw)
+            self._report = raw
+        self._may_send = True
+        if self._dirty:
+            self.wake()
+        return changed
+
+    def seen(self, name: str, target: TargetKey) -> Seen:
+        """Return what is seen of a target of a cluster that is checked."""
+        healthy = self._seen.get(name, {}).get(target)
+        if healthy is None or target not in self._asked.get(name, ()):
+            return Seen.WAITING
+        if not healthy:
+            return Seen.UNHEALTHY
+        fresh = self._fresh.get(name)
+        return Seen.WAITING if fresh is not None and target in fresh[1] else Seen.HEALTHY
+
+    def _ask(self, name: str, check: Check | None, new: frozenset[TargetKey], sent_s: float) -> None:
+        if check is None:
+            for known in (self._asked, self._fresh, self._raw, self._seen):
+                known.pop(name, None)
+            return
+        self._asked[name] = check.targets
+        if new:
+            _, before = self._fresh.get(name, (0.0, frozenset[TargetKey]()))
+            self._fresh[name] = sent_s + check.first_check_s, before | new
+
+    def _take(self, raw: bytes) -> set[str]:
+        changed: set[str] = set()
+        for response in fields_of(raw, _RESPONSE):
+            for cluster in fields_of(response, _CLUSTERS):
+                name = next((bytes(value).decode() for value in fields_of(cluster, 1)), "")
+                if name not in self._asked or self._raw.get(name) == cluster:
+                    continue
+                self._raw[name] = cluster
+                self._seen[name] = self._schema.read_cluster_health(cluster)
+                changed.add(name)
+        return changed
+
+
+def report_interval_s(targets: int) -> float:
+    """Return how often a proxy is to report when so many targets are checked."""
+    return min(_LONGEST_REPORT_S, REPORT_S * (1 + targets // _TARGETS_PER_STEP))
+
+
+def _of(checks: Mapping[str, Check], names: Iterable[str]) -> Iterable[tuple[str, Check]]:
+    return ((name, check) for name in names if (check := checks.get(name)) is not None)

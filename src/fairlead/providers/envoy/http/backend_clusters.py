@@ -1,0 +1,118 @@
+"""Which clusters and endpoints do the backends of a load balancer have, and which of them does a change concern?
+
+In: backends, the settings of their load balancer, targets through ``ports``. Out: changes. A backend that has not
+changed costs one comparison. Backends of UDP have no cluster of their own (``udp``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fairlead.model.desired import FrontendSpec
+from fairlead.model.http import Backend
+from fairlead.model.keys import ListenerKey, backend_key
+from fairlead.providers.envoy.http.backends import backend_cluster_bytes
+from fairlead.providers.envoy.http.names import cluster_name
+from fairlead.providers.envoy.http.secrets import Secrets
+from fairlead.providers.envoy.resources import EncodedResource, ResourceType, encoded_resource
+from fairlead.providers.envoy.schema import Schema
+from fairlead.providers.envoy.serving import TargetPort
+from fairlead.providers.envoy.store import ResourceChange
+
+Name = tuple[ResourceType, str]
+
+
+class BackendClusters:
+    """The backends of one load balancer."""
+
+    def __init__(self, schema: Schema, secrets: Secrets, ports: Mapping[ListenerKey, TargetPort]) -> None:
+        self.ports = dict(ports)
+        self.resources: dict[Name, EncodedResource] = {}
+        #: The clusters that can be served, by backend.
+        self.clusters: dict[str, str] = {}
+        self._schema = schema
+        self._secrets = secrets
+        self._backends: dict[str, Backend] = {}
+        self._listed: tuple[Backend, ...] = ()
+        self._settings: object = None
+        #: What a cluster was encoded from.
+        self._encoded: dict[str, tuple[object, EncodedResource]] = {}
+
+    def update(self, spec: FrontendSpec, backends: Sequence[Backend]) -> list[ResourceChange]:
+        """Take over the backends; returns what differs."""
+        settings = (spec.affinity, spec.health_check, spec.proxy_protocol)
+        same, listed = settings == self._settings, tuple(backends)
+        if same and listed == self._listed and not any(backend.tls for backend in backends):
+            return []
+        self._settings, self._listed = settings, listed
+        before, ports, known = self.resources, self.ports, self._backends
+        self.resources, self.ports, self._backends, self.clusters = {}, {}, {}, {}
+        changes: list[ResourceChange] = []
+        for backend in backends:
+            key, name = backend_key(backend.name), cluster_name(spec.key, backend.name)
+            port = self.ports[key] = ports.get(key) or TargetPort(name)
+            port.datagrams = backend.protocol == "UDP"
+            if port.datagrams:
+                continue
+            if same and backend.tls is None and known.get(backend.name) == backend:
+                cluster = before.get((ResourceType.CLUSTER, name))
+            else:
+                cluster = self._cluster(spec, backend, port)
+            if cluster is None:
+                continue
+            self._backends[backend.name] = backend
+            self.clusters[backend.name] = name
+            self._put(changes, before, (ResourceType.CLUSTER, name), cluster)
+            if not port.inline:
+                endpoints = before.get((ResourceType.ENDPOINTS, name)) or endpoints_of(name, port)
+                self._put(changes, before, (ResourceType.ENDPOINTS, name), endpoints)
+        gone = [name for name in before if name not in self.resources]
+        for _, name in gone:
+            self._encoded.pop(name, None)
+        return [*changes, *(ResourceChange(kind, name, None) for kind, name in gone)]
+
+    def target_changes(self, spec: FrontendSpec, key: ListenerKey, *, was_inline: bool) -> list[ResourceChange]:
+        """Return the endpoints of a backend, and its cluster when the targets are, or were, inside that."""
+        backend, port = self._backends.get(key.backend), self.ports[key]
+        if backend is None:
+            return []
+        changes: list[ResourceChange] = []
+        if was_inline or port.inline:
+            changes.append(ResourceChange(ResourceType.CLUSTER, port.name, self._cluster(spec, backend, port)))
+        endpoints = None if port.inline else endpoints_of(port.name, port)
+        changes.append(ResourceChange(ResourceType.ENDPOINTS, port.name, endpoints))
+        for change in changes:
+            if change.resource is None:
+                self.resources.pop((change.kind, change.name), None)
+            else:
+                self.resources[change.kind, change.name] = change.resource
+        return changes
+
+    def _put(
+        self, changes: list[ResourceChange], before: Mapping[Name, EncodedResource], name: Name, new: EncodedResource
+    ) -> None:
+        self.resources[name] = new
+        if before.get(name) is not new:
+            changes.append(ResourceChange(*name, new))
+
+    def _cluster(self, spec: FrontendSpec, backend: Backend, port: TargetPort) -> EncodedResource | None:
+        """Return the cluster of a backend, encoded only if something changed; None when it cannot be served."""
+        names = self._secrets.of_backend(backend)
+        if names is None:
+            return None
+        targets = tuple(port.targets.targets()) if port.inline else ()
+        source = (backend, names, targets, self._settings)
+        known = self._encoded.get(port.name)
+        if known is None or known[0] != source:
+            content = backend_cluster_bytes(
+                self._schema, spec, backend, name=port.name, certificate=names[0], authority=names[1], targets=targets
+            )
+            by_ack = port.inline or spec.health_check is not None
+            resource = encoded_resource(ResourceType.CLUSTER, port.name, content, warms_by_ack=by_ack)
+            known = self._encoded[port.name] = (source, resource)
+        return known[1]
+
+
+def endpoints_of(name: str, port: TargetPort) -> EncodedResource:
+    """Encode the endpoints of a cluster."""
+    return encoded_resource(ResourceType.ENDPOINTS, name, port.targets.assignment(name))

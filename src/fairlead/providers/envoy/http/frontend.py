@@ -1,0 +1,255 @@
+"""Which resources does a load balancer of requests (L7) have, and which of them does a change concern?
+
+In: specs; targets through its ``ports``, one for each backend. Out: ``ResourceChange``s, only those that differ: an
+unchanged route, backend, certificate or listener is neither encoded nor compared byte by byte. It refuses nothing
+silently: what is left out is in ``refused``, and the rest is served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from fairlead.model.desired import FrontendSpec, Listener
+from fairlead.model.http import L7Config, L7Listener, Rule
+from fairlead.model.keys import ListenerKey, backend_key
+from fairlead.model.observed import RefusedPart
+from fairlead.providers.envoy.clusters import CLUSTER, cluster_fields
+from fairlead.providers.envoy.fleet import Fleet
+from fairlead.providers.envoy.http.backend_clusters import BackendClusters, Name, endpoints_of
+from fairlead.providers.envoy.http.config_check import listeners_by_port
+from fairlead.providers.envoy.http.held_routes import HeldRoutes
+from fairlead.providers.envoy.http.hostnames import normal
+from fairlead.providers.envoy.http.listeners import ListenerEncoder, PortListeners
+from fairlead.providers.envoy.http.names import cluster_name, udp_cluster_name, unresolved_name
+from fairlead.providers.envoy.http.refused_routes import RefusedRoutes
+from fairlead.providers.envoy.http.route_configs import RouteConfigs
+from fairlead.providers.envoy.http.route_table import RouteTable
+from fairlead.providers.envoy.http.routes import Routes
+from fairlead.providers.envoy.http.secrets import Secrets
+from fairlead.providers.envoy.http.settings import http_settings
+from fairlead.providers.envoy.http.stream_routes import first_rule, rules_by_server_name
+from fairlead.providers.envoy.http.udp import weighted_targets
+from fairlead.providers.envoy.names import resource_name
+from fairlead.providers.envoy.resources import EncodedResource, ResourceType, encoded_resource
+from fairlead.providers.envoy.schema import Schema
+from fairlead.providers.envoy.serving import TargetPort
+from fairlead.providers.envoy.store import ResourceChange
+
+
+class HttpFrontend:
+    """One load balancer of requests; ``ports`` of an earlier one keep their targets."""
+
+    def __init__(
+        self, schema: Schema, fleet: Fleet, spec: FrontendSpec, *, ports: Mapping[ListenerKey, TargetPort] | None = None
+    ) -> None:
+        self.refused: tuple[RefusedPart, ...] = ()
+        self._schema = schema
+        self._fleet = fleet
+        self._spec = spec
+        self._bind_address = ""
+        self._held = HeldRoutes()
+        self._routes = Routes(schema, self._cluster_of)
+        self._refused_routes = RefusedRoutes()
+        self._table = RouteTable()
+        self._route_configs = RouteConfigs(schema, spec.key)
+        self._secrets = Secrets(schema, spec.key)
+        self._backends = BackendClusters(schema, self._secrets, ports or {})
+        #: What was last returned for the store, but for the backends.
+        self._current: dict[Name, EncodedResource] = {}
+        self._labels: dict[str, str] | None = None
+        self._udp_rules: dict[int, Rule | None] = {}
+
+    @property
+    def ports(self) -> Mapping[ListenerKey, TargetPort]:
+        """Return the targets of each backend."""
+        return self._backends.ports
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Return the names of all resources, each without the load balancer."""
+        if self._labels is None:
+            prefix = len(f"{self._spec.key}/")
+            self._labels = {name: name[prefix:] for _, name in (*self._current, *self._backends.resources)}
+        return self._labels
+
+    def update(self, spec: FrontendSpec, *, bind_address: str) -> list[ResourceChange]:
+        """Serve this, keeping the targets of backends that stay."""
+        if spec.l7 is None:
+            raise ValueError(f"{spec.key} has no L7 part")
+        self._spec, self._bind_address = spec, bind_address
+        self._held.update(spec.l7)
+        return self._changes(spec.l7)
+
+    def refused_by_proxy(self, name: str, version: str, message: str) -> list[ResourceChange]:
+        """Leave out what a proxy refused of a route configuration; returns what the others need."""
+        again = self._refused_routes.refused(name, version, message)
+        return self._changes(self._spec.l7) if again and self._spec.l7 is not None else []
+
+    def accepted_by_proxy(self, name: str, version: str) -> list[ResourceChange]:
+        """Try the routes that waited until a culprit was known."""
+        again = self._refused_routes.accepted(name, version)
+        return self._changes(self._spec.l7) if again and self._spec.l7 is not None else []
+
+    @property
+    def awaited(self) -> frozenset[str]:
+        """Return the new backends for whose targets a route waits."""
+        return self._held.awaited
+
+    def release(self, backends: frozenset[str]) -> list[ResourceChange]:
+        """Serve the routes that wait for these: they may have no targets."""
+        return self._changes(self._spec.l7) if self._held.release(backends) and self._spec.l7 is not None else []
+
+    def _changes(self, config: L7Config) -> list[ResourceChange]:
+        """Return what differs from what was last returned."""
+        spec = self._spec
+        self._secrets.update(config)
+        changes = self._backends.update(spec, self._held.backends)
+        wanted: dict[Name, EncodedResource] = {}
+        self._routes.update(self._held.routes)
+        self._update_listeners(config, self._bind_address, wanted)
+        wanted |= {(ResourceType.SECRET, name): secret for name, secret in self._secrets.resources.items()}
+        by_proxy = [RefusedPart("route", name, message) for name, message in self._refused_routes.reasons.items()]
+        self.refused = tuple(sorted({*self._routes.refused, *self._secrets.refused, *by_proxy}))
+        changes += [
+            ResourceChange(kind, name, resource)
+            for (kind, name), resource in wanted.items()
+            if self._current.get((kind, name)) is not resource
+        ]
+        changes += [ResourceChange(kind, name, None) for kind, name in self._current if (kind, name) not in wanted]
+        if any(change.resource is None or (change.kind, change.name) not in self._current for change in changes):
+            self._labels = None
+        self._current = wanted
+        return changes
+
+    def target_changes(self, key: ListenerKey, *, was_inline: bool) -> list[ResourceChange]:
+        """Return the endpoints of a backend, and what else its targets are inside of."""
+        changes = self._backends.target_changes(self._spec, key, was_inline=was_inline)
+        for number, rule in self._udp_rules.items():
+            if rule is not None and any(each.backend == key.backend for each in rule.backends):
+                for name, resource in self._udp_cluster(number, rule).items():
+                    changes.append(ResourceChange(*name, resource))
+                    if resource is None:
+                        self._current.pop(name, None)
+                    else:
+                        self._current[name] = resource
+        self._labels = None
+        if self._held.has_target(key.backend) and self._spec.l7 is not None:
+            changes += self._changes(self._spec.l7)
+        return changes
+
+    def removal(self) -> list[ResourceChange]:
+        """Return the removal of everything."""
+        return [ResourceChange(kind, name, None) for kind, name in (*self._current, *self._backends.resources)]
+
+    # --- backends ---------------------------------------------------------------------------------------------
+
+    def _cluster_of(self, backend: str) -> str:
+        return cluster_name(self._spec.key, backend) if backend else unresolved_name(self._spec.key)
+
+    def _udp_cluster(self, port: int, rule: Rule | None) -> dict[Name, EncodedResource | None]:
+        name = udp_cluster_name(self._spec.key, port)
+        used = {backend.backend for backend in rule.backends} if rule is not None else set[str]()
+        listed = {
+            each: held.targets.targets() for each in used if (held := self.ports.get(backend_key(each))) is not None
+        }
+        merged = TargetPort(name)
+        for target in weighted_targets(rule, listed):
+            merged.put(target)
+        inline = merged.targets.targets() if merged.inline else ()
+        content = self._schema.encode(CLUSTER, cluster_fields(self._spec, name, inline))
+        cluster = encoded_resource(ResourceType.CLUSTER, name, content, warms_by_ack=merged.inline)
+        endpoints = None if merged.inline else endpoints_of(name, merged)
+        return {(ResourceType.CLUSTER, name): cluster, (ResourceType.ENDPOINTS, name): endpoints}
+
+    # --- listeners and routes ---------------------------------------------------------------------------------
+
+    def _update_listeners(self, config: L7Config, bind_address: str, wanted: dict[Name, EncodedResource]) -> None:
+        spec = self._spec
+        encoder = ListenerEncoder(
+            self._schema,
+            # Where clients hide behind a node's address, their ranges are checked in front of the proxy, not here.
+            spec if self._fleet.sees_clients(spec) else msgspec.structs.replace(spec, source_ranges=()),
+            http_settings(spec.attributes),
+            cluster_of=self._cluster_of,
+            routes_of=self._route_configs.name,
+        )
+        hostnames = {listener.name: listener.hostname for listener in config.listeners}
+        touched = self._table.update(self._refused_routes.choose(self._routes.encoded), hostnames)
+        self._udp_rules = {}
+        opened = {listener.key: listener for listener in spec.listeners}
+        for key, listeners in listeners_by_port(config).items():
+            name = resource_name(spec.key, key)
+            if listeners[0].protocol == "UDP":
+                rule = first_rule(listeners[0], self._routes.streams("UDP"))
+                self._udp_rules[key.port] = rule
+                cluster = udp_cluster_name(spec.key, key.port)
+                self._keep(wanted, self._udp_cluster(key.port, rule))
+                content = encoder.encode_udp(opened[key], cluster, bind_address=bind_address)
+                needs = (cluster,)
+            else:
+                port = self._port(opened[key], listeners)
+                content = encoder.encode(port, bind_address=bind_address, reuse_port=self._fleet.reuse_port)
+                needs = tuple(sorted(self._needs(port)))
+                self._encode_routes(wanted, listeners, port.closed, touched)
+            listener = encoded_resource(ResourceType.LISTENER, name, content, needs=needs)
+            self._keep(wanted, {(ResourceType.LISTENER, name): listener})
+        self._route_configs.forget(name for kind, name in wanted if kind is ResourceType.ROUTES)
+
+    def _port(self, port: Listener, listeners: Sequence[L7Listener]) -> PortListeners:
+        owners = {normal(listener.hostname): listener for listener in listeners}
+        certificates: dict[str, tuple[str, ...]] = {}
+        rules: dict[str, dict[str, Rule]] = {}
+        closed: set[str] = set()
+        for listener in listeners:
+            usable = self._secrets.of_listener(listener)
+            if usable is None:
+                closed.add(listener.name)
+                continue
+            certificates[listener.name] = usable
+            if listener.protocol == "TLS":
+                rules[listener.name] = rules_by_server_name(listener, self._routes.streams("TLS"), owners)
+            elif listener.protocol == "TCP" and (rule := first_rule(listener, self._routes.streams("TCP"))) is not None:
+                rules[listener.name] = {"": rule}
+        return PortListeners(port, listeners, rules, certificates, frozenset(closed))
+
+    def _needs(self, port: PortListeners) -> set[str]:
+        """Return the clusters without which a listener's connections would fail."""
+        used = {each.backend for rules in port.rules.values() for rule in rules.values() for each in rule.backends}
+        return {self._cluster_of(name) for name in used if name in self._backends.clusters}
+
+    def _encode_routes(
+        self,
+        wanted: dict[Name, EncodedResource],
+        listeners: Sequence[L7Listener],
+        closed: frozenset[str],
+        touched: set[tuple[str, str]] | None,
+    ) -> None:
+        owners = {normal(listener.hostname): listener for listener in listeners}
+        for name, served in self._route_configs.names([each for each in listeners if each.name not in closed]).items():
+            names = {listener.name for listener in served}
+            known = self._current.get((ResourceType.ROUTES, name))
+            used = dict.fromkeys(backend for each in names for backend in self._table.backends[each])
+            needs = tuple(cluster for backend in used if (cluster := self._backends.clusters.get(backend)))
+            if (
+                known is not None
+                and touched is not None
+                and known.needs == needs
+                and not any(listener in names for listener, _ in touched)
+                and self._route_configs.is_same(name, served, owners)
+            ):
+                wanted[ResourceType.ROUTES, name] = known
+                continue
+            content = self._route_configs.encode(name, served, owners, self._table.by_listener, touched)
+            resource = encoded_resource(ResourceType.ROUTES, name, content, needs=needs)
+            self._refused_routes.sent(name, resource.version, frozenset(self._table.routes_of(names)))
+            self._keep(wanted, {(ResourceType.ROUTES, name): resource})
+
+    def _keep(self, wanted: dict[Name, EncodedResource], new: Mapping[Name, EncodedResource | None]) -> None:
+        """Add resources to the wanted ones; what is equal to before stays the same object."""
+        for name, resource in new.items():
+            if resource is None:
+                continue
+            known = self._current.get(name)
+            wanted[name] = known if known is not None and known == resource else resource

@@ -1,0 +1,151 @@
+"""Which Envoy listener opens a port of an L7 load balancer?
+
+In: the listeners of the port, rules of those without requests, the address. Out: deterministic bytes, in which no
+HTTP route and no certificate is: they come over RDS and SDS. One filter chain for each server name (SNI); a listener
+of HTTP has one chain for all. Requirements: G-50, G-51, G-92, G-97, G-98, G-114.
+Source: https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/listener/v3/listener.proto
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from fairlead.model.desired import FrontendSpec, Listener
+from fairlead.model.http import L7Listener, Rule
+from fairlead.providers.envoy.http.hostnames import normal
+from fairlead.providers.envoy.http.names import certificate_name, client_authority_name
+from fairlead.providers.envoy.http.request_handling import connection_manager
+from fairlead.providers.envoy.http.route_action import ClusterOf
+from fairlead.providers.envoy.http.settings import HttpSettings
+from fairlead.providers.envoy.http.stream_proxy import tcp_proxy
+from fairlead.providers.envoy.http.tls import downstream_tls
+from fairlead.providers.envoy.listeners import LISTENER, source_ranges, udp_proxy
+from fairlead.providers.envoy.names import resource_name
+from fairlead.providers.envoy.schema import Fields, Schema
+
+_BUFFER_BYTES = 32_768
+_ALPN = ("h2", "http/1.1")
+
+
+class PortListeners(msgspec.Struct, frozen=True):
+    """The listeners of one port. ``rules`` are those of listeners without requests, by listener and server name.
+
+    ``certificates`` are the usable ones of each listener; ``closed`` are the names of listeners that cannot be served,
+    whose connections are closed.
+    """
+
+    port: Listener
+    listeners: Sequence[L7Listener]
+    rules: Mapping[str, Mapping[str, Rule]]
+    certificates: Mapping[str, Sequence[str]]
+    closed: frozenset[str] = frozenset()
+
+
+class ListenerEncoder:
+    """What the listeners of all ports of a load balancer have in common."""
+
+    def __init__(
+        self,
+        schema: Schema,
+        spec: FrontendSpec,
+        settings: HttpSettings,
+        *,
+        cluster_of: ClusterOf,
+        routes_of: Callable[[L7Listener], str],
+    ) -> None:
+        self._schema = schema
+        self._spec = spec
+        self._settings = settings
+        self._cluster_of = cluster_of
+        self._routes_of = routes_of
+
+    def encode(self, port: PortListeners, *, bind_address: str, reuse_port: bool) -> bytes:
+        """Encode the listener of a TCP port."""
+        socket = {"address": bind_address, "port_value": port.port.bind_port}
+        filters: list[Fields] = []
+        if self._settings.accept_proxy_protocol:
+            filters.append(self._listener_filter("proxy_protocol", "ProxyProtocol"))
+        if any(listener.protocol in {"HTTPS", "TLS"} for listener in port.listeners):
+            filters.append(self._listener_filter("tls_inspector", "TlsInspector"))
+        return self._schema.encode(
+            LISTENER,
+            {
+                "name": resource_name(self._spec.key, port.port.key),
+                "address": {"socket_address": socket},
+                "listener_filters": filters,
+                "filter_chains": self._chains(port),
+                "per_connection_buffer_limit_bytes": {"value": _BUFFER_BYTES},
+                "enable_reuse_port": {"value": reuse_port},
+            },
+        )
+
+    def encode_udp(self, port: Listener, cluster: str, *, bind_address: str) -> bytes:
+        """Encode the listener of a UDP port."""
+        name = resource_name(self._spec.key, port.key)
+        socket = {"protocol": "UDP", "address": bind_address, "port_value": port.bind_port}
+        return self._schema.encode(
+            LISTENER,
+            {
+                "name": name,
+                "address": {"socket_address": socket},
+                "udp_listener_config": {},
+                "listener_filters": [udp_proxy(self._schema, self._spec, name, cluster=cluster)],
+            },
+        )
+
+    def _listener_filter(self, name: str, message: str) -> Fields:
+        kind = f"envoy.extensions.filters.listener.{name}.v3.{message}"
+        return self._schema.extension(f"envoy.filters.listener.{name}", kind)
+
+    def _chains(self, port: PortListeners) -> list[Fields]:
+        first = port.listeners[0]
+        if first.protocol in {"HTTP", "TCP"}:
+            rule = port.rules.get(first.name, {}).get("")
+            network_filter = self._http(first) if first.protocol == "HTTP" else self._stream(first, rule)
+            return [self._chain(None, network_filter)]
+        chains: dict[str, Fields] = {}
+        for listener in port.listeners:
+            if listener.protocol == "HTTPS" and listener.name not in port.closed:
+                socket = self._terminate(listener, port.certificates[listener.name])
+                chains[normal(listener.hostname)] = self._chain(listener.hostname, self._http(listener), socket)
+                continue
+            rules = {} if listener.name in port.closed else port.rules.get(listener.name, {})
+            for hostname, rule in rules.items():
+                socket = None if listener.passthrough else self._terminate(listener, port.certificates[listener.name])
+                chains[hostname] = self._chain(hostname, self._stream(listener, rule), socket)
+            # What belongs to this listener and to none of its routes is closed before a certificate is shown.
+            own = normal(listener.hostname)
+            chains.setdefault(own, self._chain(own, self._stream(listener, None)))
+        return [chains[hostname] for hostname in sorted(chains)]
+
+    def _chain(self, hostname: str | None, network_filter: Fields, socket: Fields | None = None) -> Fields:
+        match: dict[str, object] = {}
+        if self._spec.source_ranges:
+            match["source_prefix_ranges"] = source_ranges(self._spec.source_ranges)
+        if name := normal(hostname or ""):
+            match["server_names"] = [name]
+        chain: dict[str, object] = {"filters": [network_filter], "name": hostname or "*"}
+        if match:
+            chain["filter_chain_match"] = match
+        if socket is not None:
+            chain["transport_socket"] = socket
+        return chain
+
+    def _http(self, listener: L7Listener) -> Fields:
+        return connection_manager(self._schema, self._routes_of(listener), self._settings)
+
+    def _stream(self, listener: L7Listener, rule: Rule | None) -> Fields:
+        stat_prefix = f"{self._spec.key}/{listener.port}"
+        return tcp_proxy(self._schema, rule, stat_prefix=stat_prefix, cluster_of=self._cluster_of)
+
+    def _terminate(self, listener: L7Listener, certificates: Sequence[str]) -> Fields:
+        key = self._spec.key
+        return downstream_tls(
+            self._schema,
+            certificates=[certificate_name(key, name) for name in certificates],
+            alpn=_ALPN if listener.protocol == "HTTPS" else (),
+            validation=listener.client_validation,
+            authority=client_authority_name(key, listener.port, normal(listener.hostname)),
+        )

@@ -1,0 +1,88 @@
+"""Which route configurations do the listeners of a port need, and which clusters must be there before them?
+
+In: the listeners of a port that see requests, and the routes by listener and hostname. Out: for each configuration its
+bytes and the clusters that it names. HTTP listeners of a port share one; each HTTPS listener has its own, since the
+server name has chosen it before there is a request.
+Source: https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/route/v3/route.proto
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from fairlead.model.http import L7Listener
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.providers.envoy.http.hostnames import normal
+from fairlead.providers.envoy.http.names import routes_name
+from fairlead.providers.envoy.http.route_table import AtListener
+from fairlead.providers.envoy.http.virtual_hosts import VirtualHosts
+from fairlead.providers.envoy.schema import Schema
+from fairlead.providers.envoy.wire import text
+
+ROUTES = "envoy.config.route.v3.RouteConfiguration"
+
+
+_Shape = tuple[tuple[L7Listener, ...], dict[str, L7Listener]]
+
+
+class RouteConfigs:
+    """The route configurations of one load balancer."""
+
+    def __init__(self, schema: Schema, key: LoadBalancerKey) -> None:
+        self._schema = schema
+        self._key = key
+        #: For each configuration its listeners and owners, and its virtual hosts.
+        self._hosts: dict[str, tuple[_Shape, VirtualHosts]] = {}
+        self._options = schema.encode(
+            ROUTES,
+            {
+                # The port of the Host header is no part of the name, and stays in the header.
+                "ignore_port_in_host_matching": True,
+                # A cluster that is not there costs its own share of requests, and not the configuration.
+                "validate_clusters": {"value": False},
+            },
+        )
+
+    def names(self, listeners: Sequence[L7Listener]) -> dict[str, list[L7Listener]]:
+        """Return the listeners of each route configuration that a port needs, by its name."""
+        names: dict[str, list[L7Listener]] = {}
+        for listener in listeners:
+            if listener.protocol in {"HTTP", "HTTPS"}:
+                names.setdefault(self.name(listener), []).append(listener)
+        return names
+
+    def name(self, listener: L7Listener) -> str:
+        """Return the name of the route configuration of a listener."""
+        hostname = None if listener.protocol == "HTTP" else normal(listener.hostname)
+        return routes_name(self._key, listener.port, hostname)
+
+    def encode(
+        self,
+        name: str,
+        served: Sequence[L7Listener],
+        owners: Mapping[str, L7Listener],
+        routes: Mapping[str, AtListener],
+        touched: Iterable[tuple[str, str]] | None,
+    ) -> bytes:
+        """Encode a route configuration; the arguments are those of ``VirtualHosts.encode``."""
+        shape = (tuple(served), dict(owners))
+        known = self._hosts.get(name)
+        if known is None or known[0] != shape:
+            hosts = VirtualHosts(self._schema, port=served[0].port, secure=served[0].protocol == "HTTPS")
+            self._hosts[name] = (shape, hosts)
+            touched = None
+        else:
+            hosts = known[1]
+        # The very listeners of the first call, since they are compared by identity.
+        (served, owners), _ = self._hosts[name]
+        return b"".join((text(1, name), *hosts.encode(served, owners, routes, touched), self._options))
+
+    def is_same(self, name: str, served: Sequence[L7Listener], owners: Mapping[str, L7Listener]) -> bool:
+        """Return whether a configuration was last encoded for these listeners."""
+        known = self._hosts.get(name)
+        return known is not None and known[0] == (tuple(served), dict(owners))
+
+    def forget(self, kept: Iterable[str]) -> None:
+        """Drop what is kept of configurations that are no longer wanted."""
+        wanted = set(kept)
+        self._hosts = {name: hosts for name, hosts in self._hosts.items() if name in wanted}

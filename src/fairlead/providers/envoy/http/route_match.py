@@ -1,0 +1,93 @@
+"""Which RouteMatch expresses a RequestMatch?
+
+In: a match, the kind of its route, and a wildcard that stands for one label. Out: fields of a RouteMatch. Of several
+conditions on one header or parameter the first one counts (Gateway API).
+Source: https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/route/v3/route_components.proto
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+from fairlead.model.http import PathMatch, RequestMatch, RouteKind, ValueMatch
+from fairlead.providers.envoy.http.precedence import is_every_path
+from fairlead.providers.envoy.schema import Fields
+
+
+def match_fields(match: RequestMatch, kind: RouteKind, *, one_label: str = "") -> Fields:
+    """Build the match; ``one_label`` is the wildcard hostname of which the star is exactly one label."""
+    headers = [
+        {"name": name, "string_match": _string(header)} for name, header in first_of_each(match.headers, str.lower)
+    ]
+    if match.method:
+        headers.append({"name": ":method", "string_match": {"exact": match.method}})
+    if one_label:
+        headers.append({"name": ":authority", "string_match": {"safe_regex": {"regex": one_label_regex(one_label)}}})
+    parameters = first_of_each(match.query_params, str)
+    fields: dict[str, object] = {
+        **_path(match.path),
+        "headers": headers,
+        "query_parameters": [{"name": name, "string_match": _parameter(each)} for name, each in parameters],
+    }
+    if kind == "GRPC":
+        # An HTTP route may have the same hostname: what is no gRPC belongs to that one.
+        fields["grpc"] = {}
+    return fields
+
+
+def takes_every_request(match: RequestMatch, kind: RouteKind) -> bool:
+    """Return whether nothing that comes later in the same virtual host can be met."""
+    return kind == "HTTP" and is_every_path(match.path) and not (match.method or match.headers or match.query_params)
+
+
+def one_label_regex(wildcard: str) -> str:
+    """Return the expression that the Host header, with or without a port, fulfils."""
+    return rf"(?i)[^.:]+{re.escape(wildcard.removeprefix('*'))}(:[0-9]+)?"
+
+
+def first_of_each(matches: Iterable[ValueMatch], normal: Callable[[str], str]) -> list[tuple[str, ValueMatch]]:
+    """Return the first condition on each name, with the name as it is compared."""
+    chosen: dict[str, ValueMatch] = {}
+    for match in matches:
+        chosen.setdefault(normal(match.name), match)
+    return list(chosen.items())
+
+
+def encoded_regex(value: str) -> str:
+    """Return the expression of a query value as clients may write it; empty when they write it in one way only.
+
+    Envoy compares query values without decoding them.
+    """
+    parts = [_ways_to_write(character) for character in value]
+    return "".join(parts) if any(part.startswith("(?:") for part in parts) else ""
+
+
+def _ways_to_write(character: str) -> str:
+    if character.isascii() and (character.isalnum() or character in "-._~"):
+        return re.escape(character)
+    encoded = "".join(f"%{byte:02X}" for byte in character.encode())
+    ways = dict.fromkeys((character, encoded, encoded.lower(), "+" if character == " " else character))
+    return f"(?:{'|'.join(map(re.escape, ways))})"
+
+
+def prefix_of(path: PathMatch) -> str:
+    """Return a path prefix without the slashes at its end, which mean nothing; empty for every path."""
+    return path.value.rstrip("/")
+
+
+def _path(path: PathMatch) -> Fields:
+    if path.type == "Exact":
+        return {"path": path.value}
+    if path.type == "RegularExpression":
+        return {"safe_regex": {"regex": path.value}}
+    return {"prefix": "/"} if is_every_path(path) else {"path_separated_prefix": prefix_of(path)}
+
+
+def _parameter(match: ValueMatch) -> Fields:
+    pattern = encoded_regex(match.value) if match.type == "Exact" else ""
+    return {"safe_regex": {"regex": pattern}} if pattern else _string(match)
+
+
+def _string(match: ValueMatch) -> Fields:
+    return {"safe_regex": {"regex": match.value}} if match.type == "RegularExpression" else {"exact": match.value}

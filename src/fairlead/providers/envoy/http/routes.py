@@ -1,0 +1,58 @@
+"""Which routes of a load balancer are served, and which are left out?
+
+In: all routes. Out: the encoded ones of HTTP and gRPC, those of connections as they are, and why each of the others is
+left out. A route that has not changed is the same object as before, with its encoded entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fairlead.model.http import Route, RouteKind
+from fairlead.model.observed import RefusedPart
+from fairlead.providers.envoy.http.route_action import ClusterOf
+from fairlead.providers.envoy.http.route_check import invalid_route
+from fairlead.providers.envoy.http.route_entries import EncodedRoute
+from fairlead.providers.envoy.schema import Schema
+
+_REQUESTS = frozenset({"HTTP", "GRPC"})
+
+
+class Routes:
+    """The routes of one load balancer."""
+
+    def __init__(self, schema: Schema, cluster_of: ClusterOf) -> None:
+        self.encoded: list[EncodedRoute] = []
+        #: What is left out, and why.
+        self.refused: list[RefusedPart] = []
+        self._schema = schema
+        self._cluster_of = cluster_of
+        self._known: dict[str, EncodedRoute] = {}
+        self._problems: dict[str, str] = {}
+        self._streams: dict[str, list[Route]] = {}
+
+    def update(self, routes: Sequence[Route]) -> None:
+        """Take over the routes; only changed ones are checked and encoded."""
+        known: dict[str, EncodedRoute] = {}
+        problems: dict[str, str] = {}
+        self._streams = {}
+        for route in routes:
+            if route.kind not in _REQUESTS:
+                self._streams.setdefault(route.kind, []).append(route)
+                continue
+            before = self._known.get(route.name)
+            if before is not None and (before.route is route or before.route == route):
+                known[route.name] = before
+                if (problem := self._problems.get(route.name)) is not None:
+                    problems[route.name] = problem
+                continue
+            known[route.name] = EncodedRoute(self._schema, route, self._cluster_of)
+            if reasons := invalid_route(route):
+                problems[route.name] = "; ".join(reasons)
+        self._known, self._problems = known, problems
+        self.refused = [RefusedPart("route", name, problem) for name, problem in problems.items()]
+        self.encoded = [encoded for name, encoded in known.items() if name not in problems]
+
+    def streams(self, kind: RouteKind) -> list[Route]:
+        """Return the routes of connections or datagrams of a kind."""
+        return self._streams.get(kind, [])

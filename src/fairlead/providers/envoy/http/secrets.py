@@ -1,0 +1,119 @@
+"""Which secrets does a load balancer need, and which of them can be used?
+
+In: the configuration. Out: secrets by name, the usable certificates of each listener and backend, and what is wrong
+with the rest. A certificate that was replaced by an unusable one, or deleted in use, is served on as it was: a
+handshake with the last good one is better than none. It is reported as refused all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fairlead.model.http import Backend, Certificate, L7Config, L7Listener
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.observed import RefusedPart
+from fairlead.providers.envoy.http.certificates import (
+    authority_bytes,
+    certificate_bytes,
+    invalid_bundle,
+    invalid_certificate,
+)
+from fairlead.providers.envoy.http.hostnames import normal
+from fairlead.providers.envoy.http.names import backend_authority_name, certificate_name, client_authority_name
+from fairlead.providers.envoy.resources import EncodedResource, ResourceType, encoded_resource
+from fairlead.providers.envoy.schema import Schema
+
+_TERMINATES = frozenset({"HTTPS", "TLS"})
+
+
+class Secrets:
+    """The secrets of one load balancer."""
+
+    def __init__(self, schema: Schema, key: LoadBalancerKey) -> None:
+        self.resources: dict[str, EncodedResource] = {}
+        self._problems: dict[tuple[str, str], str] = {}
+        self._schema = schema
+        self._key = key
+        self._good: dict[str, Certificate] = {}
+        self._encoded: dict[str, tuple[object, EncodedResource]] = {}
+
+    @property
+    def refused(self) -> list[RefusedPart]:
+        """Return the certificates, listeners and backends that cannot be used, with the reason."""
+        return [RefusedPart(*part, problem) for part, problem in self._problems.items()]
+
+    def update(self, config: L7Config) -> None:
+        """Take over a configuration; the secrets that it needs are filled in by the calls below."""
+        used = {name for listener in config.listeners for name in listener.certificates}
+        used |= {backend.tls.client_certificate for backend in config.backends if backend.tls is not None}
+        used.discard("")
+        self._problems, self.resources = {}, {}
+        good: dict[str, Certificate] = {}
+        for name in sorted(used):
+            new, known = config.certificates.get(name), self._good.get(name)
+            problem = "there is no such Secret" if new is None else invalid_certificate(new)
+            if new is not None and not problem:
+                good[name] = new
+                continue
+            if known is not None:
+                good[name] = known
+                problem += "; the last good one is served on"
+            self._problems["certificate", name] = problem
+        self._good = good
+
+    def of_listener(self, listener: L7Listener) -> tuple[str, ...] | None:
+        """Return the usable certificates of a terminating listener; None when it cannot be served."""
+        if listener.protocol not in _TERMINATES or listener.passthrough:
+            return ()
+        usable = tuple(name for name in dict.fromkeys(listener.certificates) if self._certificate(name))
+        if not usable:
+            self._problems.setdefault(("listener", listener.name), "it has no usable certificate")
+            return None
+        validation = listener.client_validation
+        if validation is not None:
+            problem = invalid_bundle(validation.ca_bundle)
+            if problem:
+                self._problems["listener", listener.name] = f"the authorities of its clients: {problem}"
+                return None
+            self._authority(
+                client_authority_name(self._key, listener.port, normal(listener.hostname)), validation.ca_bundle
+            )
+        return usable
+
+    def of_backend(self, backend: Backend) -> tuple[str, str] | None:
+        """Return the names of the secrets of a backend (its client certificate, its authorities); None: unusable."""
+        tls = backend.tls
+        if tls is None:
+            return "", ""
+        certificate = ""
+        if tls.client_certificate:
+            if not self._certificate(tls.client_certificate):
+                self._problems["backend", backend.name] = "its client certificate cannot be used"
+                return None
+            certificate = certificate_name(self._key, tls.client_certificate)
+        if tls.system_ca and not tls.ca_bundle:
+            return certificate, ""
+        problem = invalid_bundle(tls.ca_bundle)
+        if problem:
+            self._problems["backend", backend.name] = f"the authorities of its certificate: {problem}"
+            return None
+        name = backend_authority_name(self._key, backend.name)
+        self._authority(name, tls.ca_bundle)
+        return certificate, name
+
+    def _certificate(self, certificate: str) -> bool:
+        known = self._good.get(certificate)
+        if known is None:
+            return False
+        name = certificate_name(self._key, certificate)
+        self._put(name, known, lambda: certificate_bytes(self._schema, name, known))
+        return True
+
+    def _authority(self, name: str, bundle: str) -> None:
+        self._put(name, bundle, lambda: authority_bytes(self._schema, name, bundle))
+
+    def _put(self, name: str, source: object, encode: Callable[[], bytes]) -> None:
+        known = self._encoded.get(name)
+        if known is None or known[0] != source:
+            known = self._encoded[name] = (source, encoded_resource(ResourceType.SECRET, name, encode()))
+        self.resources[name] = known[1]

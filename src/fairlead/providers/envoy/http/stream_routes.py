@@ -1,0 +1,41 @@
+"""Which route takes the connections, or datagrams, of a listener that sees no requests: TCP, UDP and TLS by SNI?
+
+In: a listener, the routes attached to it, the hostnames of the other listeners of its port. Out: one rule for each
+server name; of several routes with one name the oldest wins, and of a route its first rule. Requirements: G-92, G-98,
+G-100.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fairlead.model.http import L7Listener, Route, Rule
+from fairlead.providers.envoy.http.hostnames import most_specific, normal
+from fairlead.providers.envoy.http.precedence import age
+
+
+def rules_by_server_name(
+    listener: L7Listener, routes: Iterable[Route], owners: Mapping[str, L7Listener]
+) -> dict[str, Rule]:
+    """Return the rule for each server name of a listener, sorted; ``owners`` are the port's listeners by hostname."""
+    chosen: dict[str, Rule] = {}
+    for route in sorted(routes, key=age):
+        if not route.rules:
+            continue
+        for attachment in route.attachments:
+            if attachment.listener != listener.name:
+                continue
+            for hostname in attachment.hostnames or (listener.hostname,):
+                name = normal(hostname)
+                owner = most_specific(name, owners)
+                if owner is not None and owners[owner] is listener:
+                    chosen.setdefault(name, route.rules[0])
+    return dict(sorted(chosen.items()))
+
+
+def first_rule(listener: L7Listener, routes: Iterable[Route]) -> Rule | None:
+    """Return the rule of a listener without server names (TCP, UDP)."""
+    attached = [
+        route for route in routes if route.rules and any(a.listener == listener.name for a in route.attachments)
+    ]
+    return min(attached, key=age).rules[0] if attached else None

@@ -1,0 +1,35 @@
+"""Write a file that only its owner may read, in one step: no reader sees half of it, or sees it before it is private.
+
+In: a path and text. Out: the file with mode 0600. Never: leaves the old content half replaced, or a second copy.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace ``path``, or the file that it links to, by ``text``.
+
+    Raises:
+        OSError: its directory is missing or cannot be written.
+    """
+    path = path.resolve()
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def readable_by_others(mode: int) -> bool:
+    """Say whether a regular file of this mode can be read by its group or by all."""
+    return stat.S_ISREG(mode) and bool(mode & (stat.S_IRGRP | stat.S_IROTH))

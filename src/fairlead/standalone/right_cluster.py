@@ -1,0 +1,149 @@
+"""Is each kubeconfig for the cluster that it is meant for? Checked before anything is written there.
+
+    agent       its two may be swapped, or both be for one side
+    hub         it may have been given a member
+    tenant add  it may have been given a member, where nothing of ours belongs
+
+In: open clusters and the names of the flags. Out: nothing, or an error that names the flag and the next step.
+Never: a write, and never a guess: what a server does not answer is no reason to refuse it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead.api.kubernetes import LEASES
+from fairlead.api.names import (
+    AGENT_LEADER_LEASE,
+    AGENT_SERVICE_ACCOUNT,
+    API_VERSION,
+    HUB_LEASE,
+    SYSTEM_NAMESPACE,
+    TENANT_NAMESPACE_PREFIX,
+)
+from fairlead.errors import BadConfiguration, Forbidden, Invalid, NotFound
+from fairlead.kube.cluster import Cluster
+
+_REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+_ACCOUNT = "system:serviceaccount:"
+
+
+class _Review(msgspec.Struct):
+    class Status(msgspec.Struct, rename="camel"):
+        class User(msgspec.Struct):
+            username: str = ""
+
+        user_info: User = msgspec.field(default_factory=User)
+
+    status: Status = msgspec.field(default_factory=Status)
+
+
+async def tenant_of(cluster: Cluster) -> str:
+    """Return the tenant whose key this kubeconfig has, empty when it is another's, or its server does not say."""
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    try:
+        answer = await cluster.raw("POST", _REVIEW, body=msgspec.json.encode(body))
+    except (NotFound, Forbidden, Invalid):
+        return ""  # a server before Kubernetes 1.28, or one that does not let its users ask
+    user = msgspec.json.decode(answer, type=_Review).status.user_info.username
+    namespace, _, name = user.removeprefix(_ACCOUNT).partition(":")
+    named = user.startswith(_ACCOUNT) and name == AGENT_SERVICE_ACCOUNT
+    return namespace.removeprefix(TENANT_NAMESPACE_PREFIX) if named and _is_tenants(namespace) else ""
+
+
+async def serves_kinds(cluster: Cluster) -> bool:
+    """Say whether our kinds are installed there."""
+    try:
+        await cluster.raw("GET", f"/apis/{API_VERSION}")
+    except NotFound:
+        return False
+    return True
+
+
+async def hub_has_run(cluster: Cluster) -> bool:
+    """Say whether a hub has ever led there."""
+    if not await serves_kinds(cluster):
+        return False
+    return any(lease.metadata.name.startswith(HUB_LEASE) for lease in await cluster.list(LEASES, SYSTEM_NAMESPACE))
+
+
+async def check_agent_sides(member: Cluster, hub: Cluster, *, tenant: str) -> None:
+    """Refuse an agent whose kubeconfigs are swapped, are both for one side, or are for another tenant.
+
+    Raises:
+        BadConfiguration: names the flag, the server behind it and what to give instead.
+    """
+    is_hub = await serves_kinds(hub)
+    if key_of := await tenant_of(member):
+        swapped = "" if is_hub else " It seems that the two are swapped: exchange --kubeconfig and --hub-kubeconfig."
+        raise BadConfiguration(
+            f"--kubeconfig: {member.server} is the hub, and the kubeconfig is the key of tenant {key_of} there; "
+            f"an agent needs the kubeconfig of the member itself.{swapped} Nothing was written"
+        )
+    if not is_hub:
+        raise BadConfiguration(
+            f"--hub-kubeconfig: {hub.server} is not a hub, it does not serve {API_VERSION}; give the file that "
+            f"`fairlead tenant add {tenant} --output FILE` has written. Nothing was written"
+        )
+    key_of = await tenant_of(hub)
+    if key_of and key_of != tenant and hub.namespace == TENANT_NAMESPACE_PREFIX + key_of:
+        raise BadConfiguration(
+            f"--hub-kubeconfig is the key of tenant {key_of}, and --tenant is {tenant}; "
+            f"give the file that `fairlead tenant add {tenant} --output FILE` has written, or --tenant {key_of}"
+        )
+
+
+async def check_hub_side(cluster: Cluster, *, new_hub: bool) -> None:
+    """Refuse a hub that was given a tenant's key, or a member of another hub.
+
+    Raises:
+        BadConfiguration: names the flag, the server behind it and what to give instead.
+    """
+    await _refuse_tenants_key(cluster)
+    if new_hub or await serves_kinds(cluster):
+        return
+    if where := await _agent_lease(cluster):
+        raise BadConfiguration(
+            f"--kubeconfig: {cluster.server} is a member, an agent of another hub works there (Lease {where}), and no "
+            "hub has run there; give the kubeconfig of the hub. To make this cluster a hub as well: --new-hub. "
+            "Nothing was written"
+        )
+
+
+async def check_has_hub(cluster: Cluster, *, new_hub: bool) -> None:
+    """Refuse an API where no hub has ever run.
+
+    Raises:
+        BadConfiguration: names the flag, the server behind it and what to give instead.
+    """
+    await _refuse_tenants_key(cluster)
+    if new_hub or await hub_has_run(cluster):
+        return
+    raise BadConfiguration(
+        f"--kubeconfig: no hub has run at {cluster.server} ({cluster.config.source or 'as configured'}), is it a "
+        "member? Give the kubeconfig of the hub, or choose with --context. To prepare a cluster whose hub starts "
+        "later: --new-hub. Nothing was written"
+    )
+
+
+async def _refuse_tenants_key(cluster: Cluster) -> None:
+    if key_of := await tenant_of(cluster):
+        raise BadConfiguration(
+            f"--kubeconfig: this is the key of tenant {key_of}, which only its agent can use; "
+            f"give an administrator's kubeconfig of the hub {cluster.server}"
+        )
+
+
+async def _agent_lease(cluster: Cluster) -> str:
+    """Return which Lease shows that an agent of this cluster works, or has worked, empty without one."""
+    for namespace in (SYSTEM_NAMESPACE, "kube-system"):
+        try:
+            await cluster.get(LEASES, namespace, AGENT_LEADER_LEASE)
+        except (NotFound, Forbidden):
+            continue
+        return f"{namespace}/{AGENT_LEADER_LEASE}"
+    return ""
+
+
+def _is_tenants(namespace: str) -> bool:
+    return namespace.startswith(TENANT_NAMESPACE_PREFIX)

@@ -1,0 +1,164 @@
+"""An HTTPLoadBalancer and the routes attached to it become one desired load balancer.
+
+    valid, address allocated             -> as its spec says
+    refused, or no address; accepted     -> as it was last accepted, with the class and allocation of that version
+    refused, or no address; never        -> nothing
+
+Routes and backends have no accepted version of their own: what they refer to was decided in the member. In: an
+``HTTPView``. Out: ``Translation``. Never: a deletion; a view exists only for what is to exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from fairlead.api.httploadbalancer import HTTPLoadBalancerSpec, LoadBalancerRoute
+from fairlead.api.tcploadbalancer import LoadBalancerPort
+from fairlead.model.condition import Condition, ConditionReason
+from fairlead.model.desired import FrontendSpec, Listener, Targets
+from fairlead.model.http import Backend, L7Config, L7Listener, Route
+from fairlead.model.keys import ListenerKey, Protocol, backend_key
+from fairlead.translate.class_behaviour import health_check_from_class
+from fairlead.translate.conditions import (
+    build_accepted,
+    build_paused,
+    first_three,
+    resolved,
+    unresolved,
+)
+from fairlead.translate.endpoints import TargetPolicy, targets_from_nodes, targets_from_slices
+from fairlead.translate.member import (
+    build_stale,
+    count_targets,
+    desired_load_balancer,
+    nothing_to_serve,
+    owner_of,
+    served_version,
+    target_policy,
+    usable_allocation,
+)
+from fairlead.translate.protection import build_protected
+from fairlead.translate.validate_http import validate_http
+from fairlead.translate.view import HTTPView, Translation
+
+
+def translate_http(view: HTTPView) -> Translation:
+    """Return what ``view`` should be."""
+    spec = view.load_balancer.spec
+    refusal = validate_http(view, spec)
+    accepted = view.load_balancer.status.accepted
+    served, problem = served_version(view, refusal, accepted)
+    if served is None:
+        return nothing_to_serve(view, refusal, problem)
+    if served is not view and accepted is not None:
+        view, spec = served, accepted
+    refused: set[str] = set()
+    config = _config(view, spec)
+    targets = _targets(view, spec, config.backends, refused)
+    paused = build_paused(view.load_balancer, view.load_balancer_class)
+    conditions = (
+        build_accepted(refusal),
+        _resolved(view, targets, refused),
+        problem,
+        build_stale(view, nodes=spec.targets == "Node"),
+        paused,
+        build_protected(view.load_balancer),
+    )
+    return Translation(
+        desired_load_balancer(view, _frontend(view, spec, config), targets, paused=paused is not None),
+        tuple(filter(None, conditions)),
+        targets=count_targets(targets),
+        provider=view.class_spec.provider,
+        serving_last_accepted=spec is not view.load_balancer.spec,
+    )
+
+
+def ports_of(listeners: Iterable[L7Listener]) -> tuple[Listener, ...]:
+    """Return the distinct ports that ``listeners`` open, ordered; those of HTTP, HTTPS and TLS are TCP."""
+    ports = {(each.port, Protocol.UDP if each.protocol == "UDP" else Protocol.TCP) for each in listeners}
+    return tuple(Listener(port, protocol) for port, protocol in sorted(ports))
+
+
+def _config(view: HTTPView, spec: HTTPLoadBalancerSpec) -> L7Config:
+    backends: dict[str, Backend] = {}
+    for route in view.routes:
+        for backend in route.spec.backends:
+            backends.setdefault(backend.name, backend)
+    return L7Config(
+        listeners=spec.listeners,
+        routes=tuple(map(_route, view.routes)),
+        backends=tuple(backends[name] for name in sorted(backends)),
+        certificates=view.certificates,
+    )
+
+
+def _route(route: LoadBalancerRoute) -> Route:
+    spec, origin = route.spec, route.spec.origin
+    return Route(
+        name=route.metadata.name,
+        kind=spec.kind,
+        attachments=spec.attachments,
+        rules=spec.rules,
+        created=spec.created,
+        origin=f"{origin.namespace}/{origin.name}" if origin.name else route.metadata.name,
+    )
+
+
+def _frontend(view: HTTPView, spec: HTTPLoadBalancerSpec, config: L7Config) -> FrontendSpec:
+    allocation = usable_allocation(view)
+    proxy_ports = {(port.protocol, port.port): port.proxy_port for port in allocation.ports}
+    listeners = (
+        msgspec.structs.replace(each, proxy_port=proxy_ports.get((each.protocol.value, each.port), 0))
+        for each in ports_of(spec.listeners)
+    )
+    return FrontendSpec(
+        key=view.key,
+        group=view.key.namespace,
+        listeners=tuple(listeners),
+        address=allocation.address,
+        health_check=health_check_from_class(view.class_spec),
+        parameters=dict(sorted(view.class_spec.parameters.items())),
+        owner=owner_of(view, view.load_balancer.metadata, spec.origin),
+        l7=config,
+    )
+
+
+def _targets(
+    view: HTTPView, spec: HTTPLoadBalancerSpec, backends: Iterable[Backend], refused: set[str]
+) -> dict[ListenerKey, Targets]:
+    if view.member.drained:
+        return {backend_key(backend.name): {} for backend in backends}
+    policy = target_policy(view)
+    return {
+        backend_key(backend.name): _backend_targets(view, backend, policy, refused, nodes=spec.targets == "Node")
+        for backend in backends
+    }
+
+
+def _backend_targets(
+    view: HTTPView, backend: Backend, policy: TargetPolicy, refused: set[str], *, nodes: bool
+) -> Targets:
+    if nodes and backend.node_port:
+        return targets_from_nodes(view.nodes.ready, backend.node_port, policy, refused)
+    # The number is the slice's own: only name and protocol are matched.
+    port = LoadBalancerPort(1, backend.port_name, "UDP" if backend.protocol == "UDP" else "TCP")
+    return targets_from_slices(view.slices.get(backend.service, ()), port, policy, refused)
+
+
+def _resolved(view: HTTPView, targets: Mapping[ListenerKey, Targets], refused: set[str]) -> Condition:
+    if view.missing_certificates:
+        name, why = min(view.missing_certificates.items())
+        more = f", and {len(view.missing_certificates) - 1} more" if len(view.missing_certificates) > 1 else ""
+        return unresolved(ConditionReason.INVALID, f"certificate {name}: {why}{more}")
+    if refused:
+        message = (
+            f"{len(refused)} addresses may not be backends of this member ({first_three(refused)}); "
+            "the operator admits ranges in the Tenant's spec.targetRanges"
+        )
+        return unresolved(ConditionReason.INVALID, message)
+    empty = {str(key) for key, by_key in targets.items() if all(target.draining for target in by_key.values())}
+    if empty:
+        return unresolved(ConditionReason.BACKEND_NOT_FOUND, f"no ready endpoint for {first_three(empty)}")
+    return resolved()

@@ -1,0 +1,137 @@
+"""What every load balancer that a member asks for has in common when it is translated.
+
+In: a ``MemberView``. Out: parts of a ``DesiredLoadBalancer``, and conditions. Pure.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
+
+from fairlead.api.durations import seconds_from_duration
+from fairlead.api.intent import Allocation
+from fairlead.api.meta import ObjectMeta
+from fairlead.api.naming import hub_name
+from fairlead.api.tcploadbalancer import Origin
+from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.model.contract import AllocationKind
+from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolicy, Owner, Targets
+from fairlead.model.keys import ListenerKey, TargetKey
+from fairlead.translate.class_behaviour import guard_from_class, repair_asked, repair_s
+from fairlead.translate.conditions import build_accepted, build_unprogrammed
+from fairlead.translate.endpoints import IPNetwork, TargetPolicy
+from fairlead.translate.view import MemberView, Translation
+
+M = TypeVar("M", bound=MemberView)
+
+
+def desired_load_balancer(
+    view: MemberView, frontend: FrontendSpec, targets: Mapping[ListenerKey, Targets], *, paused: bool
+) -> DesiredLoadBalancer:
+    """Return ``frontend`` with its targets, and what its class says about changes."""
+    class_spec = view.class_spec
+    return DesiredLoadBalancer(
+        spec=frontend,
+        targets=targets,
+        drain_s=seconds_from_duration(class_spec.drain),
+        # Draining a member is the operator's intention; the guard protects from accidents only.
+        guard=GuardPolicy(100, 0) if view.member.drained else guard_from_class(class_spec),
+        stale=view.stale,
+        repair_s=repair_s(class_spec.ensure_policy),
+        repair=repair_asked(view.load_balancer),
+        paused=paused,
+    )
+
+
+def usable_allocation(view: MemberView) -> Allocation:
+    """Return what was allocated, empty for a provider that needs nothing.
+
+    While a load balancer moves from one provider to another, what was allocated may be for the other one.
+    """
+    needs_none = view.capabilities is not None and view.capabilities.allocation is AllocationKind.NONE
+    return Allocation() if needs_none else view.allocation
+
+
+def target_policy(view: MemberView) -> TargetPolicy:
+    """Return which addresses may be targets of this member at this provider."""
+    capabilities = view.capabilities
+    return TargetPolicy(
+        ranges=tuple(map(_range, view.tenant.spec.target_ranges if view.tenant else ())),
+        loopback=view.loopback_targets,
+        host_names=capabilities is not None and capabilities.host_name_targets,
+        ipv6=capabilities is not None and capabilities.ipv6,
+    )
+
+
+def _range(text: str) -> IPNetwork:
+    """Parse one of a Tenant's ranges; an unreadable one admits nothing, and the Tenant's own status names it."""
+    try:
+        return ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return ipaddress.ip_network("255.255.255.255/32")
+
+
+def owner_of(view: MemberView, meta: ObjectMeta, origin: Origin) -> Owner:
+    """Return whose the load balancer is, as providers read it: only what the hub knows, not what a member says.
+
+    The member is the Tenant whose namespace the object is in. ``origin`` counts when the object's own name says the
+    same, which no other object of that member can; else it is the object at the hub. The uid is the hub's.
+    """
+    uid = _recorded_uid(view) or meta.uid
+    if view.tenant is None:
+        return Owner("", view.key.kind, meta.namespace, meta.name, uid)
+    member = view.tenant.metadata.name
+    # A name without a dot on either side can be taken apart in one way only.
+    plain = "." not in origin.namespace and "." not in origin.name
+    if origin.namespace and origin.name and plain and meta.name == hub_name(origin.namespace, origin.name):
+        return Owner(member, origin.kind, origin.namespace, origin.name, uid)
+    return Owner(member, view.key.kind, meta.namespace, meta.name, uid)
+
+
+def _recorded_uid(view: MemberView) -> str:
+    """Return the uid under which its provider has it already: drivers know a load balancer by it from the beginning."""
+    on_record = view.load_balancer.status.frontend_of(view.class_spec.provider)
+    return on_record.asked.owner.uid if on_record is not None and on_record.asked is not None else ""
+
+
+def build_stale(view: MemberView, *, nodes: bool) -> Condition | None:
+    """Return condition Stale when the member is lost or, with ``nodes`` as targets, its nodes are out of date."""
+    if nodes and view.nodes.stale:
+        return Condition(ConditionType.STALE, True, ConditionReason.ALL_NODES_NOT_READY, view.nodes.stale)
+    if view.member.message:
+        return Condition(ConditionType.STALE, True, ConditionReason.MEMBER_LOST, view.member.message)
+    return None
+
+
+def count_targets(targets: Mapping[ListenerKey, Targets]) -> str:
+    """Return "ready/total" of distinct targets."""
+    ready: dict[TargetKey, bool] = {}
+    for by_key in targets.values():
+        for key, target in by_key.items():
+            ready[key] = ready.get(key, False) or not target.draining
+    return f"{sum(ready.values())}/{len(ready)}"
+
+
+def served_version(view: M, refusal: Condition | None, accepted: object | None) -> tuple[M | None, Condition | None]:
+    """Return the view of the version to serve, None when there is none, and why the present one has no address.
+
+    ``refusal`` is why the present spec is refused; then, or without an address, ``accepted`` is served as it was.
+    """
+    problem = view.allocation_problem if refusal is None else None
+    if refusal is None and problem is None:
+        return view, None
+    if accepted is None or view.accepted_class is None:
+        return None, problem
+    allocation = view.load_balancer.status.allocation
+    served = msgspec.structs.replace(view, load_balancer_class=view.accepted_class, allocation=allocation)
+    return served, problem
+
+
+def nothing_to_serve(view: MemberView, refusal: Condition | None, problem: Condition | None) -> Translation:
+    """Return the translation of a load balancer that was never accepted and cannot be served."""
+    unprogrammed = problem if refusal is None else build_unprogrammed(refusal)
+    conditions = (refusal or build_accepted(None), unprogrammed)
+    return Translation(None, tuple(filter(None, conditions)), provider=view.class_spec.provider)

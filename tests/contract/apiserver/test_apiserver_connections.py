@@ -1,0 +1,152 @@
+"""Connections that never say who they are, and users who ask for too much at once."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+from apiserver_client import Api, account
+
+from fairlead.apiserver import ApiServer
+from fairlead.apiserver.auth.identity import ADMIN, service_account
+from fairlead.apiserver.failure import ApiFailure
+from fairlead.apiserver.http import listener, seats
+from fairlead.apiserver.http.rare_log import RareLog
+from fairlead.apiserver.http.seats import Seats
+
+HALF = b"GET /api/v1/namespaces HTTP/1.1\r\nHost: x\r\n"
+
+
+@pytest.fixture
+async def open_streams() -> AsyncIterator[list[asyncio.StreamWriter]]:
+    writers: list[asyncio.StreamWriter] = []
+    yield writers
+    for writer in writers:
+        writer.close()
+
+
+async def connect(url: str, writers: list[asyncio.StreamWriter], said: bytes) -> asyncio.StreamReader:
+    host, port = url.partition("://")[2].split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(said)
+    writers.append(writer)
+    return reader
+
+
+async def is_ended(reader: asyncio.StreamReader) -> None:
+    async with asyncio.timeout(30):
+        try:
+            while await reader.read(1024):
+                pass
+        except ConnectionError:
+            pass
+
+
+@pytest.mark.req("S-8")
+@pytest.mark.parametrize("tls", [True, False])
+async def test_half_handshakes_and_half_requests_end_each_other_and_nothing_else(
+    own: tuple[ApiServer, Api], open_streams: list[Any], monkeypatch: pytest.MonkeyPatch, tls: bool
+) -> None:
+    """Of 1,200 of them the API was blocked for a minute, and wrote 105,000 tracebacks."""
+    monkeypatch.setattr(listener, "MAX_WAITING", 20)
+    server, api = own
+    watch = asyncio.create_task(api.watch(api.cms, until=1))
+    said = b"\x16\x03\x01" if tls else HALF
+    readers = [await connect(server.tls_url if tls else server.url, open_streams, said) for _ in range(100)]
+    await is_ended(readers[0])
+    connections = server._connections
+    assert connections is not None
+    assert connections.waiting <= 20
+    trust = ssl.create_default_context(cadata=server._certificate)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as session:
+        fresh = Api(session, server.tls_url, server.admin_token)
+        (await fresh.get("/api/v1/namespaces")).ok()
+    (await api.post(api.cms, {"metadata": {"name": "seen"}})).ok(201)
+    assert [event["object"]["metadata"]["name"] for event in await watch] == ["seen"]
+
+
+@pytest.mark.req("S-8")
+@pytest.mark.parametrize("said", [b"", b"\x16\x03\x01", HALF, HALF + b"Authorization: Bearer wrong\r\n\r\n"])
+async def test_a_connection_has_to_say_who_it_is_in_time(
+    open_streams: list[Any], monkeypatch: pytest.MonkeyPatch, said: bytes
+) -> None:
+    monkeypatch.setattr(listener, "WAIT_S", 0.3)
+    server = ApiServer()
+    await server.start()
+    readers = [await connect(url, open_streams, said) for url in (server.url, server.tls_url)]
+    for reader in readers:
+        await is_ended(reader)
+    assert server._connections is not None
+    await server.stop()
+    assert len(server._connections or ()) == 0
+
+
+@pytest.mark.req("S-8")
+async def test_who_was_let_in_stays_connected(own: tuple[ApiServer, Api], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "WAIT_S", 0.2)
+    server = ApiServer()
+    url = await server.start()
+    async with aiohttp.ClientSession() as session:
+        api = Api(session, url, server.admin_token)
+        for _ in range(4):
+            (await api.get("/api/v1/namespaces")).ok()
+            await asyncio.sleep(0.2)
+        assert server._connections is not None
+        assert (len(server._connections), server._connections.waiting) == (1, 0)
+    await server.stop()
+
+
+@pytest.mark.req("S-4")
+async def test_a_user_has_so_many_requests_at_once_and_the_others_wait_or_are_refused() -> None:
+    shared, blue, green = Seats(), service_account("a", "blue", "1"), service_account("a", "green", "2")
+    for _ in range(seats.MAX_RUNNING):
+        await shared.take(blue)
+    waiting = [asyncio.create_task(shared.take(blue)) for _ in range(seats.MAX_WAITING)]
+    await asyncio.sleep(0)
+    with pytest.raises(ApiFailure) as refused:
+        await shared.take(blue)
+    assert (refused.value.code, refused.value.retry_after_s) == (429, 1)
+    await shared.take(green)  # another user has seats of its own
+    for _ in range(1000):
+        await shared.take(ADMIN)
+    waiting[0].cancel()
+    shared.leave(blue)
+    async with asyncio.timeout(30):
+        await waiting[1]
+    assert not waiting[2].done()
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    for _ in range(seats.MAX_RUNNING):
+        shared.leave(blue)
+    shared.leave(green)
+    assert (shared._running, shared._waiting) == ({}, {})
+
+
+@pytest.mark.req("S-4")
+async def test_open_watches_of_a_user_are_counted(own: tuple[ApiServer, Api], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seats, "MAX_WATCHES", 2)
+    _, api = own
+    token = await account(api, "watcher", ["watch"])
+    heads = {"Authorization": f"Bearer {token}"}
+    open_: list[aiohttp.ClientResponse] = []
+    for _ in range(2):
+        response = await api.session.get(api.url + api.cms, params={"watch": "1"}, headers=heads)
+        assert response.status == 200
+        open_.append(response)
+    (await api.get(api.cms, token=token, watch="1")).refused(429, "TooManyRequests", "open watches")
+    for response in open_:
+        response.close()
+
+
+@pytest.mark.req("S-8")
+def test_a_line_is_logged_now_and_then_with_the_number_of_those_left_out() -> None:
+    now = [0.0]
+    rare = RareLog(10.0, lambda: now[0])
+    assert [rare.due() for _ in range(5)] == [0, None, None, None, None]
+    now[0] = 11.0
+    assert [rare.due(), rare.due()] == [4, None]

@@ -1,0 +1,186 @@
+"""Ingresses of two member clusters get traffic through the hub's Envoy, over HTTP and HTTPS, with real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+from typing import Any
+
+import pytest
+from tests.certificates import self_signed
+from tests.e2e.e2e_backends import Echo, echoes
+
+from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
+from fairlead.api.kubernetes import SECRETS, SERVICES
+from fairlead.api.names import INGRESS_CONTROLLER
+from fairlead.testing.worlds.fleet import Fleet
+from fairlead.testing.worlds.loopback import service_port
+from fairlead.testing.worlds.member import Member
+from fairlead.testing.worlds.processes import wait_until
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.envoy,
+    pytest.mark.timeout(180),
+    pytest.mark.skipif(
+        service_port(80) != 80, reason="an Ingress is served at ports 80 and 443, which this user may not open"
+    ),
+]
+
+
+class Client:
+    """One address of an Ingress, asked with any Host; a new connection for each request."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    async def get(self, host: str, path: str = "/") -> tuple[int, str]:
+        """Return status and body over HTTP; status 0 when there is no answer."""
+        return await self._get(80, None, host, path)
+
+    async def get_tls(self, host: str, certificate: bytes, path: str = "/") -> tuple[int, str]:
+        """Return status and body over HTTPS, trusting ``certificate`` alone; status 0 when another one is shown."""
+        context = ssl.create_default_context(cadata=certificate.decode())
+        return await self._get(443, context, host, path)
+
+    async def _get(self, port: int, context: ssl.SSLContext | None, host: str, path: str) -> tuple[int, str]:
+        try:
+            async with asyncio.timeout(3):
+                reader, writer = await asyncio.open_connection(
+                    self.address, port, ssl=context, server_hostname=host if context else None
+                )
+                try:
+                    writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+                    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+                finally:
+                    writer.close()
+        except (OSError, TimeoutError):
+            return 0, ""
+        return int(head.split(b" ")[1]), body.decode()
+
+
+async def ingress_class(member: Member) -> None:
+    body = {"metadata": {"name": "fairlead"}, "spec": {"controller": INGRESS_CONTROLLER}}
+    await member.cluster.apply(INGRESS_CLASSES, body, manager="user")
+
+
+async def service(member: Member, name: str, *addresses: str) -> None:
+    """Write a Service of type ClusterIP with its endpoints at port 8080."""
+    body = {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"type": "ClusterIP", "ports": [{"port": 80, "targetPort": 8080}]},
+    }
+    await member.cluster.apply(SERVICES, body, manager="user")
+    await member.endpoints(name, 8080, *addresses)
+
+
+async def ingress(member: Member, name: str, hosts: dict[str, dict[str, str]], **spec: Any) -> None:
+    """Write an Ingress: for each host its paths (all of type Prefix) and their Services."""
+    rules = [
+        {
+            "host": host,
+            "http": {
+                "paths": [
+                    {"path": path, "pathType": "Prefix", "backend": {"service": {"name": to, "port": {"number": 80}}}}
+                    for path, to in paths.items()
+                ]
+            },
+        }
+        for host, paths in hosts.items()
+    ]
+    body = {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"ingressClassName": "fairlead", "rules": rules, **spec},
+    }
+    await member.cluster.apply(INGRESSES, body, manager="user")
+
+
+async def certificate(member: Member, host: str) -> bytes:
+    """Write the Secret ``cert`` with a new certificate for ``host``; returns the certificate."""
+    chain, key = self_signed(host)
+    data = {"tls.crt": base64.b64encode(chain).decode(), "tls.key": base64.b64encode(key).decode()}
+    body = {"metadata": {"name": "cert", "namespace": "default"}, "type": "kubernetes.io/tls", "data": data}
+    await member.cluster.apply(SECRETS, body, manager="user")
+    return chain
+
+
+async def client_of(member: Member, name: str) -> Client:
+    """Return a client of the address that an Ingress shows, once it has one."""
+
+    async def address() -> str:
+        shown = await member.cluster.get(INGRESSES, "default", name)
+        return next((each.ip for each in shown.status.load_balancer.ingress or ()), "")
+
+    async def has_one() -> bool:
+        return bool(await address())
+
+    await wait_until(has_one, f"Ingress {name} of {member.name} has an address")
+    return Client(await address())
+
+
+async def answers(ask: Any, *expected: tuple[int, str]) -> None:
+    async def as_expected() -> bool:
+        return await ask() in expected
+
+    await wait_until(as_expected, f"{expected} answers")
+
+
+@pytest.mark.req("E-13", "E-14", "K-36", "K-41", "K-43", "K-46", "K-55", "GI-3", "GI-4", "GI-9")
+async def test_ingresses_of_two_members_by_host_and_path(fleet: Fleet) -> None:
+    east, west = fleet.members["east"], fleet.members["west"]
+    shop, cart, other = east.new_address(), east.new_address(), west.new_address()
+    async with echoes((shop, 8080, "shop"), (cart, 8080, "cart"), (other, 8080, "west")):
+        for member in (east, west):
+            await ingress_class(member)
+        await service(east, "shop", shop)
+        await service(east, "cart", cart)
+        await service(west, "shop", other)
+        await ingress(
+            east, "web", {"shop.example.com": {"/": "shop", "/cart": "cart"}, "*.shop.example.com": {"/": "cart"}}
+        )
+        await ingress(west, "web", {"shop.example.com": {"/": "shop"}})
+        in_east, in_west = await client_of(east, "web"), await client_of(west, "web")
+        assert in_east.address != in_west.address
+        await answers(lambda: in_east.get("shop.example.com"), (200, "shop"))
+        assert await in_east.get("shop.example.com", "/cart/1") == (200, "cart")
+        assert await in_east.get("shop.example.com", "/cartoon") == (200, "shop")
+        assert await in_east.get("a.shop.example.com") == (200, "cart")
+        assert (await in_east.get("a.b.shop.example.com"))[0] == 404
+        assert (await in_east.get("unknown.example.com"))[0] == 404
+        await answers(lambda: in_west.get("shop.example.com"), (200, "west"))
+        # A backend of an Ingress has no address of its own.
+        assert await fleet.at_hub("east", "default.shop") is None
+        for member in (east, west):
+            await member.cluster.delete(INGRESSES, "default", "web")
+        await answers(lambda: in_east.get("shop.example.com"), (404, ""), (0, ""))
+
+
+@pytest.mark.req("E-16", "GI-5", "GI-7", "G-43", "K-53")
+async def test_https_a_rotated_certificate_and_pods_that_come_and_go(fleet: Fleet) -> None:
+    east = fleet.members["east"]
+    first, second = east.new_address(), east.new_address()
+    async with echoes((first, 8080, "first")) as running:
+        await ingress_class(east)
+        await service(east, "tls", first)
+        old = await certificate(east, "tls.example.com")
+        default = {"service": {"name": "tls", "port": {"number": 80}}}
+        tls = [{"hosts": ["tls.example.com"], "secretName": "cert"}]
+        await ingress(east, "tls", {"tls.example.com": {"/x": "tls"}}, tls=tls, defaultBackend=default)
+        client = await client_of(east, "tls")
+        await answers(lambda: client.get_tls("tls.example.com", old, "/x"), (200, "first"))
+        assert await client.get_tls("tls.example.com", old, "/elsewhere") == (200, "first")
+        assert await client.get("any.example.com") == (200, "first")
+        new = await certificate(east, "tls.example.com")
+        await answers(lambda: client.get_tls("tls.example.com", new, "/x"), (200, "first"))
+        assert (await client.get_tls("tls.example.com", old, "/x"))[0] == 0
+        running.append(await Echo(second, 8080, "second").start())
+        await east.endpoints("tls", 8080, second)
+        await answers(lambda: client.get_tls("tls.example.com", new, "/x"), (200, "second"))
+        await service(east, "empty")
+        await ingress(east, "empty", {"empty.example.com": {"/": "empty", "/none": "missing"}})
+        await answers(lambda: client.get("empty.example.com"), (503, "no healthy upstream"))
+        assert (await client.get("empty.example.com", "/none"))[0] == 500
+        for name in ("tls", "empty"):
+            await east.cluster.delete(INGRESSES, "default", name)
+        await east.cluster.delete(SECRETS, "default", "cert")

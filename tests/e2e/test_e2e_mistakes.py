@@ -1,0 +1,196 @@
+"""Mistakes of a user, typed as they are made: each answer says what is wrong, where, and the next step.
+
+Each row is worth two points: one for what is wrong and where, one for the next step. One hub and one member serve all
+rows. Not here yet: no endpoints, dead pods and a deleted class, which name no next step, and a clock that is wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import pytest_asyncio
+from tests.e2e.e2e_backends import http
+from tests.e2e.e2e_ordinary_user import as_ordinary_user
+
+from fairlead.testing.worlds.apis import EmbeddedApis
+from fairlead.testing.worlds.fleet import Fleet
+from fairlead.testing.worlds.loopback import free_port
+from fairlead.testing.worlds.processes import fairlead, wait_until
+
+pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(300)]
+_RESERVED = "192.0.2.1"  # RFC 5737: no machine has it
+
+
+class Mistake(NamedTuple):
+    """What is typed, its exit code, names for what is wrong and where, and names for the next step.
+
+    ``{...}`` are files and addresses of this run. ``until``: what was done before has its effect a moment later.
+    """
+
+    done: str
+    typed: str
+    code: int
+    wrong: tuple[str, ...]
+    step: str
+    until: bool = False
+    ordinary: bool = False
+
+
+_STATUS = "status --kubeconfig {hub}"
+MISTAKES = (
+    Mistake("swapped kubeconfigs", "agent --tenant east --kubeconfig {key} --hub-kubeconfig {member}", 2,
+            ("--kubeconfig: ", "is the hub", "Nothing was written"), "exchange --kubeconfig and --hub-kubeconfig"),
+    Mistake("port 80 as an ordinary user", "apiserver --data-dir {new} --listen 127.0.0.1:80", 2,
+            ("The address 127.0.0.1:80 cannot be listened on: this user may not open it",), "take a port from 1024 on",
+            ordinary=True),
+    Mistake("an empty --data-dir", "standalone --data-dir=", 2,
+            ("'--data-dir': it is empty", "a variable that is not set"), "name a directory, such as ./hub"),
+    Mistake("an unknown class", _STATUS, 5,
+            ("east/default/gold: spec.className: there is no LoadBalancerClass 'gold' at the hub",),
+            "kubectl get lbc", until=True),
+    Mistake("an address that another has", _STATUS, 5,
+            ("load balancer east/default/second: {taken} is taken by TCPLoadBalancer/tenant-east/default.dead",),
+            "leave spec.address empty to get a free one", until=True),
+    Mistake("a member instead of the hub", "tenant add north --kubeconfig {member}", 2,
+            ("--kubeconfig: no hub has run at",), "Give the kubeconfig of the hub, or choose with --context"),
+    Mistake("too few rights", "plan --kubeconfig {key}", 1,
+            ('user "east" lacks the right to "get" leases',), "Grant the RBAC rule"),
+    Mistake("a misspelt command", "stats", 2, ("No such command 'stats'",), "Did you mean 'status'?"),
+    Mistake("a misspelt option", "status --kubeconfg x", 2, ("No such option: --kubeconfg",), "--kubeconfig)"),
+    Mistake("a name that cannot be", "tenant add East_1 --kubeconfig {hub}", 2,
+            ("NAME: 'East_1' cannot name a tenant",), "use lower-case letters, digits and dashes"),
+    Mistake("a file that is not there", "status --kubeconfig {dir}/none", 2,
+            ("{dir}/none (the path given) does not exist",), "Correct the path"),
+    Mistake("a kubeconfig that is no YAML", "status --kubeconfig {broken}", 2,
+            ("{broken} is no valid YAML at line 2",), "Correct it there"),
+    Mistake("an unknown context", "status --kubeconfig {hub} --context nope", 2,
+            ('{hub} has no context "nope"',), "It has: "),
+    Mistake("an API that does not run", "status --kubeconfig {closed}", 3,
+            ("refuses connections", "{closed}"), "Is the API server running"),
+    Mistake("a wrong token", "status --kubeconfig {stranger}", 2, ("{stranger}",), "token"),
+    Mistake("a --listen that is none", "apiserver --data-dir {new} --listen here", 2,
+            ("--listen: 'here' is not HOST:PORT",), "such as 127.0.0.1:6443"),
+    Mistake("a port that is taken", "apiserver --data-dir {new} --listen {in_use}", 2,
+            ("The address {in_use} cannot be listened on",), "stop what uses it, or take another port"),
+    Mistake("another machine's address", f"apiserver --data-dir {{new}} --listen {_RESERVED}:6443", 2,
+            (f"The address {_RESERVED} cannot be listened on: this machine does not have it",), "ip address shows"),
+    Mistake("a pool that is none", "standalone --data-dir {new} --address-pool banana", 2,
+            ("--address-pool: 'banana' is not an IPv4 CIDR",), "such as 192.0.2.0/24"),
+    Mistake("a kind that verbs do not take", "plan pod/web --kubeconfig {hub}", 2,
+            ("'pod/web' is not KIND/NAME",), "kinds are svc, lb, tcplb, httplb and class, as in svc/web"),
+    Mistake("an object that is not there", "explain lb/nope --kubeconfig {hub}", 1,
+            ("There is no LoadBalancer default/nope",), "kubectl get lb -A lists those that there are"),
+    Mistake("a group instead of its load balancer", "explain bg/web --kubeconfig {hub}", 2,
+            ("'bg/web' is a BackendGroup",), "name a load balancer that it is on, as in lb/shared"),
+    Mistake("an output that is none", "status -o xml --kubeconfig {hub}", 2,
+            ("'--output' / '-o'", "'xml' is not one of"), "'table', 'wide', 'json', 'yaml', 'name'"),
+    Mistake("a bad selector", "status --selector app=in=web --kubeconfig {hub}", 2,
+            ("--selector: ",), "write it as in app=web,tier!=test"),
+    Mistake("a bad duration", "status --wait --timeout soon --kubeconfig {hub}", 2,
+            ("--timeout: 'soon' is not a duration",), "such as 60s or 2m"),
+    Mistake("another tenant's key", "agent --tenant west --kubeconfig {member} --hub-kubeconfig {key}", 2,
+            ("--hub-kubeconfig is the key of tenant 'east'", "--tenant is 'west'"), "or --tenant east"),
+)  # fmt: skip
+
+
+class Place(NamedTuple):
+    """Where the mistakes are made: the names that rows name, and a directory in which nothing may appear."""
+
+    names: dict[str, str]
+    cwd: Path
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def place() -> AsyncIterator[Place]:
+    with tempfile.TemporaryDirectory(prefix="fl-e2e-") as name:
+        directory = Path(name)
+        apis = EmbeddedApis(directory / "api", ("hub", "east"))
+        fleet = Fleet(apis=apis, directory=directory, members={"east": "Pod"}, drain="0s")
+        try:
+            await fleet.start()
+            yield Place(await _mistaken(fleet, directory), directory / "empty")
+        finally:
+            await fleet.close()
+
+
+async def _mistaken(fleet: Fleet, directory: Path) -> dict[str, str]:
+    """Make the mistakes that are objects; return what rows name."""
+    east = fleet.members["east"]
+    pod = east.new_address()
+    await east.service("gold", http(80, 8080), loadBalancerClass="fairlead.dev/gold")
+    for name in ("dead", "second"):
+        await east.endpoints(name, 8080, pod)
+    await east.service("dead", http(80, 8080))
+    taken = await east.address("dead")
+    await east.service("second", http(80, 8080), loadBalancerIP=taken)
+    (directory / "empty").mkdir()
+    (directory / "broken").write_text("not: [yaml\n")
+    hub = fleet.kubeconfig.read_text()
+    _, _, server = next(line for line in hub.splitlines() if "server:" in line).partition("server: ")
+    address = server.strip().strip('"').partition("//")[2]
+    (directory / "closed").write_text(hub.replace(address, f"127.0.0.1:{free_port()}"))
+    tokens = [line.partition("token: ")[2].strip() for line in hub.splitlines() if "token: " in line]
+    (directory / "stranger").write_text(hub.replace(tokens[0], "nobody"))
+    return {
+        "hub": str(fleet.kubeconfig),
+        "member": str(fleet.apis.kubeconfig("east")),
+        "key": str(directory / "east-at-hub.kubeconfig"),
+        "dir": str(directory),
+        "new": str(directory / "new"),
+        "in_use": address,
+        "taken": taken,
+        **{name: str(directory / name) for name in ("broken", "closed", "stranger")},
+    }
+
+
+async def _type(mistake: Mistake, place: Place) -> tuple[int, str]:
+    command = fairlead(*mistake.typed.format(**place.names).split())
+    process = await asyncio.create_subprocess_exec(
+        *(as_ordinary_user(command) if mistake.ordinary else command),
+        cwd=place.cwd,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        out, _ = await asyncio.wait_for(process.communicate(), 60)
+    finally:
+        if process.returncode is None:
+            process.kill()
+    return process.returncode or 0, " ".join(out.decode().split())
+
+
+def points(mistake: Mistake, code: int, said: str, names: dict[str, str]) -> int:
+    """Return one point for what is wrong and where, one for the next step; none with a wrong exit code."""
+    if code != mistake.code or "Traceback" in said:
+        return 0
+    return all(word.format(**names) in said for word in mistake.wrong) + (mistake.step.format(**names) in said)
+
+
+@pytest.mark.req("X-10", "X-11", "X-15", "X-30")
+@pytest.mark.asyncio(loop_scope="module")
+async def test_every_mistake_gets_both_points(place: Place) -> None:
+    lost: list[str] = []
+    total = 0
+    for mistake in MISTAKES:
+        answer = 0, ""
+
+        async def answered(mistake: Mistake = mistake) -> bool:
+            nonlocal answer
+            answer = await _type(mistake, place)
+            return points(mistake, *answer, place.names) == 2
+
+        if not await answered() and mistake.until:
+            await wait_until(answered, mistake.done, timeout_s=60)
+        score = points(mistake, *answer, place.names)
+        total += score
+        if score < 2:
+            lost.append(f"{mistake.done}: {score} of 2, exit code {answer[0]}: {answer[1]}")
+    assert not lost, "\n".join(lost)
+    assert (len(MISTAKES), total) == (26, 52)
+    assert list(place.cwd.iterdir()) == [], "a mistake has written into the working directory"

@@ -1,0 +1,58 @@
+"""Which processes has a command left behind? Every process that it starts inherits a mark in its environment.
+
+In: an environment made by ``marked``. Out: the processes that still have its mark, detached ones (Envoy) included.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+_NAME = "FAIRLEAD_TEST_MARK"
+#: What ends the rest of a command that was killed needs a moment itself.
+_PATIENCE_S = 5.0
+
+
+class Left(NamedTuple):
+    """A process that still runs."""
+
+    pid: int
+    command: str
+
+
+def marked(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return an environment with a new mark, added to ``environment`` (default: this process's own)."""
+    return {**(os.environ if environment is None else environment), _NAME: secrets.token_hex(8)}
+
+
+def left_running(environment: Mapping[str, str]) -> list[Left]:
+    """Return the processes that were started with the mark of ``environment`` and do not end within seconds."""
+    end_s = time.monotonic() + _PATIENCE_S
+    while (left := _marked(environment)) and time.monotonic() < end_s:
+        time.sleep(0.1)
+    return left
+
+
+def _marked(environment: Mapping[str, str]) -> list[Left]:
+    mark = f"{_NAME}={environment[_NAME]}".encode()
+    left: list[Left] = []
+    for process in Path("/proc").iterdir():
+        # A process that ends meanwhile, or that is another user's, cannot be read.
+        with contextlib.suppress(OSError):
+            if process.name.isdigit() and mark in process.joinpath("environ").read_bytes().split(b"\0"):
+                command = process.joinpath("cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ")
+                left.append(Left(int(process.name), command.decode(errors="replace")[:160]))
+    return left
+
+
+def end(left: list[Left]) -> None:
+    """End these with SIGKILL."""
+    for process in left:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)

@@ -1,0 +1,265 @@
+"""Ingresses of a member: what is published for them at the hub, and what users read on them."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+from agent_world import HUB_NAMESPACE, World, until, writes
+from tests.certificates import self_signed
+
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
+from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
+from fairlead.api.kubernetes import ENDPOINT_SLICES, SECRETS
+from fairlead.api.names import INGRESS_CONTROLLER
+from fairlead.errors import NotFound
+from fairlead.model.http import Attachment
+
+USER = "kubectl"
+NAME = "ingressclass.fairlead"
+
+
+async def ingress_class(
+    world: World, name: str = "fairlead", controller: str = INGRESS_CONTROLLER, **more: Any
+) -> None:
+    body = {"metadata": {"name": name, **more}, "spec": {"controller": controller}}
+    await world.member.apply(INGRESS_CLASSES, body, manager=USER)
+
+
+def path(service: str = "web", value: str = "/", port: Any = None, kind: str = "Prefix") -> dict[str, Any]:
+    backend = {"service": {"name": service, "port": port or {"number": 80}}}
+    return {"path": value, "pathType": kind, "backend": backend}
+
+
+async def ingress(
+    world: World, name: str = "shop", *paths: dict[str, Any], host: str = "shop.example.com", **spec: Any
+):
+    spec = {"ingressClassName": "fairlead", **spec}
+    if paths:
+        spec["rules"] = [{"host": host, "http": {"paths": list(paths)}}]
+    await world.member.apply(INGRESSES, {"metadata": {"name": name, "namespace": "shop"}, "spec": spec}, manager=USER)
+
+
+async def secret(world: World, host: str, name: str = "cert", chain: bytes | None = None) -> bytes:
+    made, key = self_signed(host)
+    data = {"tls.crt": base64.b64encode(chain or made).decode(), "tls.key": base64.b64encode(key).decode()}
+    body = {"metadata": {"name": name, "namespace": "shop"}, "type": "kubernetes.io/tls", "data": data}
+    await world.member.apply(SECRETS, body, manager=USER)
+    return made
+
+
+async def routes(world: World) -> list[Any]:
+    return await world.hub.list(LOAD_BALANCER_ROUTES, HUB_NAMESPACE)
+
+
+async def load_balancer(world: World) -> Any:
+    try:
+        return await world.hub.get(HTTP_LOAD_BALANCERS, HUB_NAMESPACE, NAME)
+    except NotFound:
+        return None
+
+
+async def backend_slices(world: World) -> dict[str, list[str]]:
+    shown = await world.hub.list(ENDPOINT_SLICES, HUB_NAMESPACE, label_selector="fairlead.dev/backend")
+    return {
+        each.label("fairlead.dev/backend"): [endpoint.addresses[0] for endpoint in each.endpoints or ()]
+        for each in shown
+    }
+
+
+async def answer(world: World, address: str = "192.0.2.9", refused: tuple[dict[str, str], ...] = ()) -> None:
+    """Write the status of the HTTPLoadBalancer as the hub does."""
+    shown = await load_balancer(world)
+    condition = {
+        "type": "Programmed",
+        "status": "True",
+        "reason": "Programmed",
+        "message": "",
+        "observedGeneration": shown.metadata.generation,
+        "lastTransitionTime": "2030-01-01T00:00:00Z",
+    }
+    status = {"address": address, "loadBalancer": {"ingress": [{"ip": address}]}, "conditions": [condition]}
+    status["refused"] = list(refused)
+    await world.hub.merge_patch(
+        HTTP_LOAD_BALANCERS, HUB_NAMESPACE, NAME, {"status": status}, subresource="status", manager="fairlead-hub"
+    )
+
+
+async def served(world: World) -> None:
+    await world.service(kind="ClusterIP")
+    await world.slice("10.1.0.1", "10.1.0.2")
+    await ingress_class(world)
+
+
+@pytest.mark.req("K-36", "K-37", "K-43", "GI-1", "GI-2", "GI-3")
+async def test_an_ingress_becomes_listeners_a_route_and_backends(world: World) -> None:
+    await served(world)
+    await ingress(world, "shop", path(), path(value="/exact", kind="Exact"))
+    await world.start()
+    (route,) = await until(lambda: routes(world), what="a route")
+    assert route.spec.load_balancer == NAME
+    assert route.spec.attachments == (Attachment("http", ("shop.example.com",)),)
+    assert [(rule.matches[0].path.type, rule.matches[0].path.value) for rule in route.spec.rules] == [
+        ("PathPrefix", "/"),
+        ("Exact", "/exact"),
+    ]
+    assert route.spec.rules[0].backends[0].backend == "shop/web:80"
+    assert (await backend_slices(world)) == {"shop.web": ["10.1.0.1", "10.1.0.2"]}
+    shown = await load_balancer(world)
+    assert [(each.name, each.port, each.protocol) for each in shown.spec.listeners] == [("http", 80, "HTTP")]
+    # Its backends have no load balancer, and so no address, of their own.
+    assert await world.load_balancers() == {}
+
+
+@pytest.mark.req("K-46", "GI-9")
+async def test_the_address_comes_back_once_it_is_programmed_and_not_before(world: World) -> None:
+    await served(world)
+    await ingress(world, "shop", path())
+    agent = await world.start()
+    await until(lambda: load_balancer(world))
+    await world.settled(agent)
+    assert (await world.member.get(INGRESSES, "shop", "shop")).status.load_balancer.ingress is None
+    await answer(world)
+
+    async def address_shown() -> bool:
+        shown = await world.member.get(INGRESSES, "shop", "shop")
+        return [each.ip for each in shown.status.load_balancer.ingress or ()] == ["192.0.2.9"]
+
+    await until(address_shown)
+    # It is given to another controller: our address goes, and so does what was published.
+    await ingress_class(world, "other", "example.com/other")
+    await ingress(world, "shop", path(), ingressClassName="other")
+
+    async def gone() -> bool:
+        shown = await world.member.get(INGRESSES, "shop", "shop")
+        return not shown.status.load_balancer.ingress and not await routes(world) and not await backend_slices(world)
+
+    await until(gone)
+
+
+@pytest.mark.req("G-20", "W-14")
+async def test_a_route_that_the_proxies_refuse_is_said_on_its_own_ingress(world: World) -> None:
+    await served(world)
+    await ingress(world, "shop", path())
+    await ingress(world, "api", path(), host="api.example.com")
+    await world.start()
+    named = {route.spec.origin.name: route.metadata.name for route in await until(lambda: two_routes(world))}
+    await answer(world, refused=({"kind": "route", "name": named["api"], "reason": "its path is too long"},))
+
+    async def said_of_api() -> bool:
+        return any("its path is too long" in message for _, _, message in await world.events("api"))
+
+    await until(said_of_api)
+    assert not any("too long" in message for _, _, message in await world.events("shop"))
+
+
+async def two_routes(world: World) -> list[Any]:
+    there = await routes(world)
+    return there if len(there) == 2 else []
+
+
+@pytest.mark.req("K-37", "GI-5", "GI-6")
+async def test_ports_by_name_a_default_backend_and_what_cannot_be_served(world: World) -> None:
+    await served(world)
+    resource = {"pathType": "Prefix", "path": "/r", "backend": {"resource": {"kind": "Bucket", "name": "b"}}}
+    missing, wrong = path("nothing", "/m"), path("web", "/p", {"name": "metrics"})
+    default = {"service": {"name": "web", "port": {"name": "http"}}}
+    await ingress(world, "shop", path("web", "/", {"name": "http"}), resource, missing, wrong, defaultBackend=default)
+    await world.start()
+
+    async def both() -> Any:
+        shown = {route.spec.attachments[0].hostnames: route for route in await routes(world)}
+        return shown if len(shown) == 2 else None
+
+    shown = await until(both)
+    of_host, of_all = shown["shop.example.com",], shown[()]
+    assert [rule.backends[0].backend for rule in of_host.spec.rules] == ["shop/web:80", "", "", "", "shop/web:80"]
+    assert [rule.matches for rule in of_all.spec.rules] == [()]
+    for sentence in ("Bucket b cannot be a backend", "no Service nothing", "no port metrics"):
+        await until(lambda sentence=sentence: said(world, sentence), what=sentence)
+
+
+async def said(world: World, sentence: str) -> bool:
+    return any(sentence in message for _, _, message in await world.events("shop"))
+
+
+@pytest.mark.req("GI-7", "G-43", "W-14")
+async def test_a_certificate_is_copied_rotated_and_kept_when_it_breaks(world: World) -> None:
+    await served(world)
+    first = await secret(world, "shop.example.com")
+    await ingress(world, "shop", path(), tls=[{"hosts": ["shop.example.com"], "secretName": "cert"}])
+    await world.start()
+
+    async def https() -> Any:
+        shown = await load_balancer(world)
+        return next((each for each in shown.spec.listeners if each.port == 443), None) if shown else None
+
+    listener = await until(https)
+    assert (listener.hostname, listener.certificates) == ("shop.example.com", ("tls.shop.cert",))
+
+    async def copied() -> bytes:
+        shown = await world.hub.get(SECRETS, HUB_NAMESPACE, "tls.shop.cert")
+        return base64.b64decode(shown.data["tls.crt"])
+
+    assert await copied() == first
+    digest = (await load_balancer(world)).spec.certificates[0].digest
+    second = await secret(world, "shop.example.com")
+
+    async def rotated() -> bool:
+        shown = await load_balancer(world)
+        return shown.spec.certificates[0].digest != digest and await copied() == second
+
+    await until(rotated)
+    await secret(world, "shop.example.com", chain=b"nothing")
+    await until(lambda: said(world, "the version before is served on"))
+    assert (await copied(), await https()) == (second, listener)
+    (route,) = await routes(world)
+    assert Attachment("https/shop.example.com", ("shop.example.com",)) in route.spec.attachments
+    # Nothing names it any more: the copy goes.
+    await ingress(world, "shop", path())
+
+    async def no_copy() -> bool:
+        return not await world.hub.list(SECRETS, HUB_NAMESPACE, label_selector="fairlead.dev/origin-kind=Secret")
+
+    await until(no_copy)
+
+
+@pytest.mark.req("GI-1")
+async def test_the_default_class_counts_and_a_foreign_one_does_not(world: World) -> None:
+    await world.service(kind="ClusterIP")
+    await ingress_class(world, annotations={"ingressclass.kubernetes.io/is-default-class": "true"})
+    await ingress_class(world, "other", "example.com/other")
+    await ingress(world, "shop", path(), ingressClassName=None)
+    await ingress(world, "foreign", path(), ingressClassName="other")
+    await ingress(world, "unknown", path(), ingressClassName="some-invalid-class-name")
+    agent = await world.start()
+    (route,) = await until(lambda: routes(world))
+    assert route.spec.origin.name == "shop"
+    await world.settled(agent)
+    assert len(await routes(world)) == 1
+
+
+@pytest.mark.req("K-36")
+async def test_a_restarted_agent_writes_nothing_and_removes_what_went_meanwhile(world: World) -> None:
+    await served(world)
+    await ingress(world, "shop", path())
+    await ingress(world, "api", path(), host="api.example.com")
+    agent = await world.start()
+
+    async def two() -> bool:
+        return len(await routes(world)) == 2
+
+    await until(two)
+    await world.stop(agent)
+    again = await world.start()
+    await until(lambda: not len(again.l7.exports) and not again.l7.exports.processing)
+    assert writes(again) == 0
+    await world.stop(again)
+    await world.member.delete(INGRESSES, "shop", "api")
+    await world.start()
+
+    async def shop_alone() -> bool:
+        return [route.spec.origin.name for route in await routes(world)] == ["shop"]
+
+    await until(shop_alone)

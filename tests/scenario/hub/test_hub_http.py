@@ -1,0 +1,166 @@
+"""An HTTPLoadBalancer with routes: address, backends, certificates, and what happens when item of them is bad."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from tests.certificates import self_signed
+
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
+from fairlead.api.kubernetes import ENDPOINT_SLICES, SECRETS
+from fairlead.api.names import LABEL_BACKEND, LABEL_SLICE_MANAGED_BY, SLICE_MANAGED_BY
+from fairlead.model.keys import LoadBalancerKey, backend_key
+from fairlead.translate.certificates import pair_digest
+
+NAMESPACE = "tenant-east"
+KEY = LoadBalancerKey("HTTPLoadBalancer", NAMESPACE, "shop.gw")
+
+
+async def secret(world, chain: bytes, key: bytes) -> None:
+    data = {"tls.crt": base64.b64encode(chain).decode(), "tls.key": base64.b64encode(key).decode()}
+    body = {"metadata": {"name": "cert", "namespace": NAMESPACE}, "type": "kubernetes.io/tls", "data": data}
+    await world.user.apply(SECRETS, body, manager="agent")
+
+
+async def load_balancer(world, **spec):
+    listeners = [{"name": "http", "port": 80}, *spec.pop("more", [])]
+    body = {"metadata": {"name": "shop.gw", "namespace": NAMESPACE}, "spec": {"listeners": listeners, **spec}}
+    await world.user.apply(HTTP_LOAD_BALANCERS, body, manager="agent")
+
+
+async def route(world, name="shop.web", *, path="/", service="shop/web"):
+    backend = {"name": f"{service}:80", "service": service, "portName": "http"}
+    spec = {
+        "loadBalancer": "shop.gw",
+        "attachments": [{"listener": "http", "hostnames": ["shop.example.com"]}],
+        "rules": [{"matches": [{"path": {"value": path}}], "backends": [{"backend": backend["name"]}]}],
+        "backends": [backend],
+    }
+    await world.user.apply(
+        LOAD_BALANCER_ROUTES, {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}, manager="agent"
+    )
+
+
+async def endpoints(world, *addresses, service="shop/web"):
+    label = service.replace("/", ".")
+    body = {
+        "metadata": {
+            "name": label,
+            "namespace": NAMESPACE,
+            "labels": {LABEL_BACKEND: label, LABEL_SLICE_MANAGED_BY: SLICE_MANAGED_BY},
+        },
+        "addressType": "IPv4",
+        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+        "endpoints": [{"addresses": [address], "conditions": {"ready": True}} for address in addresses],
+    }
+    await world.user.apply(ENDPOINT_SLICES, body, manager="agent")
+
+
+async def read(world):
+    return await world.user.get(HTTP_LOAD_BALANCERS, NAMESPACE, "shop.gw")
+
+
+async def condition(world, kind):
+    obj = await read(world)
+    return next((item for item in obj.status.conditions or () if item.type == kind), None)
+
+
+async def says(world, kind, status):
+    async def condition_found():
+        item = await condition(world, kind)
+        return item if item is not None and item.status == status else None
+
+    return await world.until(condition_found, what=f"{kind} is {status}")
+
+
+def at_cloud(world):
+    members = world.cloud.members(KEY)
+    return {f"{listener.backend} {target.address}:{target.port}" for listener, target in members}
+
+
+@pytest.mark.req("K-41", "K-42")
+async def test_listeners_routes_and_backends_become_one_load_balancer(world, hub):
+    await load_balancer(world)
+    await route(world)
+    await endpoints(world, "10.1.0.1", "10.1.0.2")
+    await says(world, "Programmed", "True")
+    obj = await read(world)
+    assert obj.status.address in world.cloud.load_balancers[KEY].spec.address
+    assert (obj.status.routes, obj.status.targets) == (1, "2/2")
+    assert [(item.port, item.protocol) for item in obj.status.load_balancer.ingress[0].ports] == [(80, "TCP")]
+    assert at_cloud(world) == {"shop/web:80 10.1.0.1:8080", "shop/web:80 10.1.0.2:8080"}
+    config = world.cloud.load_balancers[KEY].spec.l7
+    assert [item.name for item in config.routes] == ["shop.web"]
+    assert config.routes[0].attachments[0].hostnames == ("shop.example.com",)
+
+
+@pytest.mark.req("K-42")
+async def test_a_changed_route_and_a_changed_endpoint_follow(world, hub):
+    await load_balancer(world)
+    await route(world)
+    await endpoints(world, "10.1.0.1")
+    await says(world, "Programmed", "True")
+    await route(world, path="/cart")
+    await world.until(
+        lambda: world.cloud.load_balancers[KEY].spec.l7.routes[0].rules[0].matches[0].path.value == "/cart"
+    )
+    await endpoints(world, "10.1.0.1", "10.1.0.9")
+    await world.until(lambda: "shop/web:80 10.1.0.9:8080" in at_cloud(world))
+    await route(world, "shop.api", service="shop/api")
+    await endpoints(world, "10.1.0.5", service="shop/api")
+    await world.until(lambda: "shop/api:80 10.1.0.5:8080" in at_cloud(world))
+    await world.user.delete(LOAD_BALANCER_ROUTES, NAMESPACE, "shop.api")
+    await world.until(lambda: len(world.cloud.load_balancers[KEY].spec.l7.routes) == 1)
+    await world.until(lambda: "shop/api:80 10.1.0.5:8080" not in at_cloud(world))
+
+
+@pytest.mark.req("G-43")
+async def test_a_certificate_is_read_once_for_each_version_and_the_last_good_one_stays(world, hub):
+    chain, key = self_signed("shop.example.com")
+    listener = {"name": "https", "port": 443, "protocol": "HTTPS", "certificates": ["cert"]}
+    certificates = [{"name": "cert", "digest": pair_digest(chain, key)}]
+    await load_balancer(world, more=[listener], certificates=certificates)
+    refused = await says(world, "ResolvedRefs", "False")
+    assert "cert" in refused.message
+    await secret(world, chain, key)
+    await world.until(lambda: KEY in world.cloud.load_balancers)
+    await world.until(lambda: "cert" in world.cloud.load_balancers[KEY].spec.l7.certificates)
+    assert world.cloud.load_balancers[KEY].spec.l7.certificates["cert"].key == key
+    # Another version is named, and the Secret is broken: what was good is served on, and the condition names it.
+    await secret(world, b"no certificate", key)
+    await load_balancer(world, more=[listener], certificates=[{"name": "cert", "digest": "other"}])
+
+    async def condition_found():
+        item = await condition(world, "ResolvedRefs")
+        return item is not None and "PEM" in item.message
+
+    await world.until(condition_found)
+    assert world.cloud.load_balancers[KEY].spec.l7.certificates["cert"].chain == chain
+    everything = str((await read(world)).status) + str(world.cloud.load_balancers[KEY].spec)
+    assert key.decode().splitlines()[1] not in everything
+
+
+@pytest.mark.req("KI-10")
+async def test_listeners_that_clash_are_refused_and_what_was_accepted_is_served_on(world, hub):
+    await load_balancer(world)
+    await route(world)
+    await endpoints(world, "10.1.0.1")
+    await says(world, "Programmed", "True")
+    await load_balancer(world, more=[{"name": "raw", "port": 80, "protocol": "TCP"}])
+    accepted = await says(world, "Accepted", "False")
+    assert (accepted.reason, "80" in accepted.message) == ("PortConflict", True)
+    assert at_cloud(world) == {"shop/web:80 10.1.0.1:8080"}
+    await load_balancer(world)
+    await says(world, "Accepted", "True")
+
+
+@pytest.mark.req("K-41")
+async def test_a_deleted_load_balancer_gives_back_everything(world, hub):
+    await load_balancer(world)
+    await route(world)
+    await endpoints(world, "10.1.0.1")
+    await says(world, "Programmed", "True")
+    await world.user.delete(HTTP_LOAD_BALANCERS, NAMESPACE, "shop.gw")
+    await world.until(lambda: KEY not in world.cloud.load_balancers)
+    assert backend_key("shop/web:80") not in {listener for listener, _ in world.cloud.members(KEY)}

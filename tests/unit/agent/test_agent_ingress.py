@@ -1,0 +1,109 @@
+"""An Ingress as routes: hosts, paths, default backend, TLS listeners, and what cannot be served."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead.agent.l7.ingress import IngressRoutes, IngressView, translate_ingress
+from fairlead.api.ingress import IngressObject
+from fairlead.api.kubernetes import Service
+from fairlead.model.http import Attachment, PathMatch
+
+
+def service(name: str = "web", **port: Any) -> Service:
+    ports = [{"name": "http", "port": 80, **port}]
+    return msgspec.convert({"metadata": {"name": name, "namespace": "shop"}, "spec": {"ports": ports}}, Service)
+
+
+def backend(name: str = "web", number: int = 80) -> dict[str, Any]:
+    return {"service": {"name": name, "port": {"number": number}}}
+
+
+def translate(spec: dict[str, Any], *services: Service, tls: dict[str, str] | None = None) -> IngressRoutes:
+    meta = {"name": "main", "namespace": "shop", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    ingress = msgspec.convert({"metadata": meta, "spec": spec}, IngressObject)
+    named = {each.metadata.name: each for each in services}
+    return translate_ingress(IngressView(ingress, "ingressclass.fairlead", named, tls or {}))
+
+
+def paths(*entries: tuple[str, str]) -> list[dict[str, Any]]:
+    return [{"path": value, "pathType": kind, "backend": backend()} for value, kind in entries]
+
+
+@pytest.mark.req("GI-2", "GI-3")
+def test_path_types() -> None:
+    rules = [{"host": "a.example", "http": {"paths": paths(("/x", "Exact"), ("/y/", "Prefix"), ("", "Other"))}}]
+    route = translate({"rules": rules}, service()).routes["a.example"]
+    assert [rule.matches[0].path for rule in route.rules] == [
+        PathMatch("Exact", "/x"),
+        PathMatch("PathPrefix", "/y/"),
+        PathMatch("PathPrefix", "/"),
+    ]
+    assert (route.created, route.origin.name) == ("2026-01-01T00:00:00Z", "main")
+
+
+@pytest.mark.req("GI-4")
+def test_a_star_stands_for_one_label() -> None:
+    rules = [{"host": "*.foo.com", "http": {"paths": paths(("/", "Prefix"))}}]
+    (attachment,) = translate({"rules": rules}, service()).routes["*.foo.com"].attachments
+    assert attachment == Attachment("http", ("*.foo.com",), one_label=True)
+
+
+@pytest.mark.req("GI-5")
+def test_the_default_backend_is_behind_the_paths_of_its_hosts_and_serves_every_host() -> None:
+    rules = [{"host": "a.example", "http": {"paths": paths(("/x", "Exact"))}}, {"host": "b.example"}]
+    routes = translate({"rules": rules, "defaultBackend": backend()}, service()).routes
+    assert {host: len(route.rules) for host, route in routes.items()} == {"": 1, "a.example": 2, "b.example": 1}
+    assert routes["a.example"].rules[-1].matches == ()
+
+
+@pytest.mark.req("GI-7")
+def test_a_host_with_a_certificate_is_attached_to_its_listener_too() -> None:
+    spec = {
+        "rules": [{"host": "a.example", "http": {"paths": paths(("/", "Prefix"))}}],
+        "tls": [{"hosts": ["a.example"], "secretName": "s"}],
+        "defaultBackend": backend(),
+    }
+    tls = {"a.example": "https/a.example", "other.example": "https/other.example"}
+    routes = translate(spec, service(), tls=tls).routes
+    assert [each.listener for each in routes["a.example"].attachments] == ["http", "https/a.example"]
+    # The default backend serves the hosts of its own Ingress over HTTPS, and no others.
+    assert [each.listener for each in routes[""].attachments] == ["http", "https/a.example"]
+
+
+@pytest.mark.req("GI-6", "W-14")
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"resource": {"kind": "Bucket", "name": "b"}}, "Bucket b cannot be a backend: name a Service"),
+        ({}, "an empty backend cannot be a backend: name a Service"),
+        (backend("gone"), "there is no Service gone in namespace shop"),
+        (backend(number=81), "Service web has no port 81"),
+    ],
+)
+def test_what_cannot_be_served_is_said_and_answers_500_alone(wrong: dict[str, Any], sentence: str) -> None:
+    entries = [{"path": "/bad", "pathType": "Prefix", "backend": wrong}, *paths(("/", "Prefix"))]
+    made = translate({"rules": [{"host": "a.example", "http": {"paths": entries}}]}, service())
+    assert made.problems == (sentence,)
+    assert [rule.backends[0].backend for rule in made.routes["a.example"].rules] == ["", "shop/web:80"]
+
+
+def test_a_host_without_paths_and_default_backend_is_said() -> None:
+    made = translate({"rules": [{"host": "a.example"}]}, service())
+    assert (dict(made.routes), made.problems) == (
+        {},
+        ("host a.example: there is no path and no default backend, so it answers 404",),
+    )
+
+
+@pytest.mark.req("G-79")
+@pytest.mark.parametrize(
+    ("app", "protocol"), [("kubernetes.io/h2c", "HTTP2"), ("kubernetes.io/ws", "HTTP1"), (None, "HTTP1")]
+)
+def test_the_protocol_of_a_port_is_that_of_its_backend(app: str | None, protocol: str) -> None:
+    rules = [{"host": "a.example", "http": {"paths": paths(("/", "Prefix"))}}]
+    (shown,) = translate({"rules": rules}, service(appProtocol=app)).routes["a.example"].backends
+    assert (shown.service, shown.port_name, shown.protocol) == ("shop/web", "http", protocol)

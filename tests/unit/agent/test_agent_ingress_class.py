@@ -1,0 +1,119 @@
+"""An IngressClass as a load balancer: which class counts, and whose certificate serves a host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead.agent.l7.ingress_class import CertificateState, ClassPlan, ClassView, class_of, plan_class
+from fairlead.api.ingress import (
+    ANNOTATION_DEFAULT_CLASS,
+    ANNOTATION_LEGACY_CLASS,
+    IngressClass,
+    IngressObject,
+)
+from fairlead.api.meta import ObjectKey
+from fairlead.api.names import INGRESS_CONTROLLER
+
+
+def ingress_class(name: str = "fairlead", *, ours: bool = True, default: bool = False, made: str = "") -> IngressClass:
+    meta = {
+        "name": name,
+        "annotations": {ANNOTATION_DEFAULT_CLASS: "true"} if default else {},
+        "creationTimestamp": made,
+    }
+    spec = {"controller": INGRESS_CONTROLLER if ours else "example.com/other"}
+    return msgspec.convert({"metadata": meta, "spec": spec}, IngressClass)
+
+
+def ingress(
+    name: str = "main", *, made: str = "2026-01-01T00:00:00Z", space: str = "shop", **spec: Any
+) -> IngressObject:
+    annotations = spec.pop("annotations", {})
+    meta = {"name": name, "namespace": space, "creationTimestamp": made, "annotations": annotations}
+    return msgspec.convert({"metadata": meta, "spec": spec}, IngressObject)
+
+
+def tls(host: str, secret: str = "cert") -> list[dict[str, Any]]:
+    return [{"hosts": [host], "secretName": secret}]
+
+
+def plan(*ingresses: IngressObject, **states: CertificateState) -> ClassPlan:
+    certificates = {("shop", name): state for name, state in states.items()}
+    return plan_class(ClassView(ingress_class(), ingresses, certificates))
+
+
+@pytest.mark.req("GI-1")
+@pytest.mark.parametrize(
+    ("asks", "expected"),
+    [
+        (ingress(ingressClassName="fairlead"), "fairlead"),
+        (ingress(ingressClassName="other"), None),
+        (ingress(ingressClassName="unknown"), None),
+        (ingress(annotations={ANNOTATION_LEGACY_CLASS: "fairlead"}), "fairlead"),
+        (ingress(ingressClassName="other", annotations={ANNOTATION_LEGACY_CLASS: "fairlead"}), None),
+        (ingress(), "newest"),
+    ],
+)
+def test_which_class_an_ingress_is_of(asks: IngressObject, expected: str | None) -> None:
+    classes = [
+        ingress_class(),
+        ingress_class("other", ours=False, default=True, made="2025-01-01T00:00:00Z"),
+        ingress_class("newest", default=True, made="2026-01-01T00:00:00Z"),
+    ]
+    shown = class_of(asks, classes)
+    assert (shown.metadata.name if shown else None) == expected
+
+
+@pytest.mark.req("GI-1")
+def test_the_newest_default_class_may_be_foreign() -> None:
+    classes = [ingress_class(default=True, made="1"), ingress_class("other", ours=False, default=True, made="2")]
+    assert class_of(ingress(), classes) is None
+    assert class_of(ingress(), []) is None
+
+
+@pytest.mark.req("GI-7")
+def test_each_tls_host_has_a_listener_with_its_certificate() -> None:
+    made = plan(ingress(tls=tls("a.example")), cert=CertificateState("d1"))
+    assert [(each.name, each.port, each.hostname, each.certificates) for each in made.spec.listeners] == [
+        ("http", 80, "", ()),
+        ("https/a.example", 443, "a.example", ("tls.shop.cert",)),
+    ]
+    assert [(each.name, each.digest) for each in made.spec.certificates] == [("tls.shop.cert", "d1")]
+    assert made.problems == {}
+
+
+@pytest.mark.req("GI-9")
+def test_the_certificate_of_the_oldest_ingress_counts() -> None:
+    younger = ingress("younger", made="2026-02-01T00:00:00Z", tls=tls("a.example", "second"))
+    older = ingress("older", tls=tls("a.example", "first"))
+    made = plan(younger, older, first=CertificateState("d1"), second=CertificateState("d2"))
+    assert [each.certificates for each in made.spec.listeners if each.hostname] == [("tls.shop.first",)]
+    assert "older Ingress" in made.problems[ObjectKey("shop", "younger")][0]
+    # The same certificate on both is no conflict.
+    same = ingress("younger", made="2026-02-01T00:00:00Z", tls=tls("a.example", "first"))
+    assert plan(same, older, first=CertificateState("d1")).problems == {}
+
+
+@pytest.mark.req("G-43")
+@pytest.mark.parametrize(
+    ("state", "serves", "sentence"),
+    [
+        (CertificateState("", "it is not there"), False, "is not served over HTTPS"),
+        (CertificateState("d0", "tls.crt has no certificate in PEM"), True, "the version before is served on"),
+    ],
+)
+def test_a_certificate_that_is_missing_or_broken(state: CertificateState, serves: bool, sentence: str) -> None:
+    made = plan(ingress(tls=tls("a.example")), cert=state)
+    assert ("a.example" in made.tls_listeners) is serves
+    assert sentence in made.problems[ObjectKey("shop", "main")][0]
+
+
+def test_tls_without_hosts_takes_those_of_the_rules_and_without_secret_is_said() -> None:
+    rules = [{"host": "a.example"}, {"host": "b.example"}]
+    made = plan(ingress(rules=rules, tls=[{"secretName": "cert"}]), cert=CertificateState("d1"))
+    assert set(made.tls_listeners) == {"a.example", "b.example"}
+    assert "secretName" in plan(ingress(tls=[{"hosts": ["a.example"]}])).problems[ObjectKey("shop", "main")][0]
+    assert "no host" in plan(ingress(tls=[{"secretName": "cert"}])).problems[ObjectKey("shop", "main")][0]

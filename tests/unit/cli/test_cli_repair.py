@@ -1,0 +1,47 @@
+"""``fairlead repair`` says what it puts back, and what became of it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from cli_builders import NOW, lb, previewed
+
+from fairlead.cli.drift_rows import drift_row
+from fairlead.cli.object_ref import ObjectRef
+from fairlead.cli.repair import lines_of_repair
+from fairlead.cli.snapshot import Snapshot
+from fairlead.cli.status_rows import HubRow
+from fairlead.model.observed import Observed
+from fairlead.sync.readback import drift_of
+from fairlead.testing.builders import target
+
+REF = ObjectRef("TCPLoadBalancer", "shop", "web")
+
+
+@pytest.mark.req("X-3")
+@pytest.mark.parametrize(
+    ("asked", "left", "leading", "dry_run", "last"),
+    [
+        ([], [], True, False, "Nothing of TCPLoadBalancer shop/web is to be put back."),
+        ([REF], [REF], True, True, "Put it back with the same command without --dry-run."),
+        ([REF], [], True, False, "The hub has put it back."),
+        (
+            [REF],
+            [REF],
+            True,
+            False,
+            "Asked for, and not done yet: tcplb/shop/web; see why with: fairlead explain tcplb/web -n shop",
+        ),
+        ([REF], [REF], False, False, "Asked for; it is done once a hub leads."),
+    ],
+)
+def test_it_is_previewed_and_its_end_is_said(
+    asked: list[ObjectRef], left: list[ObjectRef], leading: bool, dry_run: bool, last: str
+) -> None:
+    drifted = previewed(lb(target("1")), lb(target("1")))
+    drifted = msgspec.structs.replace(drifted, drift=drift_of(drifted.side, Observed(targets=())))
+    snapshot = Snapshot([drifted], HubRow("hub-1", 1.0, leading), NOW)
+    lines = lines_of_repair(REF, snapshot, [drift_row(drifted)], asked, left, dry_run=dry_run)
+    assert "  ours     TCP/80 10.0.0.1:8080: not there any more" in lines
+    assert last in lines[-2:]
+    assert ("No hub leads now" in lines[-1]) is not leading

@@ -1,0 +1,107 @@
+"""``fairlead status`` is green only when everything serves, and its exit code says what is not well."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import msgspec
+import pytest
+from cli_status_objects import GOOD, condition, load_balancer, many, status
+from rich.console import Console
+
+from fairlead.api.meta import WireCondition
+from fairlead.cli.status_rows import FleetStatus, Trouble
+from fairlead.cli.status_table import print_status
+
+
+def text_of(fleet: FleetStatus, **how: Any) -> str:
+    out = io.StringIO()
+    print_status(fleet, Console(file=out, width=200), **how)
+    return out.getvalue()
+
+
+@pytest.mark.req("X-1", "X-3", "X-18")
+@pytest.mark.parametrize(
+    ("also", "trouble", "code"),
+    [
+        (condition("Serving", "False"), Trouble.NOT_SERVING, 5),
+        (condition("ResolvedRefs", "False"), Trouble.ATTENTION, 4),
+        (condition("Stale", "True"), Trouble.ATTENTION, 4),
+        (condition("Drifted", "True"), Trouble.ATTENTION, 4),
+        (condition("Guarded", "True"), Trouble.ATTENTION, 4),
+        (condition("Paused", "True"), Trouble.ATTENTION, 4),
+        (condition("Conflicted", "True"), Trouble.ATTENTION, 4),
+        (condition("Protected", "True"), Trouble.ATTENTION, 4),
+        (condition("Serving", "True"), Trouble.NONE, 0),
+        (condition("Serving", "Unknown", "NotChecked"), Trouble.NONE, 0),
+        (condition("Drifted", "False"), Trouble.NONE, 0),
+        (condition("InUse", "True"), Trouble.NONE, 0),
+        (condition("OfALaterRelease", "True"), Trouble.NONE, 0),
+    ],
+    ids=lambda value: f"{value.type}-{value.status}" if isinstance(value, WireCondition) else "",
+)
+def test_each_condition_counts_for_what_it_says(also: WireCondition, trouble: Trouble, code: int) -> None:
+    fleet = status(lb=load_balancer(*GOOD, also))
+    assert (fleet.state, fleet.state.exit_code, fleet.healthy) == (trouble, code, not code)
+    assert fleet.problems == ([] if fleet.healthy else ["load balancer east/default/web: the message"])
+    assert fleet.load_balancers[0].programmed, "it is programmed all the same"
+    assert ("everything is healthy" in text_of(fleet)) is fleet.healthy
+
+
+@pytest.mark.req("X-1")
+def test_what_nothing_looks_at_is_shown_and_is_no_problem() -> None:
+    unknown = text_of(status(lb=load_balancer(*GOOD, condition("Serving", "Unknown", "NotChecked"))))
+    assert "SERVING" in unknown
+    assert "Unknown" in unknown
+    assert "SERVING" not in text_of(status())
+
+
+@pytest.mark.req("X-2")
+@pytest.mark.parametrize(
+    ("targets", "others", "sentence"),
+    [
+        ("0/0", [], "it has no backend yet"),
+        ("0/2", [], "none of its 2 backends is ready"),
+        ("0/2", [condition("Guarded", "True")], ""),
+        ("0/2 healthy", [condition("Serving", "True")], ""),
+        ("1/2", [], ""),
+        ("", [], ""),
+    ],
+)
+def test_an_address_without_a_backend_does_not_serve(targets: str, others: list[WireCondition], sentence: str) -> None:
+    lb = load_balancer(*GOOD, *others)
+    fleet = status(lb=msgspec.structs.replace(lb, status=msgspec.structs.replace(lb.status, targets=targets)))
+    expected = Trouble.NOT_SERVING if sentence else Trouble.ATTENTION if "Guarded" in str(others) else Trouble.NONE
+    assert fleet.state is expected
+    if sentence:
+        assert fleet.problems == [f"load balancer east/default/web: {sentence}"]
+
+
+def test_what_was_accepted_before_serves_on_and_what_never_was_does_not() -> None:
+    refused = condition("Accepted", "False", "PortConflict", "port 80 is taken")
+    assert status(lb=load_balancer(refused, GOOD[1])).state is Trouble.ATTENTION
+    never = status(lb=load_balancer(refused, condition("Programmed", "False", "PortConflict", "port 80 is taken")))
+    assert never.state is Trouble.NOT_SERVING
+
+
+def test_without_a_leader_nothing_is_known() -> None:
+    assert status(hub_age_s=300).state.exit_code == 6
+
+
+def test_eighty_services_are_summed_up_first() -> None:
+    text = text_of(many(80, 6))
+    assert "80 load balancers: 74 serve, 6 need attention" in text.splitlines()[1]
+    assert len(text.splitlines()) < 25
+    assert "and 74 more, see them all with: fairlead status -o wide" in text
+    assert "and 3 more with reason Drifted: fairlead status --problems" in text
+    assert len([line for line in text_of(many(80, 0), wide=True).splitlines() if "east/shop/s" in line]) == 80
+
+
+def test_colours_are_for_terminals_and_not_with_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    for wanted in (True, False):
+        monkeypatch.setenv("NO_COLOR", "" if wanted else "1")
+        out = io.StringIO()
+        print_status(status(), Console(file=out, force_terminal=True, width=200))
+        assert ("\x1b[32m" in out.getvalue()) is wanted

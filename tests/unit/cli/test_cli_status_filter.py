@@ -1,0 +1,44 @@
+"""A part of a status is asked for by name, namespace or labels, and its exit code is of that part."""
+
+from __future__ import annotations
+
+import pytest
+from cli_status_objects import many
+
+from fairlead.cli.options import Output
+from fairlead.cli.output import encoded
+from fairlead.cli.status_filter import Filter, filtered, only_problems
+from fairlead.cli.status_rows import Trouble
+from fairlead.cli.status_table import names_of
+from fairlead.errors import BadConfiguration, NotFound
+
+
+@pytest.mark.parametrize(
+    ("asked", "count"),
+    [
+        (Filter(names=("svc/s7",)), 1),
+        (Filter(names=("s7", "svc/shop/s8", "svc/east/shop/s9")), 3),
+        (Filter(names=("tcplb/shop.s7",)), 1),
+        (Filter(namespace="shop"), 30),
+        (Filter(namespace="tenant-east"), 30),
+        (Filter(namespace="other"), 0),
+        (Filter(selector="app=web"), 15),
+    ],
+)
+def test_filters_show_what_is_asked_for_and_the_exit_code_is_of_that(asked: Filter, count: int) -> None:
+    fleet = filtered(many(30, 1), asked)
+    assert len(fleet.load_balancers) == count
+    assert fleet.healthy is all(row.state is Trouble.NONE for row in fleet.load_balancers)
+
+
+def test_a_name_that_nothing_has_and_a_selector_that_is_none_are_said() -> None:
+    with pytest.raises(NotFound, match="Nothing here is called 'svc/none'"):
+        filtered(many(3, 0), Filter(names=("svc/none",)))
+    with pytest.raises(BadConfiguration, match=r"--selector: .*app=web"):
+        filtered(many(3, 0), Filter(selector="a in"))
+
+
+def test_only_problems_and_names_and_yaml() -> None:
+    fleet = only_problems(many(30, 2))
+    assert list(names_of(fleet)) == ["tcplb/tenant-east/shop.s0", "tcplb/tenant-east/shop.s1"]
+    assert "loadBalancers:\n- kind: TCPLoadBalancer\n" in encoded(fleet, Output.YAML)

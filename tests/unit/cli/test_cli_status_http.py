@@ -1,0 +1,79 @@
+"""What ``fairlead status`` says of the load balancers of Ingress classes, and of their routes."""
+
+from __future__ import annotations
+
+import io
+
+import msgspec
+from cli_status_objects import EAST, GOOD, condition, fleet_of, http_load_balancer, lease, load_balancer
+from rich.console import Console
+
+from fairlead.api.httploadbalancer import RefusedPart
+from fairlead.cli.status_filter import Filter, filtered
+from fairlead.cli.status_rows import FleetStatus, Trouble
+from fairlead.cli.status_table import names_of, print_status
+
+
+def shown(fleet: FleetStatus, *, wide: bool = False) -> str:
+    out = io.StringIO()
+    print_status(fleet, Console(file=out), wide=wide)
+    return out.getvalue()
+
+
+def test_it_is_listed_beside_the_others_with_its_routes() -> None:
+    fleet = fleet_of(
+        tenants=[EAST],
+        leases={"tenant-east": lease(1.0)},
+        load_balancers=[load_balancer(*GOOD), http_load_balancer(*GOOD)],
+    )
+    assert fleet.healthy
+    assert fleet.members[0].load_balancers == 2
+    text = shown(fleet)
+    (header,) = [line for line in text.splitlines() if line.startswith("LOAD BALANCER ")]
+    assert header.split()[-2:] == ["ROUTES", "TARGETS"]
+    rows = {line.split()[0]: line.split() for line in text.splitlines() if line.startswith("east/")}
+    assert rows["east/edge"][-2:] == ["2", "2/3"]
+    assert rows["east/default/web"][-2:] == ["-", "2/3"]
+    assert list(names_of(fleet)) == ["tcplb/tenant-east/default.web", "httplb/tenant-east/ingressclass.edge"]
+
+
+def test_without_any_there_is_no_column_of_routes() -> None:
+    assert "ROUTES" not in shown(fleet_of(load_balancers=[load_balancer(*GOOD)]))
+
+
+def test_none_of_its_backends_ready_is_not_green() -> None:
+    row = fleet_of(load_balancers=[http_load_balancer(*GOOD, targets="0/3")]).load_balancers[0]
+    assert (row.kind, row.state, row.reason) == ("HTTPLoadBalancer", Trouble.NOT_SERVING, "NoBackendReady")
+
+
+def test_without_a_route_it_needs_attention_and_misses_no_backend() -> None:
+    fleet = fleet_of(load_balancers=[http_load_balancer(*GOOD, routes=0, targets="0/0")])
+    assert fleet.state is Trouble.ATTENTION
+    assert fleet.problems == ["load balancer east/edge: no Ingress or route is attached to it yet"]
+
+
+def test_what_is_worse_is_said_before_that_it_has_no_route() -> None:
+    bad = condition("Programmed", "False", "NoAddress", "no address is left")
+    fleet = fleet_of(load_balancers=[http_load_balancer(GOOD[0], bad, routes=0, targets="0/0")])
+    assert (fleet.state, fleet.load_balancers[0].reason) == (Trouble.NOT_SERVING, "NoAddress")
+
+
+def test_a_part_that_the_proxies_refuse_is_named_with_why() -> None:
+    refused = (RefusedPart("route", "ingress.shop.web.1", "the path is no path"),)
+    lb = http_load_balancer(*GOOD)
+    fleet = fleet_of(
+        load_balancers=[msgspec.structs.replace(lb, status=msgspec.structs.replace(lb.status, refused=refused))]
+    )
+    assert fleet.state is Trouble.ATTENTION
+    assert [
+        "route ingress.shop.web.1" in problem and "the path is no path" in problem for problem in fleet.problems
+    ] == [True]
+
+
+def test_it_is_found_by_its_kind_and_name_and_is_for_no_service() -> None:
+    fleet = fleet_of(load_balancers=[load_balancer(*GOOD), http_load_balancer(*GOOD)])
+    for name in ("httplb/edge", "httplb/ingressclass.edge", "httplb/tenant-east/ingressclass.edge", "east/edge"):
+        (row,) = filtered(fleet, Filter((name,))).load_balancers
+        assert row.kind == "HTTPLoadBalancer", name
+    (row,) = filtered(fleet, Filter(("svc/web",))).load_balancers
+    assert row.kind == "TCPLoadBalancer"

@@ -1,0 +1,64 @@
+"""What is not well is named with its object, why, and the next step: classes, groups, members, refused Services."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from cli_status_objects import EAST, condition, fleet_of, lease
+
+from fairlead.agent.heartbeat import refusals_text
+from fairlead.api.backendgroup import BackendGroup, BackendGroupSpec, BackendGroupStatus
+from fairlead.api.loadbalancerclass import LoadBalancerClass, LoadBalancerClassSpec, LoadBalancerClassStatus
+from fairlead.api.meta import ObjectMeta
+from fairlead.api.names import ANNOTATION_REFUSED
+from fairlead.api.tenant import TenantStatus
+from fairlead.cli.status_rows import Trouble
+
+
+@pytest.mark.req("X-18")
+def test_a_broken_class_is_named() -> None:
+    accepted = condition("Accepted", "False", "NoSuchProvider", "this hub does not run 'x'")
+    broken = LoadBalancerClass(
+        metadata=ObjectMeta(name="edge"),
+        spec=LoadBalancerClassSpec(provider="x"),
+        status=LoadBalancerClassStatus(conditions=[accepted]),
+    )
+    gone = LoadBalancerClass(
+        metadata=ObjectMeta(name="old", deletion_timestamp="2030-01-01T00:00:00Z"),
+        status=LoadBalancerClassStatus(conditions=[condition("InUse", "True", "InUse", "it was deleted: used by 3")]),
+    )
+    paused = LoadBalancerClass(metadata=ObjectMeta(name="held", annotations={"fairlead.dev/paused": "true"}))
+    fleet = fleet_of(classes=[broken, gone, paused])
+    assert fleet.problems == [
+        "class edge: this hub does not run 'x'",
+        "class held: it is paused; end that with: fairlead resume class/held",
+        "class old: it was deleted: used by 3",
+    ]
+    assert fleet.state.exit_code == 4
+
+
+@pytest.mark.req("X-18")
+def test_a_broken_group_and_a_tenant_that_is_not_ready_are_named() -> None:
+    group = BackendGroup(
+        metadata=ObjectMeta(namespace="shop", name="web"),
+        spec=BackendGroupSpec(load_balancers=["shared"]),
+        status=BackendGroupStatus(conditions=[condition("Programmed", "False", "NoSuchLoadBalancer", "no shared")]),
+    )
+    tenant = msgspec.structs.replace(
+        EAST, status=TenantStatus(conditions=[condition("Ready", "False", "Skew", "skew")])
+    )
+    fleet = fleet_of(groups=[group], tenants=[tenant], leases={"tenant-east": lease(1.0)})
+    assert fleet.problems == ["member east: skew", "group shop/web: no shared"]
+    assert fleet.state is Trouble.ATTENTION
+
+
+@pytest.mark.req("X-18")
+def test_services_that_an_agent_refused_are_named_with_its_words() -> None:
+    refusals = {("default", f"s{number:02}"): "spec.ports: no ports" for number in range(20)}
+    annotations = {ANNOTATION_REFUSED: refusals_text(refusals)}
+    heard = lease(1.0)
+    heard = msgspec.structs.replace(heard, metadata=msgspec.structs.replace(heard.metadata, annotations=annotations))
+    fleet = fleet_of(tenants=[EAST], leases={"tenant-east": heard})
+    assert fleet.problems[0] == "Service east/default/s00 is refused by its agent: spec.ports: no ports"
+    assert fleet.problems[-1] == "east: 4 more Services are refused; the Warnings on them say why"
+    assert (len(fleet.problems), fleet.state) == (17, Trouble.NOT_SERVING)

@@ -1,0 +1,130 @@
+"""Does it serve? The table of what proxies see, and the numbers that users read."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.model.condition import ConditionReason as R
+from fairlead.model.health import NAMED, health_of, health_of_targets, with_health
+from fairlead.model.keys import ListenerKey, Protocol, TargetKey
+from fairlead.model.observed import Health, Observed, ObservedTarget, Seen
+
+pytestmark = pytest.mark.req("X-1")
+HTTP, HTTPS, DNS = (
+    ListenerKey(protocol, port) for protocol, port in ((Protocol.TCP, 80), (Protocol.TCP, 443), (Protocol.UDP, 53))
+)
+H, U, W, N = Seen.HEALTHY, Seen.UNHEALTHY, Seen.WAITING, Seen.UNCHECKED
+
+
+def at(number: int, port: int = 8080) -> TargetKey:
+    return TargetKey(f"10.0.0.{number}", port)
+
+
+def views(*rows: tuple[Seen, ...], port: int = 8080):
+    return {at(number, port): row for number, row in enumerate(rows, 1)}
+
+
+@pytest.mark.parametrize(
+    ("seen", "serving", "reason", "message", "counts"),
+    [
+        ({}, False, R.NO_TARGETS, "it has no target", (0, 0)),
+        ({HTTP: {}}, False, R.NO_TARGETS, "it has no target", (0, 0)),
+        ({HTTP: views((H,)), HTTPS: {}}, False, R.NO_TARGETS, "TCP/443 has no target", (1, 1)),
+        ({HTTP: views((H,), (H,))}, True, R.SERVING, "all targets are healthy", (2, 2)),
+        ({HTTP: views((H,), (U,), (U,))}, True, R.SERVING, "1 of 3 targets are healthy", (1, 3)),
+        ({HTTP: views((U,))}, False, R.NO_HEALTHY_TARGETS, "its only target is not healthy", (0, 1)),
+        ({HTTP: views((U,), (U,))}, False, R.NO_HEALTHY_TARGETS, "none of its 2 targets is healthy", (0, 2)),
+        ({HTTP: views((H, U), (U, H))}, True, R.SERVING, "0 of 2 targets are healthy", (0, 2)),
+        (
+            {HTTP: views((H, U), (H, U))},
+            False,
+            R.UNREACHABLE_FROM_SOME_PROXIES,
+            "1 of 2 proxies see no healthy target",
+            (0, 2),
+        ),
+        (
+            {HTTP: views((H,)), HTTPS: views((U,), port=8443)},
+            False,
+            R.NO_HEALTHY_TARGETS,
+            "no target of TCP/443 is healthy",
+            (0, 1),
+        ),
+        ({HTTP: views((W,), (W,))}, None, R.WAITING_FOR_FIRST_CHECK, "no proxy has reported yet", (0, 0)),
+        ({HTTP: views((W,), (U,))}, None, R.WAITING_FOR_FIRST_CHECK, "no proxy has reported yet", (0, 1)),
+        ({HTTP: views((W,), (H,))}, True, R.SERVING, "all targets are healthy", (1, 1)),
+        ({HTTP: views((N,), (N,))}, None, R.NOT_CHECKED, "nothing checks", (0, 0)),
+        ({HTTP: views((N,), (U,))}, None, R.NOT_CHECKED, "nothing checks", (0, 1)),
+        ({HTTP: views((H,)), DNS: views((N,), port=53)}, True, R.SERVING, "all targets are healthy", (1, 1)),
+        ({HTTP: views((U,)), DNS: views((N,), port=53)}, False, R.NO_HEALTHY_TARGETS, "no target of TCP/80", (0, 1)),
+    ],
+)
+def test_what_is_seen_comes_to_one_verdict(seen, serving, reason, message, counts):
+    health = health_of(seen)
+    assert (health.serving, health.reason) == (serving, reason)
+    assert health.message.startswith(message)
+    assert (health.healthy, health.total) == counts
+
+
+def test_a_backend_behind_two_listeners_counts_once_and_is_healthy_behind_both_or_not():
+    health = health_of({HTTP: views((H,), (H,)), HTTPS: views((H,), (U,), port=8443)})
+    assert (health.healthy, health.total, health.unhealthy) == (1, 2, ("10.0.0.2",))
+    same_address = health_of({HTTP: {at(1, 1): (H,), at(1, 2): (U,)}})
+    assert (same_address.healthy, same_address.total, same_address.unhealthy) == (1, 2, ("10.0.0.1:2",))
+
+
+def test_so_many_unhealthy_targets_are_named_and_all_are_counted():
+    health = health_of({HTTP: {TargetKey("10.0.0.1", port): (U,) for port in range(1, 2 * NAMED)}})
+    assert (len(health.unhealthy), health.total) == (NAMED, 2 * NAMED - 1)
+
+
+def test_why_nothing_is_checked_is_said_by_who_knows():
+    assert health_of({HTTP: views((N,))}, not_checked="UDP").message == "UDP"
+
+
+def test_of_targets_that_were_read_back_those_that_drain_do_not_count():
+    targets = [
+        ObservedTarget(HTTP, at(1), healthy=False),
+        ObservedTarget(HTTP, at(2), draining=True, healthy=True),
+        ObservedTarget(HTTP, at(3), weight=0, healthy=True),
+    ]
+    assert health_of_targets(targets).message == "its only target is not healthy"
+    assert health_of_targets([], [HTTP]).reason is R.NO_TARGETS
+    assert health_of_targets(targets, [HTTPS]).message == "TCP/443 has no target"
+
+
+def test_health_is_made_from_targets_unless_the_provider_says_it():
+    said = Observed(health=Health(serving=True), targets=())
+    assert with_health(said) is said
+    assert with_health(Observed()) == Observed()
+    assert with_health(Observed(targets=(ObservedTarget(HTTP, at(1), healthy=True),))).health == Health(
+        True, R.SERVING, "all targets are healthy", 1, 1
+    )
+
+
+SHOP, BLOG = (ListenerKey(Protocol.TCP, 0, name) for name in ("shop", "blog"))
+TWO = "1 of 2 targets are healthy; requests to these backends fail, which have no healthy target: "
+
+
+@pytest.mark.parametrize(
+    ("shop", "blog", "serving", "reason", "message"),
+    [
+        (views((H,)), views((H,), port=81), True, R.SERVING, "all targets are healthy"),
+        (views((H,)), {at(2): (U,)}, True, R.SOME_BACKENDS_UNHEALTHY, TWO + "blog"),
+        (views((U,)), {at(2): (H,)}, True, R.SOME_BACKENDS_UNHEALTHY, TWO + "shop"),
+        (views((H,)), {}, True, R.SOME_BACKENDS_UNHEALTHY, "have no healthy target: blog"),
+        (views((U,)), {at(2): (U,)}, False, R.NO_HEALTHY_TARGETS, "none of its 2 targets is healthy"),
+        (views((U,)), {}, False, R.NO_HEALTHY_TARGETS, "its only target is not healthy"),
+        ({}, {}, False, R.NO_TARGETS, "it has no target"),
+        (views((H,)), {at(2): (W,)}, True, R.SERVING, "all targets are healthy"),
+        (views((U,)), {at(2): (W,)}, None, R.WAITING_FOR_FIRST_CHECK, "no proxy has reported yet"),
+        (views((W,)), {}, None, R.WAITING_FOR_FIRST_CHECK, "no proxy has reported yet"),
+        (views((U,)), {at(2): (N,)}, None, R.NOT_CHECKED, "nothing checks"),
+        (views((H, H)), {at(2): (U, H)}, True, R.SOME_BACKENDS_UNHEALTHY, TWO + "blog"),
+        (views((U, H)), {at(2): (U, H)}, False, R.UNREACHABLE_FROM_SOME_PROXIES, "1 of 2 proxies see no healthy"),
+        (views((U, H)), {at(2): (H, U)}, True, R.SOME_BACKENDS_UNHEALTHY, "have no healthy target: blog, shop"),
+    ],
+)
+def test_a_load_balancer_of_requests_serves_while_one_backend_does(shop, blog, serving, reason, message):
+    health = health_of({SHOP: shop, BLOG: blog})
+    assert (health.serving, health.reason) == (serving, reason)
+    assert message in health.message

@@ -1,0 +1,79 @@
+"""Which clusters a changed backend, setting or target concerns."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from fairlead.model.desired import FrontendSpec, HealthCheck, Target
+from fairlead.model.http import Backend, BackendTls, L7Config
+from fairlead.model.keys import LoadBalancerKey, TargetKey, backend_key
+from fairlead.providers.envoy.http.backend_clusters import BackendClusters
+from fairlead.providers.envoy.http.secrets import Secrets
+from fairlead.providers.envoy.schema import packaged_schema
+from fairlead.providers.envoy.store import ResourceChange
+
+KEY = LoadBalancerKey("HTTPLoadBalancer", "shop", "web")
+SPEC = FrontendSpec(key=KEY, group="t", listeners=(), health_check=None)
+A, B = Backend("a"), Backend("b")
+
+
+@pytest.fixture
+def secrets() -> Secrets:
+    return Secrets(packaged_schema(), KEY)
+
+
+@pytest.fixture
+def clusters(secrets: Secrets) -> BackendClusters:
+    return BackendClusters(packaged_schema(), secrets, {})
+
+
+def names(changes: list[ResourceChange]) -> list[str]:
+    prefix = f"{KEY}/backend/"
+    return sorted(
+        f"{'-' if each.resource is None else ''}{each.kind.short} {each.name.removeprefix(prefix)}" for each in changes
+    )
+
+
+def test_only_what_differs_is_returned(clusters: BackendClusters) -> None:
+    assert names(clusters.update(SPEC, [A, B])) == ["cluster a", "cluster b", "endpoints a", "endpoints b"]
+    assert clusters.update(SPEC, [A, B]) == []
+    assert names(clusters.update(SPEC, [A, Backend("b", protocol="HTTP2")])) == ["cluster b"]
+    assert names(clusters.update(SPEC, [A])) == ["-cluster b", "-endpoints b"]
+    assert clusters.clusters == {"a": f"{KEY}/backend/a"}
+
+
+def test_settings_of_the_load_balancer_concern_all(clusters: BackendClusters) -> None:
+    clusters.update(SPEC, [A, B])
+    checked = msgspec.structs.replace(SPEC, health_check=HealthCheck())
+    changes = clusters.update(checked, [A, B])
+    assert names(changes) == ["cluster a", "cluster b"]
+    assert all(change.resource is not None and change.resource.warms_by_ack for change in changes)
+
+
+def test_targets_stay_with_their_backend(clusters: BackendClusters) -> None:
+    clusters.update(SPEC, [A, B])
+    port = clusters.ports[backend_key("a")]
+    port.put(Target(TargetKey("10.0.0.1", 80)))
+    assert names(clusters.target_changes(SPEC, backend_key("a"), was_inline=False)) == ["endpoints a"]
+    clusters.update(SPEC, [A])
+    assert clusters.ports == {backend_key("a"): port}
+    port.put(Target(TargetKey("pod.example.com", 80)))
+    assert names(clusters.target_changes(SPEC, backend_key("a"), was_inline=False)) == ["-endpoints a", "cluster a"]
+    assert names(clusters.update(SPEC, [A, B])) == ["cluster b", "endpoints b"]
+
+
+def test_datagrams_have_no_cluster_of_their_own(clusters: BackendClusters) -> None:
+    assert clusters.update(SPEC, [Backend("a", protocol="UDP")]) == []
+    assert clusters.ports[backend_key("a")].datagrams
+    assert names(clusters.update(SPEC, [A])) == ["cluster a", "endpoints a"]
+    assert not clusters.ports[backend_key("a")].datagrams
+
+
+def test_a_backend_that_cannot_be_verified_is_not_served(clusters: BackendClusters, secrets: Secrets) -> None:
+    wrong = Backend("a", tls=BackendTls("a", ca_bundle="nothing"))
+    secrets.update(L7Config((), backends=(wrong,)))
+    assert clusters.update(SPEC, [wrong]) == []
+    assert [part.kind for part in secrets.refused] == ["backend"]
+    system = Backend("a", tls=BackendTls("a", system_ca=True))
+    assert names(clusters.update(SPEC, [system])) == ["cluster a", "endpoints a"]

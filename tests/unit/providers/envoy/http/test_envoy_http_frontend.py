@@ -1,0 +1,187 @@
+"""Which resources of an L7 load balancer a change concerns, and what is left out with a reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from fairlead.model.desired import FrontendSpec, Listener, Target
+from fairlead.model.http import (
+    Attachment,
+    Backend,
+    BackendRef,
+    BackendTls,
+    Certificate,
+    ClientValidation,
+    L7Config,
+    L7Listener,
+    PathMatch,
+    RequestMatch,
+    Route,
+    Rule,
+)
+from fairlead.model.keys import LoadBalancerKey, Protocol, TargetKey, backend_key
+from fairlead.providers.envoy.fleet_local import LocalFleet
+from fairlead.providers.envoy.http.frontend import HttpFrontend
+from fairlead.providers.envoy.schema import packaged_schema
+from fairlead.providers.envoy.store import ResourceChange
+
+KEY = LoadBalancerKey("HTTPLoadBalancer", "shop", "web")
+HTTP = L7Listener("http", 80)
+HTTPS = L7Listener("https", 443, "HTTPS", hostname="a.example.com", certificates=("c",))
+
+
+def route(name: str, *backends: str, path: str = "/", **fields: object) -> Route:
+    attached = tuple(fields.pop("attachments", (Attachment("http"),)))  # type: ignore[arg-type]
+    rule = Rule(matches=(RequestMatch(path=PathMatch("PathPrefix", path)),), backends=tuple(map(BackendRef, backends)))
+    return Route(name, fields.pop("kind", "HTTP"), attached, (rule,), **fields)  # type: ignore[arg-type]
+
+
+def spec(*routes: Route, listeners: tuple[L7Listener, ...] = (HTTP,), **fields: object) -> FrontendSpec:
+    names = sorted({backend.backend for each in routes for rule in each.rules for backend in rule.backends})
+    l7 = L7Config(listeners, routes, **{"backends": tuple(map(Backend, names)), **fields})  # type: ignore[arg-type]
+    keys = sorted({(each.port, Protocol.UDP if each.protocol == "UDP" else Protocol.TCP) for each in listeners})
+    return FrontendSpec(
+        key=KEY,
+        group="t",
+        listeners=tuple(Listener(*key) for key in keys),
+        address="192.0.2.1",
+        health_check=None,
+        l7=l7,
+    )
+
+
+class Served:
+    """A frontend, and what its changes make of the store."""
+
+    def __init__(self, first: FrontendSpec) -> None:
+        self.frontend = HttpFrontend(packaged_schema(), LocalFleet(data_dir=Path("/tmp/x")), first)
+        self.store: dict[tuple[str, str], bytes] = {}
+        self.ensure(first)
+
+    def ensure(self, wanted: FrontendSpec) -> set[str]:
+        return self.take(self.frontend.update(wanted, bind_address=wanted.address))
+
+    def target(self, backend: str, address: str = "10.0.0.1") -> set[str]:
+        key = backend_key(backend)
+        was_inline = self.frontend.ports[key].inline
+        self.frontend.ports[key].put(Target(TargetKey(address, 80)))
+        return self.take(self.frontend.target_changes(key, was_inline=was_inline))
+
+    def take(self, changes: list[ResourceChange]) -> set[str]:
+        names: set[str] = set()
+        for change in changes:
+            name = (change.kind.short, change.name.removeprefix(f"{KEY}/"))
+            names.add(f"{'-' if change.resource is None else ''}{name[0]} {name[1]}")
+            if change.resource is None:
+                del self.store[name]
+            else:
+                self.store[name] = change.resource.field
+        return names
+
+
+def test_the_resources_of_one_http_listener() -> None:
+    served = Served(spec(route("r", "b")))
+    assert {f"{kind} {name}" for kind, name in served.store} == {
+        "cluster backend/b",
+        "endpoints backend/b",
+        "listener TCP/80",
+        "routes routes/80",
+    }
+    assert served.frontend.labels.keys() == {f"{KEY}/{name}" for _, name in served.store}
+
+
+@pytest.mark.req("K-41")
+def test_a_changed_route_changes_its_route_configuration_only() -> None:
+    served = Served(spec(route("r", "b"), route("s", "b", path="/s")))
+    assert served.ensure(spec(route("r", "b"), route("s", "b", path="/t"))) == {"routes routes/80"}
+    assert served.ensure(spec(route("r", "b"), route("s", "b", path="/t"))) == set()
+
+
+def test_a_changed_target_changes_its_endpoints_only_and_a_dns_name_its_cluster() -> None:
+    served = Served(spec(route("r", "a", "b")))
+    assert served.target("b") == {"endpoints backend/b"}
+    assert served.target("b", "pod.example.com") == {"cluster backend/b", "-endpoints backend/b"}
+    assert served.ensure(spec(route("r", "a", "b"))) == set()
+
+
+@pytest.mark.req("K-41")
+def test_a_route_waits_for_the_first_target_of_its_new_backend() -> None:
+    served = Served(spec(route("r", "old")))
+    before = served.store["routes", "routes/80"]
+    assert served.ensure(spec(route("r", "new"))) == {"cluster backend/new", "endpoints backend/new"}
+    assert served.frontend.awaited == {"new"}
+    assert served.store["routes", "routes/80"] == before
+    assert served.target("new") == {
+        "endpoints backend/new",
+        "routes routes/80",
+        "-cluster backend/old",
+        "-endpoints backend/old",
+    }
+    assert served.frontend.awaited == frozenset()
+
+
+def test_a_backend_without_targets_is_not_waited_for_for_ever() -> None:
+    served = Served(spec(route("r", "old")))
+    served.ensure(spec(route("r", "new")))
+    assert "routes routes/80" in served.take(served.frontend.release(frozenset({"new"})))
+    assert served.take(served.frontend.release(frozenset({"new"}))) == set()
+
+
+def test_other_routes_do_not_wait() -> None:
+    served = Served(spec(route("r", "old"), route("s", "old")))
+    changed = served.ensure(spec(route("r", "new"), route("s", "old", path="/s")))
+    assert "routes routes/80" in changed
+
+
+def test_a_bad_route_is_left_out_with_a_reason_and_the_others_are_served() -> None:
+    bad = msgspec.structs.replace(
+        route("bad", "b"), rules=(Rule(matches=(RequestMatch(path=PathMatch("RegularExpression", "(")),)),)
+    )
+    served = Served(spec(route("r", "b"), bad))
+    ((kind, name, reason),) = served.frontend.refused
+    assert (kind, name) == ("route", "bad")
+    assert "regular expression" in reason
+    assert served.store["routes", "routes/80"].count(b"/r") > 0
+
+
+def test_a_listener_without_a_usable_certificate_has_no_routes_and_is_reported() -> None:
+    broken = Certificate("c", "1", b"no certificate", b"no key")
+    served = Served(spec(route("r", "b"), listeners=(HTTP, HTTPS), certificates={"c": broken}))
+    assert {name for kind, name in served.store if kind == "routes"} == {"routes/80"}
+    assert served.frontend.refused == (
+        ("certificate", "c", "tls.crt holds no certificate in PEM"),
+        ("listener", "https", "it has no usable certificate"),
+    )
+    assert not [name for kind, name in served.store if kind == "secret"]
+
+
+def test_bad_authorities_close_the_listener_and_leave_the_backend_unresolved() -> None:
+    validated = msgspec.structs.replace(HTTPS, client_validation=ClientValidation("nothing"), certificates=())
+    tls = Backend("b", tls=BackendTls(server_name="b", ca_bundle=""))
+    served = Served(spec(route("r", "b"), listeners=(HTTP, validated), backends=(tls,)))
+    assert [part[:2] for part in served.frontend.refused] == [("backend", "b"), ("listener", "https")]
+    assert served.frontend.refused[0].reason.endswith("no certificate in PEM")
+    assert ("cluster", "backend/b") not in served.store
+
+
+@pytest.mark.req("G-115")
+def test_the_targets_of_a_udp_rule_are_in_one_weighted_cluster() -> None:
+    udp = L7Listener("udp", 53, "UDP")
+    backends = (Backend("a", protocol="UDP"), Backend("b", protocol="UDP"))
+    wanted = route("r", "a", "b", kind="UDP", attachments=(Attachment("udp"),))
+    served = Served(spec(wanted, listeners=(udp,), backends=backends))
+    assert served.target("a") == {"cluster udp/53", "endpoints udp/53"}
+    assert {f"{kind} {name}" for kind, name in served.store} == {
+        "cluster udp/53",
+        "endpoints udp/53",
+        "listener UDP/53",
+    }
+
+
+def test_everything_is_removed() -> None:
+    served = Served(spec(route("r", "a", "b")))
+    served.take(served.frontend.removal())
+    assert served.store == {}

@@ -1,0 +1,87 @@
+"""The health of targets as a real Envoy sees it: it dies, it comes back, and Envoy lives through all of it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.xds.world import Backend, World
+
+from fairlead.model.change import Action, Reason, TargetChange
+from fairlead.model.condition import ConditionReason
+from fairlead.model.desired import FrontendSpec, Listener
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol
+from fairlead.model.observed import Health
+
+pytestmark = [pytest.mark.req("X-1"), pytest.mark.asyncio(loop_scope="session")]
+HTTP = ListenerKey(Protocol.TCP, 80)
+
+
+async def health(world: World, key: LoadBalancerKey, reason: ConditionReason, *, healthy: int) -> Health:
+    """Wait until this is seen; returns it."""
+    seen = None
+    try:
+        async with asyncio.timeout(30):
+            while True:
+                observed = await world.provider.observe(key)
+                seen = observed.health if observed is not None else None
+                if seen is not None and (seen.reason, seen.healthy) == (reason, healthy):
+                    return seen
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        raise AssertionError(f"not {reason} with {healthy} healthy, but {seen}") from None
+
+
+async def change(world: World, key: LoadBalancerKey, action: Action, *backends: Backend) -> None:
+    changes = [TargetChange(key, HTTP, backend.target, action, Reason.NEW) for backend in backends]
+    await world.provider.apply(changes)
+
+
+async def test_backends_that_die_and_come_back_are_seen(world: World, addresses):
+    key = LoadBalancerKey("TCPLoadBalancer", "health", "web")
+    backends = [await Backend(name).start(addresses.take()) for name in ("one", "two")]
+    restarts = world.provider.fleet.restarts
+    notified: list[LoadBalancerKey] = []
+    world.provider.on_change(notified.append)
+    await world.provider.ensure(
+        FrontendSpec(key=key, group="health", listeners=(Listener(80),), address=addresses.take())
+    )
+    try:
+        await health(world, key, ConditionReason.NO_TARGETS, healthy=0)
+        await change(world, key, Action.REGISTER, *backends)
+        assert (await health(world, key, ConditionReason.SERVING, healthy=2)).unhealthy == ()
+        await backends[0].stop()
+        half = await health(world, key, ConditionReason.SERVING, healthy=1)
+        assert half.unhealthy == (str(backends[0].target.key),)
+        await backends[1].stop()
+        notified.clear()
+        assert (await health(world, key, ConditionReason.NO_HEALTHY_TARGETS, healthy=0)).serving is False
+        assert key in notified
+        for backend in backends:
+            await backend.start(backend.address)
+        assert (await health(world, key, ConditionReason.SERVING, healthy=2)).serving is True
+        # A specifier without targets ends Envoy 1.40: such a cluster must not be in it.
+        await change(world, key, Action.DEREGISTER, *backends)
+        await health(world, key, ConditionReason.NO_TARGETS, healthy=0)
+        await change(world, key, Action.REGISTER, *backends)
+        await health(world, key, ConditionReason.SERVING, healthy=2)
+        assert world.provider.fleet.restarts == restarts
+    finally:
+        await world.provider.delete(key)
+        for backend in backends:
+            await backend.stop()
+
+
+async def test_what_is_not_checked_says_so(world: World, addresses):
+    key = LoadBalancerKey("TCPLoadBalancer", "health", "unchecked")
+    backend = await Backend("one").start(addresses.take())
+    spec = FrontendSpec(key=key, group="health", listeners=(Listener(80),), address=addresses.take(), health_check=None)
+    await world.provider.ensure(spec)
+    try:
+        await change(world, key, Action.REGISTER, backend)
+        seen = await health(world, key, ConditionReason.NOT_CHECKED, healthy=0)
+        assert seen.serving is None
+        assert "health checks are off" in seen.message
+    finally:
+        await world.provider.delete(key)
+        await backend.stop()

@@ -1,0 +1,313 @@
+"""What is done with a request: headers, redirects, rewrites, mirrors, time-outs, retries, CORS, sessions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from tests.xds.http_world import HttpWorld, config, exact, get, prefix, route, to, web_socket
+
+from fairlead.model.http import (
+    BackendRef,
+    Cors,
+    Filters,
+    HeaderModifier,
+    HeaderValue,
+    L7Listener,
+    Mirror,
+    PathModifier,
+    Redirect,
+    Retry,
+    Rewrite,
+    Rule,
+    SessionPersistence,
+)
+
+pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
+
+CHANGES = HeaderModifier(
+    set=(HeaderValue("X-Set", "100% %REQ(:path)%"),), add=(HeaderValue("x-add", "two"),), remove=("X-Remove",)
+)
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 (a proxy has no event)
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.req("G-59", "G-70", "G-71")
+async def test_headers_of_requests_and_responses_and_of_one_share(http: HttpWorld) -> None:
+    backends = [await http.echo(name) for name in ("one", "plain", "changed")]
+    shares = (
+        BackendRef("plain", 1),
+        BackendRef("changed", 1, Filters(request_headers=HeaderModifier(set=(HeaderValue("x-share", "yes"),)))),
+    )
+    spec = await http.start(
+        config(
+            route(
+                "r",
+                to("one", filters=Filters(request_headers=CHANGES, response_headers=CHANGES)),
+                Rule(matches=(prefix("/shares"),), backends=shares),
+            )
+        ),
+        *backends,
+    )
+    sent = {"x-set": "old", "X-Add": "one", "x-remove": "gone", "X-Echo-Set": "X-Set:old,X-Add:one,X-Remove:gone"}
+    answer = await get(spec, "/p", headers=sent)
+    for headers in (answer.echo["headers"], answer.headers):
+        assert headers["x-set"] == "100% %REQ(:path)%"
+        assert "x-remove" not in headers
+    assert answer.echo["headers"]["x-add"] == "one,two"
+    seen = [(await get(spec, "/shares")).echo for _ in range(20)]
+    assert {(each["name"], each["headers"].get("x-share")) for each in seen} == {("plain", None), ("changed", "yes")}
+
+
+REDIRECTS: list[tuple[str, Redirect, str, int, str]] = [
+    ("/host", Redirect(hostname="example.org"), "http://example.org/host?q=1", 302, "http://example.org:8080/host?q=1"),
+    (
+        "/scheme",
+        Redirect(scheme="https", status_code=301),
+        "https://shop.example.com:443/scheme?q=1",
+        301,
+        "https://shop.example.com:443/scheme?q=1",
+    ),
+    (
+        "/both",
+        Redirect(scheme="https", hostname="example.org", status_code=303),
+        "https://example.org/both?q=1",
+        303,
+        "https://example.org/both?q=1",
+    ),
+    (
+        "/port",
+        Redirect(port=8443, status_code=307),
+        "http://shop.example.com:8443/port?q=1",
+        307,
+        "http://shop.example.com:8443/port?q=1",
+    ),
+    (
+        "/prefix",
+        Redirect(path=PathModifier("ReplacePrefixMatch", "/new/"), status_code=308),
+        "http://shop.example.com/new/lemon?q=1",
+        308,
+        "http://shop.example.com:8080/new/lemon?q=1",
+    ),
+    (
+        "/strip",
+        Redirect(path=PathModifier("ReplacePrefixMatch", "/")),
+        "http://shop.example.com/lemon?q=1",
+        302,
+        "http://shop.example.com:8080/lemon?q=1",
+    ),
+    (
+        "/full",
+        Redirect(path=PathModifier("ReplaceFullPath", "/all\\1")),
+        "http://shop.example.com/all\\1?q=1",
+        302,
+        "http://shop.example.com:8080/all\\1?q=1",
+    ),
+]
+
+
+@pytest.mark.req("G-58", "G-72", "G-73", "G-109")
+async def test_redirects(http: HttpWorld) -> None:
+    rules = [Rule(matches=(prefix(path),), filters=Filters(redirect=each)) for path, each, *_ in REDIRECTS]
+    listeners = (L7Listener("http", 80), L7Listener("other", 8080))
+    spec = await http.start(config(route("r", *rules, listeners=("http", "other")), listeners=listeners))
+    for path, _, location, status, location_of_8080 in REDIRECTS:
+        target = f"{path}/lemon?q=1" if path in {"/prefix", "/strip"} else f"{path}?q=1"
+        answer = await get(spec, target)
+        assert (answer.status, answer.headers["location"]) == (status, location)
+        answer = await get(spec, target, port=8080, host="shop.example.com:8080")
+        assert (answer.status, answer.headers["location"]) == (status, location_of_8080)
+
+
+@pytest.mark.req("G-74", "G-108")
+async def test_rewrites(http: HttpWorld) -> None:
+    backend = await http.echo("one")
+
+    def rewrite(path: str, kind: str, value: str, host: str = "") -> Rule:
+        modifier = PathModifier(kind, value)  # type: ignore[arg-type]
+        return to("one", matches=(prefix(path),), filters=Filters(rewrite=Rewrite(hostname=host, path=modifier)))
+
+    spec = await http.start(
+        config(
+            route(
+                "r",
+                rewrite("/strip-prefix", "ReplacePrefixMatch", "/"),
+                rewrite("/prefix", "ReplacePrefixMatch", "/xyz/"),
+                rewrite("/a.b", "ReplacePrefixMatch", ""),
+                rewrite("/", "ReplacePrefixMatch", "/base"),
+                rewrite("/full", "ReplaceFullPath", "/one", "example.org"),
+                to("one", matches=(exact("/host"),), filters=Filters(rewrite=Rewrite(hostname="example.net"))),
+            )
+        ),
+        backend,
+    )
+    expected = {
+        "/strip-prefix/three?q=1": ("/three?q=1", "shop.example.com"),
+        "/strip-prefix": ("/", "shop.example.com"),
+        "/strip-prefix/": ("/", "shop.example.com"),
+        "/prefix": ("/xyz", "shop.example.com"),
+        "/prefix/two": ("/xyz/two", "shop.example.com"),
+        "/a.b/c": ("/c", "shop.example.com"),
+        "/any": ("/base/any", "shop.example.com"),
+        "/full/path?q=1": ("/one?q=1", "example.org"),
+        "/host": ("/host", "example.net"),
+    }
+    got = {path: (await get(spec, path)).echo for path in expected}
+    assert {path: (echo["path"], echo["host"]) for path, echo in got.items()} == expected
+
+
+@pytest.mark.req("G-75")
+async def test_mirrors(http: HttpWorld) -> None:
+    backends = [await http.echo(name) for name in ("one", "first", "two", "never")]
+    mirrors = (Mirror("first"), Mirror("two", 1, 3), Mirror("never", 0), Mirror(""))
+    changes = HeaderModifier(set=(HeaderValue("x-primary", "yes"),))
+    spec = await http.start(
+        config(route("r", to("one", filters=Filters(mirrors=mirrors, request_headers=changes)))), *backends
+    )
+    for _ in range(90):
+        assert (await get(spec, "/mirrored", host="m.example.com")).backend == "one"
+    await eventually(lambda: len(backends[1].seen) == 90)
+    assert backends[1].seen[0]["host"] == "m.example.com"
+    assert 12 <= len(backends[2].seen) <= 50
+    assert backends[3].seen == []
+
+
+@pytest.mark.req("G-76", "G-112")
+async def test_time_outs(http: HttpWorld) -> None:
+    backend = await http.echo("slow")
+    spec = await http.start(
+        config(
+            route(
+                "r",
+                to("slow", matches=(prefix("/request"),), request_timeout_ms=300),
+                to("slow", matches=(prefix("/try"),), backend_timeout_ms=300),
+                to("slow", matches=(prefix("/never"),), request_timeout_ms=0, backend_timeout_ms=0),
+                to("slow", matches=(prefix("/none"),)),
+            )
+        ),
+        backend,
+    )
+    paths = ["/request?delay=1.5", "/try?delay=1.5", "/request", "/never?delay=1.5", "/none?delay=1.5"]
+    answers = await asyncio.gather(*(get(spec, path) for path in paths))
+    assert [answer.status for answer in answers] == [504, 504, 200, 200, 200]
+
+
+@pytest.mark.req("G-77")
+async def test_retries(http: HttpWorld) -> None:
+    backend, dead = await http.echo("flaky"), await http.echo("dead")
+    await dead.stop()
+    spec = http.spec(
+        config(
+            route(
+                "r",
+                to("flaky", matches=(prefix("/three"),), retry=Retry(codes=(500,), attempts=3, backoff_ms=10)),
+                to("flaky", matches=(prefix("/plain"),)),
+                to("half", matches=(prefix("/half"),)),
+            )
+        )
+    )
+    await http.serve(spec, {"flaky": [backend.target], "half": [backend.target, dead.target]})
+    expected = {
+        "/three?id=a&fail=2&code=500": 200,
+        "/three?id=b&fail=4&code=500": 500,
+        "/three?id=c&fail=1&code=503": 503,
+        "/plain?id=d&fail=1&code=500": 500,
+    }
+    assert {path: (await get(spec, path)).status for path in expected} == expected
+    assert {(await get(spec, "/half")).status for _ in range(12)} == {200}, "a dead target costs no request"
+
+
+@pytest.mark.req("G-78", "G-111")
+async def test_cors(http: HttpWorld) -> None:
+    backend = await http.echo("one")
+    listed = Cors(
+        allow_origins=("https://a.example.com", "https://*.bar.com", "http://p.example.com:8080"),
+        allow_methods=("GET", "OPTIONS"),
+        allow_headers=("x-one", "x-two"),
+        expose_headers=("x-three",),
+        max_age=3600,
+    )
+    everything = Cors(allow_origins=("*",), allow_methods=("*",), allow_headers=("*",), allow_credentials=True)
+    spec = await http.start(
+        config(
+            route(
+                "r",
+                to("one", matches=(prefix("/listed"),), filters=Filters(cors=listed)),
+                to("one", matches=(prefix("/all"),), filters=Filters(cors=everything)),
+            )
+        ),
+        backend,
+    )
+
+    async def preflight(path: str, origin: str) -> dict[str, str]:
+        asked = {"Origin": origin, "Access-Control-Request-Method": "PUT", "Access-Control-Request-Headers": "x-y"}
+        answer = await get(spec, path, method="OPTIONS", headers=asked)
+        assert answer.status in {200, 204}
+        return {name: value for name, value in answer.headers.items() if name.startswith("access-control")}
+
+    for origin in ("https://a.example.com", "https://x.y.bar.com", "http://p.example.com:8080"):
+        assert await preflight("/listed", origin) == {
+            "access-control-allow-origin": origin,
+            "access-control-allow-methods": "GET, OPTIONS",
+            "access-control-allow-headers": "x-one, x-two",
+            "access-control-max-age": "3600",
+            "access-control-expose-headers": "x-three",
+        }
+    for origin in ("http://a.example.com", "https://bar.com", "https://a.example.com.evil.org", "http://p.example.com"):
+        assert "access-control-allow-origin" not in await preflight("/listed", origin)
+    answer = await preflight("/all", "https://any.org")
+    assert answer["access-control-allow-origin"] == "https://any.org"
+    assert answer["access-control-allow-credentials"] == "true"
+    assert (answer["access-control-allow-methods"], answer["access-control-allow-headers"]) == ("PUT", "x-y")
+    assert backend.seen == [], "no preflight reaches the backend"
+    simple = await get(spec, "/listed", headers={"Origin": "https://a.example.com"})
+    assert simple.headers["access-control-expose-headers"] == "x-three"
+    foreign = await get(spec, "/listed", headers={"Origin": "https://evil.org"})
+    assert foreign.status == 200
+    assert "access-control-allow-origin" not in foreign.headers
+
+
+@pytest.mark.req("K-41")
+async def test_sessions_stay_at_their_target(http: HttpWorld) -> None:
+    targets = [await http.echo(f"pod-{number}") for number in range(4)]
+    spec = http.spec(
+        config(
+            route(
+                "r",
+                to("web", session=SessionPersistence(name="sid", absolute_timeout_s=60)),
+                to("web", matches=(prefix("/header"),), session=SessionPersistence(type="Header", name="x-session")),
+            )
+        )
+    )
+    await http.serve(spec, {"web": [each.target for each in targets]})
+    first = await get(spec)
+    cookie = first.headers["set-cookie"]
+    assert cookie.startswith("sid=")
+    assert "Max-Age=60" in cookie
+    again = {"Cookie": cookie.partition(";")[0]}
+    assert {(await get(spec, headers=again)).backend for _ in range(8)} == {first.backend}
+    first = await get(spec, "/header")
+    again = {"x-session": first.headers["x-session"]}
+    assert {(await get(spec, "/header", headers=again)).backend for _ in range(8)} == {first.backend}
+    assert len({(await get(spec)).backend for _ in range(8)}) > 1
+
+
+@pytest.mark.req("G-79")
+async def test_a_web_socket_survives_a_changed_route(http: HttpWorld) -> None:
+    backend = await http.echo("one")
+    l7 = config(route("r", to("one")))
+    spec = await http.start(l7, backend)
+    async with web_socket(spec) as socket:
+        for number in range(3):
+            import msgspec
+
+            changed = config(route("r", to("one"), to("one", matches=(prefix(f"/{number}"),))))
+            await http.provider.ensure(msgspec.structs.replace(spec, l7=changed))
+            await http.programmed(spec)
+            await socket.send_str(f"{number}")
+            assert await socket.receive_str(timeout=10) == f"one: {number}"
