@@ -23,6 +23,8 @@ LOAD_BALANCER_CLASS_PREFIX = "fairlead.dev/"
 
 #: ``spec.controller`` of the IngressClasses that are ours.
 INGRESS_CONTROLLER = "fairlead.dev/ingress-controller"
+#: ``spec.controllerName`` of the GatewayClasses that are ours, and in the status of routes.
+GATEWAY_CONTROLLER = "fairlead.dev/gateway-controller"
 
 # --- what we write on a user's Service -------------------------------------------------------------------------
 #: The address, where ``status.loadBalancer`` is not ours to write (NodePort, or a cloud's own load balancer).
