@@ -1,4 +1,4 @@
-"""The watch reports what changed, once, and outlives its own bugs."""
+"""The watch reports the first look and what changed since, once, and outlives its own bugs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairlead.runtime.clock import SystemClock, VirtualClock
 KEY = LoadBalancerKey("LoadBalancer", "shop", "shared")
 
 
-async def test_only_differences_are_notified() -> None:
+async def test_the_first_look_and_each_difference_are_notified() -> None:
     answers: list[Observed | Exception] = [
         Observed(epoch="1"),
         Observed(epoch="1"),
@@ -38,7 +38,22 @@ async def test_only_differences_are_notified() -> None:
     watch.subscribe(lambda _key: notified.append(6 - len(answers)))
     for _ in range(6):
         await watch.check()
-    assert notified == [3, 4, 6]
+    assert notified == [1, 3, 4, 6]
+
+
+async def test_a_load_balancer_that_comes_back_is_looked_at_for_the_first_time_again() -> None:
+    keys = [KEY]
+    notified: list[LoadBalancerKey] = []
+
+    async def observe(_key: LoadBalancerKey) -> Observed:
+        return Observed(epoch="1")
+
+    watch = ReadbackWatch(observe=observe, keys=lambda: {"one": keys}, clock=SystemClock(), interval_s=1)
+    watch.subscribe(notified.append)
+    for present in ([KEY], [], [KEY], [KEY]):
+        keys = present
+        await watch.check()
+    assert notified == [KEY, KEY]
 
 
 async def test_a_bug_is_logged_and_the_watch_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,12 +98,11 @@ async def test_a_socket_that_hangs_delays_the_notice_of_no_other() -> None:
     watch.subscribe(notified.append)
     watch.start()
     await clock.advance(1)
-    epoch = "2"
-    await clock.advance(0.5)
-    assert notified == [KEY]
-    epoch = "3"
-    await clock.advance(0.5)
-    assert notified == [KEY, KEY]
+    assert notified == [KEY], "the first look"
+    for epoch in ("2", "3"):  # noqa: B007 - what is observed next
+        notified.clear()
+        await clock.advance(0.5)
+        assert notified == [KEY]
     await watch.close()
 
 

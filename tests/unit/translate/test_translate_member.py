@@ -1,0 +1,186 @@
+"""What is the same for all load balancers that members ask for: owner, version to serve, targets, staleness."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import msgspec
+import pytest
+
+from fairlead.api.intent import Allocation
+from fairlead.api.tcploadbalancer import Origin
+from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.model.contract import AllocationKind
+from fairlead.model.desired import GuardPolicy, Owner, Target
+from fairlead.model.keys import ListenerKey, Protocol, TargetKey
+from fairlead.testing.builders import ABLE, HTTP, desired, lb_class, target, tcp, tcp_view, tenant
+from fairlead.translate.conditions import refused
+from fairlead.translate.member import (
+    build_stale,
+    count_targets,
+    desired_load_balancer,
+    nothing_to_serve,
+    owner_of,
+    served_version,
+    target_policy,
+    usable_allocation,
+)
+from fairlead.translate.view import MemberState
+
+ALLOCATED = Allocation(address="192.0.2.7")
+REFUSED = refused(ConditionReason.INVALID, "spec.ports[0].port is 0")
+EXHAUSTED = Condition(ConditionType.PROGRAMMED, False, ConditionReason.ADDRESS_POOL_EXHAUSTED, "the pool is empty")
+ACCEPTED = {"accepted": {"ports": [{"port": 80}]}, "allocation": {"address": "192.0.2.7"}}
+
+
+def owner(name="shop.web", origin=None, *, status=None, **fields):
+    view = tcp_view(tcp(name, status=status), **fields)
+    return owner_of(view, view.load_balancer.metadata, origin or Origin("Service", "shop", "web", "u"))
+
+
+@pytest.mark.parametrize(
+    ("name", "origin", "expected"),
+    [
+        ("shop.web", Origin("Service", "shop", "web", "u"), "Service/shop/web"),
+        ("shop.web", Origin("Service", "victim", "web", "u"), "TCPLoadBalancer/tenant-east/shop.web"),
+        ("a.b.c", Origin("Service", "a.b", "c", "u"), "TCPLoadBalancer/tenant-east/a.b.c"),
+        ("a.b.c", Origin("Service", "a", "b.c", "u"), "TCPLoadBalancer/tenant-east/a.b.c"),
+        ("web", Origin(), "TCPLoadBalancer/tenant-east/web"),
+    ],
+)
+@pytest.mark.req("S-3")
+def test_the_origin_counts_when_the_name_proves_it(name, origin, expected):
+    kind, namespace, of = expected.split("/")
+    assert owner(name, origin) == Owner("east", kind, namespace, of, f"uid-{name}")
+
+
+def test_without_a_tenant_no_member_is_the_owner():
+    assert owner(tenant=None) == Owner("", "TCPLoadBalancer", "tenant-east", "shop.web", "uid-shop.web")
+
+
+@pytest.mark.parametrize(("provider", "uid"), [("memory", "first"), ("other", "uid-shop.web")])
+def test_the_uid_stays_the_one_that_its_provider_was_given_first(provider, uid):
+    asked = {"group": "g", "listeners": [], "owner": {"uid": "first"}}
+    status = {"provisioned": [{"provider": "memory", "state": "Ensured", "serving": True, "asked": asked}]}
+    assert owner(status=status, load_balancer_class=lb_class(provider=provider)).uid == uid
+
+
+def test_the_version_to_serve_is_the_present_one_when_all_is_well():
+    view = tcp_view(allocation=ALLOCATED)
+    assert served_version(view, None, None) == (view, None)
+    assert served_version(view, None, view.load_balancer.status.accepted)[0] is view
+
+
+@pytest.mark.parametrize(
+    ("refusal", "problem", "why"),
+    [(REFUSED, None, None), (None, EXHAUSTED, EXHAUSTED), (REFUSED, EXHAUSTED, None)],
+)
+def test_what_cannot_be_served_gives_way_to_what_was_last_accepted(refusal, problem, why):
+    before, now = lb_class("before"), lb_class("now")
+    view = tcp_view(
+        tcp(status=ACCEPTED),
+        load_balancer_class=now,
+        accepted_class=before,
+        allocation=Allocation(),
+        allocation_problem=problem,
+    )
+    served, reason = served_version(view, refusal, view.load_balancer.status.accepted)
+    assert served is not None
+    assert (served.load_balancer_class, served.allocation) == (before, ALLOCATED), "class and address of that version"
+    assert reason is why, "a refused spec has no say about addresses"
+
+
+@pytest.mark.parametrize(
+    ("status", "accepted_class"), [({}, lb_class()), (ACCEPTED, None)], ids=["never accepted", "its class is gone"]
+)
+def test_there_may_be_no_version_to_serve(status, accepted_class):
+    view = tcp_view(tcp(status=status), accepted_class=accepted_class, allocation_problem=EXHAUSTED)
+    accepted = view.load_balancer.status.accepted
+    assert served_version(view, None, accepted) == (None, EXHAUSTED)
+    assert served_version(view, REFUSED, accepted) == (None, None)
+
+
+def test_nothing_to_serve_says_whether_the_spec_or_the_address_is_the_reason():
+    view = tcp_view()
+    of_spec = nothing_to_serve(view, REFUSED, None)
+    assert (of_spec.desired, of_spec.provider) == (None, "memory")
+    assert of_spec.conditions == (REFUSED, msgspec.structs.replace(REFUSED, type=ConditionType.PROGRAMMED))
+    of_address = nothing_to_serve(view, None, EXHAUSTED)
+    assert of_address.desired is None
+    assert [(item.type, item.status) for item in of_address.conditions] == [
+        (ConditionType.ACCEPTED, True),
+        (ConditionType.PROGRAMMED, False),
+    ]
+
+
+@pytest.mark.parametrize(("kind", "usable"), [(AllocationKind.NONE, Allocation()), (AllocationKind.ADDRESS, ALLOCATED)])
+def test_a_provider_that_needs_no_allocation_gets_none(kind, usable):
+    capable = msgspec.structs.replace(ABLE, allocation=kind)
+    assert usable_allocation(tcp_view(capabilities=capable, allocation=ALLOCATED)) == usable
+
+
+def test_an_allocation_is_kept_while_the_provider_is_not_known():
+    view = tcp_view(load_balancer_class=lb_class(provider="not running"), allocation=ALLOCATED)
+    assert usable_allocation(view) == ALLOCATED
+
+
+def test_where_targets_may_be():
+    capable = msgspec.structs.replace(ABLE, host_name_targets=True, ipv6=True)
+    ranges = {"targetRanges": ["10.1.2.3/8", "nonsense"]}
+    policy = target_policy(tcp_view(capabilities=capable, tenant=tenant(spec=ranges), loopback_targets=True))
+    admitted, unreadable = policy.ranges
+    assert admitted == ipaddress.ip_network("10.0.0.0/8"), "also when it is not written from its first address on"
+    assert unreadable == ipaddress.ip_network("255.255.255.255/32"), "admits nothing, and opens nothing"
+    assert (policy.loopback, policy.host_names, policy.ipv6) == (True, True, True)
+
+
+def test_without_tenant_and_provider_the_strictest_policy_applies():
+    policy = target_policy(tcp_view(tenant=None, load_balancer_class=lb_class(provider="not running")))
+    assert (policy.ranges, policy.loopback, policy.host_names, policy.ipv6) == ((), False, False, False)
+
+
+def test_the_class_says_how_changes_are_made():
+    spec = {"drain": "2m", "guard": {"maxRemovalPercent": 30, "minBackends": 2}}
+    view = tcp_view(load_balancer_class=lb_class(spec=spec), stale="the cache is behind")
+    like = desired([target("1")])
+    built = desired_load_balancer(view, like.spec, like.targets, paused=True)
+    assert (built.spec, built.targets) == (like.spec, like.targets)
+    assert (built.drain_s, built.guard, built.stale, built.paused) == (
+        120.0,
+        GuardPolicy(30, 2),
+        "the cache is behind",
+        True,
+    )
+
+
+def test_the_guard_does_not_keep_an_operator_from_draining_a_member():
+    view = tcp_view(member=MemberState("its lease has expired", drained=True))
+    built = desired_load_balancer(view, desired().spec, {}, paused=False)
+    assert built.guard == GuardPolicy(100, 0)
+
+
+@pytest.mark.parametrize(
+    ("nodes_stale", "message", "nodes", "reason"),
+    [
+        ("", "", True, None),
+        ("", "lost", True, ConditionReason.MEMBER_LOST),
+        ("all unready", "", True, ConditionReason.ALL_NODES_NOT_READY),
+        ("all unready", "lost", True, ConditionReason.ALL_NODES_NOT_READY),
+        ("all unready", "", False, None),
+        ("all unready", "lost", False, ConditionReason.MEMBER_LOST),
+    ],
+)
+def test_stale_is_a_member_that_is_lost_or_nodes_that_are_out_of_date(nodes_stale, message, nodes, reason):
+    stale = build_stale(tcp_view(nodes_stale=nodes_stale, member=MemberState(message)), nodes=nodes)
+    assert (stale.reason if stale is not None else None) == reason
+    if stale is not None:
+        assert stale.status
+        assert stale.message == (message if reason is ConditionReason.MEMBER_LOST else nodes_stale)
+
+
+def test_a_target_of_several_listeners_counts_once_and_is_ready_when_it_is_for_any():
+    first, second = target("1"), target("2", draining=True)
+    other: dict[TargetKey, Target] = {each.key: each for each in (target("1", draining=True), second)}
+    of_http = {each.key: each for each in (first, second)}
+    assert count_targets({HTTP: of_http, ListenerKey(Protocol.TCP, 443): other}) == "1/2"
+    assert count_targets({}) == "0/0"
