@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.agent.l7.ingress_class import CertificateState, ClassPlan, ClassView, class_of, plan_class
+from fairlead.agent.l7.certificates import CertificateState
+from fairlead.agent.l7.ingress_class import ClassPlan, ClassView, class_of, plan_class
 from fairlead.api.ingress import (
     ANNOTATION_DEFAULT_CLASS,
     ANNOTATION_LEGACY_CLASS,

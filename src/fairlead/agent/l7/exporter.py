@@ -16,6 +16,7 @@ from typing import Any
 
 from fairlead.agent.events import EventWriter, warning_event
 from fairlead.agent.export import Settings
+from fairlead.agent.l7.certificates import CertificateState
 from fairlead.agent.l7.identity import (
     Origin,
     backend_slice_meta,
@@ -27,7 +28,7 @@ from fairlead.agent.l7.identity import (
     route_name,
 )
 from fairlead.agent.l7.ingress import IngressView, services_of, translate_ingress
-from fairlead.agent.l7.ingress_class import CertificateState, ClassPlan, ClassView, class_of, plan_class
+from fairlead.agent.l7.ingress_class import ClassPlan, ClassView, class_of, plan_class
 from fairlead.agent.l7.sources import BY_ORIGIN, BY_SECRET, BY_SERVICE, L7Sources, secrets_of
 from fairlead.agent.sources import Sources
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, HTTPLoadBalancer, LoadBalancerRoute

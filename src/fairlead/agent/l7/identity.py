@@ -1,6 +1,7 @@
 """What are the objects called that are published at the hub for L7, and whose is each of them?
 
     ingressclass.<class>                       the HTTPLoadBalancer of an IngressClass
+    gateway.<namespace>.<name>                 the HTTPLoadBalancer of a Gateway
     ingress.<namespace>.<name>.<hash of host>  the LoadBalancerRoute of one host of an Ingress
     <namespace>.<service>.backend.<slice>      an EndpointSlice of a Service that routes name
     tls.<namespace>.<name>                     the copy of a Secret that listeners name
@@ -33,6 +34,14 @@ Origin = tuple[str, str, str]
 def class_load_balancer_name(ingress_class: str) -> str:
     """Name the HTTPLoadBalancer of an IngressClass; a Gateway's has another prefix."""
     return fit(f"ingressclass.{ingress_class}", limit=NAME_LIMIT)
+
+
+def gateway_load_balancer_name(namespace: str, name: str) -> str:
+    """Name the HTTPLoadBalancer of a Gateway.
+
+    A namespace has no dot, so no two Gateways share a name.
+    """
+    return fit(f"gateway.{namespace}.{name}", limit=NAME_LIMIT, identity=("Gateway", namespace, name))
 
 
 def route_name(origin: Origin, part: str) -> str:

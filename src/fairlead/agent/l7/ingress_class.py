@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from fairlead.agent.l7.certificates import CertificateState
 from fairlead.agent.l7.identity import certificate_name
 from fairlead.agent.l7.ingress import HTTP_LISTENER, https_listener
 from fairlead.api.httploadbalancer import CertificateRef, HTTPLoadBalancerSpec
@@ -18,13 +19,6 @@ from fairlead.api.meta import ObjectKey
 from fairlead.api.names import DEFAULT_CLASS
 from fairlead.api.tcploadbalancer import Origin, TargetType
 from fairlead.model.http import L7Listener
-
-
-class CertificateState(msgspec.Struct, frozen=True):
-    """A Secret that Ingresses name: the version to serve (empty: none yet), and what is wrong with the present one."""
-
-    digest: str = ""
-    problem: str = ""
 
 
 class ClassView(msgspec.Struct, frozen=True):
