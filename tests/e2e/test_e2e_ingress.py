@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import ssl
 from typing import Any
 
@@ -17,7 +18,7 @@ from fairlead.api.names import INGRESS_CONTROLLER
 from fairlead.testing.worlds.fleet import Fleet
 from fairlead.testing.worlds.loopback import service_port
 from fairlead.testing.worlds.member import Member
-from fairlead.testing.worlds.processes import wait_until
+from fairlead.testing.worlds.processes import run_fairlead, wait_until
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
@@ -154,6 +155,43 @@ async def test_ingresses_of_two_members_by_host_and_path(fleet: Fleet) -> None:
         for member in (east, west):
             await member.cluster.delete(INGRESSES, "default", "web")
         await answers(lambda: in_east.get("shop.example.com"), (404, ""), (0, ""))
+
+
+@pytest.mark.req("K-41", "K-46")
+async def test_route_says_what_a_request_meets_and_the_proxy_does_just_that(fleet: Fleet) -> None:
+    """The verb as people type it, beside the same requests through Envoy."""
+    east = fleet.members["east"]
+    kubeconfig = str(fleet.kubeconfig)
+
+    async def route(url: str, *options: str, code: int = 0) -> Any:
+        ended, out, problem = await run_fairlead(
+            "route", "GET", url, *options, "-o", "json", "--kubeconfig", kubeconfig
+        )
+        assert (ended, problem) == (code, ""), (out, problem)
+        return json.loads(out)["answers"]
+
+    shop = east.new_address()
+    async with echoes((shop, 8080, "shop")):
+        await ingress_class(east)
+        await service(east, "asked", shop)
+        await service(east, "idle")
+        hosts = {"asked.example.com": {"/": "asked", "/idle": "idle", "/missing": "missing"}}
+        await ingress(east, "asked", hosts)
+        client = await client_of(east, "asked")
+        await answers(lambda: client.get("asked.example.com"), (200, "shop"))
+        (row,) = await route("http://asked.example.com/a", "-H", "x: y")
+        assert (row["member"], row["address"], row["outcome"]) == ("east", client.address, "Forwarded")
+        assert row["originOfRoute"] == "Ingress default/asked"
+        assert [(each["service"], each["ready"]) for each in row["backends"]] == [("default/asked", 1)]
+        for path, status in (("/idle", 503), ("/missing", 500)):
+            (row,) = await route(f"http://asked.example.com{path}", code=1)
+            assert row["status"] == (await client.get("asked.example.com", path))[0] == status
+        (row,) = await route("http://unknown.example.com/", "--address", client.address, code=1)
+        assert row["status"] == (await client.get("unknown.example.com"))[0] == 404
+        ended, out, _ = await run_fairlead("route", "GET", "http://asked.example.com/", "--kubeconfig", kubeconfig)
+        assert ended == 0
+        assert "Goes to a backend:" in out
+        await east.cluster.delete(INGRESSES, "default", "asked")
 
 
 @pytest.mark.req("E-16", "GI-5", "GI-7", "G-43", "K-53")

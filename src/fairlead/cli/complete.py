@@ -14,6 +14,7 @@ from typing import Any
 import typer
 
 _PATIENCE_S = 2.0
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE")
 
 
 def complete_object(context: typer.Context, incomplete: str) -> list[str]:
@@ -24,6 +25,16 @@ def complete_object(context: typer.Context, incomplete: str) -> list[str]:
 def complete_load_balancer(context: typer.Context, incomplete: str) -> list[str]:
     """Return the same without classes."""
     return _starting(incomplete, context, classes=False)
+
+
+def complete_http_load_balancer(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the HTTPLoadBalancers alone."""
+    return [name for name in _starting(incomplete, context, classes=False) if name.startswith("httplb/")]
+
+
+def complete_method(incomplete: str) -> list[str]:
+    """Return the methods of HTTP."""
+    return [name for name in _METHODS if name.startswith(incomplete.upper())]
 
 
 def _starting(incomplete: str, context: typer.Context, *, classes: bool) -> list[str]:

@@ -25,6 +25,7 @@ from fairlead.cli import (
     plan,
     regions,
     repair,
+    route,
     standalone,
     status,
     tenant,
@@ -35,7 +36,7 @@ from fairlead.cli.run import run_app
 
 ORDER = (
     "demo", "standalone", "hub", "agent", "regions", "apiserver",
-    "status", "plan", "explain", "drift", "version",
+    "status", "plan", "explain", "route", "drift", "version",
     "pause", "resume", "repair", "gc",
     "tenant", "crds",
 )  # fmt: skip
@@ -86,6 +87,7 @@ for name, panel, command, in_one_line in (
     ("status", _LOOK, status.status, "Does everything serve, did my change land?"),
     ("plan", _LOOK, plan.plan, "What would change, and why?"),
     ("explain", _LOOK, explain.explain, "Why is a backend where it is?"),
+    ("route", _LOOK, route.route, "What does a request meet, and why?"),
     ("drift", _LOOK, drift.drift, "What did others change at the provider?"),
     ("version", _LOOK, version.version, "Which version is this?"),
     ("pause", _OPERATE, pause.pause, "Freeze a load balancer, or a class."),

@@ -22,7 +22,7 @@ COMMANDS = [
     [], ["crds"], ["apiserver"], ["hub"], ["agent"], ["standalone"], ["tenant"], ["tenant", "add"], ["tenant", "list"],
     ["tenant", "rotate"],
     ["tenant", "remove"], ["status"], ["demo"], ["version"], ["regions"], ["plan"], ["explain"], ["pause"], ["resume"],
-    ["repair"], ["drift"], ["gc"],
+    ["repair"], ["drift"], ["gc"], ["route"],
 ]  # fmt: skip
 
 
@@ -134,7 +134,11 @@ def test_a_group_is_looked_at_by_its_load_balancers(tmp_path: Path) -> None:
     assert "'bg/web' is a BackendGroup; name a load balancer that it is on, as in lb/shared" in said
 
 
-@pytest.mark.parametrize("verb", [("plan",), ("explain", "lb/x"), ("pause", "lb/x"), ("drift",), ("gc",)], ids=" ".join)
+@pytest.mark.parametrize(
+    "verb",
+    [("plan",), ("explain", "lb/x"), ("pause", "lb/x"), ("drift",), ("gc",), ("route", "GET", "http://a.b/")],
+    ids=" ".join,
+)
 def test_the_verbs_say_in_one_sentence_why_they_cannot_look(verb: tuple[str, ...], tmp_path: Path) -> None:
     missing = sentence(process(*verb, "--kubeconfig", str(tmp_path / "none")), 2)
     assert "does not exist" in missing

@@ -11,12 +11,25 @@ from fairlead.model.http import PathMatch, RequestMatch, Route, RouteKind
 Rank = tuple[int, int, int, int, int, str, str, str, int, int]
 
 #: Which type of path is more specific. A regular expression of an HTTP route stands for something between an exact
-#: path and a prefix; of a gRPC route it names a method of any service, so a named service is more specific.
+#: path and a prefix; of a gRPC route it names no method of any service, so a named service is more specific.
 _TYPES: dict[RouteKind, dict[str, int]] = {
     "HTTP": {"Exact": 0, "RegularExpression": 1, "PathPrefix": 2},
     "GRPC": {"Exact": 0, "PathPrefix": 1, "RegularExpression": 2},
 }
 _EVERY_PATH = 3
+#: What the greater value of each part of a rank means.
+_WHY = (
+    "its path is less specific",
+    "its path is shorter",
+    "it names no method",
+    "it names fewer headers",
+    "it names fewer query parameters",
+    "its route is younger",
+    "its route comes later by namespace and name",
+    "its route comes later by name",
+    "its rule comes later in the route",
+    "its match comes later in the rule",
+)
 #: After all dates, so that a route without one is the newest.
 _NO_DATE = "~"
 
@@ -40,6 +53,12 @@ def rank(route: Route, match: RequestMatch, *, rule: int, number: int) -> Rank:
         rule,
         number,
     )
+
+
+def why_later(first: Rank, second: Rank) -> str:
+    """Return why ``second`` is tried after ``first``: the first part in which they differ."""
+    at = next((number for number, (left, right) in enumerate(zip(first, second, strict=True)) if left != right), -1)
+    return _WHY[at]
 
 
 def age(route: Route) -> tuple[str, str, str]:

@@ -16,9 +16,10 @@ import msgspec
 from fairlead.model.http import L7Config, L7Listener, PathMatch, RequestMatch, Route, Rule, ValueMatch
 from fairlead.providers.envoy.http.hostnames import has_one_label_more, most_specific, normal, patterns_for
 from fairlead.providers.envoy.http.normal_path import has_escaped_slash, normal_path
-from fairlead.providers.envoy.http.precedence import Rank, is_every_path, rank
+from fairlead.providers.envoy.http.precedence import Rank, is_every_path, rank, why_later
 from fairlead.providers.envoy.http.route_check import invalid_route
 from fairlead.providers.envoy.http.route_match import encoded_regex, first_of_each, prefix_of
+from fairlead.providers.envoy.http.stream_routes import routes_by_server_name
 
 _REQUESTS = frozenset({"HTTP", "GRPC"})
 _TERMINATED = frozenset({"HTTP", "HTTPS"})
@@ -39,12 +40,13 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Passed(NamedTuple):
-    """A match that a request does not meet, with the first reason."""
+    """A match that a request does not go by, with the first reason; ``met`` counts its conditions that hold."""
 
     route: str
     rule: int
     match: int
     reason: str
+    met: int = 0
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -52,6 +54,7 @@ class Decision(msgspec.Struct, frozen=True):
 
     ``status`` is the answer of the proxy itself, 0 when the request goes to a backend or is redirected by ``rule``.
     ``passed`` are the matches that came before, or that would be next, and were not met, in order of precedence.
+    ``outranked`` are those that fit as well and come later.
     """
 
     status: int
@@ -63,6 +66,7 @@ class Decision(msgspec.Struct, frozen=True):
     match_number: int = -1
     rule: Rule | None = None
     passed: tuple[Passed, ...] = ()
+    outranked: tuple[Passed, ...] = ()
 
 
 class _Candidate(NamedTuple):
@@ -86,10 +90,10 @@ def lookup(config: L7Config, request: Request, *, escaped_slashes_redirect: bool
         return Decision(0, f"no listener has port {request.port}: the connection is refused")
     secure = port[0].protocol != "HTTP"
     chain = owners.get(most_specific(request.server_name.lower(), owners) or "") if secure else None
-    if secure and (chain is None or chain.protocol not in _TERMINATED):
-        return Decision(
-            0, f"no HTTPS listener takes the server name {request.server_name!r}", chain.name if chain else ""
-        )
+    if chain is not None and chain.protocol not in _TERMINATED:
+        return _by_server_name(config, chain, owners, request.server_name.lower())
+    if secure and chain is None:
+        return Decision(0, f"no HTTPS listener takes the server name {request.server_name!r}")
     host = _without_port(request.host.lower())
     owned = most_specific(host, owners)
     owner = owners[owned] if owned is not None else None
@@ -110,21 +114,59 @@ def _in_listener(
     domains = {
         name: None
         for name in (*by_hostname, normal(listener.hostname))
-        if owners[most_specific(name, owners) or ""] is listener
+        if owners.get(most_specific(name, owners) or "") is listener
     }
     domain = most_specific(host, domains)
     passed: list[Passed] = []
-    for hostname in patterns_for(domain) if domain is not None else ():
-        for candidate in sorted(by_hostname.get(hostname, ())):
-            reason = _not_met(candidate, host, request)
-            if not reason:
-                return _met(candidate, listener, hostname, passed)
-            passed.append(Passed(candidate.route.name, candidate.rule_number, candidate.match_number, reason))
+    in_order = (
+        (hostname, candidate)
+        for hostname in (patterns_for(domain) if domain is not None else ())
+        for candidate in sorted(by_hostname.get(hostname, ()), key=lambda each: each.rank)
+    )
+    for hostname, candidate in in_order:
+        failed = _not_met(candidate, host, request)
+        if failed is None:
+            later = ((of, each) for of, each in in_order if _not_met(each, host, request) is None)
+            outranked = [_passed(each, _why_later(candidate, hostname, each, of), 0) for of, each in later]
+            return _met(candidate, listener, hostname, passed, outranked)
+        passed.append(_passed(candidate, *failed))
     reason = "no rule of its routes fits" if passed else "it has no route for this host"
     return Decision(404, reason, listener.name, domain or "", passed=tuple(passed))
 
 
-def _met(candidate: _Candidate, listener: L7Listener, hostname: str, passed: Sequence[Passed]) -> Decision:
+def _by_server_name(
+    config: L7Config, listener: L7Listener, owners: Mapping[str, L7Listener], server_name: str
+) -> Decision:
+    """Return what a connection meets of which only the server name is looked at."""
+    routes = [route for route in config.routes if route.kind == "TLS" and not invalid_route(route)]
+    by_name = routes_by_server_name(listener, routes, owners)
+    hostname = most_specific(server_name, by_name)
+    if hostname is None:
+        return Decision(0, f"it has no TLS route for the server name {server_name!r}", listener.name)
+    route = by_name[hostname]
+    how = "passed through" if listener.passthrough else "terminated, and its bytes passed on"
+    return Decision(
+        0, f"the connection is {how} by its server name", listener.name, hostname, route.name, 0, 0, route.rules[0]
+    )
+
+
+def _passed(candidate: _Candidate, reason: str, met: int) -> Passed:
+    return Passed(candidate.route.name, candidate.rule_number, candidate.match_number, reason, met)
+
+
+def _why_later(first: _Candidate, hostname: str, second: _Candidate, of_hostname: str) -> str:
+    if hostname != of_hostname:
+        return f"it fits too, but the host {of_hostname or '*'} is less specific than {hostname}"
+    return f"it fits too, but {why_later(first.rank, second.rank)}"
+
+
+def _met(
+    candidate: _Candidate,
+    listener: L7Listener,
+    hostname: str,
+    passed: Sequence[Passed],
+    outranked: Sequence[Passed],
+) -> Decision:
     rule = candidate.rule
     answered = rule.filters.redirect is None and not any(each.backend and each.weight for each in rule.backends)
     reason = "the rule has no backend that could be resolved" if answered else "the rule takes it"
@@ -138,6 +180,7 @@ def _met(candidate: _Candidate, listener: L7Listener, hostname: str, passed: Seq
         candidate.match_number,
         rule,
         tuple(passed),
+        tuple(outranked),
     )
 
 
@@ -162,33 +205,40 @@ def _of_route(route: Route, one_label: str) -> Iterator[_Candidate]:
             yield _Candidate(key, route, number, index, rule, match, one_label)
 
 
-def _not_met(candidate: _Candidate, host: str, request: Request) -> str:
-    """Return the first condition that a request does not fulfil; empty when it fulfils all."""
+def _not_met(candidate: _Candidate, host: str, request: Request) -> tuple[str, int] | None:
+    """Return the first condition that a request does not fulfil, and how many it does; None when it fulfils all."""
+    for number, (holds, reason) in enumerate(_conditions(candidate, host, request)):
+        if not holds:
+            return reason, number
+    return None
+
+
+def _conditions(candidate: _Candidate, host: str, request: Request) -> Iterator[tuple[bool, str]]:
+    """Yield whether each condition holds, with what there is to say when it does not."""
     match = candidate.match
     path, _, query = request.target.partition("?")
     headers: dict[str, list[str]] = {"host": [request.host]}
     for name, value in request.headers:
         headers.setdefault(name.lower(), []).append(value)
-    if not _path_fits(match.path, normal_path(path)):
-        return f"the path is not {match.path.type} {match.path.value}"
-    if match.method and match.method != request.method:
-        return f"the method is not {match.method}"
-    if candidate.one_label and not has_one_label_more(host, candidate.one_label):
-        return f"the host has more than one label in the place of the star of {candidate.one_label}"
-    if candidate.route.kind == "GRPC" and not any(map(_is_grpc, headers.get("content-type", ()))):
-        return "it is not gRPC"
+    yield _path_fits(match.path, normal_path(path)), f"the path is not {match.path.type} {match.path.value}"
+    if match.method:
+        yield match.method == request.method, f"the method is not {match.method}"
+    if candidate.one_label:
+        why = f"the host has more than one label in the place of the star of {candidate.one_label}"
+        yield has_one_label_more(host, candidate.one_label), why
+    if candidate.route.kind == "GRPC":
+        yield any(map(_is_grpc, headers.get("content-type", ()))), "it is not gRPC"
     for name, header in first_of_each(match.headers, str.lower):
         # Of a header that is there several times, one value is enough.
-        if not any(_value_fits(header, value) for value in headers.get(name, ())):
-            return f"the header {header.name} is not {header.type} {header.value!r}"
+        fits = any(_value_fits(header, value) for value in headers.get(name, ()))
+        yield fits, f"the header {header.name} is not {header.type} {header.value!r}"
     parameters: dict[str, str] = {}
     for pair in query.split("&"):
         name, _, value = pair.partition("=")
         parameters.setdefault(name, value)  # the first one counts
     for name, parameter in first_of_each(match.query_params, str):
-        if name not in parameters or not _parameter_fits(parameter, parameters[name]):
-            return f"the query parameter {name} is not {parameter.type} {parameter.value!r}"
-    return ""
+        fits = name in parameters and _parameter_fits(parameter, parameters[name])
+        yield fits, f"the query parameter {name} is not {parameter.type} {parameter.value!r}"
 
 
 def _path_fits(match: PathMatch, path: str) -> bool:

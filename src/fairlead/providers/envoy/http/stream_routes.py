@@ -18,7 +18,14 @@ def rules_by_server_name(
     listener: L7Listener, routes: Iterable[Route], owners: Mapping[str, L7Listener]
 ) -> dict[str, Rule]:
     """Return the rule for each server name of a listener, sorted; ``owners`` are the port's listeners by hostname."""
-    chosen: dict[str, Rule] = {}
+    return {name: route.rules[0] for name, route in routes_by_server_name(listener, routes, owners).items()}
+
+
+def routes_by_server_name(
+    listener: L7Listener, routes: Iterable[Route], owners: Mapping[str, L7Listener]
+) -> dict[str, Route]:
+    """Return the route for each server name, as ``rules_by_server_name`` chooses it."""
+    chosen: dict[str, Route] = {}
     for route in sorted(routes, key=age):
         if not route.rules:
             continue
@@ -29,7 +36,7 @@ def rules_by_server_name(
                 name = normal(hostname)
                 owner = most_specific(name, owners)
                 if owner is not None and owners[owner] is listener:
-                    chosen.setdefault(name, route.rules[0])
+                    chosen.setdefault(name, route)
     return dict(sorted(chosen.items()))
 
 

@@ -26,6 +26,8 @@ LISTENERS = (
     L7Listener("a", 443, "HTTPS", "a.example.com"),
     L7Listener("wild", 443, "HTTPS", "*.example.com"),
     L7Listener("pass", 443, "TLS", "pass.example.com", passthrough=True),
+    L7Listener("empty", 444, "TLS"),
+    L7Listener("org", 445, "HTTPS", "*.net"),
     L7Listener("named", 8080, hostname="*.example.com"),
 )
 RULES = (
@@ -82,7 +84,9 @@ CONFIG = L7Config(
         (Request("b.example.com", "/exact", port=443, server_name="A.example.com"), 421, ""),
         (Request("x.org", "/exact", port=443, server_name="a.example.com"), 421, ""),
         (Request("b.example.com", "/exact", port=443, server_name="b.example.com"), 0, "r/0/0"),
-        (Request("pass.example.com", port=443, server_name="pass.example.com"), 0, ""),
+        (Request("pass.example.com", port=443, server_name="pass.example.com"), 0, "stream/0/0"),
+        (Request("x.example.com", port=444, server_name="x.example.com"), 0, ""),
+        (Request("x.org", port=445, server_name="x.org"), 0, ""),
         (Request("x.org", "/s/m", "POST", (("content-type", "application/grpc+proto"),), 443, "x.org"), 0, "grpc/0/0"),
         (Request("x.org", "/s/m", "POST", (("content-type", "application/grpc-web"),), 443), 404, ""),
     ],
@@ -111,3 +115,38 @@ def test_it_says_why_not_another() -> None:
 )  # fmt: skip
 def test_paths_are_normal(path: str, expected: str) -> None:
     assert normal_path(path) == expected
+
+
+def test_what_fits_too_and_comes_later_is_listed_with_why() -> None:
+    paths = Rule(
+        matches=(RequestMatch(path=PathMatch("PathPrefix", "/")), RequestMatch(path=PathMatch("PathPrefix", "/a")))
+    )
+    config = L7Config(
+        (L7Listener("http", 80),),
+        (
+            Route("old", "HTTP", (Attachment("http", ("x.org",)),), (paths,), created="2026-01-01T00:00:00Z"),
+            Route("new", "HTTP", (Attachment("http", ("x.org", "*.org")),), (paths,), created="2026-02-01T00:00:00Z"),
+        ),
+    )
+    decision = lookup(config, Request("x.org", "/a"))
+    assert (decision.route, decision.match_number, decision.passed) == ("old", 1, ())
+    assert [(each.route, each.match, each.reason) for each in decision.outranked] == [
+        ("new", 1, "it fits too, but its route is younger"),
+        ("old", 0, "it fits too, but its path is less specific"),
+        ("new", 0, "it fits too, but its path is less specific"),
+        ("new", 1, "it fits too, but the host *.org is less specific than x.org"),
+        ("new", 0, "it fits too, but the host *.org is less specific than x.org"),
+    ]
+
+
+def test_of_what_is_not_met_the_conditions_that_hold_are_counted() -> None:
+    decision = lookup(CONFIG, Request("x.org", "/p", "POST"))
+    by_match = {(each.rule, each.match): each.met for each in decision.passed}
+    assert by_match[0, 1] == 2
+    assert by_match[0, 0] == 0
+
+
+def test_the_reason_of_a_connection_that_only_has_a_server_name() -> None:
+    assert "passed through" in lookup(CONFIG, Request("x", port=443, server_name="pass.example.com")).reason
+    assert "no TLS route" in lookup(CONFIG, Request("x", port=444, server_name="x.example.com")).reason
+    assert "no HTTPS listener" in lookup(CONFIG, Request("x.org", port=445, server_name="x.org")).reason

@@ -1,0 +1,265 @@
+"""Build the rows of ``fairlead route``: what a request meets at each load balancer that it may be for.
+
+    HTTPLoadBalancers as the hub sees them now, a request  ──►  the nearest of them, with rule, actions and backends
+
+In: load balancers with what is desired of them, and a request. Out: the rows that ``-o json`` prints, the nearest
+load balancers only. The decision itself is ``providers/envoy/http/route_lookup.py``. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer
+from fairlead.api.names import ANNOTATION_ORIGIN
+from fairlead.cli.object_ref import ObjectRef
+from fairlead.cli.route_actions import actions_of, actions_of_backend
+from fairlead.cli.route_next_step import nearest_first, next_step
+from fairlead.cli.route_request import TypedRequest
+from fairlead.model.desired import DesiredLoadBalancer
+from fairlead.model.http import L7Config, L7Listener, RequestMatch, Route, Rule, ValueMatch
+from fairlead.model.keys import backend_key
+from fairlead.providers.envoy.http.route_lookup import Decision, Passed, lookup
+
+#: Of load balancers that are all as near, so many are explained.
+MOST_ANSWERS = 10
+_KINDS = ("Ingress", "HTTPRoute", "GRPCRoute", "TLSRoute")
+
+
+class RouteOutcome(StrEnum):
+    """What becomes of a request."""
+
+    FORWARDED = "Forwarded"
+    REDIRECTED = "Redirected"
+    #: The proxy itself answers it, with an error.
+    ANSWERED = "Answered"
+    #: The connection is refused or closed.
+    CLOSED = "Closed"
+
+
+class HeldHTTP(msgspec.Struct, frozen=True):
+    """One load balancer at the hub; ``desired`` is None when nothing is served of it."""
+
+    obj: HTTPLoadBalancer
+    desired: DesiredLoadBalancer | None
+
+
+class RoutedBackend(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """One backend of the rule. ``unhealthy`` are the ready targets that a proxy sees unhealthy."""
+
+    backend: str
+    service: str
+    weight: int
+    percent: float
+    ready: int
+    draining: int
+    unhealthy: list[str]
+    actions: list[str]
+
+
+class PassedRow(msgspec.Struct, frozen=True, rename="camel"):
+    """A rule that the request does not go by, and why; ``rule`` and ``match`` count from 0."""
+
+    origin: str
+    route: str
+    rule: int
+    match: int
+    condition: str
+    reason: str
+
+
+class RouteAnswer(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """What a request meets at one load balancer. ``status`` is the answer of the proxy itself, 0 for none."""
+
+    load_balancer: str
+    member: str
+    origin: str
+    address: str
+    outcome: RouteOutcome
+    status: int
+    reason: str
+    next_step: str
+    listener: str
+    hostname: str
+    origin_of_route: str
+    route: str
+    rule: int
+    match: int
+    condition: str
+    actions: list[str]
+    backends: list[RoutedBackend]
+    passed: list[PassedRow]
+    outranked: list[PassedRow]
+    notes: list[str]
+
+    @property
+    def taken(self) -> bool:
+        """Return whether the request reaches a backend, or is redirected."""
+        return self.outcome in (RouteOutcome.FORWARDED, RouteOutcome.REDIRECTED)
+
+
+def answers(held: Sequence[HeldHTTP], typed: TypedRequest) -> list[RouteAnswer]:
+    """Return what the request meets at the load balancers that are nearest to taking it, ordered by name."""
+    ranked = [(_nearness(each, decision), each, decision) for each in held for decision in [_decided(each, typed)]]
+    best = max((nearness for nearness, _, _ in ranked), default=0)
+    nearest = [(each, decision) for nearness, each, decision in ranked if nearness == best]
+    nearest.sort(key=lambda pair: pair[0].obj.key)
+    return [_answer(each, decision, typed) for each, decision in nearest[:MOST_ANSWERS]]
+
+
+def _config(held: HeldHTTP) -> L7Config:
+    l7 = held.desired.spec.l7 if held.desired is not None else None
+    return l7 or L7Config(())
+
+
+def _decided(held: HeldHTTP, typed: TypedRequest) -> Decision:
+    if held.desired is None:
+        return Decision(0, "nothing is served of it yet")
+    config, port = _config(held), typed.request.port
+    protocols = {each.protocol for each in config.listeners if each.port == port}
+    if typed.secure and protocols == {"HTTP"}:
+        return Decision(0, f"port {port} speaks HTTP, not HTTPS: the TLS handshake fails")
+    if not typed.secure and protocols and protocols <= {"HTTPS", "TLS"}:
+        return Decision(0, f"port {port} speaks TLS, not HTTP: the connection is closed")
+    return lookup(config, typed.request)
+
+
+def _nearness(held: HeldHTTP, decision: Decision) -> int:
+    """Return how near a decision is to taking the request: 3 a rule takes it, 2 it has the host, 1 the listener."""
+    if decision.rule is not None:
+        return 3
+    if decision.passed or decision.status in (307, 421):
+        return 2
+    return 1 if decision.listener and held.desired is not None else 0
+
+
+def _answer(held: HeldHTTP, decision: Decision, typed: TypedRequest) -> RouteAnswer:
+    obj, config = held.obj, _config(held)
+    routes = {route.name: route for route in config.routes}
+    listener = next((each for each in config.listeners if each.name == decision.listener), None)
+    match = _match(decision.rule, decision.match_number)
+    backends = list(_backends(held, decision.rule, match))
+    outcome, status, reason = _outcome(decision, backends)
+    route = routes.get(decision.route)
+    origin = origin_of(route) if route is not None else ""
+    member, _, asked_by = obj.annotation(ANNOTATION_ORIGIN).partition("/")
+    answer = RouteAnswer(
+        load_balancer=ObjectRef(HTTP_LOAD_BALANCERS.kind, obj.metadata.namespace, obj.metadata.name).path,
+        member=member or obj.metadata.namespace,
+        origin=f"{obj.spec.origin.kind} {asked_by}".strip(),
+        address=obj.status.address,
+        outcome=outcome,
+        status=status,
+        reason=reason,
+        next_step="",
+        listener=listener_text(listener) if listener is not None else "",
+        hostname=decision.hostname or ("*" if decision.route else ""),
+        origin_of_route=origin,
+        route=decision.route,
+        rule=decision.rule_number,
+        match=decision.match_number,
+        condition=match_text(match) if decision.rule is not None else "",
+        actions=actions_of(decision.rule, match) if decision.rule is not None else [],
+        backends=backends,
+        passed=_passed(nearest_first(decision), routes),
+        outranked=_passed(decision.outranked, routes),
+        notes=list(_notes(held, decision, backends)),
+    )
+    if answer.taken:
+        return answer
+    services = [row.service for row in backends]
+    step = next_step(config, decision, typed, member=answer.member, origin=origin, services=services)
+    return msgspec.structs.replace(answer, next_step=step)
+
+
+def _match(rule: Rule | None, number: int) -> RequestMatch:
+    return rule.matches[number] if rule is not None and rule.matches else RequestMatch()
+
+
+def _outcome(decision: Decision, backends: Sequence[RoutedBackend]) -> tuple[RouteOutcome, int, str]:
+    if decision.rule is None and not decision.status:
+        return RouteOutcome.CLOSED, 0, decision.reason
+    if decision.status == 307 or (decision.rule is not None and decision.rule.filters.redirect is not None):
+        return RouteOutcome.REDIRECTED, decision.status, decision.reason
+    if decision.status:
+        return RouteOutcome.ANSWERED, decision.status, decision.reason
+    if not any(row.ready for row in backends if row.weight):
+        return RouteOutcome.ANSWERED, 503, f"{decision.reason}, but no backend has a ready target"
+    return RouteOutcome.FORWARDED, 0, decision.reason
+
+
+def _backends(held: HeldHTTP, rule: Rule | None, match: RequestMatch) -> Iterator[RoutedBackend]:
+    if rule is None or held.desired is None:
+        return
+    unhealthy = frozenset(held.obj.status.unhealthy_targets or ())
+    services = {backend.name: backend.service for backend in _config(held).backends}
+    total = sum(each.weight for each in rule.backends)
+    for each in rule.backends:
+        targets = held.desired.targets.get(backend_key(each.backend), {})
+        ready = [key for key, target in targets.items() if not target.draining]
+        yield RoutedBackend(
+            backend=each.backend,
+            service=services.get(each.backend, ""),
+            weight=each.weight,
+            percent=round(100 * each.weight / total, 2) if total else 0.0,
+            ready=len(ready),
+            draining=len(targets) - len(ready),
+            # A target behind several backends is named without its port.
+            unhealthy=sorted(str(key) for key in ready if unhealthy & {str(key), key.address}),
+            actions=actions_of_backend(each.filters, match),
+        )
+
+
+def _passed(passed: Sequence[Passed], routes: Mapping[str, Route]) -> list[PassedRow]:
+    rows: list[PassedRow] = []
+    for each in passed:
+        route = routes[each.route]
+        condition = match_text(_match(route.rules[each.rule], each.match))
+        rows.append(PassedRow(origin_of(route), each.route, each.rule, each.match, condition, each.reason))
+    return rows
+
+
+def _notes(held: HeldHTTP, decision: Decision, backends: Sequence[RoutedBackend]) -> Iterator[str]:
+    some = [row for row in backends if row.weight and row.percent < 100]
+    for row in some:
+        if not row.ready:
+            code = 503 if row.backend else 500
+            yield f"{row.percent:g} % of the requests are answered {code}: {row.backend or 'a backend'} has no target"
+    served = {condition.type: condition for condition in held.obj.status.conditions or ()}
+    for kind in ("Accepted", "Programmed", "Serving"):
+        condition = served.get(kind)
+        if condition is not None and condition.status == "False":
+            why = ": ".join(filter(None, (condition.reason, condition.message)))
+            yield f"the load balancer is not {kind}: {why}"
+    for part in held.obj.status.refused:
+        if part.name in (decision.route, decision.listener):
+            yield f"the proxies do not serve {part.kind} {part.name}: {part.reason}"
+
+
+def origin_of(route: Route) -> str:
+    """Return kind, namespace and name of the member's object that a route is for."""
+    prefix = route.name.partition(".")[0]
+    kind = next((each for each in _KINDS if each.lower() == prefix), f"{route.kind} route")
+    return f"{kind} {route.origin or route.name}"
+
+
+def listener_text(listener: L7Listener) -> str:
+    """Return a listener with its protocol, port and hostname."""
+    host = f", host {listener.hostname}" if listener.hostname else ""
+    return f"{listener.name} ({listener.protocol} {listener.port}{host})"
+
+
+def match_text(match: RequestMatch) -> str:
+    """Return the conditions of a match."""
+    parts = [f"{match.path.type} {match.path.value}"]
+    parts += [f"method {match.method}"] if match.method else []
+    parts += [_value_text("header", each) for each in match.headers]
+    parts += [_value_text("query", each) for each in match.query_params]
+    return ", ".join(parts)
+
+
+def _value_text(kind: str, match: ValueMatch) -> str:
+    return f"{kind} {match.name}{'=' if match.type == 'Exact' else '~'}{match.value}"
