@@ -35,7 +35,7 @@ _FILE = re.compile(r"<!-- file: (\S+) -->\s*$")
 #: What was done before the tests run.
 _DONE_BEFORE = frozenset({"make install && . .venv/bin/activate", ". .venv/bin/activate"})
 #: What was started in the background may say its line a little later.
-_LINGER_S = 15.0
+_LINGER_S = 90.0
 _AGE = re.compile(r"(?<![\w.])(\d+[smhd])+(?![\w.])")
 
 
