@@ -19,9 +19,9 @@ _PROTOCOLS: dict[str, BackendProtocol] = {
 }
 
 
-def find_port(service: Service, *, name: str = "", number: int = 0) -> ServicePort | None:
-    """Return the port of ``service`` with this name or number."""
-    ports = service.spec.ports or ()
+def find_port(service: Service, *, name: str = "", number: int = 0, protocol: str = "") -> ServicePort | None:
+    """Return the port of ``service`` with this name or number, and with this protocol if one is given."""
+    ports = [port for port in service.spec.ports or () if protocol in {"", port.protocol}]
     return next((port for port in ports if (port.name == name if name else port.port == number)), None)
 
 

@@ -104,10 +104,14 @@ class AttachedListener(NamedTuple):
 
 
 class ParentJudgement(msgspec.Struct, frozen=True):
-    """What becomes of a route at one of its ``parentRefs``: Accepted and ResolvedRefs."""
+    """What becomes of a route at one of its ``parentRefs``: Accepted, ResolvedRefs, and PartiallyInvalid when True.
+
+    ``load_balancer`` is that of the parent's Gateway: what the hub refuses there is reported at this parent.
+    """
 
     parent_ref: ParentReference
     judgements: tuple[Judgement, ...]
+    load_balancer: str = ""
 
 
 class RoutePlan(msgspec.Struct, frozen=True):

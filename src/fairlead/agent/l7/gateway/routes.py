@@ -1,0 +1,247 @@
+"""What is a route of Gateway API at the hub, and what is reported of it?
+
+    each ``parentRef`` of ours     condition Accepted (``attachment``) and ResolvedRefs (``backend_refs``)
+    each Gateway that takes it     one LoadBalancerRoute: listeners with hostnames, rules, backends
+
+A rule that cannot be programmed answers 500. If other rules can be, the route is Accepted, and PartiallyInvalid says
+which are not; if none can be, it is not Accepted, and is attached nowhere, but answers all the same: its requests must
+not reach the rules of other routes. In: a ``RouteView``. Out: ``RoutePlan``. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from fairlead.agent.l7.gateway.attachment import Acceptance, Candidate, TakenBy, accept, parent_key
+from fairlead.agent.l7.gateway.backend_refs import AnyBackendRef, BackendRefs, service_key
+from fairlead.agent.l7.gateway.connection_rules import connection_rules
+from fairlead.agent.l7.gateway.grpc_rules import grpc_rules
+from fairlead.agent.l7.gateway.http_rules import PlannedRule, http_rules
+from fairlead.agent.l7.gateway.plan import (
+    AttachedListener,
+    BackendPolicy,
+    GatewayPlan,
+    Judgement,
+    ParentJudgement,
+    ParentKey,
+    RoutePlan,
+)
+from fairlead.api.gateway import GATEWAY_GROUP
+from fairlead.api.gateway_policies import ReferenceGrant
+from fairlead.api.gateway_routes import (
+    AnyRoute,
+    GRPCRoute,
+    GRPCRule,
+    HTTPRoute,
+    HTTPRule,
+    ParentReference,
+    RouteFilter,
+    TCPRoute,
+    TLSRoute,
+    UDPRoute,
+)
+from fairlead.api.httploadbalancer import LoadBalancerRouteSpec
+from fairlead.api.kubernetes import Service
+from fairlead.api.tcploadbalancer import Origin
+from fairlead.model.http import Attachment, Backend, RouteKind, Rule
+
+ACCEPTED = "Accepted"
+PARTIALLY_INVALID = "PartiallyInvalid"
+_KINDS: dict[type[AnyRoute], RouteKind] = {
+    HTTPRoute: "HTTP",
+    GRPCRoute: "GRPC",
+    TLSRoute: "TLS",
+    TCPRoute: "TCP",
+    UDPRoute: "UDP",
+}
+
+
+class RouteView(msgspec.Struct, frozen=True):
+    """All that the translation of one route may depend on.
+
+    ``parents`` are the Gateways and ListenerSets of ours, a ListenerSet with the plan of its Gateway. ``services`` are
+    by namespace and name, ``policies`` by namespace, Service and port name, which is empty for all ports.
+    """
+
+    route: AnyRoute
+    parents: Mapping[ParentKey, GatewayPlan]
+    services: Mapping[tuple[str, str], Service] = {}
+    grants: tuple[ReferenceGrant, ...] = ()
+    policies: Mapping[tuple[str, str, str], BackendPolicy] = {}
+
+
+def parents_named(route: AnyRoute) -> list[ParentKey]:
+    """Return the Gateways and ListenerSets that a route names, whether or not they are ours; each once."""
+    keys = (parent_key(each, route.metadata.namespace) for each in route.spec.parent_refs or ())
+    return list(dict.fromkeys(key for key in keys if key is not None))
+
+
+def services_named(route: AnyRoute) -> list[tuple[str, str]]:
+    """Return namespace and name of the Services that a route names, mirrors too; each once."""
+    keys = (service_key(each, route.metadata.namespace) for each in _references(route))
+    return list(dict.fromkeys(key for key in keys if key is not None))
+
+
+def plan_route(view: RouteView) -> RoutePlan:
+    """Return what becomes of the route of ``view`` at the parents of ours."""
+    route = view.route
+    entries = list(_entries(view))
+    taken_by: dict[str, dict[str, TakenBy]] = {}
+    plans: dict[str, GatewayPlan] = {}
+    for _, plan, acceptance in entries:
+        plans[plan.load_balancer] = plan
+        listeners = taken_by.setdefault(plan.load_balancer, {})
+        listeners.update({each.listener.key: each for each in acceptance.taken_by})
+    rules = {name: _Rules(view, listeners.values()) for name, listeners in taken_by.items()}
+    specs = {
+        name: spec
+        for name, plan in plans.items()
+        if (spec := _spec(route, plan, taken_by[name].values(), rules[name])) is not None
+    }
+    return RoutePlan(
+        specs=specs,
+        parents=tuple(
+            ParentJudgement(
+                _with_defaults(reference), rules[plan.load_balancer].judgements(acceptance), plan.load_balancer
+            )
+            for reference, plan, acceptance in entries
+        ),
+        attached=frozenset(
+            AttachedListener(name, key)
+            for name, listeners in taken_by.items()
+            if not rules[name].all_unusable
+            for key in listeners
+        ),
+        services=frozenset(_service_of(backend) for spec in specs.values() for backend in spec.backends),
+    )
+
+
+def _entries(view: RouteView) -> Iterable[tuple[ParentReference, GatewayPlan, Acceptance]]:
+    route = view.route
+    namespace = route.metadata.namespace
+    candidate = Candidate(
+        type(route).__name__, namespace, tuple(route.spec.hostnames or ()) if _has_hostnames(route) else ()
+    )
+    for reference in route.spec.parent_refs or ():
+        key = parent_key(reference, namespace)
+        plan = view.parents.get(key) if key is not None else None
+        if key is not None and plan is not None:
+            yield reference, plan, accept(candidate, reference, key, plan.listeners)
+
+
+class _Rules:
+    """The rules of a route at one load balancer, and what is wrong with them."""
+
+    def __init__(self, view: RouteView, taken_by: Iterable[TakenBy]) -> None:
+        route, taken_by = view.route, list(taken_by)
+        refs = BackendRefs(
+            kind=type(route).__name__,
+            namespace=route.metadata.namespace,
+            services=view.services,
+            grants=view.grants,
+            policies=view.policies,
+            passthrough=any(each.listener.passthrough for each in taken_by),
+            terminated=not taken_by or any(not each.listener.passthrough for each in taken_by),
+        )
+        planned = _planned(route, refs)
+        self.rules: tuple[Rule, ...] = tuple(each.rule for each in planned if each.rule is not None)
+        named = {name for rule in self.rules for name in _names(rule)}
+        self.backends: tuple[Backend, ...] = tuple(
+            backend for name, backend in sorted(refs.backends.items()) if name in named
+        )
+        self._resolved = refs.judgement()
+        self._problems = {
+            rule.name or str(number): planned_rule.problem
+            for number, (rule, planned_rule) in enumerate(zip(route.spec.rules or (), planned, strict=True), start=1)
+            if planned_rule.problem is not None
+        }
+        self.all_unusable = bool(planned) and len(self._problems) == len(planned)
+
+    def judgements(self, acceptance: Acceptance) -> tuple[Judgement, ...]:
+        """Return the conditions at a parent."""
+        if not self._problems or not acceptance.taken_by:
+            return (acceptance.judgement, self._resolved)
+        sentences = "; ".join(f"rule {name}: {problem.message}" for name, problem in self._problems.items())
+        if self.all_unusable:
+            reason = next(iter(self._problems.values())).reason
+            return (Judgement(ACCEPTED, "False", reason, f"{sentences} (answered 500)"), self._resolved)
+        names = ", ".join(self._problems)
+        message = f"Dropped Rule(s) {names}, which answer 500 now: {sentences}"
+        return (
+            acceptance.judgement,
+            self._resolved,
+            Judgement(PARTIALLY_INVALID, "True", "UnsupportedValue", message),
+        )
+
+
+def _planned(route: AnyRoute, refs: BackendRefs) -> list[PlannedRule]:
+    if isinstance(route, HTTPRoute):
+        return http_rules(route.spec.rules or (), refs)
+    if isinstance(route, GRPCRoute):
+        return grpc_rules(route.spec.rules or (), refs)
+    return [PlannedRule(rule) for rule in connection_rules(route.spec.rules or (), refs)]
+
+
+def _spec(
+    route: AnyRoute, plan: GatewayPlan, taken_by: Iterable[TakenBy], rules: _Rules
+) -> LoadBalancerRouteSpec | None:
+    """Return the route at one load balancer; None when no listener there is served that takes it."""
+    attachments = tuple(Attachment(each.listener.key, each.hostnames) for each in taken_by if each.listener.served)
+    if plan.spec is None or not attachments:
+        return None
+    meta = route.metadata
+    kind = type(route)
+    return LoadBalancerRouteSpec(
+        load_balancer=plan.load_balancer,
+        kind=_KINDS[kind],
+        attachments=attachments,
+        rules=rules.rules,
+        backends=tuple(_with_certificate(backend, plan.client_certificate) for backend in rules.backends),
+        created=meta.creation_timestamp or "",
+        origin=Origin(kind=kind.__name__, namespace=meta.namespace, name=meta.name, uid=meta.uid),
+    )
+
+
+def _with_certificate(backend: Backend, certificate: str) -> Backend:
+    if backend.tls is None or not certificate:
+        return backend
+    tls = msgspec.structs.replace(backend.tls, client_certificate=certificate)
+    return msgspec.structs.replace(backend, tls=tls)
+
+
+def _with_defaults(reference: ParentReference) -> ParentReference:
+    """Return a ``parentRef`` as the API server completes it."""
+    group = GATEWAY_GROUP if reference.group is None else reference.group
+    return msgspec.structs.replace(reference, group=group, kind=reference.kind or "Gateway")
+
+
+def _has_hostnames(route: AnyRoute) -> bool:
+    return not isinstance(route, TCPRoute | UDPRoute)
+
+
+def _names(rule: Rule) -> Iterable[str]:
+    """Yield the backends that a rule names, mirrors too."""
+    yield from (mirror.backend for mirror in rule.filters.mirrors)
+    for backend in rule.backends:
+        yield backend.backend
+        yield from (mirror.backend for mirror in backend.filters.mirrors)
+
+
+def _service_of(backend: Backend) -> tuple[str, str]:
+    namespace, _, name = backend.service.partition("/")
+    return (namespace, name)
+
+
+def _references(route: AnyRoute) -> Iterable[AnyBackendRef]:
+    for rule in route.spec.rules or ():
+        if isinstance(rule, HTTPRule | GRPCRule):
+            yield from _mirrored(rule.filters)
+        for reference in rule.backend_refs or ():
+            yield reference
+            yield from _mirrored(reference.filters)
+
+
+def _mirrored(filters: Iterable[RouteFilter] | None) -> Iterable[AnyBackendRef]:
+    return (each.request_mirror.backend_ref for each in filters or () if each.request_mirror is not None)

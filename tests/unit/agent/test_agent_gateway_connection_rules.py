@@ -1,0 +1,26 @@
+"""Rules of TLSRoutes, TCPRoutes and UDPRoutes."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from tests.unit.agent.gateway_builders import ref, service
+
+from fairlead.agent.l7.gateway.backend_refs import BackendRefs
+from fairlead.agent.l7.gateway.connection_rules import connection_rules
+from fairlead.api.gateway_routes import ConnectionRule
+from fairlead.model.http import BackendRef, Rule
+
+
+@pytest.mark.req("G-99")
+def test_backends_with_weights() -> None:
+    services = {("infra", "web"): service()}
+    refs = BackendRefs(kind="TCPRoute", namespace="infra", services=services, grants=(), policies={})
+    rule = {"name": "n", "backendRefs": [ref(weight=7), ref("none", weight=3), ref()]}
+    assert connection_rules([msgspec.convert(rule, ConnectionRule), ConnectionRule()], refs) == (
+        Rule(
+            name="n",
+            backends=(BackendRef("infra/web:80/tcp", 7), BackendRef("", 3), BackendRef("infra/web:80/tcp", 1)),
+        ),
+        Rule(),
+    )
