@@ -69,6 +69,11 @@ def mirrored_conditions(
     ]
 
 
+def is_younger(conditions: Iterable[WireCondition] | None, generation: int) -> bool:
+    """Say whether conditions are about a younger version of their object than ``generation``."""
+    return any(condition.observed_generation > generation for condition in conditions or ())
+
+
 def transitions(old: Iterable[WireCondition] | None, new: Iterable[WireCondition] | None) -> list[Transition]:
     """Return the conditions of ``new`` whose status or reason differs from that of ``old``, in the order of ``new``."""
     known = _by_type(old)

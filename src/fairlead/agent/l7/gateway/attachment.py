@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from fairlead.agent.l7.gateway.judgements import ACCEPTED, bad, good
 from fairlead.agent.l7.gateway.plan import Judgement, ListenerPlan, ParentKey, ParentKind
 from fairlead.agent.l7.gateway.references import GATEWAY, LISTENER_SET
 from fairlead.api.gateway import GATEWAY_GROUP
 from fairlead.api.gateway_routes import ParentReference
 
-ACCEPTED = "Accepted"
 _PARENT_KINDS: dict[tuple[str, str], ParentKind] = {GATEWAY: "Gateway", LISTENER_SET: "ListenerSet"}
 #: Listeners of these protocols see no hostname.
 _WITHOUT_HOSTNAMES = frozenset({"TCP", "UDP"})
@@ -79,7 +79,7 @@ def accept(
             "NoMatchingListenerHostname",
             f"none of the hostnames {', '.join(candidate.hostnames)} is within those of the listeners: {hostnames}",
         )
-    return Acceptance(taken_by, Judgement(ACCEPTED, "True", "Accepted"))
+    return Acceptance(taken_by, good(ACCEPTED))
 
 
 def hostnames_at(listener: ListenerPlan, hostnames: Sequence[str]) -> tuple[str, ...] | None:
@@ -134,7 +134,7 @@ def _why_not_allowed(candidate: Candidate, named: Sequence[ListenerPlan], parent
 
 
 def _refused(reason: str, message: str) -> Acceptance:
-    return Acceptance((), Judgement(ACCEPTED, "False", reason, message))
+    return Acceptance((), bad(ACCEPTED, reason, message))
 
 
 def _of(parent: ParentKey) -> str:

@@ -21,6 +21,7 @@ import msgspec
 
 from fairlead.agent.l7.backends import backend_of, find_port
 from fairlead.agent.l7.gateway.grants import permits
+from fairlead.agent.l7.gateway.judgements import RESOLVED_REFS, bad, good
 from fairlead.agent.l7.gateway.plan import BackendPolicy, Judgement
 from fairlead.agent.l7.gateway.references import SERVICE
 from fairlead.api.gateway import GATEWAY_GROUP
@@ -29,7 +30,6 @@ from fairlead.api.gateway_routes import BackendObject, RouteBackendRef
 from fairlead.api.kubernetes import Service, ServicePort
 from fairlead.model.http import Backend, BackendProtocol
 
-RESOLVED_REFS = "ResolvedRefs"
 #: How the backends of a route are spoken to; those of an HTTPRoute as ``appProtocol`` says.
 _SPOKEN: dict[str, BackendProtocol] = {"GRPCRoute": "HTTP2", "TLSRoute": "TCP", "TCPRoute": "TCP", "UDPRoute": "UDP"}
 #: Values of ``appProtocol`` that mean TLS, which only a BackendTLSPolicy says how to verify.
@@ -110,9 +110,9 @@ class BackendRefs:
     def judgement(self) -> Judgement:
         """Return condition ResolvedRefs; its reason is that of the first problem."""
         if not self._problems:
-            return Judgement(RESOLVED_REFS, "True", "ResolvedRefs")
+            return good(RESOLVED_REFS)
         message = "; ".join(sentence for _, sentence in self._problems)
-        return Judgement(RESOLVED_REFS, "False", next(iter(self._problems))[0], message)
+        return bad(RESOLVED_REFS, next(iter(self._problems))[0], message)
 
     def _port(self, service: Service, number: int) -> str:
         named = f"Service {service.metadata.namespace}/{service.metadata.name}"

@@ -19,6 +19,7 @@ from fairlead.agent.l7.gateway.backend_refs import AnyBackendRef, BackendRefs, s
 from fairlead.agent.l7.gateway.connection_rules import connection_rules
 from fairlead.agent.l7.gateway.grpc_rules import grpc_rules
 from fairlead.agent.l7.gateway.http_rules import PlannedRule, http_rules
+from fairlead.agent.l7.gateway.judgements import ACCEPTED, bad
 from fairlead.agent.l7.gateway.plan import (
     AttachedListener,
     BackendPolicy,
@@ -47,7 +48,6 @@ from fairlead.api.kubernetes import Service
 from fairlead.api.tcploadbalancer import Origin
 from fairlead.model.http import Attachment, Backend, RouteKind, Rule
 
-ACCEPTED = "Accepted"
 PARTIALLY_INVALID = "PartiallyInvalid"
 _KINDS: dict[type[AnyRoute], RouteKind] = {
     HTTPRoute: "HTTP",
@@ -166,13 +166,13 @@ class _Rules:
         sentences = "; ".join(f"rule {name}: {problem.message}" for name, problem in self._problems.items())
         if self.all_unusable:
             reason = next(iter(self._problems.values())).reason
-            return (Judgement(ACCEPTED, "False", reason, f"{sentences} (answered 500)"), self._resolved)
+            return (bad(ACCEPTED, reason, f"{sentences} (answered 500)"), self._resolved)
         names = ", ".join(self._problems)
         message = f"Dropped Rule(s) {names}, which answer 500 now: {sentences}"
         return (
             acceptance.judgement,
             self._resolved,
-            Judgement(PARTIALLY_INVALID, "True", "UnsupportedValue", message),
+            bad(PARTIALLY_INVALID, "UnsupportedValue", message, status="True"),
         )
 
 

@@ -1,0 +1,61 @@
+"""Judgements as conditions of a status: how they are made, and how they get a generation and a time.
+
+In: what was decided of a Gateway, ListenerSet, listener or route. Out: conditions as the API has them, which always
+have a message. Never: reads a clock; ``now`` is RFC 3339 text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fairlead.agent.l7.gateway.plan import ConditionStatus, Judgement
+from fairlead.api.conditions import mirrored_conditions
+from fairlead.api.meta import WireCondition
+
+ACCEPTED = "Accepted"
+RESOLVED_REFS = "ResolvedRefs"
+PROGRAMMED = "Programmed"
+CONFLICTED = "Conflicted"
+
+_MESSAGES = {
+    (ACCEPTED, "True"): "accepted",
+    (RESOLVED_REFS, "True"): "all references are resolved",
+    (PROGRAMMED, "True"): "served",
+}
+
+
+def good(kind: str, message: str = "") -> Judgement:
+    """Return the judgement that all is well in one respect; its reason is its type."""
+    return Judgement(kind, "True", kind, message)
+
+
+def bad(kind: str, reason: str, message: str, *, status: ConditionStatus = "False") -> Judgement:
+    """Return the judgement that something is wrong, and why."""
+    return Judgement(kind, status, reason, message)
+
+
+def find(judgements: Iterable[Judgement], kind: str) -> Judgement | None:
+    """Return the judgement of one type, None when there is none."""
+    return next((each for each in judgements if each.type == kind), None)
+
+
+def holds(judgements: Iterable[Judgement], kind: str) -> bool:
+    """Say whether the judgement of one type is there and True."""
+    judgement = find(judgements, kind)
+    return judgement is not None and judgement.status == "True"
+
+
+def wire_judgements(
+    judgements: Iterable[Judgement], old: Iterable[WireCondition] | None, *, generation: int, now: str
+) -> list[WireCondition]:
+    """Return ``judgements`` as conditions; lastTransitionTime is kept from ``old`` while the status is the same."""
+    conditions = [
+        WireCondition(
+            type=each.type,
+            status=each.status,
+            reason=each.reason,
+            message=each.message or _MESSAGES.get((each.type, each.status), each.reason),
+        )
+        for each in judgements
+    ]
+    return mirrored_conditions(conditions, old, generation=generation, now=now)

@@ -1,0 +1,56 @@
+"""What is the status of a BackendTLSPolicy?
+
+One entry for each Gateway that sends requests to its Services, at most 16 with those of other controllers, which stay
+as they are. In: the policy, its conditions, the Gateways, the time. Out: ``PolicyStatus``; equal to the present one
+when nothing has changed. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from fairlead.agent.l7.gateway.judgements import wire_judgements
+from fairlead.agent.l7.gateway.plan import Judgement, ParentKey
+from fairlead.api.conditions import is_younger
+from fairlead.api.gateway import GATEWAY_GROUP
+from fairlead.api.gateway_policies import BackendTLSPolicy, PolicyAncestorStatus, PolicyStatus
+from fairlead.api.gateway_routes import ParentReference
+from fairlead.api.names import GATEWAY_CONTROLLER
+
+#: What the API server takes.
+MAX_ANCESTORS = 16
+
+
+def policy_status(
+    judgements: Iterable[Judgement], policy: BackendTLSPolicy, gateways: Iterable[ParentKey], *, now: str
+) -> PolicyStatus:
+    """Return the status of ``policy`` at ``now``, RFC 3339; of too many ``gateways`` those that are there stay."""
+    judgements = tuple(judgements)
+    wanted = dict.fromkeys(
+        ParentReference(GATEWAY_GROUP, gateway.kind, gateway.namespace, gateway.name) for gateway in sorted(gateways)
+    )
+    entries: list[PolicyAncestorStatus] = []
+    for entry in policy.status.ancestors or ():
+        if entry.controller_name != GATEWAY_CONTROLLER:
+            entries.append(entry)
+        elif entry.ancestor_ref in wanted:
+            del wanted[entry.ancestor_ref]
+            entries.append(_entry(entry, judgements, policy, now))
+    entries += [
+        _entry(PolicyAncestorStatus(reference, GATEWAY_CONTROLLER), judgements, policy, now) for reference in wanted
+    ]
+    if not entries and not policy.status.ancestors:
+        return policy.status
+    return PolicyStatus(entries[:MAX_ANCESTORS])
+
+
+def _entry(
+    entry: PolicyAncestorStatus, judgements: Iterable[Judgement], policy: BackendTLSPolicy, now: str
+) -> PolicyAncestorStatus:
+    generation = policy.metadata.generation
+    if is_younger(entry.conditions, generation):
+        return entry
+    conditions = wire_judgements(judgements, entry.conditions, generation=generation, now=now)
+    return msgspec.structs.replace(entry, conditions=conditions)

@@ -1,0 +1,71 @@
+"""What is the status of a route?
+
+    entry in ``status.parents``             becomes
+    --------------------------------------  ----------------------------------------------------
+    of another controller                   stays where it is, as it is
+    of ours, declared, parent of ours       the conditions of its plan
+    of ours, no longer so                   goes
+    of ours, about a younger generation     stays: the route that was planned is an old one
+
+What the hub refuses of a route that the member accepts is Accepted=False/UnsupportedValue at the parents of that load
+balancer, with the hub's sentence. In: the route, its plan, the hub's answer, the time. Out: ``RouteStatus``; equal to
+the present one when nothing has changed. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from fairlead.agent.l7.gateway.judgements import ACCEPTED, bad, wire_judgements
+from fairlead.agent.l7.gateway.plan import Judgement, ParentJudgement, RoutePlan
+from fairlead.api.conditions import is_younger
+from fairlead.api.gateway_routes import AnyRoute, RouteParentStatus, RouteStatus
+from fairlead.api.names import GATEWAY_CONTROLLER
+
+#: What the API server takes.
+MAX_PARENTS = 32
+
+
+def route_status(
+    plan: RoutePlan, route: AnyRoute, *, now: str, refused: Mapping[str, str] | None = None
+) -> RouteStatus:
+    """Return the status of ``route`` at ``now``, RFC 3339.
+
+    ``refused`` has the sentences of the hub by load balancer: why the route is not served there.
+    """
+    wanted = {parent.parent_ref: _with_refusal(parent, refused or {}) for parent in plan.parents}
+    entries: list[RouteParentStatus] = []
+    for entry in route.status.parents or ():
+        if entry.controller_name != GATEWAY_CONTROLLER:
+            entries.append(entry)
+        elif (judgements := wanted.pop(entry.parent_ref, None)) is not None:
+            entries.append(_entry(entry, judgements, route, now))
+    entries += [
+        _entry(RouteParentStatus(reference, GATEWAY_CONTROLLER), judgements, route, now)
+        for reference, judgements in wanted.items()
+    ]
+    if not entries and not route.status.parents:
+        return route.status
+    return RouteStatus(entries[:MAX_PARENTS])
+
+
+def _entry(entry: RouteParentStatus, judgements: Iterable[Judgement], route: AnyRoute, now: str) -> RouteParentStatus:
+    generation = route.metadata.generation
+    if is_younger(entry.conditions, generation):
+        return entry
+    conditions = wire_judgements(judgements, entry.conditions, generation=generation, now=now)
+    return msgspec.structs.replace(entry, conditions=conditions)
+
+
+def _with_refusal(parent: ParentJudgement, refused: Mapping[str, str]) -> tuple[Judgement, ...]:
+    reason = refused.get(parent.load_balancer)
+    if reason is None:
+        return parent.judgements
+    return tuple(
+        bad(ACCEPTED, "UnsupportedValue", f"the load balancer does not serve it: {reason}")
+        if (each.type, each.status) == (ACCEPTED, "True")
+        else each
+        for each in parent.judgements
+    )
