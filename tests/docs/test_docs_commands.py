@@ -45,6 +45,28 @@ def test_how_to_use_an_address_pool(own_network: Shell) -> None:
     own_network.play(page("docs/how-to/address-pool.md"))
 
 
+#: Where pods answer at their own port, and what says so.
+_PODS = """
+python3 -m http.server 8080 --bind 127.61.0.1 --directory pod > pods.log 2>&1 &
+kubectl create -f slice.yaml
+""".strip()
+_SLICE = """
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+endpoints: [{addresses: [127.61.0.1], conditions: {ready: true}}]
+ports: [{name: "", port: 8080, protocol: TCP}]
+"""
+
+
+def test_how_to_serve_one_cluster(cluster: Shell) -> None:
+    (cluster.directory / "slice.yaml").write_text(_SLICE, encoding="utf-8")
+    for line in _PODS.splitlines():
+        cluster.type(line)
+    cluster.play(page("docs/how-to/run-one-cluster.md"))
+
+
 def test_readme(cluster: Shell) -> None:
     cluster.play(page("README.md"))
 

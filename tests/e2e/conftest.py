@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -19,22 +19,36 @@ MEMBERS = {"east": "Pod", "west": "Node"}
 _NAMES = ("hub", *MEMBERS)
 
 
-@pytest.fixture(
-    scope="session", params=["embedded", pytest.param("real", marks=[pytest.mark.real_api, pytest.mark.slow])]
-)
+_BOTH = ["embedded", pytest.param("real", marks=[pytest.mark.real_api, pytest.mark.slow])]
+
+
+@pytest.fixture(scope="session", params=_BOTH)
 def clusters(request: pytest.FixtureRequest) -> Iterator[Apis]:
     """API servers for a hub and two members, not started yet."""
+    with _apis(request.param, _NAMES) as apis:
+        yield apis
+
+
+@pytest.fixture(params=_BOTH)
+def one_cluster(request: pytest.FixtureRequest) -> Iterator[Apis]:
+    """The API server of one cluster, not started yet; its name is that of a hub, which has a controller manager."""
+    with _apis(request.param, ("hub",)) as apis:
+        yield apis
+
+
+@contextmanager
+def _apis(kind: str, names: Sequence[str]) -> Iterator[Apis]:
     # Short: the path of a unix socket has room for 107 bytes.
     with tempfile.TemporaryDirectory(prefix="fl-e2e-") as name, ExitStack() as stack:
-        if request.param == "embedded":
-            yield EmbeddedApis(Path(name) / "api", _NAMES)
+        if kind == "embedded":
+            yield EmbeddedApis(Path(name) / "api", names)
             return
         if why := why_not_real():
             pytest.skip(why)
         stack.enter_context(own_network())
         assets = assets_directory()
         assert assets is not None
-        yield RealApis(Path(name) / "api", _NAMES, assets=assets)
+        yield RealApis(Path(name) / "api", names, assets=assets)
 
 
 @contextmanager

@@ -183,7 +183,8 @@ class Agent:
             group.create_task(self.l7.run(), name="l7-caches")
             group.create_task(self._recorder.run(), name="events")
             group.create_task(self._check(), name="checks")
-            group.create_task(self._token.run(), name="token")
+            if self.config.renew_token:
+                group.create_task(self._token.run(), name="token")
             group.create_task(self.leadership.run(), name="election")
 
     def _leave(self) -> None:

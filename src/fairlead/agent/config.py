@@ -25,8 +25,10 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     ``hub_namespace`` empty: that of the hub kubeconfig's context, else tenant-<tenant>. ``status_listen`` empty: no
     status page. ``reclaim_lease``: no other process can have this ``identity``, so a restarted agent leads again
-    at once. Times are in seconds: how often the heartbeat is renewed, from what age on a cache is not believed to be
-    current (a server sends something about once a minute), and how long an agent that cannot work keeps its lease.
+    at once. ``renew_token``: the token in the hub's kubeconfig is the agent's own, and to be renewed by it.
+
+    Times are in seconds: how often the heartbeat is renewed, from what age on a cache is not believed to be current
+    (a server sends something about once a minute), and how long an agent that cannot work keeps its lease.
     """
 
     tenant: str
@@ -43,6 +45,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     workers: int = 16
     identity: str = ""
     reclaim_lease: bool = False
+    renew_token: bool = True
     system_namespace: str = SYSTEM_NAMESPACE
     heartbeat_s: float = 10.0
     lease_s: float = 15.0

@@ -21,6 +21,7 @@ from fairlead.cli import (
     explain,
     gc,
     hub,
+    one_cluster,
     pause,
     plan,
     regions,
@@ -35,7 +36,7 @@ from fairlead.cli.exit_codes import EXIT_CODES, PLAN_EXIT_CODES, STATUS_EXIT_COD
 from fairlead.cli.run import run_app
 
 ORDER = (
-    "demo", "standalone", "hub", "agent", "regions", "apiserver",
+    "demo", "run", "standalone", "hub", "agent", "regions", "apiserver",
     "status", "plan", "explain", "route", "drift", "version",
     "pause", "resume", "repair", "gc",
     "tenant", "crds",
@@ -79,6 +80,7 @@ def fairlead(
 
 app.add_typer(demo.app, name="demo", rich_help_panel=_RUN, short_help="Show it all on this machine, in a minute.")
 for name, panel, command, in_one_line in (
+    ("run", _RUN, one_cluster.run, "Serve one cluster from this machine."),
     ("standalone", _RUN, standalone.standalone, "Run a hub with all it needs on this machine."),
     ("hub", _RUN, hub.hub, "Run the hub at a Kubernetes API."),
     ("agent", _RUN, agent.agent, "Run the agent of one member cluster."),

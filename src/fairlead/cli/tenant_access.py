@@ -1,7 +1,6 @@
 """How does an agent get its key? The tenant's objects, and a token of its service account, as a kubeconfig.
 
 In: an administrator's connection to the hub. Out: a kubeconfig that reaches one namespace only, and expires.
-The objects are those that the hub itself makes (``translate/tenant.py``), so it does not matter who comes first.
 Never: prints or copies a credential of the administrator.
 """
 
@@ -15,16 +14,13 @@ import msgspec
 import yaml
 
 from fairlead.api.durations import seconds_from_duration
-from fairlead.api.kinds import all_crds
-from fairlead.api.kubernetes import NAMESPACES, SERVICE_ACCOUNTS
+from fairlead.api.kubernetes import SERVICE_ACCOUNTS
 from fairlead.api.meta import JSONObject
-from fairlead.api.names import AGENT_SERVICE_ACCOUNT, LABEL_TENANT, MANAGER_CLI, MANAGER_HUB, TENANT_NAMESPACE_PREFIX
-from fairlead.api.tenant import TENANTS, Tenant
-from fairlead.errors import AlreadyExists, BadConfiguration, Invalid, NotFound, Terminal
+from fairlead.api.names import AGENT_SERVICE_ACCOUNT, TENANT_NAMESPACE_PREFIX
+from fairlead.errors import BadConfiguration
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.preflight import install_crds
 from fairlead.kube.service_account_token import request_token
-from fairlead.translate.tenant import tenant_objects
+from fairlead.standalone.tenant_place import ensure_place
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _NAME_MAX = 63 - len(TENANT_NAMESPACE_PREFIX)
@@ -82,8 +78,7 @@ async def issue_access(
     cluster: Cluster, *, name: str, region: str, valid_s: int, server: str, trust: JSONObject
 ) -> Access:
     """Create what is missing for the tenant and return a fresh key for its agent; ``trust`` is the hub's authority."""
-    tenant = await _ensure_tenant(cluster, name, region)
-    await _ensure_objects(cluster, tenant)
+    tenant = await ensure_place(cluster, name, region=region)
     token = await request_token(cluster, tenant.namespace, AGENT_SERVICE_ACCOUNT, valid_s=valid_s)
     return Access(
         kubeconfig=_kubeconfig_yaml(name, tenant.namespace, server or cluster.server, trust, token.token),
@@ -95,39 +90,6 @@ async def issue_access(
 async def end_keys(cluster: Cluster, namespace: str) -> None:
     """End every token of the tenant's agent: they are bound to the account, which is made anew."""
     await cluster.delete(SERVICE_ACCOUNTS, namespace, AGENT_SERVICE_ACCOUNT)
-
-
-async def _ensure_tenant(cluster: Cluster, name: str, region: str) -> Tenant:
-    spec: JSONObject = {"region": region} if region else {}
-    wanted: JSONObject = {"metadata": {"name": name}, "spec": spec}
-    try:
-        return await cluster.create(TENANTS, wanted)
-    except AlreadyExists:
-        pass
-    except NotFound:
-        # A hub that never ran: the kind itself is missing.
-        problems = await install_crds(cluster, all_crds(), MANAGER_HUB)
-        if problems:
-            raise Terminal(" ".join(problems)) from None
-        return await cluster.create(TENANTS, wanted)
-    if region:
-        return await cluster.apply(TENANTS, wanted, manager=MANAGER_CLI)
-    return await cluster.get(TENANTS, "", name)
-
-
-async def _ensure_objects(cluster: Cluster, tenant: Tenant) -> None:
-    namespace = tenant.namespace
-    try:
-        there = await cluster.get(NAMESPACES, "", namespace)
-    except NotFound:
-        there = None
-    if there is not None and there.label(LABEL_TENANT) not in ("", tenant.metadata.name):
-        raise Invalid(
-            f"Namespace {namespace} at the hub belongs to Tenant {there.label(LABEL_TENANT)}; choose another name"
-        )
-    for resource, obj in tenant_objects(tenant):
-        # The hub's manager: what both write is the same, and must not look like a quarrel between two writers.
-        await cluster.apply(resource, obj, manager=MANAGER_HUB)
 
 
 def _kubeconfig_yaml(tenant: str, namespace: str, server: str, trust: JSONObject, token: str) -> str:

@@ -32,7 +32,7 @@ from fairlead.standalone.identity import kept_identity, new_identity
 from fairlead.standalone.ports import watch_ports
 from fairlead.standalone.proxy_report import ProxyReporter, ProxyRow
 from fairlead.standalone.replicas import Replicas
-from fairlead.standalone.right_cluster import check_hub_side
+from fairlead.standalone.right_cluster import check_hub_side, check_own_member
 from fairlead.standalone.stop import orphans_problem
 
 log = structlog.get_logger(__name__)
@@ -43,9 +43,16 @@ _QPS, _BURST = 1000.0, 2000
 
 
 async def run_hub(
-    settings: HubSettings, *, supervisor: Supervisor | None = None, ready: Callable[[], None] | None = None
+    settings: HubSettings,
+    *,
+    supervisor: Supervisor | None = None,
+    ready: Callable[[], None] | None = None,
+    problems: Callable[[], list[str]] = list,
 ) -> None:
-    """Run a hub until SIGTERM; ``ready`` is called once everything is published to the data plane."""
+    """Run a hub until SIGTERM; ``ready`` is called once everything is published to the data plane.
+
+    ``problems``: sentences of what else is in this process, for /readyz.
+    """
     registry = CollectorRegistry()
     metrics = KubeMetrics(registry)
     async with Cluster.from_kubeconfig(
@@ -53,12 +60,16 @@ async def run_hub(
     ) as cluster:
         if not await reached(lambda: _check(settings, cluster), pages=settings.metrics):
             return
-        await _run(settings, cluster, registry, supervisor or Supervisor(stop_deadline_s=_STOP_S), ready)
+        beside = _Beside(ready, problems)
+        await _run(settings, cluster, registry, supervisor or Supervisor(stop_deadline_s=_STOP_S), beside)
 
 
 async def _check(settings: HubSettings, cluster: Cluster) -> None:
     async with Cluster(cluster.config, name="hub", policy=FIRST_CALLS) as first:
-        await check_hub_side(first, new_hub=settings.new_hub)
+        if settings.own_member:
+            await check_own_member(first)
+        else:
+            await check_hub_side(first, new_hub=settings.new_hub)
         await check_hub(first, deployment=settings.deployment)
 
 
@@ -67,7 +78,7 @@ async def _run(
     cluster: Cluster,
     registry: CollectorRegistry,
     supervisor: Supervisor,
-    ready: Callable[[], None] | None,
+    beside: _Beside,
 ) -> None:
     parts = _parts(settings, cluster, registry)
     provider, fleet, identity = parts.provider, parts.fleet, parts.identity
@@ -94,7 +105,11 @@ async def _run(
         cluster=cluster, identity=identity, leading=lambda: hub.leading, returned=reporter.again, clock=clock
     )
     if settings.metrics is not None:
-        pages = StatusServer(*settings.metrics, registry, lambda: [*hub.not_ready(), *parts.problems()], hub.debug_key)
+
+        def not_ready() -> list[str]:
+            return [*hub.not_ready(), *parts.problems(), *beside.problems()]
+
+        pages = StatusServer(*settings.metrics, registry, not_ready, hub.debug_key)
         supervisor.spawn("pages", pages.run)
     supervisor.spawn("hub", hub.run)
     supervisor.spawn("proxy report", lambda: _report(hub, reporter))
@@ -105,7 +120,7 @@ async def _run(
         if problem := orphans_problem():
             log.warning("an envoy without its data directory", sentence=problem)
         supervisor.spawn("ports", lambda: watch_ports(provider.refusals, clock=clock))
-    supervisor.spawn("ready", lambda: _announce_ready(hub, ready))
+    supervisor.spawn("ready", lambda: _announce_ready(hub, beside.ready))
     try:
         await supervisor.run_until_stopped()
         if settings.stop_proxy and fleet is not None:
@@ -113,6 +128,13 @@ async def _run(
             await fleet.stop()
     finally:
         await provider.close()  # the hub closes it too, if it was reached
+
+
+class _Beside(NamedTuple):
+    """What runs in the same process: what it does once the hub serves, and its problems."""
+
+    ready: Callable[[], None] | None
+    problems: Callable[[], list[str]]
 
 
 class _Parts(NamedTuple):

@@ -28,6 +28,8 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
     context: str = ""
     #: Become a hub where an agent of another hub works.
     new_hub: bool = False
+    #: The hub's own cluster is its member, too.
+    own_member: bool = False
     deployment: bool = False
     address_pool: str = ""
     region: str = ""

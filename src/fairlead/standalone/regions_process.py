@@ -81,12 +81,14 @@ async def _check(cluster: Cluster) -> None:
         await first.can_i("list", "", "services")
 
 
-def spawn_regions(supervisor: Supervisor, kubeconfig: Path, *, identity: str) -> None:
+def spawn_regions(supervisor: Supervisor, kubeconfig: Path | None, *, identity: str, context: str = "") -> None:
     """Add regions to the process that serves their API; ``identity`` is its own."""
     config = RegionsConfig(identity=identity, reclaim_lease=True)
 
     async def beside() -> None:
-        async with Cluster.from_kubeconfig(kubeconfig, name="regions", qps=_QPS, burst=_BURST) as cluster:
+        async with Cluster.from_kubeconfig(
+            kubeconfig, context=context or None, name="regions", qps=_QPS, burst=_BURST
+        ) as cluster:
             await Regions(cluster=cluster, config=config).run()
 
     supervisor.spawn("regions", beside, restart=True)

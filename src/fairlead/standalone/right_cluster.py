@@ -3,6 +3,7 @@
     agent       its two may be swapped, or both be for one side
     hub         it may have been given a member
     tenant add  it may have been given a member, where nothing of ours belongs
+    run         its cluster may be the member of another hub
 
 In: open clusters and the names of the flags. Out: nothing, or an error that names the flag and the next step.
 Never: a write, and never a guess: what a server does not answer is no reason to refuse it.
@@ -21,9 +22,12 @@ from fairlead.api.names import (
     SYSTEM_NAMESPACE,
     TENANT_NAMESPACE_PREFIX,
 )
+from fairlead.api.tenant import TENANTS
 from fairlead.errors import BadConfiguration, Forbidden, Invalid, NotFound
 from fairlead.kube.cluster import Cluster
 
+#: The tenant of a cluster that is its own hub.
+OWN_TENANT = "local"
 _REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 _ACCOUNT = "system:serviceaccount:"
 
@@ -110,6 +114,23 @@ async def check_hub_side(cluster: Cluster, *, new_hub: bool) -> None:
         )
 
 
+async def check_own_member(cluster: Cluster) -> None:
+    """Refuse a cluster that is the member of another hub: two agents of one cluster would wait for one Lease.
+
+    Raises:
+        BadConfiguration: names the flag, the server behind it and what to do instead.
+    """
+    await _refuse_tenants_key(cluster)
+    if await _has_own_tenant(cluster):
+        return
+    if where := await _agent_lease(cluster):
+        raise BadConfiguration(
+            f"--kubeconfig: {cluster.server} is a member, an agent of another hub works there, or has worked there "
+            f"(Lease {where}). Its Services get their addresses from that hub. To serve it from this machine in place "
+            "of that: end the agent, delete the Lease, and run this again. Nothing was written"
+        )
+
+
 async def check_has_hub(cluster: Cluster, *, new_hub: bool) -> None:
     """Refuse an API where no hub has ever run.
 
@@ -143,6 +164,14 @@ async def _agent_lease(cluster: Cluster) -> str:
             continue
         return f"{namespace}/{AGENT_LEADER_LEASE}"
     return ""
+
+
+async def _has_own_tenant(cluster: Cluster) -> bool:
+    try:
+        await cluster.get(TENANTS, "", OWN_TENANT)
+    except NotFound:
+        return False
+    return True
 
 
 def _is_tenants(namespace: str) -> bool:

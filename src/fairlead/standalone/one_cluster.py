@@ -1,0 +1,176 @@
+"""One cluster that is hub and member at once: hub, agent and regions in this process, Envoy beside it.
+
+    run_hub ──published──► tenant ``local``, classes, then the agent ─┬─► restarted by itself when it fails
+                                                                      └─► regions, once there are pools
+    DIR   Envoy's files and the name in leases
+
+In: ``RunSettings``. Out: ``run_hub_and_member`` returns after a clean stop. Envoy goes on serving when it ends,
+except with ``stop_proxy``; the next run takes it over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from fairlead.agent.app import Agent
+from fairlead.agent.checks import ingress_needs, member_needs
+from fairlead.agent.config import AgentConfig
+from fairlead.agent.export import NodeOrPod
+from fairlead.agent.ownership import CloudLoadBalancer
+from fairlead.api.names import SYSTEM_NAMESPACE, TENANT_NAMESPACE_PREFIX
+from fairlead.api.nodepool import NODE_POOLS, OPENYURT_GROUP
+from fairlead.errors import Bug, NotFound
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.preflight import check_access
+from fairlead.providers.envoy.envoy_process import find_binary
+from fairlead.providers.envoy.low_ports import low_ports_problem
+from fairlead.runtime.supervisor import Supervisor
+from fairlead.standalone.hub_process import run_hub
+from fairlead.standalone.hub_settings import HubSettings
+from fairlead.standalone.identity import kept_identity
+from fairlead.standalone.one_cluster_report import RunFacts, report
+from fairlead.standalone.own_classes import ensure_ingress_class
+from fairlead.standalone.regions_process import spawn_regions
+from fairlead.standalone.right_cluster import OWN_TENANT
+from fairlead.standalone.tenant_place import ensure_place
+
+_QPS, _BURST = 1000.0, 2000
+_STOP_S = 4.0
+#: How often it is looked whether pools have come.
+_POOLS_S = 15.0
+GATEWAY_API = "/apis/gateway.networking.k8s.io/v1"
+
+log = structlog.get_logger(__name__)
+
+
+class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How ``fairlead run`` was called. A kubeconfig of None is the default one; ``metrics`` None: no pages."""
+
+    data_dir: Path
+    address_pool: str
+    kubeconfig: Path | None = None
+    context: str = ""
+    target: NodeOrPod = "Pod"
+    cloud_load_balancer: CloudLoadBalancer = "absent"
+    metrics: tuple[str, int] | None = None
+    stop_proxy: bool = False
+
+    def check(self) -> None:
+        """Raise ``BadConfiguration`` for what cannot work, before anything is started."""
+        self.hub().pool()
+        self.agent("").check()
+
+    def hub(self) -> HubSettings:
+        """Return the settings of the hub in it."""
+        return HubSettings(
+            kubeconfig=self.kubeconfig,
+            context=self.context,
+            own_member=True,
+            data_dir=self.data_dir / "hub",
+            address_pool=self.address_pool,
+            metrics=self.metrics,
+            stop_proxy=self.stop_proxy,
+        )
+
+    def agent(self, identity: str) -> AgentConfig:
+        """Return the settings of the agent in it; no other process can have its ``identity``."""
+        return AgentConfig(
+            tenant=OWN_TENANT,
+            hub_namespace=TENANT_NAMESPACE_PREFIX + OWN_TENANT,
+            target=self.target,
+            cloud_load_balancer=self.cloud_load_balancer,
+            status_listen="",
+            identity=identity,
+            reclaim_lease=bool(identity),
+            renew_token=False,
+        )
+
+    def cluster(self, name: str) -> Cluster:
+        """Return a connection of its own to the cluster."""
+        return Cluster.from_kubeconfig(self.kubeconfig, context=self.context or None, name=name, qps=_QPS, burst=_BURST)
+
+
+async def run_hub_and_member(settings: RunSettings, *, ready: Callable[[list[str]], None]) -> None:
+    """Run everything until SIGTERM; ``ready`` gets the lines of the report once load balancers are served."""
+    supervisor = Supervisor(stop_deadline_s=_STOP_S)
+    member = _OwnMember(settings, supervisor, ready)
+
+    def begin() -> None:
+        supervisor.spawn("member", member.run, restart=True)
+        supervisor.spawn("pools", member.run_regions, restart=True)
+
+    await run_hub(settings.hub(), supervisor=supervisor, ready=begin, problems=member.problems)
+
+
+class _OwnMember:
+    """The member's half of the process."""
+
+    def __init__(self, settings: RunSettings, supervisor: Supervisor, ready: Callable[[list[str]], None]) -> None:
+        self._settings = settings
+        self._supervisor = supervisor
+        self._ready = ready
+        self._reported = False
+        self._agent: Agent | None = None
+
+    def problems(self) -> list[str]:
+        """Return why the member is not served yet, one sentence each."""
+        return ["the agent has not been started yet"] if self._agent is None else self._agent.readiness()
+
+    async def run(self) -> None:
+        """Make what the member needs, then run its agent until cancelled."""
+        settings = self._settings
+        async with settings.cluster("this cluster") as hub, settings.cluster("this cluster") as member:
+            await ensure_place(hub, OWN_TENANT)
+            not_served = await ensure_ingress_class(member)
+            self._agent = Agent(member=member, hub=hub, config=settings.agent(kept_identity(settings.data_dir / "hub")))
+            if not self._reported:
+                self._ready(report(await self._facts(member, not_served)))
+                self._reported = True
+            await self._agent.run()
+
+    async def run_regions(self) -> None:
+        """Start regions as soon as the cluster has pools, its own or OpenYurt's; then this is done."""
+        settings = self._settings
+        async with settings.cluster("this cluster") as cluster:
+            while not await _has_pools(cluster):
+                await cluster.clock.sleep(_POOLS_S)
+        identity = kept_identity(settings.data_dir / "hub")
+        spawn_regions(self._supervisor, settings.kubeconfig, context=settings.context, identity=identity)
+
+    async def _facts(self, member: Cluster, not_served: list[str]) -> RunFacts:
+        pool = self._settings.hub().pool()
+        if pool is None:
+            raise Bug("run without an address pool")
+        needs = [*member_needs(system_namespace=SYSTEM_NAMESPACE), *ingress_needs()]
+        missing = [*await check_access(member, needs), *not_served]
+        if problem := low_ports_problem(find_binary()):
+            missing.append(problem)
+        return RunFacts(
+            server=member.server,
+            pool=pool,
+            data_dir=self._settings.data_dir,
+            ingresses=not not_served,
+            gateways=await _serves(member, GATEWAY_API),
+            missing=missing,
+        )
+
+
+async def _has_pools(cluster: Cluster) -> bool:
+    if await _serves(cluster, f"/apis/{OPENYURT_GROUP}"):
+        return True
+    try:
+        return bool(await cluster.list(NODE_POOLS))
+    except NotFound:
+        return False
+
+
+async def _serves(cluster: Cluster, path: str) -> bool:
+    try:
+        await cluster.raw("GET", path)
+    except NotFound:
+        return False
+    return True

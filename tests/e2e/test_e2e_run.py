@@ -1,0 +1,178 @@
+"""One cluster that is hub and member at once, served by one command: through SIGKILL, and a clean stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tests.e2e.conftest import working_directory
+from tests.e2e.e2e_backends import ask, echoes, http
+
+from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
+from fairlead.api.kubernetes import LEASES, SERVICES
+from fairlead.api.meta import ObjectKey
+from fairlead.api.names import AGENT_LEADER_LEASE
+from fairlead.api.tenant import TENANTS
+from fairlead.errors import FairleadError
+from fairlead.kube.cluster import Cluster
+from fairlead.providers.envoy.envoy_process import find_running
+from fairlead.testing.worlds.apis import Apis
+from fairlead.testing.worlds.hub import HubProcess
+from fairlead.testing.worlds.loopback import free_network, service_port
+from fairlead.testing.worlds.member import Member
+from fairlead.testing.worlds.processes import Child, fairlead, run_fairlead, wait_until
+
+pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(240)]
+_START_S = 90.0
+
+
+class OneCluster:
+    """A cluster, the process that serves it, and what its users do."""
+
+    def __init__(self, process: HubProcess, member: Member, kubeconfig: Path) -> None:
+        self.process = process
+        self.member = member
+        self.kubeconfig = kubeconfig
+
+    async def served(self, service: str, body: str) -> str:
+        """Return the address of a Service once ``body`` is what answers there."""
+        address = await self.member.address(service, timeout_s=60)
+
+        async def answers() -> bool:
+            with contextlib.suppress(OSError, AssertionError, EOFError, TimeoutError):
+                return await ask(address, 80) == body
+            return False
+
+        await wait_until(answers, f"{service} answers at {address}", timeout_s=60)
+        return address
+
+    async def ready(self) -> None:
+        """Return once /readyz says that hub and agent work."""
+        await wait_until(self.process.ready, "hub and agent are ready", timeout_s=_START_S)
+
+
+@asynccontextmanager
+async def running(apis: Apis) -> AsyncIterator[OneCluster]:
+    with working_directory() as directory:
+        await apis.start()
+        kubeconfig, network = apis.kubeconfig("hub"), apis.network(1)
+        # Where endpoints are not on loopback, addresses of load balancers are not either.
+        pool = f"{free_network()}.0/24" if apis.kind == "embedded" else f"{apis.network(200)}.0/24"
+        home = directory / "run"
+        command = fairlead("run", "--kubeconfig", str(kubeconfig), "--address-pool", pool, "--data-dir", str(home))
+        process = HubProcess("run", command, envoy_directory=home / "hub", log=directory / "run.log")
+        try:
+            async with Cluster.from_kubeconfig(kubeconfig, name="one") as cluster:
+                first_line = await process.start(first_line_s=_START_S)
+                assert first_line.startswith("Serving on this machine")
+                assert "Services of type LoadBalancer and Ingresses of class fairlead" in first_line
+                agent = Child("no agent of its own", ["true"], log=directory / "agent.log")
+                member = Member(name="local", cluster=cluster, hub=cluster, agent=agent, network=network)
+                yield OneCluster(process, member, kubeconfig)
+        finally:
+            await process.close()
+            await apis.close()
+
+
+async def versions(cluster: Cluster) -> dict[ObjectKey, str]:
+    """Return the resource version of each Service and Ingress."""
+    objects = [*await cluster.list(SERVICES), *await cluster.list(INGRESSES)]
+    return {each.key: each.metadata.resource_version for each in objects}
+
+
+async def test_a_service_and_an_ingress_are_served_through_sigkill_and_ended_cleanly(one_cluster: Apis) -> None:
+    async with running(one_cluster) as one:
+        member = one.member
+        pod = member.new_address()
+        async with echoes((pod, 8080, "from the pod")):
+            await member.service("web", http())
+            await member.endpoints("web", 8080, pod)
+            address = await one.served("web", "from the pod")
+            await one.ready()
+            # Its class was made, and what it names is served, too.
+            assert (await member.cluster.get(INGRESS_CLASSES, "", "fairlead")).is_ours
+            if service_port(80) == 80:
+                await write_ingress(member.cluster)
+                ingress = await ingress_address(member.cluster)
+                assert ingress != address
+                await wait_until(lambda: answered(ingress, "from the pod"), "the Ingress answers", timeout_s=60)
+            before, envoy = await versions(member.cluster), find_running(one.process.envoy_directory)
+            assert envoy is not None
+
+            await one.process.kill()
+            assert await ask(address, 80) == "from the pod", "Envoy serves without it"
+            await one.process.start(first_line_s=_START_S)
+            await one.ready()
+            assert await one.served("web", "from the pod") == address
+            again = find_running(one.process.envoy_directory)
+            assert again is not None
+            assert again.pid == envoy.pid
+            assert await versions(member.cluster) == before, "the second run wrote nothing that users see"
+
+            os.kill(envoy.pid, signal.SIGKILL)
+            assert await one.served("web", "from the pod") == address, "an Envoy that dies is started again"
+
+            await one.process.terminate(patience_s=30)
+            assert await one.process.ended() == 0
+            assert await ask(address, 80) == "from the pod", "Envoy goes on serving"
+            code, out, _ = await run_fairlead(
+                "standalone", "--stop", "--data-dir", str(one.process.envoy_directory.parent)
+            )
+            assert (code, out.count("Ended: Envoy")) == (0, 1), out
+
+
+async def test_the_member_of_another_hub_and_a_pool_of_another_machine_are_refused(one_cluster: Apis) -> None:
+    await one_cluster.start()
+    try:
+        kubeconfig = one_cluster.kubeconfig("hub")
+        with working_directory() as directory:
+            options = ("run", "--kubeconfig", str(kubeconfig), "--data-dir", str(directory / "run"))
+            code, _, said = await run_fairlead(*options, "--address-pool", "192.0.2.0/24")
+            assert (code, "192.0.2.0/24 is not on this machine" in said) == (2, True), said
+            async with Cluster.from_kubeconfig(kubeconfig, name="one") as cluster:
+                lease = {"metadata": {"namespace": "kube-system", "name": AGENT_LEADER_LEASE}, "spec": {}}
+                await wait_until(lambda: created(cluster, lease), "kube-system is there", timeout_s=60)
+                code, _, said = await run_fairlead(*options)
+                assert (code, "an agent of another hub works there" in said) == (2, True), said
+                with pytest.raises(FairleadError):
+                    await cluster.list(TENANTS)
+    finally:
+        await one_cluster.close()
+
+
+async def created(cluster: Cluster, lease: dict[str, object]) -> bool:
+    try:
+        await cluster.create(LEASES, lease)
+    except FairleadError:
+        return False
+    return True
+
+
+async def write_ingress(cluster: Cluster) -> None:
+    backend = {"service": {"name": "web", "port": {"number": 80}}}
+    body = {
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"ingressClassName": "fairlead", "defaultBackend": backend},
+    }
+    await cluster.apply(INGRESSES, body, manager="user")
+
+
+async def ingress_address(cluster: Cluster) -> str:
+    async def shown() -> str:
+        ingress = await cluster.get(INGRESSES, "default", "web")
+        return next((each.ip for each in ingress.status.load_balancer.ingress or ()), "")
+
+    await wait_until(shown, "the Ingress has an address", timeout_s=60)
+    return await shown()
+
+
+async def answered(address: str, body: str) -> bool:
+    with contextlib.suppress(OSError, AssertionError, EOFError, asyncio.TimeoutError):
+        return await ask(address, 80) == body
+    return False

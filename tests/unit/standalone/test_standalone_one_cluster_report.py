@@ -1,0 +1,41 @@
+"""What ``fairlead run`` prints says what is served, where, and what is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fairlead.standalone.one_cluster_report import RunFacts, report
+from fairlead.translate.allocate import AddressPool
+
+
+def lines(pool: str, *, ingresses: bool = True, gateways: bool = True, missing: tuple[str, ...] = ()) -> list[str]:
+    facts = RunFacts(
+        server="https://api:6443",
+        pool=AddressPool.parse(pool),
+        data_dir=Path("/var/lib/fairlead"),
+        ingresses=ingresses,
+        gateways=gateways,
+        missing=missing,
+    )
+    return report(facts)
+
+
+def test_everything_is_served_at_addresses_of_a_network() -> None:
+    first, second, third = lines("192.0.2.0/24")
+    assert first == (
+        "Serving on this machine, for https://api:6443: Services of type LoadBalancer, Ingresses of class fairlead and "
+        "Gateways of class fairlead."
+    )
+    assert "192.0.2.0/24 (254 addresses); your network has to route them" in second
+    assert "fairlead standalone --stop --data-dir /var/lib/fairlead" in third
+
+
+def test_loopback_addresses_are_for_this_machine_only() -> None:
+    assert "which only this machine reaches" in lines("127.200.0.0/16")[1]
+
+
+def test_what_is_missing_is_listed_and_not_promised() -> None:
+    text = lines("192.0.2.0/24", ingresses=False, gateways=False, missing=("a right", "a port"))
+    assert text[0].endswith(": Services of type LoadBalancer.")
+    assert text[3:5] == ["Missing: a right", "Missing: a port"]
+    assert text[5].startswith("Missing: Gateways are not served")
