@@ -76,7 +76,7 @@ def _resources() -> str:
                 continue
             if node.get("description"):
                 parts.append(f"**{part}**: {_text(node['description'])}")
-            parts.append(_table(("field", "type", "default", "limits"), _fields(node, part)))
+            parts.append(_table(("field", "type", "default", "limits", "meaning"), _fields(node, part)))
             rules = [rule["message"] for rule in node.get("x-kubernetes-validations", ())]
             if rules:
                 parts.append("Rules:\n\n" + "\n".join(f"* {_text(rule)}" for rule in rules))
@@ -89,7 +89,9 @@ def _fields(node: dict[str, Any], path: str) -> Iterable[tuple[str, ...]]:
         inner = child.get("items", child) if child.get("type") == "array" else child
         marks = "[]" if child.get("type") == "array" else ""
         required = "required" if name in node.get("required", ()) else ""
-        yield f"`{here}{marks}`", _type(child), _default(child), _limits(child, required)
+        # Of an object, the description stands above its fields in the source; of the rest, here.
+        said = _text(child.get("description", ""))
+        yield f"`{here}{marks}`", _type(child), _default(child), _limits(child, required), said
         if path.count(".") < 4 and here not in {"status.accepted", "status.conditions"}:
             yield from _fields(inner, here + marks)
 

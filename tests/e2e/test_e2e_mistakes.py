@@ -1,14 +1,17 @@
 """Mistakes of a user, typed as they are made: each answer says what is wrong, where, and the next step.
 
 Each row is worth two points: one for what is wrong and where, one for the next step. One hub and one member serve all
-rows. Not here yet: no endpoints, dead pods and a deleted class, which name no next step, and a clock that is wrong.
+rows. Where the answer is not printed but stands in the API, as after ``kubectl delete``, a row reads the Events there.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import tempfile
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +20,12 @@ import pytest_asyncio
 from tests.e2e.e2e_backends import http
 from tests.e2e.e2e_ordinary_user import as_ordinary_user
 
+from fairlead.api.kubernetes import EVENTS
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.names import AGENT_LEASE, DEFAULT_CLASS, LABEL_MANAGED_BY, MANAGED_BY
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.lease import Heartbeat
+from fairlead.runtime.clock import SystemClock
 from fairlead.testing.worlds.apis import EmbeddedApis
 from fairlead.testing.worlds.fleet import Fleet
 from fairlead.testing.worlds.loopback import free_port
@@ -30,6 +39,7 @@ class Mistake(NamedTuple):
     """What is typed, its exit code, names for what is wrong and where, and names for the next step.
 
     ``{...}`` are files and addresses of this run. ``until``: what was done before has its effect a moment later.
+    ``events lbc/NAME`` stands for ``kubectl describe``: the Events about a class at the hub.
     """
 
     done: str
@@ -56,6 +66,18 @@ MISTAKES = (
     Mistake("an address that another has", _STATUS, 5,
             ("load balancer east/default/second: {taken} is taken by TCPLoadBalancer/tenant-east/default.dead",),
             "leave spec.address empty to get a free one", until=True),
+    Mistake("a Service without endpoints", _STATUS, 5,
+            ("load balancer east/default/none: it has no target", "has its selector a ready pod in member east?"),
+            "kubectl get endpointslices -n default -l kubernetes.io/service-name=none", until=True),
+    Mistake("all pods dead", _STATUS, 5,
+            ("load balancer east/default/dead: its only target is not healthy", "do they listen at that port"),
+            "fairlead explain tcplb/tenant-east/default.dead", until=True),
+    Mistake("an agent whose clock is ahead", _STATUS, 5,
+            ("member west: the clock of the agent's machine is about 60 minutes ahead of the hub's API",),
+            "set it (NTP)", until=True),
+    Mistake("the default class deleted", "events lbc/envoy", 0,
+            ("the default class was deleted and is made again as it was", "Services without a class need it"),
+            "to have nothing new use it, set spec.draining", until=True),
     Mistake("a member instead of the hub", "tenant add north --kubeconfig {member}", 2,
             ("--kubeconfig: no hub has run at",), "Give the kubeconfig of the hub, or choose with --context"),
     Mistake("too few rights", "plan --kubeconfig {key}", 1,
@@ -99,9 +121,10 @@ MISTAKES = (
 
 
 class Place(NamedTuple):
-    """Where the mistakes are made: the names that rows name, and a directory in which nothing may appear."""
+    """Where the mistakes are made: the names that rows name, the hub, and a directory in which nothing may appear."""
 
     names: dict[str, str]
+    hub: Cluster
     cwd: Path
 
 
@@ -113,7 +136,9 @@ async def place() -> AsyncIterator[Place]:
         fleet = Fleet(apis=apis, directory=directory, members={"east": "Pod"}, drain="0s")
         try:
             await fleet.start()
-            yield Place(await _mistaken(fleet, directory), directory / "empty")
+            names = await _mistaken(fleet, directory)
+            async with _agent_with_a_wrong_clock(fleet, "west"):
+                yield Place(names, fleet.cluster, directory / "empty")
         finally:
             await fleet.close()
 
@@ -128,6 +153,9 @@ async def _mistaken(fleet: Fleet, directory: Path) -> dict[str, str]:
     await east.service("dead", http(80, 8080))
     taken = await east.address("dead")
     await east.service("second", http(80, 8080), loadBalancerIP=taken)
+    await east.service("none", http(80, 8080))
+    await east.address("none")
+    await fleet.cluster.delete(LOAD_BALANCER_CLASSES, "", DEFAULT_CLASS)
     (directory / "empty").mkdir()
     (directory / "broken").write_text("not: [yaml\n")
     hub = fleet.kubeconfig.read_text()
@@ -148,7 +176,36 @@ async def _mistaken(fleet: Fleet, directory: Path) -> dict[str, str]:
     }
 
 
+class WrongClock(SystemClock):
+    """This machine's clock, were it an hour ahead."""
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(hours=1)
+
+
+@asynccontextmanager
+async def _agent_with_a_wrong_clock(fleet: Fleet, member: str) -> AsyncIterator[None]:
+    """Add a member, and renew its agent's lease by a wrong clock: the hub judges an agent by its lease."""
+    await fleet.tenant_kubeconfig(member)
+    async with Cluster.from_kubeconfig(fleet.kubeconfig, name=member, clock=WrongClock()) as agent:
+        labels, namespace = {LABEL_MANAGED_BY: MANAGED_BY}, f"tenant-{member}"
+        lease = Heartbeat(agent, namespace=namespace, name=AGENT_LEASE, identity=f"{member}-agent", labels=labels)
+        beats = asyncio.create_task(lease.run())
+        try:
+            yield
+        finally:
+            beats.cancel()
+            await asyncio.gather(beats, return_exceptions=True)
+
+
+async def _events(place: Place, name: str) -> str:
+    events = json.loads(await place.hub.raw("GET", EVENTS.path()))["items"]
+    return " ".join(event["message"] for event in events if event["involvedObject"].get("name") == name)
+
+
 async def _type(mistake: Mistake, place: Place) -> tuple[int, str]:
+    if mistake.typed.startswith("events lbc/"):
+        return 0, await _events(place, mistake.typed.partition("/")[2])
     command = fairlead(*mistake.typed.format(**place.names).split())
     process = await asyncio.create_subprocess_exec(
         *(as_ordinary_user(command) if mistake.ordinary else command),
@@ -192,5 +249,5 @@ async def test_every_mistake_gets_both_points(place: Place) -> None:
         if score < 2:
             lost.append(f"{mistake.done}: {score} of 2, exit code {answer[0]}: {answer[1]}")
     assert not lost, "\n".join(lost)
-    assert (len(MISTAKES), total) == (26, 52)
+    assert (len(MISTAKES), total) == (30, 60)
     assert list(place.cwd.iterdir()) == [], "a mistake has written into the working directory"

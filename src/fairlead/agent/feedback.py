@@ -137,7 +137,8 @@ def _withdraw(service: Service, *, status_is_ours: bool) -> Feedback:
 _FAILING = {
     ConditionReason.NO_TARGETS: (
         NO_TARGETS,
-        "The load balancer has the address {}, and no target yet: connections fail until an endpoint or node is ready",
+        "The load balancer has the address {}, and no target yet: connections fail until an endpoint or node is ready; "
+        "look at the Service's selector and at its EndpointSlices",
     ),
     ConditionReason.UNREACHABLE_FROM_SOME_PROXIES: (
         SERVING_STOPPED,
@@ -145,7 +146,10 @@ _FAILING = {
     ),
     ConditionReason.FLAPPING: (SERVING_STOPPED, "Connections to the load balancer at {} fail again and again"),
 }
-_NONE_HEALTHY = (SERVING_STOPPED, "No target of the load balancer at {} is healthy: connections fail")
+_NONE_HEALTHY = (
+    SERVING_STOPPED,
+    "No target of the load balancer at {} is healthy: connections fail; do the pods listen at its targetPort?",
+)
 
 
 def _serving(load_balancer: TCPLoadBalancer, wanted: tuple[Ingress, ...]) -> ServiceEvent | None:

@@ -87,9 +87,11 @@ class AcceptedBackends(Wire, frozen=True, gc=False):
 class BackendGroupStatus(Wire, frozen=True, gc=False):
     """How far it has come: backends expected, and registered.
 
+    loadBalancers are those of the spec in one line, for the column of kubectl get.
     accepted is what is served, by namespace/name of the load balancer: when spec is refused, as it was before.
     """
 
+    load_balancers: str = ""
     backends: int = 0
     registered_backends: int = 0
     accepted: dict[str, AcceptedBackends] | None = None
@@ -113,7 +115,7 @@ BACKEND_GROUP_CRD = Crd(
     BACKEND_GROUPS,
     short_names=("bg",),
     columns=(
-        Column("Load Balancers", ".spec.loadBalancers"),
+        Column("Load Balancers", ".status.loadBalancers"),
         Column("Programmed", f"{PROGRAMMED}.status"),
         Column("Reason", f"{PROGRAMMED}.reason"),
         Column("Registered", ".status.registeredBackends", "integer"),

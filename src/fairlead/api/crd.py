@@ -1,7 +1,7 @@
 """CustomResourceDefinitions made from the wire types, so that type and schema cannot drift apart.
 
 In: a Resource whose type is a struct with ``spec`` and perhaps ``status``. Out: a CRD as a JSON object with a
-structural schema. Docstrings become descriptions, ``msgspec.Meta`` becomes validation.
+structural schema. Docstrings and ``field_descriptions`` become descriptions, ``msgspec.Meta`` becomes validation.
 Source: https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema
 """
 
@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
+from fairlead.api.field_descriptions import FIELDS
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject
 
 _KEPT = frozenset(
@@ -134,7 +135,10 @@ def _inline(node: JSONObject, components: JSONObject) -> JSONObject:
         out.pop("default", None)
     if "properties" in out:
         children = cast("dict[str, JSONObject]", out["properties"])
-        out["properties"] = {name: _inline(child, components) for name, child in children.items()}
+        said = FIELDS.get(str(node.get("title", "")), {})
+        out["properties"] = {
+            name: _described(_inline(child, components), said.get(name, "")) for name, child in children.items()
+        }
     if isinstance(out.get("items"), dict):
         out["items"] = _inline(cast("JSONObject", out["items"]), components)
         _require_keys(out["items"], out.get("x-kubernetes-list-map-keys", ()))
@@ -145,6 +149,11 @@ def _inline(node: JSONObject, components: JSONObject) -> JSONObject:
     if "description" in out:
         out["description"] = " ".join(str(out["description"]).split())
     return out
+
+
+def _described(field: JSONObject, sentence: str) -> JSONObject:
+    """Return ``field`` with ``sentence`` as its description, unless it has one: that of its struct."""
+    return {"description": sentence, **field} if sentence and "description" not in field else field
 
 
 def _require_keys(item: JSONObject, keys: Sequence[str]) -> None:

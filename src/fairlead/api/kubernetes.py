@@ -50,6 +50,7 @@ class ServiceSpec(Wire, frozen=True, gc=False):
     health_check_node_port: int = 0
     external_name: str = ""
     ip_families: list[str] | None = None
+    ip_family_policy: str | None = None
 
 
 class PortStatus(Wire, frozen=True, gc=False):

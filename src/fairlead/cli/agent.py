@@ -61,7 +61,7 @@ def agent(
     target: Annotated[
         Target, typer.Option("--target", help="Node: each node's nodePort. Pod: pods directly.")
     ] = Target.NODE,
-    region: Annotated[str, typer.Option("--region", help="Region that the member is in.")] = "",
+    region: Annotated[str, typer.Option("--region", metavar="NAME", help="Region that the member is in.")] = "",
     identity: Identity = "",
     data_dir: StateDir = None,
     metrics: Metrics = "",

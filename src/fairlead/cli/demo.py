@@ -7,11 +7,12 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.exit_codes import EXIT_CODES
+from fairlead.cli.help_types import PlainCommand, PlainGroup
 from fairlead.cli.options import DemoDir, Plain, Verbose
 from fairlead.cli.regions import demo_regions
 from fairlead.cli.run import run_check
 
-app = typer.Typer(help="Show Fairlead at work on this machine.", rich_markup_mode="rich")
+app = typer.Typer(cls=PlainGroup, help="Show Fairlead at work on this machine.", rich_markup_mode="rich")
 
 
 @app.callback(invoke_without_command=True, epilog=EXIT_CODES)
@@ -22,7 +23,7 @@ def demo(
     plain: Plain = False,
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
-    """Show Fairlead at work on this machine; takes about a minute, and needs no cluster.
+    """Show Fairlead at work on this machine; it needs no cluster.
 
     Fails when a request fails that should not have.
     """
@@ -33,4 +34,4 @@ def demo(
     run_check(lambda: run_demo(DemoSettings(keep=keep, data_dir=data_dir, plain=plain)))
 
 
-app.command("regions", epilog=EXIT_CODES)(demo_regions)
+app.command("regions", cls=PlainCommand, epilog=EXIT_CODES)(demo_regions)

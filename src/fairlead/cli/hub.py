@@ -51,12 +51,17 @@ def hub(
     ] = "",
     tenant_ports: Annotated[
         int,
-        typer.Option("--tenant-ports", min=0, help="Ports that a Tenant may have that does not say; 0: any number."),
+        typer.Option(
+            "--tenant-ports", metavar="N", min=0, help="Ports that a Tenant may have that does not say; 0: any number."
+        ),
     ] = 2000,
     metrics: Metrics = "",
     data_dir: HubDir = DEFAULT_DATA_DIR,
     envoy_threads: Annotated[
-        int, typer.Option("--envoy-threads", min=0, help="Worker threads of the local Envoy; 0: one a core, at most 2.")
+        int,
+        typer.Option(
+            "--envoy-threads", metavar="N", min=0, help="Worker threads of the local Envoy; 0: one a core, at most 2."
+        ),
     ] = 0,
     stop_proxy: StopProxy = False,
     xds_listen: Annotated[
@@ -70,7 +75,7 @@ def hub(
         str, typer.Option("--proxy-image", metavar="IMAGE", help="deployment: Envoy's image; empty: the tested one.")
     ] = "",
     proxy_replicas: Annotated[
-        int, typer.Option("--proxy-replicas", min=1, max=100, help="deployment: Envoys for each tenant.")
+        int, typer.Option("--proxy-replicas", metavar="N", min=1, max=100, help="deployment: Envoys for each tenant.")
     ] = 2,
     log_level: Level = LogLevel.INFO,
     log_format: Format = LogFormat.AUTO,

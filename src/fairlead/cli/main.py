@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from fairlead.cli import (
     agent,
@@ -33,6 +32,7 @@ from fairlead.cli import (
     version,
 )
 from fairlead.cli.exit_codes import EXIT_CODES, PLAN_EXIT_CODES, STATUS_EXIT_CODES
+from fairlead.cli.help_types import PlainCommand, PlainGroup
 from fairlead.cli.run import run_app
 
 ORDER = (
@@ -43,7 +43,7 @@ ORDER = (
 )  # fmt: skip
 
 
-class _InOrder(TyperGroup):
+class _InOrder(PlainGroup):
     """Shows the commands in the order in which a newcomer needs them."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -78,7 +78,7 @@ def fairlead(
     """
 
 
-app.add_typer(demo.app, name="demo", rich_help_panel=_RUN, short_help="Show it all on this machine, in a minute.")
+app.add_typer(demo.app, name="demo", rich_help_panel=_RUN, short_help="Show it all on this machine.")
 for name, panel, command, in_one_line in (
     ("run", _RUN, one_cluster.run, "Serve one cluster from this machine."),
     ("standalone", _RUN, standalone.standalone, "Run a hub with all it needs on this machine."),
@@ -99,7 +99,7 @@ for name, panel, command, in_one_line in (
     ("crds", _SET_UP, crds.crds, "Print the CustomResourceDefinitions."),
 ):
     codes = {"plan": PLAN_EXIT_CODES, "status": STATUS_EXIT_CODES}.get(name, EXIT_CODES)
-    app.command(name, rich_help_panel=panel, epilog=codes, short_help=in_one_line)(command)
+    app.command(name, cls=PlainCommand, rich_help_panel=panel, epilog=codes, short_help=in_one_line)(command)
 app.add_typer(tenant.app, name="tenant", rich_help_panel=_SET_UP, short_help="Add and remove member clusters.")
 
 

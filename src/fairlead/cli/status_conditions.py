@@ -4,7 +4,8 @@
     no backend at all, or none that is ready                it does not serve, unless Serving says that it does
     no route attached, where there are routes               needs attention
     Accepted, ResolvedRefs, Ready False                     needs attention
-    Conflicted, Stale, Paused, Drifted, Guarded, Protected  need attention while they are True
+    Conflicted, ClockSkewed, Stale, Paused, Drifted,        need attention while they are True
+    Guarded, Protected
     Unknown                                                 is shown, and is no problem: nothing has looked yet
 
 In: conditions of any of our kinds; types that are not known here are no problem. Out: findings, the worst first. Pure.
@@ -28,7 +29,7 @@ _GOOD_WHEN_TRUE = {
     "ResolvedRefs": Trouble.ATTENTION,
     "Ready": Trouble.ATTENTION,
 }
-_BAD_WHEN_TRUE = ("Conflicted", "Drifted", "Guarded", "Paused", "Protected", "Stale")
+_BAD_WHEN_TRUE = ("ClockSkewed", "Conflicted", "Drifted", "Guarded", "Paused", "Protected", "Stale")
 _COUNTS = re.compile(r"(\d+)/(\d+)")
 _RANK = list(Trouble)
 
@@ -43,9 +44,15 @@ class Finding(NamedTuple):
 
 
 def findings_of(conditions: Iterable[WireCondition] | None) -> list[Finding]:
-    """Return what the conditions say that is not well, the worst first, then in the order of the conditions."""
+    """Return what the conditions say that is not well, the worst first, then in the order of the conditions.
+
+    What two conditions say in the same words is said once: a refusal is the reason of Accepted and of Programmed.
+    """
     findings = [finding for condition in conditions or () for finding in _finding(condition)]
-    return sorted(findings, key=lambda finding: _RANK.index(finding.trouble))
+    by_words: dict[tuple[str, str], Finding] = {}
+    for finding in sorted(findings, key=lambda finding: _RANK.index(finding.trouble)):
+        by_words.setdefault((finding.reason, finding.message), finding)
+    return list(by_words.values())
 
 
 def findings_of_load_balancer(

@@ -18,6 +18,7 @@ from fairlead.api.names import ANNOTATION_PAUSED, ANNOTATION_REFUSED
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import Tenant
 from fairlead.cli.formatting import age_text
+from fairlead.cli.object_ref import ObjectRef
 from fairlead.cli.status_conditions import Finding, findings_of, findings_of_load_balancer
 from fairlead.cli.status_rows import (
     HubRow,
@@ -92,11 +93,26 @@ def of_load_balancers(
             findings = [Finding(Trouble.NOT_SERVING, "Programmed", "Pending", "")]
         for finding in findings:
             message = finding.message.removeprefix(f"LoadBalancer/{row.namespace}/{row.name}: ") or finding.reason
-            said = f"load balancer {row.title}: {message}"
+            said = f"load balancer {row.title}: {message}{next_step(row, finding.reason)}"
             yield Problem(finding.trouble, row.kind, row.namespace, row.name, finding.reason, said)
         for part in lb.status.refused if isinstance(lb, HTTPLoadBalancer) else ():
             said = f"{part.kind} {part.name} of load balancer {row.title} is not served: {part.reason}"
             yield Problem(Trouble.ATTENTION, row.kind, row.namespace, row.name, "Refused", said)
+
+
+def next_step(row: LoadBalancerRow, reason: str) -> str:
+    """Return what to look at next where the condition cannot know it, with "; " before it; empty for other reasons."""
+    member, _, service = row.origin.partition("/")
+    namespace, _, name = service.partition("/")
+    explain = f"fairlead explain {ObjectRef(row.kind, row.namespace, row.name).path}"
+    if reason in ("NoTargets", "NoBackend") and name:
+        slices = f"kubectl get endpointslices -n {namespace} -l kubernetes.io/service-name={name}"
+        return f"; has its selector a ready pod in member {member}? {slices}"
+    if reason in ("NoTargets", "NoBackend", "NoBackendReady"):
+        return f"; what is left out, and why, says: {explain}"
+    if reason == "NoHealthyTargets":
+        return f"; do they listen at that port, and may the hub's proxies reach them? Each of them shows: {explain}"
+    return ""
 
 
 def of_regions(regions: Iterable[RegionRow]) -> Iterator[Problem]:

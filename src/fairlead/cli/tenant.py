@@ -9,13 +9,14 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.exit_codes import EXIT_CODES
+from fairlead.cli.help_types import PlainCommand, PlainGroup
 from fairlead.cli.options import Context, Kubeconfig, ValidDays, ValidFor, Verbose
 from fairlead.cli.run import run_async
 from fairlead.cli.tenant_list import list_tenants
 from fairlead.cli.tenant_remove import remove
 from fairlead.cli.tenant_rotate import rotate
 
-app = typer.Typer(no_args_is_help=True, help="Member clusters at the hub.")
+app = typer.Typer(cls=PlainGroup, no_args_is_help=True, help="Member clusters at the hub.")
 
 
 @app.callback()
@@ -23,7 +24,7 @@ def tenant() -> None:
     """Member clusters at the hub."""
 
 
-@app.command("add", epilog=EXIT_CODES)
+@app.command("add", cls=PlainCommand, epilog=EXIT_CODES)
 def add(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the member, such as east.", show_default=False)],
     output: Annotated[
@@ -32,7 +33,9 @@ def add(
     ] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
-    region: Annotated[str, typer.Option("--region", help="Region that the member is in, such as eu-central.")] = "",
+    region: Annotated[
+        str, typer.Option("--region", metavar="NAME", help="Region of the member, such as eu-central.")
+    ] = "",
     valid_for: ValidFor = "24h",
     valid_days: ValidDays = None,
     server: Annotated[
@@ -107,6 +110,6 @@ async def _add(
     )
 
 
-app.command("list", epilog=EXIT_CODES)(list_tenants)
-app.command("rotate", epilog=EXIT_CODES)(rotate)
-app.command("remove", epilog=EXIT_CODES)(remove)
+app.command("list", cls=PlainCommand, epilog=EXIT_CODES)(list_tenants)
+app.command("rotate", cls=PlainCommand, epilog=EXIT_CODES)(rotate)
+app.command("remove", cls=PlainCommand, epilog=EXIT_CODES)(remove)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord
 from fairlead.api.heartbeat import STAMPED_LEASES, StampedLease
 from fairlead.api.intent import IntentObject
@@ -107,6 +109,8 @@ class Inventory:
             cluster, TENANTS, indexes={"namespace": lambda tenant: [tenant.namespace]}
         )
         self.classes: WatchCache[LoadBalancerClass] = WatchCache(cluster, LOAD_BALANCER_CLASSES)
+        #: The default class as it was before it was deleted; the leader makes it again like that.
+        self.last_default_class: LoadBalancerClass | None = None
         self.slices: WatchCache[EndpointSlice] = WatchCache(
             cluster,
             ENDPOINT_SLICES,
@@ -176,6 +180,13 @@ class Inventory:
             for obj in objects.cache.values():
                 yield objects.key(obj), obj
 
+    def load_balancer_class(self, name: str) -> LoadBalancerClass | None:
+        """Return a class; the default one as it was before it was deleted, since the leader makes it again."""
+        found = self.classes.get("", name or DEFAULT_CLASS)
+        if (name or DEFAULT_CLASS) == DEFAULT_CLASS and (found is None or found.deleting):
+            return self.last_default_class or found
+        return found
+
     def users_of_class(self, name: str) -> list[LoadBalancerKey]:
         """Return the load balancers of every hub that name the LoadBalancerClass ``name``."""
         return [objects.key(obj) for objects in self.intents.values() for obj in objects.cache.by_index("class", name)]
@@ -227,6 +238,9 @@ class Inventory:
 
     def _class_changed(self, old: LoadBalancerClass | None, new: LoadBalancerClass | None) -> None:
         changed = new or old
+        if new is not None and new.metadata.name == DEFAULT_CLASS:
+            metadata = msgspec.structs.replace(new.metadata, deletion_timestamp=None)
+            self.last_default_class = msgspec.structs.replace(new, metadata=metadata)
         # Its status counts its users, which concerns none of them.
         if changed is not None and not (old and new and old.spec == new.spec and only_status_changed(old, new)):
             for objects in self.intents.values():

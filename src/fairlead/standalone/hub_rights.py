@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.backendrecord import BACKEND_RECORDS
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
@@ -111,10 +113,20 @@ async def check_hub(cluster: Cluster, *, deployment: bool) -> None:
     """Check every right of ``hub_needs``; the kinds themselves are installed when the hub starts.
 
     Raises:
-        Forbidden: the sentence lists all that is missing, one line each.
+        Forbidden: one sentence with the first missing right; its detail has all of them.
         FairleadError: the server cannot be asked.
     """
     problems = await check_access(cluster, hub_needs(deployment=deployment))
     if problems:
-        lines = "".join(f"\n  - {problem}" for problem in problems)
-        raise Forbidden(f"The hub cannot work at {cluster.server}:{lines}")
+        raise missing_rights(cluster.server, problems)
+
+
+def missing_rights(server: str, problems: Sequence[str]) -> Forbidden:
+    """Return the error for a hub that lacks rights: the first of ``problems`` and how many more there are.
+
+    A hub without its ClusterRole lacks them all, and a screen full of rules hides the one thing that is to be done.
+    """
+    more = f" {len(problems) - 1} more rules are missing; --verbose lists them." if problems[1:] else ""
+    step = " All that a hub needs is granted by: kubectl apply -f deploy/kubernetes/hub.yaml"
+    sentence = f"The hub cannot work at {server}: {problems[0]}{more}{step}"
+    return Forbidden(sentence, detail=" ".join(problems))

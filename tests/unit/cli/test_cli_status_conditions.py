@@ -75,7 +75,7 @@ def test_an_address_without_a_backend_does_not_serve(targets: str, others: list[
     expected = Trouble.NOT_SERVING if sentence else Trouble.ATTENTION if "Guarded" in str(others) else Trouble.NONE
     assert fleet.state is expected
     if sentence:
-        assert fleet.problems == [f"load balancer east/default/web: {sentence}"]
+        assert fleet.problems[0].startswith(f"load balancer east/default/web: {sentence}; ")
 
 
 def test_what_was_accepted_before_serves_on_and_what_never_was_does_not() -> None:

@@ -89,6 +89,21 @@ async def test_a_class_concerns_its_load_balancers_also_when_it_comes_late(told)
     assert told.change(told.inventory.classes, lb_class(), counted) == []
 
 
+@pytest.mark.req("X-12")
+async def test_load_balancers_of_the_default_class_are_served_as_before_while_it_is_made_again(told):
+    inventory, classes = told.inventory, told.inventory.classes
+    drained = lb_class("envoy", spec={"drain": "7s"})
+    told.change(classes, drained)
+    metadata = msgspec.structs.replace(drained.metadata, deletion_timestamp="2030-01-01T00:00:00Z")
+    deleted = msgspec.structs.replace(drained, metadata=metadata)
+    told.change(classes, deleted, drained)
+    assert inventory.load_balancer_class("") == drained
+    told.change(classes, None, deleted)
+    assert inventory.load_balancer_class("envoy") == drained
+    told.change(classes, None, lb_class("gold"))
+    assert inventory.load_balancer_class("gold") is None
+
+
 async def test_a_tenant_concerns_its_load_balancers_when_its_spec_changes(told):
     east = tenant()
     limited = tenant(spec={"maxLoadBalancers": 1})

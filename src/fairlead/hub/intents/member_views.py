@@ -14,7 +14,7 @@ import msgspec
 from fairlead.api.intent import IntentObject, IntentStatus
 from fairlead.api.loadbalancerclass import ClassHealthCheck, LoadBalancerClass, LoadBalancerClassSpec
 from fairlead.api.meta import ObjectMeta
-from fairlead.api.names import ANNOTATION_STALE, DEFAULT_CLASS
+from fairlead.api.names import ANNOTATION_STALE
 from fairlead.api.provisioned import AskedHealthCheck
 from fairlead.api.tenant import Tenant
 from fairlead.hub.intents.intent import IntentContext
@@ -67,7 +67,7 @@ class MemberViews(Generic[Obj, V]):
         if obj is None or is_leaving(obj):
             return None
         tenant = self.inventory.tenant_of(key.namespace)
-        load_balancer_class = self.inventory.classes.get("", obj.class_name or DEFAULT_CLASS)
+        load_balancer_class = self.inventory.load_balancer_class(obj.class_name)
         accepted = obj.status.accepted
         view = self.make(
             obj,
@@ -111,7 +111,7 @@ class MemberViews(Generic[Obj, V]):
 
     def _class_of(self, name: str, status: IntentStatus) -> LoadBalancerClass | None:
         """Return the class of what is served; when it is gone, or names another provider, one made from the record."""
-        load_balancer_class, provider = self.inventory.classes.get("", name or DEFAULT_CLASS), status.serving_provider
+        load_balancer_class, provider = self.inventory.load_balancer_class(name), status.serving_provider
         if not provider or (load_balancer_class is not None and load_balancer_class.spec.provider == provider):
             return load_balancer_class
         frontend = status.frontend_of(provider)

@@ -24,7 +24,6 @@ from fairlead.api.kubernetes import NAMESPACES, ROLES
 from fairlead.api.names import (
     AGENT_LEASE,
     ANNOTATION_STOP_SERVING,
-    DEFAULT_CLASS,
     FINALIZER_IN_USE,
     LABEL_DO_NOT_DELETE,
     LABEL_TENANT,
@@ -114,7 +113,7 @@ class TenantRemoval:
                 await self._cluster.merge_patch(STAMPED_LEASES, *lease.key, patch, manager=MANAGER_HUB)
 
     def _drain_left_s(self, tenant: Tenant, objects: Sequence[tuple[LoadBalancerKey, IntentObject]]) -> float:
-        drains = (self._inventory.classes.get("", obj.class_name or DEFAULT_CLASS) for _, obj in objects)
+        drains = (self._inventory.load_balancer_class(obj.class_name) for _, obj in objects)
         longest_s = max(seconds_from_duration(each.spec.drain) if each else 0.0 for each in drains)
         since = parsed_time(tenant.draining_since)
         return longest_s if since is None else longest_s - (self._clock.now() - since).total_seconds()

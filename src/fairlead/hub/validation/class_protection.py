@@ -65,8 +65,6 @@ class ClassProtection:
         self._events = events
         self._clock = clock
         self._leading = leading
-        #: The default class as it was, until it is there again.
-        self._deleted_default: LoadBalancerClass | None = None
         self.queue: KeyedQueue[str] = KeyedQueue(clock=clock)
 
     def watch(self) -> None:
@@ -121,9 +119,8 @@ class ClassProtection:
     async def _make_again(self, deleted: LoadBalancerClass) -> None:
         """Have the default class deleted, and make it again with the spec, labels and annotations that it had.
 
-        What it serves stays as it is for the moment without a class, as for every class that is missing.
+        Its load balancers are served as before meanwhile: the inventory has it as it was.
         """
-        self._deleted_default = deleted
         await self._hold(deleted, False)
         self._events.emit_about(
             LOAD_BALANCER_CLASSES,
@@ -136,8 +133,7 @@ class ClassProtection:
 
     async def _create_default(self) -> None:
         with suppress(AlreadyExists):
-            await self._cluster.create(LOAD_BALANCER_CLASSES, default_class(self._deleted_default))
-        self._deleted_default = None
+            await self._cluster.create(LOAD_BALANCER_CLASSES, default_class(self._inventory.last_default_class))
 
     async def _write(self, load_balancer_class: LoadBalancerClass, users: list[str]) -> None:
         old, generation = load_balancer_class.status, load_balancer_class.metadata.generation
@@ -184,9 +180,6 @@ class ClassProtection:
         changed = new or old
         if changed is None or (new is None and changed.metadata.name != DEFAULT_CLASS):
             return
-        if new is None and old is not None:
-            # Deleted by force, too: without our finalizer it was never seen as being deleted.
-            self._deleted_default = old
         self.queue.add(changed.metadata.name)
 
     def _user_changed(self, old: IntentObject | None, new: IntentObject | None) -> None:

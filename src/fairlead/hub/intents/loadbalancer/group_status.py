@@ -93,6 +93,7 @@ class GroupStatusWriter:
         generation = group.metadata.generation
         new = msgspec.structs.replace(
             old,
+            load_balancers=", ".join(group.spec.load_balancers),
             backends=expected,
             registered_backends=counts["Registered"],
             observed_generation=generation,

@@ -52,7 +52,7 @@ class LoadBalancerViews:
         return LoadBalancerView(
             key=key,
             load_balancer=obj,
-            load_balancer_class=inventory.classes.get("", obj.spec.class_name),
+            load_balancer_class=inventory.load_balancer_class(obj.spec.class_name),
             providers=self._providers.capabilities,
             groups=tuple(self._group(group, obj, key, records) for group in groups),
             recorded=frozenset(
@@ -94,6 +94,6 @@ class LoadBalancerViews:
         return "" if oldest.key == obj.key else "/".join(oldest.key)
 
     def _identity(self, obj: LoadBalancer) -> tuple[object, ...]:
-        load_balancer_class = self._inventory.classes.get("", obj.spec.class_name)
+        load_balancer_class = self._inventory.load_balancer_class(obj.spec.class_name)
         provider = load_balancer_class.spec.provider if load_balancer_class is not None else ""
         return (provider, tuple(merged_parameters(obj, load_balancer_class).items()))

@@ -1,0 +1,391 @@
+"""What each field of our kinds means, for ``kubectl explain`` and the reference; by struct, then by wire name.
+
+A field whose type is a struct needs no row: it has the docstring of that struct. Out: sentences. Never: a limit or a
+default, which the schema says itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_OBSERVED = {
+    "observedGeneration": "The metadata.generation of the spec that this status is about.",
+    "conditions": "What is true of the object now, one entry for each type; the reference lists types and reasons.",
+}
+_MEMBERS_OBJECT = {
+    "kind": "Kind of the object.",
+    "namespace": "Namespace of the object, in the member.",
+    "name": "Name of the object.",
+    "uid": "UID of the object; another one means that it was deleted and made again.",
+}
+_ENSURE = {
+    "addresses": "IP addresses or host names that the provider gave it.",
+    "info": "The provider's own identity of the load balancer; it is given back to the provider with every call.",
+    "epoch": "The provider's own life in which the backends were registered; another one means that it lost its state.",
+}
+_INTENT_STATUS = {
+    **_OBSERVED,
+    "provisioned": "What each provider has, or may have, of this load balancer.",
+    "address": "The first address at which it answers; empty while it has none.",
+    "held": "Changes that a pause or a guard holds back, and why; the first 16.",
+    "heldTotal": "How many changes are held back.",
+    "repaired": "The value of the annotation fairlead.dev/repair that was carried out last.",
+    "unhealthyTargets": "Targets that are not healthy as the data plane sees them, as address:port; the first 50.",
+    "targets": "Ready targets of all, as in 2/3; with the word healthy where the data plane reports their health.",
+    "accepted": "The version of spec that is served: when spec is refused, the last one that was not.",
+}
+_OLD_FRONTEND = {
+    "provider": "Deprecated: name of the provider.",
+    "state": "Deprecated: what was asked of the provider.",
+    "ensured": "Deprecated: what the provider was asked for, encoded.",
+    "info": "Deprecated: the provider's own identity of the load balancer.",
+    "addresses": "Deprecated: addresses that the provider gave it.",
+    "epoch": "Deprecated: the provider's own life.",
+}
+_PORT = {
+    "port": "Number of the port.",
+    "name": "Name of the port.",
+    "protocol": "Transport protocol of the port.",
+    "proxyPort": "Port of the shared proxies that stands for it; 0 where there is none.",
+    "nodePort": "Port at which every node of the member takes its traffic; 0 where there is none.",
+    "listener": "Name of the load balancer's listener that it belongs to; needed where there are several.",
+    "error": "Why this port does not work; absent where it does.",
+}
+_CHECK = {
+    "disabled": "Whether targets are not checked at all.",
+    "interval": "Time between two checks of a target, such as 5s.",
+    "timeout": "Time after which a check has failed, such as 1s.",
+    "intervalSeconds": "Seconds between two checks of a target.",
+    "timeoutSeconds": "Seconds after which a check has failed.",
+    "unhealthyThreshold": "So many failed checks in a row make a target unhealthy.",
+    "healthyThreshold": "So many successful checks in a row make it healthy again.",
+}
+_NAME_AND_VALUE = {"name": "Name of the header or query parameter.", "value": "Its value."}
+_PATH = {"type": "How the path is compared or replaced.", "value": "The path, or the prefix of it."}
+
+FIELDS: Mapping[str, Mapping[str, str]] = {
+    "WireCondition": {
+        "type": "What the condition is about, such as Programmed.",
+        "status": "True, False or Unknown.",
+        "reason": "Why, in one word for programs.",
+        "message": "Why, and the next step, in a sentence for people.",
+        "observedGeneration": "The metadata.generation that it is about.",
+        "lastTransitionTime": "When status changed last.",
+    },
+    "TenantSpec": {
+        "namespace": "Namespace at the hub that holds everything of this member; tenant-NAME when empty.",
+        "region": "Region that the member is in; a hub of a region serves its load balancers only.",
+        "domain": "Domain that the member's host names are in.",
+        "maxLoadBalancers": "The most load balancers that it may have; 0: any number.",
+        "maxPorts": "The most ports that its load balancers may have together; 0: as the hub's --tenant-ports says.",
+        "targetRanges": "The only ranges (CIDR) that its traffic may be sent to; when empty, all but loopback, "
+        "link-local and multicast ones.",
+        "drainWhenLost": "Take its targets out of service after its agent was silent that long, as in 10m; when empty, "
+        "its last state is served for ever.",
+    },
+    "TenantStatus": {
+        **_OBSERVED,
+        "namespace": "Namespace at the hub that holds everything of this member.",
+        "state": "How its agent is: Engaged, Stale (silent for 40 s), Lost (for 5 minutes) or Pending (never heard).",
+        "lastSyncTime": "When its agent was heard, as of the last change of state, by the API server's clock.",
+    },
+    "EnsurePolicy": {
+        "policy": "IfNotSucc lets what others changed stand and shows it; Always repairs our own entries.",
+        "minPeriod": "The least time between two repairs, such as 60s.",
+    },
+    "Guard": {
+        "maxRemovalPercent": "The most backends, in percent, that one run may remove.",
+        "minBackends": "So many backends are kept, whatever the percentage allows.",
+    },
+    "ClassHealthCheck": _CHECK,
+    "LoadBalancerClassSpec": {
+        "provider": "Name of the provider that makes its load balancers, such as envoy or haproxy; never changes.",
+        "parameters": "Settings of the provider; a load balancer cannot override them.",
+        "targets": "What traffic is sent to where a Service does not say: nodes or pods.",
+        "drain": "How long a backend that is removed gets no new connections before it is deregistered, such as 30s.",
+        "draining": "Whether the class takes nothing new; what uses it is served on.",
+        "tenants": "Names of the Tenants whose Services may use it; all when empty.",
+    },
+    "LoadBalancerClassStatus": {**_OBSERVED, "loadBalancers": "How many load balancers name the class."},
+    "LoadBalancerPort": {**_PORT, "port": "Port that clients connect to."},
+    "Origin": _MEMBERS_OBJECT,
+    "AskedOwner": {**_MEMBERS_OBJECT, "member": "Name of the Tenant; empty for objects at the hub."},
+    "TCPLoadBalancerSpec": {
+        "ports": "Ports that clients connect to.",
+        "className": "The LoadBalancerClass that it asks for.",
+        "targets": "What traffic is sent to: nodes at the node port, or pods.",
+        "externalTrafficPolicy": "Local sends traffic only to nodes with a pod; Cluster to all of them.",
+        "sessionAffinity": "ClientIP keeps the connections of a client at one target.",
+        "loadBalancerSourceRanges": "The only ranges (CIDR) that clients may come from; all when empty.",
+        "proxyProtocol": "Version of the PROXY protocol that targets expect; none when empty.",
+        "address": "Address that it asks for; the hub chooses one when empty.",
+        "region": "Region of the hub that serves it; a hub without a region serves all.",
+    },
+    "Provisioned": {
+        **_ENSURE,
+        "provider": "Name of the provider.",
+        "state": "Ensuring while the provider is asked, Ensured when it has answered; empty: it was asked for nothing.",
+        "serving": "Whether this provider serves it.",
+    },
+    "Asked": {
+        "group": "Proxies that it is put onto, where the provider has several groups of them.",
+        "listeners": "Open ports.",
+        "address": "Address that was asked for; empty where the provider chooses.",
+        "sourceRanges": "The only ranges (CIDR) that clients may come from; all when empty.",
+        "affinity": "ClientIP where the connections of a client are kept at one target.",
+        "proxyProtocol": "Version of the PROXY protocol to targets; none when empty.",
+        "parameters": "Settings of the provider, those of the class and of the load balancer together.",
+        "attributes": "Attributes of the load balancer itself, as its spec asks for them.",
+        "existing": "Whether others made it: then it is never deleted.",
+        "localTrafficOnly": "Whether only nodes with a pod of their own take its traffic.",
+    },
+    "AskedListener": _PORT,
+    "AskedHealthCheck": _CHECK,
+    "Frontend": _OLD_FRONTEND,
+    "LoadBalancerStatus": {"ingress": "Addresses at which it answers, as a Service has them."},
+    "Ingress": {
+        "ip": "IP address; empty where there is a host name.",
+        "hostname": "Host name; empty where there is an IP address.",
+        "ipMode": "Proxy: traffic comes from a proxy, so nodes must not short-cut it.",
+        "ports": "What became of each port at this address.",
+    },
+    "PortStatus": _PORT,
+    "Allocation": {
+        "address": "Address of the hub's pool that is kept for it.",
+        "ports": "Ports of the shared proxies that are kept for it.",
+    },
+    "ProxyPort": _PORT,
+    "HeldChange": {
+        "action": "What would be done.",
+        "reason": "Why it would be done.",
+        "heldBy": "What holds it back.",
+        "message": "Why it is held, and the next step.",
+        "protocol": "Protocol of the listener.",
+        "port": "Port of the listener.",
+        "address": "Address of the backend.",
+        "backendPort": "Port of the backend.",
+        "source": "The object behind the backend, as kind/namespace/name/uid.",
+    },
+    "TCPLoadBalancerStatus": {
+        **_INTENT_STATUS,
+        "provider": "Deprecated: the provider that serves it; see provisioned.",
+        "frontends": "Deprecated: what each provider was asked for; see provisioned.",
+    },
+    "CertificateRef": {
+        "name": "Name of a Secret of type kubernetes.io/tls in this namespace.",
+        "digest": "Which version of the Secret is meant.",
+    },
+    "HTTPLoadBalancerSpec": {
+        "listeners": "Ports, with the hosts that each of them serves.",
+        "className": "The LoadBalancerClass that it asks for.",
+        "certificates": "Secrets in this namespace that listeners and backends name.",
+        "targets": "What traffic is sent to: nodes at the node port, or pods.",
+        "address": "Address that it asks for; the hub chooses one when empty.",
+        "region": "Region of the hub that serves it; a hub without a region serves all.",
+    },
+    "HTTPLoadBalancerStatus": {
+        **_INTENT_STATUS,
+        "routes": "How many LoadBalancerRoutes name it.",
+        "refused": "Parts that the proxies do not serve while they serve the rest; the first 50.",
+    },
+    "RefusedPart": {"kind": "What it is: a route, listener, backend or certificate.", "name": "Its name.",
+                    "reason": "Why it is not served."},
+    "L7Listener": {
+        "name": "Name that routes refer to; unique within the load balancer.",
+        "port": "Port that clients connect to; listeners with different hosts may share it.",
+        "protocol": "What it accepts; HTTPS is terminated here.",
+        "hostname": "Host that it serves; every host when empty.",
+        "passthrough": "Whether TLS is passed through to the backend, chosen by server name.",
+        "certificates": "Names of the certificates that it presents; the first one by default.",
+    },
+    "ClientValidation": {
+        "caBundle": "Authorities (PEM) that client certificates are verified with.",
+        "optional": "Whether clients without a certificate, or with another one, pass as well.",
+    },
+    "LoadBalancerRouteSpec": {
+        "loadBalancer": "The HTTPLoadBalancer in this namespace that serves it.",
+        "kind": "Kind of the member's route, which decides what may match.",
+        "attachments": "Listeners that take the route, and the hosts at which they do.",
+        "rules": "Which requests go where.",
+        "backends": "Backends that rules name.",
+        "created": "When the member's object was created; older routes go before younger ones.",
+    },
+    "Attachment": {
+        "listener": "Name of the listener.",
+        "hostnames": "Hosts at which the listener takes the route; all when empty.",
+        "oneLabel": "Whether a leading * stands for exactly one label, as in an Ingress.",
+    },
+    "Rule": {
+        "name": "Name of the rule.",
+        "matches": "The rule is for requests that fulfil one of these; for all when empty.",
+        "backends": "Where requests go, by weight.",
+        "requestTimeoutMs": "Milliseconds that a request may take with all its tries.",
+        "backendTimeoutMs": "Milliseconds that each try may take.",
+    },
+    "RequestMatch": {
+        "method": "HTTP method; any when empty.",
+        "headers": "Headers that the request must have, all of them.",
+        "queryParams": "Query parameters that the request must have, all of them.",
+    },
+    "PathMatch": _PATH,
+    "PathModifier": _PATH,
+    "ValueMatch": {**_NAME_AND_VALUE, "type": "Whether value is the text or a regular expression."},
+    "HeaderValue": _NAME_AND_VALUE,
+    "HeaderModifier": {
+        "set": "Headers that are replaced, or added where they are missing.",
+        "add": "Headers that are added beside those of the same name.",
+        "remove": "Names of headers that are removed.",
+    },
+    "Redirect": {
+        "scheme": "Scheme of the new address; that of the request when empty.",
+        "hostname": "Host of the new address; that of the request when empty.",
+        "port": "Port of the new address; 0: that of the scheme, or of the listener.",
+        "statusCode": "Status code of the answer.",
+    },
+    "Rewrite": {"hostname": "Host header that the backend gets; unchanged when empty."},
+    "Filters": {"mirrors": "Backends that get a copy of requests; their answers are ignored."},
+    "Mirror": {
+        "backend": "Name of the backend; empty where the member's object names none that exists.",
+        "numerator": "So many of denominator requests are copied.",
+        "denominator": "Of so many requests.",
+    },
+    "Cors": {
+        "allowOrigins": "Origins that may ask; * stands for any characters.",
+        "allowMethods": "Methods that they may use.",
+        "allowHeaders": "Headers that they may send.",
+        "exposeHeaders": "Headers of the answer that they may read.",
+        "allowCredentials": "Whether they may send credentials.",
+        "maxAge": "Seconds that a browser may keep the answer.",
+    },
+    "BackendRef": {
+        "backend": "Name of the backend; empty where it could not be resolved: its share is answered with 500.",
+        "weight": "Its share, relative to the other backends of the rule.",
+    },
+    "Retry": {
+        "codes": "Status codes after which a request is tried again.",
+        "attempts": "How often it is tried again at the most.",
+        "backoffMs": "Milliseconds between tries; 0: the proxy's own.",
+    },
+    "SessionPersistence": {
+        "type": "Whether a cookie or a header says which session it is.",
+        "name": "Name of the cookie or header; made up when empty.",
+        "absoluteTimeoutS": "Seconds after which a session ends; 0: with the browser.",
+    },
+    "Backend": {
+        "name": "Name that rules refer to; unique within the load balancer.",
+        "service": "The Service in the member, as namespace/name.",
+        "portName": "Name of its port in the EndpointSlices at the hub.",
+        "nodePort": "Port at which nodes take its traffic, with nodes as targets.",
+        "protocol": "How the backend is spoken to.",
+    },
+    "BackendTls": {
+        "serverName": "Server name that is sent, and verified unless subjectAltNames has others.",
+        "caBundle": "Authorities (PEM) that the backend's certificate is verified with.",
+        "systemCa": "Whether it is verified with the authorities of the proxy's system.",
+        "subjectAltNames": "Names of which the backend's certificate must have one.",
+        "clientCertificate": "Certificate of the load balancer that is presented to the backend.",
+    },
+    "SubjectAltName": {"type": "What kind of name it is.", "value": "The name."},
+    "LoadBalancerSpec": {
+        "className": "The LoadBalancerClass that makes or uses it; it can change, and is moved without a gap.",
+        "existing": "What identifies a load balancer that exists already: it is used, and never deleted.",
+        "parameters": "Settings of the provider that its class does not set.",
+        "listeners": "Ports that clients connect to.",
+        "attributes": "Attributes that the load balancer itself is to have.",
+        "scope": "Other namespaces whose BackendGroups may use it; * is all of them.",
+    },
+    "LoadBalancerListener": {**_PORT, "name": "Name by which BackendGroups mean it."},
+    "LoadBalancerObjectStatus": {**_INTENT_STATUS, "backends": "Registered backends of those expected, as in 2/3."},
+    "BackendPort": {**_PORT, "port": "Port at which the backend takes traffic."},
+    "PodLabels": {
+        "selector": "Labels that a pod must have, all of them.",
+        "except": "Names of pods that are left out.",
+    },
+    "PodBackends": {"ports": "Ports of each pod.", "byName": "Names of the pods."},
+    "ServiceBackends": {
+        "name": "Name of the NodePort Service in this namespace.",
+        "nodeSelector": "Labels that a node must have, all of them; all nodes when empty.",
+    },
+    "DeregisterWebhook": {
+        "className": "The LoadBalancerClass whose driver is asked.",
+        "failurePolicy": "What holds while the driver does not answer.",
+    },
+    "BackendGroupSpec": {
+        "loadBalancers": "LoadBalancers that get the backends: names, or namespace/name where their scope allows it.",
+        "static": "Backends as address:port, for what no object stands for.",
+        "listener": "Listener of the load balancers that the backends are behind; needed where there are several.",
+        "parameters": "Settings that go to the provider with each backend, such as weight.",
+        "deregisterPolicy": "When a pod is taken out: not ready, not running, or as a driver says.",
+    },
+    "BackendGroupStatus": {
+        **_OBSERVED,
+        "loadBalancers": "The load balancers of the spec in one line.",
+        "backends": "How many backends are expected.",
+        "registeredBackends": "How many backends are registered.",
+        "accepted": "What is served, by namespace/name of the load balancer.",
+    },
+    "AcceptedBackends": {
+        "uid": "UID of the load balancer.",
+        "parameters": "Settings that were accepted last.",
+    },
+    "RecordLoadBalancer": {
+        "kind": "Kind of the object that asked for it.",
+        "namespace": "Namespace of that object.",
+        "name": "Name of that object.",
+        "provider": "Name of the provider that has it.",
+        "parameters": "Settings that the provider finds it with.",
+        "attributes": "Attributes that were asked for.",
+        "info": _ENSURE["info"],
+        "existing": "Whether others made it: then it is never deleted.",
+        "uid": "UID of the object that asked for it.",
+    },
+    "RecordListener": _PORT,
+    "RecordOrigin": {
+        **_MEMBERS_OBJECT,
+        "kind": "Pod or Service.",
+        "namespace": "Namespace of the object.",
+        "labels": "Its labels when the record was made.",
+        "phase": "The pod's phase when the record was made.",
+        "nodeName": "Node that it runs on, or is reached at.",
+        "servicePort": "Port of the Service that is meant.",
+        "nodeAddresses": "Addresses of the node.",
+    },
+    "NodeAddress": {"type": "Kind of the address, such as InternalIP.", "address": "The address."},
+    "RecordTarget": {
+        "address": "Address of the backend.",
+        "port": "Port of the backend.",
+        "weight": "Its share of the traffic, relative to the other backends.",
+        "source": "The object behind it, as kind/namespace/name/uid.",
+        "draining": "Whether it gets no new connections.",
+        "name": "The object behind it in a few words.",
+    },
+    "BackendRecordSpec": {
+        "owners": "Groups or Services that want it; it is removed with the last of them.",
+        "parameters": "Settings that go to the provider with the backend.",
+        "epoch": "Term of the leader that wrote it.",
+    },
+    "BackendRecordStatus": {
+        "state": "Where it stands; the reference lists the states.",
+        "reason": "Why it is in this state, in one word.",
+        "message": "What the provider said last.",
+        "since": "Since when it is in this state.",
+        "generatedAddress": "The provider's own name for the backend.",
+        "injectedInfo": "What the provider asked to be given back with every later call.",
+    },
+    "NodePoolSpec": {
+        "nodeSelector": "Labels that a node of the pool has, all of them; none is selected when empty.",
+        "region": "Name of the region; the pool's own name when empty.",
+    },
+    "PoolServiceSpec": {
+        "nodepoolName": "The NodePool, which is the region.",
+        "renewTime": "When something that concerns this region changed last.",
+        "loadBalancerClass": "Which implementation has to act on it; all others leave it alone.",
+    },
+    "PoolServiceStatus": {
+        **_OBSERVED,
+        "address": "The first address of the region's access point.",
+        "targets": "Ready targets of all, as in 2/3.",
+        "aggregateToAnnotations": "Shown on the Service as annotations aggregated.KEY.",
+        "aggregateToLabels": "Shown on the Service as labels aggregated.KEY.",
+    },
+}  # fmt: skip

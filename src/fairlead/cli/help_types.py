@@ -1,0 +1,41 @@
+"""Help without the names of Python's types: a flag takes no value, and an argument's placeholder says what it takes.
+
+In: the parameters of a command. Out: the same, as ``--help`` is to show them. Never: what a parameter accepts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
+
+
+class PlainCommand(TyperCommand):
+    """A command whose help names no types."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, without their types."""
+        return without_types(super().get_params(ctx))
+
+
+class PlainGroup(TyperGroup):
+    """A group of commands whose help names no types."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, without their types."""
+        return without_types(super().get_params(ctx))
+
+
+def without_types(params: list[Any]) -> list[Any]:
+    """Return ``params``; flags show nothing in the column of types, arguments neither, as their name is enough."""
+    for param in params:
+        if param.param_type_name == "argument":
+            # Typer asks the parameter itself, and has no setting for it.
+            vars(param)["display_type_rich"] = _nothing
+        elif param.is_flag:
+            param.metavar = ""
+    return params
+
+
+def _nothing(ctx: Any) -> None:
+    """Take the place of Typer's method; there is nothing to show."""
