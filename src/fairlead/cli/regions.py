@@ -69,7 +69,7 @@ def demo_regions(
     plain: Plain = False,
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
-    """Show one Service in three regions, each on a network of its own; takes about a minute.
+    """Show one Service in three regions, each on a network of its own.
 
     Fails when a request fails that should not have, or reaches another region's pods.
     """

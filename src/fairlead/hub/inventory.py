@@ -182,10 +182,10 @@ class Inventory:
 
     def load_balancer_class(self, name: str) -> LoadBalancerClass | None:
         """Return a class; the default one as it was before it was deleted, since the leader makes it again."""
-        found = self.classes.get("", name or DEFAULT_CLASS)
-        if (name or DEFAULT_CLASS) == DEFAULT_CLASS and (found is None or found.deleting):
-            return self.last_default_class or found
-        return found
+        known = self.classes.get("", name or DEFAULT_CLASS)
+        if (name or DEFAULT_CLASS) == DEFAULT_CLASS and (known is None or known.deleting):
+            return self.last_default_class or known
+        return known
 
     def users_of_class(self, name: str) -> list[LoadBalancerKey]:
         """Return the load balancers of every hub that name the LoadBalancerClass ``name``."""

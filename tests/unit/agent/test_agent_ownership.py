@@ -124,7 +124,7 @@ def test_an_ipv6_refusal_says_what_to_do():
     assert "ipFamilies" in decision.sentence
 
 
-ADVICE = [
+WARNINGS = [
     # annotations, spec, expected part of a sentence ("" for none)
     ({}, {}, ""),
     (KUBELB, {}, ""),
@@ -139,18 +139,20 @@ ADVICE = [
     ({"fairlead.dev/address": "10.0.0.1"}, {}, ""),
     ({}, {"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10800}}}, ""),
     ({}, {"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}}}, "60 cannot"),
+    ({}, {"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv4", "IPv6"]}, "write PreferDualStack"),
+    ({}, {"ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv4", "IPv6"]}, ""),
     ({}, {"sessionAffinity": "None", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}}}, ""),
 ]
 
 
-@pytest.mark.req("KI-10")
-@pytest.mark.parametrize(("annotations", "spec", "expected"), ADVICE)
-def test_advice(annotations, spec, expected):
-    one = service(annotations=annotations, **spec)
-    found = find_warnings(one, decide(one, cloud="absent"))
-    assert bool(found) == bool(expected)
-    assert all(expected in advice.message for advice in found)
-    assert all(("Did you mean" in advice.message) == ("Did you mean" in expected) for advice in found if expected)
+@pytest.mark.req("KI-10", "X-31")
+@pytest.mark.parametrize(("annotations", "spec", "expected"), WARNINGS)
+def test_warnings(annotations, spec, expected):
+    web = service(annotations=annotations, **spec)
+    warnings = find_warnings(web, decide(web, cloud="absent"))
+    assert bool(warnings) == bool(expected)
+    assert all(expected in warning.message for warning in warnings)
+    assert all(("Did you mean" in warning.message) == ("Did you mean" in expected) for warning in warnings)
 
 
 @given(
