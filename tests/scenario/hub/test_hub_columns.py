@@ -47,8 +47,8 @@ async def test_columns(shop, world, tmp_path):
     header, *rows = await kubectl_get(world, tmp_path, "bg")
     assert header == ["NAME", "LOAD BALANCERS", "PROGRAMMED", "REASON", "REGISTERED", "EXPECTED", "AGE"]
     assert [row[:-1] for row in rows] == [
-        ["bad", '["shared"]', "False", "Invalid", "0", "0"],
-        ["web", '["shared"]', "True", "Programmed", "1", "1"],
+        ["bad", "shared", "False", "Invalid", "0", "0"],
+        ["web", "shared", "True", "Programmed", "1", "1"],
     ]
     header, *rows = await kubectl_get(world, tmp_path, "br")
     assert header == ["NAME", "LOAD BALANCER", "TARGET", "ADDRESS", "PORT", "STATE", "REASON", "AGE"]
