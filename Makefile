@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.installed
 COVERED_BY := tests/unit/translate tests/unit/sync tests/unit/ledger tests/golden/translate tests/scenario/difftracker \
 	tests/scenario/records
 
-.PHONY: help demo test test-all-pythons check bench crds docs golden fuzz soak crashes coverage coverage-of-requirements mutants \
+.PHONY: help demo test test-all-pythons check conformance bench crds docs golden fuzz soak crashes coverage coverage-of-requirements mutants \
 	format hooks lock install clean
 
 help: ## Show this list
@@ -87,6 +87,9 @@ lock: $(STAMP) ## Write the lock files anew, after a change of dependencies in p
 
 fuzz: $(STAMP) ## Feed broken input to everything that reads what others write; FUZZ_SECONDS=60, ONLY=<target>
 	@$(BIN)/python -m tests.fuzz $(ONLY)
+
+conformance: $(STAMP) ## Run the official conformance suite of Gateway API (needs root and Go); ONLY=<test>, KEEP=1, NS=, D=
+	@$(BIN)/python -m conformance
 
 bench: $(STAMP) ## Print the performance figures beside their limits
 	@$(BIN)/python -m bench

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 
 import pytest
+
 from tests.requirements import Requirement, match, read_markers, read_requirements, unproven
 
 

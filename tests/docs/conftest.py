@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.docs.docs_console import ROOT, Shell
 
 from fairlead.testing.worlds.loopback import free_network, free_port
+from tests.docs.docs_console import ROOT, Shell
 
 #: What the pages call the directory and the addresses that each run has its own of.
 HOME = "/tmp/fairlead-tutorial"

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.docs.docs_console import ROOT, blocks_of
 
 from fairlead.api.crd import build_crd
 from fairlead.api.kubernetes import NAMESPACES
@@ -28,6 +27,7 @@ from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import SystemClock
 from fairlead.testing.faults import FaultyProvider
 from fairlead.translate.allocate import AddressPool
+from tests.docs.docs_console import ROOT, blocks_of
 
 PAGE = ROOT / "docs" / "how-to" / "add-an-intent.md"
 KEY = LoadBalancerKey("StaticLoadBalancer", "shop", "web")

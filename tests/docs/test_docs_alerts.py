@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import typer
 import yaml
-from docs.registries import Family, registries
-from tests.docs.docs_console import ROOT
 
+from docs.registries import Family, registries
 from fairlead.cli.main import app
+from tests.docs.docs_console import ROOT
 
 FILE = ROOT / "deploy" / "monitoring" / "alerts.yaml"
 RULES: list[dict[str, Any]] = [

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from tests.docs.docs_console import ROOT, Shell, blocks_of, pages
 
 _TOOLS = ("bash", "curl", "kubectl")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.docs.docs_console import Shell, blocks_of, missing, steps_of
 
 PAGE = """

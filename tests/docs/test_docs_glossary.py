@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 
 import pytest
+
 from tests.docs.docs_console import ROOT
 
 SOURCE = ROOT / "src" / "fairlead"

@@ -12,7 +12,6 @@ import msgspec
 import pytest
 import pytest_asyncio
 import yaml
-from tests.docs.docs_console import ROOT, Block, blocks_of, pages
 
 from fairlead.api import kinds
 from fairlead.api.meta import KubeObject, Resource
@@ -21,6 +20,7 @@ from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.preflight import install_crds
+from tests.docs.docs_console import ROOT, Block, blocks_of, pages
 
 ALL = sorted(
     [*ROOT.glob("*.md"), *(file for top in ("docs", "deploy", "examples") for file in (ROOT / top).rglob("*.md"))]

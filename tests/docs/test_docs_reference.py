@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import typer
-from tests.docs.docs_console import ROOT, blocks_of, pages
 
 from docs import descriptions, generate
 from fairlead.api import names
 from fairlead.cli.main import app
+from tests.docs.docs_console import ROOT, blocks_of, pages
 
 PAGES = pytest.mark.parametrize("page", pages(), ids=lambda file: str(file.relative_to(ROOT)))
 _COMMAND = re.compile(r"(?m)(?:^|\s|\()fairlead (.+?)(?:$|[|&;`])")

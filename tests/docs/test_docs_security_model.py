@@ -6,6 +6,7 @@ import ast
 import re
 
 import pytest
+
 from tests.docs.docs_console import ROOT
 
 PAGE = ROOT / "docs" / "security-model.md"

@@ -10,12 +10,12 @@ import contextlib
 from collections.abc import Iterable, Mapping
 
 import msgspec
-from tests.e2e.e2e_backends import ask
 
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.errors import FairleadError
 from fairlead.testing.worlds.fleet import Fleet
 from fairlead.testing.worlds.member import Member
+from tests.e2e.e2e_backends import ask
 
 
 async def differences(

@@ -6,14 +6,13 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.contract.providers.provider_processes import HAProxy
-
 from fairlead.api.backendrecord import BACKEND_RECORDS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.testing.worlds.fleet import Fleet
 from fairlead.testing.worlds.loopback import free_port
 from fairlead.testing.worlds.member import Member
 from fairlead.testing.worlds.processes import wait_until
+from tests.contract.providers.provider_processes import HAProxy
 
 ADDRESS = "127.0.0.1"
 #: srv_check_result in ``show servers state``.

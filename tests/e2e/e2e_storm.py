@@ -14,12 +14,11 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from tests.e2e.e2e_backends import http
-from tests.e2e.e2e_link import Link, State
-
 from fairlead.errors import NotFound
 from fairlead.testing.worlds.fleet import Fleet
 from fairlead.testing.worlds.processes import Child
+from tests.e2e.e2e_backends import http
+from tests.e2e.e2e_link import Link, State
 
 NAMES = tuple(f"storm-{number}" for number in range(6))
 _PORT = 8080

@@ -13,6 +13,15 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+
+from fairlead.api.backendrecord import BACKEND_RECORDS
+from fairlead.api.kubernetes import ENDPOINT_SLICES
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
+from fairlead.testing.builders import slice_body
+from fairlead.testing.worlds.fleet import Fleet
+from fairlead.testing.worlds.member import Member
+from fairlead.testing.worlds.processes import wait_until
+from fairlead.testing.worlds.traffic import Traffic
 from tests.e2e.e2e_backends import Echo, ask, refused
 from tests.e2e.e2e_haproxy import (
     ADDRESS,
@@ -24,15 +33,6 @@ from tests.e2e.e2e_haproxy import (
     started,
     without_ages,
 )
-
-from fairlead.api.backendrecord import BACKEND_RECORDS
-from fairlead.api.kubernetes import ENDPOINT_SLICES
-from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
-from fairlead.testing.builders import slice_body
-from fairlead.testing.worlds.fleet import Fleet
-from fairlead.testing.worlds.member import Member
-from fairlead.testing.worlds.processes import wait_until
-from fairlead.testing.worlds.traffic import Traffic
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.envoy, pytest.mark.timeout(180)]
 

@@ -9,8 +9,6 @@ import ssl
 from typing import Any
 
 import pytest
-from tests.certificates import self_signed
-from tests.e2e.e2e_backends import Echo, echoes
 
 from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
 from fairlead.api.kubernetes import SECRETS, SERVICES
@@ -19,6 +17,8 @@ from fairlead.testing.worlds.fleet import Fleet
 from fairlead.testing.worlds.loopback import service_port
 from fairlead.testing.worlds.member import Member
 from fairlead.testing.worlds.processes import run_fairlead, wait_until
+from tests.certificates import self_signed
+from tests.e2e.e2e_backends import Echo, echoes
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),

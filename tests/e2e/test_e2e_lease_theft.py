@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.scenario.lbcf.lbcf_driver import Driver
-from tests.scenario.lbcf.lbcf_wire import Wire
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.backendrecord import BACKEND_RECORDS
@@ -27,6 +25,8 @@ from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.testing.worlds.hub import HubProcess
 from fairlead.testing.worlds.loopback import free_network
 from fairlead.testing.worlds.processes import fairlead, wait_until
+from tests.scenario.lbcf.lbcf_driver import Driver
+from tests.scenario.lbcf.lbcf_wire import Wire
 
 pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(120)]
 

@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
-from tests.e2e.conftest import working_directory
-from tests.e2e.e2e_backends import ask, echoes, http, ready, refused
 
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.errors import NotFound
 from fairlead.testing.worlds.apis import EmbeddedApis
 from fairlead.testing.worlds.fleet import Fleet
 from fairlead.testing.worlds.processes import run_fairlead, wait_until
+from tests.e2e.conftest import working_directory
+from tests.e2e.e2e_backends import ask, echoes, http, ready, refused
 
 pytestmark = [pytest.mark.envoy, pytest.mark.timeout(180)]
 

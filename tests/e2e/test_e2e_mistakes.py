@@ -17,8 +17,6 @@ from typing import NamedTuple
 
 import pytest
 import pytest_asyncio
-from tests.e2e.e2e_backends import http
-from tests.e2e.e2e_ordinary_user import as_ordinary_user
 
 from fairlead.api.kubernetes import EVENTS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
@@ -30,6 +28,8 @@ from fairlead.testing.worlds.apis import EmbeddedApis
 from fairlead.testing.worlds.fleet import Fleet
 from fairlead.testing.worlds.loopback import free_port
 from fairlead.testing.worlds.processes import fairlead, wait_until
+from tests.e2e.e2e_backends import http
+from tests.e2e.e2e_ordinary_user import as_ordinary_user
 
 pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(300)]
 _RESERVED = "192.0.2.1"  # RFC 5737: no machine has it

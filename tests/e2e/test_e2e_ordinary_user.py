@@ -8,8 +8,6 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from tests.e2e.e2e_ordinary_user import as_ordinary_user
-from tests.left_running import end, left_running, marked
 
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
@@ -17,6 +15,8 @@ from fairlead.kube.cluster import Cluster
 from fairlead.testing.worlds.hub import HubProcess
 from fairlead.testing.worlds.loopback import free_network, free_port
 from fairlead.testing.worlds.processes import fairlead, wait_until
+from tests.e2e.e2e_ordinary_user import as_ordinary_user
+from tests.left_running import end, left_running, marked
 
 pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(180)]
 

@@ -11,8 +11,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.e2e.conftest import working_directory
-from tests.e2e.e2e_backends import ask, echoes, http
 
 from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
 from fairlead.api.kubernetes import LEASES, SERVICES
@@ -27,6 +25,8 @@ from fairlead.testing.worlds.hub import HubProcess
 from fairlead.testing.worlds.loopback import free_network, service_port
 from fairlead.testing.worlds.member import Member
 from fairlead.testing.worlds.processes import Child, fairlead, run_fairlead, wait_until
+from tests.e2e.conftest import working_directory
+from tests.e2e.e2e_backends import ask, echoes, http
 
 pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(240)]
 _START_S = 90.0

@@ -7,12 +7,12 @@ import contextlib
 from collections import Counter
 
 import pytest
-from tests.e2e.e2e_backends import UdpEcho, ask, ask_udp, echoes, http, ready, refused
 
 from fairlead.api.names import ANNOTATION_ADDRESS, LABEL_ORIGIN_NAME
 from fairlead.testing.worlds.fleet import Fleet
 from fairlead.testing.worlds.processes import wait_until
 from fairlead.testing.worlds.traffic import Traffic
+from tests.e2e.e2e_backends import UdpEcho, ask, ask_udp, echoes, http, ready, refused
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.envoy, pytest.mark.timeout(180)]
 

@@ -12,14 +12,14 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from tests.e2e.e2e_agreement import differences
-from tests.e2e.e2e_backends import echoes, http, ready
-from tests.e2e.e2e_storm import NAMES, Storm, linked
 
 from fairlead.testing.worlds.apis import EmbeddedApis
 from fairlead.testing.worlds.fleet import Fleet
 from fairlead.testing.worlds.processes import ExpectationFailed, wait_until
 from fairlead.testing.worlds.traffic import Traffic
+from tests.e2e.e2e_agreement import differences
+from tests.e2e.e2e_backends import echoes, http, ready
+from tests.e2e.e2e_storm import NAMES, Storm, linked
 
 pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.e2e.e2e_backends import ask, echoes, http, ready, refused
 
 from fairlead.api.kubernetes import LEASES
 from fairlead.api.names import AGENT_LEADER_LEASE, HUB_LEASE, SYSTEM_NAMESPACE
@@ -14,6 +13,7 @@ from fairlead.testing.worlds.fleet import Fleet
 from fairlead.testing.worlds.member import Member
 from fairlead.testing.worlds.processes import run_fairlead, wait_until
 from fairlead.testing.worlds.traffic import Traffic
+from tests.e2e.e2e_backends import ask, echoes, http, ready, refused
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),

@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.e2e_backends import ask, http, ready, refused
-from tests.e2e.e2e_haproxy import Edge, add_class, edge_class, on_haproxy, record_versions, started, without_ages
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.backendrecord import BACKEND_RECORDS
@@ -34,6 +32,8 @@ from fairlead.testing.worlds.fleet import Fleet
 from fairlead.testing.worlds.processes import Child, run_fairlead, wait_until
 from fairlead.testing.worlds.traffic import Traffic
 from fairlead.testing.worlds.workload import POD_PORT, Workload
+from tests.e2e.e2e_backends import ask, http, ready, refused
+from tests.e2e.e2e_haproxy import Edge, add_class, edge_class, on_haproxy, record_versions, started, without_ages
 
 pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(240)]
 

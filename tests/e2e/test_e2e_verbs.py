@@ -10,9 +10,6 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.contract.providers.provider_processes import HAProxy
-from tests.e2e.e2e_backends import echoes
-from tests.e2e.e2e_real_apis import RealApis, assets_directory, why_not_real
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.backendrecord import BACKEND_RECORDS
@@ -24,6 +21,9 @@ from fairlead.testing.worlds.apis import Apis, EmbeddedApis
 from fairlead.testing.worlds.hub import HubProcess
 from fairlead.testing.worlds.loopback import free_network
 from fairlead.testing.worlds.processes import fairlead, run_fairlead, wait_until
+from tests.contract.providers.provider_processes import HAProxy
+from tests.e2e.e2e_backends import echoes
+from tests.e2e.e2e_real_apis import RealApis, assets_directory, why_not_real
 
 pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(240)]
 HOST = f"{free_network()}.1"

@@ -13,12 +13,12 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import msgspec
-from tests.fuzz.fuzz_harness import Read, Target, plain
 
 from fairlead.api.kinds import all_crds
 from fairlead.apiserver import ApiServer
 from fairlead.apiserver.failure import ApiFailure
 from fairlead.apiserver.http.parse import parse_any
+from tests.fuzz.fuzz_harness import Read, Target, plain
 
 _ANSWER_S = 60
 #: A real server answers with these, too: what is asked for is not there yet, and there is no room.

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.fuzz.fuzz_harness import Read, Target, plain
-
 from fairlead.agent.addresses import usable_addresses
 from fairlead.api.kubernetes import Ingress
 from fairlead.errors import FairleadError, Retry
@@ -20,6 +18,7 @@ from fairlead.providers.envoy.session import Session
 from fairlead.providers.envoy.store import ResourceStore
 from fairlead.providers.haproxy.snapshot import snapshot_from_text
 from fairlead.providers.webhook.protocol import Malformed, answer_from_body, decode, kept_from_body, verdict_from_body
+from tests.fuzz.fuzz_harness import Read, Target, plain
 
 _REQUEST = "envoy.service.discovery.v3.DeltaDiscoveryRequest"
 

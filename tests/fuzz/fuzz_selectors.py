@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from tests.fuzz.fuzz_harness import Target, plain
-
 from fairlead.apiserver.failure import ApiFailure
 from fairlead.apiserver.selectors import Selection, parse_fields, parse_labels
 from fairlead.apiserver.store.entry import entry_of
+from tests.fuzz.fuzz_harness import Target, plain
 
 _ENTRY = entry_of({"metadata": {"name": "a", "namespace": "b", "labels": {"a": "1", "b": "9" * 60}}}, 1)
 _FIELDS = frozenset({"metadata.name", "metadata.namespace", "status.phase"})

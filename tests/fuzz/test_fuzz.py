@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+
 from tests.fuzz.fuzz_harness import Target, fuzz, plain
 from tests.fuzz.fuzz_targets import all_targets
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.contract.apiserver.real_api import Real, real
 
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.apiserver import ApiServer
 from fairlead.errors import NotFound
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.credentials import tls_context
+from tests.contract.apiserver.real_api import Real, real
 
 __all__ = ["EVENT", "Event", "Real", "api", "authority", "embedded_api", "real", "until"]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from tests.xds.http_world import HttpWorld
-from tests.xds.world import Addresses, World
 
 from fairlead.providers.envoy.provider import EnvoyProvider, create
+from tests.xds.http_world import HttpWorld
+from tests.xds.world import Addresses, World
 
 
 def worker_number(worker_id: str) -> int:

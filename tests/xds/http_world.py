@@ -18,7 +18,6 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
-from tests.xds.world import TIMEOUT_S, Addresses, World
 from yarl import URL
 
 from fairlead.model.change import Action
@@ -38,6 +37,7 @@ from fairlead.model.http import (
 )
 from fairlead.model.keys import LoadBalancerKey, Protocol, TargetKey, backend_key
 from fairlead.providers.envoy.provider import EnvoyProvider
+from tests.xds.world import TIMEOUT_S, Addresses, World
 
 
 class Response(NamedTuple):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.xds.world import Backend, World
 
 from fairlead.model.change import Action, Reason, TargetChange
 from fairlead.model.condition import ConditionReason
 from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol
 from fairlead.model.observed import Health
+from tests.xds.world import Backend, World
 
 pytestmark = [pytest.mark.req("X-1"), pytest.mark.asyncio(loop_scope="session")]
 HTTP = ListenerKey(Protocol.TCP, 80)

@@ -6,12 +6,12 @@ import asyncio
 import struct
 
 import pytest
-from tests.xds.http_world import HttpWorld, config, get, prefix, route, to
-from tests.xds.world import TIMEOUT_S, close
 
 from fairlead.errors import Terminal
 from fairlead.model.desired import FrontendSpec
 from fairlead.providers.envoy.http.settings import ACCEPT_PROXY_PROTOCOL, ACCESS_LOG, ESCAPED_SLASHES, TRUSTED_HOPS
+from tests.xds.http_world import HttpWorld, config, get, prefix, route, to
+from tests.xds.world import TIMEOUT_S, close
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 

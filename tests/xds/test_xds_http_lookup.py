@@ -6,7 +6,6 @@ import random
 
 import aiohttp
 import pytest
-from tests.xds.http_world import HttpWorld, config, with_config
 from yarl import URL
 
 from fairlead.model.http import (
@@ -23,6 +22,7 @@ from fairlead.model.http import (
     ValueMatch,
 )
 from fairlead.providers.envoy.http.route_lookup import Request, lookup
+from tests.xds.http_world import HttpWorld, config, with_config
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 

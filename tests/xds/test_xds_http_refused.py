@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.xds.http_world import HttpWorld, config, get, prefix, route, to, with_config
 
 from fairlead.model.http import Filters, HeaderModifier, HeaderValue, PathMatch, RequestMatch, Route, Rule
+from tests.xds.http_world import HttpWorld, config, get, prefix, route, to, with_config
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.xds.http_world import HTTP, HttpWorld, config, exact, get, prefix, route, to, with_config
 
 from fairlead.model.http import BackendRef, L7Listener, PathMatch, RequestMatch, Rule, ValueMatch
+from tests.xds.http_world import HTTP, HttpWorld, config, exact, get, prefix, route, to, with_config
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from tests.xds.http_world import HttpWorld, config, exact, get, prefix, route, to, web_socket
 
 from fairlead.model.http import (
     BackendRef,
@@ -23,6 +22,7 @@ from fairlead.model.http import (
     Rule,
     SessionPersistence,
 )
+from tests.xds.http_world import HttpWorld, config, exact, get, prefix, route, to, web_socket
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 

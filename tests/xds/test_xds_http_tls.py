@@ -11,12 +11,12 @@ import grpc
 import msgspec
 import pytest
 from grpc import aio
-from tests.xds.grpc_echo import GrpcBackend
-from tests.xds.http_world import HTTP, Authority, HttpWorld, config, get, prefix, route, server_context, to, with_config
-from tests.xds.world import ask
 
 from fairlead.model.http import Backend, BackendTls, Certificate, ClientValidation, L7Listener, SubjectAltName
 from fairlead.providers.envoy.resources import ResourceType
+from tests.xds.grpc_echo import GrpcBackend
+from tests.xds.http_world import HTTP, Authority, HttpWorld, config, get, prefix, route, server_context, to, with_config
+from tests.xds.world import ask
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 
@@ -291,9 +291,8 @@ async def test_tls_routes_pass_through_and_terminate_on_one_port(
 
 @pytest.mark.req("G-99", "G-100", "G-101", "G-115")
 async def test_tcp_and_udp_routes(http: HttpWorld) -> None:
-    from tests.xds.world import ask_udp
-
     from fairlead.model.http import BackendRef, Rule
+    from tests.xds.world import ask_udp
 
     heavy, light = await http.world.backend("heavy"), await http.world.backend("light")
     datagrams = [await http.world.udp_backend(name) for name in ("first", "two")]

@@ -9,9 +9,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.unit.providers.envoy.kubernetes.fake_kube import FakeKube
-from tests.xds.conftest import worker_number
-from tests.xds.world import TIMEOUT_S, Addresses, World, ask
 
 from fairlead.model.desired import Listener
 from fairlead.providers.envoy.bootstrap import Bootstrap, TlsFiles, bootstrap_json
@@ -20,6 +17,9 @@ from fairlead.providers.envoy.identity import ServerCertificate
 from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings
 from fairlead.providers.envoy.kubernetes.fleet import DeploymentFleet
 from fairlead.providers.envoy.provider import EnvoyProvider
+from tests.unit.providers.envoy.kubernetes.fake_kube import FakeKube
+from tests.xds.conftest import worker_number
+from tests.xds.world import TIMEOUT_S, Addresses, World, ask
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 

@@ -6,7 +6,6 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.xds.world import TIMEOUT_S, Addresses, World, ask, settled
 
 from fairlead.errors import Retry, Terminal
 from fairlead.model.change import Action
@@ -17,6 +16,7 @@ from fairlead.providers.envoy.provider import create
 from fairlead.providers.envoy.resources import ResourceType, encoded_resource
 from fairlead.providers.envoy.schema import packaged_schema
 from fairlead.providers.envoy.store import ResourceChange
+from tests.xds.world import TIMEOUT_S, Addresses, World, ask, settled
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 

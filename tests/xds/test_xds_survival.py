@@ -9,14 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.xds import hub_process
-from tests.xds.world import Addresses, Backend, World, ask
 
 from fairlead.errors import BadConfiguration, Terminal
 from fairlead.model.desired import Listener
 from fairlead.providers.envoy.envoy_process import find_running, stop_process
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.provider import create
+from tests.xds import hub_process
+from tests.xds.world import Addresses, Backend, World, ask
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 

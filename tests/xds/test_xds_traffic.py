@@ -6,11 +6,11 @@ import asyncio
 from collections import Counter
 
 import pytest
-from tests.xds.world import UDP, World, ask, ask_udp, connected, settled
 
 from fairlead.model.change import Action
 from fairlead.model.desired import Affinity, HealthCheck, Listener, ProxyProtocol, Target
 from fairlead.model.keys import TargetKey
+from tests.xds.world import UDP, World, ask, ask_udp, connected, settled
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 

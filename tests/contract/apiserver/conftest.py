@@ -10,9 +10,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 from apiserver_client import Api
-from tests.contract.apiserver.real_api import Real, real  # noqa: F401 - a fixture
 
 from fairlead.apiserver import ApiServer
+from tests.contract.apiserver.real_api import Real, real  # noqa: F401 - a fixture
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from apiserver_client import Api
+
 from tests.contract.apiserver.conftest import Target
 
 pytestmark = [

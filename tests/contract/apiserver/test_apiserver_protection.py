@@ -13,6 +13,7 @@ import pytest
 import yaml
 from apiserver_client import APPLY, Api
 from test_our_kinds import CASES, Kind
+
 from tests.contract.apiserver.real_api import Real
 
 MANIFEST = Path(__file__).parents[3] / "deploy" / "kubernetes" / "protection.yaml"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from apiserver_client import APPLY, Api
 from test_apiserver_kubectl import Kubectl
-from tests.contract.apiserver.conftest import Target
 
 from fairlead.api.kinds import all_crds
+from tests.contract.apiserver.conftest import Target
 
 Obj = dict[str, Any]
 

@@ -10,13 +10,13 @@ import os
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.contract.apiserver.real_api import Real, real  # noqa: F401 - a fixture
 
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.apiserver import ApiServer
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.credentials import tls_context
+from tests.contract.apiserver.real_api import Real, real  # noqa: F401 - a fixture
 
 _NUMBERS = itertools.count(1)
 

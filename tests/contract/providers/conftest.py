@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.contract.providers.provider_processes import ExampleDriver, HAProxy
 
 pytest.register_assert_rewrite("fairlead.testing.contract")

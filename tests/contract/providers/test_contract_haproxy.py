@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
-from tests.contract.providers.provider_processes import HAProxy
 
 from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.providers.haproxy.names import prefix, target_of
 from fairlead.providers.haproxy.provider import HAProxyProvider
 from fairlead.testing.contract import Place, ProviderContract, Subject
+from tests.contract.providers.provider_processes import HAProxy
 
 
 class HAProxySubject(Subject):

@@ -7,12 +7,12 @@ import json
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
-from tests.contract.providers.provider_processes import ExampleDriver
 
 from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.providers.webhook.provider import WebhookProvider
 from fairlead.testing.contract import Place, ProviderContract, Subject
+from tests.contract.providers.provider_processes import ExampleDriver
 
 _NUMBERS = itertools.count()
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.contract.providers.provider_processes import HAProxy, free_port
 
 from fairlead.errors import BadConfiguration, Retry
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, Reason, TargetChange
@@ -21,6 +20,7 @@ from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.model.observed import Health
 from fairlead.providers.haproxy.names import server_name
 from fairlead.providers.haproxy.provider import HAProxyProvider
+from tests.contract.providers.provider_processes import HAProxy, free_port
 
 KEY = LoadBalancerKey("LoadBalancer", "shop", "shared")
 HTTP = Listener(80).key

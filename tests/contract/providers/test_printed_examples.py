@@ -11,13 +11,13 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tests.contract.providers.provider_processes import DRIVER, ExampleDriver
 
 from fairlead.errors import Retry
 from fairlead.model.change import DONE, Action, BackendFacts, OutcomeStatus, Reason, TargetChange
 from fairlead.model.desired import FrontendSpec, Listener, Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.providers.webhook.provider import WebhookProvider
+from tests.contract.providers.provider_processes import DRIVER, ExampleDriver
 
 HOW_TO = Path(__file__).parents[3] / "docs" / "how-to"
 

@@ -12,8 +12,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.contract.providers.provider_processes import HAProxy
-from tests.unit.providers.webhook.scripted_driver import ScriptedDriver
 
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, Listener, Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey
@@ -25,6 +23,8 @@ from fairlead.sync.report import Report
 from fairlead.sync.tracker import Tracker
 from fairlead.sync.worker import Worker
 from fairlead.testing.ledger import SurvivingLedger
+from tests.contract.providers.provider_processes import HAProxy
+from tests.unit.providers.webhook.scripted_driver import ScriptedDriver
 
 KEY = LoadBalancerKey("LoadBalancer", "shop", "engine")
 HTTP = Listener(80).key

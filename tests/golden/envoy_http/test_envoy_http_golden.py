@@ -13,7 +13,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.xds.http_world import Authority
 
 from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.http import L7Config
@@ -22,6 +21,7 @@ from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.http.frontend import HttpFrontend
 from fairlead.providers.envoy.resources import ResourceType
 from fairlead.providers.envoy.schema import TYPE_URL_PREFIX, packaged_schema
+from tests.xds.http_world import Authority
 
 HERE = Path(__file__).parent
 CASES = sorted(path.name.removesuffix(".in.json") for path in HERE.glob("*.in.json"))

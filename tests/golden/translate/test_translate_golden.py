@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.golden.translate.golden_views import dump, read_view
 
 from fairlead.model.condition import ConditionReason
 from fairlead.translate import tcp
@@ -19,6 +18,7 @@ from fairlead.translate.http import translate_http
 from fairlead.translate.loadbalancer import translate_loadbalancer
 from fairlead.translate.tcp import translate_tcp
 from fairlead.translate.view import HTTPView, LoadBalancerView, TCPView
+from tests.golden.translate.golden_views import dump, read_view
 
 HERE = Path(__file__).parent
 ROOM = Path(tcp.__file__).parent

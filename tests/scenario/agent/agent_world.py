@@ -7,8 +7,6 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-from tests.scenario.any_api import EVENT, until
-
 from fairlead.agent.app import Agent
 from fairlead.agent.config import AgentConfig
 from fairlead.api.kinds import all_crds
@@ -20,6 +18,7 @@ from fairlead.errors import FairleadError, NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import Access, ClusterConfig
 from fairlead.kube.preflight import install_crds
+from tests.scenario.any_api import EVENT, until
 
 HUB_NAMESPACE = "tenant-east"
 USER = "kubectl"

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from agent_world import HUB_NAMESPACE, World, until, writes
-from tests.certificates import self_signed
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
@@ -15,6 +14,7 @@ from fairlead.api.kubernetes import ENDPOINT_SLICES, SECRETS
 from fairlead.api.names import INGRESS_CONTROLLER
 from fairlead.errors import NotFound
 from fairlead.model.http import Attachment
+from tests.certificates import self_signed
 
 USER = "kubectl"
 NAME = "ingressclass.fairlead"

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.scenario.any_api import api, authority, embedded_api, real, until
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.kinds import all_crds
@@ -23,6 +22,7 @@ from fairlead.kube.config import ClusterConfig
 from fairlead.kube.lease import Heartbeat
 from fairlead.kube.preflight import install_crds
 from fairlead.testing.worlds.processes import run_fairlead
+from tests.scenario.any_api import api, authority, embedded_api, real, until
 
 __all__ = ["api", "authority", "real"]
 

@@ -17,7 +17,6 @@ import structlog
 import yaml
 from agent_world import World, until
 from agent_world import cluster as admin_of
-from tests.scenario.any_api import api, authority, real
 
 from fairlead.agent.app import Agent
 from fairlead.agent.config import AgentConfig
@@ -33,6 +32,7 @@ from fairlead.kube.preflight import install_crds
 from fairlead.kube.service_account_token import request_token, token_times
 from fairlead.runtime.clock import VirtualClock
 from fairlead.translate.tenant import agent_rules
+from tests.scenario.any_api import api, authority, real
 
 __all__ = ["api", "authority", "real"]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from deployment_world import World, new_world
-from tests.scenario.any_api import api, authority, embedded_api, real
 
 from fairlead.kube.config import ClusterConfig
+from tests.scenario.any_api import api, authority, embedded_api, real
 
 __all__ = ["api", "authority", "real"]
 

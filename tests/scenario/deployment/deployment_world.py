@@ -16,9 +16,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.scenario.any_api import until
-from tests.xds.world import Backend
-
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import CONFIG_MAPS, ENDPOINT_SLICES, NAMESPACES, SECRETS, SERVICES, Service
 from fairlead.api.meta import KubeObject, Resource
@@ -52,6 +49,8 @@ from fairlead.runtime.clock import Clock, SystemClock
 from fairlead.standalone.proxy_report import ProxyReporter, ProxyRow
 from fairlead.testing.builders import slice_body, tcp_body
 from fairlead.translate.tenant import CLUSTER_ROLES, READER_ROLE
+from tests.scenario.any_api import until
+from tests.xds.world import Backend
 
 _NUMBERS = itertools.count(1)
 _OURS = f"{LABEL_MANAGED_BY}={MANAGED_BY},{GROUP_LABEL}"

@@ -10,7 +10,6 @@ from pathlib import Path
 import grpc
 import pytest
 from deployment_world import Checkpoint, Relay, World, until
-from tests.xds.world import ask, connected
 
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.providers.envoy.kubernetes.certificates import client_certificate, new_authority
@@ -19,6 +18,7 @@ from fairlead.providers.envoy.kubernetes.manifests import group_name
 from fairlead.providers.envoy.kubernetes.secrets import SERVER_SECRET
 from fairlead.providers.envoy.schema import packaged_schema
 from fairlead.runtime.clock import SystemClock
+from tests.xds.world import ask, connected
 
 pytestmark = pytest.mark.envoy
 

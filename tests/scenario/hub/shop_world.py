@@ -8,7 +8,6 @@ from typing import Any
 
 from hub_world import EVENT, HubWorld
 from test_hub_backend_groups import Shop
-from tests.unit.providers.webhook.scripted_driver import ScriptedDriver
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.kubernetes import NODES, SERVICES
@@ -16,6 +15,7 @@ from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import Resource
 from fairlead.providers.webhook.provider import WebhookProvider
+from tests.unit.providers.webhook.scripted_driver import ScriptedDriver
 
 YES = {"succ": True}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from tests.scenario.any_api import api, real
 
 from fairlead.api.heartbeat import STAMPED_LEASES, age_s
 from fairlead.api.kinds import all_crds
@@ -18,6 +17,7 @@ from fairlead.kube.config import ClusterConfig
 from fairlead.kube.lease import Heartbeat
 from fairlead.kube.preflight import install_crds
 from fairlead.runtime.clock import SystemClock
+from tests.scenario.any_api import api, real
 
 __all__ = ["api", "real"]
 

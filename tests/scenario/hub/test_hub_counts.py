@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hub_world import EVENT, HubWorld
+
 from bench import __main__ as bench_main
 from bench.figures import Figure
 from bench.records_restart import restart
-from hub_world import EVENT, HubWorld
-
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.ledger.memory import MemoryLedger
 from fairlead.providers.memory import MemoryCloud, MemoryProvider

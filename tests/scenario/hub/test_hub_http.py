@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 
 import pytest
-from tests.certificates import self_signed
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.kubernetes import ENDPOINT_SLICES, SECRETS
 from fairlead.api.names import LABEL_BACKEND, LABEL_SLICE_MANAGED_BY, SLICE_MANAGED_BY
 from fairlead.model.keys import LoadBalancerKey, backend_key
 from fairlead.translate.certificates import pair_digest
+from tests.certificates import self_signed
 
 NAMESPACE = "tenant-east"
 KEY = LoadBalancerKey("HTTPLoadBalancer", NAMESPACE, "shop.gw")

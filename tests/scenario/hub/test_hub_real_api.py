@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hub_world import HubWorld, WatchedCluster
 from shop_world import DrivenShop, open_shop
-from tests.contract.kube.conftest import Real, real
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.loadbalancer import LOAD_BALANCERS
@@ -21,6 +20,7 @@ from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.credentials import tls_context
 from fairlead.providers.memory import MemoryCloud
 from fairlead.runtime.clock import SystemClock
+from tests.contract.kube.conftest import Real, real
 
 __all__ = ["real"]
 

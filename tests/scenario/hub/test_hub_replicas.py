@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.scenario.hub.hub_world import POOL, RunningHub
 
 from fairlead.api.intent import Allocation
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
@@ -12,6 +11,7 @@ from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.hub.intents.tcp.status import TCPStatus
 from fairlead.kube.events import EventRecorder
 from fairlead.testing.builders import lb_key
+from tests.scenario.hub.hub_world import POOL, RunningHub
 
 
 async def served(world, name, **options):

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 from regions_world import World, new_world
-from tests.scenario.any_api import api, authority, real
 
 from fairlead.kube.config import ClusterConfig
+from tests.scenario.any_api import api, authority, real
 
 __all__ = ["api", "authority", "real"]
 

@@ -7,8 +7,6 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-from tests.scenario.any_api import EVENT, Event, until
-
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import ENDPOINT_SLICES, NAMESPACES, NODES, SERVICES, EndpointSlice, Node, Service
 from fairlead.api.nodepool import NODE_POOLS
@@ -21,6 +19,7 @@ from fairlead.kube.metrics import KubeMetrics
 from fairlead.kube.preflight import install_crds
 from fairlead.regions.app import Regions
 from fairlead.regions.config import RegionsConfig
+from tests.scenario.any_api import EVENT, Event, until
 
 NAMESPACE = "shop"
 FINALIZER = "fairlead.dev/pool-services"

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.agent.gateway_builders import GATEWAY, SET, listener
 
 from fairlead.agent.l7.gateway.attachment import Acceptance, Candidate, accept, hostnames_at, intersection, parent_key
 from fairlead.agent.l7.gateway.plan import ListenerPlan, ParentKey
 from fairlead.api.gateway_routes import ParentReference
+from tests.unit.agent.gateway_builders import GATEWAY, SET, listener
 
 
 def accepted(

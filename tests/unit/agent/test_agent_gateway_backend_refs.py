@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.agent.gateway_builders import grant, ref, service
 
 from fairlead.agent.l7.gateway.backend_refs import BackendRefs
 from fairlead.agent.l7.gateway.plan import BackendPolicy
 from fairlead.api.gateway_routes import RouteBackendRef
 from fairlead.api.kubernetes import Service
 from fairlead.model.http import BackendTls
+from tests.unit.agent.gateway_builders import grant, ref, service
 
 H2C = {"name": "h2c", "port": 81, "appProtocol": "kubernetes.io/h2c"}
 TLS = BackendTls(server_name="web.example", ca_bundle="pem")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.unit.agent.gateway_builders import ref, service
 
 from fairlead.agent.l7.gateway.backend_refs import BackendRefs
 from fairlead.agent.l7.gateway.connection_rules import connection_rules
 from fairlead.api.gateway_routes import ConnectionRule
 from fairlead.model.http import BackendRef, Rule
+from tests.unit.agent.gateway_builders import ref, service
 
 
 @pytest.mark.req("G-99")

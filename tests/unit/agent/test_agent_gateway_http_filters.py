@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.agent.gateway_builders import ref, service
 
 from fairlead.agent.l7.gateway.backend_refs import BackendRefs
 from fairlead.agent.l7.gateway.http_filters import Unusable, build_backend_filters, build_filters
@@ -21,6 +20,7 @@ from fairlead.model.http import (
     Redirect,
     Rewrite,
 )
+from tests.unit.agent.gateway_builders import ref, service
 
 MODIFIER = {"set": [{"name": "a", "value": "1"}], "add": [{"name": "b", "value": "2"}], "remove": ["c"]}
 MODIFIED = HeaderModifier((HeaderValue("a", "1"),), (HeaderValue("b", "2"),), ("c",))

@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.agent.gateway_builders import ref, service
 
 from fairlead.agent.l7.gateway.backend_refs import BackendRefs
 from fairlead.agent.l7.gateway.http_rules import PlannedRule, http_rules
 from fairlead.api.gateway_routes import HTTPRule
 from fairlead.model.http import BackendRef, PathMatch, RequestMatch, Retry, Rule, SessionPersistence, ValueMatch
+from tests.unit.agent.gateway_builders import ref, service
 
 
 def planned(rule: dict[str, Any]) -> PlannedRule:

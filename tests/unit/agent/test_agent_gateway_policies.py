@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.agent.gateway_builders import service
 
 from fairlead.agent.l7.gateway.plan import BackendPolicy
 from fairlead.agent.l7.gateway.policies import PolicyPlan, PolicyView, config_maps_named, plan_policies, targets_of
@@ -14,6 +13,7 @@ from fairlead.api.gateway_policies import BackendTLSPolicy
 from fairlead.api.kubernetes import Service
 from fairlead.api.meta import ObjectKey
 from fairlead.model.http import MAX_BUNDLE, BackendTls, SubjectAltName
+from tests.unit.agent.gateway_builders import service
 
 CA = {"group": "", "kind": "ConfigMap", "name": "ca"}
 PEM = "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"

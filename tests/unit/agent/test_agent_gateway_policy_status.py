@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.agent.gateway_builders import GATEWAY
 
 from fairlead.agent.l7.gateway.plan import Judgement, ParentKey
 from fairlead.agent.l7.gateway.policy_status import MAX_ANCESTORS, policy_status
 from fairlead.api.gateway_policies import BackendTLSPolicy, PolicyAncestorStatus
 from fairlead.api.names import GATEWAY_CONTROLLER
+from tests.unit.agent.gateway_builders import GATEWAY
 
 NOW, BEFORE = "2026-03-01T00:00:00Z", "2026-02-01T00:00:00Z"
 JUDGEMENTS = (Judgement("Accepted", "True", "Accepted"), Judgement("ResolvedRefs", "True", "ResolvedRefs"))

@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.agent.gateway_builders import LOAD_BALANCER, http_route, ref, service, view
 
 from fairlead.agent.l7.gateway.route_status import route_status
 from fairlead.agent.l7.gateway.routes import plan_route
 from fairlead.api.gateway_routes import HTTPRoute, RouteParentStatus, RouteStatus
 from fairlead.api.meta import WireCondition
 from fairlead.api.names import GATEWAY_CONTROLLER
+from tests.unit.agent.gateway_builders import LOAD_BALANCER, http_route, ref, service, view
 
 NOW, BEFORE = "2026-03-01T00:00:00Z", "2026-02-01T00:00:00Z"
 FOREIGN = msgspec.convert({"parentRef": {"name": "theirs"}, "controllerName": "example.com/other"}, RouteParentStatus)

@@ -5,6 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
+from fairlead.agent.l7.gateway.plan import AttachedListener, BackendPolicy, ParentJudgement, ParentKey, RoutePlan
+from fairlead.agent.l7.gateway.routes import parents_named, plan_route, services_named
+from fairlead.api.gateway_routes import ParentReference, TCPRoute, TLSRoute
+from fairlead.model.http import Attachment, BackendTls
 from tests.unit.agent.gateway_builders import (
     GATEWAY,
     LOAD_BALANCER,
@@ -18,11 +23,6 @@ from tests.unit.agent.gateway_builders import (
     service,
     view,
 )
-
-from fairlead.agent.l7.gateway.plan import AttachedListener, BackendPolicy, ParentJudgement, ParentKey, RoutePlan
-from fairlead.agent.l7.gateway.routes import parents_named, plan_route, services_named
-from fairlead.api.gateway_routes import ParentReference, TCPRoute, TLSRoute
-from fairlead.model.http import Attachment, BackendTls
 
 OTHER = ParentKey("Gateway", "infra", "other")
 TO_SET = {"name": "more", "namespace": "infra", "kind": "ListenerSet"}

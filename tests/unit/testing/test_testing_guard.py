@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+
 from tests.left_running import end, left_running, marked
 
 _SCRIPT = """

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests import soak
 from tests.left_running import left_running, marked
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.translate.translate_builders import SERVICE, group, lb, node, pod, view
 
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.testing.builders import HTTP, target
 from fairlead.translate.backendgroup import weight_of
 from fairlead.translate.loadbalancer import translate_loadbalancer
 from fairlead.translate.view import GroupView
+from tests.unit.translate.translate_builders import SERVICE, group, lb, node, pod, view
 
 
 @pytest.mark.parametrize(

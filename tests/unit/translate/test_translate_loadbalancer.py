@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.unit.translate.translate_builders import accepted, class_, group, lb, view
 
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.testing.builders import HTTP, target
 from fairlead.translate.loadbalancer import frontend_of, translate_loadbalancer
 from fairlead.translate.view import GroupView
+from tests.unit.translate.translate_builders import accepted, class_, group, lb, view
 
 
 @pytest.mark.req("L-38")

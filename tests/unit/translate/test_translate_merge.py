@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.translate.translate_builders import group, pod, view
 
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.testing.builders import HTTP, target
 from fairlead.translate.loadbalancer import translate_loadbalancer
 from fairlead.translate.view import GroupView
+from tests.unit.translate.translate_builders import group, pod, view
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])

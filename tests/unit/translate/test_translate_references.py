@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.translate.translate_builders import SERVICE, group, lb, node
 
 from fairlead.model.condition import ConditionReason
 from fairlead.translate.references import resolve_group
 from fairlead.translate.view import GroupView
+from tests.unit.translate.translate_builders import SERVICE, group, lb, node
 
 TCP_80 = {"port": 80, "name": "http"}
 UDP_53 = {"port": 53, "protocol": "UDP", "name": "dns"}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.unit.translate.translate_builders import CAPABLE, accepted, class_, group, lb, view
 
 from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import AllocationKind
 from fairlead.testing.builders import HTTP
 from fairlead.translate.loadbalancer import merged_parameters, translate_loadbalancer
 from fairlead.translate.view import GroupView
+from tests.unit.translate.translate_builders import CAPABLE, accepted, class_, group, lb, view
 
 
 @pytest.mark.parametrize(

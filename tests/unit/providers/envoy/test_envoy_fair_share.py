@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.providers.envoy.fake_envoy import CLUSTER, ENDPOINTS, LISTENER, FakeEnvoy
 
 from fairlead.providers.envoy.fair_share import BATCH, FairShare
 from fairlead.providers.envoy.resources import ResourceType, encoded_resource
 from fairlead.providers.envoy.store import ResourceChange, ResourceStore
+from tests.unit.providers.envoy.fake_envoy import CLUSTER, ENDPOINTS, LISTENER, FakeEnvoy
 
 
 def of(member: str, count: int) -> list[str]:

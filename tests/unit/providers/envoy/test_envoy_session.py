@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.providers.envoy.fake_envoy import CLUSTER, ENDPOINTS, LISTENER, ROUTES, FakeEnvoy
 
 from fairlead.providers.envoy.gate import GATE_S
 from fairlead.providers.envoy.resources import ResourceType, encoded_resource
@@ -13,6 +12,7 @@ from fairlead.providers.envoy.schema import DeltaRequest
 from fairlead.providers.envoy.session import Session
 from fairlead.providers.envoy.store import NodeGroup, ResourceChange, ResourceStore
 from fairlead.providers.envoy.type_subscription import REFUSED_KEPT, TypeSubscription
+from tests.unit.providers.envoy.fake_envoy import CLUSTER, ENDPOINTS, LISTENER, ROUTES, FakeEnvoy
 
 
 def put(kind: ResourceType, name: str, content: bytes, *, warms_by_ack: bool = False) -> ResourceChange:

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.unit.providers.haproxy.fake_haproxy import DRAIN, FakeHAProxy, FakeServer, fake_haproxy
 
 from fairlead.errors import Retry
 from fairlead.model.change import DONE, Action, OutcomeStatus, Reason, TargetChange
@@ -20,6 +19,7 @@ from fairlead.providers.haproxy.names import server_name
 from fairlead.providers.haproxy.readback import observe_load_balancer
 from fairlead.providers.haproxy.runtime_api import RuntimeApi
 from fairlead.providers.haproxy.settings import HAProxySettings
+from tests.unit.providers.haproxy.fake_haproxy import DRAIN, FakeHAProxy, FakeServer, fake_haproxy
 
 KEY = LoadBalancerKey("LoadBalancer", "shop", "web")
 HTTP = ListenerKey(Protocol.TCP, 80)

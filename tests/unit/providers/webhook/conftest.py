@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 from prometheus_client import CollectorRegistry
-from tests.unit.providers.webhook.scripted_driver import ScriptedDriver
 
 from fairlead.providers.webhook.provider import WebhookProvider
 from fairlead.runtime.clock import VirtualClock
+from tests.unit.providers.webhook.scripted_driver import ScriptedDriver
 
 
 @pytest.fixture

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.unit.providers.webhook.scripted_driver import POD, SUCC, ScriptedDriver, ready, row, spec
 
 from fairlead.model.change import DONE, Action, BackendFacts, OutcomeStatus
 from fairlead.providers.webhook.provider import WebhookProvider
 from fairlead.runtime.clock import VirtualClock
+from tests.unit.providers.webhook.scripted_driver import POD, SUCC, ScriptedDriver, ready, row, spec
 
 
 @pytest.mark.req("L-22")

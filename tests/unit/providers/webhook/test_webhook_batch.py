@@ -6,12 +6,12 @@ import asyncio
 
 import msgspec
 from aiohttp import web
-from tests.unit.providers.webhook.scripted_driver import SUCC, ScriptedDriver, row, spec
 
 from fairlead.model.change import DONE, BackendFacts, OutcomeStatus
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.webhook.provider import WebhookProvider
 from fairlead.runtime.clock import VirtualClock
+from tests.unit.providers.webhook.scripted_driver import SUCC, ScriptedDriver, row, spec
 
 
 async def test_a_driver_that_is_down_is_not_asked_five_hundred_times(

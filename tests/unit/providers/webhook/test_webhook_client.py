@@ -9,13 +9,13 @@ import re
 import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
-from tests.unit.providers.webhook.scripted_driver import SUCC, ScriptedDriver, http_status, ready, row, spec
 
 from fairlead.errors import Retry
 from fairlead.model.change import DONE, OutcomeStatus
 from fairlead.providers.webhook.client import LONGEST_ANSWER
 from fairlead.providers.webhook.provider import WebhookProvider
 from fairlead.runtime.clock import VirtualClock
+from tests.unit.providers.webhook.scripted_driver import SUCC, ScriptedDriver, http_status, ready, row, spec
 
 
 def big(_body) -> web.Response:

@@ -13,10 +13,10 @@ from pathlib import Path
 import aiohttp
 import msgspec
 import pytest
-from tests.unit.providers.webhook.scripted_driver import ScriptedDriver, spec
 
 from fairlead.errors import BadConfiguration, Retry
 from fairlead.providers.webhook.provider import WebhookProvider
+from tests.unit.providers.webhook.scripted_driver import ScriptedDriver, spec
 
 TOKEN = "eyJ-very-secret"
 KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")

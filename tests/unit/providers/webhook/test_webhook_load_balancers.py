@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.unit.providers.webhook.scripted_driver import KEY, SUCC, ScriptedDriver, ready, row, spec
 
 from fairlead.errors import Retry
 from fairlead.model.change import DONE, Action, OutcomeStatus
 from fairlead.providers.webhook.provider import WebhookProvider
 from fairlead.runtime.clock import VirtualClock
+from tests.unit.providers.webhook.scripted_driver import KEY, SUCC, ScriptedDriver, ready, row, spec
 
 LB_INFO = {"lbInfo": {"id": "lb-1"}}
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import structlog
-from tests.unit.providers.webhook.scripted_driver import KEY, POD, SUCC, ScriptedDriver, row, spec
 
 from fairlead.model.change import Action, BackendFacts, OutcomeStatus
 from fairlead.model.contract import Lifecycle, PodRetention, Releasable, Restorable, Validates
 from fairlead.providers.webhook.provider import WebhookProvider
+from tests.unit.providers.webhook.scripted_driver import KEY, POD, SUCC, ScriptedDriver, row, spec
 
 
 def test_it_says_what_it_can_do(webhook: WebhookProvider) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.providers.webhook.scripted_driver import ScriptedDriver, ready, row
 
 from fairlead.model.change import Action, Outcome
 from fairlead.providers.webhook.provider import WebhookProvider
 from fairlead.runtime.clock import VirtualClock
+from tests.unit.providers.webhook.scripted_driver import ScriptedDriver, ready, row
 
 
 @pytest.mark.req("L-24")

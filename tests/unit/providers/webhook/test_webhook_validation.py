@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.providers.webhook.scripted_driver import ScriptedDriver, spec
 
 from fairlead.errors import Retry, Terminal
 from fairlead.providers.webhook.provider import WebhookProvider
+from tests.unit.providers.webhook.scripted_driver import ScriptedDriver, spec
 
 
 async def test_a_refusal_has_the_drivers_words(webhook: WebhookProvider, scripted: ScriptedDriver) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.providers.webhook.scripted_driver import SUCC, ScriptedDriver, http_status, row, spec
 
 from fairlead.model.change import Action, OutcomeStatus
 from fairlead.providers.webhook.provider import WebhookProvider
+from tests.unit.providers.webhook.scripted_driver import SUCC, ScriptedDriver, http_status, row, spec
 
 
 @pytest.mark.req("L-10")

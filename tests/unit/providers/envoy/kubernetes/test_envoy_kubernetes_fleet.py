@@ -6,7 +6,6 @@ import asyncio
 
 import msgspec
 import pytest
-from tests.unit.providers.envoy.kubernetes.fake_kube import FakeKube
 
 from fairlead.errors import Terminal, Unreachable
 from fairlead.model.change import Action, Reason, TargetChange
@@ -18,6 +17,7 @@ from fairlead.providers.envoy.kubernetes.fleet import DeploymentFleet
 from fairlead.providers.envoy.kubernetes.service_manifests import service_manifest, service_name
 from fairlead.providers.envoy.provider import EnvoyProvider
 from fairlead.providers.envoy.resources import ResourceType
+from tests.unit.providers.envoy.kubernetes.fake_kube import FakeKube
 
 
 @pytest.fixture

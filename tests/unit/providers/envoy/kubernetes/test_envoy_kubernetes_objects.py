@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.scenario.any_api import embedded_api, until
 
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import CONFIG_MAPS, SERVICES
@@ -32,6 +31,7 @@ from fairlead.providers.envoy.kubernetes.manifests import (
 from fairlead.providers.envoy.kubernetes.objects import ClusterObjects
 from fairlead.providers.envoy.kubernetes.service_manifests import LOAD_BALANCER_ANNOTATION
 from fairlead.runtime.clock import SystemClock
+from tests.scenario.any_api import embedded_api, until
 
 LABELS = {LABEL_MANAGED_BY: MANAGED_BY, GROUP_LABEL: "envoy-a"}
 

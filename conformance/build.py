@@ -1,0 +1,95 @@
+"""The programs that a run needs, built with Go: the suite, and a control plane where none is given.
+
+In: the modules in conformance/go, which pin every version and its hash. Out: paths of programs, kept for the next run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from conformance.paths import KUBERNETES_VERSION, ROOT, SUITE_VERSION, RunSettings
+
+_MODULES = ROOT / "conformance" / "go"
+_SUITE = "sigs.k8s.io/gateway-api/conformance"
+_CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager")
+_VERSION = (
+    "-s -w -X k8s.io/component-base/version.gitVersion={version} -X k8s.io/component-base/version.gitMajor={major} "
+    "-X k8s.io/component-base/version.gitMinor={minor}"
+)
+
+
+class Programs(msgspec.Struct, frozen=True, kw_only=True):
+    """What is run. ``api`` and ``tests`` are the sources of Gateway API and of its suite."""
+
+    suite: Path
+    assets: Path
+    api: Path
+    tests: Path
+
+
+def why_not() -> str:
+    """Return why nothing can be built or run here; empty when it can."""
+    for program in ("go", "ip"):
+        if shutil.which(program) is None:
+            return f"{program} is missing: the conformance suite is built with Go and runs in a network namespace"
+    if os.geteuid() != 0:
+        return "only root may make the network namespace that the conformance suite runs in"
+    return ""
+
+
+def build(settings: RunSettings) -> Programs:
+    """Build what is missing; the first time that takes some minutes."""
+    settings.builds.mkdir(parents=True, exist_ok=True)
+    suite = settings.builds / f"gateway-api-{SUITE_VERSION}.test"
+    if not suite.exists():
+        _go("suite", "test", "-c", "-o", str(suite), _SUITE)
+    return Programs(
+        suite=suite,
+        assets=_control_plane(settings),
+        api=_source("sigs.k8s.io/gateway-api"),
+        tests=_source(_SUITE),
+    )
+
+
+def _control_plane(settings: RunSettings) -> Path:
+    if settings.assets is not None and all((settings.assets / name).exists() for name in _CONTROL_PLANE):
+        return settings.assets
+    assets = settings.builds / f"kubernetes-{KUBERNETES_VERSION}"
+    assets.mkdir(parents=True, exist_ok=True)
+    major, minor, _ = KUBERNETES_VERSION.removeprefix("v").split(".")
+    flags = _VERSION.format(version=KUBERNETES_VERSION, major=major, minor=minor)
+    for name in _CONTROL_PLANE:
+        if (assets / name).exists():
+            continue
+        module = "etcd" if name == "etcd" else "controlplane"
+        package = "." if name == "etcd" else f"k8s.io/kubernetes/cmd/{name}"
+        _go(
+            module,
+            "build",
+            "-ldflags",
+            flags if module == "controlplane" else "-s -w",
+            "-o",
+            str(assets / name),
+            package,
+        )
+    return assets
+
+
+def _go(module: str, *arguments: str) -> None:
+    sys.stderr.write(f"Building with Go: {arguments[-1]} ...\n")
+    subprocess.run(
+        ["go", *arguments], cwd=_MODULES / module, check=True, env={**os.environ, "GOFLAGS": "-mod=readonly"}
+    )
+
+
+def _source(module: str) -> Path:
+    """Return where Go keeps the source of a module of the suite."""
+    command = ["go", "list", "-m", "-f", "{{.Dir}}", module]
+    listed = subprocess.run(command, cwd=_MODULES / "suite", check=True, capture_output=True, text=True)
+    return Path(listed.stdout.strip())

@@ -1,0 +1,84 @@
+"""The page about conformance: each feature with its tests and what came of them. Pure; written by a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from conformance.definitions import SuiteTest
+from conformance.paths import KUBERNETES_VERSION, SUITE_VERSION
+from conformance.verdict import Verdict
+
+#: Why a feature is not claimed, for the page.
+REASONS: Mapping[str, str] = {}
+
+_HEAD = """# Conformance to Gateway API
+
+*This page is written by `make conformance`.* It shows the official conformance suite {suite} of Gateway API, with the
+profiles GATEWAY-HTTP, GATEWAY-GRPC, GATEWAY-TLS, GATEWAY-TCP and GATEWAY-UDP, against `fairlead run` at a real
+kube-apiserver {kubernetes}, with the CRDs of the experimental channel and a real Envoy.
+
+**{passed} of {all} tests pass, {failed} fail, {skipped} are not run.** The suite's report, in its own format, is in
+[conformance-report.yaml](conformance-report.yaml). It counts tests before all of them have run, so what this page
+says comes from the exit code of the suite and from what it prints.
+"""
+
+_MARKS = "✗ marks a test that fails, – one that is not run. A test that needs several features is listed with the last."
+
+_HOW = """## Run it yourself
+
+`make conformance` needs root, Go and iproute2. It builds the suite and a control plane with Go (once; some minutes),
+starts them in a network namespace with a node whose pods are servers of one process, starts `fairlead run` beside
+them, and runs the suite. `ONLY=HTTPRouteMatching` runs one test, `KEEP=1` leaves the cluster for the next run, and
+`NS=` and `D=` name the network namespace and the directory, for several runs at once.
+"""
+
+
+def page(tests: Sequence[SuiteTest], features: Sequence[str], claimed: Sequence[str], verdict: Verdict) -> str:
+    """Return the page."""
+    head = _HEAD.format(
+        suite=SUITE_VERSION,
+        kubernetes=KUBERNETES_VERSION,
+        passed=verdict.count("PASS"),
+        all=len(tests),
+        failed=verdict.count("FAIL"),
+        skipped=len(tests) - verdict.count("PASS") - verdict.count("FAIL"),
+    )
+    rows = [f"| {feature} | {_tests(feature, tests, verdict)} |" for feature in features if feature in claimed]
+    table = [
+        "## Features",
+        "",
+        "Tests marked ✗ fail, those marked – are skipped. A test that needs several features is listed with the last.",
+        "",
+    ]
+    table += ["| feature | tests |", "|---|---|", *rows]
+    return "\n".join([head, *table, "", *_not_claimed(features, claimed), _HOW])
+
+
+def table(tests: Sequence[SuiteTest], verdict: Verdict) -> list[str]:
+    """Return a line for each feature whose tests ran: how many passed, and which failed."""
+    lines: list[str] = []
+    for feature in sorted({test.features[-1] for test in tests if test.features}):
+        own = [test.name for test in tests if test.features[-1:] == (feature,)]
+        ran = [name for name in own if verdict.outcomes.get(name) in ("PASS", "FAIL")]
+        failed = [name for name in ran if verdict.outcomes[name] == "FAIL"]
+        if ran:
+            lines.append(
+                f"{feature:<62} {len(ran) - len(failed)}/{len(own)}{'  FAIL ' + ', '.join(failed) if failed else ''}"
+            )
+    return lines
+
+
+def _tests(feature: str, tests: Sequence[SuiteTest], verdict: Verdict) -> str:
+    marks = {"PASS": "✓", "FAIL": "✗"}
+    own = [test for test in tests if test.features[-1:] == (feature,)]
+    return (
+        ", ".join(f"{marks.get(verdict.outcomes.get(test.name, ''), '–')} {test.name}" for test in own)
+        or "none in this version"
+    )
+
+
+def _not_claimed(features: Sequence[str], claimed: Sequence[str]) -> list[str]:
+    missing = [feature for feature in features if feature not in claimed]
+    if not missing:
+        return ["## Not claimed", "", "Nothing: every feature is.", ""]
+    return ["## Not claimed", "", *(f"* {feature}: {REASONS.get(feature, 'not yet')}." for feature in missing), ""]
