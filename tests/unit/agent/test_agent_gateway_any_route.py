@@ -9,7 +9,6 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.agent.gateway_builders import gateway_plan, grant, listener, service, view
 
 from fairlead.agent.l7.gateway.plan import BackendPolicy, RoutePlan
 from fairlead.agent.l7.gateway.route_status import route_status
@@ -17,6 +16,7 @@ from fairlead.agent.l7.gateway.routes import plan_route
 from fairlead.api.gateway_routes import AnyRoute, GRPCRoute, HTTPRoute, TCPRoute, TLSRoute, UDPRoute
 from fairlead.api.httploadbalancer import LoadBalancerRouteSpec
 from fairlead.model.http import BackendTls, Rule
+from tests.unit.agent.gateway_builders import gateway_plan, grant, listener, service, view
 
 TYPES: list[type[AnyRoute]] = [HTTPRoute, GRPCRoute, TLSRoute, TCPRoute, UDPRoute]
 ODD = st.sampled_from(["", "/", "x", "*.a.com", "a.com", "b.a.com", "1s", "5", "\n", "(", "é" * 200, "y" * 300])
