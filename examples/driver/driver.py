@@ -1,6 +1,7 @@
 # ruff: noqa: INP001
 """A Fairlead webhook driver whose load balancers live in a JSON file: python driver.py FILE PORT."""
 
+import asyncio
 import json
 import sys
 from pathlib import Path
@@ -64,6 +65,25 @@ def keep(call):
     return {"doNotDeregister": [pod for pod in call["notReadyPods"] if "keep" in pod["metadata"].get("labels", {})]}
 
 
+async def health(call):
+    """Say which backends are healthy; a real load balancer knows, here each is connected to."""
+    names = list(backends(call))
+    seen = await asyncio.gather(*map(answers, names))
+    return {"backends": [{"backendAddr": name, "healthy": healthy} for name, healthy in zip(names, seen, strict=True)]}
+
+
+async def answers(name):
+    """Return whether the backend of this name takes a connection."""
+    host, _, port = name.rpartition(":")
+    try:
+        async with asyncio.timeout(1):
+            _, connection = await asyncio.open_connection(host.strip("[]"), int(port))
+    except (OSError, ValueError):
+        return False
+    connection.close()
+    return True
+
+
 HOOKS = {
     "createLoadBalancer": create,
     "ensureLoadBalancer": ensure,
@@ -73,6 +93,7 @@ HOOKS = {
     "deregisterBackend": deregister,
     "judgePodDeregister": keep,
     "listBackends": lambda call: {"backends": list(backends(call))},
+    "backendHealth": health,
     "validateLoadBalancer": lambda call: {"succ": "name" in call["lbSpec"], "msg": "parameters need a name"},
     "validateBackend": lambda call: {
         "succ": call["parameters"].get("weight", "1").isdigit(),
@@ -86,6 +107,7 @@ async def answer(request):
     """Do what is asked (in a dry run nothing), keep it, and say that it is done."""
     call, act = await request.json(), HOOKS[request.match_info["hook"]]
     result = {} if call.get("dryRun") else act(call)
+    result = await result if asyncio.iscoroutine(result) else result
     new = FILE.with_suffix(".new")
     new.write_text(json.dumps(load_balancers, indent=1))
     new.replace(FILE)

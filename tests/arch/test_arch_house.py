@@ -55,7 +55,7 @@ BROAD_EXCEPT = frozenset(
         "fairlead.hub.providers.registry",
         "fairlead.hub.providers.runner",
         "fairlead.hub.providers.term",
-        "fairlead.providers.haproxy.watch",
+        "fairlead.providers.readback_watch",
     }
 )
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
-from fairlead.model.change import Outcome, TargetChange
-from fairlead.model.desired import FrontendSpec
-from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.change import BackendFacts, Outcome, TargetChange
+from fairlead.model.desired import FrontendSpec, Target
+from fairlead.model.keys import ListenerKey, LoadBalancerKey
 from fairlead.model.keys import Protocol as TransportProtocol
 from fairlead.model.observed import Ensured, Observed
 
@@ -110,6 +110,26 @@ class Restorable(Protocol):
 
     def restore(self, spec: FrontendSpec, info: Mapping[str, str]) -> None:
         """Restore a load balancer and the ``Ensured.info`` that was stored for it; makes no request."""
+        ...
+
+
+class RestoredBackend(NamedTuple):
+    """One backend that is on record as registered, or as draining (then its target says so)."""
+
+    listener: ListenerKey
+    target: Target
+    facts: BackendFacts
+
+
+@runtime_checkable
+class RestoresBackends(Protocol):
+    """A provider that cannot ask which entries are ours, and so needs to be told after a restart."""
+
+    def restore_backends(self, key: LoadBalancerKey, backends: Sequence[RestoredBackend]) -> None:
+        """Restore backends of a load balancer that was restored; makes no request.
+
+        Called once with all of them, and again with each that another process registers later.
+        """
         ...
 
 

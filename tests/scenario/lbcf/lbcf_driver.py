@@ -12,7 +12,9 @@ from typing import Any
 from tests.unit.providers.webhook.scripted_driver import SUCC, Reply, ScriptedDriver
 
 #: Hooks that change nothing anywhere.
-READ_ONLY = frozenset({"validateLoadBalancer", "validateBackend", "judgePodDeregister", "listBackends", "healthz"})
+READ_ONLY = frozenset(
+    {"validateLoadBalancer", "validateBackend", "judgePodDeregister", "listBackends", "backendHealth", "healthz"}
+)
 
 
 class Driver(ScriptedDriver):
@@ -22,6 +24,8 @@ class Driver(ScriptedDriver):
         super().__init__()
         self.lbs: dict[str, dict[str, Mapping[str, Any]]] = {}
         self.attributes: dict[str, Mapping[str, str]] = {}
+        #: Backends, by backendAddr, that the load balancer sees as unhealthy.
+        self.unhealthy: set[str] = set()
         self.really: dict[str, Reply] = {
             "createLoadBalancer": self._create,
             "ensureLoadBalancer": self._ensure,
@@ -30,6 +34,7 @@ class Driver(ScriptedDriver):
             "ensureBackend": self._register,
             "deregisterBackend": self._deregister,
             "listBackends": lambda body: SUCC | {"backends": sorted(self.lbs.get(body["lbInfo"]["id"], {}))},
+            "backendHealth": self._health,
             "validateLoadBalancer": lambda _body: {"succ": True},
             "validateBackend": lambda _body: {"succ": True},
             "judgePodDeregister": lambda _body: {"succ": True, "doNotDeregister": []},
@@ -105,6 +110,10 @@ class Driver(ScriptedDriver):
             return {"status": "Fail", "msg": "no such load balancer"}
         self.lbs[body["lbInfo"]["id"]][body["backendAddr"]] = body["parameters"]
         return SUCC
+
+    def _health(self, body: dict[str, Any]) -> Mapping[str, Any]:
+        there = self.lbs.get(body["lbInfo"]["id"], {})
+        return SUCC | {"backends": [{"backendAddr": at, "healthy": at not in self.unhealthy} for at in sorted(there)]}
 
     def _deregister(self, body: dict[str, Any]) -> Mapping[str, Any]:
         self.lbs.get(body["lbInfo"].get("id", ""), {}).pop(body["backendAddr"], None)

@@ -11,9 +11,10 @@ import msgspec
 from fairlead.api.provisioned import Provisioned
 from fairlead.errors import FairleadError
 from fairlead.hub.providers.runner import DurableRunner, ProviderRunner
+from fairlead.model.condition import ConditionReason
 from fairlead.model.health import with_health
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.observed import Observed
+from fairlead.model.observed import Health, Observed
 
 
 async def observed_of(runner: ProviderRunner, key: LoadBalancerKey, frontend: Provisioned | None) -> Observed | None:
@@ -25,7 +26,7 @@ async def observed_of(runner: ProviderRunner, key: LoadBalancerKey, frontend: Pr
         try:
             observed = await runner.provider.observe(key)
         except FairleadError as error:
-            return Observed(message=error.sentence)
+            return _unread(error.sentence)
         return with_health(observed) if observed is not None else None
     readback = runner.readback
     if key not in readback.seen:
@@ -33,7 +34,11 @@ async def observed_of(runner: ProviderRunner, key: LoadBalancerKey, frontend: Pr
             readback.notice(key)
         return None
     seen = readback.seen[key]
-    return Observed(message=seen) if isinstance(seen, str) else as_read_back(seen, frontend)
+    return _unread(seen) if isinstance(seen, str) else as_read_back(seen, frontend)
+
+
+def _unread(why: str) -> Observed:
+    return Observed(message=why, health=Health(reason=ConditionReason.PROVIDER_FAILED, message=why))
 
 
 def as_read_back(seen: Observed | None, frontend: Provisioned | None) -> Observed | None:

@@ -10,14 +10,15 @@ In: records. Out: a tracker in which nothing is decided yet. Never: a call, a wr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
 from fairlead.api.backendrecord import BackendRecord
 from fairlead.api.provisioned import Provisioned
-from fairlead.ledger.wire import listener_of, load_balancer_of, spec_of, target_of
+from fairlead.ledger.wire import facts_of, listener_of, load_balancer_of, spec_of, target_of
+from fairlead.model.contract import RestoredBackend
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.runtime.clock import Clock
@@ -31,6 +32,7 @@ class Restored(msgspec.Struct, frozen=True):
 
     spec: FrontendSpec
     info: Mapping[str, str]
+    backends: Sequence[RestoredBackend] = ()
 
 
 def restore(
@@ -60,8 +62,18 @@ def restore(
             targets[registered.target.key] = registered
         tracker.restore(spec, done, certain=certain)
         info = frontend.info or (mine[0].spec.load_balancer.info if mine else {}) or {}
-        out.append(Restored(spec, info))
+        out.append(Restored(spec, info, restored_backends(mine, clock)))
     return out
+
+
+def restored_backends(records: Iterable[BackendRecord], clock: Clock) -> tuple[RestoredBackend, ...]:
+    """Return those of ``records`` whose backends are certainly registered, or drained."""
+    known = ((record, registered_of(record, clock)) for record in records)
+    return tuple(
+        RestoredBackend(listener_of(record), registered.target, facts_of(record))
+        for record, registered in known
+        if not registered.unknown
+    )
 
 
 def registered_of(record: BackendRecord, clock: Clock) -> Registered:

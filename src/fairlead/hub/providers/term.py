@@ -13,13 +13,13 @@ import structlog
 
 from fairlead.api.backendrecord import BackendRecord, RecordOrigin
 from fairlead.api.provisioned import Provisioned
-from fairlead.hub.providers.restore import place_of, registered_of, restore
+from fairlead.hub.providers.restore import place_of, registered_of, restore, restored_backends
 from fairlead.ledger.frontends import ResourceOf, resource_of
 from fairlead.ledger.record_cache import RecordEvent
 from fairlead.ledger.records import RecordsLedger
 from fairlead.ledger.store import Store
 from fairlead.model.change import TargetChange
-from fairlead.model.contract import Provider, Restorable
+from fairlead.model.contract import Provider, Restorable, RestoresBackends
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import Clock
 from fairlead.sync.readback import Readback
@@ -110,13 +110,22 @@ class Term:
                 self._settings.changed(key)
             case RecordEvent.APPEARED:
                 self.tracker.observe(key, listener, registered_of(record, self._settings.clock))
+                self._restore_backend(key, record)
             case RecordEvent.EDITED:
                 self.tracker.observe(key, listener, registered_of(record, self._settings.clock), anew=True)
+                self._restore_backend(key, record)
             case RecordEvent.DELETED:
                 self.tracker.request_deregister(key, listener, target)
             case RecordEvent.GONE:
                 self.tracker.forget(key, listener, target)
         self.worker.trigger()
+
+    def _restore_backend(self, key: LoadBalancerKey, record: BackendRecord) -> None:
+        """Tell the provider of a record that another process has written."""
+        provider = self._settings.provider
+        backends = restored_backends([record], self._settings.clock)
+        if backends and isinstance(provider, RestoresBackends):
+            provider.restore_backends(key, backends)
 
     def _restore(self, records: Iterable[BackendRecord], frontends: Mapping[LoadBalancerKey, Provisioned]) -> None:
         """Put what is on record into the tracker, and restore it at the provider."""
@@ -126,6 +135,8 @@ class Term:
                 continue
             try:
                 provider.restore(restored.spec, restored.info)
+                if isinstance(provider, RestoresBackends):
+                    provider.restore_backends(restored.spec.key, restored.backends)
             except Exception as error:
                 # Promise 7: a provider's bug about one load balancer must not stop the others. It is asked again.
                 log.exception("bug", load_balancer=str(restored.spec.key), error=str(error))

@@ -29,9 +29,9 @@ from fairlead.providers.haproxy.readback import no_backend, observe_load_balance
 from fairlead.providers.haproxy.registered import RegisteredServers
 from fairlead.providers.haproxy.runtime_api import RuntimeApi
 from fairlead.providers.haproxy.settings import BACKEND_PARAMETERS, HAProxySettings, settings_from_spec
-from fairlead.providers.haproxy.watch import ReadbackWatch
 from fairlead.providers.load_balancer_states import LoadBalancerStates
 from fairlead.providers.outcomes import is_removal, outcome_from_error
+from fairlead.providers.readback_watch import ReadbackWatch
 from fairlead.runtime.clock import Clock, SystemClock
 
 MIN_VERSION = (2, 6)

@@ -10,12 +10,13 @@ In: specs. Out: calls, and what is known afterwards (``states``). Never: stores 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import structlog
 
 from fairlead.errors import Terminal
+from fairlead.model.contract import RestoredBackend
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured
@@ -48,6 +49,14 @@ class LoadBalancerHooks:
             return
         restored = DriverLoadBalancer(spec, settings, info or lb_spec(spec.parameters), created=bool(info))
         self.states.put(spec.key, restored)
+
+    def restore_backends(self, key: LoadBalancerKey, backends: Sequence[RestoredBackend]) -> None:
+        """Restore what is on record of its backends, all of them at first, and later what comes to be there."""
+        known = self.states.get(key)
+        if known is None:
+            return
+        self._cache.restore(key, backends)
+        self.states.put(key, msgspec.structs.replace(known, complete=True))
 
     async def create(self, driver: Driver, spec: FrontendSpec) -> Ensured:
         """Call createLoadBalancer; ``Retry`` when the driver answers anything but Succ."""

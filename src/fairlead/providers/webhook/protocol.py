@@ -45,6 +45,8 @@ class Hook(StrEnum):
     JUDGE_POD_DEREGISTER = "judgePodDeregister"
     #: Ours, not LBCF's: reads back what is registered. Called only when the class says ``verify: "true"``.
     LIST_BACKENDS = "listBackends"
+    #: Ours, too: which backends are healthy. Called only when the class says ``backendHealth: "true"``.
+    BACKEND_HEALTH = "backendHealth"
 
 
 class DriverStatus(StrEnum):
@@ -83,6 +85,11 @@ class _Metadata(msgspec.Struct, frozen=True):
 
 class _KeptPod(msgspec.Struct, frozen=True):
     metadata: _Metadata
+
+
+class _BackendHealth(msgspec.Struct, frozen=True):
+    address: str = msgspec.field(name="backendaddr")
+    healthy: bool | None = None
 
 
 def task_body(hook: Hook, subject: str, *, dry_run: bool, **extras: object) -> Body:
@@ -133,6 +140,21 @@ def kept_from_body(body: Mapping[str, object]) -> frozenset[tuple[str, str]]:
     return frozenset((pod.metadata.namespace, pod.metadata.name) for pod in kept)
 
 
+def health_from_body(body: Mapping[str, object]) -> dict[str, bool | None]:
+    """Return by backendAddr whether each backend in ``backends`` is healthy, None when it is not checked.
+
+    Raises:
+        Malformed: it is not a list of backends.
+    """
+    listed = body.get("backends")
+    backends = _converted(
+        [] if listed is None else listed, list[dict[str, object]], "backends is not a list of objects"
+    )
+    problem = "backends holds something that is no backendAddr with healthy: true, false or null"
+    read = [_converted(_lowered(backend), _BackendHealth, problem) for backend in backends]
+    return {backend.address: backend.healthy for backend in read}
+
+
 def decode(raw: bytes) -> Mapping[str, object]:
     """Read a JSON object and lower the case of its keys; ``Malformed`` says what it is instead."""
     try:
@@ -143,6 +165,10 @@ def decode(raw: bytes) -> Mapping[str, object]:
         kind = "an HTML page" if raw.lstrip()[:1] == b"<" else "an empty body" if not raw.strip() else "no JSON"
         raise Malformed(f"{kind} instead of a JSON object") from None
     fields = _converted(decoded, dict[str, object], "JSON that is no object")
+    return _lowered(fields)
+
+
+def _lowered(fields: Mapping[str, object]) -> dict[str, object]:
     return {key.lower(): value for key, value in fields.items()}
 
 

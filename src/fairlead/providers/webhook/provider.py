@@ -8,9 +8,10 @@ Never: retries on its own (the worker does, with back-off), and never touches wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
 import structlog
 from prometheus_client import CollectorRegistry
 
@@ -18,12 +19,14 @@ from fairlead.model.change import Outcome, OutcomeStatus, TargetChange
 from fairlead.model.contract import Capabilities
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey, Protocol
-from fairlead.model.observed import Ensured, Observed
+from fairlead.model.observed import Ensured, Health, Observed
 from fairlead.providers.outcomes import is_removal
+from fairlead.providers.readback_watch import ReadbackWatch
 from fairlead.providers.webhook.backends import BackendHooks
 from fairlead.providers.webhook.batch import BatchLimits, run_batch
 from fairlead.providers.webhook.credentials import DEFAULT_DIRECTORY
 from fairlead.providers.webhook.drivers import Drivers
+from fairlead.providers.webhook.health import HealthReader
 from fairlead.providers.webhook.load_balancers import LoadBalancerHooks
 from fairlead.providers.webhook.metrics import WebhookMetrics
 from fairlead.providers.webhook.settings import CLASS_PARAMETERS, DriverSettings, settings_from_parameters
@@ -32,6 +35,9 @@ from fairlead.providers.webhook.validation import ValidationHooks
 from fairlead.providers.webhook.verify import Verifier
 from fairlead.runtime.clock import Clock, SystemClock
 from fairlead.runtime.keyed_lock import KeyedLock
+
+#: How often a driver is asked for the health of backends, one load balancer after the other.
+HEALTH_EVERY_S = 5.0
 
 log = structlog.get_logger(__name__)
 
@@ -57,8 +63,14 @@ class WebhookProvider:
         self._states = self._load_balancers.states
         self._backends = BackendHooks(cache=cache, dry_run=dry_run)
         self._verifier = Verifier(drivers=self._drivers, cache=cache, dry_run=dry_run)
+        self._health = HealthReader(drivers=self._drivers, cache=cache, dry_run=dry_run)
+        self._watch = ReadbackWatch(
+            observe=self._health_of, keys=self._watched, clock=self._clock, interval_s=HEALTH_EVERY_S
+        )
+        self._watch.subscribe(self._changed)
         self._locks = KeyedLock()
         self.restore = self._load_balancers.restore
+        self.restore_backends = self._load_balancers.restore_backends
         self.release = self._load_balancers.release
         validation = ValidationHooks(drivers=self._drivers, known=self._states, dry_run=dry_run)
         self.validate = validation.validate
@@ -69,10 +81,12 @@ class WebhookProvider:
     # --- life -------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Do nothing: drivers are connected to when they are first called."""
+        """Begin to ask drivers for health, those whose class says that they know."""
+        self._watch.start()
 
     async def close(self) -> None:
         """Close all connections."""
+        await self._watch.close()
         await self._drivers.close()
 
     def failure_domain(self, spec: FrontendSpec) -> str:
@@ -95,7 +109,7 @@ class WebhookProvider:
         )
 
     def on_change(self, notify: Callable[[LoadBalancerKey], None]) -> None:
-        """Call ``notify`` for load balancers that were created or deleted; a driver never calls us."""
+        """Call ``notify`` when a load balancer was created or deleted, or its health changed; a driver never calls."""
         self._notify.append(notify)
 
     async def ensure(self, spec: FrontendSpec) -> Ensured:
@@ -119,13 +133,16 @@ class WebhookProvider:
         return await self._verifier.verified(changes, outcomes, self._states)
 
     async def observe(self, key: LoadBalancerKey) -> Observed | None:
-        """Return what is known; with ``verify`` the driver's own list is read back."""
+        """Return what is known; with ``verify`` and ``backendHealth`` the driver is asked."""
         known = self._states.get(key)
         if known is None:
             return None
         if not known.created:
             return Observed(message="its driver has not said yet that it is created")
-        return await self._verifier.observe(known)
+        if not known.settings.health:
+            return await self._verifier.observe(known, {})
+        health, seen = await self._health.read(known)
+        return msgspec.structs.replace(await self._verifier.observe(known, seen), health=health)
 
     async def delete(self, key: LoadBalancerKey) -> None:
         """Have the driver delete it; ``Retry`` until it answers Succ. What this process does not know is gone."""
@@ -155,6 +172,18 @@ class WebhookProvider:
             asked = settings.accept_dry_run
             log.info("dry run", would=action, about=str(about), driver=settings.url, driver_is_asked=asked)
         return self._dry_run and not settings.accept_dry_run
+
+    def _watched(self) -> Mapping[str, Sequence[LoadBalancerKey]]:
+        """Return the load balancers whose health is asked for, by driver."""
+        by_driver: dict[str, list[LoadBalancerKey]] = {}
+        for key, known in self._states.items():
+            if known.created and known.settings.health:
+                by_driver.setdefault(known.settings.url, []).append(key)
+        return by_driver
+
+    async def _health_of(self, key: LoadBalancerKey) -> Health | None:
+        known = self._states.get(key)
+        return (await self._health.read(known))[0] if known is not None else None
 
     def _changed(self, key: LoadBalancerKey) -> None:
         for notify in self._notify:

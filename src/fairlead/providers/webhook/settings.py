@@ -9,6 +9,7 @@ the ``lbSpec`` that the driver gets. Every mistake is a ``BadConfiguration`` tha
     parallel             calls at once to this driver, 1 to 64; default 8
     acceptDryRunCall     "true": the driver is called in a dry run too, with dryRun
     verify               "true": the driver has the hook listBackends, and effects are read back
+    backendHealth        "true": the driver has the hook backendHealth, and is asked every few seconds
 Never: opens a file or a connection.
 """
 
@@ -29,7 +30,9 @@ DEFAULT_TIMEOUT_S = 10.0
 LONGEST_TIMEOUT_S = 60.0
 _MOST_PARALLEL = 64
 _FOLDER = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9_-]|\.(?!\.)){0,62}$")
-_FAIRLEAD_PARAMETERS = frozenset({"url", "credentials", "timeout", "parallel", "acceptDryRunCall", "verify"})
+_FAIRLEAD_PARAMETERS = frozenset(
+    {"url", "credentials", "timeout", "parallel", "acceptDryRunCall", "verify", "backendHealth"}
+)
 
 #: What only a class may set: where the driver is, our credentials, and how often it may be called.
 CLASS_PARAMETERS = _FAIRLEAD_PARAMETERS | {"timeout."}
@@ -45,6 +48,7 @@ class DriverSettings(msgspec.Struct, frozen=True):
     parallel: int = 8
     accept_dry_run: bool = False
     verify: bool = False
+    health: bool = False
 
     @property
     def name(self) -> str:
@@ -79,6 +83,7 @@ def settings_from_parameters(parameters: Mapping[str, str]) -> DriverSettings:
         parallel=_parallel(parameters.get("parallel", "8")),
         accept_dry_run=_flag(parameters, "acceptDryRunCall"),
         verify=_flag(parameters, "verify"),
+        health=_flag(parameters, "backendHealth"),
     )
 
 

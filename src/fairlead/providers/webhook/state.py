@@ -8,11 +8,13 @@ Never: decides anything.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
 from fairlead.model.change import BackendFacts, TargetChange
+from fairlead.model.contract import RestoredBackend
 from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.keys import BackendKey, ListenerKey, LoadBalancerKey
 from fairlead.providers.webhook.settings import DriverSettings
@@ -25,8 +27,8 @@ _NAMESPACE = uuid.UUID("6c7b1d3a-1f43-5a5e-9a53-6f2a55f6a3f1")
 class DriverLoadBalancer(msgspec.Struct, frozen=True):
     """One load balancer that a driver has created, or may have created.
 
-    ``info`` is its lbInfo. ``created``: the driver answered Succ. ``complete``: this process created it, and so
-    has seen all of its backends.
+    ``info`` is its lbInfo. ``created``: the driver answered Succ. ``complete``: this process knows all of its
+    backends, since it has created it, or was given what is on record.
     """
 
     spec: FrontendSpec
@@ -46,6 +48,14 @@ class BackendFields(msgspec.Struct, frozen=True):
     origin: Mapping[str, object]
 
 
+class RegisteredBackend(NamedTuple):
+    """One backend that this process has registered or drained, or an earlier one had; ``address`` is the driver's."""
+
+    address: str
+    listener: ListenerKey
+    target: Target
+
+
 class _CachedBackend(msgspec.Struct):
     address: str = ""
     injected_info: Mapping[str, str] = _NOTHING
@@ -56,13 +66,13 @@ class BackendCache:
     """What drivers answered about backends, until it is in the ledger."""
 
     def __init__(self) -> None:
-        self._backends: dict[BackendKey, _CachedBackend] = {}
+        self._backends: dict[LoadBalancerKey, dict[BackendKey, _CachedBackend]] = {}
 
     def fields(self, change: TargetChange) -> BackendFields:
         """Merge what the ledger and this process know of a backend; the ledger's facts come first."""
         key = change.backend_key
         facts = change.facts or BackendFacts()
-        cached = self._backends.get(key, _CachedBackend())
+        cached = self._backends.get(key.load_balancer, {}).get(key) or _CachedBackend()
         given = "" if facts.origin else str(change.key)
         parameters = dict(change.target.parameters) | dict(facts.parameters)
         if change.target.weight != 1:
@@ -77,33 +87,44 @@ class BackendCache:
 
     def store_address(self, change: TargetChange, address: str) -> None:
         """Store the address that the driver generated."""
-        self._entry(change).address = address
+        self._entry(change.backend_key).address = address
 
     def store_target(
         self, change: TargetChange, *, address: str, draining: bool, injected_info: Mapping[str, str] | None = None
     ) -> None:
         """Store that the backend is registered, or drained."""
-        entry = self._entry(change)
+        entry = self._entry(change.backend_key)
         entry.address = address
         entry.injected_info = injected_info or entry.injected_info
         entry.target = msgspec.structs.replace(change.target, draining=draining)
 
     def forget(self, change: TargetChange) -> None:
         """Drop a backend that is deregistered."""
-        self._backends.pop(change.backend_key, None)
+        self._backends.get(change.load_balancer, {}).pop(change.backend_key, None)
 
     def forget_all(self, load_balancer: LoadBalancerKey) -> None:
         """Drop the backends of a load balancer that is deleted."""
-        for key in [key for key in self._backends if key.load_balancer == load_balancer]:
-            del self._backends[key]
+        self._backends.pop(load_balancer, None)
 
-    def targets(self, load_balancer: LoadBalancerKey) -> dict[str, tuple[ListenerKey, Target]]:
-        """Return what this process has registered or drained on one load balancer, by the driver's address."""
-        return {
-            entry.address: (key.listener, entry.target)
-            for key, entry in self._backends.items()
-            if key.load_balancer == load_balancer and entry.target is not None
+    def restore(self, load_balancer: LoadBalancerKey, backends: Iterable[RestoredBackend]) -> None:
+        """Take over what is on record as registered or drained."""
+        for listener, target, facts in backends:
+            entry = self._entry(BackendKey(load_balancer, listener, target.key))
+            entry.address = facts.generated_address or ("" if facts.origin else str(target.key))
+            entry.injected_info = facts.injected_info or entry.injected_info
+            entry.target = target
+
+    def backends(self, load_balancer: LoadBalancerKey) -> list[RegisteredBackend]:
+        """Return what is registered or drained on one load balancer.
+
+        Two of a listener with one address are one backend there: the last one stands for both.
+        """
+        entries = {
+            (entry.address, key.listener): entry.target
+            for key, entry in self._backends.get(load_balancer, {}).items()
+            if entry.target is not None
         }
+        return [RegisteredBackend(address, listener, target) for (address, listener), target in entries.items()]
 
-    def _entry(self, change: TargetChange) -> _CachedBackend:
-        return self._backends.setdefault(change.backend_key, _CachedBackend())
+    def _entry(self, key: BackendKey) -> _CachedBackend:
+        return self._backends.setdefault(key.load_balancer, {}).setdefault(key, _CachedBackend())

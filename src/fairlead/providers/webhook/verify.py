@@ -56,8 +56,8 @@ class Verifier:
                 checked[index] = self._checked(load_balancer, changes[index], outcomes[index], listed)
         return checked
 
-    async def observe(self, known: DriverLoadBalancer) -> Observed:
-        """Read back one load balancer."""
+    async def observe(self, known: DriverLoadBalancer, health: Mapping[str, bool | None]) -> Observed:
+        """Read back one load balancer; ``health`` is what its driver says of backends, by their addresses."""
         addresses = (known.spec.address,) if known.spec.address else ()
         if not known.settings.verify:
             return Observed(addresses=addresses, programmed=True)
@@ -65,19 +65,25 @@ class Verifier:
         if not known.complete:
             # Which of the listed ones are ours is in the ledger, and not known here.
             return Observed(addresses=addresses, programmed=True)
-        ours = self._cache.targets(known.spec.key)
+        ours = self._cache.backends(known.spec.key)
         # What is drained has been deregistered: it is as it should be when it is not listed.
         targets = [
-            ObservedTarget(listener, target.key, target.weight, address not in listed)
-            for address, (listener, target) in ours.items()
-            if address in listed or target.draining
+            ObservedTarget(
+                backend.listener,
+                backend.target.key,
+                backend.target.weight,
+                backend.address not in listed,
+                health.get(backend.address),
+            )
+            for backend in ours
+            if backend.address in listed or backend.target.draining
         ]
         missing = len(ours) - len(targets)
         return Observed(
             addresses=addresses,
             programmed=not missing,
             targets=tuple(sorted(targets, key=lambda target: (target.listener, target.key))),
-            foreign=tuple(sorted(listed - ours.keys())),
+            foreign=tuple(sorted(listed - {backend.address for backend in ours})),
             message=f"{missing} of our backends are missing there" if missing else "",
         )
 

@@ -10,8 +10,8 @@ import structlog
 from fairlead.errors import Retry
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed
-from fairlead.providers.haproxy import watch as watch_module
-from fairlead.providers.haproxy.watch import ReadbackWatch
+from fairlead.providers import readback_watch as watch_module
+from fairlead.providers.readback_watch import ReadbackWatch
 from fairlead.runtime.clock import SystemClock, VirtualClock
 
 KEY = LoadBalancerKey("LoadBalancer", "shop", "shared")
@@ -73,7 +73,7 @@ async def test_a_bug_is_logged_and_the_watch_goes_on(monkeypatch: pytest.MonkeyP
             while looks.qsize() < 3:  # noqa: ASYNC110 - the queue is only counted
                 await asyncio.sleep(0.005)
         await watch.close()
-    assert [line["event"] for line in logged if line["log_level"] == "error"] == ["the watch on HAProxy failed"]
+    assert [line["event"] for line in logged if line["log_level"] == "error"] == ["the watch on a load balancer failed"]
     after = looks.qsize()
     await asyncio.sleep(0)
     assert looks.qsize() == after

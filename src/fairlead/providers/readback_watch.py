@@ -1,9 +1,8 @@
-"""Has HAProxy been reloaded, or have our servers been changed by hand?
+"""Has anything changed at a load balancer that does not notify us?
 
-In: the load balancers on each socket. Out: a call of ``notify`` for each whose read-back differs from the last one, or
-is the first. A reload shows as another process; all that was added at run time is gone then, and only the ledger knows
-what it was.
-Never: repairs anything itself, or waits with one socket for another that hangs.
+In: the load balancers of each server (a HAProxy, a driver). Out: a call of ``notify`` for each that reads
+back differently from the last time, or is read for the first time.
+Never: repairs anything itself, or waits with one server for another that hangs.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import structlog
 
 from fairlead.errors import FairleadError
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.observed import Observed
 from fairlead.runtime.clock import Clock
 
 _AFTER_BUG_S = 5.0
@@ -24,15 +22,15 @@ log = structlog.get_logger(__name__)
 
 
 class ReadbackWatch:
-    """Reads back the load balancers of each socket one after the other, every ``interval_s``.
+    """Reads the load balancers of each server one after the other, every ``interval_s``.
 
-    ``keys`` returns them by socket.
+    ``observe`` returns what is compared; ``keys`` returns the load balancers by server.
     """
 
     def __init__(
         self,
         *,
-        observe: Callable[[LoadBalancerKey], Awaitable[Observed | None]],
+        observe: Callable[[LoadBalancerKey], Awaitable[object]],
         keys: Callable[[], Mapping[str, Sequence[LoadBalancerKey]]],
         clock: Clock,
         interval_s: float,
@@ -41,10 +39,10 @@ class ReadbackWatch:
         self._keys = keys
         self._clock = clock
         self._interval_s = interval_s
-        self._last: dict[LoadBalancerKey, Observed | str | None] = {}
+        self._last: dict[LoadBalancerKey, object] = {}
         self._notify: list[Callable[[LoadBalancerKey], None]] = []
         self._task: asyncio.Task[None] | None = None
-        #: The sockets that are being read back.
+        #: The servers that are being read.
         self._reading: dict[str, asyncio.Task[None]] = {}
 
     def subscribe(self, notify: Callable[[LoadBalancerKey], None]) -> None:
@@ -54,7 +52,7 @@ class ReadbackWatch:
     def start(self) -> None:
         """Begin to read back."""
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run(), name="haproxy watch")
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="read-back watch")
 
     async def close(self) -> None:
         """Stop reading back."""
@@ -65,38 +63,38 @@ class ReadbackWatch:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def check(self) -> None:
-        """Read back every load balancer once, except those of sockets that are being read back already."""
+        """Read back every load balancer once, except those of servers that are being read back already."""
         await asyncio.gather(*self._begin())
 
     def _begin(self) -> list[asyncio.Task[None]]:
-        by_socket = self._keys()
-        for gone in self._last.keys() - {key for keys in by_socket.values() for key in keys}:
+        by_server = self._keys()
+        for gone in self._last.keys() - {key for keys in by_server.values() for key in keys}:
             del self._last[gone]
         begun = {
-            socket: asyncio.create_task(self._read(socket, keys), name=f"haproxy watch {socket}")
-            for socket, keys in by_socket.items()
-            if socket not in self._reading
+            server: asyncio.create_task(self._read(server, keys), name=f"read-back watch {server}")
+            for server, keys in by_server.items()
+            if server not in self._reading
         }
         self._reading |= begun
         return list(begun.values())
 
-    async def _read(self, socket: str, keys: Sequence[LoadBalancerKey]) -> None:
+    async def _read(self, server: str, keys: Sequence[LoadBalancerKey]) -> None:
         try:
             for key in keys:
                 await self._look(key)
         except Exception as error:
-            # Promise 7: a bug about one load balancer must not end the watch in silence, nor concern other sockets.
-            log.exception("the watch on HAProxy failed", socket=socket, error=str(error))
+            # Promise 7: a bug about one load balancer must not end the watch in silence, nor concern other servers.
+            log.exception("the watch on a load balancer failed", server=server, error=str(error))
             await self._clock.sleep(_AFTER_BUG_S)
         finally:
-            del self._reading[socket]
+            del self._reading[server]
 
     async def _look(self, key: LoadBalancerKey) -> None:
         try:
-            now: Observed | str | None = await self._observe(key)
+            now: object = await self._observe(key)
         except FairleadError as error:
             now = error.sentence
-        # The first look counts too: HAProxy may have been reloaded since the load balancer was read back elsewhere.
+        # The first look counts too: it may have changed since the load balancer was read back elsewhere.
         changed = key not in self._last or self._last[key] != now
         self._last[key] = now
         if changed:
