@@ -23,6 +23,7 @@ CHANGEABLE_PARAMETERS = (
     "parallel",
     "verify",
     "acceptDryRunCall",
+    "backendHealth",
     "drainTimeout",
     "allowedBackends",
 )

@@ -32,6 +32,7 @@ from fairlead.hub.inspect.metrics import HubCollector
 from fairlead.hub.intents.finalization import Finalization
 from fairlead.hub.intents.intent import Controller, IntentContext
 from fairlead.hub.intents.kinds import INTENTS, Intents, MakeIntent
+from fairlead.hub.intents.target_counts import TargetCounts
 from fairlead.hub.inventory import Inventory, only_status_changed
 from fairlead.hub.providers.migration import ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry
@@ -90,6 +91,7 @@ class Hub:
         self._events = EventRecorder(cluster, component="fairlead-hub")
         self.history = History(now=self._clock.now)
         self.inventory = Inventory(cluster, region=config.region)
+        self._target_counts = TargetCounts()
         self.allocator = AddressAllocator(config.address_pool)
         self.member_health = MemberHealth(
             clock=self._clock, changed=self._member_changed, server_now=cluster.server_clock.now
@@ -132,6 +134,7 @@ class Hub:
                 providers=self.providers,
                 member_health=self.member_health,
                 allocator=self.allocator,
+                target_counts=self._target_counts,
                 leading=self._may_write,
                 clock=self._clock,
             )
@@ -151,6 +154,7 @@ class Hub:
             status_queue=self._status_queue,
             loopback_targets=self._config.loopback_targets,
             tenant_ports=self._config.tenant_ports,
+            target_counts=self._target_counts,
         )
 
     def _make_controllers(self) -> Sequence[Controller]:

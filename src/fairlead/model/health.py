@@ -42,8 +42,8 @@ def health_of(views: Views, *, not_checked: str = "") -> Health:
     empty = [str(listener) for listener, targets in sorted(views.items()) if not targets]
     if len(empty) == len(views):
         return Health(serving=False, reason=ConditionReason.NO_TARGETS, message="it has no target")
-    total, healthy, unhealthy = _counted(views)
-    counts = Health(total=total, healthy=healthy, unhealthy=tuple(unhealthy[:NAMED]))
+    counts = _counted(views)
+    total, healthy = counts.total, counts.healthy
 
     def health(serving: bool | None, reason: ConditionReason, message: str) -> Health:
         return msgspec.structs.replace(counts, serving=serving, reason=reason, message=message)
@@ -123,8 +123,8 @@ def _failing(views: Views, by_proxy: Sequence[Sequence[_State]]) -> list[str]:
     return [str(listener) for listener, states in columns if _State.NONE in states]
 
 
-def _counted(views: Views) -> tuple[int, int, list[str]]:
-    """Return how many backends are known, how many of them every proxy sees healthy, and the names of the others.
+def _counted(views: Views) -> Health:
+    """Return how many backends are known or not, how many of them every proxy sees healthy, and the names of others.
 
     A backend behind several listeners counts once, by its address, and is healthy when it is so behind all of them.
     What waits for its first check is not counted yet, and what is not checked never.
@@ -137,7 +137,9 @@ def _counted(views: Views) -> tuple[int, int, list[str]]:
     known = {name: seen for name, seen in merged.items() if _is_known(seen)}
     unhealthy = sorted(name for name, seen in known.items() if Seen.UNHEALTHY in seen)
     healthy = sum(Seen.HEALTHY in seen and Seen.UNHEALTHY not in seen for seen in known.values())
-    return len(known), healthy, unhealthy
+    return Health(
+        total=len(known), healthy=healthy, unhealthy=tuple(unhealthy[:NAMED]), unknown=len(merged) - len(known)
+    )
 
 
 def _is_known(seen: set[Seen]) -> bool:

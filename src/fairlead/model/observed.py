@@ -50,7 +50,8 @@ class Health(msgspec.Struct, frozen=True, gc=False):
     """What the data plane sees of the targets of one load balancer; ``fairlead.model.health`` makes it.
 
     ``serving`` None: not known, for ``reason``. ``total`` counts the targets in rotation of which something is known,
-    ``healthy`` those that every reporting proxy sees healthy; ``unhealthy`` names the first of the others, ordered.
+    ``unknown`` the rest; ``healthy`` those that every reporting proxy sees healthy. ``unhealthy`` names the first
+    of the others, ordered.
     """
 
     serving: bool | None = None
@@ -59,6 +60,7 @@ class Health(msgspec.Struct, frozen=True, gc=False):
     total: int = 0
     healthy: int = 0
     unhealthy: tuple[str, ...] = ()
+    unknown: int = 0
 
     @property
     def checked(self) -> bool:

@@ -60,6 +60,19 @@ async def becomes(world, page, wanted, name, **labels):
     await world.until(check, what=f"{name} {labels} is {wanted}")
 
 
+@pytest.mark.req("X-1", "A-51")
+async def test_targets_are_counted_by_what_is_seen_of_them(shop, world, hub):
+    """Those of a provider that does not say are unknown; what is gone counts no more."""
+    async with scraped(hub) as page:
+        await shop.group("fixed", static=["10.9.0.1:8080", "10.9.0.2:8080"])
+        await shop.until("10.9.0.1", "10.9.0.2")
+        of_class = {"provider": "memory", "class": "edge"}
+        await becomes(world, page, 2, "fairlead_hub_targets", **of_class, state="unknown")
+        assert await page.value("fairlead_hub_targets", **of_class, state="unhealthy") == 0
+        await shop.group("fixed", static=["10.9.0.1:8080"])
+        await becomes(world, page, 1, "fairlead_hub_targets", **of_class)
+
+
 @pytest.mark.req("A-51")
 async def test_pending_work_its_age_and_its_retries_are_counted(shop, world, hub):
     async with scraped(hub) as page:

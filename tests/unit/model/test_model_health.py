@@ -24,6 +24,11 @@ def views(*rows: tuple[Seen, ...], port: int = 8080):
     return {at(number, port): row for number, row in enumerate(rows, 1)}
 
 
+def test_what_waits_or_is_not_checked_is_counted_as_unknown() -> None:
+    assert health_of({HTTP: views((H,), (U,), (W,), (N,))}).unknown == 2
+    assert health_of({HTTP: views((H,)), DNS: views((N,), port=53)}).unknown == 0, "it is known behind one listener"
+
+
 @pytest.mark.parametrize(
     ("seen", "serving", "reason", "message", "counts"),
     [

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from fairlead.hub.intents.target_counts import TargetCounts
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.runner import DurableRunner, ProviderRunner
 from fairlead.hub.tenants.address_allocator import AddressAllocator
@@ -31,6 +32,7 @@ class HubCollector(Collector):
         providers: Mapping[str, ProviderRunner],
         member_health: MemberHealth,
         allocator: AddressAllocator,
+        target_counts: TargetCounts,
         leading: Callable[[], bool],
         clock: Clock,
     ) -> None:
@@ -38,6 +40,7 @@ class HubCollector(Collector):
         self._providers = providers
         self._member_health = member_health
         self._allocator = allocator
+        self._target_counts = target_counts
         self._leading = leading
         self._clock = clock
 
@@ -46,6 +49,7 @@ class HubCollector(Collector):
         yield _gauge("fairlead_hub_leading", "1 when this replica writes.", float(self._leading()))
         yield self._caches()
         yield from self._load_balancers()
+        yield self._targets()
         yield from self._pool()
         yield from self._sync()
         yield self._member_states()
@@ -92,6 +96,19 @@ class HubCollector(Collector):
         for condition in sorted(_WORTH_COUNTING):
             family.add_metric([condition], raised[condition])
         yield family
+
+    def _targets(self) -> Metric:
+        """Count targets; a replica that does not lead writes no status, and knows nothing of their health."""
+        family = GaugeMetricFamily(
+            "fairlead_hub_targets",
+            "Targets in rotation, for each load balancer; state is healthy, unhealthy or unknown.",
+            labels=["provider", "class", "state"],
+        )
+        for (provider, class_name, state), count in sorted(self._target_counts.by_class().items()):
+            # What a member may write in its place is no label.
+            if self._leading() and self._inventory.classes.get("", class_name) is not None:
+                family.add_metric([provider, class_name, state], count)
+        return family
 
     def _pool(self) -> Iterable[Metric]:
         if self._allocator.pool is None:

@@ -22,6 +22,7 @@ from fairlead.api.backendrecord import RecordOrigin
 from fairlead.api.intent import IntentObject
 from fairlead.errors import FairleadError
 from fairlead.hub.intents.status import StatusRules, StatusWriter
+from fairlead.hub.intents.target_counts import TargetCounts
 from fairlead.hub.inventory import IntentObjects, Inventory
 from fairlead.hub.providers.migration import Placement, ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry
@@ -105,6 +106,7 @@ class IntentContext(msgspec.Struct, frozen=True, kw_only=True):
     #: How many ports a Tenant may have whose own spec does not say; 0: any number.
     tenant_ports: int = 0
     read_only: bool = False
+    target_counts: TargetCounts = msgspec.field(default_factory=TargetCounts)
 
 
 class Intent(Generic[V, T]):
@@ -119,6 +121,7 @@ class Intent(Generic[V, T]):
             clock=context.clock,
             leading=context.leading,
             queue=context.status_queue,
+            counts=context.target_counts,
         )
 
     def view(self, key: LoadBalancerKey) -> V | None:

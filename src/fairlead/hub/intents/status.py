@@ -21,10 +21,11 @@ from fairlead.api.conditions import Transition, transitions, wire_conditions
 from fairlead.api.intent import IntentObject
 from fairlead.api.kubernetes import Ingress, LoadBalancerStatus
 from fairlead.api.meta import Resource, WireCondition
-from fairlead.api.names import MANAGER_HUB
+from fairlead.api.names import DEFAULT_CLASS, MANAGER_HUB
 from fairlead.api.times import wire_time
 from fairlead.hub.intents.conditions import build_conditions, ingress_of
 from fairlead.hub.intents.damping import Damping
+from fairlead.hub.intents.target_counts import TargetCounts, counted, in_rotation, is_complete
 from fairlead.hub.inventory import IntentObjects
 from fairlead.hub.providers.observe import observed_of
 from fairlead.hub.providers.registry import ProviderRegistry
@@ -42,7 +43,6 @@ from fairlead.sync.guard import WARMING
 from fairlead.sync.readback import Drift
 from fairlead.sync.report import Report
 from fairlead.translate.protection import is_leaving
-from fairlead.translate.tcp import NODES
 from fairlead.translate.view import Translation
 
 #: After that long the cache is right, even if it never showed our very write (a relist skips versions).
@@ -182,6 +182,7 @@ class StatusWriter(Generic[Obj, T]):
         clock: Clock,
         leading: Callable[[], bool],
         queue: KeyedQueue[LoadBalancerKey],
+        counts: TargetCounts,
     ) -> None:
         self._objects = objects
         self._rules = rules
@@ -189,6 +190,7 @@ class StatusWriter(Generic[Obj, T]):
         self._clock = clock
         self._leading = leading
         self._queue = queue
+        self._counts = counts
         self._known: dict[LoadBalancerKey, _Known[T]] = {}
         objects.cache.on_change(self._object_changed)
 
@@ -204,7 +206,7 @@ class StatusWriter(Generic[Obj, T]):
         """
         known = self._known.get(key)
         summary = msgspec.structs.replace(translation, desired=None)
-        wanted = _is_complete(translation)
+        wanted = is_complete(translation)
         if known is None:
             self._known[key] = _Known(summary, waiting_for, wanted)
         elif (known.translation, known.waiting_for, known.wanted) == (summary, waiting_for, wanted):
@@ -236,6 +238,7 @@ class StatusWriter(Generic[Obj, T]):
     def forget(self, key: LoadBalancerKey) -> None:
         """Write nothing more for ``key``."""
         self._known.pop(key, None)
+        self._counts.forget(key)
         self._queue.forget(key)
 
     async def write(self, key: LoadBalancerKey) -> float | None:
@@ -244,6 +247,7 @@ class StatusWriter(Generic[Obj, T]):
         if known is None or obj is None or is_leaving(obj) or not self._leading():
             return None
         observed, drift = await self._observe(key, obj, known.translation.provider)
+        self._count(key, obj, known.translation.provider, observed)
         conditions = build_conditions(
             known.translation,
             known.report,
@@ -302,6 +306,14 @@ class StatusWriter(Generic[Obj, T]):
         if not isinstance(runner, DurableRunner):
             return observed, None
         return observed, runner.readback.drifts.get(key)
+
+    def _count(self, key: LoadBalancerKey, obj: IntentObject, provider: str, observed: Observed | None) -> None:
+        """Count its targets; those of a provider that says nothing are looked up."""
+        health = observed.health if observed is not None else None
+        runner = self._providers.get(provider) if health is None else None
+        state = runner.tracker.state(key) if runner is not None else None
+        expected = in_rotation(state.desired) if state is not None else 0
+        self._counts.put(key, provider, obj.class_name or DEFAULT_CLASS, counted(health, expected))
 
     def _as_written(self, known: _Known[T], obj: Any) -> Any:
         """Return ``obj`` as we wrote it last, while the cache may not show that yet."""
@@ -372,25 +384,3 @@ def _uncounted(conditions: list[WireCondition] | None) -> list[WireCondition]:
         msgspec.structs.replace(condition, message="") if condition.type == ConditionType.SERVING else condition
         for condition in conditions or ()
     ]
-
-
-def _is_complete(translation: Translation) -> bool:
-    """Say whether every listener is to have a target that takes connections."""
-    desired = translation.desired
-    return desired is not None and all(
-        any(not target.draining and target.weight for target in targets.values())
-        for targets in desired.targets.values()
-    )
-
-
-def shown_targets(ready: str, observed: Observed | None) -> str:
-    """Return what the column shows: healthy of all when they are checked, else ``ready``.
-
-    Nodes that are all healthy are not counted: they are every load balancer's of their member.
-    """
-    health = observed.health if observed is not None else None
-    if health is None or not health.checked:
-        return ready
-    if ready == NODES and not health.unhealthy:
-        return f"{NODES} healthy"
-    return f"{health.healthy}/{health.total} healthy"

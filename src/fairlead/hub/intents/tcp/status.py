@@ -11,7 +11,8 @@ from fairlead.api.kubernetes import Ingress, PortStatus
 from fairlead.api.meta import WireCondition
 from fairlead.api.tcploadbalancer import TCPLoadBalancer, TCPLoadBalancerStatus
 from fairlead.hub.intents.conditions import ingress_of
-from fairlead.hub.intents.status import StatusRules, shown_targets
+from fairlead.hub.intents.status import StatusRules
+from fairlead.hub.intents.target_counts import shown_targets
 from fairlead.model.condition import ConditionReason
 from fairlead.model.observed import Observed
 from fairlead.sync.report import Report
