@@ -294,3 +294,11 @@ class L7Config(msgspec.Struct, frozen=True):
     routes: tuple[Route, ...] = ()
     backends: tuple[Backend, ...] = ()
     certificates: Mapping[str, Certificate] = msgspec.field(default_factory=dict[str, Certificate])
+
+    @property
+    def without_requests(self) -> frozenset[str]:
+        """Return the backends that answer no request: they get copies only, or no share of any rule."""
+        answering = {
+            share.backend for route in self.routes for rule in route.rules for share in rule.backends if share.weight
+        }
+        return frozenset(backend.name for backend in self.backends) - answering

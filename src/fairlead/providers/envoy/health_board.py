@@ -79,14 +79,16 @@ class HealthBoard:
         streams = self._streams.get(frontend.group, ())
         silent = (Seen.WAITING,) if expected else (Seen.UNCHECKED,)
 
-        checked = {key for key, port in frontend.ports.items() if is_checked(frontend.spec, key, port)}
+        idle = frontend.spec.l7.without_requests if frontend.spec.l7 is not None else frozenset[str]()
+        ports = {key: port for key, port in frontend.ports.items() if key.backend not in idle}
+        checked = {key for key, port in ports.items() if is_checked(frontend.spec, key, port)}
 
         def seen(key: ListenerKey, port: TargetPort, target: Target) -> Sequence[Seen]:
             if key not in checked:
                 return (Seen.UNCHECKED,) * max(1, len(streams))
             return [stream.seen(port.name, target.key) for stream in streams] or silent
 
-        if not frontend.ports:
+        if not ports:
             return Health(message=_NO_BACKEND)
         views = {
             key: {
@@ -94,7 +96,7 @@ class HealthBoard:
                 for target in port.targets.targets()
                 if not target.draining and target.weight
             }
-            for key, port in frontend.ports.items()
+            for key, port in ports.items()
         }
         return health_of(views, not_checked=_OLDER if checked and not streams and not expected else _NOT_CHECKED)
 
