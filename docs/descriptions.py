@@ -73,8 +73,16 @@ REASONS = {
 
 #: Reasons that are Events only, as (on what, type, sentence); conditions' reasons are Events too.
 EVENTS = {
-    "EnsuredLoadBalancer": ("Service", "Normal", "The load balancer was seen to answer at this address, or has it."),
-    "ServingStopped": ("Service", "Warning", "No healthy target is left, or not for all proxies: connections fail."),
+    "EnsuredLoadBalancer": (
+        "Service, Ingress",
+        "Normal",
+        "The load balancer was seen to answer at this address, or has it.",
+    ),
+    "ServingStopped": (
+        "Service, Ingress",
+        "Warning",
+        "No healthy target is left, or not for all proxies: connections fail.",
+    ),
     "UnknownAnnotation": (
         "Service",
         "Warning",

@@ -189,18 +189,18 @@ def _described(head: tuple[str, str], names: Iterable[str], sentences: dict[str,
 
 
 def _events() -> str:
-    from fairlead.agent import exporter, feedback, feedback_writer, offboarding, warnings
+    from fairlead.agent import exporter, feedback_writer, offboarding, serving_event, warnings
 
     constants = [
-        feedback.ENSURED, feedback.SERVING_STOPPED, warnings.UNKNOWN_ANNOTATION, warnings.AFFINITY_TIMEOUT_IGNORED,
-        exporter.CONFLICTED, offboarding.REMOVED, feedback_writer.STATUS_CONFLICT,
+        serving_event.ENSURED, serving_event.SERVING_STOPPED, warnings.UNKNOWN_ANNOTATION,
+        warnings.AFFINITY_TIMEOUT_IGNORED, exporter.CONFLICTED, offboarding.REMOVED, feedback_writer.STATUS_CONFLICT,
     ]  # fmt: skip
     _exactly(descriptions.EVENTS, constants, "EVENTS")
     rows = [(f"`{reason}`", *descriptions.EVENTS[reason]) for reason in constants]
     return "\n\n".join(
         [
             "# Events\n\nAn Event is written when something begins to hold, not every time it is looked at.",
-            "## On a Service, in the member\n\nWritten by `fairlead-agent`. Beside those below, every "
+            "## On a Service or Ingress, in the member\n\nWritten by `fairlead-agent`. Beside those below, every "
             "[reason](conditions.md#reasons) for which the agent refuses a Service, or for which the hub has set "
             "`Accepted` or `Programmed` to False, is a Warning with the condition's own message.",
             _table(("reason", "on", "type", "meaning"), rows),

@@ -15,6 +15,7 @@ from fairlead.agent.identity import ServiceKey
 from fairlead.api.kubernetes import SERVICES
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.kube.events import EventRecorder
+from fairlead.model.condition import ConditionReason
 
 
 class ServiceEvent(msgspec.Struct, frozen=True):
@@ -28,6 +29,12 @@ class ServiceEvent(msgspec.Struct, frozen=True):
 def warning_event(reason: str, message: str) -> ServiceEvent:
     """Return an event of type Warning."""
     return ServiceEvent(True, reason, message)
+
+
+def not_an_address(text: str) -> ServiceEvent:
+    """Return the event about a hub that says ``text`` where an address belongs."""
+    sentence = f"The hub says the address {text!r}, which is none; nothing is changed here. Look into the hub"
+    return warning_event(ConditionReason.ADDRESS_NOT_USABLE, sentence)
 
 
 class EventWriter:

@@ -22,9 +22,10 @@ import msgspec
 
 from fairlead.agent.addresses import usable_addresses
 from fairlead.agent.decision import Decision, NotOurs, Scenario
-from fairlead.agent.events import ServiceEvent, warning_event
+from fairlead.agent.events import ServiceEvent, not_an_address, warning_event
 from fairlead.agent.message_translation import translate_message
 from fairlead.agent.offboarding import removed_event
+from fairlead.agent.serving_event import serving_event
 from fairlead.api.kubernetes import Ingress, PortStatus, Service
 from fairlead.api.meta import WireCondition
 from fairlead.api.names import ANNOTATION_ADDRESS
@@ -35,10 +36,6 @@ from fairlead.publish.publication import Refused
 
 #: Kubernetes 1.29+: traffic comes from a proxy, so nodes must not short-cut it to the address itself.
 IP_MODE = "Proxy"
-
-ENSURED = "EnsuredLoadBalancer"
-SERVING_STOPPED = "ServingStopped"
-NO_TARGETS = "NoTargets"
 
 
 class Feedback(msgspec.Struct, frozen=True):
@@ -78,10 +75,9 @@ def build_feedback(
     wanted, wrong = usable_addresses(wanted_ingress(load_balancer))
     problems = _problems(load_balancer, service)
     if wrong:
-        sentence = f"The hub says the address {wrong[0]!r}, which is none; nothing is changed here. Look into the hub"
-        return Feedback(problems=(*problems, warning_event(ConditionReason.ADDRESS_NOT_USABLE, sentence)))
+        return Feedback(problems=(*problems, not_an_address(wrong[0])))
     wanted = tuple(wanted)
-    serving = _serving(load_balancer, wanted) if wanted else None
+    serving = serving_event(load_balancer.status.conditions or (), wanted) if wanted else None
     if decision.scenario is Scenario.IMPLEMENTED:
         feedback = _by_status(service, wanted, status_is_ours=status_is_ours)
     else:
@@ -131,43 +127,6 @@ def _withdraw(service: Service, *, status_is_ours: bool) -> Feedback:
     ours = status_is_ours and bool(service.status.load_balancer.ingress)
     annotated = ANNOTATION_ADDRESS in (service.metadata.annotations or {})
     return Feedback(() if ours else None, "" if annotated else None)
-
-
-#: What the Event says when connections fail, by the reason of Serving.
-_FAILING = {
-    ConditionReason.NO_TARGETS: (
-        NO_TARGETS,
-        "The load balancer has the address {}, and no target yet: connections fail until an endpoint or node is ready; "
-        "look at the Service's selector and at its EndpointSlices",
-    ),
-    ConditionReason.UNREACHABLE_FROM_SOME_PROXIES: (
-        SERVING_STOPPED,
-        "Some connections to the load balancer at {} fail: some of its proxies reach no healthy target",
-    ),
-    ConditionReason.FLAPPING: (SERVING_STOPPED, "Connections to the load balancer at {} fail again and again"),
-}
-_NONE_HEALTHY = (
-    SERVING_STOPPED,
-    "No target of the load balancer at {} is healthy: connections fail; do the pods listen at its targetPort?",
-)
-
-
-def _serving(load_balancer: TCPLoadBalancer, wanted: tuple[Ingress, ...]) -> ServiceEvent | None:
-    """Return what is to be said of the address: only what was seen to serve is said to answer."""
-    conditions = {condition.type: condition for condition in load_balancer.status.conditions or ()}
-    serving, programmed = (conditions.get(kind) for kind in (ConditionType.SERVING, ConditionType.PROGRAMMED))
-    addresses = ", ".join(each.address for each in wanted)
-    if serving is not None and serving.status == "False":
-        reason, message = next((it for of, it in _FAILING.items() if of == serving.reason), _NONE_HEALTHY)
-        return warning_event(reason, message.format(addresses))
-    if programmed is None or programmed.status != "True":
-        return None
-    if serving is not None and serving.status == "True":
-        return ServiceEvent(warning=False, reason=ENSURED, message=f"The load balancer answers at {addresses}")
-    if serving is None or serving.reason == ConditionReason.NOT_CHECKED:
-        message = f"The load balancer has the address {addresses}; whether its targets answer is not checked"
-        return ServiceEvent(warning=False, reason=ENSURED, message=message)
-    return None
 
 
 def _problems(load_balancer: TCPLoadBalancer, service: Service) -> tuple[ServiceEvent, ...]:

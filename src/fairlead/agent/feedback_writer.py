@@ -12,10 +12,11 @@ from collections.abc import Callable
 import structlog
 
 from fairlead.agent.events import EventWriter, warning_event
-from fairlead.agent.feedback import NO_TARGETS, Feedback, build_feedback
+from fairlead.agent.feedback import Feedback, build_feedback
 from fairlead.agent.identity import ServiceKey
 from fairlead.agent.metrics import AgentMetrics
 from fairlead.agent.ownership import CloudLoadBalancer, decide
+from fairlead.agent.serving_event import ServingEvents
 from fairlead.agent.sources import MEMBER_SERVICES, MemberService, Sources
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import ANNOTATION_ADDRESS, MANAGER_AGENT
@@ -28,8 +29,6 @@ from fairlead.publish.wire import object_from_ingress
 #: A Service whose status another controller owns is reconciled again this often, besides whenever the Service changes.
 FOREIGN_STATUS_RETRY_S = 60.0
 STATUS_CONFLICT = "StatusOwnedByAnother"
-#: A load balancer is published before its endpoints, so for a moment it has none.
-NO_TARGETS_PATIENCE_S = 3.0
 
 
 class FeedbackWriter:
@@ -53,8 +52,7 @@ class FeedbackWriter:
         self._cloud: CloudLoadBalancer = cloud
         self._may_write = may_write
         self._leaving = leaving
-        #: Since when (monotonic seconds) Services have had no targets.
-        self._without_targets: dict[ServiceKey, float] = {}
+        self._serving = ServingEvents(events=events, clock=member.clock)
         self.services = Overlay(sources.services)
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.agent.feedback")
 
@@ -62,7 +60,7 @@ class FeedbackWriter:
         """Make the Service show what the hub has answered."""
         service = self.services.get(*key)
         if service is None:
-            self._without_targets.pop(key, None)
+            self._serving.forget(key)
             return None
         decision = decide(service, cloud=self._cloud)
         load_balancer = self._sources.load_balancers.get(self._sources.hub_namespace, hub_name(*key))
@@ -91,18 +89,8 @@ class FeedbackWriter:
             again_s = FOREIGN_STATUS_RETRY_S
             serving = None
         self._events.emit_new("feedback", service, problems)
-        if serving is not None and serving.reason == NO_TARGETS and (wait_s := self._patience_s(key)) > 0:
-            return min(wait_s, again_s or wait_s)
-        if serving is None or serving.reason != NO_TARGETS:
-            self._without_targets.pop(key, None)
-        if serving is not None:
-            self._events.emit_change("serving", service, serving)
-        return again_s
-
-    def _patience_s(self, key: ServiceKey) -> float:
-        """Return how long to wait before a Service is said to have no targets: a new one has them a moment later."""
-        now_s = self._member.clock.monotonic()
-        return self._without_targets.setdefault(key, now_s) + NO_TARGETS_PATIENCE_S - now_s
+        wait_s = self._serving.emit(service, serving)
+        return min(wait_s, again_s or wait_s) if wait_s is not None else again_s
 
     async def _write(self, service: MemberService, feedback: Feedback) -> None:
         if feedback.ingress is None and feedback.annotation is None:
@@ -129,7 +117,7 @@ class FeedbackWriter:
                 MEMBER_SERVICES, meta.namespace, meta.name, patch, manager=MANAGER_AGENT
             )
             service = self._wrote(answer, "annotation", before=service)
-        self._events.expect("serving", service)
+        self._serving.expect(service)
 
     async def _made_anew(self, service: MemberService) -> bool:
         try:

@@ -68,18 +68,26 @@ async def backend_slices(world: World) -> dict[str, list[str]]:
     }
 
 
-async def answer(world: World, address: str = "192.0.2.9", refused: tuple[dict[str, str], ...] = ()) -> None:
+async def answer(
+    world: World,
+    address: str = "192.0.2.9",
+    refused: tuple[dict[str, str], ...] = (),
+    serving: tuple[str, str] = ("Unknown", "WaitingForFirstCheck"),
+) -> None:
     """Write the status of the HTTPLoadBalancer as the hub does."""
     shown = await load_balancer(world)
-    condition = {
-        "type": "Programmed",
-        "status": "True",
-        "reason": "Programmed",
-        "message": "",
-        "observedGeneration": shown.metadata.generation,
-        "lastTransitionTime": "2030-01-01T00:00:00Z",
-    }
-    status = {"address": address, "loadBalancer": {"ingress": [{"ip": address}]}, "conditions": [condition]}
+    conditions = [
+        {
+            "type": kind,
+            "status": value,
+            "reason": reason,
+            "message": "",
+            "observedGeneration": shown.metadata.generation,
+            "lastTransitionTime": "2030-01-01T00:00:00Z",
+        }
+        for kind, value, reason in (("Programmed", "True", "Programmed"), ("Serving", *serving))
+    ]
+    status = {"address": address, "loadBalancer": {"ingress": [{"ip": address}]}, "conditions": conditions}
     status["refused"] = list(refused)
     await world.hub.merge_patch(
         HTTP_LOAD_BALANCERS, HUB_NAMESPACE, NAME, {"status": status}, subresource="status", manager="fairlead-hub"
@@ -110,6 +118,50 @@ async def test_an_ingress_becomes_listeners_a_route_and_backends(world: World) -
     assert [(each.name, each.port, each.protocol) for each in shown.spec.listeners] == [("http", 80, "HTTP")]
     # Its backends have no load balancer, and so no address, of their own.
     assert await world.load_balancers() == {}
+
+
+async def reasons(world: World, *expected: str) -> None:
+    """Wait until the Ingress has Events of these reasons, and of no other."""
+
+    async def check() -> bool:
+        return {reason for _, reason, _ in await world.events("shop")} == set(expected)
+
+    await until(check, what=f"the Events {expected}")
+
+
+@pytest.mark.req("X-1", "X-2", "GI-9")
+async def test_events_say_when_its_load_balancer_begins_and_ends_to_serve(world: World) -> None:
+    await served(world)
+    await ingress(world, "shop", path())
+    await world.start()
+    await until(lambda: load_balancer(world))
+    await answer(world)
+    await reasons(world, "Programmed")
+    await answer(world, serving=("True", "Serving"))
+    await reasons(world, "Programmed", "EnsuredLoadBalancer")
+    await answer(world, serving=("True", "SomeBackendsUnhealthy"))
+    await answer(world, serving=("False", "NoHealthyTargets"))
+    await reasons(world, "Programmed", "EnsuredLoadBalancer", "ServingStopped")
+    await answer(world, serving=("True", "Serving"))
+    await answer(world, serving=("False", "NoTargets"))
+    await reasons(world, "Programmed", "EnsuredLoadBalancer", "ServingStopped", "NoTargets")
+    types = {reason: kind for kind, reason, _ in await world.events("shop")}
+    assert (types["EnsuredLoadBalancer"], types["ServingStopped"], types["NoTargets"]) == (
+        "Normal",
+        "Warning",
+        "Warning",
+    )
+
+
+@pytest.mark.req("GI-9")
+async def test_a_hub_that_says_what_is_no_address_changes_no_ingress(world: World) -> None:
+    await served(world)
+    await ingress(world, "shop", path())
+    await world.start()
+    await until(lambda: load_balancer(world))
+    await answer(world, address="192.0.2.9\n198.51.100.1", serving=("True", "Serving"))
+    await reasons(world, "AddressNotUsable")
+    assert (await world.member.get(INGRESSES, "shop", "shop")).status.load_balancer.ingress is None
 
 
 @pytest.mark.req("K-46", "GI-9")

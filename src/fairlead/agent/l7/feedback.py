@@ -2,7 +2,7 @@
 
     Ingress                    its class's load balancer     status.loadBalancer
     -------------------------  ----------------------------  --------------------
-    of a class of ours         Programmed                    its addresses
+    of a class of ours         Programmed                    its addresses; Events say whether they serve
     of a class of ours         not Programmed (any more)     as it is
     of no class of ours        any                           none, if we wrote it
 
@@ -16,11 +16,13 @@ from collections.abc import Callable
 
 import structlog
 
-from fairlead.agent.events import EventWriter, ServiceEvent, warning_event
+from fairlead.agent.addresses import usable_addresses
+from fairlead.agent.events import EventWriter, ServiceEvent, not_an_address, warning_event
 from fairlead.agent.l7.exporter import INGRESS, L7Exporter
 from fairlead.agent.l7.identity import Origin, certificate_name, class_load_balancer_name, route_name
 from fairlead.agent.l7.ingress import https_listener
 from fairlead.agent.l7.sources import L7Sources, secrets_of
+from fairlead.agent.serving_event import ServingEvents, serving_event
 from fairlead.api.httploadbalancer import HTTPLoadBalancer
 from fairlead.api.ingress import INGRESSES, IngressObject
 from fairlead.api.kubernetes import Ingress
@@ -57,6 +59,7 @@ class IngressFeedback:
         self._l7 = l7
         self._exporter = exporter
         self._events = events
+        self._serving = ServingEvents(events=events, clock=member.clock)
         self._may_write = may_write
         self._ingresses = Overlay(l7.ingresses)
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.agent.l7")
@@ -66,6 +69,7 @@ class IngressFeedback:
         _, namespace, name = origin
         ingress = self._ingresses.get(namespace, name)
         if ingress is None or ingress.deleting:
+            self._serving.forget((namespace, name))
             return None
         of_class = self._exporter.class_of(ingress)
         load_balancer = (
@@ -74,7 +78,7 @@ class IngressFeedback:
             else self._l7.load_balancers.get(self._hub_namespace, class_load_balancer_name(of_class))
         )
         problems = [] if load_balancer is None else [*_problems(load_balancer), *_refused(load_balancer, ingress)]
-        again_s = None
+        serving, again_s = _serving(load_balancer), None
         try:
             await self._write(ingress, self._wanted(ingress, of_class, load_balancer))
         except NotFound:
@@ -88,9 +92,10 @@ class IngressFeedback:
                 )
             )
             self._log.warning("status belongs to another", key=str(ingress.key), detail=error.detail)
-            again_s = FOREIGN_STATUS_RETRY_S
+            serving, again_s = None, FOREIGN_STATUS_RETRY_S
         self._events.emit_new("feedback", ingress, problems)
-        return again_s
+        wait_s = self._serving.emit(ingress, serving)
+        return min(wait_s, again_s or wait_s) if wait_s is not None else again_s
 
     def _wanted(
         self, ingress: IngressObject, of_class: str | None, load_balancer: HTTPLoadBalancer | None
@@ -98,7 +103,7 @@ class IngressFeedback:
         """Return the addresses to show, None for those that are shown already, whatever they are."""
         if of_class is None:
             return [] if self._is_ours(ingress) else None
-        if load_balancer is None or not _is_programmed(load_balancer):
+        if load_balancer is None or not _is_programmed(load_balancer) or _no_addresses(load_balancer):
             return None
         return [
             Ingress(ip=each.ip, hostname=each.hostname, ports=each.ports)
@@ -127,6 +132,7 @@ class IngressFeedback:
         if wanted:
             addresses = ", ".join(each.address for each in wanted)
             self._events.emit(ingress, ServiceEvent(False, PROGRAMMED, f"Its routes are programmed at {addresses}"))
+            self._serving.expect(ingress)
 
 
 def _is_programmed(load_balancer: HTTPLoadBalancer) -> bool:
@@ -136,9 +142,23 @@ def _is_programmed(load_balancer: HTTPLoadBalancer) -> bool:
     )
 
 
+def _serving(load_balancer: HTTPLoadBalancer | None) -> ServiceEvent | None:
+    """Return what is to be said of the load balancer of its class, which all Ingresses of that class share."""
+    ingress = load_balancer.status.load_balancer.ingress if load_balancer is not None else None
+    if load_balancer is None or not ingress or _no_addresses(load_balancer):
+        return None
+    return serving_event(load_balancer.status.conditions or (), ingress)
+
+
+def _no_addresses(load_balancer: HTTPLoadBalancer) -> list[str]:
+    """Return what the hub says in the place of an address, and is none."""
+    return usable_addresses(load_balancer.status.load_balancer.ingress or ())[1]
+
+
 def _problems(load_balancer: HTTPLoadBalancer) -> list[ServiceEvent]:
-    """Return what the hub refuses; what is pending is left out."""
-    return [
+    """Return what the hub refuses, and what it says that cannot be; what is pending is left out."""
+    wrong = [not_an_address(text) for text in _no_addresses(load_balancer)[:1]]
+    return wrong + [
         warning_event(each.reason, each.message)
         for each in load_balancer.status.conditions or ()
         if each.type in {ConditionType.ACCEPTED, ConditionType.PROGRAMMED}

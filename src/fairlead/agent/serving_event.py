@@ -1,0 +1,97 @@
+"""Does the address that a user reads serve? What the Event on a Service or Ingress says of it, and when.
+
+    Serving    reason                        Event
+    ---------  ----------------------------  --------------------------------------------------
+    True       any                           EnsuredLoadBalancer, Normal
+    Unknown    NotChecked                    EnsuredLoadBalancer, which says that nothing checks
+    False      NoTargets                     NoTargets, Warning, once that has lasted a moment
+    False      any other                     ServingStopped, Warning
+    Unknown    any other                     none: it will be known soon
+
+In: the conditions of the load balancer at the hub. Out: an Event when another one held before. Never: good news of what
+was not seen to serve, or was said before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fairlead.agent.events import EventWriter, ServiceEvent, warning_event
+from fairlead.agent.identity import ServiceKey
+from fairlead.api.kubernetes import Ingress
+from fairlead.api.meta import KubeObject, WireCondition
+from fairlead.model.condition import ConditionReason, ConditionType
+from fairlead.runtime.clock import Clock
+
+ENSURED = "EnsuredLoadBalancer"
+SERVING_STOPPED = "ServingStopped"
+NO_TARGETS = "NoTargets"
+#: A load balancer is published before its endpoints, so for a moment it has none.
+NO_TARGETS_PATIENCE_S = 3.0
+
+#: What the Event says when connections fail, by the reason of Serving.
+_FAILING = {
+    ConditionReason.NO_TARGETS: (
+        NO_TARGETS,
+        "The load balancer has the address {}, and no target yet: connections fail until an endpoint or node is ready; "
+        "look at the Service's selector and at its EndpointSlices",
+    ),
+    ConditionReason.UNREACHABLE_FROM_SOME_PROXIES: (
+        SERVING_STOPPED,
+        "Some connections to the load balancer at {} fail: some of its proxies reach no healthy target",
+    ),
+    ConditionReason.FLAPPING: (SERVING_STOPPED, "Connections to the load balancer at {} fail again and again"),
+}
+_NONE_HEALTHY = (
+    SERVING_STOPPED,
+    "No target of the load balancer at {} is healthy: connections fail; do the pods listen at its targetPort?",
+)
+
+
+def serving_event(of_load_balancer: Iterable[WireCondition], ingress: Sequence[Ingress]) -> ServiceEvent | None:
+    """Return what is to be said of the addresses in ``ingress``; None while that is not known."""
+    conditions = {condition.type: condition for condition in of_load_balancer}
+    serving, programmed = (conditions.get(kind) for kind in (ConditionType.SERVING, ConditionType.PROGRAMMED))
+    addresses = ", ".join(each.address for each in ingress)
+    if serving is not None and serving.status == "False":
+        reason, message = next((it for of, it in _FAILING.items() if of == serving.reason), _NONE_HEALTHY)
+        return warning_event(reason, message.format(addresses))
+    if programmed is None or programmed.status != "True":
+        return None
+    if serving is not None and serving.status == "True":
+        return ServiceEvent(warning=False, reason=ENSURED, message=f"The load balancer answers at {addresses}")
+    if serving is None or serving.reason == ConditionReason.NOT_CHECKED:
+        message = f"The load balancer has the address {addresses}; whether its targets answer is not checked"
+        return ServiceEvent(warning=False, reason=ENSURED, message=message)
+    return None
+
+
+class ServingEvents:
+    """Emits what is news, for the objects of one kind."""
+
+    def __init__(self, *, events: EventWriter, clock: Clock) -> None:
+        self._events = events
+        self._clock = clock
+        #: Since when (monotonic seconds) objects have had no targets.
+        self._without_targets: dict[ServiceKey, float] = {}
+
+    def expect(self, obj: KubeObject) -> None:
+        """Take what is known next for news: the address was written just now."""
+        self._events.expect("serving", obj)
+
+    def forget(self, key: ServiceKey) -> None:
+        """Forget an object that is gone."""
+        self._without_targets.pop(key, None)
+
+    def emit(self, obj: KubeObject, event: ServiceEvent | None) -> float | None:
+        """Emit ``event`` when another one held before; returns seconds until it is worth an Event, if it is not yet."""
+        if event is not None and event.reason == NO_TARGETS:
+            now_s = self._clock.monotonic()
+            wait_s = self._without_targets.setdefault(obj.key, now_s) + NO_TARGETS_PATIENCE_S - now_s
+            if wait_s > 0:
+                return wait_s
+        else:
+            self.forget(obj.key)
+        if event is not None:
+            self._events.emit_change("serving", obj, event)
+        return None

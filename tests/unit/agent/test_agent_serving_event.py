@@ -1,0 +1,61 @@
+"""Which Event says whether an address serves, and when it is news."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.agent.agent_builders import service
+
+from fairlead.agent.events import EventWriter, ServiceEvent, warning_event
+from fairlead.agent.serving_event import ENSURED, NO_TARGETS, NO_TARGETS_PATIENCE_S, ServingEvents, serving_event
+from fairlead.api.kubernetes import Ingress
+from fairlead.api.meta import WireCondition
+from fairlead.runtime.clock import VirtualClock
+
+pytestmark = pytest.mark.req("X-1", "X-2")
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def emit_about(self, _resource: object, _obj: object, *, warning: bool, reason: str, message: str) -> None:
+        assert message
+        assert warning == (reason != ENSURED)
+        self.reasons.append(reason)
+
+
+def test_all_addresses_are_named() -> None:
+    serving = WireCondition("Serving", "False", "NoHealthyTargets")
+    event = serving_event([serving], [Ingress(ip="192.0.2.1"), Ingress(hostname="lb.example.com")])
+    assert event == warning_event(
+        "ServingStopped", "No target of the load balancer at 192.0.2.1, lb.example.com is healthy: connections fail"
+    )
+    assert serving_event([], [Ingress(ip="192.0.2.1")]) is None
+
+
+async def test_no_targets_is_news_once_it_has_lasted() -> None:
+    clock, recorder = VirtualClock(), Recorder()
+    news = ServingEvents(events=EventWriter(recorder=recorder), clock=clock)  # type: ignore[arg-type]
+    one, empty = service(), warning_event(NO_TARGETS, "no target yet")
+    assert news.emit(one, empty) == NO_TARGETS_PATIENCE_S
+    await clock.advance(NO_TARGETS_PATIENCE_S / 2)
+    assert news.emit(one, empty) == NO_TARGETS_PATIENCE_S / 2
+    assert news.emit(one, None) is None, "in between it is not known"
+    assert news.emit(one, empty) == NO_TARGETS_PATIENCE_S
+    await clock.advance(NO_TARGETS_PATIENCE_S)
+    assert news.emit(one, empty) is None
+    assert recorder.reasons == [NO_TARGETS]
+    news.emit(one, ServiceEvent(False, ENSURED, "it answers"))
+    assert recorder.reasons == [NO_TARGETS, ENSURED]
+
+
+def test_good_news_is_emitted_when_the_address_was_just_written() -> None:
+    recorder = Recorder()
+    news = ServingEvents(events=EventWriter(recorder=recorder), clock=VirtualClock())  # type: ignore[arg-type]
+    one, good = service(), ServiceEvent(False, ENSURED, "it answers")
+    news.emit(one, good)
+    assert not recorder.reasons, "an agent that starts again repeats no good news"
+    other = service("other")
+    news.expect(other)
+    news.emit(other, good)
+    assert recorder.reasons == [ENSURED]
