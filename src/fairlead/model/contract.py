@@ -123,7 +123,7 @@ class RestoredBackend(NamedTuple):
 
 @runtime_checkable
 class RestoresBackends(Protocol):
-    """A provider that cannot ask which entries are ours, and so needs to be told after a restart."""
+    """A provider that cannot ask which entries are ours, and so is given them after a restart."""
 
     def restore_backends(self, key: LoadBalancerKey, backends: Sequence[RestoredBackend]) -> None:
         """Restore backends of a load balancer that was restored; makes no request.

@@ -36,24 +36,24 @@ def test_all_addresses_are_named() -> None:
 async def test_no_targets_is_news_once_it_has_lasted() -> None:
     clock, recorder = VirtualClock(), Recorder()
     news = ServingEvents(events=EventWriter(recorder=recorder), clock=clock)  # type: ignore[arg-type]
-    one, empty = service(), warning_event(NO_TARGETS, "no target yet")
-    assert news.emit(one, empty) == NO_TARGETS_PATIENCE_S
+    web, empty = service(), warning_event(NO_TARGETS, "no target yet")
+    assert news.emit(web, empty) == NO_TARGETS_PATIENCE_S
     await clock.advance(NO_TARGETS_PATIENCE_S / 2)
-    assert news.emit(one, empty) == NO_TARGETS_PATIENCE_S / 2
-    assert news.emit(one, None) is None, "in between it is not known"
-    assert news.emit(one, empty) == NO_TARGETS_PATIENCE_S
+    assert news.emit(web, empty) == NO_TARGETS_PATIENCE_S / 2
+    assert news.emit(web, None) is None, "in between it is not known"
+    assert news.emit(web, empty) == NO_TARGETS_PATIENCE_S
     await clock.advance(NO_TARGETS_PATIENCE_S)
-    assert news.emit(one, empty) is None
+    assert news.emit(web, empty) is None
     assert recorder.reasons == [NO_TARGETS]
-    news.emit(one, ServiceEvent(False, ENSURED, "it answers"))
+    news.emit(web, ServiceEvent(False, ENSURED, "it answers"))
     assert recorder.reasons == [NO_TARGETS, ENSURED]
 
 
 def test_good_news_is_emitted_when_the_address_was_just_written() -> None:
     recorder = Recorder()
     news = ServingEvents(events=EventWriter(recorder=recorder), clock=VirtualClock())  # type: ignore[arg-type]
-    one, good = service(), ServiceEvent(False, ENSURED, "it answers")
-    news.emit(one, good)
+    web, good = service(), ServiceEvent(False, ENSURED, "it answers")
+    news.emit(web, good)
     assert not recorder.reasons, "an agent that starts again repeats no good news"
     other = service("other")
     news.expect(other)

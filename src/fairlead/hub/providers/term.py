@@ -121,7 +121,7 @@ class Term:
         self.worker.trigger()
 
     def _restore_backend(self, key: LoadBalancerKey, record: BackendRecord) -> None:
-        """Tell the provider of a record that another process has written."""
+        """Restore the backend of a record that another process has written."""
         provider = self._settings.provider
         backends = restored_backends([record], self._settings.clock)
         if backends and isinstance(provider, RestoresBackends):
