@@ -28,7 +28,9 @@ def test_all_addresses_are_named() -> None:
     serving = WireCondition("Serving", "False", "NoHealthyTargets")
     event = serving_event([serving], [Ingress(ip="192.0.2.1"), Ingress(hostname="lb.example.com")])
     assert event == warning_event(
-        "ServingStopped", "No target of the load balancer at 192.0.2.1, lb.example.com is healthy: connections fail"
+        "ServingStopped",
+        "No target of the load balancer at 192.0.2.1, lb.example.com is healthy: connections fail; "
+        "do the pods listen at its targetPort?",
     )
     assert serving_event([], [Ingress(ip="192.0.2.1")]) is None
 
