@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.contract.providers.provider_processes import ExampleDriver, free_port
 
 from fairlead.model.change import DONE, Action, BackendFacts, Reason, TargetChange
 from fairlead.model.condition import ConditionReason
@@ -17,6 +16,7 @@ from fairlead.model.desired import FrontendSpec, Listener, Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.model.observed import Health
 from fairlead.providers.webhook.provider import WebhookProvider
+from tests.contract.providers.provider_processes import ExampleDriver, free_port
 
 KEY = LoadBalancerKey("LoadBalancer", "shop", "shared")
 HTTP = Listener(80)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.agent.agent_builders import service
 
 from fairlead.agent.events import EventWriter, ServiceEvent, warning_event
 from fairlead.agent.serving_event import ENSURED, NO_TARGETS, NO_TARGETS_PATIENCE_S, ServingEvents, serving_event
 from fairlead.api.kubernetes import Ingress
 from fairlead.api.meta import WireCondition
 from fairlead.runtime.clock import VirtualClock
+from tests.unit.agent.agent_builders import service
 
 pytestmark = pytest.mark.req("X-1", "X-2")
 

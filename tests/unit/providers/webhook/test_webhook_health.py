@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.providers.webhook.scripted_driver import KEY, SUCC, ScriptedDriver, http_status, row, spec
 
 from fairlead.errors import Retry
 from fairlead.model.change import DONE, Action, BackendFacts
@@ -17,6 +16,7 @@ from fairlead.model.keys import TargetKey
 from fairlead.model.observed import Health
 from fairlead.providers.webhook.provider import HEALTH_EVERY_S, WebhookProvider
 from fairlead.runtime.clock import VirtualClock
+from tests.unit.providers.webhook.scripted_driver import KEY, SUCC, ScriptedDriver, http_status, row, spec
 
 
 def backend(number: int, healthy: object) -> dict[str, Any]:
