@@ -35,11 +35,12 @@ class RecordLoadBalancer(Wire, frozen=True, gc=False):
 
 
 class RecordListener(Wire, frozen=True, gc=False):
-    """The listener."""
+    """The listener; of a load balancer of requests the backend by its name, with port 0."""
 
-    port: Port
+    port: Annotated[int, Meta(ge=0, le=65535)]
     protocol: ProtocolName
     name: str = ""
+    backend: str = ""
 
 
 class RecordOrigin(Wire, frozen=True, gc=False):

@@ -36,17 +36,21 @@ class Allocation(Wire, frozen=True, gc=False):
 
 
 class HeldChange(Wire, frozen=True, gc=False):
-    """One change that a pause or a guard holds back: what, why it would be made, which guard holds it, and why."""
+    """One change that a pause or a guard holds back: what, why it would be made, which guard holds it, and why.
+
+    backend is that of a load balancer of requests; port is then 0.
+    """
 
     action: str
     reason: str
     held_by: str
     message: str
     protocol: ProtocolName
-    port: Port
+    port: Annotated[int, Meta(ge=0, le=65535)]
     address: str
     backend_port: Port
     source: str = ""
+    backend: str = ""
 
 
 class IntentStatus(ProvisionedStatus, frozen=True, gc=False):

@@ -51,6 +51,13 @@ LABEL_BACKEND = "fairlead.dev/backend"
 LABEL_NODES = "fairlead.dev/nodes"
 #: On the copy of a Secret at the hub: the digest of its certificate and key.
 ANNOTATION_DIGEST = "fairlead.dev/digest"
+#: On what the hub makes for another controller of its cluster (``provider: ingress`` or ``gateway``): the load balancer
+#: that it is for, as ``label_value`` of its name; the annotation of the same name has kind, namespace and name.
+LABEL_MADE_FOR = "fairlead.dev/made-for"
+#: On a Service and its slices that the hub makes for another controller: the backend by its name.
+ANNOTATION_BACKEND = "fairlead.dev/backend-name"
+#: On what the hub makes for another controller: the digest of what was applied.
+ANNOTATION_APPLIED = "fairlead.dev/applied-digest"
 LABEL_TENANT = "fairlead.dev/tenant"
 LABEL_ORIGIN_NAMESPACE = "fairlead.dev/origin-namespace"
 LABEL_ORIGIN_NAME = "fairlead.dev/origin-name"

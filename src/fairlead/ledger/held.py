@@ -26,6 +26,7 @@ def held_wire(held: Sequence[Held]) -> list[HeldChange] | None:
             address=row.change.key.address,
             backend_port=row.change.key.port,
             source=row.change.target.source,
+            backend=row.change.listener.backend,
         )
         for row in held[:HELD_LISTED]
     ]
@@ -38,7 +39,7 @@ def held_changes(key: LoadBalancerKey, rows: Iterable[HeldChange]) -> tuple[Held
         Held(
             TargetChange(
                 key,
-                ListenerKey(Protocol(row.protocol), row.port),
+                ListenerKey(Protocol(row.protocol), row.port, row.backend),
                 Target(TargetKey(row.address, row.backend_port), source=row.source),
                 Action(row.action),
                 Reason(row.reason),

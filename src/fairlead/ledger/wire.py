@@ -31,7 +31,8 @@ def load_balancer_of(record: BackendRecord) -> LoadBalancerKey:
 
 def listener_of(record: BackendRecord) -> ListenerKey:
     """Return the listener that a record is about."""
-    return ListenerKey(Protocol(record.spec.listener.protocol), record.spec.listener.port)
+    listener = record.spec.listener
+    return ListenerKey(Protocol(listener.protocol), listener.port, listener.backend)
 
 
 def target_of(record: BackendRecord) -> Target:
@@ -55,6 +56,7 @@ def spec_of(records: Sequence[BackendRecord]) -> FrontendSpec:
             record.spec.listener.port, Protocol(record.spec.listener.protocol), record.spec.listener.name
         )
         for record in records
+        if not record.spec.listener.backend
     }
     return FrontendSpec(
         key=load_balancer_of(records[0]),
@@ -96,7 +98,12 @@ def record_spec(
     names = {listener.key: listener.name for listener in spec.listeners}
     return BackendRecordSpec(
         load_balancer=load_balancer_spec(spec, provider=provider, info=info),
-        listener=RecordListener(change.listener.port, change.listener.protocol.value, names.get(change.listener, "")),
+        listener=RecordListener(
+            change.listener.port,
+            change.listener.protocol.value,
+            names.get(change.listener, ""),
+            change.listener.backend,
+        ),
         target=RecordTarget(
             target.key.address,
             target.key.port,

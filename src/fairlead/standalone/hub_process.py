@@ -97,7 +97,9 @@ async def _run(
         ),
         clock=clock,
         telemetry=Telemetry(registry),
-        factories=installed_providers(clock=clock, registry=registry, without=frozenset({DEFAULT_CLASS})),
+        factories=installed_providers(
+            cluster=cluster, clock=clock, registry=registry, without=frozenset({DEFAULT_CLASS})
+        ),
         on_lead=parts.on_lead,
     )
     reporter = ProxyReporter(cluster=cluster, identity=identity, proxies=lambda: _rows(provider), clock=clock)

@@ -24,7 +24,7 @@ from fairlead.errors import FairleadError, Retry
 from fairlead.model.change import Action, Outcome, OutcomeStatus, Reason, TargetChange
 from fairlead.model.contract import Provider
 from fairlead.model.desired import FrontendSpec, Target
-from fairlead.model.keys import ListenerKey, TargetKey
+from fairlead.model.keys import ListenerKey, TargetKey, backend_key
 from fairlead.model.observed import Ensured, Observed
 
 #: How long effects may take to show, and how long a provider may say RUNNING, in seconds.
@@ -302,9 +302,14 @@ class ProviderContract:
 def changes(
     spec: FrontendSpec, targets: Iterable[TargetKey], action: Action, reason: Reason, *, draining: bool = False
 ) -> list[TargetChange]:
-    """Return one row for each target on the first listener."""
-    listener = spec.listeners[0].key
+    """Return one row for each target on the first listener, or of the first backend."""
+    listener = place_of_targets(spec)
     return [TargetChange(spec.key, listener, Target(at, draining=draining), action, reason) for at in targets]
+
+
+def place_of_targets(spec: FrontendSpec) -> ListenerKey:
+    """Return where targets of the tests are registered: the first listener, or the first backend of requests."""
+    return backend_key(spec.l7.backends[0].name) if spec.l7 is not None else spec.listeners[0].key
 
 
 def additions(spec: FrontendSpec, targets: Iterable[TargetKey]) -> list[TargetChange]:
@@ -355,7 +360,7 @@ async def shows(
     subject: Subject, spec: FrontendSpec, targets: Iterable[TargetKey], *, only_ready: bool = False
 ) -> None:
     """Wait until the real thing has exactly ``targets`` (all that get new connections, with ``only_ready``)."""
-    wanted = {(spec.listeners[0].key, at) for at in targets}
+    wanted = {(place_of_targets(spec), at) for at in targets}
     until_s = time.monotonic() + PATIENCE_S
     while True:
         there = await subject.present(spec)

@@ -37,6 +37,8 @@ from fairlead.api.tenant import TENANTS
 from fairlead.errors import Forbidden, NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.preflight import AccessNeed
+from fairlead.providers.controller.gateway_form import GatewayForm
+from fairlead.providers.controller.ingress_form import IngressForm
 from fairlead.standalone.hub_rights import group_needs, hub_needs, tenant_needs
 from fairlead.testing.worlds.processes import Child, fairlead
 from fairlead.translate.tenant import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, HUB_TENANT_ROLE, agent_rules
@@ -131,6 +133,17 @@ def test_what_the_hub_binds_in_a_tenants_namespace_is_what_it_writes_there_and_n
         ("", "", "serviceaccounts/token", "create")
     }
     assert rights(of_tenants) == needed(tenant_needs()) | passed_on
+
+
+@pytest.mark.req("KI-8", "K-45")
+def test_for_another_controller_the_hub_has_the_rights_that_its_providers_use_and_no_more() -> None:
+    used = {
+        ("", kind.group, kind.plural, verb)
+        for form in (IngressForm(), GatewayForm())
+        for kind in (form.answering, *form.others)
+        for verb in ("list", "create", "patch", "delete", *(("watch",) if kind is form.answering else ()))
+    }
+    assert rights(objects("another-controller")) == used
 
 
 @pytest.mark.req("KI-8")

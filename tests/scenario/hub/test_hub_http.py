@@ -2,81 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-
 import pytest
+from hub_http_world import KEY, NAMESPACE, at_cloud, condition, endpoints, load_balancer, read, route, says, secret
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
-from fairlead.api.kubernetes import ENDPOINT_SLICES, SECRETS
-from fairlead.api.names import LABEL_BACKEND, LABEL_SLICE_MANAGED_BY, SLICE_MANAGED_BY
-from fairlead.model.keys import LoadBalancerKey, backend_key
+from fairlead.model.keys import backend_key
 from fairlead.translate.certificates import pair_digest
 from tests.certificates import self_signed
-
-NAMESPACE = "tenant-east"
-KEY = LoadBalancerKey("HTTPLoadBalancer", NAMESPACE, "shop.gw")
-
-
-async def secret(world, chain: bytes, key: bytes) -> None:
-    data = {"tls.crt": base64.b64encode(chain).decode(), "tls.key": base64.b64encode(key).decode()}
-    body = {"metadata": {"name": "cert", "namespace": NAMESPACE}, "type": "kubernetes.io/tls", "data": data}
-    await world.user.apply(SECRETS, body, manager="agent")
-
-
-async def load_balancer(world, **spec):
-    listeners = [{"name": "http", "port": 80}, *spec.pop("more", [])]
-    body = {"metadata": {"name": "shop.gw", "namespace": NAMESPACE}, "spec": {"listeners": listeners, **spec}}
-    await world.user.apply(HTTP_LOAD_BALANCERS, body, manager="agent")
-
-
-async def route(world, name="shop.web", *, path="/", service="shop/web"):
-    backend = {"name": f"{service}:80", "service": service, "portName": "http"}
-    spec = {
-        "loadBalancer": "shop.gw",
-        "attachments": [{"listener": "http", "hostnames": ["shop.example.com"]}],
-        "rules": [{"matches": [{"path": {"value": path}}], "backends": [{"backend": backend["name"]}]}],
-        "backends": [backend],
-    }
-    await world.user.apply(
-        LOAD_BALANCER_ROUTES, {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}, manager="agent"
-    )
-
-
-async def endpoints(world, *addresses, service="shop/web"):
-    label = service.replace("/", ".")
-    body = {
-        "metadata": {
-            "name": label,
-            "namespace": NAMESPACE,
-            "labels": {LABEL_BACKEND: label, LABEL_SLICE_MANAGED_BY: SLICE_MANAGED_BY},
-        },
-        "addressType": "IPv4",
-        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
-        "endpoints": [{"addresses": [address], "conditions": {"ready": True}} for address in addresses],
-    }
-    await world.user.apply(ENDPOINT_SLICES, body, manager="agent")
-
-
-async def read(world):
-    return await world.user.get(HTTP_LOAD_BALANCERS, NAMESPACE, "shop.gw")
-
-
-async def condition(world, kind):
-    obj = await read(world)
-    return next((item for item in obj.status.conditions or () if item.type == kind), None)
-
-
-async def says(world, kind, status):
-    async def condition_found():
-        item = await condition(world, kind)
-        return item if item is not None and item.status == status else None
-
-    return await world.until(condition_found, what=f"{kind} is {status}")
-
-
-def at_cloud(world):
-    members = world.cloud.members(KEY)
-    return {f"{listener.backend} {target.address}:{target.port}" for listener, target in members}
 
 
 @pytest.mark.req("K-41", "K-42")

@@ -108,7 +108,11 @@ class _Parts:
         self.providers = ProviderRegistry(
             served={},
             factories=installed_providers(
-                clock=self.clock, registry=CollectorRegistry(), without=frozenset({DEFAULT_CLASS}), dry_run=True
+                cluster=cluster,
+                clock=self.clock,
+                registry=CollectorRegistry(),
+                without=frozenset({DEFAULT_CLASS}),
+                dry_run=True,
             ),
             inventory=self.inventory,
             cluster=cluster,

@@ -13,6 +13,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from fairlead.kube.cluster import Cluster
 from fairlead.model.contract import Provider
 from fairlead.runtime.clock import Clock
 
@@ -22,19 +23,27 @@ _OURS = {
     "memory": "fairlead.providers.memory",
     "webhook": "fairlead.providers.webhook.provider",
     "haproxy": "fairlead.providers.haproxy.provider",
+    "ingress": "fairlead.providers.controller.ingress",
+    "gateway": "fairlead.providers.controller.gateway",
 }
 
 
 def installed_providers(
-    *, clock: Clock, registry: CollectorRegistry, without: frozenset[str] = frozenset(), dry_run: bool = False
+    *,
+    cluster: Cluster,
+    clock: Clock,
+    registry: CollectorRegistry,
+    without: frozenset[str] = frozenset(),
+    dry_run: bool = False,
 ) -> Mapping[str, Callable[[], Provider]]:
     """Return a factory for each provider that is installed, by name; ``without`` those that run already.
 
-    ``dry_run``: nothing is to be changed; a provider that makes a difference of that may say so to others.
+    ``cluster`` is the hub's own. ``dry_run``: nothing is to be changed; a provider that makes a difference of that may
+    say so to others.
     """
     loaders: dict[str, Callable[[], Any]] = {name: _import(module) for name, module in _OURS.items()}
     loaders |= {point.name: point.load for point in entry_points(group=GROUP)}
-    known = {"clock": clock, "registry": registry, "dry_run": dry_run}
+    known = {"cluster": cluster, "clock": clock, "registry": registry, "dry_run": dry_run}
     return {name: _factory(load, known) for name, load in loaders.items() if name not in without}
 
 

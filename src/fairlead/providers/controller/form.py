@@ -1,0 +1,37 @@
+"""What differs between the controllers that may serve: how a load balancer is said to them, and what they answer."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import msgspec
+
+from fairlead.api.meta import AnyResource, KubeObject, Resource
+from fairlead.model.desired import FrontendSpec
+from fairlead.model.keys import Protocol as TransportProtocol
+from fairlead.providers.controller.objects import Rendered
+from fairlead.providers.controller.settings import ControllerSettings
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What the controller says of one object: its addresses, and why it does not serve yet (empty when it does)."""
+
+    addresses: tuple[str, ...] = ()
+    waiting: str = ""
+
+
+class Form(Protocol):
+    """One way to say it. ``answering`` is the kind whose status has the address; ``others`` are made beside it."""
+
+    name: str
+    protocols: frozenset[TransportProtocol]
+    answering: Resource[Any]
+    others: tuple[AnyResource, ...]
+
+    def render(self, spec: FrontendSpec, settings: ControllerSettings) -> Rendered:
+        """Return the objects that say what ``spec`` is; the Services of its backends are made apart."""
+        ...
+
+    def answer(self, obj: KubeObject) -> Answer:
+        """Return what the status of an object of kind ``answering`` says."""
+        ...

@@ -1,0 +1,12 @@
+"""Provider ``gateway``: Gateways and routes of any controller in the hub's cluster."""
+
+from __future__ import annotations
+
+from fairlead.kube.cluster import Cluster
+from fairlead.providers.controller.gateway_form import GatewayForm
+from fairlead.providers.controller.provider import ControllerProvider
+
+
+def create(cluster: Cluster) -> ControllerProvider:
+    """Return the provider, for the cluster of the hub."""
+    return ControllerProvider(cluster, GatewayForm())

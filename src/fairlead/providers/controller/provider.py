@@ -1,0 +1,295 @@
+"""Another controller of the hub's cluster serves the requests: it is given Ingresses, or a Gateway with routes.
+
+    ensure    a Service without selector for each backend, then the Ingresses (or Gateway and routes), then what is left
+              of an older version goes
+    apply     EndpointSlices of these Services
+    observe   what is in the cluster; addresses are those that the controller writes into its status
+
+In: the ``Provider`` protocol. Out: objects in the namespace of the load balancer, with its name on them. Nothing is
+kept in memory that the next process could not read there. Never: an object without our marks is deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import structlog
+
+from fairlead.api.gateway import GATEWAYS
+from fairlead.api.kubernetes import ENDPOINT_SLICES, SERVICES, EndpointSlice
+from fairlead.api.meta import AnyResource, KubeObject
+from fairlead.api.names import (
+    ANNOTATION_APPLIED,
+    ANNOTATION_BACKEND,
+    LABEL_MADE_FOR,
+    LABEL_MANAGED_BY,
+    MANAGED_BY,
+    MANAGER_HUB,
+)
+from fairlead.errors import BadConfiguration, Conflict, NotFound, Retry, Terminal
+from fairlead.kube.cache import WatchCache
+from fairlead.kube.cluster import Cluster
+from fairlead.model.change import DONE, Outcome, OutcomeStatus, TargetChange
+from fairlead.model.contract import Capabilities
+from fairlead.model.desired import FrontendSpec
+from fairlead.model.http import Backend
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.observed import Ensured, Observed
+from fairlead.providers.controller.endpoints import changed_slices, observed_targets
+from fairlead.providers.controller.form import Form
+from fairlead.providers.controller.objects import Made, Rendered, made_for, selector, service_name
+from fairlead.providers.controller.services import service
+from fairlead.providers.controller.settings import ANNOTATION, CONTROLLER_CLASS, settings_from_spec
+from fairlead.providers.load_balancer_states import LoadBalancerStates
+from fairlead.providers.outcomes import is_removal, outcome_from_error
+from fairlead.runtime.keyed_lock import KeyedLock
+
+log = structlog.get_logger(__name__)
+
+
+class ControllerProvider:
+    """Load balancers that are served by another controller; ``form`` is how they are said to it."""
+
+    def __init__(self, cluster: Cluster, form: Form) -> None:
+        self._cluster = cluster
+        self._form = form
+        self._specs: LoadBalancerStates[FrontendSpec] = LoadBalancerStates()
+        self._locks = KeyedLock()
+        self._notify: list[Callable[[LoadBalancerKey], None]] = []
+        self._watches: list[asyncio.Task[None]] = []
+
+    # --- life -------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Watch what we made."""
+        ours = f"{LABEL_MANAGED_BY}={MANAGED_BY},{LABEL_MADE_FOR}"
+        for resource in (self._form.answering, ENDPOINT_SLICES):
+            cache: WatchCache[Any] = WatchCache(self._cluster, resource, label_selector=ours)
+            cache.on_change(self._changed)
+            self._watches.append(asyncio.create_task(cache.run(), name=f"watch-{resource.plural}"))
+
+    async def close(self) -> None:
+        """Stop watching; everything stays as it is."""
+        for task in self._watches:
+            task.cancel()
+        await asyncio.gather(*self._watches, return_exceptions=True)
+        self._watches.clear()
+
+    def restore(self, spec: FrontendSpec, info: Mapping[str, str]) -> None:
+        """Restore a load balancer of an earlier process; what was made for it is found by its marks."""
+        del info
+        self._specs.put(spec.key, spec)
+
+    def release(self, key: LoadBalancerKey) -> None:
+        """Drop what is remembered of it."""
+        self._specs.release(key)
+
+    # --- the Provider protocol --------------------------------------------------------------------------------
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Return what can be said to another controller."""
+        return Capabilities(
+            protocols=self._form.protocols,
+            ipv6=True,
+            l7=True,
+            class_parameters=frozenset({CONTROLLER_CLASS, ANNOTATION}),
+        )
+
+    def on_change(self, notify: Callable[[LoadBalancerKey], None]) -> None:
+        """Call ``notify`` when something that we made changes, or is answered by its controller."""
+        self._notify.append(notify)
+
+    async def validate(self, spec: FrontendSpec, *, old: FrontendSpec | None = None) -> None:
+        """Raise ``BadConfiguration`` for parameters that are wrong; the cluster is not asked."""
+        del old
+        settings_from_spec(spec, provider=self._form.name)
+
+    async def validate_backends(
+        self,
+        spec: FrontendSpec,
+        *,
+        backend_type: str,
+        parameters: Mapping[str, str],
+        old_parameters: Mapping[str, str] | None = None,
+    ) -> None:
+        """Raise ``BadConfiguration`` for parameters of backends, which have no effect here."""
+        del backend_type, old_parameters
+        if parameters:
+            raise BadConfiguration(f"{spec.key}: provider {self._form.name} takes no parameters of backends")
+
+    async def ensure(self, spec: FrontendSpec) -> Ensured:
+        """Make the objects be as ``spec`` says; slices stay."""
+        rendered = self._rendered(spec)
+        async with self._locks.hold(spec.key):
+            services = [service(spec.key, backend) for backend in (spec.l7.backends if spec.l7 else ())]
+            for resource, wanted in _by_resource((*services, *rendered.objects)).items():
+                present = {each.metadata.name: each for each in await self._ours(spec.key, resource)}
+                for each in wanted:
+                    await self._apply(each, present.get(each.name))
+            await self._collect(spec.key, rendered, {each.name for each in services})
+            self._specs.put(spec.key, spec)
+            answers = [self._form.answer(each) for each in await self._ours(spec.key, self._form.answering)]
+        addresses = dict.fromkeys(address for answer in answers for address in answer.addresses)
+        return Ensured(tuple(addresses), info={})
+
+    async def apply(self, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
+        """Change the slices of one backend at a time."""
+        outcomes: dict[int, Outcome] = {}
+        batches: dict[tuple[LoadBalancerKey, str], list[int]] = {}
+        for index, change in enumerate(changes):
+            if change.load_balancer not in self._specs:
+                outcomes[index] = self._specs.outcome_without(change, "has not been ensured yet")
+            else:
+                batches.setdefault((change.load_balancer, change.listener.backend), []).append(index)
+        for (key, backend), indexes in batches.items():
+            outcome = await self._change(key, backend, [changes[index] for index in indexes])
+            outcomes |= dict.fromkeys(indexes, outcome)
+        return [outcomes[index] for index in range(len(changes))]
+
+    async def observe(self, key: LoadBalancerKey) -> Observed | None:
+        """Read back what was made for one load balancer."""
+        spec = self._specs.get(key)
+        if spec is None:
+            return None
+        slices = await self._ours(key, ENDPOINT_SLICES)
+        objects = {
+            (resource.kind, each.metadata.name): each
+            for resource in (SERVICES, *self._form.others, self._form.answering)
+            for each in await self._ours(key, resource)
+        }
+        if not objects and not slices:
+            return None
+        targets = observed_targets(slices)
+        try:
+            rendered = self._rendered(spec)
+        except Terminal as error:
+            return Observed(message=error.sentence, targets=targets)
+        waiting = self._waiting(rendered, objects)
+        answers = [self._form.answer(each) for (kind, _), each in objects.items() if kind == self._form.answering.kind]
+        addresses = dict.fromkeys(address for answer in answers for address in answer.addresses)
+        return Observed(
+            addresses=tuple(addresses),
+            programmed=bool(rendered.objects) and not waiting,
+            proxies=1,
+            acknowledged=0 if waiting else 1,
+            refused=tuple(sorted(rendered.refused)),
+            message=waiting,
+            targets=targets,
+        )
+
+    async def delete(self, key: LoadBalancerKey) -> None:
+        """Delete all that was made for it, routes before the Services that they name."""
+        async with self._locks.hold(key):
+            for resource in (*self._form.others, self._form.answering, ENDPOINT_SLICES, SERVICES):
+                for each in await self._ours(key, resource):
+                    await self._delete(resource, each)
+            self.release(key)
+
+    # --- inside -----------------------------------------------------------------------------------------------
+
+    def _changed(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        obj = new or old
+        key = made_for(obj) if obj is not None else None
+        if key is not None:
+            for notify in self._notify:
+                notify(key)
+
+    def _rendered(self, spec: FrontendSpec) -> Rendered:
+        return self._form.render(spec, settings_from_spec(spec, provider=self._form.name))
+
+    def _waiting(self, rendered: Rendered, objects: Mapping[tuple[str, str], KubeObject]) -> str:
+        """Return why it is not served yet, in one sentence; empty when it is."""
+        for each in rendered.objects:
+            there = objects.get((each.resource.kind, each.name))
+            name = f"{each.resource.kind} {each.body['metadata']['namespace']}/{each.name}"
+            if there is None:
+                return f"{name} is not in the hub's cluster (any more)"
+            if there.annotation(ANNOTATION_APPLIED) != each.digest:
+                return f"{name} is not as it was applied last"
+            if each.resource is self._form.answering and (waiting := self._form.answer(there).waiting):
+                controller = settings_class(each)
+                return f"{name}: {waiting}; is the controller of class {controller} running?"
+        return ""
+
+    async def _change(self, key: LoadBalancerKey, backend: str, changes: Sequence[TargetChange]) -> Outcome:
+        spec = self._specs[key]
+        wanted = {each.name: each for each in (spec.l7.backends if spec.l7 else ())}
+        try:
+            async with self._locks.hold(key):
+                present = [
+                    each
+                    for each in await self._ours(key, ENDPOINT_SLICES)
+                    if each.annotation(ANNOTATION_BACKEND) == backend
+                ]
+                changed = changed_slices(key, wanted.get(backend, Backend(backend)), present, changes)
+                for each in changed.write:
+                    await self._cluster.apply(each.resource, each.body, manager=MANAGER_HUB)
+                for gone in changed.delete:
+                    await self._delete(ENDPOINT_SLICES, gone)
+                if changed.delete and backend not in wanted:
+                    await self._collect_services(key, {service_name(key, each) for each in wanted})
+        except Retry as error:
+            return outcome_from_error(error)
+        except Terminal as error:
+            # A refusal of one slice is no reason to give up what may already be registered.
+            status = OutcomeStatus.RETRY if any(map(is_removal, changes)) else OutcomeStatus.REJECTED
+            return Outcome(status, error.sentence)
+        return DONE
+
+    async def _ours(self, key: LoadBalancerKey, resource: AnyResource) -> list[Any]:
+        """Return the objects of one kind that were made for ``key``; none where there is no such kind."""
+        try:
+            present: list[Any] = await self._cluster.list(resource, key.namespace, label_selector=selector(key))
+        except NotFound:
+            return []
+        return [each for each in present if made_for(each) == key]
+
+    async def _apply(self, wanted: Made, present: KubeObject | None) -> None:
+        if present is not None and present.annotation(ANNOTATION_APPLIED) == wanted.digest:
+            return
+        try:
+            await self._cluster.apply(wanted.resource, wanted.body, manager=MANAGER_HUB)
+        except NotFound as error:
+            raise Retry(
+                f"the hub's cluster has no kind {wanted.resource.kind} of {wanted.resource.api_version}: install it, "
+                f"or use another LoadBalancerClass (provider {self._form.name})",
+                detail=error.detail,
+            ) from error
+
+    async def _collect(self, key: LoadBalancerKey, rendered: Rendered, services: set[str]) -> None:
+        """Delete what is left of an older version; a Service goes only once it has no slice."""
+        wanted = {(each.resource.kind, each.name) for each in rendered.objects}
+        for resource in (*self._form.others, self._form.answering):
+            for each in await self._ours(key, resource):
+                if (resource.kind, each.metadata.name) not in wanted:
+                    await self._delete(resource, each)
+        await self._collect_services(key, services)
+
+    async def _collect_services(self, key: LoadBalancerKey, wanted: set[str]) -> None:
+        slices: list[EndpointSlice] = await self._ours(key, ENDPOINT_SLICES)
+        used = {each.annotation(ANNOTATION_BACKEND) for each in slices}
+        for each in await self._ours(key, SERVICES):
+            if each.metadata.name not in wanted and each.annotation(ANNOTATION_BACKEND) not in used:
+                await self._delete(SERVICES, each)
+
+    async def _delete(self, resource: AnyResource, obj: KubeObject) -> None:
+        try:
+            await self._cluster.delete(resource, *obj.key, uid=obj.metadata.uid)
+        except Conflict:
+            log.info("made anew by another client; left alone", kind=resource.kind, key=str(obj.key))
+
+
+def settings_class(of: Made) -> str:
+    """Return the controller's class that an object names."""
+    field = "gatewayClassName" if of.resource is GATEWAYS else "ingressClassName"
+    return str(of.body["spec"][field])
+
+
+def _by_resource(objects: Sequence[Made]) -> Mapping[AnyResource, list[Made]]:
+    by_resource: dict[AnyResource, list[Made]] = {}
+    for each in objects:
+        by_resource.setdefault(each.resource, []).append(each)
+    return by_resource

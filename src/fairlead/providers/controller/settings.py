@@ -1,0 +1,54 @@
+"""The parameters of a class whose provider is ``ingress`` or ``gateway``.
+
+    controllerClass     the IngressClass or GatewayClass of the hub's cluster; necessary
+    annotation.<key>    an annotation for each Ingress or Gateway that is made
+
+Only a class may set them: they say who serves. In: a FrontendSpec. Out: settings, or ``BadConfiguration``. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from fairlead.errors import BadConfiguration
+from fairlead.model.desired import FrontendSpec
+
+CONTROLLER_CLASS = "controllerClass"
+ANNOTATION = "annotation."
+
+
+class ControllerSettings(msgspec.Struct, frozen=True):
+    """Who serves, and which annotations it gets."""
+
+    controller_class: str
+    annotations: Mapping[str, str] = {}
+
+
+def settings_from_spec(spec: FrontendSpec, *, provider: str) -> ControllerSettings:
+    """Return the settings of one load balancer.
+
+    Raises:
+        BadConfiguration: controllerClass is missing, or there is a parameter that has no effect.
+    """
+    unknown = sorted(name for name in spec.parameters if name != CONTROLLER_CLASS and not name.startswith(ANNOTATION))
+    if unknown:
+        raise BadConfiguration(
+            f"{spec.key}: parameters.{unknown[0][:60]} of its class is unknown to provider {provider}; there are "
+            f"{CONTROLLER_CLASS} and {ANNOTATION}<key>"
+        )
+    if not (controller_class := spec.parameters.get(CONTROLLER_CLASS, "")):
+        raise BadConfiguration(
+            f"{spec.key}: parameters.{CONTROLLER_CLASS} of its class is missing: name the class of the controller in "
+            "the hub's cluster that is to serve it"
+        )
+    if spec.l7 is None:
+        raise BadConfiguration(
+            f"{spec.key}: a class with provider {provider} serves Ingresses and Gateways only; use another "
+            "LoadBalancerClass for Services"
+        )
+    annotations = {
+        name.removeprefix(ANNOTATION): value for name, value in spec.parameters.items() if name.startswith(ANNOTATION)
+    }
+    return ControllerSettings(controller_class, annotations)

@@ -1,0 +1,28 @@
+"""Held changes as a status lists them, and back."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.ledger.held import held_changes, held_wire
+from fairlead.model.change import Action, Held, Reason, TargetChange
+from fairlead.model.desired import Target
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey, backend_key
+
+KEY = LoadBalancerKey("HTTPLoadBalancer", "tenant-east", "web")
+
+
+def held(listener):
+    change = TargetChange(KEY, listener, Target(TargetKey("10.0.0.1", 8080)), Action.DEREGISTER, Reason.ABSENT)
+    return Held(change, "Guard", "more than half would go")
+
+
+@pytest.mark.req("K-41")
+@pytest.mark.parametrize("listener", [ListenerKey(Protocol.TCP, 80), backend_key("shop/web:80")])
+def test_a_held_change_of_a_listener_or_a_backend_comes_back_as_it_was(listener):
+    rows = held_wire([held(listener)])
+    assert held_changes(KEY, rows) == (held(listener),)
+
+
+def test_nothing_held_is_nothing_listed():
+    assert held_wire([]) is None
