@@ -51,7 +51,7 @@ KEY = lb_key()
 LOOSE = GuardPolicy(100, 0)
 
 
-def wish(*numbers, **words):
+def desired_state(*numbers, **words):
     return desired([target(str(one)) for one in numbers], guard=LOOSE, **words)
 
 
@@ -106,7 +106,7 @@ class Bench:
         return {int(at.address.removeprefix("10.0.0.")) for _, at in self.cloud.members(key)}
 
     async def served(self, *numbers):
-        self.engine.put(wish(*numbers))
+        self.engine.put(desired_state(*numbers))
         await self.engine.advance(10)
         assert self.on() == set(numbers)
         self.provider.calls.clear()
@@ -115,7 +115,7 @@ class Bench:
 @pytest.mark.req("A-39")
 async def test_delete_during_create_routes_to_deletion():
     async with Bench(latency_s=1.0) as bench:
-        bench.engine.put(wish(1))
+        bench.engine.put(desired_state(1))
         await bench.engine.advance(0.5)
         assert bench.methods == ["ensure"]
         bench.engine.remove(KEY)
@@ -140,25 +140,25 @@ async def test_stale_delete_pod_is_no_op():
 @pytest.mark.req("A-35", "A-38")
 async def test_terminal_create_failure_parks_service():
     async with Bench() as bench:
-        bench.engine.put(wish(1, address=Picky.refused), wish(1, key=lb_key("other")))
+        bench.engine.put(desired_state(1, address=Picky.refused), desired_state(1, key=lb_key("other")))
         await bench.engine.advance(600)
         assert bench.on(lb_key("other")) == {1}
         tries = bench.memory.calls["refused"]
         assert tries == 1 + 600 // PARK_S, "at once, and then after each five minutes"
         report = bench.engine.last_report(KEY)
         assert (report.failure_reason, "is reserved" in report.failure) == ("QuotaExceeded", True)
-        bench.engine.put(wish(1))
+        bench.engine.put(desired_state(1))
         await bench.engine.advance()
-        assert bench.on() == {1}, "another wish is tried at once"
+        assert bench.on() == {1}, "another desired state is tried at once"
 
 
 @pytest.mark.req("A-22")
 async def test_buffered_endpoint_add_remove_no_leak():
     async with Bench(latency_s=1.0) as bench:
-        bench.engine.put(wish(1))
+        bench.engine.put(desired_state(1))
         await bench.engine.advance(0.5)
-        bench.engine.put(wish(1, 2, 3))
-        bench.engine.put(wish(1, 3))
+        bench.engine.put(desired_state(1, 2, 3))
+        bench.engine.put(desired_state(1, 3))
         await bench.engine.advance(30)
         assert bench.methods[0] == "ensure"
         assert bench.on() == {1, 3}
@@ -184,7 +184,7 @@ async def test_additions_during_deletion_pending_no_leak():
 async def test_double_create_does_not_reset_state():
     async with Bench() as bench:
         await bench.served(1, 2)
-        bench.engine.put(wish(1, 2))
+        bench.engine.put(desired_state(1, 2))
         bench.engine.worker.trigger()
         await bench.engine.advance(10)
         assert bench.methods == []
@@ -198,7 +198,7 @@ async def test_create_after_delete_buffers_recreate():
         bench.engine.remove(KEY)
         await bench.engine.advance(0.5)
         assert bench.methods == ["apply"]
-        bench.engine.put(wish(1, 2))
+        bench.engine.put(desired_state(1, 2))
         await bench.engine.advance(30)
         assert bench.methods == ["apply", "delete", "ensure", "apply"]
         assert bench.on() == {1, 2}
@@ -210,7 +210,7 @@ async def test_a_later_delete_cancels_the_recreate():
         await bench.served(1)
         bench.engine.remove(KEY)
         await bench.engine.advance(0.5)
-        bench.engine.put(wish(1, 2))
+        bench.engine.put(desired_state(1, 2))
         bench.engine.remove(KEY)
         await bench.engine.advance(30)
         assert bench.methods == ["apply", "delete"]
@@ -222,7 +222,7 @@ async def test_add_pod_during_deletion_pending_revives_service():
     async with Bench() as bench:
         await bench.served(1)
         bench.engine.remove(KEY)
-        bench.engine.put(wish(1, 2))
+        bench.engine.put(desired_state(1, 2))
         await bench.engine.advance(10)
         assert bench.rows == [("Register", "2")], "the deletion had not begun"
         assert bench.on() == {1, 2}
@@ -235,8 +235,8 @@ async def test_add_pod_during_deletion_in_progress_buffers():
         bench.engine.remove(KEY)
         await bench.engine.advance(2.5)
         assert bench.methods == ["apply", "delete"]
-        bench.engine.put(wish(2))
-        bench.engine.put(wish(2, 3))
+        bench.engine.put(desired_state(2))
+        bench.engine.put(desired_state(2, 3))
         await bench.engine.advance(1.0)
         assert bench.methods == ["apply", "delete"], "nothing is made while the old one is on its way out"
         await bench.engine.advance(30)
@@ -247,7 +247,7 @@ async def test_add_pod_during_deletion_in_progress_buffers():
 async def test_terminal_update_keeps_applying_to_live_lb():
     async with Bench() as bench:
         await bench.served(1, 2)
-        bench.engine.put(wish(1, 3, address=Picky.refused))
+        bench.engine.put(desired_state(1, 3, address=Picky.refused))
         await bench.engine.advance(10)
         assert bench.cloud.load_balancers[KEY].spec.address == "192.0.2.1"
         assert bench.on() == {1, 3}
@@ -268,7 +268,7 @@ async def test_transient_get_error_keeps_entry_for_retry():
     readback = Readback(
         provider=provider, tracker=tracker, clock=clock, trigger=lambda: None, epoch_of=lambda _: "", lives=lives
     )
-    one = wish(1, 2)
+    one = desired_state(1, 2)
     await provider.ensure(one.spec)
     tracker.restore(one.spec, {HTTP: {at: Registered(it) for at, it in one.targets[HTTP].items()}}, certain=True)
     tracker.put(one)
@@ -297,11 +297,11 @@ async def test_pod_deleted_while_buffered_enqueues_no_record():
             return await super().record(spec, changes)
 
     async with Bench(latency_s=1.0, ledger=Noting()) as bench:
-        bench.engine.put(wish(1))
+        bench.engine.put(desired_state(1))
         await bench.engine.advance(0.5)
-        bench.engine.put(wish(1, 2))
+        bench.engine.put(desired_state(1, 2))
         await bench.engine.advance(0.5)
-        bench.engine.put(wish(1))
+        bench.engine.put(desired_state(1))
         await bench.engine.advance(30)
         assert bench.ledger.noted == ["10.0.0.1"]
 
@@ -319,7 +319,7 @@ async def test_locations_updater_reschedules_on_ready_finalizer_removal_failure(
 
     async with Bench(ledger=Stuck()) as bench:
         await bench.served(1, 2)
-        bench.engine.put(wish(1))
+        bench.engine.put(desired_state(1))
         await bench.engine.advance()
         assert (bench.on(), len(bench.ledger.entries)) == ({1}, 2), "gone, and not yet forgotten"
         assert bench.engine.last_report(KEY).failure == "the finalizer cannot be removed now"
@@ -331,10 +331,10 @@ async def test_locations_updater_reschedules_on_ready_finalizer_removal_failure(
 async def test_orphan_cleanup_pip_only_service_scheduled_for_deletion():
     """A load balancer that was made, with nothing on it, and that nobody wants when the next process begins."""
     async with Bench() as bench:
-        one = wish()
+        one = desired_state()
         await bench.memory.ensure(one.spec)
         bench.cloud.add_foreign(lb_key("theirs"), "by-hand", target("200"))
-        await bench.memory.ensure(wish(key=lb_key("theirs")).spec)
+        await bench.memory.ensure(desired_state(key=lb_key("theirs")).spec)
         bench.engine.tracker.restore(one.spec, {}, certain=True)
         bench.engine.remove(KEY)
         await bench.engine.advance()
@@ -357,7 +357,7 @@ async def test_public_method_storm(seed):
             match rng.randrange(8):
                 case 0 | 1 | 2 | 3:
                     last[key] = set(rng.sample(range(1, 7), rng.randint(1, 4)))
-                    bench.engine.put(wish(*last[key], key=key))
+                    bench.engine.put(desired_state(*last[key], key=key))
                 case 4:
                     last[key] = None
                     bench.engine.remove(key)
@@ -426,8 +426,8 @@ async def test_unknown_state_no_panic():
     async with Bench() as bench:
         found = registered_of(odd, bench.clock)
         assert found.unknown
-        bench.engine.tracker.restore(wish().spec, {HTTP: {found.target.key: found}})
-        bench.engine.put(wish(1))
+        bench.engine.tracker.restore(desired_state().spec, {HTTP: {found.target.key: found}})
+        bench.engine.put(desired_state(1))
         with capture_logs() as logs:
             await bench.engine.advance()
         assert [line for line in logs if line["event"] == "bug"] == []
@@ -439,9 +439,9 @@ async def test_waits_for_pending_pod_deletions():
     """A new process finds a removal that was begun: that is finished before the address is used again."""
     async with Bench(latency_s=1.0) as bench:
         begun = Registered(target("1"), unknown=True, deregistering=True)
-        await bench.memory.ensure(wish().spec)
-        bench.engine.tracker.restore(wish().spec, {HTTP: {begun.target.key: begun}}, certain=True)
-        bench.engine.put(wish(1, 2))
+        await bench.memory.ensure(desired_state().spec)
+        bench.engine.tracker.restore(desired_state().spec, {HTTP: {begun.target.key: begun}}, certain=True)
+        bench.engine.put(desired_state(1, 2))
         await bench.engine.advance(30)
         assert [row for row in bench.rows if row[1] == "1"] == [("Deregister", "1"), ("Register", "1")]
         assert bench.on() == {1, 2}
@@ -494,7 +494,7 @@ async def test_whatever_one_call_raises_is_a_failed_operation_of_one_load_balanc
     async with Bench() as bench:
         bench.memory.errors = (error, error)
         with capture_logs():
-            bench.engine.put(wish(1), wish(2, key=lb_key("other")))
+            bench.engine.put(desired_state(1), desired_state(2, key=lb_key("other")))
             await bench.engine.advance()
             assert bench.on(lb_key("other")) == {2}
             assert bench.engine.last_report(KEY).failure
@@ -512,9 +512,9 @@ async def test_no_more_than_so_many_at_once_and_never_two_for_one():
     bench.provider.script = lambda _call: under_way.append(bench.provider.concurrent) or Fault.NONE
     async with engine:
         keys = [lb_key(f"lb-{number}") for number in range(25)]
-        engine.put(*(wish(1, key=key) for key in keys))
+        engine.put(*(desired_state(1, key=key) for key in keys))
         await engine.advance(1.5)
-        engine.put(*(wish(1, 2, key=key) for key in keys))
+        engine.put(*(desired_state(1, 2, key=key) for key in keys))
         await engine.advance(60)
         assert all(bench.on(key) == {1, 2} for key in keys)
     assert max(under_way) == 10

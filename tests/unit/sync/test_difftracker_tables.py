@@ -37,7 +37,7 @@ RETRY = Outcome(OutcomeStatus.RETRY, "busy")
 ADDRESSES = {"s1": {"1"}, "s2": {"2"}}
 
 
-def wish(name, addresses):
+def desired_state(name, addresses):
     return desired([target(one) for one in sorted(addresses)], key=lb_key(name), guard=GuardPolicy(100, 0))
 
 
@@ -68,7 +68,7 @@ def short(key):
 def ask(tracker, wanted):
     """Wish for exactly ``wanted``."""
     for name, addresses in wanted.items():
-        tracker.put(wish(name, addresses))
+        tracker.put(desired_state(name, addresses))
     for key in list(tracker):
         if key.name not in wanted:
             tracker.remove(key)
@@ -185,12 +185,12 @@ def test_diff_and_fold(wanted, there, rows):
 
 @pytest.mark.req("A-27", "A-32")
 def test_at9_everything_that_happened_while_nobody_ran():
-    """What the ledger says is restored, with nothing wished for yet; then come the wishes of the day."""
+    """What the ledger says is restored, with nothing desired yet; then come the desired state of the day."""
     there = {"s0": {"34", "0", "4", "5"}, "s5": {"34"}, "s6": {"00"}, "e0": {"0"}, "e5": {"00"}, "e6": set()}
     wanted = {"s0": {"34", "0"}, "s1": {"1", "2"}, "s2": {"1"}, "e0": {"0"}, "e1": {"1"}, "e2": {"3", "2"}}
     tracker = Tracker()
     for name, addresses in there.items():
-        one = wish(name, addresses)
+        one = desired_state(name, addresses)
         done = {HTTP: {at: Registered(it) for at, it in one.targets[HTTP].items()}} if addresses else {}
         tracker.restore(one.spec, done, certain=True)
     assert step(tracker) == set()
@@ -224,7 +224,7 @@ def test_at12_an_address_that_moves_is_in_one_run_for_both():
 def test_at13_an_address_that_is_wanted_and_not_on_record_is_recorded_again():
     tracker = with_there(ADDRESSES)
     tracker.forget(lb_key("s1"), HTTP, target("1").key)
-    assert not tracker.put(wish("s1", {"1"})), "the wish is as it was"
+    assert not tracker.put(desired_state("s1", {"1"})), "the desired state is as it was"
     assert step(tracker) == {("Register", "s1", "1")}
     assert on_record(tracker) == ADDRESSES
 

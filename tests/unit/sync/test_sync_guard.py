@@ -14,14 +14,14 @@ from fairlead.testing.builders import HTTP, desired, target
 NOW_S = 50.0
 
 
-def side_of(wish, ready, **words):
+def side_of(desired_state, ready, **words):
     done = {HTTP: {one.key: Registered(one, **words) for one in ready}} if ready else {}
-    return LoadBalancerState(desired=wish, recorded_spec=wish.spec, recorded=done)
+    return LoadBalancerState(desired=desired_state, recorded_spec=desired_state.spec, recorded=done)
 
 
-def guarded(wish, ready, **words):
-    side = side_of(wish, ready, **words)
-    return guard_plan(plan_load_balancer(wish.key, side, now_s=NOW_S), side, now_s=NOW_S)
+def guarded(desired_state, ready, **words):
+    side = side_of(desired_state, ready, **words)
+    return guard_plan(plan_load_balancer(desired_state.key, side, now_s=NOW_S), side, now_s=NOW_S)
 
 
 def numbers(count, *, start=1, **words):
@@ -57,12 +57,12 @@ class TestLastTargets:
         assert plan.held == ()
 
     def test_a_checked_replacement_is_given_a_moment_first(self):
-        wish = desired([target("9")], health_check=HealthCheck())
-        plan = guarded(wish, numbers(1))
+        desired_state = desired([target("9")], health_check=HealthCheck())
+        plan = guarded(desired_state, numbers(1))
         assert [change.action for change in plan.changes] == [Action.REGISTER]
         assert held_reasons(plan) == {WARMING}
         assert plan.wake_at_s == NOW_S + WARM_S
-        assert guarded(wish, [*numbers(1), target("9")]).held == ()
+        assert guarded(desired_state, [*numbers(1), target("9")]).held == ()
 
     def test_an_old_one_that_stays_is_warm_enough(self):
         plan = guarded(desired([*numbers(1), target("9")], health_check=HealthCheck()), numbers(2))
@@ -73,8 +73,8 @@ class TestLastTargets:
         assert held_reasons(plan) == {LAST_TARGETS}
 
     def test_the_minimum_of_the_class_counts(self):
-        wish = desired(numbers(2), guard=GuardPolicy(max_removal_percent=100, min_targets=3))
-        plan = guarded(wish, numbers(4))
+        desired_state = desired(numbers(2), guard=GuardPolicy(max_removal_percent=100, min_targets=3))
+        plan = guarded(desired_state, numbers(4))
         assert held_reasons(plan) == {LAST_TARGETS}
         assert "left with 2 ready targets" in plan.held[0].message
 
@@ -84,23 +84,23 @@ class TestLastTargets:
         assert plan.held == ()
 
     def test_targets_whose_answer_was_lost_do_not_count_as_left(self):
-        wish = desired([target("2", draining=True)])
-        side = side_of(wish, [target("1")])
+        desired_state = desired([target("2", draining=True)])
+        side = side_of(desired_state, [target("1")])
         side.recorded[HTTP][target("2").key] = Registered(target("2"), unknown=True)
-        plan = guard_plan(plan_load_balancer(wish.key, side, now_s=NOW_S), side, now_s=NOW_S)
+        plan = guard_plan(plan_load_balancer(desired_state.key, side, now_s=NOW_S), side, now_s=NOW_S)
         assert {change.key for change in plan.changes} == set()
         assert held_reasons(plan) == {LAST_TARGETS}
 
     def test_each_listener_is_judged_by_itself(self):
-        wish = desired({HTTP: [target("1")]}, ports=[80, 81])
-        other = wish.spec.listeners[1].key
+        desired_state = desired({HTTP: [target("1")]}, ports=[80, 81])
+        other = desired_state.spec.listeners[1].key
         one, two = target("1"), target("2")
         side = LoadBalancerState(
-            desired=wish,
-            recorded_spec=wish.spec,
+            desired=desired_state,
+            recorded_spec=desired_state.spec,
             recorded={HTTP: {one.key: Registered(one), two.key: Registered(two)}, other: {one.key: Registered(one)}},
         )
-        plan = guard_plan(plan_load_balancer(wish.key, side, now_s=NOW_S), side, now_s=NOW_S)
+        plan = guard_plan(plan_load_balancer(desired_state.key, side, now_s=NOW_S), side, now_s=NOW_S)
         assert [(change.listener, change.key) for change in plan.changes] == [(HTTP, two.key)]
         assert [row.change.listener for row in plan.held] == [other]
 
@@ -124,31 +124,31 @@ class TestTooMany:
         assert len(plan.changes) == 1
 
     def test_what_was_reported_terminating_goes_at_once(self):
-        wish = desired([*numbers(9, draining=True), target("10")])
-        plan = guarded(wish, numbers(10))
+        desired_state = desired([*numbers(9, draining=True), target("10")])
+        plan = guarded(desired_state, numbers(10))
         assert [change.reason for change in plan.changes] == [Reason.TERMINATING] * 9
         assert plan.held == ()
 
     def test_an_earlier_wake_up_stands(self):
-        wish = desired(numbers(1), drain_s=30.0)
-        side = side_of(wish, numbers(10))
+        desired_state = desired(numbers(1), drain_s=30.0)
+        side = side_of(desired_state, numbers(10))
         leaving = target("99", draining=True)
         side.recorded[HTTP][leaving.key] = Registered(leaving, draining_since=NOW_S - 29)
-        plan = guard_plan(plan_load_balancer(wish.key, side, now_s=NOW_S), side, now_s=NOW_S)
+        plan = guard_plan(plan_load_balancer(desired_state.key, side, now_s=NOW_S), side, now_s=NOW_S)
         assert plan.wake_at_s == NOW_S + 1
 
     @pytest.mark.req("I-1")
     def test_pacing_converges(self):
         tracker, now_s = Tracker(), NOW_S
         fold(tracker, desired(numbers(64)), now_s)
-        wish = desired(numbers(1))
-        tracker.put(wish)
+        desired_state = desired(numbers(1))
+        tracker.put(desired_state)
         left: list[int] = []
         for _ in range(12):
-            side = tracker.state(wish.key)
-            plan = guard_plan(plan_load_balancer(wish.key, side, now_s=now_s), side, now_s=now_s)
+            side = tracker.state(desired_state.key)
+            plan = guard_plan(plan_load_balancer(desired_state.key, side, now_s=now_s), side, now_s=now_s)
             tracker.fold_targets(plan.changes, [DONE] * len(plan.changes), now_s=now_s)
-            left.append(len(tracker.state(wish.key).recorded[HTTP]))
+            left.append(len(tracker.state(desired_state.key).recorded[HTTP]))
             if plan.wake_at_s is None:
                 break
             now_s = plan.wake_at_s
@@ -158,10 +158,10 @@ class TestTooMany:
         assert now_s - NOW_S <= 8 * PACE_S
 
 
-def fold(tracker, wish, now_s):
-    tracker.put(wish)
-    side = tracker.state(wish.key)
-    plan = plan_load_balancer(wish.key, side, now_s=now_s)
+def fold(tracker, desired_state, now_s):
+    tracker.put(desired_state)
+    side = tracker.state(desired_state.key)
+    plan = plan_load_balancer(desired_state.key, side, now_s=now_s)
     tracker.fold_frontend(plan.frontend, DONE)
     tracker.fold_targets(plan.changes, [DONE] * len(plan.changes), now_s=now_s)
 
@@ -180,32 +180,34 @@ class TestStaleView:
         assert plan.changes == ()
 
     def test_a_port_that_the_user_took_away_goes(self):
-        wish = desired(numbers(1), ports=[80], stale="x")
-        side = side_of(wish, numbers(1))
+        desired_state = desired(numbers(1), ports=[80], stale="x")
+        side = side_of(desired_state, numbers(1))
         gone = desired([], ports=[443]).spec.listeners[0].key
         side.recorded[gone] = {target("1").key: Registered(target("1"))}
-        plan = guard_plan(plan_load_balancer(wish.key, side, now_s=NOW_S), side, now_s=NOW_S)
+        plan = guard_plan(plan_load_balancer(desired_state.key, side, now_s=NOW_S), side, now_s=NOW_S)
         assert [change.reason for change in plan.changes] == [Reason.LISTENER_REMOVED]
 
 
 class TestOwnerDeletion:
     @pytest.mark.req("I-3")
     def test_passes_every_guard(self):
-        wish = desired(numbers(5))
-        side = side_of(wish, numbers(5))
+        desired_state = desired(numbers(5))
+        side = side_of(desired_state, numbers(5))
         side.desired = None
-        plan = guard_plan(plan_load_balancer(wish.key, side, now_s=NOW_S), side, now_s=NOW_S)
+        plan = guard_plan(plan_load_balancer(desired_state.key, side, now_s=NOW_S), side, now_s=NOW_S)
         assert len(plan.changes) == 5
         assert plan.held == ()
         assert isinstance(plan.frontend, FrontendChange)
 
     def test_what_has_been_drained_goes_even_as_the_last_one(self):
         leaving = target("1", draining=True)
-        wish = desired([], drain_s=5)
+        desired_state = desired([], drain_s=5)
         side = LoadBalancerState(
-            desired=wish, recorded_spec=wish.spec, recorded={HTTP: {leaving.key: Registered(leaving, 0.0)}}
+            desired=desired_state,
+            recorded_spec=desired_state.spec,
+            recorded={HTTP: {leaving.key: Registered(leaving, 0.0)}},
         )
-        plan = guard_plan(plan_load_balancer(wish.key, side, now_s=NOW_S), side, now_s=NOW_S)
+        plan = guard_plan(plan_load_balancer(desired_state.key, side, now_s=NOW_S), side, now_s=NOW_S)
         assert [change.reason for change in plan.changes] == [Reason.DRAINED]
 
 
@@ -218,16 +220,16 @@ class TestPaused:
         assert "fairlead.dev/paused" in plan.held[0].message
 
     def test_what_is_new_is_programmed_once(self):
-        wish = desired(numbers(2), paused=True)
-        side = LoadBalancerState(desired=wish)
-        plan = guard_plan(plan_load_balancer(wish.key, side, now_s=NOW_S), side, now_s=NOW_S)
+        desired_state = desired(numbers(2), paused=True)
+        side = LoadBalancerState(desired=desired_state)
+        plan = guard_plan(plan_load_balancer(desired_state.key, side, now_s=NOW_S), side, now_s=NOW_S)
         assert len(plan.changes) == 2
 
     def test_the_owner_may_still_delete_it(self):
-        wish = desired(numbers(2), paused=True)
-        side = side_of(wish, numbers(2))
+        desired_state = desired(numbers(2), paused=True)
+        side = side_of(desired_state, numbers(2))
         side.desired = None
-        assert len(guard_plan(plan_load_balancer(wish.key, side, now_s=NOW_S), side, now_s=NOW_S).changes) == 2
+        assert len(guard_plan(plan_load_balancer(desired_state.key, side, now_s=NOW_S), side, now_s=NOW_S).changes) == 2
 
 
 def test_every_held_row_says_what_it_would_have_done():

@@ -28,10 +28,10 @@ L_UNACKNOWLEDGED = Registered(READY, unknown=True, unacknowledged=True)
 
 
 def plan_of(wanted, registered, *, drain_s=DRAIN_S, now_s=NOW_S):
-    wish = desired([wanted] if wanted else [], drain_s=drain_s)
+    desired_state = desired([wanted] if wanted else [], drain_s=drain_s)
     done = {HTTP: {READY.key: registered}} if registered else {}
-    side = LoadBalancerState(desired=wish, recorded_spec=wish.spec, recorded=done, generation=7)
-    return plan_load_balancer(wish.key, side, now_s=now_s)
+    side = LoadBalancerState(desired=desired_state, recorded_spec=desired_state.spec, recorded=done, generation=7)
+    return plan_load_balancer(desired_state.key, side, now_s=now_s)
 
 
 @pytest.mark.req("I-10")
@@ -86,10 +86,12 @@ def test_without_drain_time_targets_go_at_once(registered, reason):
     ],
 )
 def test_what_its_owners_left_behind_goes_on_purpose(owners, reason):
-    wish = msgspec.structs.replace(desired([], drain_s=DRAIN_S), owners=owners)
+    desired_state = msgspec.structs.replace(desired([], drain_s=DRAIN_S), owners=owners)
     registered = Registered(msgspec.structs.replace(READY, owners=("a",)))
-    side = LoadBalancerState(desired=wish, recorded_spec=wish.spec, recorded={HTTP: {READY.key: registered}})
-    (change,) = plan_load_balancer(wish.key, side, now_s=NOW_S).changes
+    side = LoadBalancerState(
+        desired=desired_state, recorded_spec=desired_state.spec, recorded={HTTP: {READY.key: registered}}
+    )
+    (change,) = plan_load_balancer(desired_state.key, side, now_s=NOW_S).changes
     assert (change.action, change.reason) == (Action.DRAIN, reason)
 
 
@@ -100,10 +102,12 @@ def test_a_drained_target_takes_no_new_connections():
 
 def test_the_plan_wakes_when_the_first_drain_time_is_over():
     first, second = target("1", draining=True), target("2", draining=True)
-    wish = desired([], drain_s=DRAIN_S)
+    desired_state = desired([], drain_s=DRAIN_S)
     done = {HTTP: {first.key: Registered(first, 95.0), second.key: Registered(second, 90.0)}}
     plan = plan_load_balancer(
-        wish.key, LoadBalancerState(desired=wish, recorded_spec=wish.spec, recorded=done), now_s=NOW_S
+        desired_state.key,
+        LoadBalancerState(desired=desired_state, recorded_spec=desired_state.spec, recorded=done),
+        now_s=NOW_S,
     )
     assert plan.empty
     assert plan.wake_at_s == 120.0
@@ -114,11 +118,13 @@ def test_the_last_moment_of_a_drain_is_over():
 
 
 def test_a_listener_that_is_gone_loses_its_targets_without_a_drain():
-    wish = desired([READY], ports=[80], drain_s=DRAIN_S)
+    desired_state = desired([READY], ports=[80], drain_s=DRAIN_S)
     old = ListenerKey(Protocol.UDP, 80)
     done = {HTTP: {READY.key: L_READY}, old: {READY.key: L_READY}}
     plan = plan_load_balancer(
-        wish.key, LoadBalancerState(desired=wish, recorded_spec=wish.spec, recorded=done), now_s=NOW_S
+        desired_state.key,
+        LoadBalancerState(desired=desired_state, recorded_spec=desired_state.spec, recorded=done),
+        now_s=NOW_S,
     )
     assert [(change.listener, change.action, change.reason) for change in plan.changes] == [
         (old, Action.DEREGISTER, Reason.LISTENER_REMOVED)
@@ -126,9 +132,11 @@ def test_a_listener_that_is_gone_loses_its_targets_without_a_drain():
 
 
 def test_a_deleted_load_balancer_is_emptied_and_deleted():
-    wish = desired([READY])
-    side = LoadBalancerState(desired=None, recorded_spec=wish.spec, recorded={HTTP: {READY.key: L_READY}}, generation=3)
-    plan = plan_load_balancer(wish.key, side, now_s=NOW_S)
+    desired_state = desired([READY])
+    side = LoadBalancerState(
+        desired=None, recorded_spec=desired_state.spec, recorded={HTTP: {READY.key: L_READY}}, generation=3
+    )
+    plan = plan_load_balancer(desired_state.key, side, now_s=NOW_S)
     assert [(change.action, change.reason) for change in plan.changes] == [(Action.DEREGISTER, Reason.OWNER_DELETED)]
     assert plan.frontend is not None
     assert (plan.frontend.action, plan.frontend.reason) == (Action.DELETE, Reason.OWNER_DELETED)
@@ -144,29 +152,31 @@ def test_an_unknown_load_balancer_is_deleted_all_the_same():
 
 class TestFrontend:
     def test_new(self):
-        wish = desired([])
-        frontend = plan_load_balancer(wish.key, LoadBalancerState(desired=wish), now_s=NOW_S).frontend
+        desired_state = desired([])
+        frontend = plan_load_balancer(desired_state.key, LoadBalancerState(desired=desired_state), now_s=NOW_S).frontend
         assert frontend is not None
-        assert (frontend.action, frontend.reason, frontend.spec) == (Action.ENSURE, Reason.NEW, wish.spec)
+        assert (frontend.action, frontend.reason, frontend.spec) == (Action.ENSURE, Reason.NEW, desired_state.spec)
 
     def test_changed(self):
-        wish, before = desired([], address="192.0.2.2"), desired([], address="192.0.2.1")
+        desired_state, before = desired([], address="192.0.2.2"), desired([], address="192.0.2.1")
         frontend = plan_load_balancer(
-            wish.key, LoadBalancerState(desired=wish, recorded_spec=before.spec), now_s=NOW_S
+            desired_state.key, LoadBalancerState(desired=desired_state, recorded_spec=before.spec), now_s=NOW_S
         ).frontend
         assert frontend is not None
         assert (frontend.action, frontend.reason) == (Action.ENSURE, Reason.CHANGED)
 
     def test_the_same_again_when_asked_to(self):
-        wish = desired([])
-        side = LoadBalancerState(desired=wish, recorded_spec=wish.spec, ensure_again=True)
-        frontend = plan_load_balancer(wish.key, side, now_s=NOW_S).frontend
+        desired_state = desired([])
+        side = LoadBalancerState(desired=desired_state, recorded_spec=desired_state.spec, ensure_again=True)
+        frontend = plan_load_balancer(desired_state.key, side, now_s=NOW_S).frontend
         assert frontend is not None
         assert frontend.action is Action.ENSURE
 
     def test_the_same(self):
-        wish = desired([])
-        assert plan_load_balancer(wish.key, LoadBalancerState(desired=wish, recorded_spec=wish.spec), now_s=NOW_S).empty
+        desired_state = desired([])
+        assert plan_load_balancer(
+            desired_state.key, LoadBalancerState(desired=desired_state, recorded_spec=desired_state.spec), now_s=NOW_S
+        ).empty
 
 
 def test_a_renamed_port_keeps_its_targets():

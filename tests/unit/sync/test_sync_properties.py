@@ -1,4 +1,4 @@
-"""What holds for every wish and all that was done: fixed point, no order, nothing foreign, nothing on half a view."""
+"""What holds for every desired state and all that was done: fixed point, no order, nothing foreign, nothing on half a view."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ targets = st.lists(
     max_size=8,
     unique_by=lambda one: one.key,
 )
-wishes = st.builds(
+desired_states = st.builds(
     desired,
     targets,
     ports=st.sampled_from([(80,), (443, 80)]),
@@ -39,8 +39,8 @@ registered = st.builds(
 
 
 @st.composite
-def sides(draw, wish=wishes):
-    one = draw(wish)
+def sides(draw, desired_state=desired_states):
+    one = draw(desired_state)
     done = {}
     for listener in draw(st.sets(st.sampled_from([HTTP, *one.targets]), max_size=2)):
         entries = {}
@@ -136,7 +136,7 @@ def test_a_plan_does_not_depend_on_any_order(side, rng):
     assert decide(side) == first
 
 
-@given(sides(wishes.map(lambda one: msgspec.structs.replace(one, stale="endpointslices: 503"))))
+@given(sides(desired_states.map(lambda one: msgspec.structs.replace(one, stale="endpointslices: 503"))))
 @pytest.mark.req("I-1")
 def test_on_half_a_view_nothing_is_taken_that_was_not_leaving_already(side):
     for change in decide(side).changes:
@@ -146,7 +146,7 @@ def test_on_half_a_view_nothing_is_taken_that_was_not_leaving_already(side):
 
 @given(sides())
 @pytest.mark.req("I-4")
-def test_only_what_is_wished_for_or_on_record_is_ever_named(side):
+def test_only_what_is_desired_or_on_record_is_ever_named(side):
     for change in decide(side).changes:
         known = {**side.desired.targets.get(change.listener, {}), **side.recorded.get(change.listener, {})}
         assert change.key in known

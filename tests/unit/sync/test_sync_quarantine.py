@@ -21,7 +21,7 @@ HTTPS = ListenerKey(Protocol.TCP, 443)
 QUOTA = "192.0.2.66 is reserved; ask for another address"
 
 
-def wish(*numbers, **words):
+def desired_state(*numbers, **words):
     return desired([target(str(one)) for one in numbers], guard=GuardPolicy(100, 0), **words)
 
 
@@ -57,14 +57,14 @@ class Bench:
     def report(self):
         return self.engine.last_report(KEY)
 
-    async def do(self, *wishes, after_s=1.0):
-        self.engine.put(*wishes)
+    async def do(self, *desired_states, after_s=1.0):
+        self.engine.put(*desired_states)
         await self.engine.advance(after_s)
 
     async def live_and_refused(self):
         """Have a load balancer with two backends, whose newest spec is refused."""
-        await self.do(wish(1, 2))
-        await self.do(wish(1, 2, address="192.0.2.66"))
+        await self.do(desired_state(1, 2))
+        await self.do(desired_state(1, 2, address="192.0.2.66"))
         assert self.refused == 1
 
 
@@ -78,9 +78,9 @@ async def bench():
 
 @pytest.mark.req("A-35", "A-37")
 async def test_a_new_one_that_is_refused_is_asked_for_once_and_told_all_the_time(bench):
-    await bench.do(wish(1, address="192.0.2.66"))
+    await bench.do(desired_state(1, address="192.0.2.66"))
     for number in range(2, 20):
-        await bench.do(wish(*range(1, number), address="192.0.2.66"), after_s=10)
+        await bench.do(desired_state(*range(1, number), address="192.0.2.66"), after_s=10)
         assert (bench.report.failure, bench.report.failure_reason) == (QUOTA, "QuotaExceeded")
     assert bench.refused == 1
     assert [call.method for call in bench.provider.calls] == ["ensure"], "and nothing is put on what is not there"
@@ -90,8 +90,8 @@ async def test_a_new_one_that_is_refused_is_asked_for_once_and_told_all_the_time
 
 @pytest.mark.req("A-37")
 async def test_what_is_changed_is_tried_at_once(bench):
-    await bench.do(wish(1, address="192.0.2.66"))
-    await bench.do(wish(1, address="192.0.2.9"), after_s=0.1)
+    await bench.do(desired_state(1, address="192.0.2.66"))
+    await bench.do(desired_state(1, address="192.0.2.9"), after_s=0.1)
     assert bench.on() == {1}
     assert bench.report.failure == ""
     assert bench.engine.worker.parked == 0
@@ -99,7 +99,7 @@ async def test_what_is_changed_is_tried_at_once(bench):
 
 @pytest.mark.req("A-38")
 async def test_a_quota_that_has_grown_is_used_when_the_time_is_over(bench):
-    await bench.do(wish(1, address="192.0.2.66"))
+    await bench.do(desired_state(1, address="192.0.2.66"))
     bench.memory.reserved = frozenset()
     await bench.engine.advance(PARK_S - 5)
     assert bench.on() == set()
@@ -120,7 +120,7 @@ async def test_one_that_stays_refused_is_asked_for_once_in_that_time(bench):
 async def test_the_backends_of_one_that_is_live_go_on_and_the_refusal_stays_told(bench):
     await bench.live_and_refused()
     for numbers in ((1, 2, 3), (2, 3), (2, 3, 4, 5), (5,)):
-        await bench.do(wish(*numbers, address="192.0.2.66"))
+        await bench.do(desired_state(*numbers, address="192.0.2.66"))
         assert bench.on() == set(numbers)
         assert (bench.report.failure, bench.report.failure_reason) == (QUOTA, "QuotaExceeded")
     assert bench.refused == 1
@@ -129,29 +129,29 @@ async def test_the_backends_of_one_that_is_live_go_on_and_the_refusal_stays_told
 
 @pytest.mark.req("A-37", "I-7")
 async def test_listeners_that_the_refused_one_would_not_have_any_more_live_on_with_their_backends(bench):
-    await bench.do(wish(1, 2, ports=(80, 443)))
-    await bench.do(wish(1, 2, 3, ports=(80,), address="192.0.2.66"))
-    await bench.do(wish(1, 2, 3, 4, ports=(80,), address="192.0.2.66"), after_s=100)
+    await bench.do(desired_state(1, 2, ports=(80, 443)))
+    await bench.do(desired_state(1, 2, 3, ports=(80,), address="192.0.2.66"))
+    await bench.do(desired_state(1, 2, 3, 4, ports=(80,), address="192.0.2.66"), after_s=100)
     assert bench.on(HTTP) == {1, 2, 3, 4}
     assert bench.on(HTTPS) == {1, 2}
-    await bench.do(wish(1, 2, 3, 4, ports=(80,)))
+    await bench.do(desired_state(1, 2, 3, 4, ports=(80,)))
     assert bench.on(HTTPS) == set(), "they go with the change that goes through"
 
 
 async def test_listeners_that_only_the_refused_one_would_have_get_no_backends(bench):
-    await bench.do(wish(1))
-    await bench.do(wish(1, 2, ports=(80, 443), address="192.0.2.66"))
+    await bench.do(desired_state(1))
+    await bench.do(desired_state(1, 2, ports=(80, 443), address="192.0.2.66"))
     assert (bench.on(HTTP), bench.on(HTTPS)) == ({1, 2}, set())
     rows = [change.listener for call in bench.provider.calls for change in call.changes]
     assert HTTPS not in rows
-    await bench.do(wish(1, 2, ports=(80, 443)))
+    await bench.do(desired_state(1, 2, ports=(80, 443)))
     assert (bench.on(HTTP), bench.on(HTTPS)) == ({1, 2}, {1, 2})
 
 
 @pytest.mark.req("L-8")
 async def test_a_record_that_is_deleted_by_hand_is_deregistered_even_from_such_a_listener(bench):
-    await bench.do(wish(1, 2, ports=(80, 443)))
-    await bench.do(wish(1, 2, ports=(80,), address="192.0.2.66"))
+    await bench.do(desired_state(1, 2, ports=(80, 443)))
+    await bench.do(desired_state(1, 2, ports=(80,), address="192.0.2.66"))
     bench.engine.tracker.request_deregister(KEY, HTTPS, target("1").key)
     bench.engine.worker.trigger()
     await bench.engine.advance(1)
@@ -160,9 +160,9 @@ async def test_a_record_that_is_deleted_by_hand_is_deregistered_even_from_such_a
 
 async def test_going_back_to_what_was_there_is_fine_again(bench):
     await bench.live_and_refused()
-    await bench.do(wish(1, 2))
+    await bench.do(desired_state(1, 2))
     assert (bench.report.failure, bench.engine.worker.parked) == ("", 0)
-    await bench.do(wish(1, 2, address="192.0.2.66"))
+    await bench.do(desired_state(1, 2, address="192.0.2.66"))
     assert bench.refused == 2, "asked for anew, it is asked for"
 
 
@@ -177,28 +177,28 @@ async def test_one_that_is_refused_can_be_deleted(bench):
 
 async def test_one_that_is_paused_asks_for_nothing_and_the_refusal_stays_told(bench):
     await bench.live_and_refused()
-    paused = msgspec.structs.replace(wish(1, 2, 3, address="192.0.2.66"), paused=True)
+    paused = msgspec.structs.replace(desired_state(1, 2, 3, address="192.0.2.66"), paused=True)
     await bench.do(paused, after_s=3 * PARK_S)
     assert bench.refused == 1
     assert (bench.report.failure, len(bench.report.held)) == (QUOTA, 1)
-    await bench.do(wish(1, 2, 3, address="192.0.2.66"))
+    await bench.do(desired_state(1, 2, 3, address="192.0.2.66"))
     assert (bench.refused, bench.on()) == (2, {1, 2, 3})
 
 
 @pytest.mark.req("I-7")
 async def test_others_do_not_notice(bench):
     other = lb_key("other")
-    await bench.do(wish(1, address="192.0.2.66"), wish(1, key=other))
-    await bench.do(wish(2, key=other))
+    await bench.do(desired_state(1, address="192.0.2.66"), desired_state(1, key=other))
+    await bench.do(desired_state(2, key=other))
     assert bench.on(key=other) == {2}
     assert bench.engine.last_report(other).failure == ""
 
 
 @pytest.mark.parametrize("fault", [Fault.REFUSE, Fault.LOSE])
 async def test_one_that_cannot_be_changed_for_now_does_not_keep_its_backends_from_going_on(bench, fault):
-    await bench.do(wish(1, 2, ports=(80, 443)))
+    await bench.do(desired_state(1, 2, ports=(80, 443)))
     bench.provider.script = lambda call: fault if call.method == "ensure" else Fault.NONE
-    await bench.do(wish(2, 3, ports=(80,), address="192.0.2.9"))
+    await bench.do(desired_state(2, 3, ports=(80,), address="192.0.2.9"))
     assert (bench.on(HTTP), bench.on(HTTPS)) == ({2, 3}, {1, 2})
     assert "no answer" in bench.report.failure
     assert (bench.engine.worker.failing, bench.engine.worker.parked) == (1, 0)
@@ -219,9 +219,9 @@ async def test_what_our_own_api_refuses_to_record_is_no_refusal_of_the_provider(
 
     bench = Bench(ledger=Strict())
     async with bench.engine:
-        await bench.do(wish(1))
+        await bench.do(desired_state(1))
         bench.ledger.closed = True
-        await bench.do(wish(1, 2, address="192.0.2.9"))
+        await bench.do(desired_state(1, 2, address="192.0.2.9"))
         assert bench.report.failure_reason == "Forbidden"
         assert (bench.on(), bench.engine.worker.parked, bench.engine.worker.failing) == ({1, 2}, 0, 1)
         bench.ledger.closed = False

@@ -23,7 +23,7 @@ KEY = lb_key()
 SOON_S = 3 * CERTAIN_S
 
 
-def wish(*numbers, existing=False, **words):
+def desired_state(*numbers, existing=False, **words):
     one = desired([target(str(at)) for at in numbers], guard=GuardPolicy(100, 0), **words)
     return msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, existing=existing))
 
@@ -104,8 +104,8 @@ class Watched:
     def on(self, key=KEY):
         return {int(at.address.removeprefix("10.0.0.")) for _, at in self.cloud.members(key)}
 
-    async def served(self, *wishes):
-        self.engine.put(*wishes)
+    async def served(self, *desired_states):
+        self.engine.put(*desired_states)
         await self.engine.advance(SOON_S)
         self.provider.calls.clear()
         self.engine.reports.clear()
@@ -115,7 +115,7 @@ class Watched:
 @pytest.mark.req("A-52")
 async def test_one_that_we_made_is_made_again_with_its_backends_and_the_reason_is_told():
     async with Watched() as one:
-        await one.served(wish(1, 2))
+        await one.served(desired_state(1, 2))
         one.cloud.delete(KEY)
         await one.engine.advance(CERTAIN_S - 1)
         assert one.drift.gone
@@ -132,7 +132,7 @@ async def test_one_that_we_made_is_made_again_with_its_backends_and_the_reason_i
 @pytest.mark.req("L-12", "L-13", "A-52")
 async def test_backends_that_were_changed_by_hand_stand():
     async with Watched() as one:
-        await one.served(wish(1, 2, 3))
+        await one.served(desired_state(1, 2, 3))
         one.cloud.drift(KEY, HTTP, target("1").key, None)
         one.cloud.drift(KEY, HTTP, target("2").key, target("2", weight=9))
         await one.engine.advance(20 * LOOK_EVERY_S)
@@ -144,7 +144,7 @@ async def test_backends_that_were_changed_by_hand_stand():
 
 async def test_one_that_others_made_for_us_is_told_and_left_to_them():
     async with Watched() as one:
-        await one.served(wish(1, 2, existing=True))
+        await one.served(desired_state(1, 2, existing=True))
         one.cloud.delete(KEY)
         await one.engine.advance(20 * LOOK_EVERY_S)
         assert one.provider.calls == []
@@ -155,7 +155,7 @@ async def test_one_that_others_made_for_us_is_told_and_left_to_them():
 @pytest.mark.parametrize("looks", [1, 2])
 async def test_what_reads_back_late_once_is_not_made_again(looks):
     async with Watched() as one:
-        await one.served(wish(1, 2))
+        await one.served(desired_state(1, 2))
         one.memory.hidden[KEY] = looks
         for _ in range(looks):
             # However many notices come at once: it takes time, and not many looks, to be certain.
@@ -169,7 +169,7 @@ async def test_what_reads_back_late_once_is_not_made_again(looks):
 
 async def test_one_that_is_never_seen_is_made_again_less_and_less_often():
     async with Watched() as one:
-        await one.served(wish(1))
+        await one.served(desired_state(1))
         one.memory.hidden[KEY] = 10**6
         times = []
         for _ in range(6):
@@ -183,11 +183,11 @@ async def test_one_that_is_never_seen_is_made_again_less_and_less_often():
 async def test_while_it_is_being_made_that_it_is_not_there_says_nothing():
     async with Watched() as one:
         one.memory.faults.down = "no answer"
-        one.engine.put(wish(1))
+        one.engine.put(desired_state(1))
         await one.engine.advance(30)
         one.memory.faults.down = ""
         one.provider.latency_s = 20.0
-        one.engine.put(wish(1, 2))
+        one.engine.put(desired_state(1, 2))
         await one.engine.advance(200)
         assert one.on() == {1, 2}
         assert one.drift is None or not one.drift.gone
@@ -196,7 +196,7 @@ async def test_while_it_is_being_made_that_it_is_not_there_says_nothing():
 
 async def test_one_that_is_to_be_deleted_is_not_made_again():
     async with Watched() as one:
-        await one.served(wish(1))
+        await one.served(desired_state(1))
         one.memory.faults.down = "no answer"
         one.engine.remove(KEY)
         await one.engine.advance(1)
@@ -210,19 +210,19 @@ async def test_one_that_is_to_be_deleted_is_not_made_again():
 
 async def test_one_that_is_paused_is_made_again_when_it_is_not():
     async with Watched() as one:
-        await one.served(wish(1))
-        one.engine.put(msgspec.structs.replace(wish(1), paused=True))
+        await one.served(desired_state(1))
+        one.engine.put(msgspec.structs.replace(desired_state(1), paused=True))
         one.cloud.delete(KEY)
         await one.engine.advance(5 * LOOK_EVERY_S)
         assert one.provider.calls == []
-        one.engine.put(wish(1))
+        one.engine.put(desired_state(1))
         await one.engine.advance(SOON_S)
         assert one.on() == {1}
 
 
 async def test_one_that_cannot_be_read_is_not_one_that_is_gone():
     async with Watched() as one:
-        await one.served(wish(1))
+        await one.served(desired_state(1))
         one.memory.faults.down = "no answer"
         await one.engine.advance(10 * LOOK_EVERY_S)
         assert one.drift is None
@@ -233,7 +233,7 @@ async def test_one_that_cannot_be_read_is_not_one_that_is_gone():
 async def test_an_failure_domain_that_does_not_answer_keeps_nobody_from_looking_at_another():
     async with Watched() as one:
         theirs, ours = lb_key("web", namespace="hangs"), lb_key("web", namespace="answers")
-        await one.served(wish(1, key=theirs), wish(1, key=ours))
+        await one.served(desired_state(1, key=theirs), desired_state(1, key=ours))
         one.memory.hangs.add("hangs")
         await one.engine.advance(2 * LOOK_EVERY_S)
         one.cloud.delete(ours)
@@ -247,7 +247,7 @@ async def test_an_failure_domain_that_does_not_answer_keeps_nobody_from_looking_
 async def test_a_providers_own_mistake_about_one_keeps_nobody_from_looking_at_another():
     async with Watched() as one:
         broken, whole = lb_key("broken"), lb_key("whole")
-        await one.served(wish(1, key=broken), wish(1, key=whole))
+        await one.served(desired_state(1, key=broken), desired_state(1, key=whole))
         one.memory.bugs.add(broken)
         await one.engine.advance(2 * LOOK_EVERY_S)
         one.cloud.delete(whole)
@@ -259,7 +259,7 @@ async def test_a_providers_own_mistake_about_one_keeps_nobody_from_looking_at_an
 async def test_a_notice_about_one_looks_at_that_one_alone():
     async with Watched() as one:
         keys = [lb_key(f"web-{number}") for number in range(50)]
-        await one.served(*(wish(1, key=key) for key in keys))
+        await one.served(*(desired_state(1, key=key) for key in keys))
         await one.engine.advance(READ_LIMIT_S + LOOK_EVERY_S + SOON_S)
         one.memory.observed.clear()
         one.cloud.drift(keys[7], HTTP, target("1").key, None)
@@ -270,7 +270,7 @@ async def test_a_notice_about_one_looks_at_that_one_alone():
 
 async def test_that_it_cannot_be_read_is_told_once_that_has_lasted():
     async with Watched() as one:
-        await one.served(wish(1))
+        await one.served(desired_state(1))
         one.memory.faults.down = "nobody answers"
         one.readback.notice(KEY)
         await one.engine.advance(CERTAIN_S - 1)
@@ -286,7 +286,7 @@ async def test_that_it_cannot_be_read_is_told_once_that_has_lasted():
 
 async def test_nothing_is_remembered_of_one_that_is_gone():
     async with Watched() as one:
-        await one.served(wish(1))
+        await one.served(desired_state(1))
         assert KEY in one.readback.seen
         one.engine.remove(KEY)
         await one.engine.advance(SOON_S)
@@ -297,7 +297,7 @@ async def test_nothing_is_remembered_of_one_that_is_gone():
 async def test_one_look_that_is_never_answered_keeps_no_other_of_its_account_from_being_looked_at():
     async with Watched() as watched:
         stuck, other = lb_key("stuck"), lb_key("web")
-        await watched.served(wish(1, key=stuck), wish(1, key=other))
+        await watched.served(desired_state(1, key=stuck), desired_state(1, key=other))
         watched.memory.never.add(stuck)
         await watched.engine.advance(2 * LOOK_EVERY_S)
         watched.cloud.delete(other)
@@ -310,7 +310,7 @@ async def test_one_look_that_is_never_answered_keeps_no_other_of_its_account_fro
 async def test_when_the_provider_answers_again_what_was_deleted_meanwhile_is_made_again():
     async with Watched() as watched:
         keys = [lb_key(f"web-{number}") for number in range(5)]
-        await watched.served(*(wish(1, key=key) for key in keys))
+        await watched.served(*(desired_state(1, key=key) for key in keys))
         watched.memory.never.update(keys)
         await watched.engine.advance(LOOK_EVERY_S)
         watched.cloud.delete(keys[0])
@@ -324,7 +324,7 @@ async def test_when_the_provider_answers_again_what_was_deleted_meanwhile_is_mad
 async def test_a_provider_that_does_not_even_end_when_it_is_told_to_keeps_no_other_from_being_looked_at():
     async with Watched() as watched:
         stuck, other = lb_key("stuck"), lb_key("web")
-        await watched.served(wish(1, key=stuck), wish(1, key=other))
+        await watched.served(desired_state(1, key=stuck), desired_state(1, key=other))
         watched.memory.deaf.add(stuck)
         try:
             await watched.engine.advance(2 * LOOK_EVERY_S)

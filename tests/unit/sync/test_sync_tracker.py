@@ -1,4 +1,4 @@
-"""Two models and what differs: only what succeeded is remembered as done, and nothing old overwrites a newer wish."""
+"""Two models and what differs: only what succeeded is remembered as done, and nothing old overwrites a newer desired state."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def engaged(*targets):
 
 
 class TestPut:
-    def test_a_new_wish_is_dirty_once(self):
+    def test_a_new_desired_state_is_dirty_once(self):
         tracker = Tracker()
         assert tracker.put(desired([target("1")]))
         assert not tracker.put(desired([target("1")]))
@@ -57,7 +57,7 @@ class TestPut:
             tracker.put(desired([], key=lb_key(name)))
         assert [key.name for key in tracker.take()] == ["c", "a", "b"]
 
-    def test_a_wish_that_is_taken_back_before_the_run_leaves_no_rows(self):
+    def test_a_desired_state_that_is_taken_back_before_the_run_leaves_no_rows(self):
         tracker = engaged(target("1"))
         tracker.put(desired([target("1"), target("2")]))
         tracker.put(desired([target("1")]))
@@ -84,7 +84,7 @@ class TestFold:
         (change,) = plan_of(tracker).changes
         assert (change.key, change.action) == (target("2").key, Action.DEREGISTER)
 
-    def test_a_change_that_was_never_answered_is_made_good_when_the_wish_turns_back(self):
+    def test_a_change_that_was_never_answered_is_made_good_when_the_desired_state_turns_back(self):
         tracker = engaged(target("1"), target("2"))
         tracker.put(desired([target("1"), target("2", draining=True)]))
         tracker.begin_targets(plan_of(tracker).changes)
@@ -222,16 +222,16 @@ class TestRestore:
     @pytest.mark.req("I-4")
     def test_what_the_ledger_does_not_hold_is_in_no_plan(self):
         tracker = Tracker()
-        wish = desired([target("1")])
-        tracker.restore(wish.spec, {HTTP: {target("1").key: Registered(target("1"))}})
-        tracker.put(wish)
+        desired_state = desired([target("1")])
+        tracker.restore(desired_state.spec, {HTTP: {target("1").key: Registered(target("1"))}})
+        tracker.put(desired_state)
         assert plan_of(tracker).changes == ()
 
     def test_the_frontend_is_ensured_again_since_the_record_may_be_older_than_it(self):
         tracker = Tracker()
-        wish = desired([target("1")])
-        tracker.restore(wish.spec, {HTTP: {target("1").key: Registered(target("1"))}})
-        tracker.put(wish)
+        desired_state = desired([target("1")])
+        tracker.restore(desired_state.spec, {HTTP: {target("1").key: Registered(target("1"))}})
+        tracker.put(desired_state)
         assert carry_out(tracker).frontend.action is Action.ENSURE
         assert plan_of(tracker).empty
 

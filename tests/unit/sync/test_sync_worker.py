@@ -57,7 +57,7 @@ async def bench():
     assert one.provider.overlaps == []
 
 
-async def test_a_wish_becomes_calls_in_order(bench):
+async def test_a_desired_state_becomes_calls_in_order(bench):
     bench.engine.put(desired([target("1"), target("2")]))
     await bench.engine.advance()
     assert bench.methods() == ["ensure", "apply"]
@@ -157,7 +157,7 @@ class TestTrigger:
             assert bench.target("1").weight == 19
             assert bench.provider.overlaps == []
 
-    async def test_without_a_wish_nothing_is_called(self, bench):
+    async def test_without_a_desired_state_nothing_is_called(self, bench):
         bench.engine.worker.trigger()
         await bench.engine.advance(100)
         assert bench.methods() == []
@@ -358,7 +358,7 @@ class TestDelete:
         await bench.engine.advance()
         assert KEY not in bench.engine.tracker
 
-    async def test_type_flip_twice_quickly_ends_as_last_wished(self):
+    async def test_type_flip_twice_quickly_ends_as_last_desired(self):
         bench = Bench(latency_s=1.0)
         async with bench.engine:
             bench.engine.put(desired([target("1")]))
@@ -384,14 +384,16 @@ class TestDelete:
 
 async def test_never_two_operations_on_one_load_balancer_and_many_load_balancers_at_once():
     bench = Bench(latency_s=1.0, parallel=8)
-    wishes = [desired([target("1")], key=lb_key(f"lb-{n}")) for n in range(8)]
+    desired_states = [desired([target("1")], key=lb_key(f"lb-{n}")) for n in range(8)]
     async with bench.engine:
-        bench.engine.put(*wishes)
+        bench.engine.put(*desired_states)
         await bench.engine.advance(4.1)
         assert len(bench.cloud.load_balancers) == 8
-        assert all(bench.on(wish.key) for wish in wishes)
+        assert all(bench.on(desired_state.key) for desired_state in desired_states)
         for round_ in range(5):
-            bench.engine.put(*(desired([target(str(round_))], key=wish.key) for wish in wishes))
+            bench.engine.put(
+                *(desired([target(str(round_))], key=desired_state.key) for desired_state in desired_states)
+            )
             await bench.engine.advance(0.7)
         assert bench.provider.overlaps == []
 
