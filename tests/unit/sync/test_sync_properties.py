@@ -1,4 +1,4 @@
-"""What holds for every desired state and all that was done: fixed point, no order, nothing foreign, nothing on half a view."""
+"""What holds for every desired state and all that was done: fixed point, no order, nothing foreign, no half view."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two models and what differs: only what succeeded is remembered as done, and nothing old overwrites a newer desired state."""
+"""Two models and what differs: only a success is kept as done, and nothing old overwrites a newer desired state."""
 
 from __future__ import annotations
 
