@@ -2,8 +2,8 @@
 
     a=b  a==b  a!=b  a in (x, y)  a notin (x, y)  a  !a  a>1  a<1       joined by commas, all must hold
 
-In: text, or ``matchLabels``. Out: a ``Selector``, or ``BadSelector`` with a sentence that names the place. As in
-Kubernetes ``!=`` and ``notin`` hold for objects without the label.
+In: text, ``matchLabels``, or a LabelSelector. Out: a ``Selector``, or ``BadSelector`` with a sentence that names the
+place. As in Kubernetes ``!=`` and ``notin`` hold for objects without the label.
 Source: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors
 """
 
@@ -68,6 +68,17 @@ class Selector(msgspec.Struct, frozen=True):
         return all(requirement.matches(labels or {}) for requirement in self.requirements)
 
 
+class _Expression(msgspec.Struct, frozen=True):
+    key: str
+    operator: str
+    values: list[str] | None = None
+
+
+class _LabelSelector(msgspec.Struct, frozen=True, rename="camel"):
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[_Expression] | None = None
+
+
 #: Selects every object.
 EVERYTHING = Selector(())
 
@@ -75,6 +86,30 @@ EVERYTHING = Selector(())
 def match_labels(labels: Mapping[str, str]) -> Selector:
     """Return the selector of objects that have all these labels; of every object when there are none."""
     return Selector(tuple(Requirement(key, "in", frozenset({value})) for key, value in labels.items()))
+
+
+_OPERATORS: Mapping[object, Operator] = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "absent"}
+
+
+def from_label_selector(fields: Mapping[str, object]) -> Selector:
+    """Return the selector that an object's ``matchLabels`` and ``matchExpressions`` are; empty, it selects everything.
+
+    Raises:
+        BadSelector: an expression is not understood.
+    """
+    try:
+        typed = msgspec.convert(fields, _LabelSelector)
+    except msgspec.ValidationError as error:
+        raise BadSelector(str(error)) from None
+    requirements = list(match_labels(typed.match_labels or {}).requirements)
+    for each in typed.match_expressions or ():
+        operator = _OPERATORS.get(each.operator)
+        if operator is None:
+            raise BadSelector(f"operator {each.operator!r} of {each.key}: use In, NotIn, Exists or DoesNotExist")
+        if operator in {"in", "notin"} and not each.values:
+            raise BadSelector(f"operator {each.operator} of {each.key} needs values")
+        requirements.append(Requirement(each.key, operator, frozenset(each.values or ())))
+    return Selector(tuple(requirements))
 
 
 def parse_selector(text: str) -> Selector:

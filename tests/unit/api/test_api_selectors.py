@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.api.selectors import EVERYTHING, BadSelector, Selector, match_labels, parse_selector
+from fairlead.api.selectors import (
+    EVERYTHING,
+    BadSelector,
+    Selector,
+    from_label_selector,
+    match_labels,
+    parse_selector,
+)
 
 LABELS = {"a": "b", "n": "5", "empty": "", "underscored": "1_0", "example.com/key": "v"}
 
@@ -117,3 +124,36 @@ def test_any_selector_matches_as_the_words_say(
 def test_any_text_is_read_or_refused_but_never_crashes(text: str) -> None:
     with suppress(BadSelector):
         assert parse_selector(text).requirements
+
+
+@pytest.mark.parametrize(
+    ("fields", "matches"),
+    [
+        ({}, True),
+        ({"matchLabels": None, "matchExpressions": None}, True),
+        ({"matchLabels": {"a": "b"}}, True),
+        ({"matchLabels": {"a": "c"}}, False),
+        ({"matchExpressions": [{"key": "a", "operator": "In", "values": ["x", "b"]}]}, True),
+        ({"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["b"]}]}, False),
+        ({"matchExpressions": [{"key": "absent", "operator": "NotIn", "values": ["b"]}]}, True),
+        ({"matchExpressions": [{"key": "a", "operator": "Exists"}]}, True),
+        ({"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}, False),
+        ({"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "n", "operator": "DoesNotExist"}]}, False),
+    ],
+)
+def test_a_label_selector(fields: dict[str, object], matches: bool) -> None:
+    assert from_label_selector(fields).matches(LABELS) is matches
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"matchExpressions": [{"key": "a", "operator": "Like", "values": ["b"]}]},
+        {"matchExpressions": [{"key": "a", "operator": "In"}]},
+        {"matchExpressions": "a"},
+        {"matchLabels": ["a"]},
+    ],
+)
+def test_a_label_selector_that_is_not_understood(fields: dict[str, object]) -> None:
+    with pytest.raises(BadSelector):
+        from_label_selector(fields)

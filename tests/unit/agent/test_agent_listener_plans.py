@@ -1,0 +1,265 @@
+"""One listener of a Gateway: its kinds, certificates, authorities, namespaces, and the limits of a load balancer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.agent.gateway_objects import certificate, gateway, grant, http, https, kinds, reasons, view
+
+from fairlead.agent.l7.certificates import CertificateState
+from fairlead.agent.l7.gateway import listener_plans
+from fairlead.agent.l7.gateway.listeners import plan_gateway
+from fairlead.agent.l7.gateway.plan import GatewayPlan, ListenerPlan
+from fairlead.agent.l7.gateway.view import config_maps_named, secrets_named
+from fairlead.api.gateway import Gateway
+from fairlead.model.http import MAX_BUNDLE, L7Listener
+
+
+def planned(listener: dict[str, Any], **fields: Any) -> ListenerPlan:
+    return plan_gateway(view(gateway(listener), **fields)).listeners[0]
+
+
+def served(plan: GatewayPlan) -> dict[str, L7Listener]:
+    return {each.name: each for each in plan.spec.listeners} if plan.spec is not None else {}
+
+
+@pytest.mark.req("G-24", "G-38", "G-95")
+@pytest.mark.parametrize(
+    ("protocol", "mode", "asked", "shown", "resolved"),
+    [
+        ("HTTP", "", None, ["HTTPRoute", "GRPCRoute"], "True/ResolvedRefs"),
+        ("HTTP", "", [{"kind": "GRPCRoute"}], ["GRPCRoute"], "True/ResolvedRefs"),
+        ("HTTP", "", [{"kind": "InvalidRoute"}], [], "False/InvalidRouteKinds"),
+        ("HTTP", "", [{"kind": "InvalidRoute"}, {"kind": "HTTPRoute"}], ["HTTPRoute"], "False/InvalidRouteKinds"),
+        ("HTTP", "", [{"kind": "HTTPRoute", "group": "example.com"}], [], "False/InvalidRouteKinds"),
+        ("TLS", "Passthrough", [{"kind": "TCPRoute"}, {"kind": "TLSRoute"}], ["TLSRoute"], "False/InvalidRouteKinds"),
+        ("TLS", "Passthrough", [{"kind": "HTTPRoute"}], [], "False/InvalidRouteKinds"),
+        ("TCP", "", None, ["TCPRoute"], "True/ResolvedRefs"),
+        ("UDP", "", None, ["UDPRoute"], "True/ResolvedRefs"),
+    ],
+)
+def test_the_kinds_of_routes(
+    protocol: str, mode: str, asked: list[dict[str, str]] | None, shown: list[str], resolved: str
+) -> None:
+    tls = {"tls": {"mode": mode}} if mode else {}
+    allowed = {"allowedRoutes": {"kinds": asked}} if asked is not None else {}
+    plan = planned(http(protocol=protocol, **tls, **allowed))
+    assert kinds(plan) == shown
+    assert {each.group for each in plan.kinds} <= {"gateway.networking.k8s.io"}
+    assert reasons(plan.judgements) == {"Accepted": "True/Accepted", "ResolvedRefs": resolved}
+    assert plan.served
+
+
+@pytest.mark.req("G-97", "G-98")
+def test_tls_is_terminated_and_passed_through_on_one_port() -> None:
+    passing = http("through", 443, protocol="TLS", hostname="a.example", tls={"mode": "Passthrough"})
+    ending = https("ending", protocol="TLS", hostname="b.example")
+    plan = plan_gateway(view(gateway(passing, ending)))
+    assert {name: (each.passthrough, each.certificates) for name, each in served(plan).items()} == {
+        "through": (True, ()),
+        "ending": (False, ("tls.infra.cert",)),
+    }
+    assert [kinds(each) for each in plan.listeners] == [["TLSRoute"], ["TLSRoute"]]
+
+
+@pytest.mark.req("G-40", "G-41", "G-43")
+@pytest.mark.parametrize(
+    ("tls", "state", "reason"),
+    [
+        (certificate(name="absent"), None, "InvalidCertificateRef"),
+        (certificate(name="cert", group="example.com"), None, "InvalidCertificateRef"),
+        (certificate(name="cert", kind="ConfigMap"), None, "InvalidCertificateRef"),
+        (certificate(name="cert"), CertificateState("", "tls.crt is no PEM"), "InvalidCertificateRef"),
+        (certificate(name="cert", namespace="certs"), None, "RefNotPermitted"),
+        (certificate(name="absent", namespace="certs"), None, "RefNotPermitted"),
+        ({"mode": "Terminate"}, None, "InvalidCertificateRef"),
+        (None, None, "InvalidCertificateRef"),
+    ],
+)
+def test_without_a_usable_certificate_the_port_stays_closed(
+    tls: dict[str, Any] | None, state: CertificateState | None, reason: str
+) -> None:
+    fields: dict[str, Any] = {} if state is None else {"certificates": {("infra", "cert"): state}}
+    plan = plan_gateway(view(gateway(https(tls=tls)), **fields))
+    assert reasons(plan.listeners[0].judgements) == {
+        "Accepted": "True/Accepted",
+        "ResolvedRefs": f"False/{reason}",
+        "Programmed": "False/Invalid",
+    }
+    assert kinds(plan.listeners[0]) == ["HTTPRoute", "GRPCRoute"]
+    # The Gateway keeps its address, and no other listener gets the requests for this hostname.
+    assert served(plan)["https"].certificates == ()
+    assert reasons(plan.judgements) == {"Accepted": "True/Accepted"}
+
+
+@pytest.mark.req("G-42")
+def test_a_certificate_of_another_namespace_with_a_grant() -> None:
+    tls = certificate(name="cert", namespace="certs")
+    plan = plan_gateway(view(gateway(https(tls=tls)), grants=(grant(),)))
+    assert reasons(plan.listeners[0].judgements) == {"Accepted": "True/Accepted", "ResolvedRefs": "True/ResolvedRefs"}
+    assert served(plan)["https"].certificates == ("tls.certs.cert",)
+
+
+@pytest.mark.req("G-43")
+def test_the_last_good_version_is_served_on_and_reported() -> None:
+    state = CertificateState("d0", "tls.key is not the key of the first certificate in tls.crt")
+    plan = plan_gateway(view(gateway(https()), certificates={("infra", "cert"): state}))
+    assert reasons(plan.listeners[0].judgements) == {
+        "Accepted": "True/Accepted",
+        "ResolvedRefs": "False/InvalidCertificateRef",
+    }
+    assert "the version before is served on" in plan.listeners[0].judgements[1].message
+    assert served(plan)["https"].certificates == ("tls.infra.cert",)
+
+
+def test_of_several_certificates_the_good_ones_are_served() -> None:
+    tls = {"mode": "Terminate", "certificateRefs": [{"name": "absent"}, {"name": "cert"}, {"name": "cert"}]}
+    plan = plan_gateway(view(gateway(https(tls=tls))))
+    assert served(plan)["https"].certificates == ("tls.infra.cert",)
+    assert reasons(plan.listeners[0].judgements) == {
+        "Accepted": "True/Accepted",
+        "ResolvedRefs": "False/InvalidCertificateRef",
+    }
+
+
+def validated(*references: dict[str, str], port: int = 0) -> Gateway:
+    validation = {"validation": {"caCertificateRefs": list(references)}}
+    frontend: dict[str, Any] = {"default": validation}
+    if port:
+        frontend = {"default": {}, "perPort": [{"port": port, "tls": validation}]}
+    listeners = (http(), https("first"), https("second", 8443))
+    return gateway(*listeners, tls={"frontend": frontend})
+
+
+CA = {"kind": "ConfigMap", "name": "ca"}
+
+
+@pytest.mark.req("G-81")
+@pytest.mark.parametrize(("port", "validates"), [(0, {"first", "second"}), (8443, {"second"})])
+def test_clients_are_validated_by_default_or_by_port(port: int, validates: set[str]) -> None:
+    plan = plan_gateway(view(validated(CA, port=port), ca_bundles={("infra", "ca"): "PEM"}))
+    listeners = served(plan)
+    shown = {name: each.client_validation for name, each in listeners.items() if each.client_validation is not None}
+    assert {name: each.ca_bundle for name, each in shown.items()} == dict.fromkeys(validates, "PEM\n")
+    assert set(listeners) == {"http", "first", "second"}
+
+
+@pytest.mark.req("G-81")
+def test_what_is_said_of_a_port_replaces_the_default() -> None:
+    validation = {"validation": {"caCertificateRefs": [CA]}}
+    frontend = {"default": validation, "perPort": [{"port": 443, "tls": {}}]}
+    of = gateway(https("first"), https("second", 8443), tls={"frontend": frontend})
+    listeners = served(plan_gateway(view(of, ca_bundles={("infra", "ca"): "PEM"})))
+    assert [name for name, each in listeners.items() if each.client_validation is not None] == ["second"]
+
+
+@pytest.mark.req("G-83")
+@pytest.mark.parametrize(
+    ("reference", "bundles", "reason"),
+    [
+        (CA, {}, "InvalidCACertificateRef"),
+        (CA, {("infra", "ca"): ""}, "InvalidCACertificateRef"),
+        (CA, {("infra", "ca"): "x" * (MAX_BUNDLE + 1)}, "InvalidCACertificateRef"),
+        ({"kind": "Secret", "name": "ca"}, {("infra", "ca"): "PEM"}, "InvalidCACertificateKind"),
+        ({**CA, "group": "example.com"}, {("infra", "ca"): "PEM"}, "InvalidCACertificateKind"),
+        ({**CA, "namespace": "certs"}, {("certs", "ca"): "PEM"}, "RefNotPermitted"),
+    ],
+)
+def test_without_authorities_only_the_listeners_that_need_them_are_refused(
+    reference: dict[str, str], bundles: dict[tuple[str, str], str], reason: str
+) -> None:
+    plan = plan_gateway(view(validated(reference, port=8443), ca_bundles=bundles))
+    by_name = {each.name: reasons(each.judgements) for each in plan.listeners}
+    assert by_name["second"] == {
+        "Accepted": "False/NoValidCACertificate",
+        "ResolvedRefs": f"False/{reason}",
+        "Programmed": "False/Invalid",
+    }
+    assert {name for name, each in by_name.items() if each["Accepted"] == "True/Accepted"} == {"http", "first"}
+    assert set(served(plan)) == {"http", "first"}
+
+
+@pytest.mark.req("G-83")
+def test_of_several_authorities_the_good_ones_count() -> None:
+    references = ({**CA, "namespace": "certs"}, {"kind": "ConfigMap", "name": "absent"})
+    of = validated(*references, port=8443)
+    granted = (grant(kind="ConfigMap"),)
+    plan = plan_gateway(view(of, ca_bundles={("certs", "ca"): "PEM"}, grants=granted))
+    shown = served(plan)["second"].client_validation
+    assert shown is not None
+    assert shown.ca_bundle == "PEM\n"
+    assert reasons(plan.listeners[2].judgements)["ResolvedRefs"] == "False/InvalidCACertificateRef"
+
+
+@pytest.mark.req("G-25")
+@pytest.mark.parametrize(
+    ("allowed", "namespaces", "accepted"),
+    [
+        (None, {"infra"}, "True/Accepted"),
+        ({"from": "Same"}, {"infra"}, "True/Accepted"),
+        ({"from": "All"}, None, "True/Accepted"),
+        ({"from": "None"}, set(), "True/Accepted"),
+        ({"from": "Selector", "selector": {"matchLabels": {"team": "shop"}}}, {"shop"}, "True/Accepted"),
+        ({"from": "Selector", "selector": {}}, {"infra", "shop", "certs"}, "True/Accepted"),
+        ({"from": "Selector"}, set(), "False/UnsupportedValue"),
+        ({"from": "Elsewhere"}, set(), "False/UnsupportedValue"),
+    ],
+)
+def test_the_namespaces_of_routes(allowed: dict[str, Any] | None, namespaces: set[str] | None, accepted: str) -> None:
+    fields = {} if allowed is None else {"allowedRoutes": {"namespaces": allowed}}
+    plan = planned(http(**fields))
+    assert plan.namespaces == namespaces
+    assert reasons(plan.judgements)["Accepted"] == accepted
+
+
+def test_a_port_may_be_left_to_us_where_the_protocol_has_one() -> None:
+    assert planned(http(port=0)).port == 80
+    assert planned(https(port=0)).port == 443
+    refused = planned(http(port=0, protocol="TCP"))
+    assert reasons(refused.judgements)["Accepted"] == "False/UnsupportedValue"
+    assert not refused.served
+
+
+def test_a_mode_that_the_protocol_does_not_have() -> None:
+    refused = planned(https(tls={"mode": "Passthrough"}))
+    assert reasons(refused.judgements)["Accepted"] == "False/UnsupportedValue"
+
+
+def test_a_load_balancer_holds_so_many_listeners(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener_plans, "MAX_LISTENERS", 2)
+    plan = plan_gateway(view(gateway(http("a"), http("b", 81), http("c", 82))))
+    assert reasons(plan.listeners[2].judgements)["Accepted"] == "False/TooManyListeners"
+    assert set(served(plan)) == {"a", "b"}
+
+
+def test_a_load_balancer_holds_so_many_certificates_and_authorities(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener_plans, "MAX_CERTIFICATES", 1)
+    states = {("infra", "cert"): CertificateState("d1"), ("infra", "more"): CertificateState("d2")}
+    certificates = plan_gateway(
+        view(gateway(https("a"), https("b", 444, tls=certificate(name="more"))), certificates=states)
+    )
+    assert reasons(certificates.listeners[1].judgements)["ResolvedRefs"] == "False/InvalidCertificateRef"
+    assert served(certificates)["b"].certificates == ()
+    monkeypatch.setattr(listener_plans, "MAX_AUTHORITIES_CHARS", 5)
+    authorities = plan_gateway(view(validated(CA), ca_bundles={("infra", "ca"): "PEM"}))
+    assert [each.name for each in authorities.listeners if not each.served] == ["second"]
+    assert reasons(authorities.listeners[2].judgements)["Accepted"] == "False/NoValidCACertificate"
+
+
+@pytest.mark.req("G-43")
+def test_the_objects_that_a_gateway_names() -> None:
+    references = [{"name": "a"}, {"name": "b", "namespace": "certs"}, {"name": "c", "kind": "ConfigMap"}]
+    validation = {"validation": {"caCertificateRefs": [CA, {"kind": "Secret", "name": "x"}]}}
+    other = {"validation": {"caCertificateRefs": [{**CA, "name": "other", "namespace": "certs"}]}}
+    of = gateway(
+        http(),
+        https(tls={"certificateRefs": references}),
+        tls={
+            "backend": {"clientCertificateRef": {"name": "client"}},
+            "frontend": {"default": validation, "perPort": [{"port": 8443, "tls": other}]},
+        },
+    )
+    assert secrets_named(of) == {("infra", "a"), ("certs", "b"), ("infra", "client")}
+    assert config_maps_named(of) == {("infra", "ca"), ("certs", "other")}
+    assert secrets_named(gateway(http())) == config_maps_named(gateway(http())) == frozenset()
