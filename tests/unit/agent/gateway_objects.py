@@ -53,9 +53,11 @@ def grant(
 
 
 def view(of: Gateway, *sets: ListenerSet, **fields: Any) -> GatewayView:
-    known = {("infra", "cert"): CertificateState("d1"), ("certs", "cert"): CertificateState("d2")}
-    namespaces = {"infra": {"team": "infra"}, "shop": {"team": "shop"}, "certs": {}}
-    return GatewayView(gateway=of, listener_sets=sets, **{"certificates": known, "namespaces": namespaces, **fields})
+    defaults: dict[str, Any] = {
+        "certificates": {("infra", "cert"): CertificateState("d1"), ("certs", "cert"): CertificateState("d2")},
+        "namespaces": {"infra": {"team": "infra"}, "shop": {"team": "shop"}, "certs": {}},
+    }
+    return GatewayView(gateway=of, listener_sets=sets, **{**defaults, **fields})
 
 
 def reasons(judgements: tuple[Judgement, ...]) -> dict[str, str]:

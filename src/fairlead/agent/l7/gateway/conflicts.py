@@ -4,7 +4,7 @@
     HTTPS and TLS   the same together
     TCP, UDP        one listener for each port
 
-Within a Gateway all that cannot be told apart are refused. Between a Gateway and its ListenerSets, and within and
+Within a Gateway all that exclude each other are refused. Between a Gateway and its ListenerSets, and within and
 between these, the first one is served. In: listeners in order of precedence. Out: reasons. Pure.
 """
 

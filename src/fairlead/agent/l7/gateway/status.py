@@ -1,0 +1,156 @@
+"""What do the statuses of a Gateway and of its ListenerSets say?
+
+    refused, or in conflict with another     as planned
+    published, not answered yet              Programmed=Unknown
+    published, and answered                  as the hub says of the present spec
+
+In: the plan, the number of routes by listener, and the hub's object. Out: statuses; a condition keeps its time while
+its status is the same. Never: a condition of other owners, which server-side apply leaves alone. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fairlead.agent.l7.gateway.judgements import ACCEPTED, PROGRAMMED, bad, find, good, holds, wire_judgements
+from fairlead.agent.l7.gateway.plan import GatewayPlan, Judgement, ListenerPlan, ParentKey
+from fairlead.api.gateway import (
+    Gateway,
+    GatewayAddress,
+    GatewayStatus,
+    ListenerSet,
+    ListenerSetStatus,
+    ListenerStatus,
+)
+from fairlead.api.httploadbalancer import HTTPLoadBalancer
+from fairlead.api.meta import WireCondition
+from fairlead.model.condition import ConditionReason, ConditionType
+
+_PENDING = "Pending"
+_INVALID = "Invalid"
+#: Reasons of the hub that have another name in Gateway API.
+_REASONS = {
+    ConditionReason.PENDING: _PENDING,
+    ConditionReason.ADDRESS_NOT_USABLE: "AddressNotUsable",
+    ConditionReason.UNSUPPORTED_ADDRESS_FAMILY: "AddressNotUsable",
+    ConditionReason.ADDRESS_NOT_ASSIGNED: "AddressNotAssigned",
+    ConditionReason.ADDRESS_POOL_EXHAUSTED: "AddressNotAssigned",
+    ConditionReason.QUOTA_EXCEEDED: "NoResources",
+    ConditionReason.NO_PROXY_CONNECTED: "NoResources",
+}
+
+
+def gateway_status(
+    plan: GatewayPlan, gateway: Gateway, *, attached: Mapping[str, int], hub: HTTPLoadBalancer | None, now: str
+) -> GatewayStatus:
+    """Return the status of the Gateway of ``plan``; ``attached`` has the routes by key of the listener."""
+    answer = _answer(plan, hub)
+    judgements = plan.judgements if find(plan.judgements, PROGRAMMED) is not None else (*plan.judgements, answer)
+    generation = gateway.metadata.generation
+    return GatewayStatus(
+        addresses=_addresses(plan, hub) or None,
+        conditions=wire_judgements(judgements, gateway.status.conditions, generation=generation, now=now),
+        listeners=_listeners(
+            plan, plan.gateway, gateway.status.listeners, _Context(answer, hub, attached, generation, now)
+        ),
+        attached_listener_sets=sum(holds(each, ACCEPTED) for each in plan.listener_sets.values()),
+    )
+
+
+def listener_set_status(
+    plan: GatewayPlan, listener_set: ListenerSet, *, attached: Mapping[str, int], hub: HTTPLoadBalancer | None, now: str
+) -> ListenerSetStatus:
+    """Return the status of a ListenerSet that the Gateway of ``plan`` knows."""
+    meta, status = listener_set.metadata, listener_set.status
+    key = ParentKey("ListenerSet", meta.namespace, meta.name)
+    answer = _answer(plan, hub)
+    judgements = plan.listener_sets[key]
+    if find(judgements, PROGRAMMED) is None:
+        judgements = (*judgements, _of_listener(answer))
+    context = _Context(answer, hub, attached, meta.generation, now)
+    return ListenerSetStatus(
+        conditions=wire_judgements(judgements, status.conditions, generation=meta.generation, now=now),
+        listeners=_listeners(plan, key, status.listeners, context),
+    )
+
+
+class _Context:
+    """What the statuses of all listeners of an object depend on."""
+
+    def __init__(
+        self,
+        answer: Judgement,
+        hub: HTTPLoadBalancer | None,
+        attached: Mapping[str, int],
+        generation: int,
+        now: str,
+    ) -> None:
+        self.programmed = _of_listener(answer)
+        self.refused = {each.name: each.reason for each in hub.status.refused if each.kind == "listener"} if hub else {}
+        self.attached = attached
+        self.generation = generation
+        self.now = now
+
+    def judge(self, listener: ListenerPlan) -> Iterable[Judgement]:
+        """Return the judgements of a listener, Programmed among them."""
+        if find(listener.judgements, PROGRAMMED) is not None:
+            return listener.judgements
+        if self.programmed.status == "True" and (reason := self.refused.get(listener.key)) is not None:
+            return (*listener.judgements, bad(PROGRAMMED, _INVALID, f"the proxies do not serve it: {reason}"))
+        return (*listener.judgements, self.programmed)
+
+
+def _listeners(
+    plan: GatewayPlan, parent: ParentKey, old: Iterable[ListenerStatus] | None, context: _Context
+) -> list[ListenerStatus]:
+    before: dict[str, list[WireCondition]] = {each.name: each.conditions for each in old or ()}
+    return [
+        ListenerStatus(
+            name=each.name,
+            attached_routes=context.attached.get(each.key, 0),
+            supported_kinds=list(each.kinds),
+            conditions=wire_judgements(
+                context.judge(each), before.get(each.name), generation=context.generation, now=context.now
+            ),
+        )
+        for each in plan.listeners
+        if each.parent == parent
+    ]
+
+
+def _answer(plan: GatewayPlan, hub: HTTPLoadBalancer | None) -> Judgement:
+    """Return condition Programmed as the hub has it of the present spec."""
+    if plan.spec is None:
+        return bad(PROGRAMMED, _INVALID, "nothing of it can be served")
+    if hub is None or hub.spec != plan.spec or hub.status.observed_generation != hub.metadata.generation:
+        return bad(PROGRAMMED, _PENDING, "the hub has not seen its present version yet", status="Unknown")
+    by_type = {each.type: each for each in hub.status.conditions or ()}
+    refused = by_type.get(ConditionType.ACCEPTED)
+    if refused is not None and refused.status == "False":
+        return _problem(refused, otherwise=_INVALID)
+    programmed = by_type.get(ConditionType.PROGRAMMED)
+    if programmed is None or programmed.observed_generation != hub.metadata.generation:
+        return bad(PROGRAMMED, _PENDING, "the hub has not programmed it yet", status="Unknown")
+    return good(PROGRAMMED) if programmed.status == "True" else _problem(programmed, otherwise=_INVALID)
+
+
+def _problem(condition: WireCondition, *, otherwise: str) -> Judgement:
+    reason = next((ours for theirs, ours in _REASONS.items() if theirs == condition.reason), otherwise)
+    message = condition.message or f"the hub says {condition.reason}"
+    return bad(PROGRAMMED, reason, message)
+
+
+def _of_listener(answer: Judgement) -> Judgement:
+    """Return ``answer`` for listeners and ListenerSets, which have fewer reasons than a Gateway."""
+    if answer.status == "True" or answer.reason in {_PENDING, _INVALID}:
+        return answer
+    return bad(PROGRAMMED, _PENDING, f"the Gateway is not programmed: {answer.message}", status=answer.status)
+
+
+def _addresses(plan: GatewayPlan, hub: HTTPLoadBalancer | None) -> list[GatewayAddress]:
+    if plan.spec is None or hub is None:
+        return []
+    return [
+        GatewayAddress("IPAddress", each.ip) if each.ip else GatewayAddress("Hostname", each.hostname)
+        for each in hub.status.load_balancer.ingress or ()
+    ]
