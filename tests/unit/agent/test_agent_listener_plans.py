@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.agent.gateway_objects import certificate, gateway, grant, http, https, kinds, reasons, view
+from tests.unit.agent.gateway_objects import (
+    certificate,
+    gateway,
+    grant,
+    http,
+    https,
+    kinds,
+    listener_set,
+    reasons,
+    view,
+)
 
 from fairlead.agent.l7.certificates import CertificateState
 from fairlead.agent.l7.gateway import listener_plans
@@ -177,7 +187,23 @@ def test_without_authorities_only_the_listeners_that_need_them_are_refused(
         "Programmed": "False/Invalid",
     }
     assert {name for name, each in by_name.items() if each["Accepted"] == "True/Accepted"} == {"http", "first"}
-    assert set(served(plan)) == {"http", "first"}
+    # Closed, so that no other listener gets its requests: without a certificate no connection is taken.
+    listeners = served(plan)
+    assert {name: each.certificates for name, each in listeners.items() if each.protocol == "HTTPS"} == {
+        "first": ("tls.infra.cert",),
+        "second": (),
+    }
+    assert listeners["second"].client_validation is None
+
+
+@pytest.mark.req("G-43", "G-83")
+def test_a_gateway_keeps_its_address_while_its_only_listener_has_no_authorities() -> None:
+    validation = {"validation": {"caCertificateRefs": [CA]}}
+    of = gateway(https(), tls={"frontend": {"default": validation}}, allowedListeners={"namespaces": {"from": "All"}})
+    plan = plan_gateway(view(of, listener_set(http("other", 81))))
+    assert reasons(plan.judgements) == {"Accepted": "False/ListenersNotValid", "Programmed": "False/Invalid"}
+    assert {name: each.certificates for name, each in served(plan).items()} == {"https": ()}
+    assert [each.served for each in plan.listeners] == [True, False]
 
 
 @pytest.mark.req("G-83")
@@ -243,7 +269,8 @@ def test_a_load_balancer_holds_so_many_certificates_and_authorities(monkeypatch:
     assert served(certificates)["b"].certificates == ()
     monkeypatch.setattr(listener_plans, "MAX_AUTHORITIES_CHARS", 5)
     authorities = plan_gateway(view(validated(CA), ca_bundles={("infra", "ca"): "PEM"}))
-    assert [each.name for each in authorities.listeners if not each.served] == ["second"]
+    assert [name for name, each in served(authorities).items() if each.client_validation is not None] == ["first"]
+    assert served(authorities)["second"].certificates == ()
     assert reasons(authorities.listeners[2].judgements)["Accepted"] == "False/NoValidCACertificate"
 
 

@@ -1,12 +1,12 @@
 """What becomes of one listener of a Gateway or ListenerSet?
 
-    not accepted                   not among the listeners of the load balancer
-    without a usable certificate   among them, without one: its port is open, and its connections are closed
-    else                           among them
+    without usable certificate or authorities   among those of the load balancer, closed: connections end at once
+    not accepted for another reason             not among them
+    else                                        among them
 
-A listener without certificate is kept so that the Gateway keeps its address, and so that no other listener gets the
-requests for its hostname. In: listeners in order of precedence, with why another excludes them. Out: their plans, and
-what the load balancer needs for them. Pure.
+A closed listener is kept so that the Gateway keeps its address while a Secret or ConfigMap is missing, and so that no
+other listener gets the requests for its hostname. In: listeners in order of precedence, with why another excludes them.
+Out: their plans, and what the load balancer needs for them. Pure.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ class ListenerPlanner:
         namespaces, bad_namespaces = self._namespaces(parent, listener)
         validation, bad_authorities = self._authorities(opening)
         usable, bad_certificates = self._certificates(parent, listener)
-        refusal = _refusal(listener, opening, conflict) or bad_namespaces
+        refusal = _refusal(listener, opening, conflict) or bad_namespaces or self._too_many()
+        served = refusal is None and opening is not None
         if refusal is None and bad_authorities is not None and validation is None:
             refusal = bad(ACCEPTED, "NoValidCACertificate", bad_authorities.message)
-        if refusal is None:
-            refusal = self._too_large(validation)
+            usable = ()
         key = listener.name if parent == self._gateway else _set_key(parent, listener)
         passthrough = _passes_through(listener)
-        if refusal is None and opening is not None:
+        if served and opening is not None:
             self._add(
                 L7Listener(
                     name=key,
@@ -103,7 +103,7 @@ class ListenerPlanner:
             namespaces=namespaces,
             kinds=kinds,
             judgements=tuple(judgements),
-            served=refusal is None,
+            served=served,
         )
 
     def _namespaces(self, parent: ParentKey, listener: Listener) -> tuple[frozenset[str] | None, Judgement | None]:
@@ -119,10 +119,14 @@ class ListenerPlanner:
     def _authorities(self, opening: Opening | None) -> tuple[ClientValidation | None, Judgement | None]:
         if opening is None or opening.protocol != "HTTPS":
             return None, None
-        validation = validation_at(self._view.gateway, opening.port)
-        if validation is None:
+        asked = validation_at(self._view.gateway, opening.port)
+        if asked is None:
             return None, None
-        return authorities_of(validation, gateway=self._gateway, view=self._view)
+        validation, problem = authorities_of(asked, gateway=self._gateway, view=self._view)
+        if validation is not None and len(validation.ca_bundle) + self._authorities_chars > MAX_AUTHORITIES_CHARS:
+            message = f"the authorities for clients of all listeners have {MAX_AUTHORITIES_CHARS} characters at most"
+            return None, bad(RESOLVED_REFS, "InvalidCACertificateRef", message)
+        return validation, problem
 
     def _certificates(
         self, parent: ParentKey, listener: Listener
@@ -136,15 +140,11 @@ class ListenerPlanner:
         message = f"tls.certificateRefs: a Gateway has {MAX_CERTIFICATES} certificates at most"
         return kept, bad(RESOLVED_REFS, "InvalidCertificateRef", message)
 
-    def _too_large(self, validation: ClientValidation | None) -> Judgement | None:
-        if len(self.listeners) >= MAX_LISTENERS:
-            message = f"a Gateway has {MAX_LISTENERS} listeners at most, those of its ListenerSets included"
-            return bad(ACCEPTED, "TooManyListeners", message)
-        size = len(validation.ca_bundle) if validation is not None else 0
-        if size + self._authorities_chars > MAX_AUTHORITIES_CHARS:
-            message = f"the authorities for clients of all listeners have {MAX_AUTHORITIES_CHARS} characters at most"
-            return bad(ACCEPTED, "NoValidCACertificate", message)
-        return None
+    def _too_many(self) -> Judgement | None:
+        if len(self.listeners) < MAX_LISTENERS:
+            return None
+        message = f"a Gateway has {MAX_LISTENERS} listeners at most, those of its ListenerSets included"
+        return bad(ACCEPTED, "TooManyListeners", message)
 
     def _add(self, listener: L7Listener, certificates: tuple[CertificateRef, ...]) -> None:
         self.listeners.append(listener)

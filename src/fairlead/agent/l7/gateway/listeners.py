@@ -24,6 +24,7 @@ from fairlead.api.httploadbalancer import CertificateRef, HTTPLoadBalancerSpec
 from fairlead.api.names import DEFAULT_CLASS
 from fairlead.api.selectors import BadSelector
 from fairlead.api.tcploadbalancer import Origin
+from fairlead.model.http import L7Listener
 
 _IP_ADDRESS = "IPAddress"
 
@@ -35,7 +36,9 @@ def plan_gateway(view: GatewayView) -> GatewayPlan:
     own = ParentKey("Gateway", meta.namespace, meta.name)
     planner = ListenerPlanner(view, own)
     plans, precedence = _own_listeners(planner, own, gateway)
-    accepted = _refusal(gateway) or _accepted(plans)
+    refusal = _refusal(gateway)
+    accepted = refusal or _accepted(plans)
+    served = [] if refusal is not None else list(planner.listeners)
     sets = sorted((each for each in view.listener_sets if not each.deleting), key=_age)
     refused_sets = _refused_sets(view, sets)
     by_set: dict[ParentKey, list[ListenerPlan]] = {}
@@ -46,16 +49,18 @@ def plan_gateway(view: GatewayView) -> GatewayPlan:
             plans += by_set[key]
     client = client_certificate(view, own)
     certificates = {**planner.certificates, **{each.name: each for each in (client.usable if client else ())}}
-    serves = accepted.status == "True" and bool(planner.listeners)
+    if accepted.status == "True":
+        served = planner.listeners
+    keys = {each.name for each in served}
     judgements = [accepted]
     if client is not None:
         judgements.append(client.problem or good(RESOLVED_REFS))
-    judgements += [*_insecure(gateway), *_unprogrammed(gateway, accepted, serves=serves)]
+    judgements += [*_insecure(gateway), *_unprogrammed(gateway, accepted, serves=bool(served))]
     return GatewayPlan(
         gateway=own,
         load_balancer=gateway_load_balancer_name(meta.namespace, meta.name),
-        listeners=tuple(plans if serves else map(_not_served, plans)),
-        spec=_spec(view, planner, certificates) if serves else None,
+        listeners=tuple(each if each.key in keys or not each.served else _not_served(each) for each in plans),
+        spec=_spec(view, served, certificates) if served else None,
         judgements=tuple(judgements),
         listener_sets={
             **{key: (judgement, _same(PROGRAMMED, judgement)) for key, judgement in refused_sets.items()},
@@ -66,11 +71,11 @@ def plan_gateway(view: GatewayView) -> GatewayPlan:
 
 
 def _spec(
-    view: GatewayView, planner: ListenerPlanner, certificates: Mapping[str, CertificateRef]
+    view: GatewayView, listeners: Iterable[L7Listener], certificates: Mapping[str, CertificateRef]
 ) -> HTTPLoadBalancerSpec:
     meta = view.gateway.metadata
     return HTTPLoadBalancerSpec(
-        listeners=tuple(planner.listeners),
+        listeners=tuple(listeners),
         class_name=view.load_balancer_class or DEFAULT_CLASS,
         certificates=tuple(certificates[name] for name in sorted(certificates)),
         targets=view.targets,
