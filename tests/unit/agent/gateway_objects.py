@@ -7,13 +7,15 @@ from typing import Any
 import msgspec
 
 from fairlead.agent.l7.certificates import CertificateState
-from fairlead.agent.l7.gateway.plan import Judgement, ListenerPlan
+from fairlead.agent.l7.gateway.plan import GatewayPlan, Judgement, ListenerPlan
 from fairlead.agent.l7.gateway.view import GatewayView
 from fairlead.api.gateway import Gateway, ListenerSet
 from fairlead.api.gateway_policies import ReferenceGrant
+from fairlead.model.http import L7Listener
 
 CREATED = "2026-01-01T00:00:00Z"
 GROUP = "gateway.networking.k8s.io"
+CA = {"kind": "ConfigMap", "name": "ca"}
 
 
 def gateway(*listeners: dict[str, Any], generation: int = 1, **spec: Any) -> Gateway:
@@ -67,3 +69,7 @@ def reasons(judgements: tuple[Judgement, ...]) -> dict[str, str]:
 
 def kinds(plan: ListenerPlan) -> list[str]:
     return [each.kind for each in plan.kinds]
+
+
+def served(plan: GatewayPlan) -> dict[str, L7Listener]:
+    return {each.name: each for each in plan.spec.listeners} if plan.spec is not None else {}

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.unit.agent.gateway_objects import (
+    CA,
     certificate,
     gateway,
     grant,
@@ -14,24 +15,20 @@ from tests.unit.agent.gateway_objects import (
     kinds,
     listener_set,
     reasons,
+    served,
     view,
 )
 
 from fairlead.agent.l7.certificates import CertificateState
 from fairlead.agent.l7.gateway import listener_plans
 from fairlead.agent.l7.gateway.listeners import plan_gateway
-from fairlead.agent.l7.gateway.plan import GatewayPlan, ListenerPlan
-from fairlead.agent.l7.gateway.view import config_maps_named, secrets_named
+from fairlead.agent.l7.gateway.plan import ListenerPlan
 from fairlead.api.gateway import Gateway
-from fairlead.model.http import MAX_BUNDLE, L7Listener
+from fairlead.model.http import MAX_BUNDLE
 
 
 def planned(listener: dict[str, Any], **fields: Any) -> ListenerPlan:
     return plan_gateway(view(gateway(listener), **fields)).listeners[0]
-
-
-def served(plan: GatewayPlan) -> dict[str, L7Listener]:
-    return {each.name: each for each in plan.spec.listeners} if plan.spec is not None else {}
 
 
 @pytest.mark.req("G-24", "G-38", "G-95")
@@ -73,66 +70,6 @@ def test_tls_is_terminated_and_passed_through_on_one_port() -> None:
     assert [kinds(each) for each in plan.listeners] == [["TLSRoute"], ["TLSRoute"]]
 
 
-@pytest.mark.req("G-40", "G-41", "G-43")
-@pytest.mark.parametrize(
-    ("tls", "state", "reason"),
-    [
-        (certificate(name="absent"), None, "InvalidCertificateRef"),
-        (certificate(name="cert", group="example.com"), None, "InvalidCertificateRef"),
-        (certificate(name="cert", kind="ConfigMap"), None, "InvalidCertificateRef"),
-        (certificate(name="cert"), CertificateState("", "tls.crt is no PEM"), "InvalidCertificateRef"),
-        (certificate(name="cert", namespace="certs"), None, "RefNotPermitted"),
-        (certificate(name="absent", namespace="certs"), None, "RefNotPermitted"),
-        ({"mode": "Terminate"}, None, "InvalidCertificateRef"),
-        (None, None, "InvalidCertificateRef"),
-    ],
-)
-def test_without_a_usable_certificate_the_port_stays_closed(
-    tls: dict[str, Any] | None, state: CertificateState | None, reason: str
-) -> None:
-    fields: dict[str, Any] = {} if state is None else {"certificates": {("infra", "cert"): state}}
-    plan = plan_gateway(view(gateway(https(tls=tls)), **fields))
-    assert reasons(plan.listeners[0].judgements) == {
-        "Accepted": "True/Accepted",
-        "ResolvedRefs": f"False/{reason}",
-        "Programmed": "False/Invalid",
-    }
-    assert kinds(plan.listeners[0]) == ["HTTPRoute", "GRPCRoute"]
-    # The Gateway keeps its address, and no other listener gets the requests for this hostname.
-    assert served(plan)["https"].certificates == ()
-    assert reasons(plan.judgements) == {"Accepted": "True/Accepted"}
-
-
-@pytest.mark.req("G-42")
-def test_a_certificate_of_another_namespace_with_a_grant() -> None:
-    tls = certificate(name="cert", namespace="certs")
-    plan = plan_gateway(view(gateway(https(tls=tls)), grants=(grant(),)))
-    assert reasons(plan.listeners[0].judgements) == {"Accepted": "True/Accepted", "ResolvedRefs": "True/ResolvedRefs"}
-    assert served(plan)["https"].certificates == ("tls.certs.cert",)
-
-
-@pytest.mark.req("G-43")
-def test_the_last_good_version_is_served_on_and_reported() -> None:
-    state = CertificateState("d0", "tls.key is not the key of the first certificate in tls.crt")
-    plan = plan_gateway(view(gateway(https()), certificates={("infra", "cert"): state}))
-    assert reasons(plan.listeners[0].judgements) == {
-        "Accepted": "True/Accepted",
-        "ResolvedRefs": "False/InvalidCertificateRef",
-    }
-    assert "the version before is served on" in plan.listeners[0].judgements[1].message
-    assert served(plan)["https"].certificates == ("tls.infra.cert",)
-
-
-def test_of_several_certificates_the_good_ones_are_served() -> None:
-    tls = {"mode": "Terminate", "certificateRefs": [{"name": "absent"}, {"name": "cert"}, {"name": "cert"}]}
-    plan = plan_gateway(view(gateway(https(tls=tls))))
-    assert served(plan)["https"].certificates == ("tls.infra.cert",)
-    assert reasons(plan.listeners[0].judgements) == {
-        "Accepted": "True/Accepted",
-        "ResolvedRefs": "False/InvalidCertificateRef",
-    }
-
-
 def validated(*references: dict[str, str], port: int = 0) -> Gateway:
     validation = {"validation": {"caCertificateRefs": list(references)}}
     frontend: dict[str, Any] = {"default": validation}
@@ -140,9 +77,6 @@ def validated(*references: dict[str, str], port: int = 0) -> Gateway:
         frontend = {"default": {}, "perPort": [{"port": port, "tls": validation}]}
     listeners = (http(), https("first"), https("second", 8443))
     return gateway(*listeners, tls={"frontend": frontend})
-
-
-CA = {"kind": "ConfigMap", "name": "ca"}
 
 
 @pytest.mark.req("G-81")
@@ -272,21 +206,3 @@ def test_a_load_balancer_holds_so_many_certificates_and_authorities(monkeypatch:
     assert [name for name, each in served(authorities).items() if each.client_validation is not None] == ["first"]
     assert served(authorities)["second"].certificates == ()
     assert reasons(authorities.listeners[2].judgements)["Accepted"] == "False/NoValidCACertificate"
-
-
-@pytest.mark.req("G-43")
-def test_the_objects_that_a_gateway_names() -> None:
-    references = [{"name": "a"}, {"name": "b", "namespace": "certs"}, {"name": "c", "kind": "ConfigMap"}]
-    validation = {"validation": {"caCertificateRefs": [CA, {"kind": "Secret", "name": "x"}]}}
-    other = {"validation": {"caCertificateRefs": [{**CA, "name": "other", "namespace": "certs"}]}}
-    of = gateway(
-        http(),
-        https(tls={"certificateRefs": references}),
-        tls={
-            "backend": {"clientCertificateRef": {"name": "client"}},
-            "frontend": {"default": validation, "perPort": [{"port": 8443, "tls": other}]},
-        },
-    )
-    assert secrets_named(of) == {("infra", "a"), ("certs", "b"), ("infra", "client")}
-    assert config_maps_named(of) == {("infra", "ca"), ("certs", "other")}
-    assert secrets_named(gateway(http())) == config_maps_named(gateway(http())) == frozenset()
