@@ -10,7 +10,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.golden.translate.golden_views import dump, read_view
 
 from fairlead.agent.l7.certificates import CertificateState
 from fairlead.agent.l7.gateway.infrastructure import Infrastructure, plan_infrastructure
@@ -24,6 +23,7 @@ from fairlead.api.httploadbalancer import HTTPLoadBalancer, HTTPLoadBalancerStat
 from fairlead.api.kubernetes import Ingress, LoadBalancerStatus
 from fairlead.api.meta import ObjectMeta, WireCondition
 from fairlead.api.tcploadbalancer import TargetType
+from tests.golden.translate.golden_views import dump, read_view
 
 HERE = Path(__file__).parent
 NOW = "2026-01-01T00:00:00Z"

@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.agent.gateway_objects import gateway, http, https, listener_set, view
 
 from fairlead.agent.l7.gateway.listeners import plan_gateway
 from fairlead.agent.l7.gateway.plan import GatewayPlan
@@ -15,6 +14,7 @@ from fairlead.api.gateway import GatewayStatus, ListenerSetStatus
 from fairlead.api.httploadbalancer import HTTPLoadBalancer, HTTPLoadBalancerStatus, RefusedPart
 from fairlead.api.kubernetes import Ingress, LoadBalancerStatus
 from fairlead.api.meta import ObjectMeta, WireCondition
+from tests.unit.agent.gateway_objects import gateway, http, https, listener_set, view
 
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 ALL = {"namespaces": {"from": "All"}}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.agent.gateway_objects import CA, gateway, http, https
 
 from fairlead.agent.l7.gateway.view import config_maps_named, secrets_named
+from tests.unit.agent.gateway_objects import CA, gateway, http, https
 
 
 @pytest.mark.req("G-43")

@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.agent.gateway_objects import gateway, http, https, listener_set, view
 
 from fairlead.agent.l7.gateway.infrastructure import (
     LABEL_GATEWAY_NAME,
@@ -19,6 +18,7 @@ from fairlead.agent.l7.gateway.listeners import plan_gateway
 from fairlead.api.gateway import Gateway
 from fairlead.api.kubernetes import Service
 from fairlead.api.meta import ObjectMeta
+from tests.unit.agent.gateway_objects import gateway, http, https, listener_set, view
 
 ASKED = {"labels": {"team": "shop", LABEL_GATEWAY_NAME: "other"}, "annotations": {"example.com/note": "x"}}
 UDP = {"name": "dns", "port": 53, "protocol": "UDP"}

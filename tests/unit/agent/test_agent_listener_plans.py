@@ -5,6 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
+from fairlead.agent.l7.certificates import CertificateState
+from fairlead.agent.l7.gateway import listener_plans
+from fairlead.agent.l7.gateway.listeners import plan_gateway
+from fairlead.agent.l7.gateway.plan import ListenerPlan
+from fairlead.api.gateway import Gateway
+from fairlead.model.http import MAX_BUNDLE
 from tests.unit.agent.gateway_objects import (
     CA,
     certificate,
@@ -18,13 +25,6 @@ from tests.unit.agent.gateway_objects import (
     served,
     view,
 )
-
-from fairlead.agent.l7.certificates import CertificateState
-from fairlead.agent.l7.gateway import listener_plans
-from fairlead.agent.l7.gateway.listeners import plan_gateway
-from fairlead.agent.l7.gateway.plan import ListenerPlan
-from fairlead.api.gateway import Gateway
-from fairlead.model.http import MAX_BUNDLE
 
 
 def planned(listener: dict[str, Any], **fields: Any) -> ListenerPlan:

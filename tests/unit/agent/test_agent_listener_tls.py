@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.agent.gateway_objects import certificate, gateway, grant, https, kinds, reasons, served, view
 
 from fairlead.agent.l7.certificates import CertificateState
 from fairlead.agent.l7.gateway.listeners import plan_gateway
+from tests.unit.agent.gateway_objects import certificate, gateway, grant, https, kinds, reasons, served, view
 
 
 @pytest.mark.req("G-40", "G-41", "G-43")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.agent.gateway_objects import certificate, gateway, grant, http, https, listener_set, reasons, view
 
 from fairlead.agent.l7.certificates import CertificateState
 from fairlead.agent.l7.gateway.listeners import plan_gateway
 from fairlead.agent.l7.gateway.plan import GatewayPlan, ParentKey
+from tests.unit.agent.gateway_objects import certificate, gateway, grant, http, https, listener_set, reasons, view
 
 GOOD = {"Accepted": "True/Accepted", "ResolvedRefs": "True/ResolvedRefs"}
 ALL = {"namespaces": {"from": "All"}}
