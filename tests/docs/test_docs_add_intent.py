@@ -72,7 +72,7 @@ class World:
 
 
 async def until(check: Callable[[], Any]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             result = check()
             if await result if isinstance(result, Awaitable) else result:

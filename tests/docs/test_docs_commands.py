@@ -13,7 +13,7 @@ _TOOLS = ("bash", "curl", "kubectl")
 pytestmark = [
     pytest.mark.envoy,
     pytest.mark.slow,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(900),
     pytest.mark.skipif(not all(map(shutil.which, _TOOLS)), reason=f"the pages use {', '.join(_TOOLS)}"),
 ]
 

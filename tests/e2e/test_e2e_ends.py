@@ -15,7 +15,7 @@ from fairlead.providers.envoy.envoy_process import find_running
 from fairlead.testing.worlds.processes import fairlead
 from tests.left_running import end, left_running, marked
 
-pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.mark.req("T-13")

@@ -34,7 +34,7 @@ from tests.e2e.e2e_haproxy import (
     without_ages,
 )
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.envoy, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.envoy, pytest.mark.timeout(900)]
 
 NAMES = ("shop", "rolling", "lasting", "reloaded", "moving")
 #: A TCPLoadBalancer that an operator wrote, of a member without an agent: a Service's class cannot change.

@@ -23,7 +23,7 @@ from tests.e2e.e2e_backends import Echo, echoes
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
     pytest.mark.envoy,
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(900),
     pytest.mark.skipif(
         service_port(80) != 80, reason="an Ingress is served at ports 80 and 443, which this user may not open"
     ),

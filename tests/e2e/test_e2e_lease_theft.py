@@ -28,7 +28,7 @@ from fairlead.testing.worlds.processes import fairlead, wait_until
 from tests.scenario.lbcf.lbcf_driver import Driver
 from tests.scenario.lbcf.lbcf_wire import Wire
 
-pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(900)]
 
 TOKEN = "for-these-tests-only"
 

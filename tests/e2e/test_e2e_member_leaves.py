@@ -15,7 +15,7 @@ from fairlead.testing.worlds.processes import run_fairlead, wait_until
 from tests.e2e.conftest import working_directory
 from tests.e2e.e2e_backends import ask, echoes, http, ready, refused
 
-pytestmark = [pytest.mark.envoy, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.envoy, pytest.mark.timeout(900)]
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from fairlead.testing.worlds.processes import fairlead, wait_until
 from tests.e2e.e2e_backends import http
 from tests.e2e.e2e_ordinary_user import as_ordinary_user
 
-pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(900)]
 _RESERVED = "192.0.2.1"  # RFC 5737: no machine has it
 
 

@@ -18,7 +18,7 @@ from fairlead.testing.worlds.processes import fairlead, wait_until
 from tests.e2e.e2e_ordinary_user import as_ordinary_user
 from tests.left_running import end, left_running, marked
 
-pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.mark.req("X-4", "T-13", "I-8")

@@ -14,7 +14,7 @@ from fairlead.testing.worlds.processes import wait_until
 from fairlead.testing.worlds.traffic import Traffic
 from tests.e2e.e2e_backends import UdpEcho, ask, ask_udp, echoes, http, ready, refused
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.envoy, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.envoy, pytest.mark.timeout(900)]
 
 
 @pytest.mark.req("E-1", "E-4", "K-8", "K-15", "K-23", "K-24")

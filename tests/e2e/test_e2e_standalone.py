@@ -20,7 +20,7 @@ from fairlead.testing.worlds.hub import HubProcess
 from fairlead.testing.worlds.loopback import free_network, free_port
 from fairlead.testing.worlds.processes import fairlead, run_fairlead, wait_until
 
-pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.mark.req("I-8")

@@ -35,7 +35,7 @@ from fairlead.testing.worlds.workload import POD_PORT, Workload
 from tests.e2e.e2e_backends import ask, http, ready, refused
 from tests.e2e.e2e_haproxy import Edge, add_class, edge_class, on_haproxy, record_versions, started, without_ages
 
-pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
 VERSION_0_1 = "8d93f72"

@@ -25,7 +25,7 @@ from tests.contract.providers.provider_processes import HAProxy
 from tests.e2e.e2e_backends import echoes
 from tests.e2e.e2e_real_apis import RealApis, assets_directory, why_not_real
 
-pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(900)]
 HOST = f"{free_network()}.1"
 PORTS = (9001, 9002, 9003)
 ADDRESSES = tuple(f"{HOST}:{port}" for port in PORTS)

@@ -131,7 +131,7 @@ async def test_the_access_log_is_written_when_it_is_asked_for(http: HttpWorld) -
     spec = await http.start(config(route("my-route", to("one"))), backend, attributes={ACCESS_LOG: "json"})
     assert (await get(spec, "/logged?secret=no")).status == 200
     log = http.provider.fleet.admin_socket.parent / "envoy.log"  # type: ignore[attr-defined]
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while "/logged" not in log.read_text():  # noqa: ASYNC110 (Envoy writes it every second)
             await asyncio.sleep(0.2)
     (line,) = [line for line in log.read_text().splitlines() if "/logged" in line]

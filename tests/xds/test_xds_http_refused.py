@@ -21,7 +21,7 @@ def bad(name: str) -> Route:
 
 async def settled(http: HttpWorld, key: object) -> list[str]:
     """Wait until the proxy has taken what is left; returns the routes that are not in it."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (status := await http.provider.observe(key)) is None or not status.programmed:  # type: ignore[arg-type]
             await http.provider.wait_progress()
     return [part.name for part in status.refused]

@@ -32,7 +32,7 @@ CHANGES = HeaderModifier(
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 (a proxy has no event)
             await asyncio.sleep(0.02)
 

@@ -132,7 +132,7 @@ async def test_a_certificate_is_rotated_under_load_without_a_cut_connection(
         serial = new.digest
         await http.provider.ensure(with_config(spec, msgspec.structs.replace(l7, certificates={"c": new})))
         await http.programmed(spec)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while await served_serial(spec.address, tls) != serial:  # noqa: ASYNC110 (a proxy has no event)
             await asyncio.sleep(0.02)
     stop.set()

@@ -32,7 +32,7 @@ async def first_answer(address: str, port: int) -> str:
 
 
 @pytest.mark.req("K-30")
-@pytest.mark.parametrize("check", [None, HealthCheck(interval_s=0.2, timeout_s=0.2)], ids=["plain", "checked"])
+@pytest.mark.parametrize("check", [None, HealthCheck(interval_s=0.2, timeout_s=5)], ids=["plain", "checked"])
 async def test_no_first_connection_fails_while_load_balancers_are_added(
     world: World, check: HealthCheck | None
 ) -> None:

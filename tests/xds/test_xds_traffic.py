@@ -84,7 +84,7 @@ async def test_all_draining_means_no_traffic_rather_than_wrong_traffic(world: Wo
 
 @pytest.mark.req("K-33")
 async def test_removed_target_that_still_answers_health_checks_gets_nothing(world: World) -> None:
-    check = HealthCheck(interval_s=0.2, timeout_s=0.2)
+    check = HealthCheck(interval_s=0.2, timeout_s=5)
     first, two = await world.backend("one"), await world.backend("two")
     spec = await world.load_balancer(first.target, two.target, health_check=check)
     await world.change(spec, Action.DEREGISTER, first.target)
@@ -93,7 +93,7 @@ async def test_removed_target_that_still_answers_health_checks_gets_nothing(worl
 
 async def test_health_checked_target_serves_the_first_connection(world: World) -> None:
     backend = await world.backend("checked")
-    spec = await world.load_balancer(backend.target, health_check=HealthCheck(interval_s=0.2, timeout_s=0.2))
+    spec = await world.load_balancer(backend.target, health_check=HealthCheck(interval_s=0.2, timeout_s=5))
     assert await ask(spec.address, 8080) == "checked"
 
 
@@ -208,7 +208,7 @@ async def test_deleted_load_balancer_closes_its_port(world: World) -> None:
     witness = await world.load_balancer(backend.target)
     assert await ask(witness.address, 8080) == "gone"
     assert await world.provider.observe(spec.key) is None
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             try:
                 await ask(spec.address, 8080)

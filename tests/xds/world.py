@@ -14,7 +14,7 @@ from fairlead.model.desired import FrontendSpec, Listener, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
 from fairlead.providers.envoy.provider import EnvoyProvider
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 60.0
 
 
 class Addresses:

@@ -8,6 +8,7 @@ Source: https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/cust
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, cast
 
 import msgspec
@@ -100,7 +101,12 @@ def build_crd(crd: Crd) -> JSONObject:
 
 
 def structural_schema(wire_type: type[KubeObject]) -> JSONObject:
-    """Return the structural schema of one kind."""
+    """Return the structural schema of one kind, a new one on every call."""
+    return msgspec.json.decode(_encoded_schema(wire_type))
+
+
+@cache
+def _encoded_schema(wire_type: type[KubeObject]) -> bytes:
     (root,), components = msgspec.json.schema_components([wire_type])
     schema = _inline(root, components)
     description = schema.get("description", "")
@@ -113,7 +119,8 @@ def structural_schema(wire_type: type[KubeObject]) -> JSONObject:
         if part in schema["properties"]:
             properties[part] = schema["properties"][part]
             properties[part].pop("default", None)
-    return {"type": "object", "description": description, "required": ["spec"], "properties": properties}
+    schema = {"type": "object", "description": description, "required": ["spec"], "properties": properties}
+    return msgspec.json.encode(schema)
 
 
 def _inline(node: JSONObject, components: JSONObject) -> JSONObject:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 DRIVER = Path(__file__).parents[3] / "examples" / "driver" / "driver.py"
-PATIENCE_S = 15.0
+PATIENCE_S = 60.0
 ASK_AGAIN_S = 3.0
 
 

@@ -24,7 +24,7 @@ from tests.contract.providers.provider_processes import HAProxy, free_port
 
 KEY = LoadBalancerKey("LoadBalancer", "shop", "shared")
 HTTP = Listener(80).key
-PATIENCE_S = 15.0
+PATIENCE_S = 60.0
 
 
 class Web:

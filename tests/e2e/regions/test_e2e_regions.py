@@ -22,7 +22,7 @@ async def test_one_service_in_three_regions_each_on_its_own_network() -> None:
     process = await asyncio.create_subprocess_exec(
         *FAIRLEAD, "demo", "regions", "--plain", stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
-    out, _ = await asyncio.wait_for(process.communicate(), 110)
+    out, _ = await asyncio.wait_for(process.communicate(), 600)
     text = out.decode()
     assert process.returncode == 0, text
     assert "PASSED" in text

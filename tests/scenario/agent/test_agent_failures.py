@@ -457,7 +457,7 @@ async def test_a_leader_that_the_hub_turns_away_makes_room_for_its_standby(world
     second = await world.start(exporting=False)
     await world.load_balancer()
     await door.shut()
-    await until(second.leadership.may_write, what="the standby leads", timeout_s=30)
+    await until(second.leadership.may_write, what="the standby leads", timeout_s=90)
     assert not first.leadership.may_write()
     assert any("hub" in one for one in first.readiness())
     await world.service("later")

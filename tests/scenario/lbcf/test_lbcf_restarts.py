@@ -244,7 +244,7 @@ async def told(shop, world, driver, name, point):
 
 @pytest.mark.req("L-4", "L-14", "L-15")
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("shard", range(4))
 async def test_lt40_killed_at_any_call_or_write_it_ends_the_same(world, driver, hub, shard):
     """LT-40: at every fourth point of the story; each time another hub goes on from what is on record."""

@@ -55,7 +55,7 @@ def told(loop, seed, *, die_at=None, fault_rate=0.0):
 @pytest.mark.req("I-2", "I-3", "I-4", "I-9", "L-3", "L-4", "L-8", "L-9", "L-10", "L-14", "L-15", "L-16", "L-18", "L-27")
 @pytest.mark.req("L-28", "L-44", "A-14", "A-15", "A-21", "A-33", "A-39", "A-41")
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_a_crash_at_any_call_changes_nothing_in_the_end(shard, request, virtual, record_property, capsys):
     asked_for = request.config.getoption("--schedules")

@@ -107,7 +107,7 @@ class World:
             quiet = quiet + 1 if idle and await self._current() else 0
             return quiet >= 2
 
-        await until(check, what="settled", timeout_s=30)
+        await until(check, what="settled", timeout_s=90)
 
     async def _current(self) -> bool:
         for one in self.running:
@@ -241,7 +241,7 @@ class World:
         service = await self.get_service(name, namespace)
         return [one.address for one in service.status.load_balancer.ingress or ()]
 
-    async def until_shown(self, *addresses: str, name: str = "test", timeout_s: float = 15.0) -> None:
+    async def until_shown(self, *addresses: str, name: str = "test", timeout_s: float = 90.0) -> None:
         async def check() -> bool:
             return await self.shown(name) == list(addresses)
 

@@ -214,7 +214,7 @@ async def test_without_the_kinds_it_says_which_are_missing(world: World) -> None
     await until(not_served)
     one = Running(world.api, install_crds=False)
     with pytest.raises(FairleadError) as caught:
-        await asyncio.wait_for(one.task, 10)
+        await asyncio.wait_for(one.task, 60)
     assert isinstance(caught.value, BadConfiguration)
     assert "poolservices" in caught.value.sentence
     await one.cluster.aclose()

@@ -58,7 +58,7 @@ async def a_hub(world: World, *, pool: str = RANGE) -> AsyncIterator[Cloud]:
         await hub.prepare()
         await world.user.merge_patch(LOAD_BALANCER_CLASSES, "", "envoy", {"spec": {"drain": "0s"}}, manager="user")
         task = asyncio.create_task(hub.run(), name="hub")
-        await until(lambda: hub.leading, what="the hub leads", timeout_s=30)
+        await until(lambda: hub.leading, what="the hub leads", timeout_s=90)
         try:
             yield Cloud(provider)
         finally:
@@ -92,14 +92,14 @@ async def until_condition(world: World, pool: str, *wanted: str) -> None:
     async def check() -> bool:
         return await condition(world, pool) == wanted
 
-    await until(check, what=f"{pool} {wanted}", timeout_s=30)
+    await until(check, what=f"{pool} {wanted}", timeout_s=90)
 
 
 async def gone(world: World, pool: str) -> None:
     async def check() -> bool:
         return await world.find(f"test-{pool}") is None and lb(pool) not in await world.load_balancers()
 
-    await until(check, what=f"test-{pool} is gone", timeout_s=30)
+    await until(check, what=f"test-{pool} is gone", timeout_s=90)
 
 
 @pytest.mark.req("T-O-70", "O-53")
@@ -149,21 +149,21 @@ async def test_t_o_72_nothing_is_published_while_the_data_path_is_offline(world:
         assert (await world.get("test-np1")).status.load_balancer.ingress is None
         assert await world.shown() == []
         cloud.online(True)
-        await world.until_shown(address, timeout_s=40)
+        await world.until_shown(address, timeout_s=90)
 
 
 @pytest.mark.req("T-O-74", "O-53")
 async def test_t_o_74_the_address_that_is_asked_for_is_published(world: World) -> None:
     async with a_hub(world):
         await regions(world, "np1", asks="192.168.1.1")
-        await world.until_shown("192.168.1.1", timeout_s=30)
+        await world.until_shown("192.168.1.1", timeout_s=90)
 
 
 @pytest.mark.req("T-O-76", "O-53")
 async def test_t_o_76_the_service_shows_the_union_of_what_its_pools_have(world: World) -> None:
     async with a_hub(world):
         await regions(world, "np1", "np2", asks="np1=192.168.0.9, np2=192.168.1.1")
-        await world.until_shown("192.168.0.9", "192.168.1.1", timeout_s=30)
+        await world.until_shown("192.168.0.9", "192.168.1.1", timeout_s=90)
 
 
 @pytest.mark.req("T-O-77", "T-O-78", "O-53")
@@ -199,7 +199,7 @@ async def test_t_o_79_80_it_stays_until_the_data_path_has_let_go(world: World) -
 async def test_t_o_81_an_exhausted_pool_is_a_warning_and_what_goes_makes_room(world: World) -> None:
     async with a_hub(world, pool="192.168.1.1/32"):
         await regions(world, "np1")
-        await world.until_shown("192.168.1.1", timeout_s=30)
+        await world.until_shown("192.168.1.1", timeout_s=90)
         await world.pool("np2", app="deploy")
         await until_condition(world, "np2", "False", "AddressPoolExhausted")
         assert (await world.event("test-np2", "AddressPoolExhausted")).type == "Warning"

@@ -15,7 +15,7 @@ from fairlead.kube.config import ClusterConfig
 from fairlead.kube.transport import RetryPolicy
 
 JSON = dict[str, Any]
-QUICK = RetryPolicy(attempts=4, base_s=0.001, limit_s=0.01, deadline_s=5.0)
+QUICK = RetryPolicy(attempts=4, base_s=0.001, limit_s=0.01, deadline_s=60.0)
 
 
 @dataclass
@@ -128,7 +128,7 @@ class ScriptedApi:
     def requests(self, method: str, *, watch: bool | None = None) -> list[Seen]:
         return [s for s in self.seen if s.method == method and (watch is None or s.is_watch == watch)]
 
-    async def until(self, done: Callable[[], bool], limit_s: float = 5.0) -> None:
+    async def until(self, done: Callable[[], bool], limit_s: float = 60.0) -> None:
         """Wait until ``done()``: what is waited for comes over a socket, so there is nothing else to wait on."""
         async with asyncio.timeout(limit_s):
             while not done():  # noqa: ASYNC110

@@ -93,7 +93,7 @@ async def test_work_that_finishes_ends_the_candidacy(api: ScriptedApi, cluster: 
     one = Candidate(cluster, "one")
     await clock.advance_until(lambda: one.working)
     one.finish.set()
-    await asyncio.wait_for(one.task, 5)
+    await asyncio.wait_for(one.task, 60)
     assert lease(api)["holderIdentity"] == ""
     assert not one.elector.is_leader
 

@@ -41,7 +41,7 @@ class Bench:
     async def __aexit__(self, *_: object) -> None:
         assert self.task
         self.queue.close()
-        await asyncio.wait_for(self.task, 5)
+        await asyncio.wait_for(self.task, 60)
 
     def count(self, result: str) -> float:
         return (

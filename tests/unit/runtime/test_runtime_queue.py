@@ -78,7 +78,7 @@ async def test_a_time_that_comes_while_nobody_waits_is_seen_by_the_next_get(
 ) -> None:
     queue.add_after("a", 5)
     await clock.advance(6)
-    assert await asyncio.wait_for(queue.get(), 1) == "a"
+    assert await asyncio.wait_for(queue.get(), 60) == "a"
 
 
 async def test_retry_doubles_up_to_a_limit_and_forget_starts_over(queue: KeyedQueue[str], clock: VirtualClock) -> None:
@@ -87,12 +87,13 @@ async def test_retry_doubles_up_to_a_limit_and_forget_starts_over(queue: KeyedQu
         started = clock.monotonic()
         queue.retry("a")
         worker = asyncio.create_task(queue.get())
-        await clock.advance_until(worker.done, step_s=0.01 if len(waits) < 8 else 1)
+        while not worker.done():
+            await clock.advance(max(0.01, (clock.monotonic() - started) / 50))
         waits.append(clock.monotonic() - started)
         queue.done("a")
     assert waits[0] <= 0.12
     assert waits[5] > waits[1]
-    assert BACKOFF_LIMIT_S / 2 <= waits[-1] <= BACKOFF_LIMIT_S + 1
+    assert BACKOFF_LIMIT_S / 2 <= waits[-1] <= BACKOFF_LIMIT_S * 1.05
     queue.forget("a")
     assert queue.failures("a") == 0
 
@@ -117,7 +118,7 @@ async def test_a_cancelled_worker_does_not_swallow_the_wake_up(queue: KeyedQueue
     await settle()
     queue.add("a")
     first.cancel()
-    assert await asyncio.wait_for(second, 1) == "a"
+    assert await asyncio.wait_for(second, 60) == "a"
     with pytest.raises(asyncio.CancelledError):
         await first
 

@@ -40,7 +40,7 @@ async def start_envoy(directory: Path) -> asyncio.subprocess.Process:
 
 
 async def ended(process: asyncio.subprocess.Process) -> bool:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         return await process.wait() != 0
 
 

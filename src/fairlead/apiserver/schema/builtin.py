@@ -5,6 +5,7 @@ In: ``kubernetes.json`` (see ``refresh.py``). Out: nodes by definition name, and
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,12 +18,11 @@ OPAQUE = (META + "FieldsV1", APIEXT + "JSON", APIEXT + "JSONSchemaPropsOrBool", 
 
 
 class BuiltinSchemas:
-    """The definitions of one server; each server reads its own copy, so nothing is shared between instances."""
+    """The definitions of one server, which may change its copy; what is compiled is shared and never changes."""
 
     def __init__(self) -> None:
-        raw = cast("dict[str, Obj]", decode(Path(__file__).with_name("kubernetes.json").read_bytes()))
-        self.definitions = raw
-        self._compiler = Compiler(_adjusted(raw))
+        self.definitions = _read()
+        self._compiler = _compiler()
 
     def node(self, definition: str) -> SchemaNode:
         """Return the compiled schema of a definition such as ``io.k8s.api.core.v1.Service``."""
@@ -36,6 +36,15 @@ class BuiltinSchemas:
     def compile(self, schema: Obj) -> SchemaNode:
         """Return the compiled form of a CRD's schema."""
         return self._compiler.compile(schema)
+
+
+def _read() -> dict[str, Obj]:
+    return cast("dict[str, Obj]", decode(Path(__file__).with_name("kubernetes.json").read_bytes()))
+
+
+@cache
+def _compiler() -> Compiler:
+    return Compiler(_adjusted(_read()))
 
 
 def _adjusted(raw: dict[str, Obj]) -> dict[str, Obj]:

@@ -22,7 +22,7 @@ class ExpectationFailed(Terminal):
     """Something that a world or a story promises did not happen."""
 
 
-async def wait_until(condition: Callable[[], Awaitable[object]], what: str, *, timeout_s: float = 30.0) -> None:
+async def wait_until(condition: Callable[[], Awaitable[object]], what: str, *, timeout_s: float = 60.0) -> None:
     """Return once ``condition`` answers something true; ``ExpectationFailed`` names ``what`` when it never does."""
     end_s = asyncio.get_running_loop().time() + timeout_s
     while not await condition():
