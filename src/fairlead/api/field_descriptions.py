@@ -165,6 +165,7 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
         "address": "Address of the backend.",
         "backendPort": "Port of the backend.",
         "source": "The object behind the backend, as kind/namespace/name/uid.",
+        "backend": "Backend by its name, of a load balancer of requests; the port is then 0.",
     },
     "TCPLoadBalancerStatus": {
         **_INTENT_STATUS,
@@ -339,7 +340,7 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
         "existing": "Whether others made it: then it is never deleted.",
         "uid": "UID of the object that asked for it.",
     },
-    "RecordListener": _PORT,
+    "RecordListener": {**_PORT, "backend": "Backend by its name, of a load balancer of requests; the port is then 0."},
     "RecordOrigin": {
         **_MEMBERS_OBJECT,
         "kind": "Pod or Service.",
