@@ -6,6 +6,7 @@ import pytest
 from lbcf_driver import Driver
 from lbcf_world import WEB
 
+from fairlead.hub.inspect import preview as preview_module
 from fairlead.hub.inspect.preview import preview
 
 AGREED = {
@@ -14,6 +15,36 @@ AGREED = {
     "being read": {"verify": "true"},
     "both": {"acceptDryRunCall": "true", "verify": "true"},
 }
+
+
+@pytest.mark.req("L-41")
+async def test_a_plan_does_not_wait_for_a_driver_that_hangs(shop, world, hub, monkeypatch):
+    """It is given up once, for all its load balancers, with a sentence; what is on record is planned all the same."""
+    monkeypatch.setattr(preview_module, "LOOK_LIMIT_S", 0.5)
+    hangs = await Driver().start()
+    try:
+        await shop.lb_class("hangs", parameters={"url": hangs.url, "verify": "true", "timeout": "60s"})
+        for name in ("a", "b"):
+            await shop.lb(name, class_name="hangs")
+            await shop.group(f"of-{name}", lbs=(name,), static=["10.9.0.1:80"])
+        await shop.is_good(name="a")
+        await shop.is_good(name="b")
+        await world.stop(hub)
+        await shop.group("of-a", lbs=("a",), static=["10.9.0.2:80"])
+        hangs.calls.clear()
+        hangs.gate.clear()
+        cluster = world.connect("hub")
+        try:
+            previewed = {each.key.name: each for each in await preview(cluster)}
+        finally:
+            await cluster.aclose()
+        assert "the provider has not answered for 0.5 s; look at the provider" in previewed["a"].unread
+        assert previewed["b"].unread == previewed["a"].unread
+        assert previewed["shared"].unread == ""
+        assert {change.action.value for change in previewed["a"].plan.changes} >= {"Register"}
+        assert len(hangs.asked("listBackends")) == 1
+    finally:
+        await hangs.stop()
 
 
 @pytest.mark.req("L-41", "I-10")

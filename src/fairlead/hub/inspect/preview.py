@@ -19,7 +19,7 @@ from fairlead.api.intent import IntentObject
 from fairlead.api.meta import WireCondition
 from fairlead.api.names import ANNOTATION_PAUSED, DEFAULT_CLASS
 from fairlead.api.provisioned import Provisioned
-from fairlead.errors import FairleadError
+from fairlead.errors import FairleadError, Retry
 from fairlead.hub.intents.intent import Exclusion, IntentContext
 from fairlead.hub.intents.kinds import Intents
 from fairlead.hub.inventory import Inventory
@@ -43,11 +43,15 @@ from fairlead.sync.guard import guard_plan
 from fairlead.sync.history import History
 from fairlead.sync.plan import Plan, plan_load_balancer
 from fairlead.sync.readback import Drift, drift_of
+from fairlead.sync.time_limit import in_time
 from fairlead.sync.tracker import LoadBalancerState
 from fairlead.translate.protection import is_leaving
 from fairlead.translate.view import Translation
 
 _SYNC_S = 20.0
+#: How long one look at a provider may take, and from when on one that failed is not asked about others.
+LOOK_LIMIT_S = 20.0
+SLOW_S = 5.0
 #: Whether it refuses something is for the hub to say; here it only has to be built as the hub builds it.
 _SERVED = msgspec.structs.replace(EVERY_FEATURE, allocation=AllocationKind.ADDRESS, serves_whole_state=True)
 
@@ -148,6 +152,8 @@ class _Preview:
         self._intents = parts.intents
         self._providers = parts.providers
         self._clock = parts.clock
+        #: What has not answered in time, by provider and failure domain.
+        self._silent: dict[tuple[str, str], Retry] = {}
         for name in self._provider_names():
             self._providers.open(name)
         for name, runner in self._providers.durable.items():
@@ -210,7 +216,7 @@ class _Preview:
             held_frontend=whole.frontend if plan.frontend is None else None,
         )
         try:
-            observed = await runner.provider.observe(key)
+            observed = await self._observe(key, runner)
         except FairleadError as error:
             return msgspec.structs.replace(previewed, unread=error.sentence)
         if observed is None and (side.recorded_spec is None or side.ensure_again):
@@ -223,6 +229,21 @@ class _Preview:
         if observed.targets is None and observed.message:
             return msgspec.structs.replace(previewed, unread=observed.message)
         return msgspec.structs.replace(previewed, observed=observed, drift=drift_of(side, observed))
+
+    async def _observe(self, key: LoadBalancerKey, runner: DurableRunner) -> Observed | None:
+        """Read one load balancer back; what took long to fail is not asked about its other load balancers."""
+        domain = (runner.name, runner.worker.failure_domain(key))
+        if (silent := self._silent.get(domain)) is not None:
+            raise silent
+        started_s = self._clock.monotonic()
+        try:
+            return await in_time(runner.provider.observe(key), clock=self._clock, limit_s=LOOK_LIMIT_S, reads=True)
+        except Retry as error:
+            if self._clock.monotonic() - started_s < min(SLOW_S, LOOK_LIMIT_S):
+                raise
+            sentence = f"it could not be read back: {error.sentence}; look at the provider, then ask again"
+            self._silent[domain] = Retry(sentence, detail=error.detail, reason=error.reason)
+            raise self._silent[domain] from error
 
     def _translated(self, key: LoadBalancerKey) -> tuple[Translation | None, tuple[Exclusion, ...]]:
         intent = self._intents.get(key.kind)
