@@ -100,7 +100,7 @@ async def test_backend_learns_the_client_by_proxy_protocol_and_the_service_keeps
     assert header[16:20] == bytes((127, 0, 0, 9))
 
 
-@pytest.mark.req("I-5")
+@pytest.mark.req("I-5", "X-1")
 async def test_leader_speaks_for_proxies_of_the_other_replica(traffic: World, relay: Relay) -> None:
     first = await traffic.hub("first")
     second = await traffic.hub("second", leading=False)
@@ -113,6 +113,18 @@ async def test_leader_speaks_for_proxies_of_the_other_replica(traffic: World, re
     async with traffic.pod(namespace):
         assert (await traffic.programmed(key)).status.address == "203.0.113.7"
         assert first.provider.proxies() == []
+
+        async def serving() -> str:
+            conditions = (await traffic.programmed(key)).status.conditions or ()
+            return next((f"{each.status}: {each.message}" for each in conditions if each.type == "Serving"), "")
+
+        async def says_why() -> bool:
+            return (await serving()).startswith(
+                "Unknown: its proxies report to a replica of the hub that does not lead"
+            )
+
+        # Health stays where it is reported, and what is not known is not called healthy.
+        await until(says_why, what="Serving to say why it is not known")
 
 
 @pytest.mark.req("KI-8")

@@ -20,8 +20,9 @@ from prometheus_client.registry import CollectorRegistry
 
 from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
+from fairlead.model.condition import ConditionReason
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.observed import Observed
+from fairlead.model.observed import Health, Observed
 from fairlead.providers.envoy.kubernetes.authority import SharedAuthority
 from fairlead.providers.envoy.kubernetes.client_certificates import ClientCertificates
 from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings
@@ -136,6 +137,7 @@ class DeploymentProvider(EnvoyProvider):
             proxies=own.proxies + proxies,
             acknowledged=own.acknowledged + synced,
             message=where.message,
+            health=_seen_from_here(own.health, here=own.proxies, elsewhere=proxies),
         )
 
     async def close(self) -> None:
@@ -178,3 +180,16 @@ class DeploymentProvider(EnvoyProvider):
 def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("the deployment fleet has stopped working", exc_info=error)
+
+
+def _seen_from_here(health: Health | None, *, here: int, elsewhere: int) -> Health | None:
+    """Return ``health`` with how many proxies it is of: those of the other replicas report to those."""
+    if health is None:
+        return None
+    if health.serving:
+        message = f"{health.message}, as {here} of {here + elsewhere} proxies see it; the others report elsewhere"
+        return msgspec.structs.replace(health, message=message)
+    if health.reason is not ConditionReason.NOT_CHECKED or here:
+        return health
+    message = "its proxies report to a replica of the hub that does not lead, so their view is not known"
+    return msgspec.structs.replace(health, message=message)
