@@ -66,7 +66,7 @@ class UdpEcho(asyncio.DatagramProtocol):
         self.transport.sendto(self.name.encode() + b":" + data, addr)
 
 
-async def ask(host: str, port: int, *, source: str | None = None, timeout_s: float = 3.0) -> str:
+async def ask(host: str, port: int, *, source: str | None = None, timeout_s: float = 15.0) -> str:
     """Return the body of one GET over a new connection."""
     async with asyncio.timeout(timeout_s):
         local = (source, 0) if source else None
@@ -91,7 +91,7 @@ async def refused(host: str, port: int) -> bool:
     return False
 
 
-async def ask_udp(host: str, port: int, data: bytes, *, timeout_s: float = 1.0) -> bytes:
+async def ask_udp(host: str, port: int, data: bytes, *, timeout_s: float = 5.0) -> bytes:
     """Return the answer to one datagram; TimeoutError when there is none."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[bytes] = loop.create_future()

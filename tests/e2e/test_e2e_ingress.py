@@ -47,7 +47,7 @@ class Client:
 
     async def _get(self, port: int, context: ssl.SSLContext | None, host: str, path: str) -> tuple[int, str]:
         try:
-            async with asyncio.timeout(3):
+            async with asyncio.timeout(15):
                 reader, writer = await asyncio.open_connection(
                     self.address, port, ssl=context, server_hostname=host if context else None
                 )

@@ -143,7 +143,7 @@ class Town:
         records = await self.user.list(BACKEND_RECORDS, "shop")
         return {record.key: record.metadata.resource_version for record in records}
 
-    async def registered(self, *numbers: int, timeout_s: float = 30.0) -> None:
+    async def registered(self, *numbers: int, timeout_s: float = 90.0) -> None:
         async def check() -> bool:
             records = await self.user.list(BACKEND_RECORDS, "shop")
             states = {record.spec.target.address: record.status.state for record in records}
@@ -202,7 +202,7 @@ async def test_a_leader_that_wakes_up_after_its_lease_was_taken_calls_and_writes
     async def taken_over() -> bool:
         return await town.holds_lease() not in ("", leader)
 
-    await wait_until(taken_over, "the second hub takes over", timeout_s=40)
+    await wait_until(taken_over, "the second hub takes over", timeout_s=90)
     await town.registered(0, 2, 3)
     assert await town.epoch() == before + 1
     versions = await town.record_versions()

@@ -47,7 +47,7 @@ async def test_a_hub_on_one_machine_says_what_port_80_needs() -> None:
         command = as_ordinary_user(fairlead("standalone", "--data-dir", str(directory), *options))
         hub = HubProcess("standalone", command, envoy_directory=directory / "hub", log=directory / "log")
         try:
-            kubeconfig = await hub.start(first_line_s=60)
+            kubeconfig = await hub.start(first_line_s=90)
             assert "net.ipv4.ip_unprivileged_port_start" in hub.log.read_text()
             async with Cluster.from_kubeconfig(kubeconfig, name="one") as cluster:
                 spec = {"ports": [{"name": "low", "port": 80}], "targets": "Pod"}

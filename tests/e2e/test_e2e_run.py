@@ -28,7 +28,7 @@ from fairlead.testing.worlds.processes import Child, fairlead, run_fairlead, wai
 from tests.e2e.conftest import working_directory
 from tests.e2e.e2e_backends import ask, echoes, http
 
-pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(900)]
 _START_S = 90.0
 
 

@@ -31,7 +31,7 @@ async def test_everything_in_one_process_survives_sigkill_and_ends_its_envoy_wit
         command = fairlead("standalone", "--data-dir", str(directory), *options, "--stop-proxy")
         hub = HubProcess("standalone", command, envoy_directory=directory / "hub", log=directory / "log")
         try:
-            kubeconfig = await hub.start(first_line_s=30)
+            kubeconfig = await hub.start(first_line_s=90)
             assert kubeconfig == str(directory / "kubeconfig")
             async with Cluster.from_kubeconfig(kubeconfig, name="one") as cluster:
                 await cluster.create(NAMESPACES, {"metadata": {"name": "kept"}})
@@ -44,7 +44,7 @@ async def test_everything_in_one_process_survives_sigkill_and_ends_its_envoy_wit
             await wait_until(synced, "Envoy has the hub's newest state")
             await hub.kill()
             assert (await run_fairlead("status", "--kubeconfig", kubeconfig))[0] == 3
-            assert await hub.start(first_line_s=30) == kubeconfig
+            assert await hub.start(first_line_s=90) == kubeconfig
             async with Cluster.from_kubeconfig(kubeconfig, name="one") as cluster:
                 await cluster.get(NAMESPACES, "", "kept")
             await hub.terminate(patience_s=30)
@@ -63,7 +63,7 @@ async def test_stop_ends_hub_and_envoy_and_also_an_envoy_whose_directory_is_gone
         hub = HubProcess("standalone", command, envoy_directory=directory / "hub", log=Path(name) / "log")
         stop = ("standalone", "--stop", "--data-dir", str(directory))
         try:
-            await hub.start(first_line_s=30)
+            await hub.start(first_line_s=90)
             assert find_running(directory / "hub") is not None
             code, out, _ = await run_fairlead(*stop)
             assert (code, out.count("Ended: ")) == (0, 2), out
@@ -71,7 +71,7 @@ async def test_stop_ends_hub_and_envoy_and_also_an_envoy_whose_directory_is_gone
             assert find_running(directory / "hub") is None
             assert (await run_fairlead(*stop))[:2] == (0, "Nothing to end.\n")
 
-            await hub.start(first_line_s=30)
+            await hub.start(first_line_s=90)
             await hub.terminate(patience_s=30)
             shutil.rmtree(directory)
             assert find_running(directory / "hub") is not None, "Envoy outlives its hub"
@@ -90,7 +90,7 @@ async def test_the_api_is_a_process_of_its_own_that_is_started_again_and_never_l
         command = fairlead("standalone", "--data-dir", str(directory), *options)
         hub = HubProcess("standalone", command, envoy_directory=directory / "hub", log=directory / "log")
         try:
-            kubeconfig = await hub.start(first_line_s=60)
+            kubeconfig = await hub.start(first_line_s=90)
             before = text_of(kubeconfig)
             api = child_of(hub.pid)
             async with Cluster.from_kubeconfig(kubeconfig, name="one") as cluster:
@@ -114,7 +114,7 @@ async def test_the_api_is_a_process_of_its_own_that_is_started_again_and_never_l
             async def gone() -> bool:
                 return not runs(api)
 
-            await wait_until(gone, "the API server ends with the process that started it", timeout_s=30)
+            await wait_until(gone, "the API server ends with the process that started it", timeout_s=90)
         finally:
             await hub.close()
 

@@ -124,10 +124,10 @@ async def upgrade(fleet: Fleet) -> None:
     assert isinstance(fleet.apis, EmbeddedApis)
     east = fleet.members["east"]
     await fleet.hub.terminate()
-    await renew(fleet.apis.children["hub"], first_line_s=30.0)
+    await renew(fleet.apis.children["hub"], first_line_s=90)
     fleet.hub.environment.clear()
     await fleet.hub.start_ready()
-    await renew(fleet.apis.children["east"], first_line_s=30.0)
+    await renew(fleet.apis.children["east"], first_line_s=90)
     await renew(east.agent)
     # A change that comes after says that both are at work again.
     await east.service("proof", {"port": 1, "targetPort": 1}, loadBalancerClass="fairlead.dev/no-such")

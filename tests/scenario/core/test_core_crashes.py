@@ -8,9 +8,9 @@ from engine_world import KEYS, World, story
 from fairlead.testing.faults import Fault
 
 #: One story without a crash, and then once for every call and both of its moments, for so many ``--schedules``.
-SCHEDULES_OF_A_CRASH_STORY = 150
+SCHEDULES_OF_A_CRASH_STORY = 100
 #: One story with random faults, latency and batches, and perhaps a crash somewhere.
-SCHEDULES_OF_A_STORM_STORY = 25
+SCHEDULES_OF_A_STORM_STORY = 20
 
 
 async def told(seed, *, crash_at=None, **words):

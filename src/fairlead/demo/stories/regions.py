@@ -20,7 +20,7 @@ from fairlead.testing.worlds.regions import HTTP, SERVICE, RegionsWorld
 from fairlead.testing.worlds.traffic import Traffic
 
 REGIONS = ("hangzhou", "shanghai", "beijing")
-_ADDRESS_S = 45.0
+_ADDRESS_S = 90.0
 
 
 class RegionsStage(Stage):

@@ -13,7 +13,7 @@ from typing import Protocol
 from fairlead.testing.worlds.loopback import free_network, free_port
 from fairlead.testing.worlds.processes import Child, fairlead
 
-_START_S = 40.0
+_START_S = 90.0
 
 
 class Apis(Protocol):

@@ -111,7 +111,7 @@ class Fleet:
         except NotFound:
             return None
 
-    async def gone(self, member: str, name: str, *, timeout_s: float = 30.0) -> None:
+    async def gone(self, member: str, name: str, *, timeout_s: float = 90.0) -> None:
         """Wait until the hub has no object of a Service, named ``namespace.service``, any more."""
 
         async def absent() -> bool:

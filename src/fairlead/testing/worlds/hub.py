@@ -13,8 +13,8 @@ from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.testing.worlds.loopback import free_port
 from fairlead.testing.worlds.processes import Child, ExpectationFailed, wait_until
 
-_START_S = 30.0
-_PAGE_S = 5.0
+_START_S = 90.0
+_PAGE_S = 20.0
 
 
 class HubProcess(Child):

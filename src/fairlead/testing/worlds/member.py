@@ -89,7 +89,7 @@ class Member:
         """Delete a Service, as its user would."""
         await self.cluster.delete(SERVICES, namespace, name)
 
-    async def address(self, name: str, namespace: str = "default", *, timeout_s: float = 30.0) -> str:
+    async def address(self, name: str, namespace: str = "default", *, timeout_s: float = 90.0) -> str:
         """Return the address that a Service shows, once it has one."""
 
         async def shown() -> bool:

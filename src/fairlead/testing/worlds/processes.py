@@ -123,7 +123,7 @@ def fairlead(*arguments: str) -> list[str]:
 
 
 async def run_fairlead(
-    *arguments: str, timeout_s: float = 60.0, environment: Mapping[str, str] | None = None
+    *arguments: str, timeout_s: float = 180.0, environment: Mapping[str, str] | None = None
 ) -> tuple[int, str, str]:
     """Run a command of Fairlead to its end; return its exit code, stdout and stderr."""
     process = await asyncio.create_subprocess_exec(

@@ -41,7 +41,7 @@ DRAIN = "3s"
 #: What the Service listens on, and its clients ask.
 HTTP = service_port(80)
 REGION_LABEL = "demo.example/region"
-_START_S = 40.0
+_START_S = 90.0
 
 
 class Region:

@@ -20,8 +20,8 @@ from fairlead.testing.worlds.objects import write_pod, write_slice
 from fairlead.testing.worlds.processes import Child
 
 POD_PORT = 8080
-_START_S = 20.0
-_DRAIN_S = 15.0
+_START_S = 60.0
+_DRAIN_S = 30.0
 
 
 class Host(msgspec.Struct, frozen=True):
