@@ -228,7 +228,7 @@ async def test_tls_to_backends(http: HttpWorld, authority: Authority, tmp_path: 
 @pytest.mark.req("G-79", "G-91", "G-113")
 async def test_grpc_and_h2c(http: HttpWorld) -> None:
     backend = await GrpcBackend("one").start(http.world.addresses.take())
-    rules = (to("one", matches=(prefix("/pkg.Service"),)),)
+    rules = (to("one", matches=(prefix("/pkg.Service"),)), to("", matches=(prefix("/pkg.Unresolved"),)))
     spec = http.spec(
         config(route("r", *rules, kind="GRPC"), listeners=(HTTP,), backends=[Backend("one", protocol="HTTP2")])
     )
@@ -238,6 +238,9 @@ async def test_grpc_and_h2c(http: HttpWorld) -> None:
         with pytest.raises(aio.AioRpcError) as caught:
             await channel.unary_unary("/pkg.Other/Method")(b"hello", timeout=10)
         assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        with pytest.raises(aio.AioRpcError) as caught:
+            await channel.unary_unary("/pkg.Unresolved/Method")(b"hello", timeout=10)
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
         stream = channel.stream_stream("/pkg.Service/Stream")(timeout=30)
         for number in range(3):
             changed = config(

@@ -51,7 +51,7 @@ def next_step(
 def _without_backend(decision: Decision, *, member: str, origin: str, services: Iterable[str]) -> str:
     kind, _, path = origin.partition(" ")
     namespace, _, name = path.partition("/")
-    if decision.status == 500:
+    if decision.status:
         return f"its Events have the reason; in {member}: kubectl describe {kind.lower()} {name} -n {namespace}"
     named = sorted(filter(None, services))
     of = f" {named[0]}" if named else "s of the rule"

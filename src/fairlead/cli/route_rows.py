@@ -20,8 +20,9 @@ from fairlead.cli.route_actions import actions_of, actions_of_backend
 from fairlead.cli.route_next_step import nearest_first, next_step
 from fairlead.cli.route_request import TypedRequest
 from fairlead.model.desired import DesiredLoadBalancer
-from fairlead.model.http import L7Config, L7Listener, RequestMatch, Route, Rule, ValueMatch
+from fairlead.model.http import L7Config, L7Listener, RequestMatch, Route, RouteKind, Rule, ValueMatch
 from fairlead.model.keys import backend_key
+from fairlead.providers.envoy.http.route_action import status_without_backend
 from fairlead.providers.envoy.http.route_lookup import Decision, Passed, lookup
 
 #: Of load balancers that are all as near, so many are explained.
@@ -166,7 +167,7 @@ def _answer(held: HeldHTTP, decision: Decision, typed: TypedRequest) -> RouteAns
         backends=backends,
         passed=_passed(nearest_first(decision), routes),
         outranked=_passed(decision.outranked, routes),
-        notes=list(_notes(held, decision, backends)),
+        notes=list(_notes(held, decision, backends, kind=route.kind if route is not None else "HTTP")),
     )
     if answer.taken:
         return answer
@@ -222,18 +223,18 @@ def _passed(passed: Sequence[Passed], routes: Mapping[str, Route]) -> list[Passe
     return rows
 
 
-def _notes(held: HeldHTTP, decision: Decision, backends: Sequence[RoutedBackend]) -> Iterator[str]:
+def _notes(held: HeldHTTP, decision: Decision, backends: Sequence[RoutedBackend], *, kind: RouteKind) -> Iterator[str]:
     some = [row for row in backends if row.weight and row.percent < 100]
     for row in some:
         if not row.ready:
-            code = 503 if row.backend else 500
+            code = 503 if row.backend else status_without_backend(kind)
             yield f"{row.percent:g} % of the requests are answered {code}: {row.backend or 'a backend'} has no target"
     served = {condition.type: condition for condition in held.obj.status.conditions or ()}
-    for kind in ("Accepted", "Programmed", "Serving"):
-        condition = served.get(kind)
+    for name in ("Accepted", "Programmed", "Serving"):
+        condition = served.get(name)
         if condition is not None and condition.status == "False":
             why = ": ".join(filter(None, (condition.reason, condition.message)))
-            yield f"the load balancer is not {kind}: {why}"
+            yield f"the load balancer is not {name}: {why}"
     for part in held.obj.status.refused:
         if part.name in (decision.route, decision.listener):
             yield f"the proxies do not serve {part.kind} {part.name}: {part.reason}"

@@ -137,7 +137,10 @@ class Filters(Value, frozen=True, gc=False):
 
 
 class BackendRef(Value, frozen=True, gc=False):
-    """A share of a rule's requests. An empty ``backend`` could not be resolved: its share is answered 500."""
+    """A share of a rule's requests. An empty ``backend`` could not be resolved: its share is answered 500.
+
+    A gRPC client gets UNAVAILABLE instead.
+    """
 
     backend: Text = ""
     weight: Annotated[int, Meta(ge=0, le=1_000_000)] = 1

@@ -8,7 +8,7 @@ from cli_status_objects import condition
 
 from fairlead.api.httploadbalancer import RefusedPart
 from fairlead.cli.route_rows import MOST_ANSWERS, HeldHTTP, RouteOutcome
-from fairlead.model.http import BackendRef
+from fairlead.model.http import Attachment, BackendRef, Route, RouteKind, Rule
 
 
 @pytest.mark.req("K-41", "K-46")
@@ -116,3 +116,11 @@ def test_what_the_proxies_say_of_it_is_shown() -> None:
         "the load balancer is not Programmed: NoAddress: no address is left",
         f"the proxies do not serve route {SHOP.name}: its path is no path",
     ]
+
+
+@pytest.mark.parametrize(("kind", "code"), [("HTTP", 500), ("GRPC", 503)])
+def test_a_share_without_a_backend_is_answered_as_its_kind_of_route_asks(kind: RouteKind, code: int) -> None:
+    rule = Rule(backends=(BackendRef("default/shop:80"), BackendRef()))
+    route = Route("r", kind, (Attachment("http", ("shop.example.com",)),), (rule,))
+    (row,) = ask("POST", "http://shop.example.com/s/m", held(route), headers=["content-type: application/grpc"])
+    assert row.notes == [f"50 % of the requests are answered {code}: a backend has no target"]

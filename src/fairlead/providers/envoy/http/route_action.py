@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fairlead.model.http import BackendRef, Filters, Mirror, RequestMatch, Rule
+from fairlead.model.http import BackendRef, Filters, Mirror, RequestMatch, RouteKind, Rule
 from fairlead.providers.envoy.http.headers import header_fields
 from fairlead.providers.envoy.http.paths import rewrite_fields
 from fairlead.providers.envoy.http.redirects import redirect_action
@@ -19,13 +19,29 @@ from fairlead.providers.envoy.schema import Fields, Schema, duration
 #: Gives the cluster of a backend; that of an unresolved or unknown one does not exist.
 ClusterOf = Callable[[str], str]
 
+_NOT_FOUND = {500: "INTERNAL_SERVER_ERROR", 503: "SERVICE_UNAVAILABLE"}
 _MILLION = 1_000_000
 #: The stream idle time-out of the connection manager: a rule that may take longer than this has its own.
 STREAM_IDLE_S = 300.0
 
 
+def status_without_backend(kind: RouteKind) -> int:
+    """Return the answer to requests of a rule, or of the share of a rule, without a backend that could be resolved.
+
+    Envoy makes UNAVAILABLE of 503 for gRPC, which is what Gateway API asks for; of 500 it makes UNKNOWN.
+    """
+    return 503 if kind == "GRPC" else 500
+
+
 def action_fields(
-    schema: Schema, rule: Rule, match: RequestMatch, *, port: int, secure: bool, cluster_of: ClusterOf
+    schema: Schema,
+    rule: Rule,
+    match: RequestMatch,
+    *,
+    kind: RouteKind = "HTTP",
+    port: int,
+    secure: bool,
+    cluster_of: ClusterOf,
 ) -> dict[str, object]:
     """Build the action with its header changes, as fields of a Route."""
     headers = header_fields(rule.filters)
@@ -34,10 +50,10 @@ def action_fields(
         return {**headers, "redirect": action}
     backends = [backend for backend in rule.backends if backend.weight]
     if not any(backend.backend for backend in backends):
-        return {**headers, "direct_response": {"status": 500}}
+        return {**headers, "direct_response": {"status": status_without_backend(kind)}}
     route: dict[str, object] = {
         **_clusters(backends, cluster_of),
-        "cluster_not_found_response_code": "INTERNAL_SERVER_ERROR",
+        "cluster_not_found_response_code": _NOT_FOUND[status_without_backend(kind)],
         **_times(rule),
         "retry_policy": retry_policy(schema, rule),
     }

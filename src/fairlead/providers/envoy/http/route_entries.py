@@ -72,6 +72,7 @@ class EncodedRoute:
                         self._schema,
                         rule,
                         match,
+                        kind=self.route.kind,
                         port=variant.port,
                         secure=variant.secure,
                         cluster_of=self._cluster_of,

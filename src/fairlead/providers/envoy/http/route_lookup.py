@@ -17,6 +17,7 @@ from fairlead.model.http import L7Config, L7Listener, PathMatch, RequestMatch, R
 from fairlead.providers.envoy.http.hostnames import has_one_label_more, most_specific, normal, patterns_for
 from fairlead.providers.envoy.http.normal_path import has_escaped_slash, normal_path
 from fairlead.providers.envoy.http.precedence import Rank, is_every_path, rank, why_later
+from fairlead.providers.envoy.http.route_action import status_without_backend
 from fairlead.providers.envoy.http.route_check import invalid_route
 from fairlead.providers.envoy.http.route_match import encoded_regex, first_of_each, prefix_of
 from fairlead.providers.envoy.http.stream_routes import routes_by_server_name
@@ -171,7 +172,7 @@ def _met(
     answered = rule.filters.redirect is None and not any(each.backend and each.weight for each in rule.backends)
     reason = "the rule has no backend that could be resolved" if answered else "the rule takes it"
     return Decision(
-        500 if answered else 0,
+        status_without_backend(candidate.route.kind) if answered else 0,
         reason,
         listener.name,
         hostname,

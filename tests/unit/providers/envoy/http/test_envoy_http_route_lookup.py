@@ -46,6 +46,7 @@ RULES = (
     Rule(matches=(RequestMatch(path=PathMatch("PathPrefix", "/none")),), backends=(BackendRef(""), BackendRef("b", 0))),
 )
 BAD = Rule(matches=(RequestMatch(path=PathMatch("RegularExpression", "(")),))
+UNRESOLVED = Rule(matches=(RequestMatch(PathMatch("PathPrefix", "/u")),), backends=(BackendRef(),))
 CONFIG = L7Config(
     LISTENERS,
     (
@@ -53,7 +54,7 @@ CONFIG = L7Config(
         Route(
             "one", "HTTP", (Attachment("http", ("*.one.org",), one_label=True),), (Rule(backends=(BackendRef("b"),)),)
         ),
-        Route("grpc", "GRPC", (Attachment("any"),), (Rule(backends=(BackendRef("b"),)),)),
+        Route("grpc", "GRPC", (Attachment("any"),), (Rule(backends=(BackendRef("b"),)), UNRESOLVED)),
         Route("bad", "HTTP", (Attachment("http"),), (BAD,)),
         Route("stream", "TLS", (Attachment("pass"),), (Rule(backends=(BackendRef("b"),)),)),
     ),
@@ -88,6 +89,7 @@ CONFIG = L7Config(
         (Request("x.example.com", port=444, server_name="x.example.com"), 0, ""),
         (Request("x.org", port=445, server_name="x.org"), 0, ""),
         (Request("x.org", "/s/m", "POST", (("content-type", "application/grpc+proto"),), 443, "x.org"), 0, "grpc/0/0"),
+        (Request("x.org", "/u/m", "POST", (("content-type", "application/grpc"),), 443, "x.org"), 503, "grpc/1/0"),
         (Request("x.org", "/s/m", "POST", (("content-type", "application/grpc-web"),), 443), 404, ""),
     ],
 )
