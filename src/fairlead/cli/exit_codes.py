@@ -18,3 +18,6 @@ STATUS_EXIT_CODES = EXIT_CODES.replace("1 failed or unhealthy", "1 failed").repl
     f"{ATTENTION} all serve, and something needs attention · {NOT_SERVING} something does not serve · "
     f"{NOT_KNOWN} no hub leads, so what is shown may be old · 130 ",
 )
+CONVERT_EXIT_CODES = EXIT_CODES.replace("1 failed or unhealthy", "1 failed").replace(
+    "130 ", f"{ATTENTION} something could not be converted · 130 "
+)

@@ -14,6 +14,7 @@ import typer
 from fairlead.cli import (
     agent,
     apiserver,
+    convert,
     crds,
     demo,
     drift,
@@ -31,7 +32,7 @@ from fairlead.cli import (
     tenant,
     version,
 )
-from fairlead.cli.exit_codes import EXIT_CODES, PLAN_EXIT_CODES, STATUS_EXIT_CODES
+from fairlead.cli.exit_codes import CONVERT_EXIT_CODES, EXIT_CODES, PLAN_EXIT_CODES, STATUS_EXIT_CODES
 from fairlead.cli.help_types import PlainCommand, PlainGroup
 from fairlead.cli.run import run_app
 
@@ -39,7 +40,7 @@ ORDER = (
     "demo", "run", "standalone", "hub", "agent", "regions", "apiserver",
     "status", "plan", "explain", "route", "drift", "version",
     "pause", "resume", "repair", "gc",
-    "tenant", "crds",
+    "tenant", "convert", "crds",
 )  # fmt: skip
 
 
@@ -96,9 +97,10 @@ for name, panel, command, in_one_line in (
     ("resume", _OPERATE, pause.resume, "Let through what pause held."),
     ("repair", _OPERATE, repair.repair, "Put back what others changed."),
     ("gc", _OPERATE, gc.gc, "Find and delete orphaned backends."),
+    ("convert", _SET_UP, convert.convert, "Print Ingresses as Gateway API objects."),
     ("crds", _SET_UP, crds.crds, "Print the CustomResourceDefinitions."),
 ):
-    codes = {"plan": PLAN_EXIT_CODES, "status": STATUS_EXIT_CODES}.get(name, EXIT_CODES)
+    codes = {"plan": PLAN_EXIT_CODES, "status": STATUS_EXIT_CODES, "convert": CONVERT_EXIT_CODES}.get(name, EXIT_CODES)
     app.command(name, cls=PlainCommand, rich_help_panel=panel, epilog=codes, short_help=in_one_line)(command)
 app.add_typer(tenant.app, name="tenant", rich_help_panel=_SET_UP, short_help="Add and remove member clusters.")
 

@@ -1,0 +1,122 @@
+"""``fairlead convert``: which objects of Gateway API do what these Ingresses do, and what cannot be said?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fairlead.cli.exit_codes import ATTENTION, OK
+from fairlead.cli.options import Context, Output, Verbose, kubeconfig_help
+from fairlead.cli.run import run_for_code
+
+if TYPE_CHECKING:
+    from fairlead.api.ingress import IngressObject
+    from fairlead.api.meta import ObjectKey
+    from fairlead.cli.convert_input import ConvertInput
+
+
+def convert(
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FILE]...", help="YAML or JSON with Ingresses; - is stdin. None: ask the cluster."),
+    ] = None,
+    namespace: Annotated[
+        str,
+        typer.Option(
+            "--namespace", "-n", metavar="NS", help="Of a cluster only this one; of files, where none is named."
+        ),
+    ] = "",
+    ingress_class: Annotated[
+        str, typer.Option("--ingress-class", metavar="NAME", help="Only the Ingresses of this class.")
+    ] = "",
+    gateway: Annotated[
+        str,
+        typer.Option(
+            "--gateway", metavar="NS/NAME", help="What the Gateway is called; default: ingress, beside the Ingresses."
+        ),
+    ] = "",
+    gateway_class: Annotated[
+        str, typer.Option("--gateway-class", metavar="NAME", help="The GatewayClass of the Gateway.")
+    ] = "fairlead",
+    output: Annotated[
+        Output, typer.Option("--output", "-o", help="yaml for kubectl apply; json and name as of other verbs.")
+    ] = Output.YAML,
+    kubeconfig: Annotated[
+        Path | None, typer.Option("--kubeconfig", metavar="FILE", help=kubeconfig_help("The member's API"))
+    ] = None,
+    context: Context = "",
+    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
+) -> None:
+    """Print Ingresses, with annotations of ingress-nginx, as objects of Gateway API.
+
+    Nothing is written to a cluster. What Gateway API cannot say is listed on stderr and as comments before the objects;
+    then the exit code is 4. A path that would do something else than before is left out, and listed.
+    """
+    run_for_code(
+        lambda: _convert(files or [], namespace, ingress_class, gateway, gateway_class, output, kubeconfig, context)
+    )
+
+
+async def _convert(
+    files: list[str],
+    namespace: str,
+    ingress_class: str,
+    gateway: str,
+    gateway_class: str,
+    output: Output,
+    kubeconfig: Path | None,
+    context: str,
+) -> int:
+    import sys
+
+    from fairlead.cli.convert_text import bodies_of, lines_of, yaml_of
+    from fairlead.cli.output import encoded
+    from fairlead.convert.ingresses import convert_ingresses
+    from fairlead.errors import BadConfiguration
+    from fairlead.runtime.legible import legible
+
+    given = await _read(files, namespace, kubeconfig, context)
+    ingresses = [each for each in given.ingresses if ingress_class in ("", _class_of(each))]
+    if not ingresses:
+        of_class = f" of class {ingress_class}" if ingress_class else ""
+        raise BadConfiguration(f"There is no Ingress{of_class} in {', '.join(files) or 'the cluster'}")
+    first = min(each.metadata.namespace for each in ingresses)
+    conversion = convert_ingresses(
+        ingresses, given.services, gateway=_gateway(gateway, first), class_name=gateway_class
+    )
+    if output is Output.NAME:
+        text = "".join(f"{resource.full_name}/{obj.key}\n" for resource, obj in conversion.objects)
+    else:
+        text = encoded(bodies_of(conversion), output) if output is Output.JSON else yaml_of(conversion)
+    sys.stdout.write(text)
+    for line in lines_of(conversion.remarks):
+        sys.stderr.write(f"{legible(line)}\n")
+    return OK if conversion.lossless else ATTENTION
+
+
+async def _read(files: list[str], namespace: str, kubeconfig: Path | None, context: str) -> ConvertInput:
+    from fairlead.cli.connect import connect
+    from fairlead.cli.convert_input import read_cluster, read_files
+
+    if files:
+        return read_files(files, namespace or "default")
+    async with connect(kubeconfig, context=context, name="the member") as cluster:
+        return await read_cluster(cluster, namespace)
+
+
+def _gateway(text: str, namespace: str) -> ObjectKey:
+    from fairlead.api.meta import ObjectKey
+    from fairlead.errors import BadConfiguration
+
+    given, slash, name = (text or "ingress").rpartition("/")
+    if not name or (slash and not given) or "/" in given:
+        raise BadConfiguration(f"--gateway: {text!r} is not NAME or NAMESPACE/NAME")
+    return ObjectKey(given or namespace, name)
+
+
+def _class_of(ingress: IngressObject) -> str:
+    from fairlead.api.ingress import ANNOTATION_LEGACY_CLASS
+
+    return ingress.spec.ingress_class_name or ingress.annotation(ANNOTATION_LEGACY_CLASS)

@@ -1,0 +1,93 @@
+"""Read Ingresses, and the Services that they name, from files, from stdin or from a cluster.
+
+In: file names, or a connection. Out: typed objects. Lists and several documents in a file are read; other kinds are
+passed over. Never: a guess at what cannot be decoded; ``BadConfiguration`` names the file and the object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import msgspec
+import yaml
+
+from fairlead.api.ingress import INGRESSES, IngressObject
+from fairlead.api.kubernetes import SERVICES, Service
+from fairlead.api.meta import JSONObject
+from fairlead.errors import BadConfiguration
+from fairlead.kube.cluster import Cluster
+
+_STDIN = "-"
+
+
+class ConvertInput(NamedTuple):
+    """What is converted, and the Services that are known."""
+
+    ingresses: list[IngressObject]
+    services: list[Service]
+
+
+def read_files(names: Iterable[str], namespace: str) -> ConvertInput:
+    """Read files, ``-`` for stdin; an object without a namespace is in ``namespace``."""
+    ingresses: list[IngressObject] = []
+    services: list[Service] = []
+    for name in names:
+        text = sys.stdin.read() if name == _STDIN else Path(name).read_text(encoding="utf-8")
+        for body in _bodies(name, text):
+            kind = (body.get("apiVersion"), body.get("kind"))
+            if kind == (INGRESSES.api_version, INGRESSES.kind):
+                ingresses.append(_decoded(name, body, IngressObject, namespace))
+            elif kind == (SERVICES.api_version, SERVICES.kind):
+                services.append(_decoded(name, body, Service, namespace))
+            elif body.get("kind") == INGRESSES.kind:
+                raise BadConfiguration(
+                    f"{name}: an Ingress of {body.get('apiVersion')}; only {INGRESSES.api_version} is read"
+                )
+    return ConvertInput(ingresses, services)
+
+
+async def read_cluster(cluster: Cluster, namespace: str) -> ConvertInput:
+    """Read a namespace, or with an empty name all of them."""
+    ingresses, services = await asyncio.gather(cluster.list(INGRESSES, namespace), cluster.list(SERVICES, namespace))
+    return ConvertInput(ingresses, services)
+
+
+def _bodies(name: str, text: str) -> Iterator[JSONObject]:
+    try:
+        documents = [document for document in yaml.safe_load_all(text) if document is not None]
+    except yaml.YAMLError as error:
+        raise BadConfiguration(f"{name}: it is not YAML: {' '.join(str(error).split())}") from error
+    for document in documents:
+        yield from _objects(name, document)
+
+
+def _objects(name: str, document: Any) -> Iterator[JSONObject]:
+    if not isinstance(document, dict):
+        raise BadConfiguration(f"{name}: a document is no object with apiVersion and kind")
+    body = cast("JSONObject", document)
+    if str(body.get("kind", "")).endswith("List") and isinstance(body.get("items"), list):
+        for item in cast("list[Any]", body["items"]):
+            yield from _objects(name, item)
+    else:
+        yield body
+
+
+def _decoded(name: str, body: JSONObject, kind: type[Any], namespace: str) -> Any:
+    metadata: JSONObject = body.get("metadata") or {}
+    title = f"{body['kind']} {metadata.get('name', '')}".strip()
+    try:
+        # YAML reads a timestamp as a date; the wire type has its text.
+        plain = msgspec.json.decode(msgspec.json.encode(body))
+        decoded = msgspec.convert(plain, kind)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise BadConfiguration(f"{name}: {title}: {error}") from error
+    if not decoded.metadata.name:
+        raise BadConfiguration(f"{name}: {title} has no metadata.name")
+    if decoded.metadata.namespace:
+        return decoded
+    meta = msgspec.structs.replace(decoded.metadata, namespace=namespace)
+    return msgspec.structs.replace(decoded, metadata=meta)

@@ -1,0 +1,118 @@
+"""What becomes of each annotation of ingress-nginx: the table.
+
+    READ            converted; by ``nginx``, ``paths``, ``canaries``, ``backends``
+    LOST            has an effect on requests that Gateway API cannot say: the reason, and what to do instead
+    WITHOUT_EFFECT  tunes nginx itself: dropped, and nothing is lost
+
+Source: https://kubernetes.github.io/ingress-nginx/user-guide/nginx-configuration/annotations/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fairlead.api.ingress import IngressObject
+from fairlead.convert.remarks import Remarks
+
+PREFIX = "nginx.ingress.kubernetes.io/"
+
+READ = frozenset(
+    {
+        "app-root", "backend-protocol", "canary", "canary-by-cookie", "canary-by-header", "canary-by-header-pattern",
+        "canary-by-header-value", "canary-weight", "canary-weight-total", "affinity", "affinity-mode",
+        "cors-allow-credentials", "cors-allow-headers", "cors-allow-methods", "cors-allow-origin",
+        "cors-expose-headers", "cors-max-age", "enable-cors", "force-ssl-redirect", "from-to-www-redirect",
+        "permanent-redirect", "permanent-redirect-code", "proxy-next-upstream", "proxy-next-upstream-tries",
+        "proxy-ssl-name", "proxy-ssl-secret", "proxy-ssl-verify", "rewrite-target", "server-alias",
+        "session-cookie-expires", "session-cookie-max-age", "session-cookie-name", "ssl-passthrough", "ssl-redirect",
+        "temporal-redirect", "temporal-redirect-code", "upstream-vhost", "use-regex", "x-forwarded-prefix",
+    }
+)  # fmt: skip
+
+_AUTH = "Gateway API has no authentication: use a proxy for it in front of the backend"
+_CLIENT = (
+    "client certificates are asked for by the whole Gateway: set spec.tls.frontend with a ConfigMap of the authority"
+)
+_LIMIT = "Gateway API has no limits of rates or connections"
+_RANGES = "Gateway API has no source ranges: limit them at the load balancer or in the backend"
+_SNIPPET = "a piece of nginx's own configuration has no equal; say what it does with filters"
+_TIMEOUT = (
+    "nginx counts between two reads or writes, Gateway API the whole request: set timeouts.request if you want it"
+)
+_COOKIE = "the attributes of the session cookie cannot be set"
+
+LOST: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("auth-type", "auth-secret", "auth-secret-type", "auth-realm", "auth-url", "auth-signin", "auth-method",
+         "auth-signin-redirect-param", "auth-snippet", "auth-response-headers", "auth-proxy-set-headers",
+         "auth-cache-key", "auth-cache-duration", "auth-request-redirect", "auth-always-set-cookie",
+         "auth-keepalive", "enable-global-auth", "satisfy"),
+        _AUTH,
+    ),
+    **dict.fromkeys(
+        ("auth-tls-secret", "auth-tls-verify-client", "auth-tls-verify-depth", "auth-tls-error-page",
+         "auth-tls-pass-certificate-to-upstream", "auth-tls-match-cn"),
+        _CLIENT,
+    ),
+    **dict.fromkeys(
+        ("limit-connections", "limit-rps", "limit-rpm", "limit-rate", "limit-rate-after", "limit-burst-multiplier",
+         "limit-whitelist", "global-rate-limit", "global-rate-limit-window", "global-rate-limit-key",
+         "global-rate-limit-ignored-cidrs", "limit-allowlist"),
+        _LIMIT,
+    ),
+    **dict.fromkeys(("whitelist-source-range", "allowlist-source-range", "denylist-source-range"), _RANGES),
+    **dict.fromkeys(
+        ("configuration-snippet", "server-snippet", "stream-snippet", "modsecurity-snippet"), _SNIPPET
+    ),
+    **dict.fromkeys(("proxy-read-timeout", "proxy-send-timeout"), _TIMEOUT),
+    **dict.fromkeys(
+        ("session-cookie-path", "session-cookie-domain", "session-cookie-samesite", "session-cookie-secure",
+         "session-cookie-change-on-failure", "session-cookie-conditional-samesite-none", "affinity-canary-behavior"),
+        _COOKIE,
+    ),
+    "custom-headers": "it names a ConfigMap: write the headers as a ResponseHeaderModifier",
+    "custom-http-errors": "error pages of backends cannot be replaced",
+    "default-backend": "a backend for errors cannot be said; requests without endpoints are answered 503",
+    "mirror-target": "it is a URL: write a RequestMirror filter that names a Service",
+    "mirror-host": "a copy of a request keeps its Host header",
+    "mirror-request-body": "a copy of a request always has its body",
+    "upstream-hash-by": "Gateway API has no hashing; sessionPersistence keeps the requests of a session together",
+    "proxy-body-size": "the size of a request's body is not limited",
+    "proxy-redirect-from": "Location headers of backends are not rewritten",
+    "proxy-redirect-to": "Location headers of backends are not rewritten",
+    "proxy-cookie-domain": "cookies of backends are not rewritten",
+    "proxy-cookie-path": "cookies of backends are not rewritten",
+    "proxy-next-upstream-timeout": "the time for all tries is timeouts.request",
+    "enable-modsecurity": "Gateway API has no firewall for requests",
+    "enable-owasp-core-rules": "Gateway API has no firewall for requests",
+    "preserve-trailing-slash": "redirects keep the path as it is",
+    "rewrite-log": _SNIPPET,
+}  # fmt: skip
+
+WITHOUT_EFFECT = frozenset(
+    {
+        "client-body-buffer-size", "client-header-buffer-size", "connection-proxy-header", "enable-access-log",
+        "enable-opentelemetry", "enable-opentracing", "enable-rewrite-log", "http2-push-preload", "load-balance",
+        "modsecurity-transaction-id", "opentelemetry-trust-incoming-span", "opentelemetry-operation-name",
+        "proxy-buffer-size", "proxy-buffering", "proxy-buffers-number", "proxy-busy-buffers-size",
+        "proxy-connect-timeout", "proxy-http-version", "proxy-max-temp-file-size", "proxy-request-buffering",
+        "proxy-ssl-ciphers", "proxy-ssl-protocols", "proxy-ssl-server-name", "proxy-ssl-verify-depth",
+        "service-upstream", "ssl-ciphers", "ssl-prefer-server-ciphers", "opentracing-trust-incoming-span",
+    }
+)  # fmt: skip
+
+
+def nginx_annotations(ingress: IngressObject, remarks: Remarks) -> dict[str, str]:
+    """Return the annotations of ingress-nginx that are converted, by their short names; note what becomes of others."""
+    read: dict[str, str] = {}
+    for key, value in sorted((ingress.metadata.annotations or {}).items()):
+        if not key.startswith(PREFIX):
+            continue
+        name = key.removeprefix(PREFIX)
+        if name in READ:
+            read[name] = value.strip()
+        elif name in WITHOUT_EFFECT:
+            remarks.note(ingress, name, "it tunes nginx, and is dropped")
+        else:
+            remarks.lost(ingress, name, LOST.get(name, "it is not an annotation that this version knows"))
+    return read

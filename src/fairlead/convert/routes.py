@@ -1,0 +1,248 @@
+"""Which routes are one Ingress?
+
+    each host of its rules   an HTTPRoute: one rule for each path, the default backend behind them
+    a host with TLS          a second HTTPRoute that redirects plain requests, unless ssl-redirect is false
+    the default backend      an HTTPRoute for all hosts
+    ssl-passthrough          a TLSRoute
+
+In: an Ingress with its annotations read, its canaries, the listeners. Out: routes. A rule that would not do what the
+path did is left out, with a remark. Source: https://gateway-api.sigs.k8s.io/guides/migrating-from-ingress/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from fairlead.api.gateway_routes import (
+    ConnectionRouteSpec,
+    ConnectionRule,
+    HTTPMatch,
+    HTTPPathMatch,
+    HTTPRoute,
+    HTTPRouteSpec,
+    HTTPRule,
+    ParentReference,
+    PathModifierSpec,
+    RedirectFilter,
+    RewriteFilter,
+    RouteBackendRef,
+    RouteFilter,
+    TLSRoute,
+)
+from fairlead.api.ingress import IngressBackend, IngressObject, IngressPath
+from fairlead.api.kubernetes import Service
+from fairlead.api.meta import ObjectKey, ObjectMeta
+from fairlead.api.naming import fit
+from fairlead.convert.backends import backend_ref
+from fairlead.convert.canaries import with_canary
+from fairlead.convert.listeners import Listeners, tls_hosts
+from fairlead.convert.nginx import NginxSettings
+from fairlead.convert.paths import ConvertedPath, convert_path
+from fairlead.convert.remarks import Remarks
+
+#: As many rules as the schema of a route allows.
+_MOST_RULES = 16
+_NAME_LIMIT = 253
+_EVERY_PATH = ("Prefix", "/")
+#: A path as it identifies a rule: host, type and value.
+PathKey = tuple[str, str, str]
+
+
+class Canary(msgspec.Struct, frozen=True):
+    """A canary Ingress for one path of another."""
+
+    ingress: IngressObject
+    annotations: Mapping[str, str]
+    backend: IngressBackend
+
+
+class IngressInput(msgspec.Struct, frozen=True):
+    """All that the routes of one Ingress depend on; ``taken`` are the paths that an older Ingress has."""
+
+    ingress: IngressObject
+    annotations: Mapping[str, str]
+    settings: NginxSettings
+    services: Mapping[ObjectKey, Service]
+    canaries: Mapping[PathKey, Sequence[Canary]]
+    taken: Mapping[PathKey, IngressObject]
+
+
+def path_key(host: str, path: IngressPath) -> PathKey:
+    """Return what two paths have in common that take the same requests."""
+    return host, "Exact" if path.path_type == "Exact" else "Prefix", path.path or "/"
+
+
+def paths_of(ingress: IngressObject) -> Iterator[PathKey]:
+    """Yield the paths of an Ingress, its default backend among them."""
+    for host, paths in hosts_of(ingress).items():
+        yield from (path_key(host, path) for path in paths)
+        if ingress.spec.default_backend is not None:
+            yield host, *_EVERY_PATH
+
+
+def hosts_of(ingress: IngressObject) -> dict[str, list[IngressPath]]:
+    """Return the paths of each host; with a default backend there is one for every host, too."""
+    hosts: dict[str, list[IngressPath]] = {}
+    for rule in ingress.spec.rules or ():
+        hosts.setdefault(rule.host, []).extend((rule.http.paths if rule.http else None) or ())
+    if ingress.spec.default_backend is not None:
+        hosts.setdefault("", [])
+    return hosts
+
+
+def convert_routes(view: IngressInput, listeners: Listeners, remarks: Remarks) -> Iterator[HTTPRoute | TLSRoute]:
+    """Yield the routes of one Ingress."""
+    hosts = hosts_of(view.ingress)
+    for host, paths in hosts.items():
+        # Of names, the host is a part where there are several.
+        part = (f"-{host or 'default'}" if len(hosts) > 1 else "").replace("*", "wildcard")
+        yield from _Routes(view, listeners, remarks, host, part).all(paths)
+
+
+class _Routes:
+    """The routes of one host of an Ingress."""
+
+    def __init__(self, view: IngressInput, listeners: Listeners, remarks: Remarks, host: str, part: str) -> None:
+        self._view = view
+        self._listeners = listeners
+        self._remarks = remarks
+        self._host = host
+        self._part = part
+        if host.startswith("*."):
+            remarks.lost(view.ingress, f"host {host}", "the star stands for any number of labels, not for exactly one")
+
+    def all(self, paths: Sequence[IngressPath]) -> Iterator[HTTPRoute | TLSRoute]:
+        view, settings = self._view, self._view.settings
+        rules = self._rules(paths)
+        if not rules:
+            self._remarks.note(view.ingress, f"host {self._host or '*'}", "no rule is left for it")
+            return
+        if settings.passthrough and self._host:
+            yield from self._passed_through(rules)
+        plain, secure = [self._listeners.http()], list(self._secure())
+        hostnames = [self._host, *settings.aliases] if self._host else []
+        for alias in settings.aliases:
+            if self._listeners.secure(self._host) is not None and self._listeners.secure(alias) is None:
+                self._remarks.lost(
+                    view.ingress, f"server-alias {alias}", "it has no certificate of its own, so no HTTPS"
+                )
+        if settings.always_https and not secure:
+            why = "there is no certificate for the host here: a proxy before it has to end TLS; not converted"
+            self._remarks.lost(view.ingress, "force-ssl-redirect", why)
+        redirected = settings.force_https or settings.always_https
+        if secure and self._host and not settings.passthrough and redirected:
+            yield from self._http("", secure, hostnames, rules)
+            yield from self._http("-to-https", plain, hostnames, [_to_https(rules)])
+        else:
+            both = plain if settings.passthrough else [*plain, *secure]
+            yield from self._http("", both, hostnames, rules)
+        if settings.www and self._host and not self._host.startswith("*."):
+            yield from self._www([*plain, *secure])
+
+    def _secure(self) -> Iterator[ParentReference]:
+        hosts = (
+            [self._host, *self._view.settings.aliases]
+            if self._host
+            else [host for host, _ in tls_hosts(self._view.ingress)]
+        )
+        seen = [self._listeners.secure(host) for host in hosts]
+        yield from dict.fromkeys(each for each in seen if each is not None)
+
+    def _rules(self, paths: Sequence[IngressPath]) -> list[HTTPRule]:
+        view, rules = self._view, list[HTTPRule]()
+        own: set[PathKey] = set()
+        for path in paths:
+            key = path_key(self._host, path)
+            older = view.taken.get(key, view.ingress)
+            if older.key != view.ingress.key or key in own:
+                why = f"Ingress {older.key} is older and has it too; it goes on to serve it"
+                self._remarks.note(view.ingress, f"path {self._host}{path.path}", why)
+                continue
+            own.add(key)
+            rules += self._path(path, key)
+        if view.settings.app_root:
+            root = RedirectFilter(path=PathModifierSpec("ReplaceFullPath", view.settings.app_root), status_code=302)
+            match = HTTPMatch(HTTPPathMatch("Exact", "/"))
+            rules.append(HTTPRule(matches=[match], filters=[RouteFilter("RequestRedirect", request_redirect=root)]))
+        default, every = view.ingress.spec.default_backend, (self._host, *_EVERY_PATH)
+        if default is not None and every not in own and view.taken[every].key == view.ingress.key:
+            ref = self._backend(default)
+            rules += [self._rule(ConvertedPath(HTTPPathMatch("PathPrefix", "/")), ref)] if ref is not None else []
+        return rules
+
+    def _path(self, path: IngressPath, key: PathKey) -> list[HTTPRule]:
+        view = self._view
+        converted = convert_path(view.ingress, path, view.annotations, self._remarks)
+        ref = self._backend(path.backend)
+        if converted is None or ref is None:
+            return []
+        rules = [self._rule(converted, ref)]
+        for canary in view.canaries.get(key, ()):
+            other = backend_ref(canary.ingress, canary.backend, view.services, self._remarks)
+            if other is not None:
+                last = rules.pop()
+                rules += with_canary(last, canary.ingress, canary.annotations, other, self._remarks)
+        return rules
+
+    def _backend(self, backend: IngressBackend) -> RouteBackendRef | None:
+        return backend_ref(self._view.ingress, backend, self._view.services, self._remarks)
+
+    def _rule(self, path: ConvertedPath, ref: RouteBackendRef) -> HTTPRule:
+        settings = self._view.settings
+        matches = [HTTPMatch(path.match)]
+        if settings.redirect is not None:
+            redirect = RouteFilter("RequestRedirect", request_redirect=settings.redirect)
+            return HTTPRule(matches=matches, filters=[redirect])
+        filters = list(settings.filters)
+        if path.change is not None or settings.hostname:
+            filters.append(RouteFilter("URLRewrite", url_rewrite=RewriteFilter(settings.hostname or None, path.change)))
+        return HTTPRule(
+            matches=matches,
+            filters=filters or None,
+            backend_refs=[ref],
+            retry=settings.retry,
+            session_persistence=settings.session,
+        )
+
+    def _http(
+        self, suffix: str, parents: list[ParentReference], hostnames: list[str], rules: list[HTTPRule]
+    ) -> Iterator[HTTPRoute]:
+        for number, at in enumerate(range(0, len(rules), _MOST_RULES), 1):
+            more = f"-{number:02}" if number > 1 else ""
+            spec = HTTPRouteSpec(parents, hostnames or None, rules[at : at + _MOST_RULES])
+            yield HTTPRoute(self._meta(f"{suffix}{more}"), spec)
+
+    def _www(self, parents: list[ParentReference]) -> Iterator[HTTPRoute]:
+        other = self._host.removeprefix("www.") if self._host.startswith("www.") else f"www.{self._host}"
+        to_host = RouteFilter("RequestRedirect", request_redirect=RedirectFilter(hostname=self._host, status_code=308))
+        if self._listeners.secure(self._host) is not None and self._listeners.secure(other) is None:
+            why = f"there is no certificate for {other}: over HTTPS it is not redirected"
+            self._remarks.note(self._view.ingress, "from-to-www-redirect", why)
+        secure = self._listeners.secure(other)
+        parents = [self._listeners.http(), *([secure] if secure is not None else [])]
+        yield HTTPRoute(self._meta("-www"), HTTPRouteSpec(parents, [other], [HTTPRule(filters=[to_host])]))
+
+    def _passed_through(self, rules: list[HTTPRule]) -> Iterator[TLSRoute]:
+        """Yield the TLSRoute; the rules are for plain requests then."""
+        parent = self._listeners.secure(self._host)
+        refs = rules[0].backend_refs or []
+        if len(rules) > 1:
+            why = f"connections go to one backend, {refs[0].name if refs else 'none'}: paths cannot be seen"
+            self._remarks.note(self._view.ingress, "ssl-passthrough", why)
+        if parent is not None:
+            spec = ConnectionRouteSpec([parent], [self._host], [ConnectionRule(backend_refs=refs)])
+            yield TLSRoute(self._meta(""), spec)
+
+    def _meta(self, suffix: str) -> ObjectMeta:
+        meta = self._view.ingress.metadata
+        name = fit(f"{meta.name}{self._part}{suffix}", limit=_NAME_LIMIT)
+        return ObjectMeta(name=name, namespace=meta.namespace)
+
+
+def _to_https(rules: Sequence[HTTPRule]) -> HTTPRule:
+    """Return the rule that redirects what any of ``rules`` takes."""
+    matches = {msgspec.json.encode(match): match for rule in rules for match in rule.matches or ()}
+    redirect = RouteFilter("RequestRedirect", request_redirect=RedirectFilter(scheme="https", status_code=308))
+    return HTTPRule(matches=list(matches.values()), filters=[redirect])
