@@ -1,7 +1,7 @@
 """Print a conversion: the objects as YAML for ``kubectl apply``, what is lost as comments before them.
 
-In: a ``Conversion``. Out: documents as plain values, and YAML. What comes from the input is escaped, so that no comment
-becomes a line of its own.
+In: converted Ingresses. Out: documents as plain values, and YAML. What comes from the input is escaped, so that no
+comment becomes a line of its own.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import msgspec
 import yaml
 
 from fairlead.api.meta import JSONObject
-from fairlead.convert.ingresses import Conversion
+from fairlead.convert.ingresses import ConvertedIngresses
 from fairlead.convert.remarks import Remark
 from fairlead.runtime.legible import legible
 
 _WIDTH = 118
 
 
-def bodies_of(conversion: Conversion) -> list[JSONObject]:
+def bodies_of(conversion: ConvertedIngresses) -> list[JSONObject]:
     """Return the objects as an API server takes them."""
     return [
         {"apiVersion": resource.api_version, "kind": resource.kind, **_with_groups(msgspec.to_builtins(obj))}
@@ -38,7 +38,7 @@ def _with_groups(body: JSONObject) -> JSONObject:
     return body
 
 
-def yaml_of(conversion: Conversion) -> str:
+def yaml_of(conversion: ConvertedIngresses) -> str:
     """Return all documents, with the remarks before the first of them."""
     comments = "".join(f"{line}\n" for line in _comments(conversion.remarks))
     return comments + "".join(f"---\n{_dumped(body)}" for body in bodies_of(conversion))

@@ -28,7 +28,7 @@ _RESOURCES: tuple[AnyResource, ...] = (
 )  # fmt: skip
 
 
-class Conversion(msgspec.Struct, frozen=True):
+class ConvertedIngresses(msgspec.Struct, frozen=True):
     """The objects, each with how it is addressed, and what is said about them."""
 
     objects: tuple[tuple[AnyResource, KubeObject], ...]
@@ -42,7 +42,7 @@ class Conversion(msgspec.Struct, frozen=True):
 
 def convert_ingresses(
     ingresses: Iterable[IngressObject], services: Iterable[Service], *, gateway: ObjectKey, class_name: str
-) -> Conversion:
+) -> ConvertedIngresses:
     """Return what ``ingresses`` become."""
     remarks = Remarks()
     in_order = sorted(ingresses, key=_age)
@@ -68,7 +68,7 @@ def convert_ingresses(
     for view in views:
         objects += convert_routes(view, listeners, remarks)
     policies = {policy.key: policy for view in views for policy in _policies(view, remarks)}
-    return Conversion(tuple(_addressed([*objects, *policies.values()])), remarks.all())
+    return ConvertedIngresses(tuple(_addressed([*objects, *policies.values()])), remarks.all())
 
 
 def _age(ingress: IngressObject) -> tuple[str, str, str]:

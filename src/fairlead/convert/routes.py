@@ -44,6 +44,8 @@ from fairlead.convert.remarks import Remarks
 
 #: As many rules as the schema of a route allows.
 _MOST_RULES = 16
+#: As many matches as the schema of a rule allows.
+_MOST_MATCHES = 64
 _NAME_LIMIT = 253
 _EVERY_PATH = ("Prefix", "/")
 #: A path as it identifies a rule: host, type and value.
@@ -114,41 +116,45 @@ class _Routes:
             remarks.lost(view.ingress, f"host {host}", "the star stands for any number of labels, not for exactly one")
 
     def all(self, paths: Sequence[IngressPath]) -> Iterator[HTTPRoute | TLSRoute]:
-        view, settings = self._view, self._view.settings
         rules = self._rules(paths)
         if not rules:
-            self._remarks.note(view.ingress, f"host {self._host or '*'}", "no rule is left for it")
-            return
-        if settings.passthrough and self._host:
-            yield from self._passed_through(rules)
-        plain, secure = [self._listeners.http()], list(self._secure())
-        hostnames = [self._host, *settings.aliases] if self._host else []
-        for alias in settings.aliases:
-            if self._listeners.secure(self._host) is not None and self._listeners.secure(alias) is None:
-                self._remarks.lost(
-                    view.ingress, f"server-alias {alias}", "it has no certificate of its own, so no HTTPS"
-                )
-        if settings.always_https and not secure:
-            why = "there is no certificate for the host here: a proxy before it has to end TLS; not converted"
-            self._remarks.lost(view.ingress, "force-ssl-redirect", why)
-        redirected = settings.force_https or settings.always_https
-        if secure and self._host and not settings.passthrough and redirected:
-            yield from self._http("", secure, hostnames, rules)
-            yield from self._http("-to-https", plain, hostnames, [_to_https(rules)])
+            self._remarks.note(self._view.ingress, f"host {self._host or '*'}", "no rule is left for it")
+        elif self._host:
+            yield from self._of_host(rules)
         else:
-            both = plain if settings.passthrough else [*plain, *secure]
-            yield from self._http("", both, hostnames, rules)
-        if settings.www and self._host and not self._host.startswith("*."):
-            yield from self._www([*plain, *secure])
+            yield from self._http("", [self._listeners.http()], [], rules)
+            for host, _ in tls_hosts(self._view.ingress):
+                yield from self._behind(host, rules)
 
-    def _secure(self) -> Iterator[ParentReference]:
-        hosts = (
-            [self._host, *self._view.settings.aliases]
-            if self._host
-            else [host for host, _ in tls_hosts(self._view.ingress)]
-        )
-        seen = [self._listeners.secure(host) for host in hosts]
-        yield from dict.fromkeys(each for each in seen if each is not None)
+    def _of_host(self, rules: list[HTTPRule]) -> Iterator[HTTPRoute | TLSRoute]:
+        settings, hostnames = self._view.settings, [self._host, *self._view.settings.aliases]
+        plain = [self._listeners.http()]
+        if settings.passthrough:
+            yield from self._passed_through(rules)
+            yield from self._http("", plain, hostnames, rules)
+            return
+        secure = list(dict.fromkeys(filter(None, map(self._listeners.secure, hostnames))))
+        if not secure and settings.always_https:
+            why = "there is no certificate for the host here: a proxy before it has to end TLS; not converted"
+            self._remarks.lost(self._view.ingress, "force-ssl-redirect", why)
+        for alias in settings.aliases if secure else ():
+            if self._listeners.secure(alias) is None:
+                why = "it has no certificate of its own, so it is not served over HTTPS"
+                self._remarks.lost(self._view.ingress, f"server-alias {alias}", why)
+        if secure and (settings.force_https or settings.always_https):
+            yield from self._http("", secure, hostnames, rules)
+            yield from self._http("-to-https", plain, hostnames, _to_https(rules))
+        else:
+            yield from self._http("", [*plain, *secure], hostnames, rules)
+        if settings.www and not self._host.startswith("*."):
+            yield self._www()
+
+    def _behind(self, host: str, rules: Sequence[HTTPRule]) -> Iterator[HTTPRoute]:
+        """Yield the route for a host with a certificate: what is for every host, behind the paths of its own."""
+        parent = self._listeners.secure(host)
+        left = [rule for rule in rules if (host, *_path_of(rule)) not in self._view.taken]
+        if parent is not None and left:
+            yield from self._http(f"-{host.replace('*', 'wildcard')}-https", [parent], [host], left)
 
     def _rules(self, paths: Sequence[IngressPath]) -> list[HTTPRule]:
         view, rules = self._view, list[HTTPRule]()
@@ -162,14 +168,15 @@ class _Routes:
                 continue
             own.add(key)
             rules += self._path(path, key)
-        if view.settings.app_root:
-            root = RedirectFilter(path=PathModifierSpec("ReplaceFullPath", view.settings.app_root), status_code=302)
-            match = HTTPMatch(HTTPPathMatch("Exact", "/"))
-            rules.append(HTTPRule(matches=[match], filters=[RouteFilter("RequestRedirect", request_redirect=root)]))
         default, every = view.ingress.spec.default_backend, (self._host, *_EVERY_PATH)
         if default is not None and every not in own and view.taken[every].key == view.ingress.key:
             ref = self._backend(default)
             rules += [self._rule(ConvertedPath(HTTPPathMatch("PathPrefix", "/")), ref)] if ref is not None else []
+        if view.settings.app_root:
+            root = RedirectFilter(path=PathModifierSpec("ReplaceFullPath", view.settings.app_root), status_code=302)
+            match = HTTPMatch(HTTPPathMatch("Exact", "/"))
+            filters = [RouteFilter("RequestRedirect", request_redirect=root)]
+            rules.insert(0, HTTPRule(matches=[match], filters=filters))
         return rules
 
     def _path(self, path: IngressPath, key: PathKey) -> list[HTTPRule]:
@@ -214,15 +221,15 @@ class _Routes:
             spec = HTTPRouteSpec(parents, hostnames or None, rules[at : at + _MOST_RULES])
             yield HTTPRoute(self._meta(f"{suffix}{more}"), spec)
 
-    def _www(self, parents: list[ParentReference]) -> Iterator[HTTPRoute]:
+    def _www(self) -> HTTPRoute:
         other = self._host.removeprefix("www.") if self._host.startswith("www.") else f"www.{self._host}"
         to_host = RouteFilter("RequestRedirect", request_redirect=RedirectFilter(hostname=self._host, status_code=308))
-        if self._listeners.secure(self._host) is not None and self._listeners.secure(other) is None:
+        secure = self._listeners.secure(other)
+        if self._listeners.secure(self._host) is not None and secure is None:
             why = f"there is no certificate for {other}: over HTTPS it is not redirected"
             self._remarks.note(self._view.ingress, "from-to-www-redirect", why)
-        secure = self._listeners.secure(other)
         parents = [self._listeners.http(), *([secure] if secure is not None else [])]
-        yield HTTPRoute(self._meta("-www"), HTTPRouteSpec(parents, [other], [HTTPRule(filters=[to_host])]))
+        return HTTPRoute(self._meta("-www"), HTTPRouteSpec(parents, [other], [HTTPRule(filters=[to_host])]))
 
     def _passed_through(self, rules: list[HTTPRule]) -> Iterator[TLSRoute]:
         """Yield the TLSRoute; the rules are for plain requests then."""
@@ -241,8 +248,17 @@ class _Routes:
         return ObjectMeta(name=name, namespace=meta.namespace)
 
 
-def _to_https(rules: Sequence[HTTPRule]) -> HTTPRule:
-    """Return the rule that redirects what any of ``rules`` takes."""
-    matches = {msgspec.json.encode(match): match for rule in rules for match in rule.matches or ()}
+def _path_of(rule: HTTPRule) -> tuple[str, str]:
+    """Return type and value of a rule's path as a ``PathKey`` has them; all its matches have the same."""
+    path = (rule.matches or [HTTPMatch()])[0].path or HTTPPathMatch()
+    return "Prefix" if path.type == "PathPrefix" else path.type or "", path.value or "/"
+
+
+def _to_https(rules: Sequence[HTTPRule]) -> list[HTTPRule]:
+    """Return the rules that redirect what any of ``rules`` takes."""
+    matches = list({msgspec.json.encode(match): match for rule in rules for match in rule.matches or ()}.values())
     redirect = RouteFilter("RequestRedirect", request_redirect=RedirectFilter(scheme="https", status_code=308))
-    return HTTPRule(matches=list(matches.values()), filters=[redirect])
+    return [
+        HTTPRule(matches=matches[at : at + _MOST_MATCHES], filters=[redirect])
+        for at in range(0, len(matches), _MOST_MATCHES)
+    ]

@@ -64,14 +64,16 @@ def test_the_default_backend_is_behind_the_paths_of_its_hosts_and_serves_every_h
 def test_a_host_with_a_certificate_is_attached_to_its_listener_too() -> None:
     spec = {
         "rules": [{"host": "a.example", "http": {"paths": paths(("/", "Prefix"))}}],
-        "tls": [{"hosts": ["a.example"], "secretName": "s"}],
+        "tls": [{"hosts": ["a.example", "only.example"], "secretName": "s"}],
         "defaultBackend": backend(),
     }
-    tls = {"a.example": "https/a.example", "other.example": "https/other.example"}
+    tls = {host: f"https/{host}" for host in ("a.example", "only.example", "other.example")}
     routes = translate(spec, service(), tls=tls).routes
     assert [each.listener for each in routes["a.example"].attachments] == ["http", "https/a.example"]
-    # The default backend serves the hosts of its own Ingress over HTTPS, and no others.
-    assert [each.listener for each in routes[""].attachments] == ["http", "https/a.example"]
+    # The default backend serves the hosts of its own Ingress over HTTPS, and no others. Where the host has rules, it is
+    # the last of them: at a listener of that host, a route for every host would be as specific.
+    assert [each.listener for each in routes[""].attachments] == ["http", "https/only.example"]
+    assert len(routes["a.example"].rules) == 2
 
 
 @pytest.mark.req("GI-6", "W-14")

@@ -105,8 +105,15 @@ class _Translation:
             yield Attachment(listener, hostnames, one_label=wildcard)
         if not host:
             for served, listener in sorted(self._view.tls_listeners.items()):
-                if served in self._own_tls_hosts():
+                if served in self._own_tls_hosts() - self._own_hosts():
                     yield Attachment(listener)
+
+    def _own_hosts(self) -> frozenset[str]:
+        """Return the hosts of its rules: the routes of these end with the default backend themselves.
+
+        At a listener of one host, a route for every host is as specific as that of the host.
+        """
+        return frozenset(rule.host for rule in self._view.ingress.spec.rules or ())
 
     def _own_tls_hosts(self) -> frozenset[str]:
         return frozenset(host for tls in self._view.ingress.spec.tls or () for host in tls.hosts or ())

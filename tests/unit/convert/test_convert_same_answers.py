@@ -1,0 +1,132 @@
+"""Requests get the same answers through the converted objects as through the Ingresses themselves."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+import pytest
+from convert_builders import GATEWAY, convert, ingress, of_kind, path, service
+
+from fairlead.agent.l7.certificates import CertificateState
+from fairlead.agent.l7.gateway.plan import GatewayPlan, ListenerPlan, ParentKey
+from fairlead.agent.l7.gateway.routes import RouteView, plan_route
+from fairlead.agent.l7.ingress import IngressView, translate_ingress
+from fairlead.agent.l7.ingress_class import ClassView, plan_class
+from fairlead.api.gateway import Gateway, RouteGroupKind
+from fairlead.api.httploadbalancer import HTTPLoadBalancerSpec, LoadBalancerRouteSpec
+from fairlead.api.ingress import IngressClass, IngressObject
+from fairlead.api.meta import ObjectMeta
+from fairlead.convert.ingresses import ConvertedIngresses
+from fairlead.model.http import L7Config, L7Listener, Route
+from fairlead.providers.envoy.http.route_lookup import Decision, Request, lookup
+
+HOSTS = ("a.example.com", "b.example.com", "*.example.com", "c.example.org", "")
+ASKED = ("a.example.com", "b.example.com", "x.example.com", "c.example.org", "nowhere.org")
+PATHS = ("/", "/a", "/a/b", "/ab", "/b", "/a/b/c")
+#: As files have none, and API servers always one.
+DATES = ("2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z")
+SERVICES = ("one", "two", "three", "missing")
+THERE = {name: service(name) for name in SERVICES[:3]}
+
+
+def some_ingress(chance: random.Random, number: int, dates: tuple[str, ...]) -> IngressObject:
+    hosts = {
+        host: [
+            path(chance.choice(PATHS), chance.choice(SERVICES),
+                 chance.choice(("Prefix", "Exact", "ImplementationSpecific")))
+            for _ in range(chance.randint(1, 4))
+        ]
+        for host in chance.sample(HOSTS, chance.randint(1, 3))
+    }  # fmt: skip
+    secured = [host for host in hosts if host and not host.startswith("*") and chance.random() < 0.6]
+    if secured:
+        # An Ingress without hosts and one with share a listener then, and which goes first is left to their names.
+        hosts.pop("", None)
+    return ingress(
+        f"{chance.choice('abc')}{number}",
+        hosts,
+        created=chance.choice(dates),
+        tls=[{"hosts": secured, "secretName": f"s{number}"}] if secured else [],
+        default=chance.choice(("", "", "one", "three")),
+        ssl_redirect="false",
+    )
+
+
+def route_of(spec: LoadBalancerRouteSpec, name: str, origin: str) -> Route:
+    return Route(name, spec.kind, spec.attachments, spec.rules, spec.created, origin)
+
+
+def through_ingresses(ingresses: Iterable[IngressObject]) -> L7Config:
+    ingresses = tuple(ingresses)
+    certificates = {
+        (each.metadata.namespace, tls.secret_name): CertificateState(digest="d")
+        for each in ingresses
+        for tls in each.spec.tls or ()
+    }
+    plan = plan_class(ClassView(IngressClass(ObjectMeta(name="c")), ingresses, certificates))
+    routes = [
+        route_of(spec, f"{each.metadata.name}/{host}", str(each.key))
+        for each in ingresses
+        for host, spec in translate_ingress(IngressView(each, "lb", THERE, plan.tls_listeners)).routes.items()
+    ]
+    return L7Config(plan.spec.listeners, tuple(routes))
+
+
+def through_gateway(conversion: ConvertedIngresses) -> L7Config:
+    (gateway,) = of_kind(conversion, "Gateway")
+    assert isinstance(gateway, Gateway)
+    parent = ParentKey("Gateway", *GATEWAY)
+    listeners = gateway.spec.listeners or []
+    plans = tuple(
+        ListenerPlan(parent, each.name, each.name, each.port, each.protocol, each.hostname, False, None,
+                     (RouteGroupKind("HTTPRoute"),), (), True)
+        for each in listeners
+    )  # fmt: skip
+    l7 = tuple(L7Listener(each.name, each.port, each.protocol, each.hostname) for each in listeners)  # type: ignore[arg-type]
+    parents = {parent: GatewayPlan(parent, "lb", plans, HTTPLoadBalancerSpec(l7), ())}
+    services = {("default", name): each for name, each in THERE.items()}
+    routes = [
+        route_of(spec, route.metadata.name, str(route.key))
+        for route in of_kind(conversion, "HTTPRoute")
+        for spec in plan_route(RouteView(route, parents, services)).specs.values()
+    ]
+    return L7Config(l7, tuple(routes))
+
+
+def answer(decision: Decision) -> tuple[int, tuple[str, ...]]:
+    rule = decision.rule
+    return decision.status, tuple(each.backend for each in rule.backends) if rule is not None else ()
+
+
+def requests() -> Iterable[Request]:
+    for host in ASKED:
+        for target in (*PATHS, "/a/", "/zzz"):
+            yield Request(host, target)
+            yield Request(host, target, port=443, server_name=host)
+
+
+@pytest.mark.req("E-35", "GI-1", "GI-2", "GI-3", "GI-4", "GI-5")
+@pytest.mark.parametrize("seed", range(40))
+def test_generated_requests_get_the_same_answers(seed: int) -> None:
+    chance = random.Random(seed)
+    dates = chance.choice((("",), DATES))
+    ingresses = [some_ingress(chance, number, dates) for number in range(chance.randint(1, 4))]
+    conversion = convert(*ingresses)
+    assert all("star stands for" in each.message for each in conversion.remarks if each.lost)
+    before, after = through_ingresses(ingresses), through_gateway(conversion)
+    met = 0
+    for request in requests():
+        now = answer(lookup(after, request))
+        assert now == answer(lookup(before, request)), (request, ingresses)
+        met += bool(now[1])
+    assert met, "some requests reach a backend"
+
+
+def test_the_star_is_the_difference_that_is_listed() -> None:
+    wild = ingress("wild", {"*.example.com": [path("/", "one")]})
+    conversion = convert(wild)
+    deep = Request("x.y.example.com")
+    assert lookup(through_ingresses([wild]), deep).status == 404
+    assert answer(lookup(through_gateway(conversion), deep)) == (0, ("default/one:80",))
+    assert not conversion.lossless
