@@ -14,13 +14,16 @@ import structlog
 
 from fairlead.api.meta import JSONObject, KubeObject, Resource
 from fairlead.api.times import wire_time
-from fairlead.errors import Conflict, NotFound, Wait
+from fairlead.errors import Conflict, NotFound, Retry, Wait
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.overlay import Overlay
 from fairlead.publish.compare import metadata_difference
 
 T = TypeVar("T", bound=KubeObject)
+
+#: The watch usually shows a deletion within this time.
+_DELETED_S = 0.1
 
 
 class ObjectPublisher(Generic[T]):
@@ -50,11 +53,14 @@ class ObjectPublisher(Generic[T]):
         """Apply one object when it differs; returns whether it was written.
 
         Raises:
-            Wait: another replica leads, or an object of that name is being deleted.
+            Wait: another replica leads.
+            Retry: an object of that name is being deleted; what is to be written later needs this one, so it waits.
         """
         there = self.present.get(*desired.key)
         if there is not None and there.deleting:
-            raise Wait(f"{self.resource.kind} {desired.metadata.name} is being deleted; it is made anew after that")
+            # Not Wait: the end of the deletion wakes the origin of this object, and not what only needs the object.
+            sentence = f"{self.resource.kind} {desired.metadata.name} is being deleted; it is made anew after that"
+            raise Retry(sentence, after_s=_DELETED_S)
         if there is not None and not self._difference(desired, there):
             return False
         self._check()
