@@ -113,11 +113,11 @@ class Traffic:
 
     async def _new_connections(self) -> None:
         while not self._stopping.is_set():
-            self._spawn(self._request_once())
+            # It is sent from here on: between this and its first step a pod may end.
+            self._spawn(self._request_once(self._sent()))
             await self._pause(1 / self._new_per_s)
 
-    async def _request_once(self) -> None:
-        started_s = self._sent()
+    async def _request_once(self, started_s: float) -> None:
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 connection = await self._connect(self.host, self.port)
