@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 
-from bench import haproxy, health, records, records_restart, regions, tracker, traffic
+from bench import haproxy, health, http, records, records_restart, regions, tracker, traffic
 from bench.figures import Figure, heading
 from fairlead.testing.worlds.guard import guard
 
@@ -23,6 +23,9 @@ CASES: dict[str, Callable[[], AsyncIterator[Figure]]] = {
     "records-restart": records_restart.restart,
     "haproxy": haproxy.measured,
     "health": health.death_to_status,
+    "http-change": http.change_to_effect,
+    "http-sync": http.first_sync,
+    "http-idle": http.idle,
     "regions-start": regions.cold_start,
     "regions-label": regions.label_change,
     "regions-change": regions.endpoint_to_effect,

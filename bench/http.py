@@ -1,0 +1,232 @@
+"""Routes, measured: an Ingress changed at the member until requests go by the new rule, first sync, idle."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import subprocess
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+from aiohttp import web
+
+from bench.figures import Figure, percentile
+from bench.fleet import Fleet, fleet, until_true
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
+from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
+from fairlead.api.kubernetes import ENDPOINT_SLICES, SECRETS, SERVICES
+from fairlead.api.meta import AnyResource, JSONObject
+from fairlead.api.names import INGRESS_CONTROLLER
+
+CHANGES = 50
+HOST = "probe.example.com"
+_BACKENDS = {"first": "127.99.2.1", "second": "127.99.2.2"}
+_PORT = 8098
+_AT_ONCE = 32
+
+
+async def change_to_effect() -> AsyncIterator[Figure]:
+    """Change the backend of one Ingress among 100, 1,000 and 5,000."""
+    smallest = 0.0
+    for count in (100, 1000, 5000):
+        async with _filled(count) as running, aiohttp.ClientSession() as session:
+            address = await _address(running)
+            await _answers(session, address, "first")
+            seconds: list[float] = []
+            for number in range(CHANGES):
+                service = "first" if number % 2 else "second"
+                started = time.perf_counter()
+                await running.member_cluster.merge_patch(
+                    INGRESSES, "default", "probe", {"spec": _ingress("probe", HOST, service)["spec"]}
+                )
+                await _answers(session, address, service)
+                seconds.append(time.perf_counter() - started)
+        half = percentile(seconds, 0.5) * 1000
+        smallest = smallest or half
+        name = f"an Ingress changed at the member to a request by the new rule, {count:,} routes"
+        ratio = f"{half / smallest:.2f} x the p50 of 100 routes"
+        yield Figure(name=f"{name}: p50", value=half, unit="ms", limit=30, compares_with=ratio)
+        yield Figure(name=f"{name}: p99", value=percentile(seconds, 0.99) * 1000, unit="ms", limit=120)
+
+
+async def first_sync(count: int = 1000) -> AsyncIterator[Figure]:
+    """Start an agent on a member that has Ingresses with TLS already."""
+    async with fleet(target="Pod") as running:
+        await _fill(running, count, tls=True)
+        started = time.perf_counter()
+        await running.agent.start()
+
+        async def done() -> bool:
+            return await _programmed(running, count)
+
+        await until_true(done, what="first sync of Ingresses", timeout_s=600, every_s=0.5)
+        yield Figure(
+            name=f"first sync of {count:,} Ingresses with TLS, until Envoy has acknowledged all",
+            value=time.perf_counter() - started, unit="s", limit=15,
+        )  # fmt: skip
+
+
+async def idle(count: int = 1000, seconds: float = 60.0) -> AsyncIterator[Figure]:
+    """Look at what is written and pushed while nothing happens."""
+    async with _filled(count) as running:
+        await asyncio.sleep(10)
+        versions, pushes = await _versions(running), await _pushes(running)
+        await asyncio.sleep(seconds)
+        after = await _versions(running)
+        written = sum(versions.get(key) != after.get(key) for key in versions.keys() | after.keys())
+        what = f"in {seconds:g} s of idling with {count:,} Ingresses"
+        yield Figure(name=f"objects written {what}", value=written, unit="writes", limit=0)
+        yield Figure(name=f"xDS resources pushed {what}", value=await _pushes(running) - pushes, unit="", limit=0)
+
+
+@asynccontextmanager
+async def _filled(count: int) -> AsyncIterator[Fleet]:
+    """Run a fleet whose member has ``count`` Ingresses, the probe among them, all of them programmed."""
+    runners = [await _backend(name, address) for name, address in _BACKENDS.items()]
+    try:
+        async with fleet(target="Pod") as running:
+            await _fill(running, count, tls=False)
+            await running.agent.start()
+
+            async def done() -> bool:
+                return await _programmed(running, count)
+
+            await until_true(done, what=f"{count} Ingresses are programmed", timeout_s=600, every_s=0.5)
+            yield running
+    finally:
+        for runner in runners:
+            await runner.cleanup()
+
+
+async def _fill(running: Fleet, count: int, *, tls: bool) -> None:
+    member = running.member_cluster
+    body: JSONObject = {"metadata": {"name": "fairlead"}, "spec": {"controller": INGRESS_CONTROLLER}}
+    objects: list[tuple[AnyResource, JSONObject]] = [(INGRESS_CLASSES, body)]
+    for name, address in _BACKENDS.items():
+        ports = [{"port": 80, "targetPort": _PORT}]
+        objects.append((SERVICES, {**_meta(name), "spec": {"type": "ClusterIP", "ports": ports}}))
+        labels = {"kubernetes.io/service-name": name}
+        objects.append(
+            (
+                ENDPOINT_SLICES,
+                {
+                    "metadata": {"name": f"{name}-1", "namespace": "default", "labels": labels},
+                    "addressType": "IPv4",
+                    "ports": [{"port": _PORT, "protocol": "TCP"}],
+                    "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
+                },
+            )
+        )
+    secret = _certificate() if tls else {}
+    for number in range(count):
+        host = HOST if number == 0 else f"h{number}.example.com"
+        name = "probe" if number == 0 else f"i{number}"
+        if tls:
+            objects.append((SECRETS, {**_meta(name), "type": "kubernetes.io/tls", "data": secret}))
+        objects.append((INGRESSES, _ingress(name, host, "first", tls=tls)))
+    slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def create(resource: AnyResource, each: JSONObject) -> None:
+        async with slots:
+            await member.create(resource, each)
+
+    await asyncio.gather(*(create(resource, each) for resource, each in objects))
+
+
+def _meta(name: str) -> JSONObject:
+    return {"metadata": {"name": name, "namespace": "default"}}
+
+
+def _ingress(name: str, host: str, service: str, *, tls: bool = False) -> JSONObject:
+    backend = {"service": {"name": service, "port": {"number": 80}}}
+    paths = [{"path": "/", "pathType": "Prefix", "backend": backend}]
+    spec: JSONObject = {"ingressClassName": "fairlead", "rules": [{"host": host, "http": {"paths": paths}}]}
+    if tls:
+        spec["tls"] = [{"hosts": [host], "secretName": name}]
+    return {**_meta(name), "spec": spec}
+
+
+def _certificate() -> JSONObject:
+    """Return the data of a Secret; the hosts share it, as what is measured is how many there are."""
+    with tempfile.TemporaryDirectory() as name:
+        key, chain = Path(name) / "k", Path(name) / "c"
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days",
+             "30", "-subj", "/CN=example.com", "-addext", "subjectAltName=DNS:*.example.com",
+             "-keyout", str(key), "-out", str(chain)],
+            check=True, capture_output=True,
+        )  # fmt: skip
+        return {
+            "tls.crt": base64.b64encode(chain.read_bytes()).decode(),
+            "tls.key": base64.b64encode(key.read_bytes()).decode(),
+        }
+
+
+async def _backend(name: str, address: str) -> web.AppRunner:
+    async def answer(_request: web.Request) -> web.Response:
+        return web.Response(text=name)
+
+    app = web.Application()
+    app.router.add_get("/", answer)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, address, _PORT).start()
+    return runner
+
+
+async def _programmed(running: Fleet, count: int) -> bool:
+    routes = await running.hub_cluster.list(LOAD_BALANCER_ROUTES)
+    load_balancers = await running.hub_cluster.list(HTTP_LOAD_BALANCERS)
+    return (
+        len(routes) == count
+        and bool(load_balancers)
+        and all(
+            lb.status.routes == count
+            and any(each.type == "Programmed" and each.status == "True" for each in lb.status.conditions or ())
+            for lb in load_balancers
+        )
+    )
+
+
+async def _address(running: Fleet) -> str:
+    probe = await running.member_cluster.get(INGRESSES, "default", "probe")
+    shown = [each.ip for each in probe.status.load_balancer.ingress or () if each.ip]
+    if not shown:
+        (load_balancer,) = await running.hub_cluster.list(HTTP_LOAD_BALANCERS)
+        return load_balancer.status.address
+    return shown[0]
+
+
+async def _answers(session: aiohttp.ClientSession, address: str, expected: str) -> None:
+    """Ask until the expected backend answers."""
+
+    async def as_expected() -> bool:
+        try:
+            async with session.get(f"http://{address}/", headers={"Host": HOST}) as answer:
+                return answer.status == 200 and await answer.text() == expected
+        except aiohttp.ClientError:
+            return False
+
+    await until_true(as_expected, what=f"{expected} answers", timeout_s=60, every_s=0.0005)
+
+
+async def _versions(running: Fleet) -> dict[str, str]:
+    """Return the resourceVersion of what Ingresses are about, at both API servers."""
+    kinds: dict[str, tuple[AnyResource, ...]] = {
+        "hub": (HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, ENDPOINT_SLICES),
+        "member": (INGRESSES, SERVICES, ENDPOINT_SLICES),
+    }
+    versions: dict[str, str] = {}
+    for place, cluster in (("hub", running.hub_cluster), ("member", running.member_cluster)):
+        for resource in kinds[place]:
+            for item in await cluster.list(resource):
+                versions[f"{place}/{resource.plural}/{item.key}"] = item.metadata.resource_version
+    return versions
+
+
+async def _pushes(running: Fleet) -> float:
+    return (await running.metrics()).get("fairlead_xds_changing_pushes_total", float("nan"))
