@@ -68,6 +68,7 @@ def test_how_to_serve_one_cluster(cluster: Shell) -> None:
     cluster.play(page("docs/how-to/run-one-cluster.md"))
 
 
+@pytest.mark.req("X-19")
 def test_readme(cluster: Shell) -> None:
     cluster.play(page("README.md"))
 

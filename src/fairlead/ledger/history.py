@@ -3,11 +3,12 @@
     new removal or failure   at most every FLUSH_S, and when the term ends: the newest 8 KiB are written, of those the
                              removals and failures first
     begin of a term          all are read once; those that nothing was added to for KEEP_DAYS are deleted
+    more than MOST_MAPS      those that nothing was added to for longest are deleted
 
-Only load balancers of providers with a durable ledger are stored: for those whose whole state the hub serves itself,
-the history is as old as the process. In: the history in memory. Out: ConfigMaps in the hub's own namespace. Never: a
-write for each change, a write by a replica that does not lead, or an error that holds up anything else. Why so:
-docs/adr/0013-history.md.
+A load balancer whose whole state the hub serves itself (Envoy's) has no ledger that grows with it, so of its history
+less is stored, and after that of the others. In: the history in memory. Out: ConfigMaps in the hub's own namespace.
+Never: a write for each change, a write by a replica that does not lead, or an error that holds up anything else. Why
+so: docs/adr/0013-history.md.
 """
 
 from __future__ import annotations
@@ -36,6 +37,10 @@ FLUSH_S = 30.0
 #: The most ConfigMaps that are written in one flush; the others have their turn in the next.
 MOST_WRITES = 50
 MAX_BYTES = 8 * 1024
+#: The same for a load balancer that is only served: there may be thousands, and all are read when a term begins.
+MAX_BYTES_SERVED = 2 * 1024
+#: The most ConfigMaps of deleted and living load balancers together; of thousands that come and go, few are asked for.
+MOST_MAPS = 5_000
 KEEP_DAYS = 90
 _LAST_FLUSH_S = 3.0
 _KEY, _ENTRIES = "loadBalancer", "history"
@@ -72,7 +77,7 @@ class HistoryInMemory(Protocol):
 
 
 class HistoryStore:
-    """Stores the history of the load balancers whose provider ``is_durable``; only while ``leading``."""
+    """Stores the history of load balancers, first of those whose provider ``is_durable``; only while ``leading``."""
 
     def __init__(
         self,
@@ -88,6 +93,8 @@ class HistoryStore:
         self._clock = clock
         self._leading = leading
         self._is_durable = is_durable
+        #: When something was added to each ConfigMap last, by its name.
+        self._last: dict[str, datetime] = {}
 
     async def run(self) -> None:
         """Read what is stored, then store what is new, until the term ends."""
@@ -105,7 +112,7 @@ class HistoryStore:
 
     async def flush(self) -> None:
         """Write the load balancers that have a new removal or failure, as many as one flush may."""
-        keys = self._history.take_unsaved()
+        keys = sorted(self._history.take_unsaved(), key=lambda key: not self._durable(key))
         self._history.mark_unsaved(keys[MOST_WRITES:])
         for done, key in enumerate(keys[:MOST_WRITES]):
             try:
@@ -115,6 +122,7 @@ class HistoryStore:
                 raise
             except FairleadError as error:
                 log.warning("a history cannot be stored", load_balancer=str(key), sentence=error.sentence)
+        await self._prune()
 
     async def _attempt(self, work: Coroutine[None, None, None]) -> bool:
         try:
@@ -133,12 +141,24 @@ class HistoryStore:
             if last[stored.key] < oldest:
                 await self._store.delete(HISTORY_MAPS, *stored.key, uid=stored.metadata.uid)
             else:
+                self._last[stored.metadata.name] = last[stored.key]
                 self._history.load(_key_of(stored), entries_of(stored))
 
+    async def _prune(self) -> None:
+        too_many = max(0, len(self._last) - MOST_MAPS)
+        for name in sorted(self._last, key=lambda name: self._last[name])[: min(too_many, MOST_WRITES)]:
+            if self._leading():
+                await self._store.delete(HISTORY_MAPS, SYSTEM_NAMESPACE, name)
+                del self._last[name]
+
+    def _durable(self, key: LoadBalancerKey) -> bool:
+        return any(self._is_durable(entry.provider) for entry in self._history.of(key))
+
     async def _save(self, key: LoadBalancerKey) -> None:
-        if not self._leading() or not any(self._is_durable(entry.provider) for entry in self._history.of(key)):
+        if not self._leading():
             return
         name = map_name(key)
+        self._last[name] = self._clock.now()
         try:
             stored = await self._store.get(HISTORY_MAPS, SYSTEM_NAMESPACE, name)
         except NotFound:
@@ -155,8 +175,8 @@ class HistoryStore:
         await self._store.merge_patch(HISTORY_MAPS, SYSTEM_NAMESPACE, name, patch, manager=MANAGER_LEDGER)
 
     def _data(self, key: LoadBalancerKey) -> JSONObject:
-        entries = [entry for entry in self._history.of(key) if not entry.provider or self._is_durable(entry.provider)]
-        return {_KEY: str(key), _ENTRIES: newest(entries)}
+        max_bytes = MAX_BYTES if self._durable(key) else MAX_BYTES_SERVED
+        return {_KEY: str(key), _ENTRIES: newest(self._history.of(key), max_bytes)}
 
 
 def map_name(key: LoadBalancerKey) -> str:

@@ -86,12 +86,11 @@ async def test_many_removals_are_few_writes_of_bounded_size(world, hub):
     assert "10.1.0.38:8080" in stored_map.data["history"]
 
 
-async def test_registrations_alone_and_what_the_hub_serves_itself_are_not_stored(world, hub):
+async def test_registrations_alone_are_not_stored(world, hub):
     await serve(world, "10.1.0.1")
     await world.slice("own", "10.1.0.1", "10.1.0.2")
     await world.lb("own")
     await world.programmed("own")
-    await world.slice("own", "10.1.0.1")
     await world.quiet(2 * FLUSH_S)
     assert writes_of_history(hub) == []
 
@@ -127,3 +126,16 @@ async def test_a_history_that_cannot_be_stored_holds_up_nothing(world, hub, fail
     hub.cluster.refuse_name = ""
     hub.cluster.answers.set()
     await world.until(lambda: stored(world), what="it is stored in the end")
+
+
+@pytest.mark.req("X-9")
+async def test_a_removal_from_a_load_balancer_that_the_hub_serves_itself_is_known_after_a_restart(world, hub):
+    await world.slice("web", "10.1.0.1", "10.1.0.2")
+    await world.lb()
+    await world.until(lambda: len(world.cloud.members(KEY)) == 2, what="both backends are served")
+    await world.slice("web", "10.1.0.1")
+    await world.until(lambda: removals(hub) != [], what="one is removed")
+    await world.stop(hub)
+    assert f"create ConfigMap {map_name(KEY)}" in writes_of_history(hub)
+    again = await world.start()
+    await world.until(lambda: set(removals(hub)) <= set(removals(again)), what="it is read back")

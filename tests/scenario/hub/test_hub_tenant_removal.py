@@ -66,6 +66,8 @@ async def test_a_tenant_that_serves_is_served_on_and_says_how_to_go_on(world, hu
     assert [(each.type, each.reason) for each in await events(world)] == [("Warning", "InUse")]
     await world.slice("web", "10.1.0.2")
     await world.until(lambda: world.at_cloud() == {"10.1.0.2:8080"}, what="changes still arrive")
+    # The history of the removal is stored within half a minute.
+    await world.quiet(60)
     hub.cluster.written.clear()
     await world.quiet(60)
     assert hub.written == [], "waiting writes nothing"

@@ -9,7 +9,15 @@ import msgspec
 import pytest
 
 from fairlead.errors import Invalid, NotFound, Unreachable
-from fairlead.ledger.history import FLUSH_S, MOST_WRITES, HistoryMap, HistoryStore, map_name, newest
+from fairlead.ledger.history import (
+    FLUSH_S,
+    MAX_BYTES_SERVED,
+    MOST_WRITES,
+    HistoryMap,
+    HistoryStore,
+    map_name,
+    newest,
+)
 from fairlead.model.history import HistoryEntry, HistoryKind
 from fairlead.runtime.clock import VirtualClock
 from fairlead.sync.history import History
@@ -35,6 +43,9 @@ class Maps:
         if name not in self.maps:
             raise NotFound("there is none")
         return self.maps[name]
+
+    async def delete(self, _resource, _namespace, name, *, uid=""):
+        return self.maps.pop(name, None) is not None
 
     async def create(self, resource, obj):
         if self.errors:
@@ -139,21 +150,39 @@ async def test_one_that_is_refused_does_not_stop_the_others(world):
     assert (world.stored(lb_key("a")), world.stored(lb_key("b"))) == ([], ["no answer"])
 
 
-async def test_other_providers_are_not_stored_and_a_replica_that_does_not_lead_writes_nothing(world):
-    world.fail("of the hub's own", provider="envoy")
-    await world.store.flush()
+async def test_a_replica_that_does_not_lead_writes_nothing(world):
     world.fail()
     world.leads = False
     await world.store.flush()
     assert world.maps.writes == 0
 
 
-async def test_entries_of_another_provider_stay_out_and_notes_of_the_hub_come_along(world):
-    world.history.note(KEY, HistoryKind.DECIDED, "moves to webhook")
-    world.fail("not stored", provider="envoy")
-    world.fail("stored")
+@pytest.mark.req("X-9")
+async def test_load_balancers_that_the_hub_serves_itself_are_stored_shorter_and_after_the_others(world):
+    for number in range(40):
+        world.fail(f"{number} " + "x" * 500, provider="envoy", key=lb_key("served"))
+    for number in range(MOST_WRITES):
+        world.fail(key=lb_key(f"lb-{number}"))
     await world.store.flush()
-    assert world.stored() == ["moves to webhook", "stored"]
+    assert world.stored(lb_key("served")) == []
+    await world.store.flush()
+    data = world.maps.maps[map_name(lb_key("served"))].data["history"]
+    assert 500 < len(data) <= MAX_BYTES_SERVED
+    later = World(world.maps)
+    task = asyncio.create_task(later.store.run())
+    await later.clock.advance(1)
+    assert later.history.of(lb_key("served"))[-1].text.startswith("39 ")
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_of_too_many_the_oldest_are_deleted(world, monkeypatch):
+    monkeypatch.setattr("fairlead.ledger.history.MOST_MAPS", 2)
+    for number in range(4):
+        world.clock.jump(1)
+        world.fail(key=lb_key(f"lb-{number}"))
+        await world.store.flush()
+    assert set(world.maps.maps) == {map_name(lb_key(f"lb-{number}")) for number in (2, 3)}
 
 
 async def test_it_runs_until_the_term_ends_and_writes_what_is_left_then(world):
