@@ -1,0 +1,120 @@
+"""What an HTTP answer or a socket error means: which error, hence whether to try again, and the sentence about it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fairlead.api.kubernetes import NODES, SERVICES
+from fairlead.api.meta import AnyResource
+from fairlead.errors import (
+    AlreadyExists,
+    BadConfiguration,
+    Conflict,
+    Expired,
+    FairleadError,
+    Forbidden,
+    Invalid,
+    NotFound,
+    Throttled,
+    Unauthorized,
+    Unreachable,
+)
+from fairlead.kube.config import ClusterConfig
+from fairlead.kube.failures import (
+    Call,
+    error_from_answer,
+    error_from_exception,
+    forbidden_sentence,
+    parse_status,
+    seconds_of,
+)
+
+CONFIG = ClusterConfig(server="https://hub:6443", user="east", source="./kubeconfig")
+
+
+def call(
+    verb: str = "get", resource: AnyResource | None = SERVICES, namespace: str = "shop", name: str = "web"
+) -> Call:
+    return Call(config=CONFIG, cluster="hub", verb=verb, resource=resource, namespace=namespace, name=name, path="/x")
+
+
+def body(message: str = "", reason: str = "", **details: object) -> bytes:
+    return json.dumps({"kind": "Status", "message": message, "reason": reason, "details": details}).encode()
+
+
+@pytest.mark.parametrize(
+    ("code", "answer", "error", "words"),
+    [
+        (302, b"", BadConfiguration, "answers with a redirect (302)"),
+        (400, body("no such field"), Invalid, "no such field"),
+        (401, body(), Unauthorized, 'the credentials of user "east" of ./kubeconfig'),
+        (403, body(), Forbidden, 'lacks the right to "get" services in namespace "shop"'),
+        (404, body("gone", name="web", kind="services"), NotFound, "there is no such object"),
+        (404, body("gone", name="shop", kind="namespaces"), NotFound, 'namespace "shop" does not exist. Create it'),
+        (409, body(reason="AlreadyExists"), AlreadyExists, "it exists already"),
+        (409, body("version 3"), Conflict, "version 3"),
+        (410, body(), Expired, "Listing again"),
+        (429, body(), Throttled, "slow down"),
+        (408, body(), Unreachable, "the server answered 408"),
+        (503, body("etcd"), Unreachable, "the server answered 503 (etcd)"),
+    ],
+)
+def test_each_answer_is_an_error_that_says_whether_to_try_again(
+    code: int, answer: bytes, error: type[FairleadError], words: str
+) -> None:
+    raised = error_from_answer(call(), code, answer)
+    assert type(raised) is error
+    assert words in raised.sentence
+    assert "services shop/web at hub (hub:6443)" in raised.sentence
+
+
+def test_a_kind_that_is_not_served_is_told_from_an_object_that_is_not_there() -> None:
+    raised = error_from_answer(call("list", name=""), 404, b"404 page not found")
+    assert "does not serve Service in v1. Install its CustomResourceDefinition" in raised.sentence
+
+
+@pytest.mark.parametrize(("header", "seconds"), [("3", 3.0), ("-1", 0.0), ("Wed, 21 Oct 2015", None), (None, None)])
+def test_the_pause_that_a_server_names(header: str | None, seconds: float | None) -> None:
+    assert seconds_of(header) == seconds
+
+
+def test_the_header_counts_before_the_body() -> None:
+    both = error_from_answer(call(), 429, body(retryAfterSeconds=7), retry_after="2")
+    alone = error_from_answer(call(), 429, body(retryAfterSeconds=7))
+    assert isinstance(both, Throttled)
+    assert isinstance(alone, Throttled)
+    assert (both.after_s, alone.after_s) == (2.0, 7.0)
+
+
+def test_a_body_that_is_no_status_becomes_the_message_and_is_cut() -> None:
+    assert parse_status(b"<html>" + b"x" * 500).message == "<html>" + "x" * 194
+
+
+@pytest.mark.parametrize(
+    ("resource", "namespace", "where"),
+    [
+        (SERVICES, "shop", 'in namespace "shop"'),
+        (SERVICES, "", "in all namespaces (a ClusterRole)"),
+        (NODES, "", "nodes (a ClusterRole)"),
+    ],
+)
+def test_a_missing_right_says_where_it_is_to_be_granted(resource: AnyResource, namespace: str, where: str) -> None:
+    sentence = forbidden_sentence(call("apply", resource, namespace, ""))
+    assert where in sentence
+    assert 'verbs: ["patch"]' in sentence
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (TimeoutError(), "did not answer in time"),
+        (ConnectionResetError("reset"), "the connection to hub:6443 broke"),
+    ],
+)
+def test_no_answer_at_all_is_tried_again(error: Exception, words: str) -> None:
+    raised = error_from_exception(call(), error)
+    assert isinstance(raised, Unreachable)
+    assert words in raised.sentence
+    assert type(error).__name__ in raised.detail
