@@ -193,3 +193,18 @@ def test_a_listener_set_that_is_not_allowed_has_no_listeners() -> None:
     assert status.listeners == []
     parent: dict[str, Any] = msgspec.to_builtins(gateway_status(plan, OF, attached={}, hub=answer(plan), now=NOW))
     assert parent["attachedListenerSets"] == 0
+
+
+@pytest.mark.req("G-17")
+def test_a_status_of_a_younger_version_stays() -> None:
+    younger = gateway_status(
+        PLAN, msgspec.structs.replace(OF, metadata=ObjectMeta(generation=4)), attached={}, hub=None, now=NOW
+    )
+    stale = msgspec.structs.replace(OF, status=younger)
+    assert gateway_status(PLAN, stale, attached={}, hub=answer(), now=LATER) is younger
+    of_set = listener_set_status(
+        PLAN, msgspec.structs.replace(SET, metadata=msgspec.structs.replace(SET.metadata, generation=9)),
+        attached={}, hub=None, now=NOW,
+    )  # fmt: skip
+    stale_set = msgspec.structs.replace(SET, status=of_set)
+    assert listener_set_status(PLAN, stale_set, attached={}, hub=answer(), now=LATER) is of_set

@@ -12,6 +12,7 @@ from fairlead.agent.l7.gateway.infrastructure import (
     Infrastructure,
     belongs_to,
     infrastructure_name,
+    is_same,
     plan_infrastructure,
 )
 from fairlead.agent.l7.gateway.listeners import plan_gateway
@@ -108,3 +109,18 @@ def test_an_object_of_another_owner_is_not_the_gateways() -> None:
     renewed = msgspec.structs.replace(of, metadata=msgspec.structs.replace(of.metadata, uid="uid-2"))
     assert not belongs_to(service, renewed)
     assert not belongs_to(Service(metadata=ObjectMeta(name="gateway-main", namespace="infra")), of)
+
+
+@pytest.mark.req("G-67")
+def test_what_the_api_server_fills_in_is_no_difference() -> None:
+    shown = planned("192.0.2.1")
+    service = shown.service
+    assert service is not None
+    filled = msgspec.structs.replace(service.spec, cluster_ip="None", ip_families=["IPv4"], session_affinity="None")
+    assert is_same(service, msgspec.structs.replace(service, spec=filled))
+    other = msgspec.structs.replace(service.metadata, annotations={"example.com/note": "y"})
+    assert not is_same(service, msgspec.structs.replace(service, metadata=other))
+    fewer = msgspec.structs.replace(service.spec, ports=(service.spec.ports or [])[1:])
+    assert not is_same(service, msgspec.structs.replace(service, spec=fewer))
+    assert is_same(shown.slices[0], planned("192.0.2.1").slices[0])
+    assert not is_same(shown.slices[0], planned("192.0.2.2").slices[0])

@@ -74,6 +74,24 @@ def belongs_to(obj: KubeObject, gateway: Gateway) -> bool:
     )
 
 
+def is_same(wanted: KubeObject, there: KubeObject) -> bool:
+    """Say whether an object that is there is as wanted; what the API server fills in does not count."""
+    return (
+        (there.metadata.labels or {}) == (wanted.metadata.labels or {})
+        and (there.metadata.annotations or {}) == (wanted.metadata.annotations or {})
+        and _content(wanted) == _content(there)
+    )
+
+
+def _content(obj: KubeObject) -> object:
+    if isinstance(obj, Service):
+        return [(each.name, each.port, each.protocol) for each in obj.spec.ports or ()]
+    if isinstance(obj, EndpointSlice):
+        ports = [(each.name, each.port, each.protocol) for each in obj.ports or ()]
+        return obj.address_type, [list(each.addresses or ()) for each in obj.endpoints or ()], ports
+    return None
+
+
 def _slice(
     gateway: Gateway, service: Service, family: str, addresses: list[str], ports: Iterable[tuple[int, str]]
 ) -> EndpointSlice:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 
 from fairlead.agent.l7.gateway.judgements import ACCEPTED, PROGRAMMED, bad, find, good, holds, wire_judgements
 from fairlead.agent.l7.gateway.plan import GatewayPlan, Judgement, ListenerPlan, ParentKey
+from fairlead.api.conditions import is_younger
 from fairlead.api.gateway import (
     Gateway,
     GatewayAddress,
@@ -43,12 +44,17 @@ _REASONS = {
 def gateway_status(
     plan: GatewayPlan, gateway: Gateway, *, attached: Mapping[str, int], hub: HTTPLoadBalancer | None, now: str
 ) -> GatewayStatus:
-    """Return the status of the Gateway of ``plan``; ``attached`` has the routes by key of the listener."""
+    """Return the status of the Gateway of ``plan``; ``attached`` has the routes by key of the listener.
+
+    A status of a younger version of the Gateway stays.
+    """
+    if is_younger(gateway.status.conditions, gateway.metadata.generation):
+        return gateway.status
     answer = _answer(plan, hub)
     judgements = plan.judgements if find(plan.judgements, PROGRAMMED) is not None else (*plan.judgements, answer)
     generation = gateway.metadata.generation
     return GatewayStatus(
-        addresses=_addresses(plan, hub) or None,
+        addresses=addresses_of(plan, hub) or None,
         conditions=wire_judgements(judgements, gateway.status.conditions, generation=generation, now=now),
         listeners=_listeners(
             plan, plan.gateway, gateway.status.listeners, _Context(answer, hub, attached, generation, now)
@@ -60,8 +66,10 @@ def gateway_status(
 def listener_set_status(
     plan: GatewayPlan, listener_set: ListenerSet, *, attached: Mapping[str, int], hub: HTTPLoadBalancer | None, now: str
 ) -> ListenerSetStatus:
-    """Return the status of a ListenerSet that the Gateway of ``plan`` knows."""
+    """Return the status of a ListenerSet that the Gateway of ``plan`` knows; that of a younger version stays."""
     meta, status = listener_set.metadata, listener_set.status
+    if is_younger(status.conditions, meta.generation):
+        return status
     key = ParentKey("ListenerSet", meta.namespace, meta.name)
     answer = _answer(plan, hub)
     judgements = plan.listener_sets[key]
@@ -147,7 +155,8 @@ def _of_listener(answer: Judgement) -> Judgement:
     return bad(PROGRAMMED, _PENDING, f"the Gateway is not programmed: {answer.message}", status=answer.status)
 
 
-def _addresses(plan: GatewayPlan, hub: HTTPLoadBalancer | None) -> list[GatewayAddress]:
+def addresses_of(plan: GatewayPlan, hub: HTTPLoadBalancer | None) -> list[GatewayAddress]:
+    """Return where the Gateway of ``plan`` is reached, as the hub says."""
     if plan.spec is None or hub is None:
         return []
     return [
