@@ -20,7 +20,7 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 $(RUN): pyproject.toml requirements/run.lock
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	@echo "Installing Fairlead into $(VENV) (first run: about half a minute) ..."
+	@echo "Installing Fairlead into $(VENV) ..."
 	@$(PIP) --require-hashes -r requirements/run.lock
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
@@ -32,7 +32,7 @@ $(STAMP): $(RUN) requirements/dev.lock
 
 install: $(RUN) ## Install Fairlead into .venv
 
-demo: $(RUN) ## Two member clusters, one hub, real Envoy, real traffic: under two minutes
+demo: $(RUN) ## Two member clusters, one hub, real Envoy, real traffic
 	@$(BIN)/fairlead demo
 
 test: $(STAMP) ## Run every test
