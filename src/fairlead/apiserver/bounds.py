@@ -14,8 +14,9 @@ from fairlead.apiserver.failure import ApiFailure, bad_request, too_large
 
 #: As etcd has it. What is larger already may be made smaller, and be deleted.
 MAX_OBJECT_BYTES = 1536 * 1024
-#: Of lists whose items are merged one by one: each item is looked for among the others.
-MAX_MERGED_ITEMS = 1000
+#: Of lists whose items are merged one by one: each item is looked for among the others. As many as an
+#: HTTPLoadBalancer may have listeners.
+MAX_MERGED_ITEMS = 1024
 #: Deeper than any schema of Kubernetes, and far from where Python's own recursion ends.
 MAX_DEPTH = 100
 #: Far beyond the largest EndpointSlice or CustomResourceDefinition. Each value costs some microseconds.
