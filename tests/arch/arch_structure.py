@@ -18,6 +18,7 @@ DECIDES_FROM = 20
 #: Modules that decide and have no unit test of their own, and where they are tested instead.
 TESTED_ELSEWHERE = {
     "agent/l7/app.py": "connects caches to queues: tests/scenario/agent/test_agent_ingresses.py",
+    "agent/l7/gateway/changes.py": "connects caches to queues: tests/scenario/agent/test_agent_gateways.py",
     "apiserver": "a Kubernetes API: tests/contract/apiserver compares it with kubectl and kube-apiserver over HTTP",
     "demo": "a program for people: tests/e2e runs it",
     "providers/haproxy": "speaks to a real HAProxy: tests/contract/providers",

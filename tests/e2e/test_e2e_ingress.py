@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import base64
 import json
-import ssl
 from typing import Any
 
 import pytest
 
 from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
-from fairlead.api.kubernetes import SECRETS, SERVICES
+from fairlead.api.kubernetes import SECRETS
 from fairlead.api.names import INGRESS_CONTROLLER
 from fairlead.testing.worlds.fleet import Fleet
 from fairlead.testing.worlds.loopback import service_port
 from fairlead.testing.worlds.member import Member
 from fairlead.testing.worlds.processes import run_fairlead, wait_until
-from tests.certificates import self_signed
 from tests.e2e.e2e_backends import Echo, echoes
+from tests.e2e.e2e_http import HttpClient, answers, certificate, service
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
@@ -30,50 +27,9 @@ pytestmark = [
 ]
 
 
-class Client:
-    """One address of an Ingress, asked with any Host; a new connection for each request."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-
-    async def get(self, host: str, path: str = "/") -> tuple[int, str]:
-        """Return status and body over HTTP; status 0 when there is no answer."""
-        return await self._get(80, None, host, path)
-
-    async def get_tls(self, host: str, certificate: bytes, path: str = "/") -> tuple[int, str]:
-        """Return status and body over HTTPS, trusting ``certificate`` alone; status 0 when another one is shown."""
-        context = ssl.create_default_context(cadata=certificate.decode())
-        return await self._get(443, context, host, path)
-
-    async def _get(self, port: int, context: ssl.SSLContext | None, host: str, path: str) -> tuple[int, str]:
-        try:
-            async with asyncio.timeout(15):
-                reader, writer = await asyncio.open_connection(
-                    self.address, port, ssl=context, server_hostname=host if context else None
-                )
-                try:
-                    writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
-                    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
-                finally:
-                    writer.close()
-        except (OSError, TimeoutError):
-            return 0, ""
-        return int(head.split(b" ")[1]), body.decode()
-
-
 async def ingress_class(member: Member) -> None:
     body = {"metadata": {"name": "fairlead"}, "spec": {"controller": INGRESS_CONTROLLER}}
     await member.cluster.apply(INGRESS_CLASSES, body, manager="user")
-
-
-async def service(member: Member, name: str, *addresses: str) -> None:
-    """Write a Service of type ClusterIP with its endpoints at port 8080."""
-    body = {
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"type": "ClusterIP", "ports": [{"port": 80, "targetPort": 8080}]},
-    }
-    await member.cluster.apply(SERVICES, body, manager="user")
-    await member.endpoints(name, 8080, *addresses)
 
 
 async def ingress(member: Member, name: str, hosts: dict[str, dict[str, str]], **spec: Any) -> None:
@@ -97,16 +53,7 @@ async def ingress(member: Member, name: str, hosts: dict[str, dict[str, str]], *
     await member.cluster.apply(INGRESSES, body, manager="user")
 
 
-async def certificate(member: Member, host: str) -> bytes:
-    """Write the Secret ``cert`` with a new certificate for ``host``; returns the certificate."""
-    chain, key = self_signed(host)
-    data = {"tls.crt": base64.b64encode(chain).decode(), "tls.key": base64.b64encode(key).decode()}
-    body = {"metadata": {"name": "cert", "namespace": "default"}, "type": "kubernetes.io/tls", "data": data}
-    await member.cluster.apply(SECRETS, body, manager="user")
-    return chain
-
-
-async def client_of(member: Member, name: str) -> Client:
+async def client_of(member: Member, name: str) -> HttpClient:
     """Return a client of the address that an Ingress shows, once it has one."""
 
     async def address() -> str:
@@ -117,14 +64,7 @@ async def client_of(member: Member, name: str) -> Client:
         return bool(await address())
 
     await wait_until(has_one, f"Ingress {name} of {member.name} has an address")
-    return Client(await address())
-
-
-async def answers(ask: Any, *expected: tuple[int, str]) -> None:
-    async def as_expected() -> bool:
-        return await ask() in expected
-
-    await wait_until(as_expected, f"{expected} answers")
+    return HttpClient(await address())
 
 
 @pytest.mark.req("E-13", "E-14", "K-36", "K-41", "K-43", "K-46", "K-55", "GI-3", "GI-4", "GI-9")

@@ -6,8 +6,21 @@ Never changes anything. What is lacking does not stop the rest: it shows in /rea
 
 from __future__ import annotations
 
+from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS, LISTENER_SETS
+from fairlead.api.gateway_policies import BACKEND_TLS_POLICIES, REFERENCE_GRANTS
+from fairlead.api.gateway_routes import GRPC_ROUTES, HTTP_ROUTES, TCP_ROUTES, TLS_ROUTES, UDP_ROUTES
 from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
-from fairlead.api.kubernetes import ENDPOINT_SLICES, EVENTS, LEASES, NAMESPACES, NODES, SECRETS, SERVICES
+from fairlead.api.kubernetes import (
+    CONFIG_MAPS,
+    CRDS,
+    ENDPOINT_SLICES,
+    EVENTS,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    SECRETS,
+    SERVICES,
+)
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import AnyResource
 from fairlead.api.names import API_VERSION
@@ -17,6 +30,7 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.preflight import AccessNeed, check_access
 
 _READ = ("list", "watch")
+_ROUTES = (HTTP_ROUTES, GRPC_ROUTES, TLS_ROUTES, TCP_ROUTES, UDP_ROUTES)
 _LEASE = ("get", "create", "update")
 
 
@@ -40,6 +54,23 @@ def ingress_needs() -> list[AccessNeed]:
         AccessNeed("patch", INGRESSES, "", "status"),
         *_needs(INGRESS_CLASSES, "", *_READ),
         *_needs(SECRETS, "", *_READ),
+    ]
+
+
+def gateway_needs() -> list[AccessNeed]:
+    """Return the rights that the agent needs in the member to serve Gateways, besides those for Ingresses.
+
+    Without those for the kinds that are installed, it serves Ingresses and Services all the same.
+    """
+    with_status = (GATEWAY_CLASSES, GATEWAYS, LISTENER_SETS, *_ROUTES, BACKEND_TLS_POLICIES)
+    return [
+        *(need for kind in (*with_status, REFERENCE_GRANTS) for need in _needs(kind, "", *_READ)),
+        *(AccessNeed("patch", kind, "", "status") for kind in with_status),
+        *_needs(CONFIG_MAPS, "", *_READ),
+        *_needs(NAMESPACES, "", *_READ),
+        AccessNeed("get", CRDS, "", "", GATEWAY_CLASSES.full_name),
+        *_needs(SERVICES, "", "create", "delete"),
+        *_needs(ENDPOINT_SLICES, "", "get", "create", "patch", "delete"),
     ]
 
 

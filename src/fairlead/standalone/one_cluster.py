@@ -17,9 +17,10 @@ import msgspec
 import structlog
 
 from fairlead.agent.app import Agent
-from fairlead.agent.checks import ingress_needs, member_needs
+from fairlead.agent.checks import gateway_needs, ingress_needs, member_needs
 from fairlead.agent.config import AgentConfig
 from fairlead.agent.export import NodeOrPod
+from fairlead.agent.l7.gateway.default_classes import make_gateway_class
 from fairlead.agent.ownership import CloudLoadBalancer
 from fairlead.api.names import SYSTEM_NAMESPACE, TENANT_NAMESPACE_PREFIX
 from fairlead.api.nodepool import NODE_POOLS, OPENYURT_GROUP
@@ -102,6 +103,7 @@ async def run_hub_and_member(settings: RunSettings, *, ready: Callable[[list[str
     def begin() -> None:
         supervisor.spawn("member", member.run, restart=True)
         supervisor.spawn("pools", member.run_regions, restart=True)
+        supervisor.spawn("gateway-class", member.make_gateway_class, restart=True)
 
     await run_hub(settings.hub(), supervisor=supervisor, ready=begin, problems=member.problems)
 
@@ -132,6 +134,11 @@ class _OwnMember:
                 self._reported = True
             await self._agent.run()
 
+    async def make_gateway_class(self) -> None:
+        """Make the GatewayClass as soon as the cluster has Gateway API; then this is done."""
+        async with self._settings.cluster("this cluster") as cluster:
+            await make_gateway_class(cluster)
+
     async def run_regions(self) -> None:
         """Start regions as soon as the cluster has pools, its own or OpenYurt's; then this is done."""
         settings = self._settings
@@ -145,7 +152,7 @@ class _OwnMember:
         pool = self._settings.hub().pool()
         if pool is None:
             raise Bug("run without an address pool")
-        needs = [*member_needs(system_namespace=SYSTEM_NAMESPACE), *ingress_needs()]
+        needs = [*member_needs(system_namespace=SYSTEM_NAMESPACE), *ingress_needs(), *gateway_needs()]
         missing = [*await check_access(member, needs), *not_served]
         if problem := low_ports_problem(find_binary()):
             missing.append(problem)

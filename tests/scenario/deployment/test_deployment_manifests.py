@@ -16,7 +16,7 @@ import pytest
 import yaml
 from deployment_world import World, free_port, until
 
-from fairlead.agent.checks import ingress_needs, member_needs
+from fairlead.agent.checks import gateway_needs, ingress_needs, member_needs
 from fairlead.api.kubernetes import (
     CONFIG_MAPS,
     DEPLOYMENTS,
@@ -148,7 +148,8 @@ def test_for_another_controller_the_hub_has_the_rights_that_its_providers_use_an
 
 @pytest.mark.req("KI-8")
 def test_agent_has_the_rights_that_it_checks_for_and_no_more() -> None:
-    assert rights(objects("agent")) == needed([*member_needs(system_namespace=SYSTEM_NAMESPACE), *ingress_needs()])
+    needs = [*member_needs(system_namespace=SYSTEM_NAMESPACE), *ingress_needs(), *gateway_needs()]
+    assert rights(objects("agent")) == needed(needs)
 
 
 @pytest.mark.req("KI-8")

@@ -1,13 +1,13 @@
-"""Who starts what for L7, and what does each change enqueue?
+"""Who starts what for L7?
 
-    member: IngressClass ─┬──► exports ──► L7Exporter ──────► hub: HTTPLoadBalancer, LoadBalancerRoute, slices, Secrets
-            Ingress ──────┤
-            Secret ───────┤
-            Service, EndpointSlice
+    member: IngressClass ─┬──► exports ──► IngressExporter ──► hub: HTTPLoadBalancer, LoadBalancerRoute
+            Ingress ──────┘           └──► Shared ───────────► hub: slices and Secrets, by demand
+            Gateway, routes ──────────► GatewayExporter ──► hub: as for Ingresses
     hub: HTTPLoadBalancer ───► feedbacks ─► IngressFeedback ─► member: status of the Ingresses
+                                        └─► GatewayFeedback ─► member: status of Gateways, routes, policies
 
 In: the parts of an agent. Out: caches that always run, workers that run during a term as leader. A member whose agent
-may not read Ingresses or Secrets is served at L4 as before: the workers wait until everything has been read.
+may not read what one part needs is served by all the others: each part begins once it has read everything.
 """
 
 from __future__ import annotations
@@ -20,24 +20,31 @@ import structlog
 
 from fairlead.agent.events import EventWriter
 from fairlead.agent.export import Settings
-from fairlead.agent.l7.exporter import CLASS, INGRESS, SECRET, SERVICE, L7Exporter
 from fairlead.agent.l7.feedback import IngressFeedback
+from fairlead.agent.l7.gateway.changes import GatewayChanges
+from fairlead.agent.l7.gateway.exporter import GatewayExporter
+from fairlead.agent.l7.gateway.feedback import GatewayFeedback
+from fairlead.agent.l7.gateway.infrastructure_writer import InfrastructureWriter
+from fairlead.agent.l7.gateway.sources import GatewaySources
 from fairlead.agent.l7.identity import Origin
-from fairlead.agent.l7.sources import BY_SECRET, BY_SERVICE, L7Sources, secrets_named, services_named
+from fairlead.agent.l7.ingress_changes import IngressChanges
+from fairlead.agent.l7.ingress_exporter import INGRESS, IngressExporter
+from fairlead.agent.l7.shared import Shared
+from fairlead.agent.l7.sources import L7Sources
 from fairlead.agent.sources import Sources
-from fairlead.api.httploadbalancer import HTTPLoadBalancer
-from fairlead.api.ingress import INGRESSES, IngressClass, IngressObject
-from fairlead.api.kubernetes import EndpointSlice, Secret, Service
-from fairlead.api.loadbalancerclass import LoadBalancerClass
+from fairlead.api.ingress import INGRESSES
 from fairlead.api.meta import KubeObject
-from fairlead.api.names import LABEL_SERVICE_NAME
+from fairlead.errors import Wait
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.runtime.loop import run_workers
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.runtime.telemetry import Telemetry
 
+#: A removal that waits for the member's caches to be current is reconciled again this often.
+NOT_CURRENT_RETRY_S = 5.0
 _SYNC_CHECK_S = 0.2
+_INGRESSES, _GATEWAYS = "Ingresses", "Gateways"
 
 
 class L7Agent:
@@ -62,152 +69,169 @@ class L7Agent:
         self._services = sources
         self._clock = member.clock
         self._workers = workers
-        events = EventWriter(recorder=recorder, resource=INGRESSES)
-        self.exporter = L7Exporter(
+        self._begun: set[str] = set()
+        self._shared = Shared(
             hub=hub,
             sources=sources,
             l7=self.sources,
-            events=events,
             settings=settings,
             fresh_s=fresh_s,
             may_write=may_write,
-            enqueue=self.exports.add,
             on_write=on_write,
         )
-        self._feedback = IngressFeedback(
+        self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.agent.l7").bind(tenant=settings.tenant)
+        self._make_ingress(member, settings, recorder, may_write)
+        self._make_gateway(member, settings, recorder, may_write)
+        for cache in (*self.sources.of_hub, sources.hub_slices):
+            cache.on_change(lambda old, new: self._at_hub(new or old))
+
+    def _make_ingress(
+        self, member: Cluster, settings: Settings, recorder: EventRecorder, may_write: Callable[[], bool]
+    ) -> None:
+        events = EventWriter(recorder=recorder, resource=INGRESSES)
+        self._ingress = IngressExporter(
+            sources=self._services, l7=self.sources, shared=self._shared, events=events, enqueue=self.exports.add
+        )
+        self._shared.add(self._ingress)
+        self._ingress_changes = IngressChanges(
+            sources=self._services,
+            l7=self.sources,
+            exporter=self._ingress,
+            exports=self.exports,
+            feedbacks=self.feedbacks,
+        )
+        self._ingress_feedback = IngressFeedback(
             member=member,
             hub_namespace=settings.namespace,
             l7=self.sources,
-            exporter=self.exporter,
+            exporter=self._ingress,
             events=events,
             may_write=may_write,
         )
-        self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.agent.l7").bind(tenant=settings.tenant)
-        self._connect(sources)
+
+    def _make_gateway(
+        self, member: Cluster, settings: Settings, recorder: EventRecorder, may_write: Callable[[], bool]
+    ) -> None:
+        self.gateway = GatewaySources(member=member, l7=self.sources)
+        self._gateway = GatewayExporter(
+            sources=self._services,
+            gateway=self.gateway,
+            shared=self._shared,
+            enqueue=self.exports.add,
+            report=self.feedbacks.add,
+        )
+        self._shared.add(self._gateway)
+        self._gateway_changes = GatewayChanges(
+            sources=self._services,
+            l7=self.sources,
+            gateway=self.gateway,
+            exporter=self._gateway,
+            exports=self.exports,
+            feedbacks=self.feedbacks,
+        )
+        self._infrastructure = InfrastructureWriter(
+            member=member,
+            recorder=recorder,
+            may_write=may_write,
+            changed=lambda namespace, name: self.feedbacks.add(("Gateway", namespace, name)),
+        )
+        self._gateway_feedback = GatewayFeedback(
+            member=member,
+            hub_namespace=settings.namespace,
+            l7=self.sources,
+            gateway=self.gateway,
+            exporter=self._gateway,
+            infrastructure=self._infrastructure,
+            recorder=recorder,
+            may_write=may_write,
+        )
 
     async def run(self) -> None:
         """Run the caches, until cancelled."""
         async with asyncio.TaskGroup() as group:
             for cache in (*self.sources.of_member, *self.sources.of_hub):
                 group.create_task(cache.run(), name=f"cache-{cache.cluster.name}-{cache.resource.plural}")
+            group.create_task(self.gateway.run(), name="gateway-caches")
+            group.create_task(self._run_infrastructure(), name="gateway-infrastructure")
+
+    async def _run_infrastructure(self) -> None:
+        """Watch what stands beside Gateways, once there are any."""
+        while not len(self.gateway.gateways):
+            await self._clock.sleep(_SYNC_CHECK_S)
+        await self._infrastructure.run()
 
     async def work(self, telemetry: Telemetry) -> None:
-        """Do the work of one term; it begins once everything has been read."""
-        said = ""
-        while not self.sources.synced:
-            if self.sources.problem != said:
-                said = self.sources.problem
-                self._log.warning("Ingresses are not served yet", sentence=said)
-            await self._clock.sleep(_SYNC_CHECK_S)
-        self.enqueue_all()
+        """Do the work of one term."""
+        self._begun.clear()
         run = partial(run_workers, workers=self._workers, telemetry=telemetry)
         async with asyncio.TaskGroup() as group:
-            group.create_task(run(self.exports, self.exporter.reconcile, name="l7"))
-            group.create_task(run(self.feedbacks, self._feedback.reconcile, name="l7-feedback"))
+            group.create_task(self._begin_ingress(), name="l7-ingress")
+            group.create_task(self._begin_gateway(), name="l7-gateway")
+            group.create_task(run(self.exports, self._export, name="l7"))
+            group.create_task(run(self.feedbacks, self._feedback, name="l7-feedback"))
 
-    def enqueue_all(self) -> None:
-        """Enqueue what exists in the member, and what is at the hub without existing there any more."""
-        self.exporter.replan()
-        for each in self.sources.ingress_classes.values():
-            self.exports.add((CLASS, "", each.metadata.name))
-        for each in self.sources.ingresses.values():
-            self._ingress(None, each)
-        l7 = self.sources
-        published: tuple[KubeObject, ...] = (
-            *l7.load_balancers.values(),
-            *l7.routes.values(),
-            *l7.certificates.values(),
-            *self._services.hub_slices.values(),
-        )
-        for obj in published:
-            self._at_hub(obj)
+    async def _begin_ingress(self) -> None:
+        await self._begin(_INGRESSES, lambda: self.sources.synced, lambda: self.sources.problem)
+        self._ingress_changes.enqueue_all()
+        self._enqueue_published()
 
-    # --- changes -------------------------------------------------------------------------------------------------
+    async def _begin_gateway(self) -> None:
+        """Begin with Gateway API, and anew whenever a kind has come that was not there before."""
+        gateway = self.gateway
+        while True:
+            await self._begin(_GATEWAYS, lambda: gateway.ready and self.sources.hub_synced, lambda: gateway.problem)
+            self._gateway_changes.enqueue_all()
+            self._enqueue_published()
+            while gateway.ready:
+                await self._clock.sleep(_SYNC_CHECK_S)
+            self._begun.discard(_GATEWAYS)
 
-    def _connect(self, sources: Sources) -> None:
-        l7 = self.sources
-        l7.ingress_classes.on_change(self._ingress_class)
-        l7.ingresses.on_change(self._ingress)
-        l7.secrets.on_change(self._secret)
-        l7.load_balancers.on_change(self._load_balancer)
-        l7.routes.on_change(lambda old, new: self._at_hub(new or old))
-        l7.certificates.on_change(lambda old, new: self._at_hub(new or old))
-        sources.services.on_change(self._service)
-        sources.slices.on_change(self._slice)
-        sources.hub_slices.on_change(lambda old, new: self._at_hub(new or old))
-        sources.classes.on_change(self._class_of_hub)
+    async def _begin(self, what: str, ready: Callable[[], bool], problem: Callable[[], str]) -> None:
+        """Wait until everything that one part needs has been read."""
+        logged = ""
+        while not ready():
+            if problem() != logged:
+                logged = problem()
+                if logged:
+                    self._log.warning(f"{what} are not served yet", sentence=logged)
+            await self._clock.sleep(_SYNC_CHECK_S)
+        self._begun.add(what)
 
-    def _ingress_class(self, old: IngressClass | None, new: IngressClass | None) -> None:
-        self.exporter.replan()
-        for each in filter(None, (old, new)):
-            self.exports.add((CLASS, "", each.metadata.name))
-        for ingress in self.sources.ingresses.values():
-            self._enqueue_ingress(ingress)
-
-    def _ingress(self, old: IngressObject | None, new: IngressObject | None) -> None:
-        if old is None or new is None or _in_class_plan(old) != _in_class_plan(new):
-            self.exporter.replan()
-            for each in self.sources.ingress_classes.values():
-                self.exports.add((CLASS, "", each.metadata.name))
-        for each in filter(None, (old, new)):
-            self._enqueue_ingress(each)
-            for namespace, name in services_named(each):
-                self.exports.add((SERVICE, namespace, name))
-            for namespace, name in secrets_named(each):
-                self.exports.add((SECRET, namespace, name))
-
-    def _secret(self, old: Secret | None, new: Secret | None) -> None:
-        changed = new or old
-        if changed is None or not self.sources.ingresses.by_index(BY_SECRET, _pair(changed)):
-            return
-        self.exporter.replan()
-        self.exports.add((SECRET, *_pair(changed)))
-        for ingress in self.sources.ingresses.by_index(BY_SECRET, _pair(changed)):
-            self._enqueue_ingress(ingress)
-        for each in self.sources.ingress_classes.values():
-            self.exports.add((CLASS, "", each.metadata.name))
-
-    def _service(self, old: Service | None, new: Service | None) -> None:
-        changed = new or old
-        if changed is not None:
-            for ingress in self.sources.ingresses.by_index(BY_SERVICE, _pair(changed)):
-                self._enqueue_ingress(ingress)
-
-    def _slice(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
-        for each in filter(None, (old, new)):
-            service = (each.metadata.namespace, each.label(LABEL_SERVICE_NAME))
-            if service[1] and self.sources.ingresses.by_index(BY_SERVICE, service):
-                self.exports.add((SERVICE, *service))
-
-    def _load_balancer(self, old: HTTPLoadBalancer | None, new: HTTPLoadBalancer | None) -> None:
-        self._at_hub(new or old)
-        if old is None or new is None or old.status != new.status:
-            for ingress in self.sources.ingresses.values():
-                self.feedbacks.add((INGRESS, *_pair(ingress)))
-
-    def _class_of_hub(self, old: LoadBalancerClass | None, new: LoadBalancerClass | None) -> None:
-        if old is None or new is None or old.spec != new.spec:
-            self._ingress_class(None, None)
-            for each in self.sources.ingress_classes.values():
-                self.exports.add((CLASS, "", each.metadata.name))
+    def _enqueue_published(self) -> None:
+        """Enqueue what is at the hub: it may not exist in the member any more."""
+        for cache in (*self.sources.of_hub, self._services.hub_slices):
+            for obj in list(cache.values()):
+                self._at_hub(obj)
 
     def _at_hub(self, obj: KubeObject | None) -> None:
         """Enqueue whose object at the hub this is: it may have been changed there, or have been left behind."""
-        origin = self.exporter.origin_of(obj) if obj is not None else None
+        origin = self._shared.origin_of(obj) if obj is not None else None
         if origin is not None:
             self.exports.add(origin)
 
-    def _enqueue_ingress(self, ingress: IngressObject) -> None:
-        self.exports.add((INGRESS, *_pair(ingress)))
-        self.feedbacks.add((INGRESS, *_pair(ingress)))
+    async def _export(self, origin: Origin) -> float | None:
+        kind, namespace, name = origin
+        match kind:
+            case "Service":
+                held = await self._shared.service(namespace, name)
+            case "Secret":
+                held = await self._shared.secret(namespace, name)
+            case "IngressClass" | "Ingress":
+                self._check_begun(_INGRESSES)
+                held = await self._ingress.reconcile(origin)
+            case _:
+                self._check_begun(_GATEWAYS)
+                held = await self._gateway.reconcile(origin)
+        return NOT_CURRENT_RETRY_S if held else None
 
+    async def _feedback(self, origin: Origin) -> float | None:
+        if origin[0] == INGRESS:
+            self._check_begun(_INGRESSES)
+            return await self._ingress_feedback.reconcile(origin)
+        self._check_begun(_GATEWAYS)
+        await self._gateway_feedback.reconcile(origin)
+        return None
 
-def _pair(obj: KubeObject) -> tuple[str, str]:
-    return (obj.metadata.namespace, obj.metadata.name)
-
-
-def _in_class_plan(ingress: IngressObject) -> tuple[object, ...]:
-    """Return the part of an Ingress that the load balancer of its class depends on."""
-    spec = ingress.spec
-    hosts = [rule.host for rule in spec.rules or ()] if spec.tls else []
-    return (spec.ingress_class_name, spec.tls, hosts, ingress.deleting, ingress.metadata.annotations)
+    def _check_begun(self, what: str) -> None:
+        if what not in self._begun or (what == _GATEWAYS and not self.gateway.ready):
+            raise Wait(f"what the member has of {what} is not known yet; everything is enqueued once it is")

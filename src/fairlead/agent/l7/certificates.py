@@ -1,8 +1,12 @@
-"""Which version of a member's Secret is served? The value that listeners of every kind are translated from."""
+"""Which version of a member's Secret is served, and is a text a bundle of certificates?
+
+In: what the member has. Out: the values that listeners and backends are translated from. Pure.
+"""
 
 from __future__ import annotations
 
 import msgspec
+from cryptography import x509
 
 
 class CertificateState(msgspec.Struct, frozen=True):
@@ -10,3 +14,11 @@ class CertificateState(msgspec.Struct, frozen=True):
 
     digest: str = ""
     problem: str = ""
+
+
+def is_bundle(text: str) -> bool:
+    """Say whether a text has certificates in PEM, all of which can be read."""
+    try:
+        return bool(x509.load_pem_x509_certificates(text.encode()))
+    except ValueError:
+        return False

@@ -18,9 +18,9 @@ import structlog
 
 from fairlead.agent.addresses import usable_addresses
 from fairlead.agent.events import EventWriter, ServiceEvent, not_an_address, warning_event
-from fairlead.agent.l7.exporter import INGRESS, L7Exporter
 from fairlead.agent.l7.identity import Origin, certificate_name, class_load_balancer_name, route_name
 from fairlead.agent.l7.ingress import https_listener
+from fairlead.agent.l7.ingress_exporter import INGRESS, IngressExporter
 from fairlead.agent.l7.sources import L7Sources, secrets_of
 from fairlead.agent.serving_event import ServingEvents, serving_event
 from fairlead.api.httploadbalancer import HTTPLoadBalancer
@@ -50,7 +50,7 @@ class IngressFeedback:
         member: Cluster,
         hub_namespace: str,
         l7: L7Sources,
-        exporter: L7Exporter,
+        exporter: IngressExporter,
         events: EventWriter,
         may_write: Callable[[], bool],
     ) -> None:

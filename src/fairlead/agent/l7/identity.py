@@ -93,6 +93,11 @@ def is_for(obj: KubeObject, origin: Origin, *, tenant: str) -> bool:
     )
 
 
+def key_of(kind: str, obj: KubeObject) -> Origin:
+    """Return the key of an object of the member."""
+    return (kind, obj.metadata.namespace, obj.metadata.name)
+
+
 def origin_key(obj: KubeObject) -> tuple[str, str, str]:
     """Return the labels by which an object at the hub is found again: kind, namespace, shortened name."""
     return (obj.label(LABEL_ORIGIN_KIND), obj.label(LABEL_ORIGIN_NAMESPACE), obj.label(LABEL_ORIGIN_NAME))

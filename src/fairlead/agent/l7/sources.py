@@ -27,6 +27,8 @@ from fairlead.kube.cluster import Cluster
 BY_SERVICE = "service"
 BY_SECRET = "secret"  # noqa: S105 - the name of an index
 BY_ORIGIN = "origin"
+#: Objects at the hub by the kind that they were published for.
+BY_KIND = "kind"
 _TLS = "type=kubernetes.io/tls"
 
 
@@ -47,10 +49,10 @@ class L7Sources:
             member, SECRETS, field_selector=_TLS, transform=without_last_applied
         )
         self.load_balancers: WatchCache[HTTPLoadBalancer] = WatchCache(
-            hub, HTTP_LOAD_BALANCERS, namespace=hub_namespace, indexes={BY_ORIGIN: _origin}
+            hub, HTTP_LOAD_BALANCERS, namespace=hub_namespace, indexes=_PUBLISHED
         )
         self.routes: WatchCache[LoadBalancerRoute] = WatchCache(
-            hub, LOAD_BALANCER_ROUTES, namespace=hub_namespace, indexes={BY_ORIGIN: _origin}
+            hub, LOAD_BALANCER_ROUTES, namespace=hub_namespace, indexes=_PUBLISHED
         )
         self.certificates: WatchCache[Secret] = WatchCache(
             hub,
@@ -59,6 +61,15 @@ class L7Sources:
             label_selector=f"{LABEL_MANAGED_BY}={MANAGED_BY}",
             indexes={BY_ORIGIN: _origin},
         )
+
+    @property
+    def hub_synced(self) -> bool:
+        """Say whether it is known what is at the hub."""
+        return all(cache.synced for cache in self.of_hub)
+
+    def has_published(self, kind: str) -> bool:
+        """Say whether the hub has anything that was published for objects of this kind."""
+        return bool(self.load_balancers.by_index(BY_KIND, kind) or self.routes.by_index(BY_KIND, kind))
 
     @property
     def of_member(self) -> tuple[WatchCache[Any], ...]:
@@ -105,3 +116,10 @@ def secrets_named(ingress: IngressObject) -> list[tuple[str, str]]:
 
 def _origin(obj: Any) -> Iterable[Hashable]:
     return [origin_key(obj)]
+
+
+def _kind(obj: Any) -> Iterable[Hashable]:
+    return [origin_key(obj)[0]]
+
+
+_PUBLISHED = {BY_ORIGIN: _origin, BY_KIND: _kind}

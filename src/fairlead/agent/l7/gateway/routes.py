@@ -19,7 +19,7 @@ from fairlead.agent.l7.gateway.backend_refs import AnyBackendRef, BackendRefs, s
 from fairlead.agent.l7.gateway.connection_rules import connection_rules
 from fairlead.agent.l7.gateway.grpc_rules import grpc_rules
 from fairlead.agent.l7.gateway.http_rules import PlannedRule, http_rules
-from fairlead.agent.l7.gateway.judgements import ACCEPTED, bad, find
+from fairlead.agent.l7.gateway.judgements import ACCEPTED, bad
 from fairlead.agent.l7.gateway.plan import (
     AttachedListener,
     BackendPolicy,
@@ -29,7 +29,6 @@ from fairlead.agent.l7.gateway.plan import (
     ParentKey,
     RoutePlan,
 )
-from fairlead.agent.l7.rate_limit import limit_problem, limited
 from fairlead.api.gateway import GATEWAY_GROUP
 from fairlead.api.gateway_policies import ReferenceGrant
 from fairlead.api.gateway_routes import (
@@ -129,9 +128,7 @@ def _entries(view: RouteView) -> Iterable[tuple[ParentReference, GatewayPlan, Ac
         key = parent_key(reference, namespace)
         plan = view.parents.get(key) if key is not None else None
         if key is not None and plan is not None:
-            refused = find(plan.listener_sets.get(key, ()), ACCEPTED)
-            refusal = refused.message if refused is not None and refused.status == "False" else ""
-            yield reference, plan, accept(candidate, reference, key, plan.listeners, refusal=refusal)
+            yield reference, plan, accept(candidate, reference, key, plan.listeners)
 
 
 class _Rules:
@@ -149,10 +146,7 @@ class _Rules:
             terminated=not taken_by or any(not each.listener.passthrough for each in taken_by),
         )
         planned = _planned(route, refs)
-        of_requests = isinstance(route, HTTPRoute | GRPCRoute)
-        usable = (each.rule for each in planned if each.rule is not None)
-        self.rules: tuple[Rule, ...] = limited(usable, route) if of_requests else tuple(usable)
-        self._ignored = limit_problem(route) if of_requests else ""
+        self.rules: tuple[Rule, ...] = tuple(each.rule for each in planned if each.rule is not None)
         named = {name for rule in self.rules for name in _names(rule)}
         self.backends: tuple[Backend, ...] = tuple(
             backend for name, backend in sorted(refs.backends.items()) if name in named
@@ -167,11 +161,8 @@ class _Rules:
 
     def judgements(self, acceptance: Acceptance) -> tuple[Judgement, ...]:
         """Return the conditions at a parent."""
-        accepted = acceptance.judgement
-        if self._ignored and accepted.status == "True":
-            accepted = msgspec.structs.replace(accepted, message=self._ignored)
         if not self._problems or not acceptance.taken_by:
-            return (accepted, self._resolved)
+            return (acceptance.judgement, self._resolved)
         sentences = "; ".join(f"rule {name}: {problem.message}" for name, problem in self._problems.items())
         if self.all_unusable:
             reason = next(iter(self._problems.values())).reason
@@ -179,7 +170,7 @@ class _Rules:
         names = ", ".join(self._problems)
         message = f"Dropped Rule(s) {names}, which answer 500 now: {sentences}"
         return (
-            accepted,
+            acceptance.judgement,
             self._resolved,
             bad(PARTIALLY_INVALID, "UnsupportedValue", message, status="True"),
         )

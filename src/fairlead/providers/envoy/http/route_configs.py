@@ -33,8 +33,15 @@ class RouteConfigs:
         self._key = key
         #: For each configuration its listeners and owners, and its virtual hosts.
         self._hosts: dict[str, tuple[_Shape, VirtualHosts]] = {}
-        #: Whether answers over HTTPS say that HTTP/3 is served at the same port.
-        self.http3 = False
+        self._options = schema.encode(
+            ROUTES,
+            {
+                # The port of the Host header is no part of the name, and stays in the header.
+                "ignore_port_in_host_matching": True,
+                # A cluster that is not there costs its own share of requests, and not the configuration.
+                "validate_clusters": {"value": False},
+            },
+        )
 
     def names(self, listeners: Sequence[L7Listener]) -> dict[str, list[L7Listener]]:
         """Return the listeners of each route configuration that a port needs, by its name."""
@@ -68,21 +75,7 @@ class RouteConfigs:
             hosts = known[1]
         # The very listeners of the first call, since they are compared by identity.
         (served, owners), _ = self._hosts[name]
-        http3_port = served[0].port if self.http3 and served[0].protocol == "HTTPS" else 0
-        return b"".join((text(1, name), *hosts.encode(served, owners, routes, touched), self._options(http3_port)))
-
-    def _options(self, http3_port: int) -> bytes:
-        """Encode what is not a virtual host; ``http3_port`` 0: HTTP/3 is not served."""
-        fields: dict[str, object] = {
-            # The port of the Host header is no part of the name, and stays in the header.
-            "ignore_port_in_host_matching": True,
-            # A cluster that is not there costs its own share of requests, and not the configuration.
-            "validate_clusters": {"value": False},
-        }
-        if http3_port:
-            header = {"key": "alt-svc", "value": f'h3=":{http3_port}"; ma=86400'}
-            fields["response_headers_to_add"] = [{"header": header, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}]
-        return self._schema.encode(ROUTES, fields)
+        return b"".join((text(1, name), *hosts.encode(served, owners, routes, touched), self._options))
 
     def is_same(self, name: str, served: Sequence[L7Listener], owners: Mapping[str, L7Listener]) -> bool:
         """Return whether a configuration was last encoded for these listeners."""

@@ -1,0 +1,237 @@
+"""How do the Gateways and routes of a member get to the hub?
+
+    Gateway   the HTTPLoadBalancer, after the copies of the Secrets that its listeners name; then its routes anew
+    route     a LoadBalancerRoute for each Gateway, after the slices of its Services and the listeners of the Gateways
+
+In: caches. Out: writes at the hub, plans for the statuses. Never: acts before each kind that is served has been read.
+What is added is written before what needs it, what goes after that. A changed route costs its own plan and write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from fairlead.agent.l7.gateway.backend_policies import BackendPolicies
+from fairlead.agent.l7.gateway.plan import GatewayPlan, ParentKey, RoutePlan
+from fairlead.agent.l7.gateway.plans import Attachments, GatewayName, GatewayPlans
+from fairlead.agent.l7.gateway.routes import RouteView, parents_named, plan_route, services_named
+from fairlead.agent.l7.gateway.sources import BY_SECRET, GatewaySources, gateway_of, parents_of
+from fairlead.agent.l7.gateway.view import secrets_named
+from fairlead.agent.l7.identity import Origin, certificate_name, gateway_load_balancer_name, key_of, route_name
+from fairlead.agent.l7.shared import SERVICE, Shared
+from fairlead.agent.sources import Sources
+from fairlead.api.gateway import Gateway, ListenerSet
+from fairlead.api.gateway_routes import AnyRoute
+from fairlead.api.httploadbalancer import HTTPLoadBalancer, HTTPLoadBalancerSpec, LoadBalancerRoute
+from fairlead.runtime.keyed_lock import KeyedLock
+
+GATEWAY = "Gateway"
+
+
+class GatewayExporter:
+    """The part of L7 that Gateway API is."""
+
+    def __init__(
+        self,
+        *,
+        sources: Sources,
+        gateway: GatewaySources,
+        shared: Shared,
+        enqueue: Callable[[Origin], None],
+        report: Callable[[Origin], None],
+    ) -> None:
+        self._sources = sources
+        self._gateway = gateway
+        self._shared = shared
+        self._enqueue = enqueue
+        self._report = report
+        self._locks = KeyedLock()
+        #: The plan that the routes of each Gateway have been enqueued for.
+        self._seen: dict[GatewayName, GatewayPlan] = {}
+        self._names: dict[str, GatewayName] = {}
+        self.plans = GatewayPlans(sources=gateway, shared=shared)
+        self.attachments = Attachments()
+        self.policies = BackendPolicies(sources=sources, gateway=gateway)
+
+    async def reconcile(self, origin: Origin) -> bool:
+        """Make the hub hold what a Gateway or route should have; return whether a removal waits."""
+        kind, namespace, name = origin
+        if kind == GATEWAY:
+            return await self._one_gateway(namespace, name)
+        return await self._one_route(origin)
+
+    async def _one_gateway(self, namespace: str, name: str) -> bool:
+        origin: Origin = (GATEWAY, namespace, name)
+        if (namespace, name) in self._gateway.gateways.broken:
+            return False
+        plan = self.plans.get(namespace, name)
+        self._follow(namespace, name, plan)
+        if plan is None or plan.spec is None:
+            self._report(origin)
+            return await self._shared.remove(self._shared.load_balancers, origin, self)
+        await self._listeners(namespace, name, plan, plan.spec)
+        self._report(origin)
+        return False
+
+    def _follow(self, namespace: str, name: str, plan: GatewayPlan | None) -> None:
+        """Have the routes, ListenerSets and policies of a Gateway follow its plan when that has changed."""
+        before = self._seen.get((namespace, name))
+        if plan == before:
+            return
+        if plan is None:
+            del self._seen[namespace, name]
+        else:
+            self._seen[namespace, name] = plan
+            self._names[plan.load_balancer] = (namespace, name)
+        sets = {each for known in (before, plan) if known is not None for each in known.listener_sets}
+        routes = self.routes_of(namespace, name, also=sets)
+        self.attachments.wait_for(gateway_load_balancer_name(namespace, name), routes)
+        for route in sorted(routes):
+            self._enqueue(route)
+        for parent in sets:
+            self._report(_origin(parent))
+        for each in self._gateway.policies.values():
+            self._report(key_of("BackendTLSPolicy", each))
+
+    async def _listeners(self, namespace: str, name: str, plan: GatewayPlan, spec: HTTPLoadBalancerSpec) -> None:
+        async with self._locks.hold((GATEWAY, namespace, name)):
+            for secret in self._secrets_of(namespace, name):
+                await self._shared.secret(*secret)
+            meta = self._shared.meta((GATEWAY, namespace, name), plan.load_balancer)
+            await self._shared.load_balancers.apply(HTTPLoadBalancer(metadata=meta, spec=spec))
+
+    def _secrets_of(self, namespace: str, name: str) -> set[tuple[str, str]]:
+        gateway = self._gateway.gateways.get(namespace, name)
+        holders: list[Gateway | ListenerSet] = [*filter(None, (gateway,)), *self._gateway.sets_of(namespace, name)]
+        return {key for each in holders for key in secrets_named(each)}
+
+    async def _one_route(self, origin: Origin) -> bool:
+        kind, namespace, name = origin
+        cache = self._gateway.routes[kind]
+        self._report_gateways(self.attachments.is_planned(origin))
+        if (namespace, name) in cache.broken:
+            return False
+        route = cache.get(namespace, name)
+        before = self.attachments.plan_of(origin)
+        plan = self._plan(route)
+        self._report_gateways(self.attachments.drop(origin) if route is None else self.attachments.put(origin, plan))
+        if plan is None:
+            if route is not None:
+                self._report(origin)
+            held = await self._shared.remove(self._shared.routes, origin, self)
+            self._release(route, before, None)
+            return held
+        for service in sorted(plan.services):
+            await self._shared.service(*service)
+        await self._parents_first(route, plan)
+        wanted = [
+            LoadBalancerRoute(metadata=self._shared.meta(origin, route_name(origin, load_balancer)), spec=spec)
+            for load_balancer, spec in plan.specs.items()
+        ]
+        for each in wanted:
+            await self._shared.routes.apply(each)
+        held = await self._shared.remove(self._shared.routes, origin, self, keep=wanted)
+        self._report(origin)
+        self._release(route, before, plan)
+        return held
+
+    def _plan(self, route: AnyRoute | None) -> RoutePlan | None:
+        """Return the plan of a route, None when no parent of it is ours."""
+        if route is None or route.deleting:
+            return None
+        parents = self.plans.of_route(parents_named(route))
+        if not parents:
+            return None
+        named = services_named(route)
+        services = {key: self._sources.services.get(*key) for key in named}
+        return plan_route(
+            RouteView(
+                route=route,
+                parents=parents,
+                services={key: service for key, service in services.items() if service is not None},
+                grants=tuple(self._gateway.grants.values()),
+                policies=self.policies.of_services(named),
+            )
+        )
+
+    async def _parents_first(self, route: AnyRoute | None, plan: RoutePlan) -> None:
+        """Have the listeners at the hub before a route that names them."""
+        parents = self.plans.of_route(parents_named(route)) if route is not None else {}
+        for gateway in {each.load_balancer: each for each in parents.values()}.values():
+            if gateway.load_balancer in plan.specs and gateway.spec is not None:
+                _, namespace, name = gateway.gateway
+                await self._listeners(namespace, name, gateway, gateway.spec)
+
+    def _release(self, route: AnyRoute | None, before: RoutePlan | None, plan: RoutePlan | None) -> None:
+        """Have the endpoints removed that a route does not need any more."""
+        needed = frozenset[tuple[str, str]]() if plan is None else plan.services
+        named = frozenset[tuple[str, str]]() if before is None else before.services
+        for service in {*named, *(services_named(route) if route is not None else ())} - needed:
+            self._enqueue((SERVICE, *service))
+        for service in named ^ needed:
+            for policy in self._gateway.policies_of(*service):
+                self._report(key_of("BackendTLSPolicy", policy))
+
+    def _report_gateways(self, load_balancers: Iterable[str]) -> None:
+        """Have the statuses written that show how many routes each listener of these load balancers has."""
+        for each in load_balancers:
+            plan = self._seen.get(self._names.get(each, ("", "")))
+            for parent in () if plan is None else (plan.gateway, *plan.listener_sets):
+                self._report(_origin(parent))
+
+    def begin(self) -> None:
+        """Have all Gateways followed by their routes anew, as everything is enqueued."""
+        self._seen.clear()
+        self.plans.forget_all()
+
+    def counts_of(self, plan: GatewayPlan) -> dict[str, int] | None:
+        """Return how many routes each listener has; None while some wait to be planned with this plan."""
+        _, namespace, name = plan.gateway
+        if self._seen.get((namespace, name)) != plan:
+            return None
+        return self.attachments.counts(plan.load_balancer)
+
+    def routes_of(self, namespace: str, name: str, also: Iterable[ParentKey] = ()) -> set[Origin]:
+        """Return the routes that name a Gateway or one of its ListenerSets, or a parent in ``also``."""
+        parents = {*parents_of((namespace, name), self._gateway.sets_of(namespace, name)), *also}
+        return {key_of(kind, route) for parent in parents for kind, route in self._gateway.routes_of(parent)}
+
+    def gateways_to(self, service: tuple[str, str]) -> set[ParentKey]:
+        """Return the Gateways that send requests to a Service."""
+        gateways: set[ParentKey] = set()
+        for kind, route in self._gateway.routes_to(*service):
+            plan = self.attachments.plan_of(key_of(kind, route))
+            for parent in () if plan is None else plan.parents:
+                if parent.load_balancer in self._names:
+                    gateways.add(ParentKey(GATEWAY, *self._names[parent.load_balancer]))
+        return gateways
+
+    # --- what it needs of the things that are shared --------------------------------------------------------------
+
+    def needs_service(self, namespace: str, name: str) -> bool:
+        """Say whether a route of ours needs this Service, or may need it."""
+        for kind, route in self._gateway.routes_to(namespace, name):
+            origin: Origin = key_of(kind, route)
+            plan = self.attachments.plan_of(origin)
+            if origin not in self.attachments or (plan is not None and (namespace, name) in plan.services):
+                return True
+        return False
+
+    def needs_secret(self, namespace: str, name: str) -> bool:
+        """Say whether a listener of ours is served with this Secret."""
+        copy = certificate_name(namespace, name)
+        gateways = {each.key for each in self._gateway.gateways.by_index(BY_SECRET, (namespace, name))}
+        gateways |= {gateway_of(each) for each in self._gateway.listener_sets.by_index(BY_SECRET, (namespace, name))}
+        plans = (self.plans.get(*gateway) for gateway in gateways)
+        return any(
+            plan is not None and plan.spec is not None and copy in {each.name for each in plan.spec.certificates}
+            for plan in plans
+        )
+
+    def is_fresh(self, *, fresh_s: float) -> bool:
+        """Say whether what is known of Gateways and routes is the present."""
+        return self._gateway.is_fresh(fresh_s=fresh_s)
+
+
+def _origin(parent: ParentKey) -> Origin:
+    return (parent.kind, parent.namespace, parent.name)

@@ -1,0 +1,217 @@
+"""How do the plans, and the hub's answer, get onto the user's Gateways, routes and policies?
+
+    GatewayClass, Gateway, ListenerSet   server-side apply: conditions and listeners are maps, others keep theirs
+    routes, policies                     read, changed and written with resourceVersion: their lists are written whole
+
+In: plans, counts and the hub's HTTPLoadBalancers. Out: statuses that differ, Events. Never: writes a status that is as
+it should be, an entry of another controller, or anything while another agent leads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+import structlog
+
+from fairlead.agent.events import EventWriter, ServiceEvent, warning_event
+from fairlead.agent.l7.gateway.changes import LISTENER_SET, POLICY
+from fairlead.agent.l7.gateway.exporter import GATEWAY, GatewayExporter
+from fairlead.agent.l7.gateway.gateway_class import gateway_class_status
+from fairlead.agent.l7.gateway.infrastructure_writer import InfrastructureWriter
+from fairlead.agent.l7.gateway.plan import GatewayPlan, ParentKey, RoutePlan
+from fairlead.agent.l7.gateway.route_status import route_status
+from fairlead.agent.l7.gateway.sources import GatewaySources, gateway_of
+from fairlead.agent.l7.gateway.status import gateway_status, listener_set_status
+from fairlead.agent.l7.gateway.status_parts import of_ours
+from fairlead.agent.l7.identity import Origin, key_of, route_name
+from fairlead.agent.l7.sources import L7Sources
+from fairlead.api.gateway import Gateway, GatewayClass, GatewayClassStatus
+from fairlead.api.gateway_policies import BackendTLSPolicy
+from fairlead.api.httploadbalancer import HTTPLoadBalancer
+from fairlead.api.meta import JSONObject, Wire
+from fairlead.api.names import GATEWAY_CONTROLLER, MANAGER_AGENT
+from fairlead.api.times import wire_time
+from fairlead.errors import NotFound, Wait
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.events import EventRecorder
+from fairlead.kube.overlay import Overlay
+from fairlead.kube.served import OptionalCache
+from fairlead.kube.status import write_status
+
+PROGRAMMED = "Programmed"
+_QUIET = {"Pending"}
+_NO_PARENTS = RoutePlan(specs={}, parents=(), attached=frozenset(), services=frozenset())
+
+
+class GatewayFeedback:
+    """Reconciles the status of one object at a time."""
+
+    def __init__(
+        self,
+        *,
+        member: Cluster,
+        hub_namespace: str,
+        l7: L7Sources,
+        gateway: GatewaySources,
+        exporter: GatewayExporter,
+        infrastructure: InfrastructureWriter,
+        recorder: EventRecorder,
+        may_write: Callable[[], bool],
+    ) -> None:
+        self._member = member
+        self._hub_namespace = hub_namespace
+        self._l7 = l7
+        self._gateway = gateway
+        self._exporter = exporter
+        self._infrastructure = infrastructure
+        self._may_write = may_write
+        caches: tuple[OptionalCache[Any], ...] = gateway.of_group
+        self._caches = {cache.resource.kind: cache for cache in caches}
+        self._present = {kind: Overlay(cache) for kind, cache in self._caches.items()}
+        self._events = {
+            kind: EventWriter(recorder=recorder, resource=cache.resource) for kind, cache in self._caches.items()
+        }
+        self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.agent.l7")
+
+    async def reconcile(self, origin: Origin) -> None:
+        """Make one object show what was decided, and what the hub has answered."""
+        kind, namespace, name = origin
+        if not self._caches[kind].served or (namespace, name) in self._caches[kind].broken:
+            return
+        obj = self._present[kind].get(namespace, name)
+        if obj is None or obj.deleting:
+            self._events[kind].forget((namespace, name))
+            return
+        try:
+            await self._show(kind, obj)
+        except NotFound:
+            return
+
+    async def _show(self, kind: str, obj: Any) -> None:
+        match kind:
+            case "GatewayClass":
+                if obj.is_ours:
+                    await self._apply(kind, obj, self._class_status(obj))
+            case "Gateway":
+                await self._one_gateway(obj)
+            case "ListenerSet":
+                await self._listener_set(obj)
+            case "BackendTLSPolicy":
+                await self._policy(obj)
+            case _:
+                await self._route(kind, obj)
+
+    def _class_status(self, gateway_class: GatewayClass) -> GatewayClassStatus:
+        version, channel = self._gateway.installed
+        return gateway_class_status(gateway_class, now=self._now(), bundle_version=version, channel=channel)
+
+    async def _one_gateway(self, gateway: Gateway) -> None:
+        plan = self._exporter.plans.get(*gateway.key)
+        counts = None if plan is None else self._exporter.counts_of(plan)
+        if plan is None:
+            await self._infrastructure.reconcile(gateway, None, ())
+        if plan is None or counts is None:
+            return
+        hub = self._answer(plan)
+        status = gateway_status(plan, gateway, attached=counts, hub=hub, now=self._now())
+        await self._apply(GATEWAY, gateway, status)
+        await self._infrastructure.reconcile(gateway, plan, [each.value for each in status.addresses or ()])
+        conditions = [*(status.conditions or ())]
+        for listener in status.listeners or ():
+            named = (
+                msgspec.structs.replace(each, message=f"Listener {listener.name}: {each.message}")
+                for each in listener.conditions
+            )
+            conditions += [each for each in named if each.type != PROGRAMMED]
+        events = [
+            warning_event(each.reason, each.message)
+            for each in conditions
+            if each.status == "False" and each.reason not in _QUIET and each.type != "Conflicted"
+        ]
+        self._events[GATEWAY].emit_new("status", gateway, events)
+        programmed = any(each.type == PROGRAMMED and each.status == "True" for each in status.conditions or ())
+        if programmed and not _is_programmed(gateway):
+            addresses = ", ".join(each.value for each in status.addresses or ())
+            self._events[GATEWAY].emit(
+                gateway, ServiceEvent(False, PROGRAMMED, f"Its listeners are programmed at {addresses}")
+            )
+
+    async def _listener_set(self, obj: Any) -> None:
+        plan = self._exporter.plans.get(*gateway_of(obj))
+        if plan is None or ParentKey(LISTENER_SET, *obj.key) not in plan.listener_sets:
+            return
+        counts = self._exporter.counts_of(plan)
+        if counts is None:
+            return
+        status = listener_set_status(plan, obj, attached=counts, hub=self._answer(plan), now=self._now())
+        await self._apply(LISTENER_SET, obj, status)
+
+    async def _route(self, kind: str, route: Any) -> None:
+        origin: Origin = key_of(kind, route)
+        if origin not in self._exporter.attachments:
+            return
+        plan = self._exporter.attachments.plan_of(origin) or _NO_PARENTS
+        refused = self._refused(origin, {parent.load_balancer for parent in plan.parents})
+        status = route_status(plan, route, now=self._now(), refused=refused)
+        await self._replace(route, kind, status)
+        ours = (each for each in status.parents or () if each.controller_name == GATEWAY_CONTROLLER)
+        bad = {
+            (each.reason, each.message) for entry in ours for each in entry.conditions or () if each.status == "False"
+        }
+        self._events[kind].emit_new("status", route, [warning_event(*each) for each in sorted(bad)])
+
+    def _refused(self, origin: Origin, load_balancers: Iterable[str]) -> dict[str, str]:
+        """Return why the proxies do not serve a route, by load balancer."""
+        refused: dict[str, str] = {}
+        for name in load_balancers:
+            hub = self._l7.load_balancers.get(self._hub_namespace, name)
+            for each in hub.status.refused if hub is not None else ():
+                if each.name == route_name(origin, name):
+                    refused[name] = each.reason
+        return refused
+
+    async def _policy(self, policy: BackendTLSPolicy) -> None:
+        status = self._exporter.policies.status_of(policy, self._exporter.gateways_to, self._now())
+        await self._replace(policy, POLICY, status)
+
+    # --- writes ------------------------------------------------------------------------------------------------------
+
+    async def _apply(self, kind: str, obj: Any, status: Wire) -> None:
+        if of_ours(status) == of_ours(obj.status):
+            return
+        self._check()
+        cache = self._caches[kind]
+        written = await write_status(self._member, cache.resource, obj, obj.status, status, manager=MANAGER_AGENT)
+        if written is not None:
+            self._present[kind].written(written, before=obj)
+
+    async def _replace(self, obj: Any, kind: str, status: Wire | None) -> None:
+        """Write the lists of a status whole, only onto the version of the object that they were made from."""
+        if status is None or msgspec.to_builtins(status) == msgspec.to_builtins(obj.status):
+            return
+        self._check()
+        patch: JSONObject = {
+            "metadata": {"resourceVersion": obj.metadata.resource_version, "uid": obj.metadata.uid},
+            "status": msgspec.to_builtins(status),
+        }
+        resource = self._caches[kind].resource
+        written = await self._member.merge_patch(
+            resource, obj.metadata.namespace, obj.metadata.name, patch, subresource="status", manager=MANAGER_AGENT
+        )
+        self._present[kind].written(written, before=obj)
+
+    def _check(self) -> None:
+        if not self._may_write():
+            raise Wait("another agent leads, or may: nothing is written")
+
+    def _answer(self, plan: GatewayPlan) -> HTTPLoadBalancer | None:
+        return self._l7.load_balancers.get(self._hub_namespace, plan.load_balancer)
+
+    def _now(self) -> str:
+        return wire_time(self._member.server_clock.now())
+
+
+def _is_programmed(gateway: Gateway) -> bool:
+    return any(each.type == PROGRAMMED and each.status == "True" for each in gateway.status.conditions or ())

@@ -1,0 +1,123 @@
+"""Which keys does a change concern, of Ingresses and of what they name?
+
+In: changes of the caches of both sides. Out: keys in queues; what to do about a key is read from the caches later.
+"""
+
+from __future__ import annotations
+
+from fairlead.agent.l7.identity import Origin
+from fairlead.agent.l7.ingress_exporter import CLASS, INGRESS, IngressExporter
+from fairlead.agent.l7.shared import SECRET, SERVICE
+from fairlead.agent.l7.sources import BY_SECRET, BY_SERVICE, L7Sources, secrets_named, services_named
+from fairlead.agent.sources import Sources
+from fairlead.api.httploadbalancer import HTTPLoadBalancer
+from fairlead.api.ingress import IngressClass, IngressObject
+from fairlead.api.kubernetes import EndpointSlice, Secret, Service
+from fairlead.api.loadbalancerclass import LoadBalancerClass
+from fairlead.api.meta import KubeObject
+from fairlead.api.names import LABEL_SERVICE_NAME
+from fairlead.runtime.queue import KeyedQueue
+
+
+class IngressChanges:
+    """Connects caches to queues; made once, before the caches run."""
+
+    def __init__(
+        self,
+        *,
+        sources: Sources,
+        l7: L7Sources,
+        exporter: IngressExporter,
+        exports: KeyedQueue[Origin],
+        feedbacks: KeyedQueue[Origin],
+    ) -> None:
+        self._l7 = l7
+        self._exporter = exporter
+        self._exports = exports
+        self._feedbacks = feedbacks
+        l7.ingress_classes.on_change(self._ingress_class)
+        l7.ingresses.on_change(self._ingress)
+        l7.secrets.on_change(self._secret)
+        l7.load_balancers.on_change(self._load_balancer)
+        sources.services.on_change(self._service)
+        sources.slices.on_change(self._slice)
+        sources.classes.on_change(self._class_of_hub)
+
+    def enqueue_all(self) -> None:
+        """Enqueue what exists in the member."""
+        self._exporter.replan()
+        self._enqueue_classes()
+        for each in self._l7.ingresses.values():
+            self._ingress(None, each)
+
+    def _ingress_class(self, old: IngressClass | None, new: IngressClass | None) -> None:
+        self._exporter.replan()
+        for each in filter(None, (old, new)):
+            self._exports.add((CLASS, "", each.metadata.name))
+        for ingress in self._l7.ingresses.values():
+            self._enqueue_ingress(ingress)
+
+    def _ingress(self, old: IngressObject | None, new: IngressObject | None) -> None:
+        if old is None or new is None or _in_class_plan(old) != _in_class_plan(new):
+            self._exporter.replan()
+            self._enqueue_classes()
+        for each in filter(None, (old, new)):
+            self._enqueue_ingress(each)
+            for namespace, name in services_named(each):
+                self._exports.add((SERVICE, namespace, name))
+            for namespace, name in secrets_named(each):
+                self._exports.add((SECRET, namespace, name))
+
+    def _secret(self, old: Secret | None, new: Secret | None) -> None:
+        changed = new or old
+        if changed is None or not self._l7.ingresses.by_index(BY_SECRET, _pair(changed)):
+            return
+        self._exporter.replan()
+        self._exports.add((SECRET, *_pair(changed)))
+        for ingress in self._l7.ingresses.by_index(BY_SECRET, _pair(changed)):
+            self._enqueue_ingress(ingress)
+        self._enqueue_classes()
+
+    def _service(self, old: Service | None, new: Service | None) -> None:
+        changed = new or old
+        if changed is not None:
+            for ingress in self._l7.ingresses.by_index(BY_SERVICE, _pair(changed)):
+                self._enqueue_ingress(ingress)
+
+    def _slice(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
+        for each in filter(None, (old, new)):
+            service = (each.metadata.namespace, each.label(LABEL_SERVICE_NAME))
+            if service[1] and self._l7.ingresses.by_index(BY_SERVICE, service):
+                self._exports.add((SERVICE, *service))
+
+    def _load_balancer(self, old: HTTPLoadBalancer | None, new: HTTPLoadBalancer | None) -> None:
+        changed = new or old
+        if changed is None or changed.spec.origin.kind != CLASS:
+            return
+        if old is None or new is None or old.status != new.status:
+            for ingress in self._l7.ingresses.values():
+                self._feedbacks.add((INGRESS, *_pair(ingress)))
+
+    def _class_of_hub(self, old: LoadBalancerClass | None, new: LoadBalancerClass | None) -> None:
+        if old is None or new is None or old.spec != new.spec:
+            self._ingress_class(None, None)
+            self._enqueue_classes()
+
+    def _enqueue_classes(self) -> None:
+        for each in self._l7.ingress_classes.values():
+            self._exports.add((CLASS, "", each.metadata.name))
+
+    def _enqueue_ingress(self, ingress: IngressObject) -> None:
+        self._exports.add((INGRESS, *_pair(ingress)))
+        self._feedbacks.add((INGRESS, *_pair(ingress)))
+
+
+def _pair(obj: KubeObject) -> tuple[str, str]:
+    return (obj.metadata.namespace, obj.metadata.name)
+
+
+def _in_class_plan(ingress: IngressObject) -> tuple[object, ...]:
+    """Return the part of an Ingress that the load balancer of its class depends on."""
+    spec = ingress.spec
+    hosts = [rule.host for rule in spec.rules or ()] if spec.tls else []
+    return (spec.ingress_class_name, spec.tls, hosts, ingress.deleting, ingress.metadata.annotations)

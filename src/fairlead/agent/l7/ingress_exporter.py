@@ -1,0 +1,146 @@
+"""How do the Ingresses of a member get to the hub?
+
+    IngressClass   the HTTPLoadBalancer, after the copies of the Secrets that its listeners name
+    Ingress        a LoadBalancerRoute for each host, after the slices of the Services that they name
+
+In: caches. Out: writes at the hub, Events on the user's Ingress. Never: acts on a cache that is not synced. What is
+added is written before what needs it, what goes after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fairlead.agent.events import EventWriter, warning_event
+from fairlead.agent.l7.identity import Origin, class_load_balancer_name, route_name
+from fairlead.agent.l7.ingress import IngressView, services_of, translate_ingress
+from fairlead.agent.l7.ingress_class import ClassPlan, ClassView, class_of, plan_class
+from fairlead.agent.l7.shared import Shared
+from fairlead.agent.l7.sources import BY_SECRET, BY_SERVICE, L7Sources, secrets_of
+from fairlead.agent.sources import Sources
+from fairlead.api.httploadbalancer import HTTPLoadBalancer, LoadBalancerRoute
+from fairlead.api.ingress import IngressObject
+from fairlead.model.condition import ConditionReason
+
+CLASS, INGRESS = "IngressClass", "Ingress"
+
+
+class IngressExporter:
+    """The part of L7 that Ingresses are."""
+
+    def __init__(
+        self,
+        *,
+        sources: Sources,
+        l7: L7Sources,
+        shared: Shared,
+        events: EventWriter,
+        enqueue: Callable[[Origin], None],
+    ) -> None:
+        self._sources = sources
+        self._l7 = l7
+        self._shared = shared
+        self._events = events
+        self._enqueue = enqueue
+        self._plans: dict[str, ClassPlan] = {}
+
+    async def reconcile(self, origin: Origin) -> bool:
+        """Make the hub hold what an IngressClass or Ingress should have; return whether a removal waits."""
+        kind, namespace, name = origin
+        return await (self._class(name) if kind == CLASS else self._ingress(namespace, name))
+
+    async def _class(self, name: str) -> bool:
+        origin: Origin = (CLASS, "", name)
+        plan = self.plan_of(name)
+        if plan is None:
+            return await self._shared.remove(self._shared.load_balancers, origin, self)
+        for ingress in self.ingresses_of(name):
+            for secret in secrets_of(ingress):
+                await self._shared.secret(ingress.metadata.namespace, secret)
+        meta = self._shared.meta(origin, class_load_balancer_name(name))
+        # The listeners of new hosts are there before the routes that name them, since routes come by keys of their own.
+        if await self._shared.load_balancers.apply(HTTPLoadBalancer(metadata=meta, spec=plan.spec)):
+            for ingress in self.ingresses_of(name):
+                self._enqueue((INGRESS, ingress.metadata.namespace, ingress.metadata.name))
+        return False
+
+    async def _ingress(self, namespace: str, name: str) -> bool:
+        origin: Origin = (INGRESS, namespace, name)
+        if (namespace, name) in self._l7.ingresses.broken:
+            return False
+        ingress = self._l7.ingresses.get(namespace, name)
+        of_class = None if ingress is None or ingress.deleting else self.class_of(ingress)
+        if ingress is None or of_class is None:
+            self._events.forget((namespace, name))
+            return await self._shared.remove(self._shared.routes, origin, self)
+        plan = self.plan_of(of_class)
+        if plan is None:
+            return False
+        names = services_of(ingress)
+        for service in names:
+            await self._shared.service(namespace, service)
+        services = {each: self._sources.services.get(namespace, each) for each in names}
+        translated = translate_ingress(
+            IngressView(
+                ingress=ingress,
+                load_balancer=class_load_balancer_name(of_class),
+                services={each: service for each, service in services.items() if service is not None},
+                tls_listeners=plan.tls_listeners,
+            )
+        )
+        wanted = [
+            LoadBalancerRoute(metadata=self._shared.meta(origin, route_name(origin, host)), spec=spec)
+            for host, spec in translated.routes.items()
+        ]
+        for route in wanted:
+            await self._shared.routes.apply(route)
+        problems = (*translated.problems, *plan.problems.get(ingress.key, ()))
+        self._events.emit_new("l7", ingress, [warning_event(ConditionReason.INVALID, text) for text in problems])
+        return await self._shared.remove(self._shared.routes, origin, self, keep=wanted)
+
+    # --- what it needs of the things that are shared --------------------------------------------------------------
+
+    def needs_service(self, namespace: str, name: str) -> bool:
+        """Say whether an Ingress of ours names this Service."""
+        return any(map(self.class_of, self._l7.ingresses.by_index(BY_SERVICE, (namespace, name))))
+
+    def needs_secret(self, namespace: str, name: str) -> bool:
+        """Say whether an Ingress of ours names this Secret."""
+        return any(map(self.class_of, self._l7.ingresses.by_index(BY_SECRET, (namespace, name))))
+
+    def is_fresh(self, *, fresh_s: float) -> bool:
+        """Say whether what is known of Ingresses, their classes and Secrets is the present."""
+        return self._l7.is_fresh(fresh_s=fresh_s)
+
+    # --- classes -------------------------------------------------------------------------------------------------
+
+    def class_of(self, ingress: IngressObject) -> str | None:
+        """Return the name of the class of ours that an Ingress is of, None when it is of none."""
+        of_class = class_of(ingress, self._l7.ingress_classes.values())
+        return None if of_class is None else of_class.metadata.name
+
+    def ingresses_of(self, ingress_class: str) -> tuple[IngressObject, ...]:
+        """Return the Ingresses of one class that stay."""
+        return tuple(
+            each for each in self._l7.ingresses.values() if not each.deleting and self.class_of(each) == ingress_class
+        )
+
+    def plan_of(self, ingress_class: str) -> ClassPlan | None:
+        """Return the load balancer of one class, None when it is no class of ours; computed once until ``replan``."""
+        known = self._plans.get(ingress_class)
+        if known is not None:
+            return known
+        of_member = self._l7.ingress_classes.get("", ingress_class)
+        if of_member is None or of_member.deleting or not of_member.is_ours:
+            return None
+        ingresses = self.ingresses_of(ingress_class)
+        named = {(each.metadata.namespace, secret) for each in ingresses for secret in secrets_of(each)}
+        certificates = {key: self._shared.certificate(*key) for key in named}
+        targets = self._shared.targets(of_member.load_balancer_class)
+        plan = plan_class(ClassView(of_member, ingresses, certificates, targets))
+        self._plans[ingress_class] = plan
+        return plan
+
+    def replan(self) -> None:
+        """Have the load balancers of all classes computed anew: a class, a TLS section or a certificate changed."""
+        self._plans.clear()

@@ -1,0 +1,208 @@
+"""What do the parts of L7, Ingress and Gateway API, have in common at the hub?
+
+    Service   its EndpointSlices, as long as a part needs them
+    Secret    its copy, as long as a part needs it; one that breaks or goes leaves the last good copy
+    any       where objects of an origin are published, and how they go: only while the member's view is current
+
+In: caches, and the answers of the parts. Out: writes at the hub. Never: removes because of an error, or what one of
+the parts needs or may need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, cast
+
+from fairlead.agent.export import Settings
+from fairlead.agent.l7.certificates import CertificateState
+from fairlead.agent.l7.identity import Origin, backend_slice_meta, certificate_name, is_for, origin_of, published_meta
+from fairlead.agent.l7.sources import BY_ORIGIN, L7Sources
+from fairlead.agent.sources import Sources
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
+from fairlead.api.kubernetes import ENDPOINT_SLICES, SECRETS, EndpointSlice, Secret
+from fairlead.api.meta import KubeObject, ObjectMeta
+from fairlead.api.names import ANNOTATION_DIGEST, LABEL_BACKEND, MANAGER_AGENT
+from fairlead.api.naming import label_value
+from fairlead.api.tcploadbalancer import TargetType
+from fairlead.kube.cluster import Cluster
+from fairlead.publish.caches import BY_LOAD_BALANCER, slices_of_backend
+from fairlead.publish.objects import ObjectPublisher
+from fairlead.runtime.keyed_lock import KeyedLock
+from fairlead.translate.certificates import certificate_of
+
+SERVICE, SECRET = "Service", "Secret"
+
+
+class Part(Protocol):
+    """Ingress, or Gateway API: what it needs of the things that both share."""
+
+    def needs_service(self, namespace: str, name: str) -> bool:
+        """Say whether the endpoints of this Service are to be at the hub."""
+        ...
+
+    def needs_secret(self, namespace: str, name: str) -> bool:
+        """Say whether a copy of this Secret is to be at the hub."""
+        ...
+
+    def is_fresh(self, *, fresh_s: float) -> bool:
+        """Say whether what it knows of the member is the present: else nothing that it may need is removed."""
+        ...
+
+
+class Shared:
+    """The publishers of L7, and what several routes or listeners use together."""
+
+    def __init__(
+        self,
+        *,
+        hub: Cluster,
+        sources: Sources,
+        l7: L7Sources,
+        settings: Settings,
+        fresh_s: float,
+        may_write: Callable[[], bool],
+        on_write: Callable[[str, str], None],
+    ) -> None:
+        self._sources = sources
+        self._l7 = l7
+        self._settings = settings
+        self._fresh_s = fresh_s
+        #: Slices and Secrets are shared by several Ingresses and routes, whose keys are reconciled side by side.
+        self._locks = KeyedLock()
+        self._states: dict[tuple[str, str], tuple[str, CertificateState]] = {}
+        self._parts: list[Part] = []
+        common: dict[str, Any] = {"hub": hub, "manager": MANAGER_AGENT, "may_write": may_write, "on_write": on_write}
+        self.load_balancers = ObjectPublisher(resource=HTTP_LOAD_BALANCERS, cache=l7.load_balancers, **common)
+        self.routes = ObjectPublisher(resource=LOAD_BALANCER_ROUTES, cache=l7.routes, **common)
+        self._certificates = ObjectPublisher(resource=SECRETS, cache=l7.certificates, parts=("type", "data"), **common)
+        self._slices = ObjectPublisher(
+            resource=ENDPOINT_SLICES,
+            cache=sources.hub_slices,
+            parts=("address_type", "endpoints", "ports"),
+            **common,
+        )
+
+    def add(self, part: Part) -> None:
+        """Make the needs of ``part`` count."""
+        self._parts.append(part)
+
+    # --- what several use; each returns whether a removal waits ----------------------------------------------------
+
+    async def service(self, namespace: str, name: str) -> bool:
+        """Make the hub hold the endpoints of one Service while a part needs them."""
+        async with self._locks.hold((SERVICE, namespace, name)):
+            return await self._service(namespace, name)
+
+    async def secret(self, namespace: str, name: str) -> bool:
+        """Make the hub hold a copy of one Secret while a part needs it."""
+        async with self._locks.hold((SECRET, namespace, name)):
+            return await self._secret(namespace, name)
+
+    async def _service(self, namespace: str, name: str) -> bool:
+        service = f"{namespace}/{name}"
+        present = self._slices.present.by_index(BY_LOAD_BALANCER, slices_of_backend(self._settings.namespace, service))
+        ours = [each for each in present if is_for(each, (SERVICE, namespace, name), tenant=self._settings.tenant)]
+        if not any(part.needs_service(namespace, name) for part in self._parts):
+            return await self._delete(self._slices, ours, self._parts)
+        wanted = [
+            EndpointSlice(
+                metadata=backend_slice_meta(
+                    (namespace, name),
+                    each.metadata.name,
+                    namespace=self._settings.namespace,
+                    tenant=self._settings.tenant,
+                ),
+                address_type=each.address_type,
+                endpoints=each.endpoints or [],
+                ports=each.ports or [],
+            )
+            for each in self._sources.slices_of_service((namespace, name))
+            if each.address_type == "IPv4" and not each.deleting
+        ]
+        for each in wanted:
+            await self._slices.apply(each)
+        names = {each.metadata.name for each in wanted}
+        return await self._delete(self._slices, [each for each in ours if each.metadata.name not in names], self._parts)
+
+    async def _secret(self, namespace: str, name: str) -> bool:
+        origin: Origin = (SECRET, namespace, name)
+        if not any(part.needs_secret(namespace, name) for part in self._parts):
+            return await self._delete(self._certificates, self._published(self._certificates, origin), self._parts)
+        secret = self._l7.secrets.get(namespace, name)
+        if secret is None:
+            return False
+        copy_name = certificate_name(namespace, name)
+        try:
+            digest = certificate_of(copy_name, secret).digest
+        except ValueError:
+            return False
+        meta = self.meta(origin, copy_name)
+        annotations = {**(meta.annotations or {}), ANNOTATION_DIGEST: digest}
+        data = {entry: (secret.data or {})[entry] for entry in ("tls.crt", "tls.key")}
+        meta = ObjectMeta(name=meta.name, namespace=meta.namespace, labels=meta.labels, annotations=annotations)
+        await self._certificates.apply(Secret(metadata=meta, type="kubernetes.io/tls", data=data))
+        return False
+
+    # --- what is there -------------------------------------------------------------------------------------------
+
+    def certificate(self, namespace: str, name: str) -> CertificateState:
+        """Return which version of a Secret is served: the present one, else the last good one that the hub has."""
+        copy_name = certificate_name(namespace, name)
+        secret, problem = self._l7.secrets.get(namespace, name), "it is not there, or not of type kubernetes.io/tls"
+        if secret is not None:
+            version, state = self._states.get((namespace, name), ("", CertificateState()))
+            if version != secret.metadata.resource_version:
+                state = _state_of(copy_name, secret)
+                self._states[namespace, name] = (secret.metadata.resource_version, state)
+            if state.digest:
+                return state
+            problem = state.problem
+        copy = self._certificates.present.get(self._settings.namespace, copy_name)
+        return CertificateState(copy.annotation(ANNOTATION_DIGEST) if copy is not None else "", problem)
+
+    def targets(self, load_balancer_class: str) -> TargetType:
+        """Return the type of targets of one class of the hub."""
+        return cast("TargetType", self._sources.class_targets().get(load_balancer_class, self._settings.target))
+
+    def meta(self, origin: Origin, name: str) -> ObjectMeta:
+        """Return the metadata of an object that is published for ``origin``."""
+        return published_meta(origin, name, namespace=self._settings.namespace, tenant=self._settings.tenant)
+
+    def origin_of(self, obj: KubeObject) -> Origin | None:
+        """Return what an object at the hub was published for by this half of the agent; None when it was not."""
+        origin = origin_of(obj, tenant=self._settings.tenant)
+        # The slices of load balancers of connections have the same origins; they are no business of L7.
+        of_service = origin is not None and origin[0] == SERVICE and not obj.label(LABEL_BACKEND)
+        return None if of_service else origin
+
+    # --- removals ------------------------------------------------------------------------------------------------
+
+    async def remove(
+        self, publisher: ObjectPublisher[Any], origin: Origin, part: Part, keep: Iterable[KubeObject] = ()
+    ) -> bool:
+        """Delete what was published for an origin of ``part``, but ``keep``; return whether that has to wait."""
+        names = {each.metadata.name for each in keep}
+        gone = [each for each in self._published(publisher, origin) if each.metadata.name not in names]
+        return await self._delete(publisher, gone, (part,))
+
+    def _published(self, publisher: ObjectPublisher[Any], origin: Origin) -> list[KubeObject]:
+        kind, namespace, name = origin
+        there = publisher.present.by_index(BY_ORIGIN, (kind, namespace, label_value(name)))
+        return [each for each in there if is_for(each, origin, tenant=self._settings.tenant)]
+
+    async def _delete(self, publisher: ObjectPublisher[Any], gone: Sequence[KubeObject], parts: Iterable[Part]) -> bool:
+        if not gone:
+            return False
+        sources = self._sources
+        whole = sources.synced and not sources.slices.broken and sources.member_is_fresh(fresh_s=self._fresh_s)
+        if not (whole and all(part.is_fresh(fresh_s=self._fresh_s) for part in parts)):
+            return True
+        await publisher.delete(gone)
+        return False
+
+
+def _state_of(name: str, secret: Secret) -> CertificateState:
+    try:
+        return CertificateState(certificate_of(name, secret).digest)
+    except ValueError as error:
+        return CertificateState(problem=str(error))

@@ -1,0 +1,183 @@
+"""Which kinds of a group does an API serve now, in which version? Asked again and again: kinds come and go.
+
+    not served ──served──► its cache runs ──another version──► the same cache, by that version
+        ▲                      │
+        └─────not served───────┘ what the cache holds stays
+
+In: the API's discovery, which needs no right. Out: caches that run while their kind is served. Never: drops an object
+because a kind is not served. Deleting a kind deletes its objects one by one, and the watch shows each of them; a kind
+that is only not served (a version switched off, an API server that starts) has not lost any.
+Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#discovery-api
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+import structlog
+
+from fairlead.api.meta import KubeObject, Resource, Wire
+from fairlead.errors import FairleadError, NotFound, Retry
+from fairlead.kube.cache import WatchCache
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.event_reader import EventReader
+
+T = TypeVar("T", bound=KubeObject)
+
+#: How often discovery is asked, in seconds.
+LOOK_S = 3.0
+
+
+class ServedKind(Wire, frozen=True, gc=False):
+    """One entry of a group version's discovery: a kind, or a subresource of one (with a slash in its name)."""
+
+    name: str = ""
+
+
+class ServedKinds(Wire, frozen=True, gc=False):
+    """The discovery of a group version."""
+
+    resources: list[ServedKind] | None = None
+
+
+class ServedVersion(Wire, frozen=True, gc=False):
+    """A version of a group."""
+
+    version: str = ""
+
+
+class ServedGroup(Wire, frozen=True, gc=False):
+    """The discovery of a group."""
+
+    versions: list[ServedVersion] | None = None
+
+
+class OptionalCache(WatchCache[T]):
+    """A cache of a kind that the API may not serve; while it does not, what was read last stays."""
+
+    def __init__(self, cluster: Cluster, resource: Resource[T], **options: Any) -> None:
+        super().__init__(cluster, resource, **options)
+        self._transform = options.get("transform")
+        self.served = False
+        self._switched = asyncio.Event()
+
+    def serve(self, version: str) -> None:
+        """Take the kind for served in this version; empty: not at all."""
+        if self.served == bool(version) and version in {"", self.resource.version}:
+            return
+        self.served = bool(version)
+        if version and version != self.resource.version:
+            self.resource = msgspec.structs.replace(self.resource, version=version)
+            self._reader = EventReader(self.cluster, self.resource, namespace=self.namespace, transform=self._transform)
+        # The next state is read as a whole, and compared with what is held.
+        self._version = ""
+        self.problem = ""
+        self._switched.set()
+
+    @property
+    def settled(self) -> bool:
+        """Say whether what it holds is all there is to know: it has been read, or there is no such kind."""
+        return self.synced or not self.served
+
+    def _report(self, error: FairleadError) -> None:
+        if isinstance(error, NotFound):
+            self.problem = error.sentence  # discovery is about to notice: no news for the log
+        else:
+            super()._report(error)
+
+    async def run(self) -> None:
+        """Keep the copy current while the kind is served, until cancelled."""
+        while True:
+            self._switched.clear()
+            follow = asyncio.create_task(super().run(), name=f"follow-{self.resource.plural}") if self.served else None
+            try:
+                await self._switched.wait()
+            finally:
+                if follow is not None:
+                    follow.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await follow
+
+
+class Discovery:
+    """Asks for the kinds of one group.
+
+    ``caches`` have their versions, the preferred one first. ``looked`` is called after each answer.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        group: str,
+        caches: Mapping[OptionalCache[Any], Sequence[str]],
+        *,
+        looked: Callable[[], None] = lambda: None,
+        look_s: float = LOOK_S,
+    ) -> None:
+        self._cluster = cluster
+        self._group = group
+        self._caches = caches
+        self._looked = looked
+        self._look_s = look_s
+        self.asked = False
+        self.problem = ""
+        self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.kube.served").bind(
+            cluster=cluster.name, group=group
+        )
+
+    async def run(self) -> None:
+        """Ask until cancelled; a failure changes nothing."""
+        while True:
+            try:
+                await self.look()
+                self.problem = ""
+            except FairleadError as error:
+                if error.sentence != self.problem:
+                    self._log.warning("discovery failed", sentence=error.sentence, detail=error.detail)
+                self.problem = error.sentence
+            await self._cluster.clock.sleep(self._look_s)
+
+    async def look(self) -> None:
+        """Ask once.
+
+        Raises:
+            FairleadError: the API does not answer.
+        """
+        there = {version: await self._kinds(version) for version in await self._versions()}
+        for cache, versions in self._caches.items():
+            plural = cache.resource.plural
+            version = next((each for each in versions if plural in there.get(each, ())), "")
+            if cache.served != bool(version) or version not in {"", cache.resource.version}:
+                self._log.info("served" if version else "not served", kind=cache.resource.full_name, version=version)
+                if not version and len(cache):
+                    self._log.warning("a kind is not served any more; what was read of it stays", held=len(cache))
+            cache.serve(version)
+        self.asked = True
+        self._looked()
+
+    async def _versions(self) -> list[str]:
+        try:
+            body = await self._cluster.raw("GET", f"/apis/{self._group}")
+        except NotFound:
+            return []
+        wanted = {version for versions in self._caches.values() for version in versions}
+        group = _decoded(body, ServedGroup)
+        return [each.version for each in group.versions or () if each.version in wanted]
+
+    async def _kinds(self, version: str) -> frozenset[str]:
+        try:
+            body = await self._cluster.raw("GET", f"/apis/{self._group}/{version}")
+        except NotFound:
+            return frozenset()
+        return frozenset(each.name for each in _decoded(body, ServedKinds).resources or ())
+
+
+def _decoded(body: bytes, kind: type[Any]) -> Any:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.DecodeError as error:
+        raise Retry("The discovery of the API cannot be read. Retrying.", detail=str(error)) from error

@@ -1,0 +1,166 @@
+"""A Gateway of a member cluster gets traffic through the hub's Envoy: HTTP, HTTPS and TCP, with real processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS
+from fairlead.api.gateway_routes import HTTP_ROUTES, TCP_ROUTES
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
+from fairlead.api.kubernetes import SECRETS
+from fairlead.api.meta import Resource
+from fairlead.api.names import GATEWAY_CONTROLLER
+from fairlead.kube.preflight import install_crds
+from fairlead.testing.gateway_kinds import gateway_crds
+from fairlead.testing.worlds.fleet import Fleet
+from fairlead.testing.worlds.loopback import service_port
+from fairlead.testing.worlds.member import Member
+from fairlead.testing.worlds.processes import wait_until
+from tests.e2e.e2e_backends import echoes
+from tests.e2e.e2e_http import HttpClient, answers, certificate, service
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.envoy,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(
+        service_port(80) != 80, reason="a Gateway is served at ports 80 and 443, which this user may not open"
+    ),
+]
+LISTENERS = (
+    {"name": "http", "port": 80, "protocol": "HTTP"},
+    {
+        "name": "https",
+        "port": 443,
+        "protocol": "HTTPS",
+        "hostname": "shop.example.com",
+        "tls": {"mode": "Terminate", "certificateRefs": [{"name": "cert"}]},
+    },
+    {"name": "tcp", "port": 9000, "protocol": "TCP"},
+)
+
+
+async def put(member: Member, kind: Resource[Any], name: str, spec: dict[str, Any]) -> None:
+    meta = {"name": name, "namespace": "default"} if kind.namespaced else {"name": name}
+    await member.cluster.apply(kind, {"metadata": meta, "spec": spec}, manager="user")
+
+
+async def http_route(member: Member, name: str = "shop", host: str = "shop.example.com", **weights: int) -> None:
+    """Write an HTTPRoute that shares the requests by weight."""
+    spec = {
+        "parentRefs": [{"name": "web", "sectionName": section} for section in _sections(host)],
+        "hostnames": [host],
+        "rules": [{"backendRefs": [{"name": to, "port": 80, "weight": weight} for to, weight in weights.items()]}],
+    }
+    await put(member, HTTP_ROUTES, name, spec)
+
+
+def _sections(host: str) -> tuple[str, ...]:
+    """Return the listeners that take a host: that of HTTPS has one of its own."""
+    return ("http", "https") if host == "shop.example.com" else ("http",)
+
+
+async def address_of(member: Member, name: str = "web") -> str:
+    async def address() -> str:
+        shown = await member.cluster.get(GATEWAYS, "default", name)
+        programmed = any(each.type == "Programmed" and each.status == "True" for each in shown.status.conditions or ())
+        return next((each.value for each in shown.status.addresses or ()), "") if programmed else ""
+
+    async def has_one() -> bool:
+        return bool(await address())
+
+    await wait_until(has_one, f"Gateway {name} of {member.name} is programmed")
+    return await address()
+
+
+@pytest.mark.req("K-36", "K-41", "K-43", "K-46", "G-16", "G-22", "G-61")
+async def test_a_gateway_serves_http_https_and_tcp_and_follows_its_routes(fleet: Fleet) -> None:
+    """The kinds are installed while the agent runs; routes change; the agent is killed; the Gateway goes."""
+    east = fleet.members["east"]
+    shop, canary = east.new_address(), east.new_address()
+    async with echoes((shop, 8080, "shop"), (canary, 8080, "canary")):
+        await service(east, "gw-shop", shop)
+        await service(east, "gw-canary", canary)
+        assert await install_crds(east.cluster, gateway_crds(), "user") == []
+        chain = await certificate(east, "shop.example.com")
+        await put(east, GATEWAY_CLASSES, "fairlead", {"controllerName": GATEWAY_CONTROLLER})
+        await put(east, GATEWAYS, "web", {"gatewayClassName": "fairlead", "listeners": list(LISTENERS)})
+        await http_route(east, **{"gw-shop": 1})
+        tcp = {"parentRefs": [{"name": "web"}], "rules": [{"backendRefs": [{"name": "gw-canary", "port": 80}]}]}
+        await put(east, TCP_ROUTES, "raw", tcp)
+        client = HttpClient(await address_of(east))
+        await answers(lambda: client.get("shop.example.com"), (200, "shop"))
+        await answers(lambda: client.get_tls("shop.example.com", chain), (200, "shop"))
+        await answers(lambda: client.get("any.example.com", port=9000), (200, "canary"))
+        assert (await client.get("unknown.example.com"))[0] == 404
+        # A changed weight counts, and then a route beside it.
+        await http_route(east, **{"gw-shop": 0, "gw-canary": 1})
+        await answers(lambda: client.get("shop.example.com"), (200, "canary"))
+        await http_route(east, "more", host="more.example.com", **{"gw-shop": 1})
+        await answers(lambda: client.get("more.example.com"), (200, "shop"))
+        await attached(east, 2)
+        await statuses_are_current(east)
+        # Killed and started again the agent changes nothing at the hub, nor in the member.
+        before = await versions(fleet, east)
+        await east.agent.kill()
+        await east.agent.start()
+        await http_route(east, "last", host="last.example.com", **{"gw-shop": 1})
+        await answers(lambda: client.get("last.example.com"), (200, "shop"))
+        after = await versions(fleet, east)
+        assert {name: after.get(name) for name in before if name != "Gateway web"} == {
+            name: version for name, version in before.items() if name != "Gateway web"
+        }
+        # A deleted Gateway takes everything along, and its address answers no more.
+        await east.cluster.delete(GATEWAYS, "default", "web")
+        await answers(lambda: client.get("shop.example.com"), (0, ""))
+
+        async def nothing() -> bool:
+            return not await versions(fleet, east, routes_only=True)
+
+        await wait_until(nothing, "the hub has no route of the Gateway any more")
+        for name in ("shop", "more", "last"):
+            await east.cluster.delete(HTTP_ROUTES, "default", name)
+        await east.cluster.delete(TCP_ROUTES, "default", "raw")
+        await east.cluster.delete(SECRETS, "default", "cert")
+
+
+async def attached(member: Member, routes: int) -> None:
+    """Wait until the HTTP listener of the Gateway has this many routes."""
+
+    async def counted() -> bool:
+        shown = await member.cluster.get(GATEWAYS, "default", "web")
+        return [each.attached_routes for each in shown.status.listeners or () if each.name == "http"] == [routes]
+
+    await wait_until(counted, f"{routes} routes are attached")
+
+
+async def statuses_are_current(member: Member) -> None:
+    """Wait until every route shows what became of its present version."""
+
+    async def current() -> bool:
+        there = [*await member.cluster.list(HTTP_ROUTES, "default"), *await member.cluster.list(TCP_ROUTES, "default")]
+        return all(
+            {condition.observed_generation for entry in each.status.parents or () for condition in entry.conditions}
+            == {each.metadata.generation}
+            for each in there
+        )
+
+    await wait_until(current, "all routes have a current status")
+
+
+async def versions(fleet: Fleet, member: Member, *, routes_only: bool = False) -> dict[str, str]:
+    """Return the resourceVersions of what is published for Gateway API, and of what users see."""
+    published = await fleet.cluster.list(LOAD_BALANCER_ROUTES, f"tenant-{member.name}")
+    ours = [each for each in published if each.spec.origin.kind != "Ingress"]
+    shown = {f"at hub {each.metadata.name}": each.metadata.resource_version for each in ours}
+    if routes_only:
+        return shown
+    for each in await fleet.cluster.list(HTTP_LOAD_BALANCERS, f"tenant-{member.name}"):
+        # The hub counts routes in its status: the generation is that of the spec, which the agent writes.
+        shown[f"at hub {each.metadata.name}"] = str(each.metadata.generation)
+    for kind in (GATEWAYS, HTTP_ROUTES, TCP_ROUTES):
+        for each in await member.cluster.list(kind, "default"):
+            shown[f"{kind.kind} {each.metadata.name}"] = each.metadata.resource_version
+    return shown

@@ -1,0 +1,320 @@
+"""Gateways and routes of a member: what is published for them at the hub, and what users read on them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from agent_world import HUB_NAMESPACE, World, until, writes
+
+from fairlead.agent.l7.identity import gateway_load_balancer_name
+from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS
+from fairlead.api.gateway_routes import HTTP_ROUTES
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
+from fairlead.api.kubernetes import ENDPOINT_SLICES, SERVICES
+from fairlead.api.meta import Resource
+from fairlead.api.names import GATEWAY_CONTROLLER
+from fairlead.errors import NotFound
+from fairlead.kube.preflight import install_crds
+from fairlead.testing.gateway_kinds import KINDS, gateway_crds
+
+USER = "kubectl"
+NAME = gateway_load_balancer_name("shop", "web")
+HTTP = {"name": "http", "port": 80, "protocol": "HTTP"}
+
+
+async def install(world: World, *kinds: Resource[Any]) -> None:
+    assert await install_crds(world.member, gateway_crds(kinds or KINDS), "test") == []
+
+
+async def gateway_class(world: World, name: str = "fairlead", controller: str = GATEWAY_CONTROLLER) -> None:
+    body = {"metadata": {"name": name}, "spec": {"controllerName": controller}}
+    await world.member.apply(GATEWAY_CLASSES, body, manager=USER)
+
+
+async def gateway(world: World, *listeners: dict[str, Any], name: str = "web", of_class: str = "fairlead") -> None:
+    spec = {"gatewayClassName": of_class, "listeners": list(listeners or (HTTP,))}
+    await world.member.apply(GATEWAYS, {"metadata": {"name": name, "namespace": "shop"}, "spec": spec}, manager=USER)
+
+
+async def route(
+    world: World, name: str = "shop", *, host: str = "shop.example.com", to: str = "web", parent: str = "web"
+) -> None:
+    spec = {
+        "parentRefs": [{"name": parent}],
+        "hostnames": [host],
+        "rules": [{"backendRefs": [{"name": to, "port": 80}]}],
+    }
+    await world.member.apply(HTTP_ROUTES, {"metadata": {"name": name, "namespace": "shop"}, "spec": spec}, manager=USER)
+
+
+async def routes(world: World) -> list[Any]:
+    return await world.hub.list(LOAD_BALANCER_ROUTES, HUB_NAMESPACE)
+
+
+async def load_balancer(world: World, name: str = NAME) -> Any:
+    try:
+        return await world.hub.get(HTTP_LOAD_BALANCERS, HUB_NAMESPACE, name)
+    except NotFound:
+        return None
+
+
+async def backends(world: World) -> list[str]:
+    shown = await world.hub.list(ENDPOINT_SLICES, HUB_NAMESPACE, label_selector="fairlead.dev/backend")
+    return sorted(each.label("fairlead.dev/backend") for each in shown)
+
+
+async def served(world: World) -> None:
+    await install(world)
+    await world.service(kind="ClusterIP")
+    await world.slice("10.1.0.1", "10.1.0.2")
+    await gateway_class(world)
+
+
+@pytest.mark.req("K-36", "K-41", "K-43")
+async def test_a_gateway_becomes_listeners_and_its_route_a_route(world: World) -> None:
+    await served(world)
+    await gateway(world)
+    await route(world)
+    await world.start()
+    (shown,) = await until(lambda: routes(world), what="a route")
+    assert shown.spec.load_balancer == NAME
+    assert [rule.backends[0].backend for rule in shown.spec.rules] == ["shop/web:80"]
+    at_hub = await load_balancer(world)
+    assert [(each.port, each.protocol) for each in at_hub.spec.listeners] == [(80, "HTTP")]
+    assert await backends(world) == ["shop.web"]
+    assert await world.load_balancers() == {}
+
+
+async def answer(world: World, address: str = "192.0.2.9", name: str = NAME) -> None:
+    """Write the status of the HTTPLoadBalancer as the hub does."""
+    shown = await load_balancer(world, name)
+    generation = shown.metadata.generation
+    conditions = [
+        {
+            "type": kind,
+            "status": "True",
+            "reason": kind,
+            "message": "",
+            "observedGeneration": generation,
+            "lastTransitionTime": "2030-01-01T00:00:00Z",
+        }
+        for kind in ("Accepted", "Programmed")
+    ]
+    ingress = [{"ip": address}]
+    status = {
+        "address": address,
+        "observedGeneration": generation,
+        "loadBalancer": {"ingress": ingress},
+        "conditions": conditions,
+    }
+    await world.hub.merge_patch(
+        HTTP_LOAD_BALANCERS, HUB_NAMESPACE, name, {"status": status}, subresource="status", manager="fairlead-hub"
+    )
+
+
+def condition(status: Any, kind: str) -> tuple[str, str, int] | None:
+    found = [each for each in status.conditions or () if each.type == kind]
+    return (found[0].status, found[0].reason, found[0].observed_generation) if found else None
+
+
+async def programmed(world: World, attached: int, name: str = "web") -> Any:
+    """Wait until a Gateway is programmed with this many routes at each listener."""
+
+    async def check() -> Any:
+        shown = await world.member.get(GATEWAYS, "shop", name)
+        counts = {each.attached_routes for each in shown.status.listeners or ()}
+        ready = condition(shown.status, "Programmed") == ("True", "Programmed", shown.metadata.generation)
+        return shown if ready and counts == {attached} else None
+
+    return await until(check, what=f"{attached} routes")
+
+
+@pytest.mark.req("K-46", "G-16", "G-17", "G-22")
+async def test_the_statuses_come_back_once_the_hub_has_answered(world: World) -> None:
+    await served(world)
+    await gateway(world)
+    await route(world)
+    await world.start()
+    await until(lambda: load_balancer(world))
+    await answer(world)
+    shown = await programmed(world, 1)
+    assert [each.value for each in shown.status.addresses] == ["192.0.2.9"]
+    assert condition(shown.status, "Accepted") == ("True", "Accepted", shown.metadata.generation)
+    assert "192.0.2.9" in await world.event("Programmed")
+    of_class = await world.member.get(GATEWAY_CLASSES, "", "fairlead")
+    assert condition(of_class.status, "Accepted") == ("True", "Accepted", of_class.metadata.generation)
+    features = [each.name for each in of_class.status.supported_features]
+    assert features == sorted(features)
+    assert "HTTPRoute" in features
+
+
+@pytest.mark.req("G-18", "G-19")
+async def test_a_route_shows_what_became_of_it_beside_the_entries_of_others(world: World) -> None:
+    await served(world)
+    await gateway(world)
+    await route(world, to="missing")
+    entry = {
+        "parentRef": {"name": "foreign"},
+        "controllerName": "example.com/other",
+        "conditions": [],
+    }
+    patch = {"status": {"parents": [entry]}}
+    await world.member.merge_patch(HTTP_ROUTES, "shop", "shop", patch, subresource="status", manager="other")
+    await world.start()
+
+    async def shown() -> Any:
+        parents = (await world.member.get(HTTP_ROUTES, "shop", "shop")).status.parents
+        return parents if len(parents or ()) == 2 else None
+
+    foreign, ours = await until(shown)
+    assert (foreign.controller_name, ours.controller_name) == ("example.com/other", GATEWAY_CONTROLLER)
+    assert ours.parent_ref.kind == "Gateway"
+    assert condition(ours, "Accepted")[:2] == ("True", "Accepted")
+    assert condition(ours, "ResolvedRefs")[:2] == ("False", "BackendNotFound")
+    assert "missing" in await world.event("BackendNotFound", name="shop")
+    # Of a Gateway that is no longer ours our entry goes, and the other one stays.
+    await gateway_class(world, "other", "example.com/other")
+    await gateway(world, of_class="other")
+
+    async def gone() -> bool:
+        parents = (await world.member.get(HTTP_ROUTES, "shop", "shop")).status.parents
+        return [each.controller_name for each in parents or ()] == ["example.com/other"] and not await routes(world)
+
+    await until(gone)
+
+
+@pytest.mark.req("K-36", "G-4")
+async def test_a_restarted_agent_writes_nothing_and_removes_what_went_meanwhile(world: World) -> None:
+    await served(world)
+    await gateway(world)
+    await route(world)
+    await route(world, "api", host="api.example.com")
+    agent = await world.start()
+    await until(lambda: load_balancer(world))
+    await answer(world)
+    await programmed(world, 2)
+    await quiet(agent)
+    await world.stop(agent)
+    again = await world.start()
+    await quiet(again)
+    assert writes(again) == 0
+    await world.stop(again)
+    await world.member.delete(HTTP_ROUTES, "shop", "api")
+    last = await world.start()
+    await programmed(world, 1)
+    assert [each.spec.origin.name for each in await routes(world)] == ["shop"]
+    await world.member.delete(GATEWAYS, "shop", "web")
+
+    async def nothing() -> bool:
+        return not await routes(world) and await load_balancer(world) is None and not await backends(world)
+
+    await until(nothing)
+    assert last.working
+
+
+async def quiet(agent: Any) -> None:
+    """Wait until the L7 half of an agent has nothing left to do."""
+    rounds = 0
+
+    async def idle() -> bool:
+        nonlocal rounds
+        queues = (agent.l7.exports, agent.l7.feedbacks)
+        rounds = (
+            0 if any(len(queue) or queue.processing for queue in queues) or not agent.l7.gateway.ready else rounds + 1
+        )
+        return rounds >= 5
+
+    await until(idle, what="quiet")
+
+
+@pytest.mark.req("G-67")
+async def test_the_infrastructure_of_a_gateway_stands_beside_it(world: World) -> None:
+    await served(world)
+    body = {
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {
+            "gatewayClassName": "fairlead",
+            "listeners": [HTTP],
+            "infrastructure": {"labels": {"team": "shop"}, "annotations": {"example.com/cost": "low"}},
+        },
+    }
+    await world.member.apply(GATEWAYS, body, manager=USER)
+    await world.start()
+    await until(lambda: load_balancer(world))
+    await answer(world)
+
+    async def beside() -> Any:
+        shown = await world.member.list(SERVICES, "shop", label_selector="gateway.networking.k8s.io/gateway-name=web")
+        return shown[0] if shown else None
+
+    service = await until(beside)
+    assert service.label("team") == "shop"
+    assert service.annotation("example.com/cost") == "low"
+    assert [each.port for each in service.spec.ports] == [80]
+
+    async def addresses() -> list[str]:
+        slices = await world.member.list(
+            ENDPOINT_SLICES, "shop", label_selector="app.kubernetes.io/managed-by=fairlead"
+        )
+        return [address for each in slices for endpoint in each.endpoints or () for address in endpoint.addresses]
+
+    await until(addresses)
+    assert await addresses() == ["192.0.2.9"]
+    # It is no Service that asks for a load balancer, and without infrastructure it goes.
+    assert await world.load_balancers() == {}
+    await gateway(world)
+
+    async def alone() -> bool:
+        return await beside() is None and not await addresses()
+
+    await until(alone)
+
+
+@pytest.mark.req("K-36", "G-8")
+async def test_a_kind_that_is_not_served_any_more_takes_nothing_along(world: World) -> None:
+    await served(world)
+    await gateway(world)
+    await route(world)
+    agent = await world.start()
+    await until(lambda: routes(world))
+    await quiet(agent)
+    before = writes(agent)
+    for cache in agent.l7.gateway.of_group:
+        cache.serve("")
+    await world.slice("10.1.0.1", "10.1.0.3")
+
+    async def followed() -> bool:
+        slices = await world.hub.list(ENDPOINT_SLICES, HUB_NAMESPACE, label_selector="fairlead.dev/backend")
+        return any("10.1.0.3" in (endpoint.addresses or ()) for each in slices for endpoint in each.endpoints or ())
+
+    await until(followed)
+    assert len(await routes(world)) == 1
+    assert await load_balancer(world) is not None
+    assert writes(agent) == before + 1
+
+
+@pytest.mark.req("K-36", "G-8")
+async def test_one_changed_route_is_one_write_at_the_hub_and_one_status(world: World) -> None:
+    await served(world)
+    await gateway(world)
+    for number in range(20):
+        await route(world, f"route-{number}", host=f"host-{number}.example.com")
+    agent = await world.start()
+    await until(lambda: load_balancer(world))
+    await answer(world)
+    await programmed(world, 20)
+    await quiet(agent)
+    at_hub = writes(agent)
+    await route(world, "route-7", host="changed.example.com")
+
+    async def changed() -> bool:
+        return any("changed.example.com" in each.spec.attachments[0].hostnames for each in await routes(world))
+
+    await until(changed)
+    await quiet(agent)
+    assert writes(agent) == at_hub + 1
+    versions = {each.metadata.name: each.status.parents for each in await world.member.list(HTTP_ROUTES, "shop")}
+    assert {entry.conditions[0].observed_generation for entry in versions["route-7"]} == {2}
+    for name in ("route-1", "route-19"):
+        assert {entry.conditions[0].observed_generation for entry in versions[name]} == {1}

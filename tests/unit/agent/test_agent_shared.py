@@ -1,0 +1,94 @@
+"""What is shared at the hub by Ingress and Gateway API: names, versions of certificates, whose an object is."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from fairlead.agent.export import Settings
+from fairlead.agent.l7.shared import Shared
+from fairlead.agent.l7.sources import L7Sources
+from fairlead.agent.sources import Sources
+from fairlead.api.httploadbalancer import LoadBalancerRoute
+from fairlead.api.kubernetes import EndpointSlice, Secret
+from fairlead.api.loadbalancerclass import LoadBalancerClass, LoadBalancerClassSpec
+from fairlead.api.meta import ObjectMeta
+from fairlead.api.names import ANNOTATION_DIGEST
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.config import ClusterConfig
+from tests.certificates import self_signed
+
+HUB_NAMESPACE = "tenant-east"
+
+
+class World:
+    """A shared part over caches without servers."""
+
+    def __init__(self) -> None:
+        clusters = {name: Cluster(ClusterConfig(server="http://127.0.0.1:1"), name=name) for name in ("member", "hub")}
+        self.sources = Sources(hub_namespace=HUB_NAMESPACE, **clusters)
+        self.l7 = L7Sources(hub_namespace=HUB_NAMESPACE, **clusters)
+        self.shared = Shared(
+            hub=clusters["hub"],
+            sources=self.sources,
+            l7=self.l7,
+            settings=Settings(tenant="east", namespace=HUB_NAMESPACE, target="Pod"),
+            fresh_s=60.0,
+            may_write=lambda: True,
+            on_write=lambda _kind, _action: None,
+        )
+
+    def secret(self, chain: bytes, key: bytes, version: str = "1") -> None:
+        data = {"tls.crt": base64.b64encode(chain).decode(), "tls.key": base64.b64encode(key).decode()}
+        meta = ObjectMeta(name="cert", namespace="shop", resource_version=version)
+        self.l7.secrets._store.put(Secret(metadata=meta, type="kubernetes.io/tls", data=data))
+
+
+@pytest.fixture
+async def world() -> World:
+    return World()
+
+
+async def test_the_present_version_of_a_secret_is_served(world: World) -> None:
+    assert world.shared.certificate("shop", "cert").digest == ""
+    assert "not there" in world.shared.certificate("shop", "cert").problem
+    world.secret(*self_signed("shop.example.com"))
+    first = world.shared.certificate("shop", "cert")
+    assert first.digest
+    assert first.problem == ""
+    world.secret(*self_signed("shop.example.com"), version="2")
+    assert world.shared.certificate("shop", "cert").digest not in {"", first.digest}
+
+
+@pytest.mark.req("G-43")
+async def test_of_a_broken_secret_the_last_good_copy_is_served(world: World) -> None:
+    meta = world.shared.meta(("Secret", "shop", "cert"), "tls.shop.cert")
+    copy = ObjectMeta(
+        name=meta.name, namespace=HUB_NAMESPACE, labels=meta.labels, annotations={ANNOTATION_DIGEST: "good"}
+    )
+    world.l7.certificates._store.put(Secret(metadata=copy, type="kubernetes.io/tls"))
+    _, key = self_signed("shop.example.com")
+    world.secret(b"nothing", key)
+    shown = world.shared.certificate("shop", "cert")
+    assert shown.digest == "good"
+    assert shown.problem
+
+
+async def test_an_object_at_the_hub_is_of_its_origin(world: World) -> None:
+    origin = ("HTTPRoute", "shop", "web")
+    route = LoadBalancerRoute(metadata=world.shared.meta(origin, "any"))
+    assert world.shared.origin_of(route) == origin
+    # A slice of a load balancer of connections is no business of L7.
+    meta = world.shared.meta(("Service", "shop", "web"), "slice")
+    assert world.shared.origin_of(EndpointSlice(metadata=meta)) is None
+    assert world.shared.origin_of(LoadBalancerRoute(metadata=ObjectMeta(name="foreign"))) is None
+
+
+async def test_targets_are_those_of_the_class_of_the_hub(world: World) -> None:
+    assert world.shared.targets("envoy") == "Pod"
+    of_nodes = LoadBalancerClass(
+        metadata=ObjectMeta(name="nodes"), spec=LoadBalancerClassSpec(provider="envoy", targets="Node")
+    )
+    world.sources.classes._store.put(of_nodes)
+    assert world.shared.targets("nodes") == "Node"
