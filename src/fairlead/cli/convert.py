@@ -98,12 +98,12 @@ async def _convert(
 
 async def _read(files: list[str], namespace: str, kubeconfig: Path | None, context: str) -> ConvertInput:
     from fairlead.cli.connect import connect
-    from fairlead.cli.convert_input import read_cluster, read_files
+    from fairlead.cli.convert_input import read_api, read_files
 
     if files:
         return read_files(files, namespace or "default")
     async with connect(kubeconfig, context=context, name="the member") as cluster:
-        return await read_cluster(cluster, namespace)
+        return await read_api(cluster, namespace)
 
 
 def _gateway(text: str, namespace: str) -> ObjectKey:

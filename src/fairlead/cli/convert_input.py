@@ -50,7 +50,7 @@ def read_files(names: Iterable[str], namespace: str) -> ConvertInput:
     return ConvertInput(ingresses, services)
 
 
-async def read_cluster(cluster: Cluster, namespace: str) -> ConvertInput:
+async def read_api(cluster: Cluster, namespace: str) -> ConvertInput:
     """Read a namespace, or with an empty name all of them."""
     ingresses, services = await asyncio.gather(cluster.list(INGRESSES, namespace), cluster.list(SERVICES, namespace))
     return ConvertInput(ingresses, services)

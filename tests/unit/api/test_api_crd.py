@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec import Meta
 
-from fairlead.api.crd import Column, Crd, Rule, build_crd, structural_schema
+from fairlead.api.crd import Column, Crd, Rule, _encoded_schema, build_crd, structural_schema
 from fairlead.api.meta import KubeObject, Resource, Wire
 
 
@@ -52,6 +52,8 @@ def test_a_struct_brings_its_docstring_and_a_field_keeps_its_own_sentence(spec: 
 def test_a_row_of_the_descriptions_is_for_fields_without_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = {"ThingSpec": {"size": "How large it is.", "named": "Another.", "part": "Another."}}
     monkeypatch.setattr("fairlead.api.crd.FIELDS", rows)
+    # What a type's schema is with other rows is not kept for the next test.
+    monkeypatch.setattr("fairlead.api.crd._encoded_schema", _encoded_schema.__wrapped__)
     properties = structural_schema(Thing)["properties"]["spec"]["properties"]
     said = [properties[name]["description"] for name in ("size", "named", "part")]
     assert said == ["How large it is.", "Its own sentence.", "What a part is."]
