@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from conformance.build import Programs, build, why_not
-from conformance.cluster import UNUSABLE_ADDRESS, USABLE_ADDRESS, ClusterFailedError, RunCluster
+from conformance.cluster import CLASS_PATH, UNUSABLE_ADDRESS, USABLE_ADDRESS, ClusterFailedError, RunCluster
 from conformance.definitions import features_of, tests_of
 from conformance.manifests import GATEWAY_CLASS
 from conformance.page import page, table
@@ -77,7 +77,7 @@ def _run(settings: RunSettings, cluster: RunCluster) -> Verdict:
 
 
 def _claimed(cluster: RunCluster) -> list[str]:
-    text = cluster.kubectl_raw(f"/apis/gateway.networking.k8s.io/v1/gatewayclasses/{GATEWAY_CLASS}")
+    text = cluster.kubectl_raw(CLASS_PATH)
     return [feature["name"] for feature in json.loads(text).get("status", {}).get("supportedFeatures") or ()]
 
 

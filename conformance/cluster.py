@@ -7,6 +7,7 @@ or ends, what this one left. Addresses of the load balancers are local to the na
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import shutil
@@ -22,6 +23,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from conformance.build import Programs
+from conformance.manifests import GATEWAY_CLASS
 from conformance.paths import ROOT, RunSettings
 from conformance.verdict import result_of
 from fairlead.runtime.private_file import write_private
@@ -30,10 +32,21 @@ from fairlead.runtime.private_file import write_private
 POOL, LOCAL, API_ADDRESS = "198.18.0.0/17", "198.18.0.0/16", "198.18.255.1"
 #: In the pool, and outside of it.
 USABLE_ADDRESS, UNUSABLE_ADDRESS = "198.18.100.100", "203.0.113.1"
+#: The class that the suite asks for.
+CLASS_PATH = f"/apis/gateway.networking.k8s.io/v1/gatewayclasses/{GATEWAY_CLASS}"
 _SERVER = "https://127.0.0.1:6443"
 #: In the order in which they are ended: an API server without its etcd hardly stops.
 _ORDER = ("fairlead", "podlet", "controller-manager", "apiserver", "etcd")
 _READY_S, _END_S = 180.0, 20.0
+
+
+def knows_version(gateway_class: str) -> bool:
+    """Say whether a GatewayClass, as JSON, shows which version of Gateway API its controller has seen."""
+    try:
+        conditions = json.loads(gateway_class).get("status", {}).get("conditions") or ()
+    except json.JSONDecodeError:
+        return False
+    return any((each["type"], each["status"]) == ("SupportedVersion", "True") for each in conditions)
 
 
 class ClusterFailedError(Exception):
@@ -99,6 +112,8 @@ class RunCluster:
             "--stop-proxy", "--log-level", "info",
         )  # fmt: skip
         self.wait("fairlead", lambda: self._inside("curl", "-s", "http://127.0.0.1:7999/readyz") == "ok")
+        # The suite takes the features from the class; those of the experimental channel come with the version.
+        self.wait("fairlead", lambda: knows_version(self.kubectl_raw(CLASS_PATH)))
 
     def stop(self) -> None:
         """End everything, and remove the namespace and the directory."""

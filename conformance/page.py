@@ -22,7 +22,11 @@ kube-apiserver {kubernetes}, with the CRDs of the experimental channel and a rea
 says comes from the exit code of the suite and from what it prints.
 """
 
-_MARKS = "✗ marks a test that fails, – one that is not run. A test that needs several features is listed with the last."
+_MARKS = """✗ marks a test that fails, – one that is not run. A test is listed with each extended feature that it needs.
+The two tests named `...NotSupported` assert nothing where the feature is claimed that they are named after, and pass;
+`none` are features that this version of the suite has no test for."""
+#: Each profile asks for these; any other feature is an extended one.
+_CORE = frozenset(("Gateway", "ReferenceGrant", "HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute"))
 
 _HOW = """## Run it yourself
 
@@ -44,21 +48,21 @@ def page(tests: Sequence[SuiteTest], features: Sequence[str], claimed: Sequence[
         skipped=len(tests) - verdict.count("PASS") - verdict.count("FAIL"),
     )
     rows = [f"| {feature} | {_tests(feature, tests, verdict)} |" for feature in features if feature in claimed]
-    table = [
-        "## Features",
-        "",
-        "Tests marked ✗ fail, those marked – are skipped. A test that needs several features is listed with the last.",
-        "",
-    ]
-    table += ["| feature | tests |", "|---|---|", *rows]
-    return "\n".join([head, *table, "", *_not_claimed(features, claimed), _HOW])
+    features_table = ["## Features", "", _MARKS, "", "| feature | tests |", "|---|---|", *rows, ""]
+    return "\n".join([head, *features_table, *_not_claimed(features, claimed), _HOW])
+
+
+def features_shown(test: SuiteTest) -> tuple[str, ...]:
+    """Return the features that a test is listed with: the extended ones that it needs, else its last core one."""
+    extended = tuple(feature for feature in test.features if feature not in _CORE)
+    return extended or test.features[-1:]
 
 
 def table(tests: Sequence[SuiteTest], verdict: Verdict) -> list[str]:
     """Return a line for each feature whose tests ran: how many passed, and which failed."""
     lines: list[str] = []
-    for feature in sorted({test.features[-1] for test in tests if test.features}):
-        own = [test.name for test in tests if test.features[-1:] == (feature,)]
+    for feature in sorted({feature for test in tests for feature in features_shown(test)}):
+        own = [test.name for test in tests if feature in features_shown(test)]
         ran = [name for name in own if verdict.outcomes.get(name) in ("PASS", "FAIL")]
         failed = [name for name in ran if verdict.outcomes[name] == "FAIL"]
         if ran:
@@ -70,11 +74,8 @@ def table(tests: Sequence[SuiteTest], verdict: Verdict) -> list[str]:
 
 def _tests(feature: str, tests: Sequence[SuiteTest], verdict: Verdict) -> str:
     marks = {"PASS": "✓", "FAIL": "✗"}
-    own = [test for test in tests if test.features[-1:] == (feature,)]
-    return (
-        ", ".join(f"{marks.get(verdict.outcomes.get(test.name, ''), '–')} {test.name}" for test in own)
-        or "none in this version"
-    )
+    own = [test for test in tests if feature in features_shown(test)]
+    return ", ".join(f"{marks.get(verdict.outcomes.get(test.name, ''), '–')} {test.name}" for test in own) or "none"
 
 
 def _not_claimed(features: Sequence[str], claimed: Sequence[str]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conformance.definitions import SuiteTest
-from conformance.page import page, table
+from conformance.page import features_shown, page, table
 from conformance.paths import read_settings
 from conformance.verdict import Verdict
 
@@ -37,3 +37,11 @@ def test_two_runs_with_names_of_their_own_share_only_what_is_built() -> None:
     assert first.directory != second.directory
     assert str(second.directory) == "/elsewhere"
     assert (first.only, first.keep, second.only, second.keep) == ("", False, "UDPRoute", True)
+
+
+def test_a_test_is_listed_with_its_extended_features() -> None:
+    both = SuiteTest(
+        "GatewayTLSBackendClientCertificate", ("Gateway", "GatewayBackendClientCertificate", "BackendTLSPolicy")
+    )
+    assert features_shown(both) == ("GatewayBackendClientCertificate", "BackendTLSPolicy")
+    assert features_shown(TESTS[0]) == ("Gateway",)
