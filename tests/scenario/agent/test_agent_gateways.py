@@ -9,6 +9,7 @@ from agent_world import HUB_NAMESPACE, World, until, writes
 
 from fairlead.agent.l7.identity import gateway_load_balancer_name
 from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS
+from fairlead.api.gateway_policies import BACKEND_TLS_POLICIES
 from fairlead.api.gateway_routes import HTTP_ROUTES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.kubernetes import ENDPOINT_SLICES, SERVICES
@@ -318,3 +319,36 @@ async def test_one_changed_route_is_one_write_at_the_hub_and_one_status(world: W
     assert {entry.conditions[0].observed_generation for entry in versions["route-7"]} == {2}
     for name in ("route-1", "route-19"):
         assert {entry.conditions[0].observed_generation for entry in versions[name]} == {1}
+
+
+@pytest.mark.req("G-87")
+async def test_a_policy_that_cannot_be_fulfilled_shows_the_gateways_of_routes_that_come_and_go(world: World) -> None:
+    """Such a policy keeps requests from its Service, so no route needs the Service; its status changes all the same."""
+    await served(world)
+    await gateway(world)
+    agent = await world.start()
+    await until(lambda: load_balancer(world), what="the load balancer")
+    missing = {"group": "", "kind": "ConfigMap", "name": "missing"}
+    spec = {
+        "targetRefs": [{"group": "", "kind": "Service", "name": "web"}],
+        "validation": {"hostname": "web.example.com", "caCertificateRefs": [missing]},
+    }
+    body = {"metadata": {"name": "web", "namespace": "shop"}, "spec": spec}
+    await world.member.apply(BACKEND_TLS_POLICIES, body, manager=USER)
+
+    async def gateways() -> list[str]:
+        policy = await world.member.get(BACKEND_TLS_POLICIES, "shop", "web")
+        return [each.ancestor_ref.name for each in policy.status.ancestors or ()]
+
+    async def shown() -> bool:
+        return await gateways() == ["web"]
+
+    async def gone() -> bool:
+        return await gateways() == []
+
+    await world.settled(agent)
+    assert await gateways() == []
+    await route(world)
+    await until(shown, what="the Gateway in the status of the policy")
+    await world.member.delete(HTTP_ROUTES, "shop", "shop")
+    await until(gone, what="a policy without a Gateway")

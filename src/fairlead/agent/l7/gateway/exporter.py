@@ -49,6 +49,8 @@ class GatewayExporter:
         #: The plan that the routes of each Gateway have been enqueued for.
         self._seen: dict[GatewayName, GatewayPlan] = {}
         self._names: dict[str, GatewayName] = {}
+        #: The Services that each route names, with the load balancers of its Gateways.
+        self._reached: dict[Origin, frozenset[tuple[tuple[str, str], str]]] = {}
         self.plans = GatewayPlans(sources=gateway, shared=shared)
         self.attachments = Attachments()
         self.policies = BackendPolicies(sources=sources, gateway=gateway)
@@ -115,6 +117,7 @@ class GatewayExporter:
         before = self.attachments.plan_of(origin)
         plan = self._plan(route)
         self._report_gateways(self.attachments.drop(origin) if route is None else self.attachments.put(origin, plan))
+        self._report_policies(origin, route, plan)
         if plan is None:
             if route is not None:
                 self._report(origin)
@@ -162,15 +165,24 @@ class GatewayExporter:
                 _, namespace, name = gateway.gateway
                 await self._listeners(namespace, name, gateway, gateway.spec)
 
+    def _report_policies(self, origin: Origin, route: AnyRoute | None, plan: RoutePlan | None) -> None:
+        """Have the policies of a route's Services show its Gateways, also one that keeps requests from its Service."""
+        parents = () if plan is None else plan.parents
+        services = services_named(route) if route is not None else ()
+        now = frozenset((service, parent.load_balancer) for service in services for parent in parents)
+        before = self._reached.pop(origin, frozenset())
+        if now:
+            self._reached[origin] = now
+        for service in {service for service, _ in before ^ now}:
+            for policy in self._gateway.policies_of(*service):
+                self._report(key_of("BackendTLSPolicy", policy))
+
     def _release(self, route: AnyRoute | None, before: RoutePlan | None, plan: RoutePlan | None) -> None:
         """Have the endpoints removed that a route does not need any more."""
         needed = frozenset[tuple[str, str]]() if plan is None else plan.services
         named = frozenset[tuple[str, str]]() if before is None else before.services
         for service in {*named, *(services_named(route) if route is not None else ())} - needed:
             self._enqueue((SERVICE, *service))
-        for service in named ^ needed:
-            for policy in self._gateway.policies_of(*service):
-                self._report(key_of("BackendTLSPolicy", policy))
 
     def _report_gateways(self, load_balancers: Iterable[str]) -> None:
         """Have the statuses written that show how many routes each listener of these load balancers has."""
