@@ -67,7 +67,7 @@ async def client_of(member: Member, name: str) -> HttpClient:
     return HttpClient(await address())
 
 
-@pytest.mark.req("E-13", "E-14", "K-36", "K-41", "K-43", "K-46", "K-55", "GI-3", "GI-4", "GI-9")
+@pytest.mark.req("E-13", "E-14", "K-36", "K-41", "K-43", "K-46", "K-55", "GI-3", "GI-4", "GI-9", "E-19")
 async def test_ingresses_of_two_members_by_host_and_path(fleet: Fleet) -> None:
     east, west = fleet.members["east"], fleet.members["west"]
     shop, cart, other = east.new_address(), east.new_address(), west.new_address()

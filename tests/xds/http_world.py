@@ -85,7 +85,7 @@ class EchoBackend:
     async def start(self, address: str) -> EchoBackend:
         app = web.Application()
         app.router.add_route("*", "/{tail:.*}", self._serve)
-        self._runner = web.AppRunner(app, access_log=None)
+        self._runner = web.AppRunner(app, access_log=None, max_field_size=128 * 1024)
         await self._runner.setup()
         site = web.TCPSite(self._runner, address, self.port, ssl_context=self._context)
         await site.start()

@@ -10,7 +10,7 @@ from tests.xds.http_world import HTTP, HttpWorld, config, exact, get, prefix, ro
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 
 
-@pytest.mark.req("K-41", "G-27", "GI-5")
+@pytest.mark.req("K-41", "G-27", "GI-5", "E-18", "G-107")
 async def test_a_request_reaches_its_backend_as_it_was_sent(http: HttpWorld) -> None:
     backend = await http.echo("one")
     spec = await http.start(config(route("r", to("one"))), backend)

@@ -297,7 +297,7 @@ async def test_sessions_stay_at_their_target(http: HttpWorld) -> None:
     assert len({(await get(spec)).backend for _ in range(8)}) > 1
 
 
-@pytest.mark.req("G-79")
+@pytest.mark.req("G-79", "E-18")
 async def test_a_web_socket_survives_a_changed_route(http: HttpWorld) -> None:
     backend = await http.echo("one")
     l7 = config(route("r", to("one")))

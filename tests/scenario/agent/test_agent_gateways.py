@@ -185,7 +185,7 @@ async def test_a_route_shows_what_became_of_it_beside_the_entries_of_others(worl
     await until(gone)
 
 
-@pytest.mark.req("K-36", "G-4")
+@pytest.mark.req("K-36", "G-4", "E-25")
 async def test_a_restarted_agent_writes_nothing_and_removes_what_went_meanwhile(world: World) -> None:
     await served(world)
     await gateway(world)

@@ -100,7 +100,7 @@ async def served(world: World) -> None:
     await ingress_class(world)
 
 
-@pytest.mark.req("K-36", "K-37", "K-43", "GI-1", "GI-2", "GI-3")
+@pytest.mark.req("K-36", "K-37", "K-43", "GI-1", "GI-2", "GI-3", "K-40", "K-61", "E-13")
 async def test_an_ingress_becomes_listeners_a_route_and_backends(world: World) -> None:
     await served(world)
     await ingress(world, "shop", path(), path(value="/exact", kind="Exact"))
@@ -236,7 +236,7 @@ async def said(world: World, sentence: str) -> bool:
     return any(sentence in message for _, _, message in await world.events("shop"))
 
 
-@pytest.mark.req("GI-7", "G-43", "W-14")
+@pytest.mark.req("GI-7", "G-43", "W-14", "E-28")
 async def test_a_certificate_is_copied_rotated_and_kept_when_it_breaks(world: World) -> None:
     await served(world)
     first = await secret(world, "shop.example.com")
@@ -277,7 +277,7 @@ async def test_a_certificate_is_copied_rotated_and_kept_when_it_breaks(world: Wo
     await until(no_copy)
 
 
-@pytest.mark.req("GI-1")
+@pytest.mark.req("GI-1", "E-20")
 async def test_the_default_class_counts_and_a_foreign_one_does_not(world: World) -> None:
     await world.service(kind="ClusterIP")
     await ingress_class(world, annotations={"ingressclass.kubernetes.io/is-default-class": "true"})
@@ -292,7 +292,7 @@ async def test_the_default_class_counts_and_a_foreign_one_does_not(world: World)
     assert len(await routes(world)) == 1
 
 
-@pytest.mark.req("K-36")
+@pytest.mark.req("K-36", "E-25")
 async def test_a_restarted_agent_writes_nothing_and_removes_what_went_meanwhile(world: World) -> None:
     await served(world)
     await ingress(world, "shop", path())

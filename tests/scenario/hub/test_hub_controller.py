@@ -54,7 +54,7 @@ async def addresses(world):
     return {address for each in slices for endpoint in each.endpoints or () for address in endpoint.addresses or ()}
 
 
-@pytest.mark.req("K-44", "K-45", "K-46", "K-62", "E-30")
+@pytest.mark.req("K-44", "K-45", "K-46", "K-62", "E-30", "K-52")
 async def test_an_ingress_of_the_controllers_class_serves_and_its_address_comes_home(world, served):
     await load_balancer(world, className="nginx")
     await route(world)

@@ -27,7 +27,7 @@ async def test_listeners_routes_and_backends_become_one_load_balancer(world, hub
     assert config.routes[0].attachments[0].hostnames == ("shop.example.com",)
 
 
-@pytest.mark.req("K-42")
+@pytest.mark.req("K-42", "E-24")
 async def test_a_changed_route_and_a_changed_endpoint_follow(world, hub):
     await load_balancer(world)
     await route(world)

@@ -52,7 +52,7 @@ def test_a_star_stands_for_one_label() -> None:
     assert attachment == Attachment("http", ("*.foo.com",), one_label=True)
 
 
-@pytest.mark.req("GI-5")
+@pytest.mark.req("GI-5", "E-15")
 def test_the_default_backend_is_behind_the_paths_of_its_hosts_and_serves_every_host() -> None:
     rules = [{"host": "a.example", "http": {"paths": paths(("/x", "Exact"))}}, {"host": "b.example"}]
     routes = translate({"rules": rules, "defaultBackend": backend()}, service()).routes
@@ -109,3 +109,10 @@ def test_the_protocol_of_a_port_is_that_of_its_backend(app: str | None, protocol
     rules = [{"host": "a.example", "http": {"paths": paths(("/", "Prefix"))}}]
     (shown,) = translate({"rules": rules}, service(appProtocol=app)).routes["a.example"].backends
     assert (shown.service, shown.port_name, shown.protocol) == ("shop/web", "http", protocol)
+
+
+@pytest.mark.req("K-37", "K-39")
+def test_a_node_port_of_a_service_is_used_as_it_is() -> None:
+    rules = [{"host": "a.example", "http": {"paths": paths(("/", "Prefix"))}}]
+    (shown,) = translate({"rules": rules}, service(nodePort=30080)).routes["a.example"].backends
+    assert (shown.service, shown.node_port) == ("shop/web", 30080)
