@@ -26,13 +26,15 @@ from fairlead.api.gateway import GATEWAYS, Gateway
 from fairlead.api.kubernetes import ENDPOINT_SLICES, SERVICES, EndpointSlice, Service
 from fairlead.api.meta import JSONObject, KubeObject
 from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY, MANAGER_AGENT
-from fairlead.errors import Conflict, NotFound, Wait
+from fairlead.errors import Conflict, NotFound, Retry, Wait
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 
 NAME_TAKEN = "NameTaken"
 _BY_OWNER = "owner"
+#: How soon a Gateway comes back whose neighbours have not been read yet, in seconds.
+NOT_KNOWN_RETRY_S = 0.5
 
 
 class InfrastructureWriter:
@@ -69,13 +71,15 @@ class InfrastructureWriter:
         """Have the objects beside ``gateway`` as its plan says; None: it is no Gateway of ours (any more).
 
         Raises:
-            Wait: what is there is not known yet, or another agent leads.
+            Retry: what is there is not known yet.
+            Wait: another agent leads.
         """
         wanted = Infrastructure() if plan is None else plan_infrastructure(plan, gateway, addresses)
         if not (self._services.synced and self._slices.synced):
             if wanted.service is None:
                 return
-            raise Wait("the Services and EndpointSlices beside Gateways are not known yet")
+            # Caches that stay empty report no change, so nothing else would bring this Gateway back.
+            raise Retry("the Services and EndpointSlices beside Gateways are not known yet", after_s=NOT_KNOWN_RETRY_S)
         taken = [
             *await self._apply(self._services, gateway, [wanted.service] if wanted.service is not None else []),
             *await self._apply(self._slices, gateway, wanted.slices),
