@@ -179,17 +179,20 @@ async def _backend(name: str, address: str) -> web.AppRunner:
 
 
 async def _programmed(running: Fleet, count: int) -> bool:
-    routes = await running.hub_cluster.list(LOAD_BALANCER_ROUTES)
+    """Say whether Envoy has all routes, and a usable certificate for each listener that needs one."""
     load_balancers = await running.hub_cluster.list(HTTP_LOAD_BALANCERS)
-    return (
-        len(routes) == count
-        and bool(load_balancers)
-        and all(
-            lb.status.routes == count
-            and any(each.type == "Programmed" and each.status == "True" for each in lb.status.conditions or ())
-            for lb in load_balancers
-        )
+    there = bool(load_balancers) and all(
+        lb.status.routes == count
+        and not lb.status.refused
+        and {"Programmed", "ResolvedRefs"}
+        <= {
+            each.type
+            for each in lb.status.conditions or ()
+            if each.status == "True" and each.observed_generation == lb.metadata.generation
+        }
+        for lb in load_balancers
     )
+    return there and len(await running.hub_cluster.list(LOAD_BALANCER_ROUTES)) == count
 
 
 async def _address(running: Fleet) -> str:

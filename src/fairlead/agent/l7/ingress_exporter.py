@@ -16,7 +16,7 @@ from fairlead.agent.l7.identity import Origin, class_load_balancer_name, route_n
 from fairlead.agent.l7.ingress import IngressView, services_of, translate_ingress
 from fairlead.agent.l7.ingress_class import ClassPlan, ClassView, class_of, plan_class
 from fairlead.agent.l7.shared import Shared
-from fairlead.agent.l7.sources import BY_SECRET, BY_SERVICE, L7Sources, secrets_of
+from fairlead.agent.l7.sources import BY_SECRET, BY_SERVICE, L7Sources, secrets_named
 from fairlead.agent.sources import Sources
 from fairlead.api.httploadbalancer import HTTPLoadBalancer, LoadBalancerRoute
 from fairlead.api.ingress import IngressObject
@@ -54,9 +54,8 @@ class IngressExporter:
         plan = self.plan_of(name)
         if plan is None:
             return await self._shared.remove(self._shared.load_balancers, origin, self)
-        for ingress in self.ingresses_of(name):
-            for secret in secrets_of(ingress):
-                await self._shared.secret(ingress.metadata.namespace, secret)
+        ingresses = self.ingresses_of(name)
+        await self._shared.secrets(dict.fromkeys(key for each in ingresses for key in secrets_named(each)))
         meta = self._shared.meta(origin, class_load_balancer_name(name))
         # The listeners of new hosts are there before the routes that name them, since routes come by keys of their own.
         if await self._shared.load_balancers.apply(HTTPLoadBalancer(metadata=meta, spec=plan.spec)):
@@ -134,7 +133,7 @@ class IngressExporter:
         if of_member is None or of_member.deleting or not of_member.is_ours:
             return None
         ingresses = self.ingresses_of(ingress_class)
-        named = {(each.metadata.namespace, secret) for each in ingresses for secret in secrets_of(each)}
+        named = {key for each in ingresses for key in secrets_named(each)}
         certificates = {key: self._shared.certificate(*key) for key in named}
         targets = self._shared.targets(of_member.load_balancer_class)
         plan = plan_class(ClassView(of_member, ingresses, certificates, targets))

@@ -10,6 +10,7 @@ the parts needs or may need.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, cast
 
@@ -24,6 +25,7 @@ from fairlead.api.meta import KubeObject, ObjectMeta
 from fairlead.api.names import ANNOTATION_DIGEST, LABEL_BACKEND, MANAGER_AGENT
 from fairlead.api.naming import label_value
 from fairlead.api.tcploadbalancer import TargetType
+from fairlead.errors import first_of
 from fairlead.kube.cluster import Cluster
 from fairlead.publish.caches import BY_LOAD_BALANCER, slices_of_backend
 from fairlead.publish.objects import ObjectPublisher
@@ -31,6 +33,7 @@ from fairlead.runtime.keyed_lock import KeyedLock
 from fairlead.translate.certificates import certificate_of
 
 SERVICE, SECRET = "Service", "Secret"
+_AT_ONCE = 16
 
 
 class Part(Protocol):
@@ -98,6 +101,21 @@ class Shared:
         async with self._locks.hold((SECRET, namespace, name)):
             return await self._secret(namespace, name)
 
+    async def secrets(self, keys: Iterable[tuple[str, str]]) -> None:
+        """Make the hub hold copies of these Secrets, several at once: a class may have a thousand."""
+        left = iter(keys)
+
+        async def copy() -> None:
+            for key in left:
+                await self.secret(*key)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(_AT_ONCE):
+                    group.create_task(copy())
+        except BaseExceptionGroup as errors:
+            raise first_of(errors) from errors
+
     async def _service(self, namespace: str, name: str) -> bool:
         service = f"{namespace}/{name}"
         present = self._slices.present.by_index(BY_LOAD_BALANCER, slices_of_backend(self._settings.namespace, service))
@@ -129,15 +147,11 @@ class Shared:
         if not any(part.needs_secret(namespace, name) for part in self._parts):
             return await self._delete(self._certificates, self._published(self._certificates, origin), self._parts)
         secret = self._l7.secrets.get(namespace, name)
-        if secret is None:
+        state = CertificateState() if secret is None else self._state(secret)
+        if secret is None or not state.digest:
             return False
-        copy_name = certificate_name(namespace, name)
-        try:
-            digest = certificate_of(copy_name, secret).digest
-        except ValueError:
-            return False
-        meta = self.meta(origin, copy_name)
-        annotations = {**(meta.annotations or {}), ANNOTATION_DIGEST: digest}
+        meta = self.meta(origin, certificate_name(namespace, name))
+        annotations = {**(meta.annotations or {}), ANNOTATION_DIGEST: state.digest}
         data = {entry: (secret.data or {})[entry] for entry in ("tls.crt", "tls.key")}
         meta = ObjectMeta(name=meta.name, namespace=meta.namespace, labels=meta.labels, annotations=annotations)
         await self._certificates.apply(Secret(metadata=meta, type="kubernetes.io/tls", data=data))
@@ -150,15 +164,21 @@ class Shared:
         copy_name = certificate_name(namespace, name)
         secret, problem = self._l7.secrets.get(namespace, name), "it is not there, or not of type kubernetes.io/tls"
         if secret is not None:
-            version, state = self._states.get((namespace, name), ("", CertificateState()))
-            if version != secret.metadata.resource_version:
-                state = _state_of(copy_name, secret)
-                self._states[namespace, name] = (secret.metadata.resource_version, state)
+            state = self._state(secret)
             if state.digest:
                 return state
             problem = state.problem
         copy = self._certificates.present.get(self._settings.namespace, copy_name)
         return CertificateState(copy.annotation(ANNOTATION_DIGEST) if copy is not None else "", problem)
+
+    def _state(self, secret: Secret) -> CertificateState:
+        """Return what a Secret of the member holds; each version is read once."""
+        key, resource_version = secret.key, secret.metadata.resource_version
+        version, state = self._states.get(key, ("", CertificateState()))
+        if version != resource_version:
+            state = _state_of(certificate_name(*key), secret)
+            self._states[key] = (resource_version, state)
+        return state
 
     def targets(self, load_balancer_class: str) -> TargetType:
         """Return the type of targets of one class of the hub."""

@@ -23,6 +23,8 @@ from fairlead.translate.certificates import certificate_of
 
 _log = structlog.get_logger(__name__)
 _PARALLEL = 16
+#: While others are being read, the load balancers of new certificates wait this long, to be reconciled once for many.
+_GATHER_S = 0.5
 
 
 class _Known(msgspec.Struct):
@@ -35,13 +37,16 @@ class _Known(msgspec.Struct):
 
 
 class Certificates:
-    """The certificates of all tenants. ``changed`` is called with (namespace, name) when another version is there."""
+    """The certificates of all tenants. ``changed`` is called with those, as (namespace, name), that have changed."""
 
-    def __init__(self, cluster: Cluster, *, changed: Callable[[str, str], None]) -> None:
+    def __init__(self, cluster: Cluster, *, changed: Callable[[frozenset[tuple[str, str]]], None]) -> None:
         self._cluster = cluster
         self._changed = changed
         self._known: dict[tuple[str, str], _Known] = {}
         self._wanted: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+        self._reading = 0
+        self._new: set[tuple[str, str]] = set()
+        self._timer: asyncio.TimerHandle | None = None
 
     def get(
         self, namespace: str, references: Iterable[CertificateRef]
@@ -80,8 +85,28 @@ class Certificates:
         while True:
             key = await self._wanted.get()
             known = self._known.get(key)
-            if known is not None:
-                await self._read(key, known)
+            self._reading += 1
+            try:
+                if known is not None:
+                    await self._read(key, known)
+            finally:
+                self._reading -= 1
+            self._tell()
+
+    def _tell(self) -> None:
+        """Tell of what is new at once when nothing else is to be read, else a moment after the first of it."""
+        if not self._new:
+            return
+        if not self._reading and self._wanted.empty():
+            self._tell_now()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_GATHER_S, self._tell_now)
+
+    def _tell_now(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        new, self._new, self._timer = frozenset(self._new), set(), None
+        self._changed(new)
 
     async def _read(self, key: tuple[str, str], known: _Known) -> None:
         namespace, name = key
@@ -105,4 +130,4 @@ class Certificates:
             asyncio.get_running_loop().call_later(backoff_s(known.attempts), self._wanted.put_nowait, key)
             _log.info("certificate missing", namespace=namespace, secret=name, problem=known.problem)
         if before != (known.certificate, known.problem):
-            self._changed(namespace, name)
+            self._new.add(key)

@@ -20,7 +20,7 @@ class HTTPIntent(MemberIntent[HTTPView]):
 
     def __init__(self, context: IntentContext) -> None:
         self._http_objects = HTTPObjects(context.cluster, context.inventory)
-        self._certificates = Certificates(context.cluster, changed=self._certificate_changed)
+        self._certificates = Certificates(context.cluster, changed=self._certificates_changed)
         rules = HTTPStatus(
             objects=self._http_objects, cluster=context.cluster, events=context.events, resource=HTTP_LOAD_BALANCERS
         )
@@ -38,12 +38,11 @@ class HTTPIntent(MemberIntent[HTTPView]):
         """Return the reader of certificates."""
         return (self._certificates.run(),)
 
-    def _certificate_changed(self, namespace: str, name: str) -> None:
-        named = [
-            self.objects.key(obj)
-            for obj in self.objects.cache.by_index("namespace", namespace)
-            if any(
-                each.name == name for each in (*obj.spec.certificates, *(obj.status.accepted or obj.spec).certificates)
-            )
-        ]
-        self._inventory.wake(named, f"certificate {name} changed")
+    def _certificates_changed(self, changed: frozenset[tuple[str, str]]) -> None:
+        for namespace in sorted({namespace for namespace, _ in changed}):
+            for obj in self.objects.cache.by_index("namespace", namespace):
+                used = (*obj.spec.certificates, *(obj.status.accepted or obj.spec).certificates)
+                names = sorted({each.name for each in used if (namespace, each.name) in changed})
+                if names:
+                    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+                    self._inventory.wake([self.objects.key(obj)], f"certificate {names[0]}{more} changed")

@@ -6,6 +6,7 @@ that is left out and reported, and the rest is served.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from fairlead.model.desired import FrontendSpec
@@ -47,8 +48,8 @@ def _listeners(spec: FrontendSpec, config: L7Config) -> Iterator[str]:
         kinds = {_TOGETHER[listener.protocol] for listener in listeners}
         if len(kinds) > 1:
             yield f"port {key} has listeners of {' and '.join(sorted(kinds))}, which cannot share it"
-        hostnames = [normal(listener.hostname) for listener in listeners]
-        for hostname in sorted({name for name in hostnames if hostnames.count(name) > 1}):
+        hostnames = Counter(normal(listener.hostname) for listener in listeners)
+        for hostname in sorted(name for name, count in hostnames.items() if count > 1):
             yield f"port {key} has two listeners with the hostname {hostname or '*'}"
         if kinds & {"TCP", "UDP"} and any(hostnames):
             yield f"port {key} has a listener of TCP or UDP with a hostname, which it cannot see"

@@ -192,7 +192,8 @@ class HttpFrontend:
                 port = self._port(opened[key], listeners)
                 content = encoder.encode(port, bind_address=bind_address, reuse_port=self._fleet.reuse_port)
                 needs = tuple(sorted(self._needs(port)))
-                self._encode_routes(wanted, listeners, port.closed, touched)
+                owners = self._route_configs.owners(key, listeners)
+                self._encode_routes(wanted, listeners, owners, port.closed, touched)
             listener = encoded_resource(ResourceType.LISTENER, name, content, needs=needs)
             self._keep(wanted, {(ResourceType.LISTENER, name): listener})
         self._route_configs.forget(name for kind, name in wanted if kind is ResourceType.ROUTES)
@@ -223,10 +224,11 @@ class HttpFrontend:
         self,
         wanted: dict[Name, EncodedResource],
         listeners: Sequence[L7Listener],
+        owners: Mapping[str, L7Listener],
         closed: frozenset[str],
         touched: set[tuple[str, str]] | None,
     ) -> None:
-        owners = {normal(listener.hostname): listener for listener in listeners}
+        touched_listeners = {listener for listener, _ in touched or ()}
         for name, served in self._route_configs.names([each for each in listeners if each.name not in closed]).items():
             names = {listener.name for listener in served}
             known = self._current.get((ResourceType.ROUTES, name))
@@ -236,7 +238,7 @@ class HttpFrontend:
                 known is not None
                 and touched is not None
                 and known.needs == needs
-                and not any(listener in names for listener, _ in touched)
+                and names.isdisjoint(touched_listeners)
                 and self._route_configs.is_same(name, served, owners)
             ):
                 wanted[ResourceType.ROUTES, name] = known

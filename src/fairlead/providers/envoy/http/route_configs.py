@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from fairlead.model.http import L7Listener
-from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.keys import ListenerKey, LoadBalancerKey
 from fairlead.providers.envoy.http.hostnames import normal
 from fairlead.providers.envoy.http.names import routes_name
 from fairlead.providers.envoy.http.route_table import AtListener
@@ -22,7 +22,8 @@ from fairlead.providers.envoy.wire import text
 ROUTES = "envoy.config.route.v3.RouteConfiguration"
 
 
-_Shape = tuple[tuple[L7Listener, ...], dict[str, L7Listener]]
+#: The listeners of a configuration, and all listeners of its port by hostname.
+_Shape = tuple[tuple[L7Listener, ...], Mapping[str, L7Listener]]
 
 
 class RouteConfigs:
@@ -33,6 +34,8 @@ class RouteConfigs:
         self._key = key
         #: For each configuration its listeners and owners, and its virtual hosts.
         self._hosts: dict[str, tuple[_Shape, VirtualHosts]] = {}
+        #: The listeners of each port by hostname, as they were given first.
+        self._owners: dict[ListenerKey, Mapping[str, L7Listener]] = {}
         self._options = schema.encode(
             ROUTES,
             {
@@ -42,6 +45,17 @@ class RouteConfigs:
                 "validate_clusters": {"value": False},
             },
         )
+
+    def owners(self, port: ListenerKey, listeners: Sequence[L7Listener]) -> Mapping[str, L7Listener]:
+        """Return the listeners of a port by hostname: the same mapping, with the same listeners, while they are equal.
+
+        So each of a thousand configurations of one port compares an identity, and not a thousand listeners.
+        """
+        owners = {normal(listener.hostname): listener for listener in listeners}
+        known = self._owners.get(port)
+        if known is None or known != owners:
+            known = self._owners[port] = owners
+        return known
 
     def names(self, listeners: Sequence[L7Listener]) -> dict[str, list[L7Listener]]:
         """Return the listeners of each route configuration that a port needs, by its name."""
@@ -64,23 +78,25 @@ class RouteConfigs:
         routes: Mapping[str, AtListener],
         touched: Iterable[tuple[str, str]] | None,
     ) -> bytes:
-        """Encode a route configuration; the arguments are those of ``VirtualHosts.encode``."""
-        shape = (tuple(served), dict(owners))
+        """Encode a route configuration.
+
+        ``owners`` comes from the method of that name, the other arguments are those of ``VirtualHosts.encode``.
+        """
+        # Listeners are compared by identity, so these are the very ones of ``owners``.
+        served = tuple(owners[normal(listener.hostname)] for listener in served)
         known = self._hosts.get(name)
-        if known is None or known[0] != shape:
-            hosts = VirtualHosts(self._schema, port=served[0].port, secure=served[0].protocol == "HTTPS")
-            self._hosts[name] = (shape, hosts)
-            touched = None
-        else:
+        if known is not None and self.is_same(name, served, owners):
             hosts = known[1]
-        # The very listeners of the first call, since they are compared by identity.
-        (served, owners), _ = self._hosts[name]
+        else:
+            hosts = VirtualHosts(self._schema, port=served[0].port, secure=served[0].protocol == "HTTPS")
+            self._hosts[name] = ((served, owners), hosts)
+            touched = None
         return b"".join((text(1, name), *hosts.encode(served, owners, routes, touched), self._options))
 
     def is_same(self, name: str, served: Sequence[L7Listener], owners: Mapping[str, L7Listener]) -> bool:
         """Return whether a configuration was last encoded for these listeners."""
         known = self._hosts.get(name)
-        return known is not None and known[0] == (tuple(served), dict(owners))
+        return known is not None and known[0][1] is owners and known[0][0] == tuple(served)
 
     def forget(self, kept: Iterable[str]) -> None:
         """Drop what is kept of configurations that are no longer wanted."""
