@@ -15,6 +15,7 @@ from fairlead.api.kubernetes import EndpointSlice, Secret
 from fairlead.api.loadbalancerclass import LoadBalancerClass, LoadBalancerClassSpec
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import ANNOTATION_DIGEST
+from fairlead.errors import Retry
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from tests.certificates import self_signed
@@ -92,3 +93,22 @@ async def test_targets_are_those_of_the_class_of_the_hub(world: World) -> None:
     )
     world.sources.classes._store.put(of_nodes)
     assert world.shared.targets("nodes") == "Node"
+
+
+async def test_of_several_secrets_the_first_problem_is_raised_as_it_is(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied: set[tuple[str, str]] = set()
+
+    async def copy(namespace: str, name: str) -> bool:
+        if name == "refused":
+            raise Retry("the hub is busy")
+        copied.add((namespace, name))
+        return False
+
+    monkeypatch.setattr(world.shared, "secret", copy)
+    keys = {("shop", f"tls-{number}") for number in range(40)}
+    await world.shared.secrets(keys)
+    assert copied == keys
+    with pytest.raises(Retry, match="the hub is busy"):
+        await world.shared.secrets([("shop", "refused")])

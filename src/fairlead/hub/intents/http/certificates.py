@@ -24,7 +24,7 @@ from fairlead.translate.certificates import certificate_of
 _log = structlog.get_logger(__name__)
 _PARALLEL = 16
 #: While others are being read, the load balancers of new certificates wait this long, to be reconciled once for many.
-_GATHER_S = 0.5
+_GATHER_S = 1.0
 
 
 class _Known(msgspec.Struct):
@@ -91,18 +91,18 @@ class Certificates:
                     await self._read(key, known)
             finally:
                 self._reading -= 1
-            self._tell()
+            self._report()
 
-    def _tell(self) -> None:
-        """Tell of what is new at once when nothing else is to be read, else a moment after the first of it."""
+    def _report(self) -> None:
+        """Report what is new at once when nothing else is to be read, else a moment after the first of it."""
         if not self._new:
             return
         if not self._reading and self._wanted.empty():
-            self._tell_now()
+            self._report_now()
         elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_GATHER_S, self._tell_now)
+            self._timer = asyncio.get_running_loop().call_later(_GATHER_S, self._report_now)
 
-    def _tell_now(self) -> None:
+    def _report_now(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         new, self._new, self._timer = frozenset(self._new), set(), None

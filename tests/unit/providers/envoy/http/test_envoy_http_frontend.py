@@ -27,6 +27,7 @@ from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.http.frontend import HttpFrontend
 from fairlead.providers.envoy.schema import packaged_schema
 from fairlead.providers.envoy.store import ResourceChange
+from tests.certificates import self_signed
 
 KEY = LoadBalancerKey("HTTPLoadBalancer", "shop", "web")
 HTTP = L7Listener("http", 80)
@@ -156,6 +157,31 @@ def test_a_listener_without_a_usable_certificate_has_no_routes_and_is_reported()
         ("listener", "https", "it has no usable certificate"),
     )
     assert not [name for kind, name in served.store if kind == "secret"]
+
+
+def test_listeners_that_open_one_by_one_are_served_as_if_made_anew() -> None:
+    hosts = ("*.example.com", "a.example.com", "b.example.com")
+    pairs = {host: Certificate(host, "1", *self_signed(host)) for host in hosts}
+
+    def step(usable: int, path: str = "/") -> FrontendSpec:
+        # New objects each time, as the hub makes them: equal ones are the same listener.
+        names = [f"https/{host}" for host in hosts]
+        return spec(
+            *(route(name, "b", path=path, attachments=(Attachment(name),)) for name in names),
+            listeners=tuple(
+                L7Listener(name, 443, "HTTPS", hostname=host, certificates=(host,))
+                for name, host in zip(names, hosts, strict=True)
+            ),
+            certificates={host: pairs[host] for host in hosts[:usable]},
+        )
+
+    kept = Served(step(0))
+    assert not [name for kind, name in kept.store if kind == "routes"]
+    for number, path in ((1, "/"), (2, "/"), (3, "/"), (3, "/cart"), (3, "/")):
+        kept.ensure(step(number, path))
+        assert kept.store == Served(step(number, path)).store
+        assert len([name for kind, name in kept.store if kind == "routes"]) == number
+        assert kept.ensure(step(number, path)) == set()
 
 
 def test_bad_authorities_close_the_listener_and_leave_the_backend_unresolved() -> None:

@@ -1,0 +1,64 @@
+"""Many new certificates are one change for their load balancers, and none waits for a read that hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import Any, cast
+
+import pytest
+
+from fairlead.api.httploadbalancer import CertificateRef
+from fairlead.api.kubernetes import Secret
+from fairlead.api.meta import ObjectMeta
+from fairlead.hub.intents.http import certificates as module
+from fairlead.hub.intents.http.certificates import Certificates
+from tests.certificates import self_signed
+
+NAMESPACE = "tenant-east"
+
+
+class Secrets:
+    """An API with a Secret of any name; those in ``held`` are answered when their event is set."""
+
+    def __init__(self, *held: str) -> None:
+        chain, key = self_signed("shop.example.com")
+        self._data = {"tls.crt": base64.b64encode(chain).decode(), "tls.key": base64.b64encode(key).decode()}
+        self.held = {name: asyncio.Event() for name in held}
+
+    async def get(self, _resource: object, namespace: str, name: str) -> Secret:
+        if name in self.held:
+            await self.held[name].wait()
+        return Secret(metadata=ObjectMeta(name=name, namespace=namespace), type="kubernetes.io/tls", data=self._data)
+
+
+async def read(api: Secrets, *names: str, changes: int) -> list[frozenset[tuple[str, str]]]:
+    """Ask for certificates and return the first so many changes; what is held is answered after the first."""
+    queue: asyncio.Queue[frozenset[tuple[str, str]]] = asyncio.Queue()
+    certificates = Certificates(cast("Any", api), changed=queue.put_nowait)
+    there, missing = certificates.get(NAMESPACE, [CertificateRef(name) for name in names])
+    assert (there, set(missing)) == ({}, set(names))
+    task = asyncio.create_task(certificates.run())
+    try:
+        async with asyncio.timeout(60):
+            seen = [await queue.get()]
+            for event in api.held.values():
+                event.set()
+            seen += [await queue.get() for _ in range(changes - 1)]
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    there, missing = certificates.get(NAMESPACE, [CertificateRef(name) for name in names])
+    assert (set(there), missing) == (set(names), {})
+    return seen
+
+
+async def test_certificates_that_are_read_together_are_one_change() -> None:
+    names = [f"tls-{number}" for number in range(50)]
+    assert await read(Secrets(), *names, changes=1) == [frozenset((NAMESPACE, name) for name in names)]
+
+
+async def test_a_certificate_does_not_wait_for_a_read_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_GATHER_S", 0.01)
+    seen = await read(Secrets("slow"), "slow", "a", "b", changes=2)
+    assert seen == [frozenset({(NAMESPACE, "a"), (NAMESPACE, "b")}), frozenset({(NAMESPACE, "slow")})]
