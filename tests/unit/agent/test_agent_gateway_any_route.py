@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.agent.l7.gateway.plan import BackendPolicy, RoutePlan
@@ -106,6 +106,7 @@ def named(rule: Rule) -> Iterator[str]:
             yield mirror.backend
 
 
+@settings(max_examples=60)
 @given(routes())
 @pytest.mark.req("G-18", "G-19")
 def test_any_route(route: AnyRoute) -> None:

@@ -80,6 +80,16 @@ def test_a_gateway_has_not_the_listeners_of_its_sets() -> None:
     assert accepted(*both, sectionName="b").judgement.reason == "NoMatchingParent"
 
 
+def test_a_parent_that_is_not_accepted_says_why() -> None:
+    candidate = Candidate("HTTPRoute", "infra", ())
+    refusal = "Gateway infra/main allows no ListenerSets"
+    refused = accept(candidate, ParentReference(), SET, [listener()], refusal=refusal).judgement
+    assert (refused.reason, refused.message) == (
+        "NoMatchingParent",
+        f"ListenerSet infra/more is not accepted: {refusal}",
+    )
+
+
 @pytest.mark.req("G-20", "G-53", "G-80")
 def test_reasons_in_their_order() -> None:
     strict = listener(kinds=("TLSRoute",), namespaces=frozenset({"shop"}), hostname="a.com")

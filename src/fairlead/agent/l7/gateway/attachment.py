@@ -58,11 +58,21 @@ def parent_key(reference: ParentReference, namespace: str) -> ParentKey | None:
 
 
 def accept(
-    candidate: Candidate, reference: ParentReference, parent: ParentKey, listeners: Iterable[ListenerPlan]
+    candidate: Candidate,
+    reference: ParentReference,
+    parent: ParentKey,
+    listeners: Iterable[ListenerPlan],
+    *,
+    refusal: str = "",
 ) -> Acceptance:
-    """Return which of the listeners of ``parent`` among ``listeners`` take the route, in their order."""
+    """Return which of the listeners of ``parent`` among ``listeners`` take the route, in their order.
+
+    ``refusal`` says why the parent itself is not accepted: a ListenerSet without a listener here.
+    """
     of_parent = [listener for listener in listeners if listener.parent == parent]
     named = [listener for listener in of_parent if _is_named(listener, reference)]
+    if refusal and not of_parent:
+        return _refused("NoMatchingParent", f"{_of(parent)} is not accepted: {refusal}")
     if not named:
         return _refused("NoMatchingParent", f"{_of(parent)} has no listener{_asked(reference)}")
     allowed = [listener for listener in named if _allows(listener, candidate)]

@@ -19,7 +19,7 @@ from fairlead.agent.l7.gateway.backend_refs import AnyBackendRef, BackendRefs, s
 from fairlead.agent.l7.gateway.connection_rules import connection_rules
 from fairlead.agent.l7.gateway.grpc_rules import grpc_rules
 from fairlead.agent.l7.gateway.http_rules import PlannedRule, http_rules
-from fairlead.agent.l7.gateway.judgements import ACCEPTED, bad
+from fairlead.agent.l7.gateway.judgements import ACCEPTED, bad, find
 from fairlead.agent.l7.gateway.plan import (
     AttachedListener,
     BackendPolicy,
@@ -128,7 +128,9 @@ def _entries(view: RouteView) -> Iterable[tuple[ParentReference, GatewayPlan, Ac
         key = parent_key(reference, namespace)
         plan = view.parents.get(key) if key is not None else None
         if key is not None and plan is not None:
-            yield reference, plan, accept(candidate, reference, key, plan.listeners)
+            refused = find(plan.listener_sets.get(key, ()), ACCEPTED)
+            refusal = refused.message if refused is not None and refused.status == "False" else ""
+            yield reference, plan, accept(candidate, reference, key, plan.listeners, refusal=refusal)
 
 
 class _Rules:
