@@ -17,6 +17,8 @@ from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed
 
 LATE_S = 5.0
+#: Pushes may follow each other without a pause: after so many times ``late_s`` they are compared all the same.
+_LONGEST = 12
 
 
 class StatusNotifier:
@@ -28,7 +30,8 @@ class StatusNotifier:
         self._notify: list[Callable[[LoadBalancerKey], None]] = []
         self._last: dict[LoadBalancerKey, Observed | None] = {}
         self._hints: set[LoadBalancerKey] = set()
-        self._expecting: set[LoadBalancerKey] = set()
+        #: When the first push since the last comparison was, and when the next one is due; in the loop's time.
+        self._expecting: dict[LoadBalancerKey, tuple[float, float]] = {}
         self._flush_handle: asyncio.Handle | None = None
         self._late_handle: asyncio.TimerHandle | None = None
 
@@ -41,7 +44,7 @@ class StatusNotifier:
         if status is None:
             self._last.pop(key, None)
         else:
-            self._last[key] = status
+            self._last[key] = _without_unknown(status)
 
     def hint(self, keys: Iterable[LoadBalancerKey]) -> None:
         """Compare these in the next round of the event loop."""
@@ -50,10 +53,13 @@ class StatusNotifier:
             self._flush_handle = asyncio.get_running_loop().call_soon(self._flush)
 
     def expect_ack(self, key: LoadBalancerKey) -> None:
-        """Compare this one after ``late_s``, in case no acknowledgement comes."""
-        self._expecting.add(key)
+        """Compare this one ``late_s`` after its last push, in case no acknowledgement comes."""
+        loop = asyncio.get_running_loop()
+        now_s = loop.time()
+        first_s, _ = self._expecting.get(key, (now_s, now_s))
+        self._expecting[key] = (first_s, min(now_s + self._late_s, first_s + _LONGEST * self._late_s))
         if self._late_handle is None:
-            self._late_handle = asyncio.get_running_loop().call_later(self._late_s, self._late)
+            self._late_handle = loop.call_later(self._late_s, self._late)
 
     def close(self) -> None:
         """Call no callback any more."""
@@ -66,7 +72,8 @@ class StatusNotifier:
         self._flush_handle = None
         hints, self._hints = self._hints, set()
         for key in hints:
-            now, last = self._observe(key), self._last.get(key)
+            seen = self._observe(key)
+            now, last = None if seen is None else _without_unknown(seen), self._last.get(key)
             if now == last:
                 continue
             if key in self._expecting and _only_pending(now, last):
@@ -77,9 +84,25 @@ class StatusNotifier:
 
     def _late(self) -> None:
         """Compare what was pushed some time ago, acknowledged or not."""
+        loop = asyncio.get_running_loop()
         self._late_handle = None
-        late, self._expecting = self._expecting, set()
+        late = [key for key, (_, due_s) in self._expecting.items() if due_s <= loop.time()]
+        for key in late:
+            del self._expecting[key]
+        if self._expecting:
+            next_s = min(due_s for _, due_s in self._expecting.values())
+            self._late_handle = loop.call_at(next_s, self._late)
         self.hint(late)
+
+
+def _without_unknown(status: Observed) -> Observed:
+    """Return a status without the number of targets of which nothing is known: who changes targets knows that number.
+
+    It would make each change of targets a change of status, with Programmed False until it is acknowledged.
+    """
+    if status.health is None or not status.health.unknown:
+        return status
+    return msgspec.structs.replace(status, health=msgspec.structs.replace(status.health, unknown=0))
 
 
 def _only_pending(now: Observed | None, last: Observed | None) -> bool:

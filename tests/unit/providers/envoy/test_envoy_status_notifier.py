@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.observed import Observed
+from fairlead.model.observed import Health, Observed
 from fairlead.providers.envoy.status_notifier import StatusNotifier
 
 KEY = LoadBalancerKey("TCPLoadBalancer", "shop", "web")
@@ -53,4 +53,34 @@ async def test_a_push_is_not_reported_unless_its_acknowledgement_stays_away() ->
     reports.notifier.expect_ack(KEY)
     reports.notifier.hint([KEY])
     assert await reports.next_round() == [KEY], "a refusal is reported at once"
+    reports.notifier.close()
+
+
+async def test_a_push_has_its_own_time_whenever_another_was_pushed_before() -> None:
+    reports = Reports()
+    reports.notifier = StatusNotifier(observe=lambda _key: reports.now, late_s=60)
+    reports.notifier.subscribe(reports.reported.put_nowait)
+    reports.notifier.hint([KEY])
+    assert await reports.next_round() == [KEY]
+    for name in ("other", KEY.name):
+        reports.notifier.expect_ack(LoadBalancerKey(KEY.kind, KEY.namespace, name))
+    reports.notifier._expecting[LoadBalancerKey(KEY.kind, KEY.namespace, "other")] = (0.0, 0.0)
+    reports.now = Observed(programmed=False, proxies=1, acknowledged=0)
+    reports.notifier._late()
+    reports.notifier.hint([KEY])
+    assert KEY not in await reports.next_round(), "the other one is late, and this one is not"
+    reports.notifier.close()
+
+
+async def test_more_targets_of_which_nothing_is_known_are_no_other_status() -> None:
+    reports = Reports()
+    reports.now = Observed(programmed=True, health=Health(unknown=1))
+    reports.notifier.hint([KEY])
+    assert await reports.next_round() == [KEY]
+    reports.now = Observed(programmed=True, health=Health(unknown=2))
+    reports.notifier.hint([KEY])
+    assert await reports.next_round() == []
+    reports.now = Observed(programmed=True, health=Health(unknown=2, total=1))
+    reports.notifier.hint([KEY])
+    assert await reports.next_round() == [KEY]
     reports.notifier.close()
