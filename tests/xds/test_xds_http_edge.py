@@ -55,7 +55,7 @@ async def test_no_client_can_forge_where_a_request_came_from(http: HttpWorld) ->
 @pytest.mark.req("K-41")
 async def test_trusted_proxies_in_front_are_believed(http: HttpWorld) -> None:
     backend, client = await http.echo("one"), http.world.addresses.take()
-    spec = await http.start(config(route("r", to("one"))), backend, attributes={TRUSTED_HOPS: "1"})
+    spec = await http.start(config(route("r", to("one"))), backend, parameters={TRUSTED_HOPS: "1"})
     headers = (await get(spec, headers={"X-Forwarded-For": "198.51.100.7"}, source=client)).echo["headers"]
     assert headers["x-forwarded-for"] == f"198.51.100.7,{client}"
 
@@ -63,7 +63,7 @@ async def test_trusted_proxies_in_front_are_believed(http: HttpWorld) -> None:
 @pytest.mark.req("K-41")
 async def test_the_client_behind_the_proxy_protocol_is_the_one_it_names(http: HttpWorld) -> None:
     backend = await http.echo("one")
-    spec = await http.start(config(route("r", to("one"))), backend, attributes={ACCEPT_PROXY_PROTOCOL: "true"})
+    spec = await http.start(config(route("r", to("one"))), backend, parameters={ACCEPT_PROXY_PROTOCOL: "true"})
     addresses = bytes((198, 51, 100, 9)) + bytes((192, 0, 2, 1)) + struct.pack(">HH", 5000, 80)
     head = b"\r\n\r\n\x00\r\nQUIT\n" + b"\x21\x11" + struct.pack(">H", len(addresses)) + addresses
     request = b"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 1.2.3.4\r\nConnection: close\r\n\r\n"
@@ -98,7 +98,7 @@ async def test_paths_are_normal_before_they_are_matched(http: HttpWorld) -> None
 async def test_escaped_slashes_may_be_kept(http: HttpWorld) -> None:
     backend = await http.echo("one")
     l7 = config(route("r", to("one", matches=(prefix("/api"),))))
-    spec = await http.start(l7, backend, attributes={ESCAPED_SLASHES: "keep"})
+    spec = await http.start(l7, backend, parameters={ESCAPED_SLASHES: "keep"})
     assert (await get(spec, "/api/group%2Fproject")).echo["path"] == "/api/group%2Fproject"
 
 
@@ -135,7 +135,7 @@ async def test_large_headers_pass(http: HttpWorld) -> None:
 @pytest.mark.req("K-41")
 async def test_the_access_log_is_written_when_it_is_asked_for(http: HttpWorld) -> None:
     backend = await http.echo("one")
-    spec = await http.start(config(route("my-route", to("one"))), backend, attributes={ACCESS_LOG: "json"})
+    spec = await http.start(config(route("my-route", to("one"))), backend, parameters={ACCESS_LOG: "json"})
     assert (await get(spec, "/logged?secret=no")).status == 200
     log = http.provider.fleet.admin_socket.parent / "envoy.log"  # type: ignore[attr-defined]
     async with asyncio.timeout(60):
@@ -148,5 +148,5 @@ async def test_the_access_log_is_written_when_it_is_asked_for(http: HttpWorld) -
 async def test_bad_settings_are_refused_with_a_sentence(http: HttpWorld) -> None:
     bad = {ACCESS_LOG: "xml", TRUSTED_HOPS: "-1", ESCAPED_SLASHES: "maybe", ACCEPT_PROXY_PROTOCOL: "yes"}
     with pytest.raises(Terminal) as caught:
-        await http.provider.ensure(http.spec(config(route("r", to("one"))), attributes=bad))
+        await http.provider.ensure(http.spec(config(route("r", to("one"))), parameters=bad))
     assert all(name in str(caught.value) for name in bad)

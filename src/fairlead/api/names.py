@@ -14,6 +14,9 @@ SERVICE_CLASS_VALUES = frozenset({"kubelb", "fairlead"})
 ANNOTATION_PROXY_PROTOCOL = "fairlead.dev/proxy-protocol"
 #: ``Node`` or ``Pod``: which targets, for this Service only.
 ANNOTATION_TARGET = "fairlead.dev/target"
+#: On an Ingress, HTTPRoute or GRPCRoute: so many requests a second each of its rules takes at each proxy; what is above
+#: that is answered 429.
+ANNOTATION_REQUESTS_PER_SECOND = "fairlead.dev/requests-per-second"
 #: An address that the user would like to have; ``spec.loadBalancerIP`` does the same.
 ANNOTATION_REQUESTED_ADDRESS = "fairlead.dev/address-request"
 #: On a LoadBalancer Service with a class: which NodePools it is to have an access point in, as a label selector.

@@ -166,7 +166,8 @@ class SessionPersistence(Value, frozen=True, gc=False):
 class Rule(Value, frozen=True, gc=False):
     """Requests that fulfil one of ``matches`` go to the backends by weight; no match: all requests.
 
-    No backend and no redirect: 500. ``request_timeout_ms`` None is none; ``backend_timeout_ms`` is for each try.
+    No backend and no redirect: 500. ``requests_per_second`` is the most that each proxy takes, 0 for no limit: what is
+    above it is answered 429. ``request_timeout_ms`` None is none; ``backend_timeout_ms`` is for each try.
     TCP, UDP and TLS rules have backends only.
     """
 
@@ -178,6 +179,7 @@ class Rule(Value, frozen=True, gc=False):
     backend_timeout_ms: Annotated[int, Meta(ge=0)] | None = None
     retry: Retry | None = None
     session: SessionPersistence | None = None
+    requests_per_second: Annotated[int, Meta(ge=0, le=10_000_000)] = 0
 
 
 class SubjectAltName(Value, frozen=True, gc=False):

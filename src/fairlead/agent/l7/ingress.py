@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from fairlead.agent.l7.backends import backend_of, find_port
+from fairlead.agent.l7.rate_limit import limit_problem, limited
 from fairlead.api.httploadbalancer import LoadBalancerRouteSpec
 from fairlead.api.ingress import IngressBackend, IngressObject, IngressPath
 from fairlead.api.kubernetes import Service
@@ -84,6 +85,8 @@ class _Translation:
                 routes[host] = self._route(host, rules)
             else:
                 self._problems[f"host {host}: there is no path and no default backend, so it answers 404"] = None
+        if problem := limit_problem(self._view.ingress):
+            self._problems[problem] = None
         return IngressRoutes(routes, tuple(self._problems))
 
     def _route(self, host: str, rules: Iterable[Rule]) -> LoadBalancerRouteSpec:
@@ -91,7 +94,7 @@ class _Translation:
         return LoadBalancerRouteSpec(
             load_balancer=self._view.load_balancer,
             attachments=tuple(self._attachments(host)),
-            rules=tuple(rules),
+            rules=limited(rules, self._view.ingress),
             backends=tuple(self._backends[name] for name in sorted(self._backends)),
             created=meta.creation_timestamp or "",
             origin=Origin(kind="Ingress", namespace=meta.namespace, name=meta.name, uid=meta.uid),

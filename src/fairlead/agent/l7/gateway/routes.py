@@ -29,6 +29,7 @@ from fairlead.agent.l7.gateway.plan import (
     ParentKey,
     RoutePlan,
 )
+from fairlead.agent.l7.rate_limit import limit_problem, limited
 from fairlead.api.gateway import GATEWAY_GROUP
 from fairlead.api.gateway_policies import ReferenceGrant
 from fairlead.api.gateway_routes import (
@@ -148,7 +149,10 @@ class _Rules:
             terminated=not taken_by or any(not each.listener.passthrough for each in taken_by),
         )
         planned = _planned(route, refs)
-        self.rules: tuple[Rule, ...] = tuple(each.rule for each in planned if each.rule is not None)
+        of_requests = isinstance(route, HTTPRoute | GRPCRoute)
+        usable = (each.rule for each in planned if each.rule is not None)
+        self.rules: tuple[Rule, ...] = limited(usable, route) if of_requests else tuple(usable)
+        self._ignored = limit_problem(route) if of_requests else ""
         named = {name for rule in self.rules for name in _names(rule)}
         self.backends: tuple[Backend, ...] = tuple(
             backend for name, backend in sorted(refs.backends.items()) if name in named
@@ -163,8 +167,11 @@ class _Rules:
 
     def judgements(self, acceptance: Acceptance) -> tuple[Judgement, ...]:
         """Return the conditions at a parent."""
+        accepted = acceptance.judgement
+        if self._ignored and accepted.status == "True":
+            accepted = msgspec.structs.replace(accepted, message=self._ignored)
         if not self._problems or not acceptance.taken_by:
-            return (acceptance.judgement, self._resolved)
+            return (accepted, self._resolved)
         sentences = "; ".join(f"rule {name}: {problem.message}" for name, problem in self._problems.items())
         if self.all_unusable:
             reason = next(iter(self._problems.values())).reason
@@ -172,7 +179,7 @@ class _Rules:
         names = ", ".join(self._problems)
         message = f"Dropped Rule(s) {names}, which answer 500 now: {sentences}"
         return (
-            acceptance.judgement,
+            accepted,
             self._resolved,
             bad(PARTIALLY_INVALID, "UnsupportedValue", message, status="True"),
         )

@@ -13,7 +13,7 @@ from fairlead.model.desired import FrontendSpec
 from fairlead.model.http import L7Config, L7Listener, ListenerProtocol
 from fairlead.model.keys import ListenerKey, Protocol
 from fairlead.providers.envoy.http.hostnames import normal
-from fairlead.providers.envoy.http.settings import invalid_settings
+from fairlead.providers.envoy.http.settings import HTTP3, http_settings, invalid_settings
 
 #: Protocols of listeners that share a port, chosen by server name.
 _TOGETHER: dict[ListenerProtocol, str] = {"HTTP": "HTTP", "HTTPS": "TLS", "TLS": "TLS", "TCP": "TCP", "UDP": "UDP"}
@@ -36,7 +36,9 @@ def invalid_config(spec: FrontendSpec) -> list[str]:
     """Return what is wrong with the L7 part of a spec; empty when nothing is, or when there is none."""
     if spec.l7 is None:
         return []
-    return [*_listeners(spec, spec.l7), *_names(spec.l7), *invalid_settings(spec.attributes)]
+    settings = invalid_settings(spec.parameters)
+    quic = [] if settings or not http_settings(spec.parameters).http3 else _http3_ports(spec.l7)
+    return [*_listeners(spec, spec.l7), *_names(spec.l7), *settings, *quic]
 
 
 def _listeners(spec: FrontendSpec, config: L7Config) -> Iterator[str]:
@@ -53,6 +55,12 @@ def _listeners(spec: FrontendSpec, config: L7Config) -> Iterator[str]:
             yield f"port {key} has two listeners with the hostname {hostname or '*'}"
         if kinds & {"TCP", "UDP"} and any(hostnames):
             yield f"port {key} has a listener of TCP or UDP with a hostname, which it cannot see"
+
+
+def _http3_ports(config: L7Config) -> Iterator[str]:
+    for number in sorted({each.port for each in config.listeners if each.protocol == "HTTPS"}):
+        if any(each.protocol == "UDP" and each.port == number for each in config.listeners):
+            yield f"port UDP/{number} has a listener, so HTTP/3 cannot be served there; set {HTTP3} to false"
 
 
 def _names(config: L7Config) -> Iterator[str]:

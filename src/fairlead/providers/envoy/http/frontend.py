@@ -21,8 +21,8 @@ from fairlead.providers.envoy.http.backend_clusters import BackendClusters, Name
 from fairlead.providers.envoy.http.config_check import listeners_by_port
 from fairlead.providers.envoy.http.held_routes import HeldRoutes
 from fairlead.providers.envoy.http.hostnames import normal
-from fairlead.providers.envoy.http.listeners import ListenerEncoder, PortListeners
-from fairlead.providers.envoy.http.names import cluster_name, udp_cluster_name, unresolved_name
+from fairlead.providers.envoy.http.listeners import ListenerEncoder, PortListeners, http3_listeners
+from fairlead.providers.envoy.http.names import cluster_name, http3_listener_name, udp_cluster_name, unresolved_name
 from fairlead.providers.envoy.http.refused_routes import RefusedRoutes
 from fairlead.providers.envoy.http.route_configs import RouteConfigs
 from fairlead.providers.envoy.http.route_table import RouteTable
@@ -167,11 +167,13 @@ class HttpFrontend:
 
     def _update_listeners(self, config: L7Config, bind_address: str, wanted: dict[Name, EncodedResource]) -> None:
         spec = self._spec
+        settings = http_settings(spec.parameters)
+        self._route_configs.serve_http3(settings.http3)
         encoder = ListenerEncoder(
             self._schema,
             # Where clients hide behind a node's address, their ranges are checked in front of the proxy, not here.
             spec if self._fleet.sees_clients(spec) else msgspec.structs.replace(spec, source_ranges=()),
-            http_settings(spec.attributes),
+            settings,
             cluster_of=self._cluster_of,
             routes_of=self._route_configs.name,
         )
@@ -194,6 +196,11 @@ class HttpFrontend:
                 needs = tuple(sorted(self._needs(port)))
                 owners = self._route_configs.owners(key, listeners)
                 self._encode_routes(wanted, listeners, owners, port.closed, touched)
+                if settings.http3 and http3_listeners(port):
+                    quic = http3_listener_name(spec.key, key.port)
+                    datagrams = encoder.encode_http3(port, bind_address=bind_address)
+                    beside = encoded_resource(ResourceType.LISTENER, quic, datagrams, needs=needs)
+                    self._keep(wanted, {(ResourceType.LISTENER, quic): beside})
             listener = encoded_resource(ResourceType.LISTENER, name, content, needs=needs)
             self._keep(wanted, {(ResourceType.LISTENER, name): listener})
         self._route_configs.forget(name for kind, name in wanted if kind is ResourceType.ROUTES)

@@ -15,7 +15,8 @@ import msgspec
 from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.http import L7Listener, Rule
 from fairlead.providers.envoy.http.hostnames import normal
-from fairlead.providers.envoy.http.names import certificate_name, client_authority_name
+from fairlead.providers.envoy.http.names import certificate_name, client_authority_name, http3_listener_name
+from fairlead.providers.envoy.http.rate_limits import connection_limit
 from fairlead.providers.envoy.http.request_handling import connection_manager
 from fairlead.providers.envoy.http.route_action import ClusterOf
 from fairlead.providers.envoy.http.settings import HttpSettings
@@ -41,6 +42,11 @@ class PortListeners(msgspec.Struct, frozen=True):
     rules: Mapping[str, Mapping[str, Rule]]
     certificates: Mapping[str, Sequence[str]]
     closed: frozenset[str] = frozenset()
+
+
+def http3_listeners(port: PortListeners) -> list[L7Listener]:
+    """Return the listeners of a port that are served over HTTP/3 where that is asked for."""
+    return [each for each in port.listeners if each.protocol == "HTTPS" and each.name not in port.closed]
 
 
 class ListenerEncoder:
@@ -81,6 +87,36 @@ class ListenerEncoder:
             },
         )
 
+    def encode_http3(self, port: PortListeners, *, bind_address: str) -> bytes:
+        """Encode the listener of HTTP/3 beside a TCP port: the same HTTPS listeners, chosen by the same names."""
+        chains = [
+            self._chain(
+                listener.hostname,
+                [connection_manager(self._schema, self._routes_of(listener), self._settings, quic=True)],
+                self._terminate(listener, port.certificates[listener.name], quic=True),
+            )
+            for listener in sorted(http3_listeners(port), key=lambda each: normal(each.hostname))
+        ]
+        return self._schema.encode(
+            LISTENER,
+            {
+                "name": http3_listener_name(self._spec.key, port.port.port),
+                "address": {
+                    "socket_address": {
+                        "protocol": "UDP",
+                        "address": bind_address,
+                        "port_value": port.port.bind_port,
+                    }
+                },
+                "udp_listener_config": {
+                    "quic_options": {},
+                    "downstream_socket_config": {"prefer_gro": {"value": True}},
+                },
+                "filter_chains": chains,
+                "enable_reuse_port": {"value": True},
+            },
+        )
+
     def encode_udp(self, port: Listener, cluster: str, *, bind_address: str) -> bytes:
         """Encode the listener of a UDP port."""
         name = resource_name(self._spec.key, port.key)
@@ -103,8 +139,8 @@ class ListenerEncoder:
         first = port.listeners[0]
         if first.protocol in {"HTTP", "TCP"}:
             rule = port.rules.get(first.name, {}).get("")
-            network_filter = self._http(first) if first.protocol == "HTTP" else self._stream(first, rule)
-            return [self._chain(None, network_filter)]
+            filters = self._http(first) if first.protocol == "HTTP" else [self._stream(first, rule)]
+            return [self._chain(None, filters)]
         chains: dict[str, Fields] = {}
         for listener in port.listeners:
             if listener.protocol == "HTTPS" and listener.name not in port.closed:
@@ -114,38 +150,40 @@ class ListenerEncoder:
             rules = {} if listener.name in port.closed else port.rules.get(listener.name, {})
             for hostname, rule in rules.items():
                 socket = None if listener.passthrough else self._terminate(listener, port.certificates[listener.name])
-                chains[hostname] = self._chain(hostname, self._stream(listener, rule), socket)
+                chains[hostname] = self._chain(hostname, [self._stream(listener, rule)], socket)
             # What belongs to this listener and to none of its routes is closed before a certificate is shown.
             own = normal(listener.hostname)
-            chains.setdefault(own, self._chain(own, self._stream(listener, None)))
+            chains.setdefault(own, self._chain(own, [self._stream(listener, None)]))
         return [chains[hostname] for hostname in sorted(chains)]
 
-    def _chain(self, hostname: str | None, network_filter: Fields, socket: Fields | None = None) -> Fields:
+    def _chain(self, hostname: str | None, filters: list[Fields], socket: Fields | None = None) -> Fields:
         match: dict[str, object] = {}
         if self._spec.source_ranges:
             match["source_prefix_ranges"] = source_ranges(self._spec.source_ranges)
         if name := normal(hostname or ""):
             match["server_names"] = [name]
-        chain: dict[str, object] = {"filters": [network_filter], "name": hostname or "*"}
+        chain: dict[str, object] = {"filters": filters, "name": hostname or "*"}
         if match:
             chain["filter_chain_match"] = match
         if socket is not None:
             chain["transport_socket"] = socket
         return chain
 
-    def _http(self, listener: L7Listener) -> Fields:
-        return connection_manager(self._schema, self._routes_of(listener), self._settings)
+    def _http(self, listener: L7Listener) -> list[Fields]:
+        limit = connection_limit(self._schema, self._settings.connections)
+        return [*limit, connection_manager(self._schema, self._routes_of(listener), self._settings)]
 
     def _stream(self, listener: L7Listener, rule: Rule | None) -> Fields:
         stat_prefix = f"{self._spec.key}/{listener.port}"
         return tcp_proxy(self._schema, rule, stat_prefix=stat_prefix, cluster_of=self._cluster_of)
 
-    def _terminate(self, listener: L7Listener, certificates: Sequence[str]) -> Fields:
+    def _terminate(self, listener: L7Listener, certificates: Sequence[str], *, quic: bool = False) -> Fields:
         key = self._spec.key
         return downstream_tls(
             self._schema,
             certificates=[certificate_name(key, name) for name in certificates],
-            alpn=_ALPN if listener.protocol == "HTTPS" else (),
+            alpn=("h3",) if quic else _ALPN if listener.protocol == "HTTPS" else (),
             validation=listener.client_validation,
             authority=client_authority_name(key, listener.port, normal(listener.hostname)),
+            quic=quic,
         )

@@ -33,6 +33,11 @@ def routes_name(key: LoadBalancerKey, port: int, hostname: str | None) -> str:
     return name if hostname is None else f"{name}/{hostname or ANY_HOST}"
 
 
+def http3_listener_name(key: LoadBalancerKey, port: int) -> str:
+    """Name the listener of HTTP/3 beside that of TCP."""
+    return f"{key}/http3/{port}"
+
+
 def certificate_name(key: LoadBalancerKey, certificate: str) -> str:
     """Name the secret with a certificate and its key."""
     return f"{key}/certificate/{certificate}"

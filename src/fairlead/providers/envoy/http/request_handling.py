@@ -8,6 +8,7 @@ Source: https://www.envoyproxy.io/docs/envoy/latest/configuration/best_practices
 
 from __future__ import annotations
 
+from fairlead.providers.envoy.http.rate_limits import LOCAL_RATE_LIMIT, RATE_LIMIT, rate_limit
 from fairlead.providers.envoy.http.route_action import STREAM_IDLE_S
 from fairlead.providers.envoy.http.route_filters import CORS, STATEFUL_SESSION
 from fairlead.providers.envoy.http.settings import HttpSettings
@@ -46,16 +47,17 @@ _LOGGED = {
 }
 
 
-def connection_manager(schema: Schema, routes: str, settings: HttpSettings) -> Fields:
+def connection_manager(schema: Schema, routes: str, settings: HttpSettings, *, quic: bool = False) -> Fields:
     """Build the filter; ``routes`` is the name of its route configuration, and of its statistics."""
     fields: dict[str, object] = {
-        "codec_type": "AUTO",
+        "codec_type": "HTTP3" if quic else "AUTO",
         "stat_prefix": routes,
         "rds": {
             "route_config_name": routes,
             "config_source": {"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": duration(15.0)},
         },
         "http_filters": [
+            schema.extension(RATE_LIMIT, LOCAL_RATE_LIMIT, rate_limit(settings.requests_per_second)),
             schema.extension(CORS, f"{_EXTENSIONS}.cors.v3.Cors"),
             schema.extension(STATEFUL_SESSION, f"{_EXTENSIONS}.stateful_session.v3.StatefulSession"),
             # The headers with which Envoy speaks to Envoy are none of the clients' and backends' business.
@@ -89,6 +91,8 @@ def connection_manager(schema: Schema, routes: str, settings: HttpSettings) -> F
     }
     if not settings.trusted_hops:
         fields["early_header_mutation_extensions"] = [_without_headers_of_proxies(schema)]
+    if quic:
+        fields["http3_protocol_options"] = {}
     if settings.json_access_log:
         fields["access_log"] = [_access_log(schema)]
     return schema.extension("envoy.filters.network.http_connection_manager", HTTP_CONNECTION_MANAGER, fields)

@@ -36,15 +36,13 @@ class RouteConfigs:
         self._hosts: dict[str, tuple[_Shape, VirtualHosts]] = {}
         #: The listeners of each port by hostname, as they were given first.
         self._owners: dict[ListenerKey, Mapping[str, L7Listener]] = {}
-        self._options = schema.encode(
-            ROUTES,
-            {
-                # The port of the Host header is no part of the name, and stays in the header.
-                "ignore_port_in_host_matching": True,
-                # A cluster that is not there costs its own share of requests, and not the configuration.
-                "validate_clusters": {"value": False},
-            },
-        )
+        self._http3 = False
+
+    def serve_http3(self, on: bool) -> None:  # noqa: FBT001 - a setting of the whole
+        """Set whether answers over HTTPS say that HTTP/3 is served at the same port."""
+        if on != self._http3:
+            self._http3 = on
+            self._hosts.clear()
 
     def owners(self, port: ListenerKey, listeners: Sequence[L7Listener]) -> Mapping[str, L7Listener]:
         """Return the listeners of a port by hostname: the same mapping, with the same listeners, while they are equal.
@@ -91,7 +89,21 @@ class RouteConfigs:
             hosts = VirtualHosts(self._schema, port=served[0].port, secure=served[0].protocol == "HTTPS")
             self._hosts[name] = ((served, owners), hosts)
             touched = None
-        return b"".join((text(1, name), *hosts.encode(served, owners, routes, touched), self._options))
+        http3_port = served[0].port if self._http3 and served[0].protocol == "HTTPS" else 0
+        return b"".join((text(1, name), *hosts.encode(served, owners, routes, touched), self._options(http3_port)))
+
+    def _options(self, http3_port: int) -> bytes:
+        """Encode what is not a virtual host; ``http3_port`` 0: HTTP/3 is not served."""
+        fields: dict[str, object] = {
+            # The port of the Host header is no part of the name, and stays in the header.
+            "ignore_port_in_host_matching": True,
+            # A cluster that is not there costs its own share of requests, and not the configuration.
+            "validate_clusters": {"value": False},
+        }
+        if http3_port:
+            header = {"key": "alt-svc", "value": f'h3=":{http3_port}"; ma=86400'}
+            fields["response_headers_to_add"] = [{"header": header, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}]
+        return self._schema.encode(ROUTES, fields)
 
     def is_same(self, name: str, served: Sequence[L7Listener], owners: Mapping[str, L7Listener]) -> bool:
         """Return whether a configuration was last encoded for these listeners."""

@@ -1,7 +1,7 @@
-"""What may be set of an L7 load balancer beside its routes?
+"""What may a class set of its load balancers of requests?
 
-In: ``FrontendSpec.attributes``. Out: typed settings, or what is wrong with them. Names that are not ours are left to
-others.
+In: ``FrontendSpec.parameters``, which are those of the LoadBalancerClass. Out: typed settings, or what is wrong with
+them. Names that are not ours are left to others.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ ACCESS_LOG = "accessLog"
 TRUSTED_HOPS = "trustedHops"
 ESCAPED_SLASHES = "escapedSlashes"
 ACCEPT_PROXY_PROTOCOL = "acceptProxyProtocol"
+HTTP3 = "http3"
+REQUESTS_PER_SECOND = "requestsPerSecond"
+CONNECTIONS = "connections"
 
 _ESCAPED_SLASHES = {
     "redirect": "UNESCAPE_AND_REDIRECT",
@@ -21,12 +24,15 @@ _ESCAPED_SLASHES = {
     "keep": "KEEP_UNCHANGED",
 }
 _BOOLEAN = {"true": True, "false": False}
+_MAX_HOPS = 16
+_MAX_LIMIT = 10_000_000
 
 
 class HttpSettings(msgspec.Struct, frozen=True):
     """How requests are taken.
 
     ``trusted_hops``: so many proxies in front of us write X-Forwarded-For; 0: what a client writes there is removed.
+    ``requests_per_second`` and ``connections`` are the most that one proxy takes on one listener, 0 for no limit.
     """
 
     json_access_log: bool = False
@@ -34,29 +40,40 @@ class HttpSettings(msgspec.Struct, frozen=True):
     #: Envoy's name of what is done with %2F and %5C in a path.
     escaped_slashes: str = "UNESCAPE_AND_REDIRECT"
     accept_proxy_protocol: bool = False
+    http3: bool = False
+    requests_per_second: int = 0
+    connections: int = 0
 
 
-def invalid_settings(attributes: Mapping[str, str]) -> list[str]:
-    """Return what is wrong with the attributes; empty when nothing is."""
+def invalid_settings(parameters: Mapping[str, str]) -> list[str]:
+    """Return what is wrong with the parameters; empty when nothing is."""
     reasons: list[str] = []
-    if attributes.get(ACCESS_LOG, "off") not in {"json", "off"}:
-        reasons.append(f"{ACCESS_LOG} is {attributes[ACCESS_LOG]!r}; choose json or off")
-    hops = attributes.get(TRUSTED_HOPS, "0")
-    if not (hops.isascii() and hops.isdigit() and int(hops) <= 16):
-        reasons.append(f"{TRUSTED_HOPS} is {hops!r}; give a number from 0 to 16")
-    if attributes.get(ESCAPED_SLASHES, "redirect") not in _ESCAPED_SLASHES:
+    if parameters.get(ACCESS_LOG, "off") not in {"json", "off"}:
+        reasons.append(f"{ACCESS_LOG} is {parameters[ACCESS_LOG]!r}; choose json or off")
+    if parameters.get(ESCAPED_SLASHES, "redirect") not in _ESCAPED_SLASHES:
         choices = ", ".join(_ESCAPED_SLASHES)
-        reasons.append(f"{ESCAPED_SLASHES} is {attributes[ESCAPED_SLASHES]!r}; choose one of {choices}")
-    if attributes.get(ACCEPT_PROXY_PROTOCOL, "false") not in _BOOLEAN:
-        reasons.append(f"{ACCEPT_PROXY_PROTOCOL} is {attributes[ACCEPT_PROXY_PROTOCOL]!r}; choose true or false")
+        reasons.append(f"{ESCAPED_SLASHES} is {parameters[ESCAPED_SLASHES]!r}; choose one of {choices}")
+    reasons += [
+        f"{name} is {parameters[name]!r}; choose true or false"
+        for name in (ACCEPT_PROXY_PROTOCOL, HTTP3)
+        if parameters.get(name, "false") not in _BOOLEAN
+    ]
+    limits = {TRUSTED_HOPS: _MAX_HOPS, REQUESTS_PER_SECOND: _MAX_LIMIT, CONNECTIONS: _MAX_LIMIT}
+    for name, most in limits.items():
+        number = parameters.get(name, "0")
+        if not (number.isascii() and number.isdigit() and int(number) <= most):
+            reasons.append(f"{name} is {number!r}; give a number from 0 to {most}")
     return reasons
 
 
-def http_settings(attributes: Mapping[str, str]) -> HttpSettings:
+def http_settings(parameters: Mapping[str, str]) -> HttpSettings:
     """Read the settings; they must have passed ``invalid_settings``."""
     return HttpSettings(
-        json_access_log=attributes.get(ACCESS_LOG) == "json",
-        trusted_hops=int(attributes.get(TRUSTED_HOPS, "0")),
-        escaped_slashes=_ESCAPED_SLASHES[attributes.get(ESCAPED_SLASHES, "redirect")],
-        accept_proxy_protocol=_BOOLEAN[attributes.get(ACCEPT_PROXY_PROTOCOL, "false")],
+        json_access_log=parameters.get(ACCESS_LOG) == "json",
+        trusted_hops=int(parameters.get(TRUSTED_HOPS, "0")),
+        escaped_slashes=_ESCAPED_SLASHES[parameters.get(ESCAPED_SLASHES, "redirect")],
+        accept_proxy_protocol=_BOOLEAN[parameters.get(ACCEPT_PROXY_PROTOCOL, "false")],
+        http3=_BOOLEAN[parameters.get(HTTP3, "false")],
+        requests_per_second=int(parameters.get(REQUESTS_PER_SECOND, "0")),
+        connections=int(parameters.get(CONNECTIONS, "0")),
     )

@@ -13,6 +13,7 @@ from fairlead.model.http import Backend, ClientValidation, SubjectAltName
 from fairlead.providers.envoy.schema import Fields, Schema, duration
 
 TLS = "envoy.transport_sockets.tls"
+_QUIC = "envoy.transport_sockets.quic"
 _CONTEXTS = "envoy.extensions.transport_sockets.tls.v3"
 _SAN_TYPES = {"Hostname": "DNS", "URI": "URI"}
 #: Where the images of Envoy, and most distributions, have the system's authorities.
@@ -33,6 +34,7 @@ def downstream_tls(
     alpn: Sequence[str],
     validation: ClientValidation | None,
     authority: str,
+    quic: bool = False,
 ) -> Fields:
     """Build the socket of a terminating listener; ``certificates`` and ``authority`` are names of secrets."""
     context: dict[str, object] = {"tls_certificate_sds_secret_configs": [sds(name) for name in certificates]}
@@ -47,6 +49,9 @@ def downstream_tls(
         }
         if not validation.optional:
             fields["require_client_certificate"] = {"value": True}
+    if quic:
+        kind = "envoy.extensions.transport_sockets.quic.v3.QuicDownstreamTransport"
+        return schema.extension(_QUIC, kind, {"downstream_tls_context": fields})
     return schema.extension(TLS, f"{_CONTEXTS}.DownstreamTlsContext", fields)
 
 
