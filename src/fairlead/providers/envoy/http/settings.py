@@ -32,7 +32,7 @@ class HttpSettings(msgspec.Struct, frozen=True):
     """How requests are taken.
 
     ``trusted_hops``: so many proxies in front of us write X-Forwarded-For; 0: what a client writes there is removed.
-    ``requests_per_second`` and ``connections`` are the most that one proxy takes on one listener, 0 for no limit.
+    ``requests_per_second`` and ``connections`` are the most that one proxy admits at a listener, 0 for no limit.
     """
 
     json_access_log: bool = False
