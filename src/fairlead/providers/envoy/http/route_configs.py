@@ -38,7 +38,7 @@ class RouteConfigs:
         self._owners: dict[ListenerKey, Mapping[str, L7Listener]] = {}
         self._http3 = False
 
-    def serve_http3(self, on: bool) -> None:  # noqa: FBT001 - a setting of the whole
+    def serve_http3(self, on: bool) -> None:
         """Set whether answers over HTTPS say that HTTP/3 is served at the same port."""
         if on != self._http3:
             self._http3 = on
