@@ -1,16 +1,14 @@
-"""HTTP clients, Services and certificates of tests with a real Envoy in front of a member's backends."""
+"""HTTP clients and Services of tests with a real Envoy in front of a member's backends."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import ssl
 from typing import Any
 
-from fairlead.api.kubernetes import SECRETS, SERVICES
+from fairlead.api.kubernetes import SERVICES
 from fairlead.testing.worlds.member import Member
 from fairlead.testing.worlds.processes import wait_until
-from tests.certificates import self_signed
 
 
 class HttpClient:
@@ -52,15 +50,6 @@ async def service(member: Member, name: str, *addresses: str) -> None:
     }
     await member.cluster.apply(SERVICES, body, manager="user")
     await member.endpoints(name, 8080, *addresses)
-
-
-async def certificate(member: Member, host: str) -> bytes:
-    """Write the Secret ``cert`` with a new certificate for ``host``; returns the certificate."""
-    chain, key = self_signed(host)
-    data = {"tls.crt": base64.b64encode(chain).decode(), "tls.key": base64.b64encode(key).decode()}
-    body = {"metadata": {"name": "cert", "namespace": "default"}, "type": "kubernetes.io/tls", "data": data}
-    await member.cluster.apply(SECRETS, body, manager="user")
-    return chain
 
 
 async def answers(ask: Any, *expected: tuple[int, str]) -> None:

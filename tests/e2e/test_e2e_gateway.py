@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS
 from fairlead.api.gateway_routes import HTTP_ROUTES, TCP_ROUTES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.kubernetes import SECRETS
-from fairlead.api.meta import Resource
 from fairlead.api.names import GATEWAY_CONTROLLER
 from fairlead.kube.preflight import install_crds
 from fairlead.testing.gateway_kinds import gateway_crds
@@ -18,8 +15,9 @@ from fairlead.testing.worlds.fleet import Fleet
 from fairlead.testing.worlds.loopback import service_port
 from fairlead.testing.worlds.member import Member
 from fairlead.testing.worlds.processes import wait_until
+from fairlead.testing.worlds.web import certificate, gateway_address, put
 from tests.e2e.e2e_backends import echoes
-from tests.e2e.e2e_http import HttpClient, answers, certificate, service
+from tests.e2e.e2e_http import HttpClient, answers, service
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
@@ -42,11 +40,6 @@ LISTENERS = (
 )
 
 
-async def put(member: Member, kind: Resource[Any], name: str, spec: dict[str, Any]) -> None:
-    meta = {"name": name, "namespace": "default"} if kind.namespaced else {"name": name}
-    await member.cluster.apply(kind, {"metadata": meta, "spec": spec}, manager="user")
-
-
 async def http_route(member: Member, name: str = "shop", host: str = "shop.example.com", **weights: int) -> None:
     """Write an HTTPRoute that shares the requests by weight."""
     spec = {
@@ -60,19 +53,6 @@ async def http_route(member: Member, name: str = "shop", host: str = "shop.examp
 def _sections(host: str) -> tuple[str, ...]:
     """Return the listeners that take a host: that of HTTPS has one of its own."""
     return ("http", "https") if host == "shop.example.com" else ("http",)
-
-
-async def address_of(member: Member, name: str = "web") -> str:
-    async def address() -> str:
-        shown = await member.cluster.get(GATEWAYS, "default", name)
-        programmed = any(each.type == "Programmed" and each.status == "True" for each in shown.status.conditions or ())
-        return next((each.value for each in shown.status.addresses or ()), "") if programmed else ""
-
-    async def has_one() -> bool:
-        return bool(await address())
-
-    await wait_until(has_one, f"Gateway {name} of {member.name} is programmed")
-    return await address()
 
 
 @pytest.mark.req("K-36", "K-41", "K-43", "K-46", "G-16", "G-22", "G-61")
@@ -90,7 +70,7 @@ async def test_a_gateway_serves_http_https_and_tcp_and_follows_its_routes(fleet:
         await http_route(east, **{"gw-shop": 1})
         tcp = {"parentRefs": [{"name": "web"}], "rules": [{"backendRefs": [{"name": "gw-canary", "port": 80}]}]}
         await put(east, TCP_ROUTES, "raw", tcp)
-        client = HttpClient(await address_of(east))
+        client = HttpClient(await gateway_address(east, "web"))
         await answers(lambda: client.get("shop.example.com"), (200, "shop"))
         await answers(lambda: client.get_tls("shop.example.com", chain), (200, "shop"))
         await answers(lambda: client.get("any.example.com", port=9000), (200, "canary"))

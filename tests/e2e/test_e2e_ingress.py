@@ -13,9 +13,10 @@ from fairlead.api.names import INGRESS_CONTROLLER
 from fairlead.testing.worlds.fleet import Fleet
 from fairlead.testing.worlds.loopback import service_port
 from fairlead.testing.worlds.member import Member
-from fairlead.testing.worlds.processes import run_fairlead, wait_until
+from fairlead.testing.worlds.processes import run_fairlead
+from fairlead.testing.worlds.web import certificate, ingress_address
 from tests.e2e.e2e_backends import Echo, echoes
-from tests.e2e.e2e_http import HttpClient, answers, certificate, service
+from tests.e2e.e2e_http import HttpClient, answers, service
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
@@ -55,16 +56,7 @@ async def ingress(member: Member, name: str, hosts: dict[str, dict[str, str]], *
 
 async def client_of(member: Member, name: str) -> HttpClient:
     """Return a client of the address that an Ingress shows, once it has one."""
-
-    async def address() -> str:
-        shown = await member.cluster.get(INGRESSES, "default", name)
-        return next((each.ip for each in shown.status.load_balancer.ingress or ()), "")
-
-    async def has_one() -> bool:
-        return bool(await address())
-
-    await wait_until(has_one, f"Ingress {name} of {member.name} has an address")
-    return HttpClient(await address())
+    return HttpClient(await ingress_address(member, name))
 
 
 @pytest.mark.req("E-13", "E-14", "K-36", "K-41", "K-43", "K-46", "K-55", "GI-3", "GI-4", "GI-9", "E-19")

@@ -1,4 +1,4 @@
-"""``fairlead demo``: two members, one hub, real Envoy, real traffic, and what happens when parts die."""
+"""``fairlead demo``: two members, one hub, real Envoy, real traffic, and what happens when parts die; ``http`` the same for HTTPS."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from fairlead.cli.options import DemoDir, Plain, Verbose
 from fairlead.cli.regions import demo_regions
 from fairlead.cli.run import run_check
 
+Keep = Annotated[bool, typer.Option("--keep", help="Leave everything running and say how to play with it.")]
+
 app = typer.Typer(cls=PlainGroup, help="Show Fairlead at work on this machine.", rich_markup_mode="rich")
 
 
 @app.callback(invoke_without_command=True, epilog=EXIT_CODES)
 def demo(
     context: typer.Context,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave everything running and say how to play with it.")] = False,
+    keep: Keep = False,
     data_dir: DemoDir = None,
     plain: Plain = False,
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
@@ -34,4 +36,20 @@ def demo(
     run_check(lambda: run_demo(DemoSettings(keep=keep, data_dir=data_dir, plain=plain)))
 
 
+def demo_http(
+    keep: Keep = False,
+    data_dir: DemoDir = None,
+    plain: Plain = False,
+    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
+) -> None:
+    """Show an Ingress of one member and a Gateway of another over HTTPS.
+
+    A weighted canary, new certificates, rolled pods and a killed hub under load. Fails when a request fails.
+    """
+    from fairlead.demo.run import DemoSettings, run_http_demo
+
+    run_check(lambda: run_http_demo(DemoSettings(keep=keep, data_dir=data_dir, plain=plain)))
+
+
+app.command("http", cls=PlainCommand, epilog=EXIT_CODES)(demo_http)
 app.command("regions", cls=PlainCommand, epilog=EXIT_CODES)(demo_regions)

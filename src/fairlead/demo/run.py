@@ -21,7 +21,8 @@ from rich.console import Console
 from rich.text import Text
 
 from fairlead.demo.show import traffic_table
-from fairlead.demo.stories import members, regions
+from fairlead.demo.stories import members, regions, web
+from fairlead.demo.stories.fleet_stage import FleetStage
 from fairlead.demo.stories.stage import Stage
 from fairlead.errors import FairleadError
 from fairlead.testing.worlds.apis import EmbeddedApis
@@ -31,6 +32,7 @@ from fairlead.testing.worlds.networks import choose_networks
 from fairlead.testing.worlds.regions import RegionsWorld
 
 S = TypeVar("S", bound=Stage)
+F = TypeVar("F", bound=FleetStage)
 
 
 class DemoSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,11 +49,12 @@ class DemoSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 async def run_demo(settings: DemoSettings) -> bool:
     """Show a hub with two members; return whether all of it went as promised."""
-    directory = _directory(settings)
-    apis = EmbeddedApis(directory, ("hub", "east", "west"))
-    fleet = Fleet(apis=apis, directory=directory, members={"east": "Pod", "west": "Pod"}, drain="3s")
-    stage = members.MembersStage(fleet=fleet, apis=apis, console=Console(), plain=_plain(settings))
-    return await _run(stage, members.STEPS, settings, directory)
+    return await _run_fleet(members.MembersStage, members.STEPS, settings)
+
+
+async def run_http_demo(settings: DemoSettings) -> bool:
+    """Show an Ingress and a Gateway of two members over HTTPS; return whether all of it went as promised."""
+    return await _run_fleet(web.WebStage, web.STEPS, settings)
 
 
 async def run_regions_demo(settings: DemoSettings) -> bool:
@@ -93,6 +96,14 @@ def sum_up(stage: Stage, *, passed: bool) -> None:
     ending = stage.ending(passed=passed)
     text = f"{verdict} in {stage.show.elapsed_s:.0f} s: {sent} requests sent, {failed} failed{ending}"
     out.print(Text(text, style="bold green" if passed else "bold red"))
+
+
+async def _run_fleet(kind: type[F], steps: Sequence[Callable[[F], Awaitable[None]]], settings: DemoSettings) -> bool:
+    directory = _directory(settings)
+    apis = EmbeddedApis(directory, ("hub", "east", "west"))
+    fleet = Fleet(apis=apis, directory=directory, members={"east": "Pod", "west": "Pod"}, drain="3s")
+    stage = kind(fleet=fleet, apis=apis, console=Console(), plain=_plain(settings))
+    return await _run(stage, steps, settings, directory)
 
 
 async def _run(

@@ -8,47 +8,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from rich.console import Console
-
-from fairlead.api.kubernetes import LEASES
-from fairlead.api.names import AGENT_LEASE
-from fairlead.demo.stories.stage import Stage, instead_of_low_ports, refuses
-from fairlead.testing.worlds.apis import EmbeddedApis
-from fairlead.testing.worlds.fleet import Fleet
+from fairlead.demo.stories.fleet_stage import FleetStage, start_everything
+from fairlead.demo.stories.stage import refuses
 from fairlead.testing.worlds.loopback import service_port
 from fairlead.testing.worlds.processes import ExpectationFailed, wait_until
 from fairlead.testing.worlds.traffic import Traffic
 from fairlead.testing.worlds.workload import POD_PORT, Workload
 
 REPLICAS = 3
-_OUTAGE_S = 4.0
 _SENT_AFTER_KILL = 60
 
 
-class MembersStage(Stage):
+class MembersStage(FleetStage):
     """``workloads``: the pods of the Service ``web`` by member."""
-
-    def __init__(self, *, fleet: Fleet, apis: EmbeddedApis, console: Console, plain: bool) -> None:
-        super().__init__(console=console, plain=plain)
-        self.fleet = fleet
-        self.apis = apis
-        self.workloads: dict[str, Workload] = {}
 
     def pods(self) -> Iterator[tuple[str, str]]:
         """Return every pod with the name of its traffic."""
         return ((_title(name), pod.name) for name, workload in self.workloads.items() for pod in workload.pods)
-
-    def lost(self) -> int:
-        """Return how many requests were under way on a pod that was killed."""
-        return sum(traffic.count.lost for traffic in self.traffics.values())
-
-    def cut(self) -> int:
-        """Return how many kept connections were closed without being asked."""
-        return sum(traffic.count.cut for traffic in self.traffics.values())
-
-    def sent(self) -> int:
-        """Return how many requests were sent."""
-        return sum(traffic.count.sent for traffic in self.traffics.values())
 
     def ending(self, *, passed: bool) -> str:
         """Return what was lost, passed or not."""
@@ -57,31 +33,10 @@ class MembersStage(Stage):
 
     def commands(self) -> list[str]:
         """Return commands to try while everything is kept running."""
-        hub = self.fleet.kubeconfig
-        lines = [f"  fairlead status --kubeconfig {hub}", f"  kubectl --kubeconfig {hub} get tenants,tcplb -A"]
-        lines += [
-            f"  kubectl --kubeconfig {self.apis.kubeconfig(name)} get services,pods     # {name}"
-            for name in self.fleet.members
+        return [
+            *self.kubectl("tenants,tcplb", "services,pods"),
+            *(f"  curl http://{each.host}:{each.port}/          # {name}" for name, each in self.traffics.items()),
         ]
-        return lines + [
-            f"  curl http://{traffic.host}:{traffic.port}/          # {name}" for name, traffic in self.traffics.items()
-        ]
-
-    async def close(self) -> None:
-        """End traffic, pods and all processes."""
-        await self.stop_traffic()
-        await asyncio.gather(*(workload.stop() for workload in self.workloads.values()))
-        await self.fleet.close()
-
-
-async def start_everything(stage: MembersStage) -> None:
-    """Start a hub and two members."""
-    stage.show.doing("starting a hub, Envoy and two member clusters")
-    await stage.fleet.start()
-    agents = (member.agent for member in stage.fleet.members.values())
-    processes = [*agents, stage.fleet.hub, *stage.apis.children.values()]
-    names = ", ".join(f"{process.name} {process.pid}" for process in processes)
-    stage.show.done("a hub and two members run, each with its own API", f"processes: {names}", *instead_of_low_ports())
 
 
 async def give_addresses(stage: MembersStage) -> None:
@@ -160,30 +115,8 @@ async def kill_pod(stage: MembersStage) -> None:
 
 async def kill_control_plane(stage: MembersStage) -> None:
     """Kill hub and agents with SIGKILL while traffic flows; bring them back; look for any difference."""
-    stage.show.doing("hub and agents are killed with -9 while traffic flows")
-    fleet = stage.fleet
-    await _drained(stage)
-    before = await _services(stage)
-    cut = stage.cut()
-    victims = [fleet.hub, *(member.agent for member in fleet.members.values())]
-    await asyncio.gather(*(child.kill() for child in victims))
-    sent = stage.sent()
-    await asyncio.sleep(_OUTAGE_S)
-    alone = stage.sent() - sent
-    stage.check_traffic("while hub and agents were dead")
-    stage.show.doing("hub and agents come back, and should change nothing")
-    await fleet.hub.start_ready()
-    await asyncio.gather(*(member.agent.start() for member in fleet.members.values()))
-    await _settled(stage)
-    changed = await fleet.hub.metric("fairlead_xds_changing_pushes_total")
-    after = await _services(stage)
-    if changed:
-        raise ExpectationFailed(f"the restarted hub changed something at Envoy ({changed:g} pushes)")
-    if after != before:
-        raise ExpectationFailed(f"the restart touched the users' Services: {before} became {after}")
-    stage.check_traffic("after hub and agents came back")
-    if stage.cut() != cut:
-        raise ExpectationFailed(f"{stage.cut() - cut} kept connections were cut by the restart")
+    agents = (member.agent for member in stage.fleet.members.values())
+    alone = await stage.survives_without(agents, "hub and agents", lambda: _services(stage))
     stage.show.done(
         "hub and agents were killed with -9, came back, and changed nothing",
         f"{alone} requests answered meanwhile; 0 changed xDS resources, 0 cut connections, "
@@ -226,32 +159,6 @@ STEPS = (
 
 def _title(member: str) -> str:
     return f"{member} default/web"
-
-
-async def _drained(stage: MembersStage) -> None:
-    """Wait until Envoy has exactly the pods of now: what is still draining would end with the hub that drains it."""
-    pods = {pod.address for workload in stage.workloads.values() for pod in workload.pods}
-
-    async def exactly() -> bool:
-        return await stage.fleet.hub.envoy_hosts() == pods
-
-    await wait_until(exactly, "the backends of the old pods are gone")
-
-
-async def _settled(stage: MembersStage) -> None:
-    """Wait until both agents have renewed their leases at the hub, so that everything was read once more."""
-    started = await _renewals(stage)
-
-    async def renewed() -> bool:
-        now = await _renewals(stage)
-        return all(now[name] != started[name] for name in now)
-
-    await wait_until(renewed, "both agents are back")
-
-
-async def _renewals(stage: MembersStage) -> dict[str, str | None]:
-    leases = await stage.fleet.cluster.list(LEASES, field_selector=f"metadata.name={AGENT_LEASE}")
-    return {lease.metadata.namespace: lease.spec.renew_time for lease in leases}
 
 
 async def _services(stage: MembersStage) -> dict[str, tuple[str, str]]:

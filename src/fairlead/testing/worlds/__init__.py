@@ -6,7 +6,8 @@
     apis        an API server for each cluster
     fleet       a hub and its members        regions    one cluster whose regions have a hub each
     workload    pods that serve HTTP (``pod_server``) and the objects a cluster would have for them (``objects``)
-    traffic     requests without a pause, counted
+    web         what users write to serve HTTP: Ingresses, Gateways, certificates
+    traffic     requests without a pause, counted; https_client opens their connections where they use TLS
 
 Never imports a test framework: ``make demo`` installs none.
 """

@@ -53,8 +53,8 @@ class Traffic:
     """Requests to one address, from ``start`` to ``stop``.
 
     ``new_per_s``: requests per second that open a connection each. ``kept``: connections that are kept, with
-    ``kept_per_s`` requests per second each. ``port`` 0: 80, or what stands for it. ``connect`` opens a connection, for
-    clients in another network.
+    ``kept_per_s`` requests per second each. ``port`` 0: 80, or what stands for it. ``authority``: the Host of the
+    requests, where it is not the address. ``connect`` opens a connection, for clients in another network and for TLS.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class Traffic:
         *,
         host: str,
         port: int = 0,
+        authority: str = "",
         new_per_s: float = 20.0,
         kept: int = 4,
         kept_per_s: float = 5.0,
@@ -70,6 +71,7 @@ class Traffic:
         self.host = host
         self.port = port or service_port(80)
         self.count = Count()
+        self._authority = authority or host
         self._new_per_s = new_per_s
         self._kept = kept
         self._kept_per_s = kept_per_s
@@ -157,7 +159,7 @@ class Traffic:
         """Send one request; return the name of the pod that answered, and whether the connection stays open."""
         reader, writer = connection
         ending = "keep-alive" if keep else "close"
-        writer.write(f"GET / HTTP/1.1\r\nHost: {self.host}\r\nConnection: {ending}\r\n\r\n".encode())
+        writer.write(f"GET / HTTP/1.1\r\nHost: {self._authority}\r\nConnection: {ending}\r\n\r\n".encode())
         await writer.drain()
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         status, *lines = head.split("\r\n")

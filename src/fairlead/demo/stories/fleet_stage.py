@@ -1,0 +1,131 @@
+"""What the stories of a hub and two members work on, and what becomes of traffic while the control plane is dead.
+
+In: a fleet, not started yet. Out: ``FleetStage``; ``ExpectationFailed`` with one sentence for a broken promise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+
+from rich.console import Console
+
+from fairlead.api.kubernetes import LEASES
+from fairlead.api.names import AGENT_LEASE
+from fairlead.demo.stories.stage import Stage, instead_of_low_ports
+from fairlead.testing.worlds.apis import EmbeddedApis
+from fairlead.testing.worlds.fleet import Fleet
+from fairlead.testing.worlds.processes import Child, ExpectationFailed, wait_until
+from fairlead.testing.worlds.workload import Workload
+
+_OUTAGE_S = 4.0
+
+
+class FleetStage(Stage):
+    """``workloads``: the pods behind each Service, by names of the story's choice."""
+
+    def __init__(self, *, fleet: Fleet, apis: EmbeddedApis, console: Console, plain: bool) -> None:
+        super().__init__(console=console, plain=plain)
+        self.fleet = fleet
+        self.apis = apis
+        self.workloads: dict[str, Workload] = {}
+
+    @abstractmethod
+    def pods(self) -> Iterator[tuple[str, str]]:
+        """Return every pod that should answer, with the name of its traffic."""
+
+    def lost(self) -> int:
+        """Return how many requests were under way on a pod that was killed."""
+        return sum(traffic.count.lost for traffic in self.traffics.values())
+
+    def cut(self) -> int:
+        """Return how many kept connections were closed without being asked."""
+        return sum(traffic.count.cut for traffic in self.traffics.values())
+
+    def sent(self) -> int:
+        """Return how many requests were sent."""
+        return sum(traffic.count.sent for traffic in self.traffics.values())
+
+    def kubectl(self, at_hub: str, in_members: str) -> list[str]:
+        """Return commands that show kinds at the hub and in the members."""
+        hub = self.fleet.kubeconfig
+        lines = [f"  fairlead status --kubeconfig {hub}", f"  kubectl --kubeconfig {hub} get {at_hub} -A"]
+        return lines + [
+            f"  kubectl --kubeconfig {self.apis.kubeconfig(name)} get {in_members}     # {name}"
+            for name in self.fleet.members
+        ]
+
+    async def survives_without(
+        self, agents: Iterable[Child], names: str, versions: Callable[[], Awaitable[object]]
+    ) -> int:
+        """Kill the hub and ``agents`` with SIGKILL while traffic flows, and bring them back.
+
+        ``names``: what they are called, such as "hub and agents". ``versions`` returns the state of the users' objects,
+        with their versions. Returns how many requests were answered meanwhile.
+
+        Raises:
+            ExpectationFailed: a request failed, a kept connection was cut, or something was written or pushed.
+        """
+        self.show.doing(f"{names} killed with -9 while traffic flows")
+        agents = list(agents)
+        await self._drained()
+        before, cut = await versions(), self.cut()
+        await asyncio.gather(*(child.kill() for child in (self.fleet.hub, *agents)))
+        sent = self.sent()
+        await asyncio.sleep(_OUTAGE_S)
+        alone = self.sent() - sent
+        self.check_traffic(f"without {names}")
+        self.show.doing(f"{names} started again, which should change nothing")
+        await self.fleet.hub.start_ready()
+        await asyncio.gather(*(agent.start() for agent in agents))
+        await self._settled()
+        changed = await self.fleet.hub.metric("fairlead_xds_changing_pushes_total")
+        after = await versions()
+        if changed:
+            raise ExpectationFailed(f"the restarted hub changed something at Envoy ({changed:g} pushes)")
+        if after != before:
+            raise ExpectationFailed(f"the restart touched the users' objects: {before} became {after}")
+        self.check_traffic(f"after the return of {names}")
+        if self.cut() != cut:
+            raise ExpectationFailed(f"{self.cut() - cut} kept connections were cut by the restart")
+        return alone
+
+    async def close(self) -> None:
+        """End traffic, pods and all processes."""
+        await self.stop_traffic()
+        await asyncio.gather(*(workload.stop() for workload in self.workloads.values()))
+        await self.fleet.close()
+
+    async def _drained(self) -> None:
+        """Wait until Envoy has exactly the pods of now: what is draining would end with the hub that drains it."""
+        pods = {pod.address for workload in self.workloads.values() for pod in workload.pods}
+
+        async def exactly() -> bool:
+            return await self.fleet.hub.envoy_hosts() == pods
+
+        await wait_until(exactly, "the backends of the old pods are gone")
+
+    async def _settled(self) -> None:
+        """Wait until all agents have renewed their leases at the hub, so that everything was read once more."""
+        started = await self._renewals()
+
+        async def renewed() -> bool:
+            now = await self._renewals()
+            return all(now[name] != started[name] for name in now)
+
+        await wait_until(renewed, "the agents are back")
+
+    async def _renewals(self) -> dict[str, str | None]:
+        leases = await self.fleet.cluster.list(LEASES, field_selector=f"metadata.name={AGENT_LEASE}")
+        return {lease.metadata.namespace: lease.spec.renew_time for lease in leases}
+
+
+async def start_everything(stage: FleetStage) -> None:
+    """Start a hub and two members."""
+    stage.show.doing("starting a hub, Envoy and two member clusters")
+    await stage.fleet.start()
+    agents = (member.agent for member in stage.fleet.members.values())
+    processes = [*agents, stage.fleet.hub, *stage.apis.children.values()]
+    names = ", ".join(f"{process.name} {process.pid}" for process in processes)
+    stage.show.done("a hub and two members run, each with its own API", f"processes: {names}", *instead_of_low_ports())

@@ -1,0 +1,36 @@
+"""Certificates for tests and demos: made anew each time, signed by themselves, valid for a day. Never writes a file."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+
+def self_signed(host: str) -> tuple[bytes, bytes]:
+    """Return a certificate for ``host`` and its key, both PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
+    now = dt.datetime.now(dt.UTC)
+    # A client that trusts two certificates of one name knows them apart by their keys.
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    authority = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(hours=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
+        .add_extension(identifier, critical=False)
+        .add_extension(authority, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return certificate.public_bytes(Encoding.PEM), pem
