@@ -1,4 +1,4 @@
-"""``fairlead demo``: two members, one hub, real Envoy, real traffic, and what happens when parts die; ``http`` the same for HTTPS."""
+"""``fairlead demo``: two members, one hub, real Envoy, real traffic, and what happens when parts die."""
 
 from __future__ import annotations
 

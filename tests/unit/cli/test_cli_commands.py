@@ -23,7 +23,7 @@ COMMANDS = [
     [], ["crds"], ["apiserver"], ["hub"], ["agent"], ["standalone"], ["tenant"], ["tenant", "add"], ["tenant", "list"],
     ["tenant", "rotate"],
     ["tenant", "remove"], ["status"], ["demo"], ["version"], ["regions"], ["plan"], ["explain"], ["pause"], ["resume"],
-    ["repair"], ["drift"], ["gc"], ["route"], ["convert"],
+    ["demo", "http"], ["repair"], ["drift"], ["gc"], ["route"], ["convert"],
 ]  # fmt: skip
 
 

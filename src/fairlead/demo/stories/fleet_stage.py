@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 from rich.console import Console
 
@@ -16,7 +16,7 @@ from fairlead.api.names import AGENT_LEASE
 from fairlead.demo.stories.stage import Stage, instead_of_low_ports
 from fairlead.testing.worlds.apis import EmbeddedApis
 from fairlead.testing.worlds.fleet import Fleet
-from fairlead.testing.worlds.processes import Child, ExpectationFailed, wait_until
+from fairlead.testing.worlds.processes import ExpectationFailed, wait_until
 from fairlead.testing.worlds.workload import Workload
 
 _OUTAGE_S = 4.0
@@ -56,27 +56,24 @@ class FleetStage(Stage):
             for name in self.fleet.members
         ]
 
-    async def survives_without(
-        self, agents: Iterable[Child], names: str, versions: Callable[[], Awaitable[object]]
-    ) -> int:
-        """Kill the hub and ``agents`` with SIGKILL while traffic flows, and bring them back.
+    async def survive_control_plane(self, versions: Callable[[], Awaitable[object]]) -> int:
+        """Kill hub and agents with SIGKILL while traffic flows; bring them back; look for any difference.
 
-        ``names``: what they are called, such as "hub and agents". ``versions`` returns the state of the users' objects,
-        with their versions. Returns how many requests were answered meanwhile.
+        ``versions`` returns the users' objects with their versions. Returns how many requests were sent meanwhile.
 
         Raises:
             ExpectationFailed: a request failed, a kept connection was cut, or something was written or pushed.
         """
-        self.show.doing(f"{names} killed with -9 while traffic flows")
-        agents = list(agents)
+        self.show.doing("hub and agents are killed with -9 while traffic flows")
         await self._drained()
         before, cut = await versions(), self.cut()
+        agents = [member.agent for member in self.fleet.members.values()]
         await asyncio.gather(*(child.kill() for child in (self.fleet.hub, *agents)))
         sent = self.sent()
         await asyncio.sleep(_OUTAGE_S)
         alone = self.sent() - sent
-        self.check_traffic(f"without {names}")
-        self.show.doing(f"{names} started again, which should change nothing")
+        self.check_traffic("while hub and agents were dead")
+        self.show.doing("hub and agents come back, and should change nothing")
         await self.fleet.hub.start_ready()
         await asyncio.gather(*(agent.start() for agent in agents))
         await self._settled()
@@ -86,7 +83,7 @@ class FleetStage(Stage):
             raise ExpectationFailed(f"the restarted hub changed something at Envoy ({changed:g} pushes)")
         if after != before:
             raise ExpectationFailed(f"the restart touched the users' objects: {before} became {after}")
-        self.check_traffic(f"after the return of {names}")
+        self.check_traffic("after hub and agents came back")
         if self.cut() != cut:
             raise ExpectationFailed(f"{self.cut() - cut} kept connections were cut by the restart")
         return alone
@@ -107,14 +104,14 @@ class FleetStage(Stage):
         await wait_until(exactly, "the backends of the old pods are gone")
 
     async def _settled(self) -> None:
-        """Wait until all agents have renewed their leases at the hub, so that everything was read once more."""
+        """Wait until both agents have renewed their leases at the hub, so that everything was read once more."""
         started = await self._renewals()
 
         async def renewed() -> bool:
             now = await self._renewals()
             return all(now[name] != started[name] for name in now)
 
-        await wait_until(renewed, "the agents are back")
+        await wait_until(renewed, "both agents are back")
 
     async def _renewals(self) -> dict[str, str | None]:
         leases = await self.fleet.cluster.list(LEASES, field_selector=f"metadata.name={AGENT_LEASE}")

@@ -1,4 +1,4 @@
-"""HTTPS for two members, an Ingress and a Gateway: a canary, new certificates, rolled pods, a hub killed with -9.
+"""HTTPS for two members, an Ingress and a Gateway: a canary, new certificates, rolled pods, hub and agents killed.
 
 In: a ``WebStage``. Out: lines of the show; ``ExpectationFailed`` with one sentence for a broken promise.
 Where this user may not open ports 80 and 443, the only ones of an Ingress, a Gateway stands for it on higher ports.
@@ -162,11 +162,11 @@ async def roll_pods(stage: WebStage) -> None:
     stage.show.done(f"{REPLICAS} pods of each Service were replaced, and no request failed")
 
 
-async def kill_hub(stage: WebStage) -> None:
-    """Kill the hub with SIGKILL while traffic flows; bring it back; look for any difference."""
-    alone = await stage.survives_without((), "the hub", lambda: _versions(stage))
+async def kill_control_plane(stage: WebStage) -> None:
+    """Kill hub and agents with SIGKILL while traffic flows; bring them back; look for any difference."""
+    alone = await stage.survive_control_plane(lambda: _versions(stage))
     stage.show.done(
-        "the hub was killed with -9, came back, and changed nothing",
+        "hub and agents were killed with -9, came back, and changed nothing",
         f"{alone} requests answered meanwhile; 0 changed xDS resources, 0 cut connections, "
         "0 writes to users' objects, the same addresses",
     )
@@ -179,7 +179,7 @@ STEPS = (
     shift_canary,
     rotate_certificates,
     roll_pods,
-    kill_hub,
+    kill_control_plane,
 )
 
 

@@ -1,7 +1,7 @@
 """What a member's users write to serve HTTP, and the addresses that they get for it.
 
-In: a member. Out: objects and certificates of the namespace ``default``, written as ``kubectl apply`` would; the address
-once it is shown. What listens where is decided by the caller.
+In: a member. Out: objects and certificates of the namespace ``default``, written as ``kubectl apply`` would, and the
+address once it is shown. What listens where is decided by the caller.
 """
 
 from __future__ import annotations
