@@ -86,6 +86,13 @@ class Traffic:
         """Return whether requests are being sent."""
         return bool(self._tasks) and not self._stopping.is_set()
 
+    async def is_answered(self) -> bool:
+        """Return whether a request of now is answered; it is not counted."""
+        try:
+            return bool(await self._ask_once())
+        except _BROKEN:
+            return False
+
     def start(self) -> None:
         """Begin to send."""
         self._started_s = asyncio.get_running_loop().time()
@@ -121,16 +128,20 @@ class Traffic:
 
     async def _request_once(self, started_s: float) -> None:
         try:
-            async with asyncio.timeout(TIMEOUT_S):
-                connection = await self._connect(self.host, self.port)
-                try:
-                    pod, _ = await self._ask(connection, keep=False)
-                finally:
-                    connection[1].close()
+            pod = await self._ask_once()
         except _BROKEN as error:
             self._broke(error, opened_s=started_s, kept=False)
             return
         self._answered(pod)
+
+    async def _ask_once(self) -> str:
+        async with asyncio.timeout(TIMEOUT_S):
+            connection = await self._connect(self.host, self.port)
+            try:
+                pod, _ = await self._ask(connection, keep=False)
+            finally:
+                connection[1].close()
+        return pod
 
     async def _kept_connection(self) -> None:
         connection: Connection | None = None

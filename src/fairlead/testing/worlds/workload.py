@@ -54,12 +54,16 @@ class Pod(msgspec.Struct):
 
 
 class Workload:
-    """The pods behind one Service of the namespace ``default``."""
+    """The pods behind one Service of the namespace ``default``.
 
-    def __init__(self, *, cluster: Cluster, service: str, directory: Path) -> None:
+    ``pre_stop_s``: how long a pod goes on as before once it is not ready any more, as with a preStop hook that sleeps.
+    """
+
+    def __init__(self, *, cluster: Cluster, service: str, directory: Path, pre_stop_s: float = 0.0) -> None:
         self.service = service
         self.pods: list[Pod] = []
         self._cluster = cluster
+        self._pre_stop_s = pre_stop_s
         self._log = directory / "pods.log"
         self._started: Counter[str] = Counter()
 
@@ -83,6 +87,7 @@ class Workload:
         """End a pod gracefully: not ready any more, drained, stopped, gone."""
         pod.terminating = True
         await self.publish()
+        await asyncio.sleep(self._pre_stop_s)
         await pod.child.terminate(patience_s=_DRAIN_S)
         await self.forget(pod)
 
