@@ -96,3 +96,19 @@ async def test_a_deleted_load_balancer_gives_back_everything(world, hub):
     await world.user.delete(HTTP_LOAD_BALANCERS, NAMESPACE, "shop.gw")
     await world.until(lambda: KEY not in world.cloud.load_balancers)
     assert backend_key("shop/web:80") not in {listener for listener, _ in world.cloud.members(KEY)}
+
+
+async def test_the_number_of_routes_follows_also_when_nothing_else_changes(world, hub):
+    await load_balancer(world)
+    await route(world)
+    await endpoints(world, "10.1.0.1")
+    await says(world, "Programmed", "True")
+
+    async def routes_are(count):
+        return (await read(world)).status.routes == count
+
+    await world.until(lambda: routes_are(1))
+    await route(world, "shop.other")
+    await world.until(lambda: routes_are(2))
+    await world.user.delete(LOAD_BALANCER_ROUTES, NAMESPACE, "shop.other")
+    await world.until(lambda: routes_are(1))

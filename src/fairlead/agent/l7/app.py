@@ -210,6 +210,8 @@ class L7Agent:
             self.exports.add(origin)
 
     async def _export(self, origin: Origin) -> float | None:
+        # Thousands of keys with nothing to write would keep the loop from all else: the lease is renewed in between.
+        await asyncio.sleep(0)
         kind, namespace, name = origin
         match kind:
             case "Service":
@@ -225,6 +227,7 @@ class L7Agent:
         return NOT_CURRENT_RETRY_S if held else None
 
     async def _feedback(self, origin: Origin) -> float | None:
+        await asyncio.sleep(0)
         if origin[0] == INGRESS:
             self._check_begun(_INGRESSES)
             return await self._ingress_feedback.reconcile(origin)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
 
-from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LoadBalancerRoute
 from fairlead.hub.intents.http.certificates import Certificates
-from fairlead.hub.intents.http.objects import HTTPObjects
+from fairlead.hub.intents.http.objects import HTTPObjects, load_balancer_of
 from fairlead.hub.intents.http.status import HTTPStatus
 from fairlead.hub.intents.http.view import HTTPViews
 from fairlead.hub.intents.intent import IntentContext
@@ -29,6 +29,7 @@ class HTTPIntent(MemberIntent[HTTPView]):
     def watch(self) -> None:
         """Subscribe to routes, slices and Tenants."""
         self._http_objects.watch()
+        self._http_objects.routes.on_change(self._route_counted)
 
     def translate(self, view: HTTPView) -> Translation:
         """Return what ``view`` comes to."""
@@ -37,6 +38,13 @@ class HTTPIntent(MemberIntent[HTTPView]):
     def tasks(self) -> Sequence[Coroutine[None, None, None]]:
         """Return the reader of certificates."""
         return (self._certificates.run(),)
+
+    def _route_counted(self, old: LoadBalancerRoute | None, new: LoadBalancerRoute | None) -> None:
+        """Refresh the number of routes in the status: it may be all that a route changes there."""
+        places = [None if each is None or each.deleting else load_balancer_of(each) for each in (old, new)]
+        if places[0] != places[1]:
+            for key in filter(None, places):
+                self.status.refresh(key)
 
     def _certificates_changed(self, changed: frozenset[tuple[str, str]]) -> None:
         for namespace in sorted({namespace for namespace, _ in changed}):
