@@ -116,11 +116,16 @@ class VirtualHosts:
             self._hosts[domain] = (listener.name, groups, host)
 
     def _others(self, served: Sequence[L7Listener], owners: Mapping[str, L7Listener]) -> Iterable[str]:
-        """Return the domains of requests that came to the wrong listener: with TLS the name was known before."""
+        """Return the domains of requests that came to the wrong listener: with TLS the name was known before.
+
+        That is every name; a listener's own is said only where one of ``served`` would take it.
+        """
         if not self._secure:
             return ()
         mine = {normal(listener.hostname) for listener in served}
-        foreign = [hostname for hostname in owners if hostname not in mine]
+        if not any(not hostname or hostname.startswith("*.") for hostname in mine):
+            return ("",)
+        foreign = [each for each in owners if each not in mine and most_specific(each, mine) is not None]
         return foreign if "" in mine else [*foreign, ""]
 
 
