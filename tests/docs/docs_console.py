@@ -139,7 +139,7 @@ class Shell:
             text = text.replace(old, new)
         return text
 
-    def play(self, markdown: str, *, timeout_s: float = 60.0) -> None:
+    def play(self, markdown: str, *, timeout_s: float = 180.0) -> None:
         """Execute a page from top to bottom."""
         for block in blocks_of(markdown):
             if block.file:
@@ -151,7 +151,7 @@ class Shell:
 
     def type(self, command: str) -> list[str]:
         """Run a command that no page shows."""
-        return self.run(Step(command, (), 0), timeout_s=60.0)
+        return self.run(Step(command, (), 0), timeout_s=180.0)
 
     def run(self, step: Step, *, timeout_s: float) -> list[str]:
         """Type one command; return once it has ended and all that is expected was seen."""
