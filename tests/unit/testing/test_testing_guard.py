@@ -11,7 +11,9 @@ import pytest
 from tests.left_running import end, left_running, marked
 
 _SCRIPT = """
-import subprocess, sys, time
+import signal, subprocess, sys, time
+# Whoever has started the tests in the background may have had this signal ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from fairlead.testing.worlds.guard import guard
 guard(); guard()
 sleeps = [sys.executable, "-c", "import time; time.sleep(600)"]
