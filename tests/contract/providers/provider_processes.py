@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.testing.worlds.loopback import free_port
+
 DRIVER = Path(__file__).parents[3] / "examples" / "driver" / "driver.py"
 PATIENCE_S = 60.0
 ASK_AGAIN_S = 3.0
@@ -28,12 +30,6 @@ def wait_for(condition: Callable[[], bool], what: str, *, process: subprocess.Po
             raise AssertionError(f"{what}: it ended with {process.returncode}")
         assert time.monotonic() < until_s, f"{what}: not within {PATIENCE_S} s"
         time.sleep(0.01)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def haproxy_binary() -> str:

@@ -9,7 +9,6 @@ import itertools
 import json
 import os
 import shutil
-import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -48,18 +47,13 @@ from fairlead.providers.envoy.resources import ResourceType
 from fairlead.runtime.clock import Clock, SystemClock
 from fairlead.standalone.proxy_report import ProxyReporter, ProxyRow
 from fairlead.testing.builders import slice_body, tcp_body
+from fairlead.testing.worlds.loopback import free_port
 from fairlead.translate.tenant import CLUSTER_ROLES, READER_ROLE
 from tests.scenario.any_api import until
 from tests.xds.world import Backend
 
 _NUMBERS = itertools.count(1)
 _OURS = f"{LABEL_MANAGED_BY}={MANAGED_BY},{GROUP_LABEL}"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Replica:

@@ -253,10 +253,15 @@ def command(name: str, **instead: str) -> list[str]:
 
 
 async def page(port: int, path: str) -> tuple[int, str]:
+    """Return status and text of a page; status 0 when there is no answer within some seconds."""
+    timeout = aiohttp.ClientTimeout(total=10)
     try:
-        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}{path}") as answer:
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.get(f"http://127.0.0.1:{port}{path}") as answer,
+        ):
             return answer.status, await answer.text()
-    except aiohttp.ClientError:
+    except (aiohttp.ClientError, TimeoutError):
         return 0, ""
 
 
@@ -266,7 +271,7 @@ async def ready(port: int, child: Child) -> None:
         return (await page(port, "/readyz"))[0] == 200
 
     try:
-        await until(check, timeout_s=30)
+        await until(check)
     except AssertionError:
         raise AssertionError(f"{await page(port, '/readyz')}; {child.log_tail()}") from None
     assert (await page(port, "/livez"))[0] == 200
