@@ -9,7 +9,7 @@
     Unknown    any other                     none: it will be known soon
 
 In: the conditions of the load balancer at the hub. Out: an Event when another one held before. Never: good news of what
-was not seen to serve, or was said before.
+was not seen to serve, or is unchanged since its last Event.
 """
 
 from __future__ import annotations

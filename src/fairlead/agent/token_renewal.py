@@ -81,8 +81,8 @@ class TokenRenewal:
         unwritten = await asyncio.to_thread(replace_token, files, written, new)
         until = self._times.expires.isoformat() if self._times else ""
         self._log.info("token renewed", until=until, written=not unwritten)
-        said, self._in_memory = self._in_memory, bool(unwritten)
-        if unwritten and not said:
+        warned, self._in_memory = self._in_memory, bool(unwritten)
+        if unwritten and not warned:
             self._log.warning(
                 "token is kept in memory",
                 sentence=f"{unwritten}, so the renewed token is kept in memory only. This agent goes on; one that is "

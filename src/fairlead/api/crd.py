@@ -142,9 +142,9 @@ def _inline(node: JSONObject, components: JSONObject) -> JSONObject:
         out.pop("default", None)
     if "properties" in out:
         children = cast("dict[str, JSONObject]", out["properties"])
-        said = FIELDS.get(str(node.get("title", "")), {})
+        descriptions = FIELDS.get(str(node.get("title", "")), {})
         out["properties"] = {
-            name: _described(_inline(child, components), said.get(name, "")) for name, child in children.items()
+            name: _described(_inline(child, components), descriptions.get(name, "")) for name, child in children.items()
         }
     if isinstance(out.get("items"), dict):
         out["items"] = _inline(cast("JSONObject", out["items"]), components)

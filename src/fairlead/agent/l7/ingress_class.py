@@ -65,21 +65,21 @@ def plan_class(view: ClassView) -> ClassPlan:
     problems: dict[ObjectKey, list[str]] = {}
     for ingress in sorted(view.ingresses, key=_age):
         for host, secret, problem in _tls_hosts(ingress):
-            said = problems.setdefault(ingress.key, [])
+            sentences = problems.setdefault(ingress.key, [])
             if problem:
-                said.append(problem)
+                sentences.append(problem)
                 continue
             owner, of_owner = owners.get(host, (ingress.key, secret))
             if owner != ingress.key:
                 if (owner.namespace, of_owner) != (ingress.metadata.namespace, secret):
-                    said.append(f"host {host} is served with the certificate of an older Ingress")
+                    sentences.append(f"host {host} is served with the certificate of an older Ingress")
                 continue
             state = view.certificates.get(
                 (ingress.metadata.namespace, secret), CertificateState(problem="it is not there")
             )
             if state.problem:
                 kept = "; the version before is served on" if state.digest else f", so {host} is not served over HTTPS"
-                said.append(f"Secret {secret}: {state.problem}{kept}")
+                sentences.append(f"Secret {secret}: {state.problem}{kept}")
             if not state.digest:
                 continue
             owners[host] = (ingress.key, secret)

@@ -210,7 +210,7 @@ class ControllerProvider:
             if there.annotation(ANNOTATION_APPLIED) != each.digest:
                 return f"{name} is not as it was applied last"
             if each.resource is self._form.answering and (waiting := self._form.answer(there).waiting):
-                controller = settings_class(each)
+                controller = _controller_class(each)
                 return f"{name}: {waiting}; is the controller of class {controller} running?"
         return ""
 
@@ -282,7 +282,7 @@ class ControllerProvider:
             log.info("made anew by another client; left alone", kind=resource.kind, key=str(obj.key))
 
 
-def settings_class(of: Made) -> str:
+def _controller_class(of: Made) -> str:
     """Return the controller's class that an object names."""
     field = "gatewayClassName" if of.resource is GATEWAYS else "ingressClassName"
     return str(of.body["spec"][field])

@@ -118,7 +118,7 @@ class VirtualHosts:
     def _others(self, served: Sequence[L7Listener], owners: Mapping[str, L7Listener]) -> Iterable[str]:
         """Return the domains of requests that came to the wrong listener: with TLS the name was known before.
 
-        That is every name; a listener's own is said only where one of ``served`` would take it.
+        That is every name; the hostname of another listener is listed only where one of ``served`` covers it.
         """
         if not self._secure:
             return ()
