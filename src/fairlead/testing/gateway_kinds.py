@@ -56,6 +56,8 @@ def gateway_crds(kinds: Iterable[Resource[Any]] = KINDS) -> list[JSONObject]:
 
 def _crd(kind: Resource[Any]) -> JSONObject:
     crd = build_crd(Crd(kind, (), ()))
+    # A real API server takes a kind of a group under k8s.io only with this annotation.
+    crd["metadata"].setdefault("annotations", {})["api-approved.kubernetes.io"] = "unapproved, used in tests"
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     for path, value in _DEFAULTS.items():
         field = _field(schema["spec"], path.split("."))
