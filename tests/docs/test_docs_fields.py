@@ -9,10 +9,8 @@ import msgspec
 import pytest
 
 from fairlead.api.field_descriptions import FIELDS
-from fairlead.api.kinds import all_crds
+from fairlead.api.kinds import CRDS, all_crds
 from fairlead.api.meta import KubeObject
-from fairlead.api.nodepool import NODE_POOLS
-from fairlead.api.poolservice import POOL_SERVICES
 
 #: The API server describes these itself, and allows no description of metadata.
 _OF_THE_API_SERVER = {"apiVersion", "kind", "metadata"}
@@ -37,25 +35,12 @@ def test_every_field_has_a_description() -> None:
         for path, field in _fields(version["schema"]["openAPIV3Schema"], crd["spec"]["names"]["kind"])
         if not field.get("description")
     ]
-    assert missing == [], "describe them in src/fairlead/api/field_descriptions.py, by struct and wire name"
+    assert missing == [], "describe them in src/fairlead/api/descriptions, by struct and wire name"
 
 
 def test_nothing_is_described_that_is_not_there() -> None:
     """Compare with every struct that a kind is made of, so that a field that is renamed takes its row along."""
-    types: list[type[KubeObject]] = [NODE_POOLS.type, POOL_SERVICES.type]
-    from fairlead.api import (
-        backendgroup,
-        backendrecord,
-        httploadbalancer,
-        loadbalancer,
-        loadbalancerclass,
-        tcploadbalancer,
-        tenant,
-    )
-
-    types += [tenant.Tenant, loadbalancerclass.LoadBalancerClass, tcploadbalancer.TCPLoadBalancer]
-    types += [httploadbalancer.HTTPLoadBalancer, httploadbalancer.LoadBalancerRoute, loadbalancer.LoadBalancer]
-    types += [backendgroup.BackendGroup, backendrecord.BackendRecord]
+    types: list[type[KubeObject]] = [crd.resource.type for crd in CRDS]
     there: dict[str, set[str]] = {}
     for each in types:
         _, components = msgspec.json.schema_components([each])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from fairlead.api.backendgroup import BACKEND_GROUP_CRD
 from fairlead.api.backendrecord import BACKEND_RECORD_CRD
 from fairlead.api.crd import build_crd
+from fairlead.api.dnszone import DNS_ZONE_CRD
+from fairlead.api.hostname import HOSTNAME_CRD
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCER_CRD, LOAD_BALANCER_ROUTE_CRD
 from fairlead.api.loadbalancer import LOAD_BALANCER_CRD
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASS_CRD
@@ -14,7 +16,8 @@ from fairlead.api.poolservice import POOL_SERVICE_CRD
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCER_CRD
 from fairlead.api.tenant import TENANT_CRD
 
-_CRDS = (
+#: The definition of every kind, in the order in which a reader meets them.
+CRDS = (
     TENANT_CRD,
     LOAD_BALANCER_CLASS_CRD,
     TCP_LOAD_BALANCER_CRD,
@@ -25,9 +28,11 @@ _CRDS = (
     BACKEND_RECORD_CRD,
     NODE_POOL_CRD,
     POOL_SERVICE_CRD,
+    DNS_ZONE_CRD,
+    HOSTNAME_CRD,
 )
 
 
 def all_crds() -> list[JSONObject]:
     """Return the CRDs of every kind, in the order in which a reader meets them."""
-    return [build_crd(crd) for crd in _CRDS]
+    return [build_crd(crd) for crd in CRDS]

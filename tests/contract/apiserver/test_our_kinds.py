@@ -210,6 +210,33 @@ CASES = [
         ],
         [({"renewTime": "2026-01-02T03:04:06Z"}, "")],
     ),
+    Case(
+        "dnszones",
+        {"zone": "example.com", "provider": "rfc2136", "parameters": {"server": "192.0.2.53"}},
+        [
+            ({"zone": ""}, "spec.zone in body should be at least 1 chars long"),
+            ({"provider": ""}, "spec.provider in body should be at least 1 chars long"),
+            ({"ownerId": "no spaces"}, "spec.ownerId in body should match"),
+        ],
+        [
+            ({"ttlSeconds": 300, "dryRun": True}, ""),
+            ({"zone": "example.net"}, "zone is immutable"),
+            ({"provider": "powerdns"}, "provider is immutable"),
+            ({"ownerId": "other"}, "ownerId is immutable"),
+        ],
+    ),
+    Case(
+        "hostnames",
+        {"host": "shop.example.com", "addresses": ["192.0.2.7"], "owner": {"member": "berlin"}},
+        [
+            ({"host": "Shop.example.com"}, "spec.host in body should match"),
+            ({"host": "a..example.com"}, "spec.host in body should match"),
+            ({"host": "-a.example.com"}, "spec.host in body should match"),
+            ({"cname": "edge.example.net"}, "a name with a CNAME record has no addresses"),
+            ({"ttlSeconds": -1}, "should be greater than or equal to 0"),
+        ],
+        [({"addresses": ["2001:db8::7"], "ttlSeconds": 30}, ""), ({"host": "cart.example.com"}, "host is immutable")],
+    ),
 ]
 
 
@@ -256,7 +283,7 @@ def test_every_kind_has_a_case() -> None:
 
 
 #: Those whose identity is fixed.
-FIXED = {"loadbalancers", "loadbalancerclasses", "backendgroups"}
+FIXED = {"loadbalancers", "loadbalancerclasses", "backendgroups", "dnszones", "hostnames"}
 
 
 @pytest.mark.parametrize(

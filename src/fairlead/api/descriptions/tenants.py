@@ -1,0 +1,53 @@
+"""Descriptions of the fields of tenants, classes and of what every kind has; by struct, then by wire name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fairlead.api.descriptions.shared import CHECK, OBSERVED
+
+TENANTS: Mapping[str, Mapping[str, str]] = {
+    "WireCondition": {
+        "type": "What the condition is about, such as Programmed.",
+        "status": "True, False or Unknown.",
+        "reason": "Why, in one word for programs.",
+        "message": "Why, and the next step, in a sentence for people.",
+        "observedGeneration": "The metadata.generation that it is about.",
+        "lastTransitionTime": "When status changed last.",
+    },
+    "TenantSpec": {
+        "namespace": "Namespace at the hub that holds everything of this member; tenant-NAME when empty.",
+        "region": "Region that the member is in; a hub of a region serves its load balancers only.",
+        "domain": "Domain that the member's host names are in.",
+        "maxLoadBalancers": "The most load balancers that it may have; 0: any number.",
+        "maxPorts": "The most ports that its load balancers may have together; 0: as the hub's --tenant-ports says.",
+        "targetRanges": "The only ranges (CIDR) that its traffic may be sent to; when empty, all but loopback, "
+        "link-local and multicast ones.",
+        "drainWhenLost": "Take its targets out of service after its agent was silent that long, as in 10m; when empty, "
+        "its last state is served for ever.",
+    },
+    "TenantStatus": {
+        **OBSERVED,
+        "namespace": "Namespace at the hub that holds everything of this member.",
+        "state": "How its agent is: Engaged, Stale (silent for 40 s), Lost (for 5 minutes) or Pending (never heard).",
+        "lastSyncTime": "When its agent was heard, as of the last change of state, by the API server's clock.",
+    },
+    "EnsurePolicy": {
+        "policy": "IfNotSucc lets what others changed stand and shows it; Always repairs our own entries.",
+        "minPeriod": "The least time between two repairs, such as 60s.",
+    },
+    "Guard": {
+        "maxRemovalPercent": "The most backends, in percent, that one run may remove.",
+        "minBackends": "So many backends are kept, whatever the percentage allows.",
+    },
+    "ClassHealthCheck": CHECK,
+    "LoadBalancerClassSpec": {
+        "provider": "Name of the provider that makes its load balancers, such as envoy or haproxy; never changes.",
+        "parameters": "Settings of the provider; a load balancer cannot override them.",
+        "targets": "What traffic is sent to where a Service does not say: nodes or pods.",
+        "drain": "How long a backend that is removed gets no new connections before it is deregistered, such as 30s.",
+        "draining": "Whether the class takes nothing new; what uses it is served on.",
+        "tenants": "Names of the Tenants whose Services may use it; all when empty.",
+    },
+    "LoadBalancerClassStatus": {**OBSERVED, "loadBalancers": "How many load balancers name the class."},
+}  # fmt: skip
