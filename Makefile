@@ -10,7 +10,7 @@ COVERED_BY := tests/unit/translate tests/unit/sync tests/unit/ledger tests/golde
 	tests/scenario/records
 
 .PHONY: help demo test test-all-pythons check conformance bench crds docs golden fuzz soak crashes coverage coverage-of-requirements mutants \
-	format hooks lock install clean
+	format hooks lock install helm clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-26s %s\n", $$1, $$2}'
@@ -91,13 +91,19 @@ fuzz: $(STAMP) ## Feed broken input to everything that reads what others write; 
 conformance: $(STAMP) ## Run the official conformance suite of Gateway API (needs root and Go); ONLY=<test>, KEEP=1, NS=, D=
 	@$(BIN)/python -m conformance
 
+#: Charts are rendered and linted with this version.
+HELM_VERSION := v3.22.0
+
+helm: $(RUN) ## Build Helm into .venv for the tests of the charts (needs Go; minutes)
+	@GOBIN=$(abspath $(BIN)) go install helm.sh/helm/v3/cmd/helm@$(HELM_VERSION)
+
 bench: $(STAMP) ## Print the performance figures beside their limits
 	@$(BIN)/python -m bench
 
 crds: $(RUN) ## Print all CustomResourceDefinitions as YAML
 	@$(BIN)/fairlead crds
 
-docs: $(STAMP) ## Rewrite the generated reference in docs/reference
+docs: $(STAMP) ## Rewrite what is generated: docs/reference, and the charts' copies of manifests and alerts
 	@$(BIN)/python -m docs.generate
 
 golden: $(STAMP) ## Rewrite the golden files after an intended change of behaviour

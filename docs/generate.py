@@ -1,6 +1,6 @@
-"""Writes docs/reference from the source, so that it cannot drift: ``python -m docs.generate [--check]``.
+"""Writes docs/reference and the charts' copies from the source, so that none drifts: ``python -m docs.generate``.
 
-In: wire types, names, conditions, metric registries, the command line. Out: one page each.
+In: wire types, names, conditions, metric registries, the command line. Out: a page each, and files of ``docs.charts``.
 With ``--check`` it writes nothing, and fails when a page is not what it would write.
 """
 
@@ -15,7 +15,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from docs import descriptions
+from docs import charts, descriptions
 from docs.registries import registries
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -325,11 +325,14 @@ def main(arguments: Sequence[str]) -> int:
         REFERENCE.mkdir(exist_ok=True)
         for name, text in made.items():
             (REFERENCE / name).write_text(text, encoding="utf-8")
+        for name, text in charts.files().items():
+            (charts.ROOT / name).write_text(text, encoding="utf-8")
         return 0
-    differ = [name for name, text in made.items() if not _same(REFERENCE / name, text)]
-    differ += [file.name for file in REFERENCE.glob("*") if file.name not in made]
+    differ = [f"docs/reference/{name}" for name, text in made.items() if not _same(REFERENCE / name, text)]
+    differ += [f"docs/reference/{file.name}" for file in REFERENCE.glob("*") if file.name not in made]
+    differ += [name for name, text in charts.files().items() if not _same(charts.ROOT / name, text)]
     for name in differ:
-        sys.stderr.write(f"docs/reference/{name} differs from the source; run: make docs\n")
+        sys.stderr.write(f"{name} differs from the source; run: make docs\n")
     return 1 if differ else 0
 
 

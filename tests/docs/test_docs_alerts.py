@@ -11,6 +11,7 @@ import pytest
 import typer
 import yaml
 
+from docs.dashboard import ROWS, Panel
 from docs.registries import Family, registries
 from fairlead.cli.main import app
 from tests.docs.docs_console import ROOT
@@ -49,19 +50,32 @@ def labels_of(expr: str) -> set[str]:
     return {label for series, _ in _SERIES.findall(expr) for label in family_of(series).labels} | {"le"}
 
 
-@EACH
-def test_each_metric_and_label_of_a_rule_is_exported(rule: dict[str, Any]) -> None:
-    matches = _SERIES.findall(rule["expr"])
-    assert matches, "a rule about nothing of ours"
+def check_query(expr: str, *, added: frozenset[str] = frozenset()) -> None:
+    """Assert that each metric and label of a query is exported; ``added``: labels that Prometheus adds itself."""
+    matches = _SERIES.findall(expr)
+    assert matches, "a query about nothing of ours"
     for series, matchers in matches:
         labels = family_of(series).labels
         for matcher in filter(None, matchers.split(",")):
             parts = _MATCHER.fullmatch(matcher)
             assert parts is not None, matcher
             assert parts[1] in labels, f"{series} has no label {parts[1]}"
-    for names in _BY.findall(rule["expr"]):
+    for names in _BY.findall(expr):
         for name in names.split(","):
-            assert name.strip() in labels_of(rule["expr"])
+            assert name.strip() in labels_of(expr) | added
+
+
+@EACH
+def test_each_metric_and_label_of_a_rule_is_exported(rule: dict[str, Any]) -> None:
+    check_query(rule["expr"])
+
+
+@pytest.mark.req("OP-1")
+@pytest.mark.parametrize("panel", [panel for _, row in ROWS for panel in row], ids=lambda panel: panel.title)
+def test_each_metric_and_label_of_the_dashboard_is_exported(panel: Panel) -> None:
+    check_query(panel.expr, added=frozenset({"instance"}))
+    kept = {name.strip() for names in _BY.findall(panel.expr) for name in names.split(",")}
+    assert set(re.findall(r"{{(\w+)}}", panel.legend)) <= kept
 
 
 @EACH

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer
 
-from docs import descriptions, generate
+from docs import charts, descriptions, generate
 from fairlead.api import names
 from fairlead.cli.main import app
 from tests.docs.docs_console import ROOT, blocks_of, pages
@@ -25,11 +25,23 @@ def test_reference_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_check_notices_drift(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generate, "REFERENCE", tmp_path)
+    monkeypatch.setattr(charts, "files", dict)
     assert generate.main([]) == 0
     assert generate.main(["--check"]) == 0
     (tmp_path / "metrics.md").write_text("old", encoding="utf-8")
     (tmp_path / "left-over.md").write_text("old", encoding="utf-8")
     assert generate.main(["--check"]) == 1
+
+
+def test_check_notices_a_chart_that_is_not_what_the_manifests_say(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rights = "deploy/charts/fairlead-hub/templates/rbac.yaml"
+    made = charts.files()
+    assert "fairlead-hub-tenant" in made[rights]
+    monkeypatch.setattr(charts, "files", lambda: {**made, rights: made[rights].replace("[get,", "[get, delete,")})
+    assert generate.main(["--check"]) == 1
+    assert capsys.readouterr().err == f"{rights} differs from the source; run: make docs\n"
 
 
 def test_a_reason_without_a_sentence_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
