@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
-from fairlead.api.kubernetes import SECRETS
+from fairlead.api.kubernetes import NODES, SECRETS, SERVICES
 from fairlead.api.names import INGRESS_CONTROLLER
 from fairlead.testing.worlds.fleet import Fleet
 from fairlead.testing.worlds.loopback import service_port
 from fairlead.testing.worlds.member import Member
-from fairlead.testing.worlds.processes import run_fairlead
+from fairlead.testing.worlds.processes import run_fairlead, wait_until
 from fairlead.testing.worlds.web import certificate, ingress_address
 from tests.e2e.e2e_backends import Echo, echoes
 from tests.e2e.e2e_http import HttpClient, answers, service
@@ -154,3 +154,36 @@ async def test_https_a_rotated_certificate_and_pods_that_come_and_go(fleet: Flee
         for name in ("tls", "empty"):
             await east.cluster.delete(INGRESSES, "default", name)
         await east.cluster.delete(SECRETS, "default", "cert")
+
+
+@pytest.mark.req("K-38", "E-19")
+async def test_a_service_that_only_pods_reach_is_reached_by_the_nodes_of_its_member(fleet: Fleet) -> None:
+    """The nodes are the backends in this member: a copy of the Service opens a port at each of them."""
+    west = fleet.members["west"]
+    node = west.new_address()
+    await ingress_class(west)
+    spec = {"type": "ClusterIP", "ports": [{"port": 80, "targetPort": 8080}], "selector": {"app": "inside"}}
+    meta = {"name": "inside", "namespace": "default"}
+    await west.cluster.apply(SERVICES, {"metadata": meta, "spec": spec}, manager="user")
+    await ingress(west, "inside", {"inside.example.com": {"/": "inside"}})
+
+    async def copied() -> bool:
+        return any(
+            each.metadata.name == "inside-fairlead-nodes" for each in await west.cluster.list(SERVICES, "default")
+        )
+
+    await wait_until(copied, "the copy of the Service is there")
+    port = ((await west.get("inside-fairlead-nodes")).spec.ports or ())[0].node_port
+    async with echoes((node, port, "inside")):
+        await west.node("inside-node", node)
+        client = await client_of(west, "inside")
+        await answers(lambda: client.get("inside.example.com"), (200, "inside"))
+    assert (await west.get("inside")).spec.type == "ClusterIP"
+    await west.cluster.delete(INGRESSES, "default", "inside")
+
+    async def gone() -> bool:
+        return not await copied()
+
+    await wait_until(gone, "nothing needs the copy any more")
+    await west.cluster.delete(NODES, "", "inside-node")
+    await west.delete("inside")

@@ -54,6 +54,8 @@ def ingress_needs() -> list[AccessNeed]:
         AccessNeed("patch", INGRESSES, "", "status"),
         *_needs(INGRESS_CLASSES, "", *_READ),
         *_needs(SECRETS, "", *_READ),
+        # The copies of Services that only pods reach, where backends are the nodes.
+        *_needs(SERVICES, "", "create", "delete"),
     ]
 
 

@@ -50,6 +50,8 @@ SLICE_MANAGED_BY = "fairlead.dev"
 LABEL_LOAD_BALANCER = "fairlead.dev/load-balancer"
 #: The member's Service whose endpoints an EndpointSlice holds, for the backends of routes; see ``backend_label``.
 LABEL_BACKEND = "fairlead.dev/backend"
+#: On a Service of type NodePort that the agent has made: the Service that it is the copy of, as ``label_value``.
+LABEL_COPY_OF = "fairlead.dev/copy-of"
 #: On an EndpointSlice: it holds the addresses of a member's nodes, for all load balancers of that member.
 LABEL_NODES = "fairlead.dev/nodes"
 #: On the copy of a Secret at the hub: the digest of its certificate and key.

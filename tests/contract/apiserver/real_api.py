@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
 import ssl
 import subprocess
 import time
@@ -24,6 +23,8 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+
+from fairlead.testing.worlds.loopback import free_port
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,6 @@ class Real:
         }
         path.write_bytes(msgspec.json.encode(config))
         return path
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 @pytest.fixture(scope="session")
@@ -101,6 +96,8 @@ def _start(root: Path, start: Any, processes: list[subprocess.Popen[bytes]], *, 
         f"--etcd-servers=http://127.0.0.1:{client}",
         f"--cert-dir={root / 'certs'}",
         "--bind-address=127.0.0.1",
+        # Nothing asks for it, but without a default route, as in a network of tests, the server finds none itself.
+        "--advertise-address=192.0.2.1",
         f"--secure-port={port}",
         f"--token-auth-file={root / 'tokens.csv'}",
         "--authorization-mode=RBAC",

@@ -31,7 +31,7 @@ class World:
         self.sources = Sources(hub_namespace=HUB_NAMESPACE, **clusters)
         self.l7 = L7Sources(hub_namespace=HUB_NAMESPACE, **clusters)
         self.shared = Shared(
-            hub=clusters["hub"],
+            **clusters,
             sources=self.sources,
             l7=self.l7,
             settings=Settings(tenant="east", namespace=HUB_NAMESPACE, target="Pod"),

@@ -29,7 +29,8 @@ from fairlead.agent.l7.gateway.sources import GatewaySources
 from fairlead.agent.l7.identity import Origin
 from fairlead.agent.l7.ingress_changes import IngressChanges
 from fairlead.agent.l7.ingress_exporter import INGRESS, IngressExporter
-from fairlead.agent.l7.shared import Shared
+from fairlead.agent.l7.service_copies import original_of
+from fairlead.agent.l7.shared import SERVICE, Shared
 from fairlead.agent.l7.sources import L7Sources
 from fairlead.agent.sources import Sources
 from fairlead.api.ingress import INGRESSES
@@ -71,6 +72,7 @@ class L7Agent:
         self._workers = workers
         self._begun: set[str] = set()
         self._shared = Shared(
+            member=member,
             hub=hub,
             sources=sources,
             l7=self.sources,
@@ -198,10 +200,13 @@ class L7Agent:
         self._begun.add(what)
 
     def _enqueue_published(self) -> None:
-        """Enqueue what is at the hub: it may not exist in the member any more."""
+        """Enqueue what is at the hub, and copies of Services: nothing may need them any more."""
         for cache in (*self.sources.of_hub, self._services.hub_slices):
             for obj in list(cache.values()):
                 self._at_hub(obj)
+        for service in list(self._services.services.values()):
+            if (original := original_of(service)) is not None:
+                self.exports.add((SERVICE, *original))
 
     def _at_hub(self, obj: KubeObject | None) -> None:
         """Enqueue whose object at the hub this is: it may have been changed there, or have been left behind."""

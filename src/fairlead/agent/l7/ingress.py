@@ -29,13 +29,15 @@ class IngressView(msgspec.Struct, frozen=True):
     """All that the translation of one Ingress may depend on.
 
     ``load_balancer`` is the name of the HTTPLoadBalancer of its class. ``services`` are those of its namespace that it
-    names, by name. ``tls_listeners`` maps the hosts that its class serves over HTTPS to their listener.
+    names, by name, ``unreachable`` says of some why they are not reached as they should be. ``tls_listeners`` maps the
+    hosts that its class serves over HTTPS to their listener.
     """
 
     ingress: IngressObject
     load_balancer: str
     services: Mapping[str, Service] = {}
     tls_listeners: Mapping[str, str] = {}
+    unreachable: Mapping[str, str] = {}
 
 
 class IngressRoutes(msgspec.Struct, frozen=True):
@@ -141,10 +143,15 @@ class _Translation:
             return ""
         named = backend.service
         service = self._view.services.get(named.name)
+        unreachable = self._view.unreachable.get(named.name, "")
+        if unreachable:
+            self._problems[unreachable] = None
         if service is None:
-            self._problems[f"there is no Service {named.name} in namespace {self._view.ingress.metadata.namespace}"] = (
-                None
-            )
+            missing = f"there is no Service {named.name} in namespace {self._view.ingress.metadata.namespace}"
+            self._problems[unreachable or missing] = None
+            return ""
+        if service.spec.type == "ExternalName":
+            self._problems[f"Service {named.name} is of type ExternalName: it has no endpoints"] = None
             return ""
         port = find_port(service, name=named.port.name, number=named.port.number)
         if port is None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from fairlead.agent.l7.identity import Origin
 from fairlead.agent.l7.ingress_exporter import CLASS, INGRESS, IngressExporter
+from fairlead.agent.l7.service_copies import is_chosen_by_user, original_of
 from fairlead.agent.l7.shared import SECRET, SERVICE
 from fairlead.agent.l7.sources import BY_SECRET, BY_SERVICE, L7Sources, secrets_named, services_named
 from fairlead.agent.sources import Sources
@@ -31,6 +32,7 @@ class IngressChanges:
         exports: KeyedQueue[Origin],
         feedbacks: KeyedQueue[Origin],
     ) -> None:
+        self._services = sources.services
         self._l7 = l7
         self._exporter = exporter
         self._exports = exports
@@ -80,15 +82,22 @@ class IngressChanges:
 
     def _service(self, old: Service | None, new: Service | None) -> None:
         changed = new or old
-        if changed is not None:
-            for ingress in self._l7.ingresses.by_index(BY_SERVICE, _pair(changed)):
-                self._enqueue_ingress(ingress)
+        if changed is None:
+            return
+        # A copy that was changed or deleted by others is made anew on behalf of the Ingresses that need it.
+        for ingress in self._l7.ingresses.by_index(BY_SERVICE, original_of(changed) or _pair(changed)):
+            self._enqueue_ingress(ingress)
 
     def _slice(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
         for each in filter(None, (old, new)):
             service = (each.metadata.namespace, each.label(LABEL_SERVICE_NAME))
-            if service[1] and self._l7.ingresses.by_index(BY_SERVICE, service):
+            users = self._l7.ingresses.by_index(BY_SERVICE, service) if service[1] else ()
+            if users:
                 self._exports.add((SERVICE, *service))
+            if users and is_chosen_by_user(self._services.get(*service)):
+                # It can be a backend or not, as it has endpoints.
+                for ingress in users:
+                    self._exports.add((INGRESS, *_pair(ingress)))
 
     def _load_balancer(self, old: HTTPLoadBalancer | None, new: HTTPLoadBalancer | None) -> None:
         changed = new or old

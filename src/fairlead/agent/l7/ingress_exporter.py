@@ -78,13 +78,15 @@ class IngressExporter:
         names = services_of(ingress)
         for service in names:
             await self._shared.service(namespace, service)
-        services = {each: self._sources.services.get(namespace, each) for each in names}
+        nodes = plan.spec.targets == "Node"
+        reached = {each: self._shared.copies.reach((namespace, each), nodes=nodes) for each in names}
         translated = translate_ingress(
             IngressView(
                 ingress=ingress,
                 load_balancer=class_load_balancer_name(of_class),
-                services={each: service for each, service in services.items() if service is not None},
+                services={each: service for each, (service, _) in reached.items() if service is not None},
                 tls_listeners=plan.tls_listeners,
+                unreachable={each: problem for each, (_, problem) in reached.items() if problem},
             )
         )
         wanted = [
@@ -102,6 +104,12 @@ class IngressExporter:
     def needs_service(self, namespace: str, name: str) -> bool:
         """Say whether an Ingress of ours names this Service."""
         return any(map(self.class_of, self._l7.ingresses.by_index(BY_SERVICE, (namespace, name))))
+
+    def needs_node_ports(self, namespace: str, name: str) -> bool:
+        """Say whether an Ingress of ours, of a class with the nodes as backends, names this Service."""
+        classes = {self.class_of(each) for each in self._l7.ingresses.by_index(BY_SERVICE, (namespace, name))}
+        plans = (self.plan_of(each) for each in classes if each is not None)
+        return any(plan is not None and plan.spec.targets == "Node" for plan in plans)
 
     def needs_secret(self, namespace: str, name: str) -> bool:
         """Say whether an Ingress of ours names this Secret."""

@@ -1,6 +1,6 @@
 """What do the parts of L7, Ingress and Gateway API, have in common at the hub?
 
-    Service   its EndpointSlices, as long as a part needs them
+    Service   its EndpointSlices, and in the member its copy of type NodePort, as long as a part needs them
     Secret    its copy, as long as a part needs it; one that breaks or goes leaves the last good copy
     any       where objects of an origin are published, and how they go: only while the member's view is current
 
@@ -17,6 +17,7 @@ from typing import Any, Protocol, cast
 from fairlead.agent.export import Settings
 from fairlead.agent.l7.certificates import CertificateState
 from fairlead.agent.l7.identity import Origin, backend_slice_meta, certificate_name, is_for, origin_of, published_meta
+from fairlead.agent.l7.service_copier import ServiceCopier
 from fairlead.agent.l7.sources import BY_ORIGIN, L7Sources
 from fairlead.agent.sources import Sources
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
@@ -43,6 +44,10 @@ class Part(Protocol):
         """Say whether the endpoints of this Service are to be at the hub."""
         ...
 
+    def needs_node_ports(self, namespace: str, name: str) -> bool:
+        """Say whether this Service is to be reached by the nodes."""
+        ...
+
     def needs_secret(self, namespace: str, name: str) -> bool:
         """Say whether a copy of this Secret is to be at the hub."""
         ...
@@ -58,6 +63,7 @@ class Shared:
     def __init__(
         self,
         *,
+        member: Cluster,
         hub: Cluster,
         sources: Sources,
         l7: L7Sources,
@@ -74,6 +80,7 @@ class Shared:
         self._locks = KeyedLock()
         self._states: dict[tuple[str, str], tuple[str, CertificateState]] = {}
         self._parts: list[Part] = []
+        self.copies = ServiceCopier(member=member, sources=sources, may_write=may_write)
         common: dict[str, Any] = {"hub": hub, "manager": MANAGER_AGENT, "may_write": may_write, "on_write": on_write}
         self.load_balancers = ObjectPublisher(resource=HTTP_LOAD_BALANCERS, cache=l7.load_balancers, **common)
         self.routes = ObjectPublisher(resource=LOAD_BALANCER_ROUTES, cache=l7.routes, **common)
@@ -92,9 +99,10 @@ class Shared:
     # --- what several use; each returns whether a removal waits ----------------------------------------------------
 
     async def service(self, namespace: str, name: str) -> bool:
-        """Make the hub hold the endpoints of one Service while a part needs them."""
+        """Make the hub hold the endpoints of one Service while a part needs them, and the member its copy."""
         async with self._locks.hold((SERVICE, namespace, name)):
-            return await self._service(namespace, name)
+            held = await self._service(namespace, name)
+            return await self._copy(namespace, name) or held
 
     async def secret(self, namespace: str, name: str) -> bool:
         """Make the hub hold a copy of one Secret while a part needs it."""
@@ -141,6 +149,15 @@ class Shared:
             await self._slices.apply(each)
         names = {each.metadata.name for each in wanted}
         return await self._delete(self._slices, [each for each in ours if each.metadata.name not in names], self._parts)
+
+    async def _copy(self, namespace: str, name: str) -> bool:
+        key = (namespace, name)
+        if any(part.needs_node_ports(namespace, name) for part in self._parts):
+            await self.copies.ensure(key)
+            return False
+        if not self.copies.has_copy(key):
+            return False
+        return not self._is_whole(self._parts) or await self.copies.collect(key)
 
     async def _secret(self, namespace: str, name: str) -> bool:
         origin: Origin = (SECRET, namespace, name)
@@ -213,12 +230,16 @@ class Shared:
     async def _delete(self, publisher: ObjectPublisher[Any], gone: Sequence[KubeObject], parts: Iterable[Part]) -> bool:
         if not gone:
             return False
-        sources = self._sources
-        whole = sources.synced and not sources.slices.broken and sources.member_is_fresh(fresh_s=self._fresh_s)
-        if not (whole and all(part.is_fresh(fresh_s=self._fresh_s) for part in parts)):
+        if not self._is_whole(parts):
             return True
         await publisher.delete(gone)
         return False
+
+    def _is_whole(self, parts: Iterable[Part]) -> bool:
+        """Say whether all is known of the member that ``parts`` may need, so that something may be removed."""
+        sources = self._sources
+        whole = sources.synced and not sources.slices.broken and sources.member_is_fresh(fresh_s=self._fresh_s)
+        return whole and all(part.is_fresh(fresh_s=self._fresh_s) for part in parts)
 
 
 def _state_of(name: str, secret: Secret) -> CertificateState:

@@ -4,7 +4,7 @@
     --------------------------------------------------------  -------------------
     group and kind: a Service                                 InvalidKind
     in another namespace: a ReferenceGrant permits it         RefNotPermitted
-    the Service is there, and has the port                    BackendNotFound
+    the Service is there, can be reached, and has the port    BackendNotFound
     its port speaks what the route needs                      UnsupportedProtocol
 
 A reference that is not permitted is reported as such whether or not the Service exists. The share of a reference
@@ -60,6 +60,7 @@ class BackendRefs:
         services: Mapping[tuple[str, str], Service],
         grants: Iterable[ReferenceGrant],
         policies: Mapping[tuple[str, str, str], BackendPolicy],
+        unreachable: Mapping[tuple[str, str], str] | None = None,
         passthrough: bool = False,
         terminated: bool = True,
     ) -> None:
@@ -69,6 +70,7 @@ class BackendRefs:
         self._services = services
         self._grants = tuple(grants)
         self._policies = policies
+        self._unreachable = unreachable or {}
         self._passthrough = passthrough
         self._terminated = terminated
         #: Reason and sentence of each problem, in the order in which they were met.
@@ -98,9 +100,12 @@ class BackendRefs:
                 f"no ReferenceGrant in namespace {namespace} lets {self._kind}s of namespace {self._namespace} "
                 f"refer to Service {name}",
             )
-        service = self._services.get(key)
+        service, unreachable = self._services.get(key), self._unreachable.get(key, "")
+        if unreachable:
+            self._no("BackendNotFound", unreachable)
         if service is None:
-            return self._no("BackendNotFound", f"there is no Service {name} in namespace {namespace}")
+            missing = f"there is no Service {name} in namespace {namespace}"
+            return self._no("BackendNotFound", unreachable or missing)
         if service.spec.type == "ExternalName":
             return self._no(
                 "BackendNotFound", f"Service {namespace}/{name} is of type ExternalName: it has no endpoints"

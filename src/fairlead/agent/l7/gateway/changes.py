@@ -21,6 +21,7 @@ from fairlead.agent.l7.gateway.sources import (
 )
 from fairlead.agent.l7.gateway.view import secrets_named
 from fairlead.agent.l7.identity import Origin, key_of
+from fairlead.agent.l7.service_copies import is_chosen_by_user, original_of
 from fairlead.agent.l7.shared import SECRET, SERVICE
 from fairlead.agent.l7.sources import L7Sources
 from fairlead.agent.sources import Sources
@@ -49,6 +50,7 @@ class GatewayChanges:
         exports: KeyedQueue[Origin],
         feedbacks: KeyedQueue[Origin],
     ) -> None:
+        self._services = sources.services
         self._gateway = gateway
         self._exporter = exporter
         self._exports = exports
@@ -179,16 +181,22 @@ class GatewayChanges:
     def _service(self, old: Service | None, new: Service | None) -> None:
         changed = new or old
         if changed is not None and not _wants_the_same(old, new):
-            for kind, route in self._gateway.routes_to(*_pair(changed)):
+            service = original_of(changed) or _pair(changed)
+            for kind, route in self._gateway.routes_to(*service):
                 self._exports.add(key_of(kind, route))
-            for policy in self._gateway.policies_of(*_pair(changed)):
+            for policy in self._gateway.policies_of(*service):
                 self._feedbacks.add(key_of(POLICY, policy))
 
     def _slice(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
         for each in filter(None, (old, new)):
             service = (each.metadata.namespace, each.label(LABEL_SERVICE_NAME))
-            if service[1] and any(True for _ in self._gateway.routes_to(*service)):
+            users = list(self._gateway.routes_to(*service)) if service[1] else []
+            if users:
                 self._exports.add((SERVICE, *service))
+            if users and is_chosen_by_user(self._services.get(*service)):
+                # It can be a backend or not, as it has endpoints.
+                for kind, route in users:
+                    self._exports.add(key_of(kind, route))
 
     def _load_balancer(self, old: HTTPLoadBalancer | None, new: HTTPLoadBalancer | None) -> None:
         changed = new or old

@@ -126,6 +126,10 @@ class GatewayExporter:
             return held
         for service in sorted(plan.services):
             await self._shared.service(*service)
+        if self._has_nodes(plan):
+            # The copies of its Services are there now, with the nodePorts that the API server has chosen.
+            plan = self._plan(route) or plan
+            self._report_gateways(self.attachments.put(origin, plan))
         await self._parents_first(route, plan)
         wanted = [
             LoadBalancerRoute(metadata=self._shared.meta(origin, route_name(origin, load_balancer)), spec=spec)
@@ -146,16 +150,23 @@ class GatewayExporter:
         if not parents:
             return None
         named = services_named(route)
-        services = {key: self._sources.services.get(*key) for key in named}
+        nodes = any(_by_nodes(each) for each in parents.values())
+        reached = {key: self._shared.copies.reach(key, nodes=nodes) for key in named}
         return plan_route(
             RouteView(
                 route=route,
                 parents=parents,
-                services={key: service for key, service in services.items() if service is not None},
+                services={key: service for key, (service, _) in reached.items() if service is not None},
                 grants=tuple(self._gateway.grants.values()),
                 policies=self.policies.of_services(named),
+                unreachable={key: problem for key, (_, problem) in reached.items() if problem},
             )
         )
+
+    def _has_nodes(self, plan: RoutePlan) -> bool:
+        """Say whether a load balancer of this plan has the nodes as backends."""
+        names = (self._names.get(parent.load_balancer) for parent in plan.parents)
+        return any(_by_nodes(self.plans.get(*name)) for name in names if name is not None)
 
     async def _parents_first(self, route: AnyRoute | None, plan: RoutePlan) -> None:
         """Have the listeners at the hub before a route that names them."""
@@ -229,6 +240,17 @@ class GatewayExporter:
                 return True
         return False
 
+    def needs_node_ports(self, namespace: str, name: str) -> bool:
+        """Say whether a Gateway of ours with the nodes as backends sends requests to this Service, or may."""
+        for kind, route in self._gateway.routes_to(namespace, name):
+            origin: Origin = key_of(kind, route)
+            plan = self.attachments.plan_of(origin)
+            if origin not in self.attachments and self._shared.copies.has_copy((namespace, name)):
+                return True
+            if plan is not None and (namespace, name) in plan.services and self._has_nodes(plan):
+                return True
+        return False
+
     def needs_secret(self, namespace: str, name: str) -> bool:
         """Say whether a listener of ours is served with this Secret."""
         copy = certificate_name(namespace, name)
@@ -243,6 +265,10 @@ class GatewayExporter:
     def is_fresh(self, *, fresh_s: float) -> bool:
         """Say whether what is known of Gateways and routes is the present."""
         return self._gateway.is_fresh(fresh_s=fresh_s)
+
+
+def _by_nodes(plan: GatewayPlan | None) -> bool:
+    return plan is not None and plan.spec is not None and plan.spec.targets == "Node"
 
 
 def _origin(parent: ParentKey) -> Origin:

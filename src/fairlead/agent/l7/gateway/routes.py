@@ -64,6 +64,7 @@ class RouteView(msgspec.Struct, frozen=True):
 
     ``parents`` are the Gateways and ListenerSets of ours, a ListenerSet with the plan of its Gateway. ``services`` are
     by namespace and name, ``policies`` by namespace, Service and port name, which is empty for all ports.
+    ``unreachable`` says of some Services why they are not reached as they should be.
     """
 
     route: AnyRoute
@@ -71,6 +72,7 @@ class RouteView(msgspec.Struct, frozen=True):
     services: Mapping[tuple[str, str], Service] = {}
     grants: tuple[ReferenceGrant, ...] = ()
     policies: Mapping[tuple[str, str, str], BackendPolicy] = {}
+    unreachable: Mapping[tuple[str, str], str] = {}
 
 
 def parents_named(route: AnyRoute) -> list[ParentKey]:
@@ -145,6 +147,7 @@ class _Rules:
             services=view.services,
             grants=view.grants,
             policies=view.policies,
+            unreachable=view.unreachable,
             passthrough=any(each.listener.passthrough for each in taken_by),
             terminated=not taken_by or any(not each.listener.passthrough for each in taken_by),
         )
