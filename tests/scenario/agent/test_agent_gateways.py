@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from agent_l7_objects import HTTP, gateway, gateway_class, install
+from agent_l7_objects import http_route as route
 from agent_world import HUB_NAMESPACE, World, until, writes
 
 from fairlead.agent.l7.identity import gateway_load_balancer_name
@@ -13,40 +15,11 @@ from fairlead.api.gateway_policies import BACKEND_TLS_POLICIES
 from fairlead.api.gateway_routes import HTTP_ROUTES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.kubernetes import ENDPOINT_SLICES, SERVICES
-from fairlead.api.meta import Resource
 from fairlead.api.names import GATEWAY_CONTROLLER
 from fairlead.errors import NotFound
-from fairlead.kube.preflight import install_crds
-from fairlead.testing.gateway_kinds import KINDS, gateway_crds
 
 USER = "kubectl"
 NAME = gateway_load_balancer_name("shop", "web")
-HTTP = {"name": "http", "port": 80, "protocol": "HTTP"}
-
-
-async def install(world: World, *kinds: Resource[Any]) -> None:
-    assert await install_crds(world.member, gateway_crds(kinds or KINDS), "test") == []
-
-
-async def gateway_class(world: World, name: str = "fairlead", controller: str = GATEWAY_CONTROLLER) -> None:
-    body = {"metadata": {"name": name}, "spec": {"controllerName": controller}}
-    await world.member.apply(GATEWAY_CLASSES, body, manager=USER)
-
-
-async def gateway(world: World, *listeners: dict[str, Any], name: str = "web", of_class: str = "fairlead") -> None:
-    spec = {"gatewayClassName": of_class, "listeners": list(listeners or (HTTP,))}
-    await world.member.apply(GATEWAYS, {"metadata": {"name": name, "namespace": "shop"}, "spec": spec}, manager=USER)
-
-
-async def route(
-    world: World, name: str = "shop", *, host: str = "shop.example.com", to: str = "web", parent: str = "web"
-) -> None:
-    spec = {
-        "parentRefs": [{"name": parent}],
-        "hostnames": [host],
-        "rules": [{"backendRefs": [{"name": to, "port": 80}]}],
-    }
-    await world.member.apply(HTTP_ROUTES, {"metadata": {"name": name, "namespace": "shop"}, "spec": spec}, manager=USER)
 
 
 async def routes(world: World) -> list[Any]:

@@ -6,39 +6,18 @@ import base64
 from typing import Any
 
 import pytest
+from agent_l7_objects import ingress, ingress_class, path
 from agent_world import HUB_NAMESPACE, World, until, writes
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
-from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
+from fairlead.api.ingress import INGRESSES
 from fairlead.api.kubernetes import ENDPOINT_SLICES, SECRETS
-from fairlead.api.names import INGRESS_CONTROLLER
 from fairlead.errors import NotFound
 from fairlead.model.http import Attachment
 from tests.certificates import self_signed
 
 USER = "kubectl"
 NAME = "ingressclass.fairlead"
-
-
-async def ingress_class(
-    world: World, name: str = "fairlead", controller: str = INGRESS_CONTROLLER, **more: Any
-) -> None:
-    body = {"metadata": {"name": name, **more}, "spec": {"controller": controller}}
-    await world.member.apply(INGRESS_CLASSES, body, manager=USER)
-
-
-def path(service: str = "web", value: str = "/", port: Any = None, kind: str = "Prefix") -> dict[str, Any]:
-    backend = {"service": {"name": service, "port": port or {"number": 80}}}
-    return {"path": value, "pathType": kind, "backend": backend}
-
-
-async def ingress(
-    world: World, name: str = "shop", *paths: dict[str, Any], host: str = "shop.example.com", **spec: Any
-):
-    spec = {"ingressClassName": "fairlead", **spec}
-    if paths:
-        spec["rules"] = [{"host": host, "http": {"paths": list(paths)}}]
-    await world.member.apply(INGRESSES, {"metadata": {"name": name, "namespace": "shop"}, "spec": spec}, manager=USER)
 
 
 async def secret(world: World, host: str, name: str = "cert", chain: bytes | None = None) -> bytes:

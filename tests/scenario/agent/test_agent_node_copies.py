@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from agent_l7_objects import gateway, gateway_class, http_route, ingress, ingress_class, install, path
 from agent_world import HUB_NAMESPACE, World, until
-from test_agent_gateways import gateway, gateway_class, install
-from test_agent_gateways import route as http_route
-from test_agent_ingresses import ingress, ingress_class, path
 
 from fairlead.agent.app import Agent
 from fairlead.api.gateway_routes import HTTP_ROUTES
@@ -22,10 +20,10 @@ COPY = "web-fairlead-nodes"
 
 async def copy(world: World, name: str = COPY) -> Any:
     try:
-        found = await world.member.get(SERVICES, "shop", name)
+        there = await world.member.get(SERVICES, "shop", name)
     except NotFound:
         return None
-    return None if found.deleting else found
+    return None if there.deleting else there
 
 
 async def node_ports(world: World) -> set[int]:
@@ -135,7 +133,7 @@ async def test_with_pods_as_backends_nothing_is_copied_and_a_copy_that_was_left_
     agent = await world.start(target="Node")
     await reached(world)
     await world.stop(agent)
-    # The next agent is told to use pods.
+    # The next agent prefers pods.
     await world.start(target="Pod")
     await gone(world)
 
