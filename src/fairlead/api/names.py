@@ -82,6 +82,9 @@ LABEL_DO_NOT_DELETE = "fairlead.dev/do-not-delete"
 #: On a ConfigMap beside the hub: it holds the history of a load balancer.
 LABEL_HISTORY = "fairlead.dev/history"
 
+#: On a ConfigMap beside the hub: what the proxies of one hub replica see of their targets; the value is the replica.
+LABEL_PROXY_HEALTH = "fairlead.dev/proxy-health"
+
 FINALIZER_CLEANUP = "fairlead.dev/cleanup"
 #: On a BackendRecord: its backend may still be registered.
 FINALIZER_DEREGISTER = "fairlead.dev/deregister"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 
 _LABEL_VALUE_MAX = 63
 
@@ -39,3 +40,8 @@ def label_value(name: str) -> str:
 def backend_label(service: str) -> str:
     """Return the label value that stands for a Service of a member, given as "namespace/name"."""
     return label_value(service.replace("/", "."))
+
+
+def replica_key(identity: str) -> str:
+    """Return the key of a ConfigMap's data, or label value, under which a hub replica of this identity reports."""
+    return fit(re.sub(r"[^-._a-zA-Z0-9]", "_", identity))

@@ -18,6 +18,7 @@ from fairlead.api.httploadbalancer import HTTPLoadBalancer
 from fairlead.api.loadbalancer import LoadBalancer
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.names import ANNOTATION_ORIGIN, DEFAULT_CLASS, LABEL_POOL_SERVICE_SERVICE
+from fairlead.api.naming import replica_key
 from fairlead.api.poolservice import PoolService
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.tenant import Tenant, state_by_age
@@ -32,7 +33,7 @@ from fairlead.cli.status_rows import (
     RegionRow,
     Trouble,
 )
-from fairlead.standalone.proxy_report import ReplicaReport, report_key
+from fairlead.standalone.proxy_report import ReplicaReport
 
 
 class FleetObjects(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,7 +166,7 @@ def _proxies(reports: Mapping[str, ReplicaReport], hub: HubRow) -> list[ProxySta
     best: dict[tuple[str, str], tuple[bool, str]] = {}
     shown: dict[tuple[str, str], ProxyStatusRow] = {}
     for identity, report in reports.items():
-        rank = (identity == report_key(hub.holder), report.since)
+        rank = (identity == replica_key(hub.holder), report.since)
         for row in report.proxies:
             name = (row.group, row.node)
             if name not in best or rank > best[name]:

@@ -6,7 +6,7 @@ Never ends a local Envoy, except with ``stop_proxy`` after a clean stop.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 import structlog
@@ -104,7 +104,12 @@ async def _run(
     )
     reporter = ProxyReporter(cluster=cluster, identity=identity, proxies=lambda: _rows(provider), clock=clock)
     replicas = Replicas(
-        cluster=cluster, identity=identity, leading=lambda: hub.leading, returned=reporter.again, clock=clock
+        cluster=cluster,
+        identity=identity,
+        leading=lambda: hub.leading,
+        returned=reporter.again,
+        gone=parts.gone,
+        clock=clock,
     )
     if settings.metrics is not None:
 
@@ -145,6 +150,7 @@ class _Parts(NamedTuple):
     fleet: LocalFleet | None = None
     on_lead: Callable[[bool], None] = lambda _leads: None
     problems: Callable[[], list[str]] = list
+    gone: Callable[[str], Awaitable[None]] | None = None
 
 
 def _parts(settings: HubSettings, cluster: Cluster, registry: CollectorRegistry) -> _Parts:
@@ -175,7 +181,13 @@ def _deployment(settings: HubSettings, cluster: Cluster, registry: CollectorRegi
         identity=identity, data_dir=settings.data_dir, listen=settings.xds_listen, settings=proxies
     )
     provider = DeploymentProvider(cluster=cluster, options=options, registry=registry)
-    return _Parts(provider, identity, on_lead=provider.lead, problems=provider.objects.problems)
+    return _Parts(
+        provider,
+        identity,
+        on_lead=provider.lead,
+        problems=provider.objects.problems,
+        gone=provider.health_exchange.drop,
+    )
 
 
 def _rows(provider: EnvoyProvider) -> list[ProxyRow]:

@@ -9,7 +9,6 @@ Never reports the moment between a push and its acknowledgement.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -18,6 +17,7 @@ import structlog
 from fairlead.api.kubernetes import CONFIG_MAPS
 from fairlead.api.meta import JSONObject, KubeObject, Resource
 from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY, MANAGER_HUB, SYSTEM_NAMESPACE
+from fairlead.api.naming import replica_key
 from fairlead.api.times import wire_time
 from fairlead.errors import FairleadError, NotFound
 from fairlead.kube.cluster import Cluster
@@ -68,11 +68,6 @@ async def read_reports(cluster: Cluster) -> dict[str, ReplicaReport]:
     return reports
 
 
-def report_key(identity: str) -> str:
-    """Return the key under which a replica of this identity reports."""
-    return re.sub(r"[^-._a-zA-Z0-9]", "_", identity)
-
-
 class ProxyReporter:
     """Keeps one replica's key up to date."""
 
@@ -86,7 +81,7 @@ class ProxyReporter:
         settle_s: float = _SETTLE_S,
     ) -> None:
         self._cluster = cluster
-        self._key = report_key(identity)
+        self._key = replica_key(identity)
         self._proxies = proxies
         self._clock = clock
         self._settle_s = settle_s

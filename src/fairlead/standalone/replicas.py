@@ -10,18 +10,18 @@ Never compares clocks of two machines: a replica is gone when its Lease has not 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import structlog
 
 from fairlead.api.kubernetes import CONFIG_MAPS, LEASES, Lease
 from fairlead.api.names import GROUP, MANAGER_HUB, SYSTEM_NAMESPACE
-from fairlead.api.naming import fit
+from fairlead.api.naming import fit, replica_key
 from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.lease import Heartbeat
 from fairlead.runtime.clock import Clock
-from fairlead.standalone.proxy_report import NAME, read_reports, report_key
+from fairlead.standalone.proxy_report import NAME, read_reports
 
 #: A label of its own: with the agents' one, every heartbeat would wake the hub's list of members.
 LABEL_REPLICA = f"{GROUP}/hub-replica"
@@ -32,7 +32,8 @@ log = structlog.get_logger(__name__)
 class Replicas:
     """Renews one replica's Lease, and watches those of the others while it leads.
 
-    ``returned`` is called when our own Lease was not renewed for so long that a leader may have dropped our report.
+    ``returned`` is called when our own Lease was not renewed for so long that a leader may have dropped our report,
+    ``gone`` with the key of a replica whose report is dropped.
     """
 
     def __init__(
@@ -42,14 +43,16 @@ class Replicas:
         identity: str,
         leading: Callable[[], bool],
         returned: Callable[[], None],
+        gone: Callable[[str], Awaitable[None]] | None = None,
         clock: Clock,
         interval_s: float = 30.0,
         gone_s: float = 300.0,
     ) -> None:
         self._cluster = cluster
-        self._key = report_key(identity)
+        self._key = replica_key(identity)
         self._leading = leading
         self._returned = returned
+        self._gone = gone
         self._clock = clock
         self._interval_s = interval_s
         self._gone_s = gone_s
@@ -116,4 +119,6 @@ class Replicas:
         if reported:
             patch = {"data": {key: None}}
             await self._cluster.merge_patch(CONFIG_MAPS, SYSTEM_NAMESPACE, NAME, patch, manager=MANAGER_HUB)
+        if self._gone is not None:
+            await self._gone(key)
         log.info("dropped what a hub that is gone had reported", hub=key, silent_s=self._gone_s)

@@ -108,23 +108,31 @@ async def test_leader_speaks_for_proxies_of_the_other_replica(traffic: World, re
     for replica in (first, second):
         replica.report()
     namespace = await traffic.tenant()
-    key = await traffic.load_balancer(namespace, backend=await traffic.backend("one"))
+    backend = await traffic.backend("one")
+    key = await traffic.load_balancer(namespace, backend=backend)
     await traffic.assign(key, ip="203.0.113.7")
     async with traffic.pod(namespace):
         assert (await traffic.programmed(key)).status.address == "203.0.113.7"
         assert first.provider.proxies() == []
 
-        async def serving() -> str:
-            conditions = (await traffic.programmed(key)).status.conditions or ()
-            return next((f"{each.status}: {each.message}" for each in conditions if each.type == "Serving"), "")
+        async def serving(status: str, reason: str) -> None:
+            async def check() -> bool:
+                return (await traffic.condition(key, "Serving"))[:2] == (status, reason)
 
-        async def says_why() -> bool:
-            return (await serving()).startswith(
-                "Unknown: its proxies report to a replica of the hub that does not lead"
-            )
+            try:
+                await until(check, what=f"Serving to be {status}")
+            except AssertionError:
+                raise AssertionError(await traffic.condition(key, "Serving")) from None
 
-        # Health stays where it is reported, and what is not known is not called healthy.
-        await until(says_why, what="Serving to say why it is not known")
+        # The proxy reports to the replica that does not lead, which passes on what it sees.
+        await serving("True", "Serving")
+        await backend.stop()
+        await serving("False", "NoHealthyTargets")
+        await second.kill()
+        # It connects to the leader then, and reports there.
+        relay.target = first.provider.server.port
+        await until(lambda: bool(first.provider.proxies()), what="the proxy at the leader")
+        await serving("False", "NoHealthyTargets")
 
 
 @pytest.mark.req("KI-8")

@@ -7,13 +7,13 @@ opens no stream: what only such proxies serve is not checked, and says so. Never
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import structlog
 
 from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.health import health_of
-from fairlead.model.keys import ListenerKey
+from fairlead.model.keys import ListenerKey, TargetKey
 from fairlead.model.observed import Health, Seen
 from fairlead.providers.envoy.frontends import Frontend
 from fairlead.providers.envoy.health_checks import Check, GroupChecks, check_of, is_checked
@@ -28,6 +28,10 @@ _NOT_CHECKED = "health checks are off, or its targets are UDP or DNS names, whic
 _log = structlog.get_logger(__name__)
 
 
+#: What one proxy sees: the name of a cluster and one of its targets -> what is seen of it.
+See = Callable[[str, TargetKey], Seen]
+
+
 class HealthBoard:
     """The checks of all groups, and what their proxies report."""
 
@@ -39,6 +43,8 @@ class HealthBoard:
         published: Callable[[], bool] = lambda: True,
         on_change: Callable[[Iterable[str]], None] = lambda _names: None,
     ) -> None:
+        #: What proxies see that report to other replicas of the hub, by group.
+        self.elsewhere: Callable[[str], Sequence[See]] = lambda _group: ()
         self._schema = schema
         self._find = find
         self._published = published
@@ -49,6 +55,16 @@ class HealthBoard:
     def touch(self, group: str, names: Iterable[str]) -> None:
         """Have these clusters checked as they are now."""
         self._checks(group).touch(names)
+
+    @property
+    def streams(self) -> Mapping[str, Sequence[HealthStream]]:
+        """Return the streams of our own proxies by group."""
+        return self._streams
+
+    def targets(self, group: str, name: str) -> frozenset[TargetKey]:
+        """Return the targets of a cluster that are checked now."""
+        check = self._checks(group).current().get(name)
+        return check.targets if check is not None else frozenset()
 
     def publish(self) -> None:
         """Wake the streams: from now on all that is to be checked is known."""
@@ -76,7 +92,7 @@ class HealthBoard:
 
     def health(self, frontend: Frontend, *, expected: bool) -> Health:
         """Return what the proxies see of one load balancer; ``expected``: at least one of them will report."""
-        streams = self._streams.get(frontend.group, ())
+        proxies = [*(stream.seen for stream in self._streams.get(frontend.group, ())), *self.elsewhere(frontend.group)]
         silent = (Seen.WAITING,) if expected else (Seen.UNCHECKED,)
 
         idle = frontend.spec.l7.without_requests if frontend.spec.l7 is not None else frozenset[str]()
@@ -85,8 +101,8 @@ class HealthBoard:
 
         def seen(key: ListenerKey, port: TargetPort, target: Target) -> Sequence[Seen]:
             if key not in checked:
-                return (Seen.UNCHECKED,) * max(1, len(streams))
-            return [stream.seen(port.name, target.key) for stream in streams] or silent
+                return (Seen.UNCHECKED,) * max(1, len(proxies))
+            return [see(port.name, target.key) for see in proxies] or silent
 
         if not ports:
             return Health(message=_NO_BACKEND)
@@ -98,7 +114,7 @@ class HealthBoard:
             }
             for key, port in ports.items()
         }
-        return health_of(views, not_checked=_OLDER if checked and not streams and not expected else _NOT_CHECKED)
+        return health_of(views, not_checked=_OLDER if checked and not proxies and not expected else _NOT_CHECKED)
 
     def _checks(self, group: str) -> GroupChecks:
         checks = self._groups.get(group)

@@ -44,6 +44,8 @@ class HealthStream:
         self._report = b""
         self._raw: dict[str, bytes] = {}
         self._seen: dict[str, Mapping[TargetKey, bool]] = {}
+        #: Grows with whatever ``seen`` may answer differently after.
+        self.revision = 0
         self.wake = lambda: None
         checks.readers.append(self)
 
@@ -70,6 +72,7 @@ class HealthStream:
         for name in dirty:
             self._ask(name, checks.get(name), new.get(name, frozenset()), now + allowance_s)
         self._may_send = False
+        self.revision += 1
         return specifier_bytes(self._schema, checks.values(), interval_s=report_interval_s(self._checks.targets))
 
     def on_report(self, raw: bytes, *, now: float) -> set[str]:
@@ -85,9 +88,21 @@ class HealthStream:
             changed |= self._take(raw)
             self._report = raw
         self._may_send = True
+        self.revision += bool(changed)
         if self._dirty:
             self.wake()
         return changed
+
+    def summary(self) -> dict[str, tuple[frozenset[TargetKey], list[TargetKey], list[TargetKey]]]:
+        """Return for each cluster that is checked its targets, those seen unhealthy, and those that are waited for."""
+        return {name: (targets, *self._exceptions(name, targets)) for name, targets in self._asked.items()}
+
+    def _exceptions(self, name: str, targets: frozenset[TargetKey]) -> tuple[list[TargetKey], list[TargetKey]]:
+        seen = {target: self.seen(name, target) for target in targets}
+        return (
+            [target for target, state in seen.items() if state is Seen.UNHEALTHY],
+            [target for target, state in seen.items() if state is Seen.WAITING],
+        )
 
     def seen(self, name: str, target: TargetKey) -> Seen:
         """Return what is seen of a target of a cluster that is checked."""

@@ -1,13 +1,12 @@
 """Which proxies are connected to the other hub replicas, and do they have what they should?
 
 A proxy is connected to one replica; the one that leads writes the status for all. In: the ConfigMap in which every
-replica reports its proxies. Out: how many of a group are elsewhere, and how many of those are in sync.
+replica reports its proxies. Out: which of a group are elsewhere, and which of those are in sync.
 Never: counts a proxy that is connected here as well, or believes what it cannot read.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection
 
 import msgspec
@@ -15,6 +14,7 @@ import msgspec
 from fairlead.api.kubernetes import CONFIG_MAPS
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.api.names import SYSTEM_NAMESPACE
+from fairlead.api.naming import replica_key
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 
@@ -45,7 +45,7 @@ class Peers:
     """The proxies of the other replicas; ``changed`` is called with each group whose proxies have changed."""
 
     def __init__(self, *, cluster: Cluster, identity: str, changed: Callable[[str], None]) -> None:
-        self._own = re.sub(r"[^-._a-zA-Z0-9]", "_", identity)
+        self._own = replica_key(identity)
         self._changed = changed
         self._proxies: dict[str, dict[str, bool]] = {}
         self._cache: WatchCache[_Reports] = WatchCache(
@@ -57,10 +57,9 @@ class Peers:
         """Keep reading until cancelled."""
         await self._cache.run()
 
-    def of(self, group: str, *, here: Collection[str]) -> tuple[int, int]:
-        """Return how many proxies of ``group`` are elsewhere and not ``here``, and how many of them are in sync."""
-        elsewhere = [synced for node, synced in self._proxies.get(group, {}).items() if node not in here]
-        return len(elsewhere), sum(elsewhere)
+    def of(self, group: str, *, here: Collection[str]) -> dict[str, bool]:
+        """Return the proxies of ``group`` that are elsewhere and not ``here``, and whether each of them is in sync."""
+        return {node: synced for node, synced in self._proxies.get(group, {}).items() if node not in here}
 
     def _read(self, _old: _Reports | None, new: _Reports | None) -> None:
         proxies: dict[str, dict[str, bool]] = {}

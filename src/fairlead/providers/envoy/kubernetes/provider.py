@@ -18,15 +18,18 @@ import msgspec
 import structlog
 from prometheus_client.registry import CollectorRegistry
 
+from fairlead.api.naming import replica_key
 from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
-from fairlead.model.condition import ConditionReason
-from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.observed import Health, Observed
+from fairlead.model.keys import LoadBalancerKey, TargetKey
+from fairlead.model.observed import Observed, Seen
+from fairlead.providers.envoy.health_board import See
 from fairlead.providers.envoy.kubernetes.authority import SharedAuthority
 from fairlead.providers.envoy.kubernetes.client_certificates import ClientCertificates
 from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings
 from fairlead.providers.envoy.kubernetes.fleet import DeploymentFleet
+from fairlead.providers.envoy.kubernetes.health_exchange import HealthExchange
+from fairlead.providers.envoy.kubernetes.health_report import ReportedProxy
 from fairlead.providers.envoy.kubernetes.objects import ClusterObjects
 from fairlead.providers.envoy.kubernetes.peers import Peers
 from fairlead.providers.envoy.provider import EnvoyProvider
@@ -81,6 +84,14 @@ class DeploymentProvider(EnvoyProvider):
             registry=registry,
         )
         self.peers = Peers(cluster=cluster, identity=options.identity, changed=self._proxies_changed)
+        self.health_exchange = HealthExchange(
+            cluster=cluster,
+            replica=replica_key(options.identity),
+            streams=lambda: self._health.streams,
+            changed=self._hint,
+            clock=clock,
+        )
+        self._health.elsewhere = self._seen_elsewhere
 
     def leading(self) -> bool:
         """Return whether this replica may write."""
@@ -124,10 +135,10 @@ class DeploymentProvider(EnvoyProvider):
         frontend = self._frontends.get(key)
         if own is None or frontend is None:
             return own
-        here = {session.node_id for session in self.server.sessions}
-        proxies, synced = self.peers.of(frontend.group, here=here)
-        if not proxies:
+        elsewhere = self._elsewhere(frontend.group)
+        if not elsewhere:
             return own
+        proxies, synced = len(elsewhere), sum(elsewhere.values())
         programmed = not own.rejected and own.acknowledged == own.proxies and synced == proxies
         # That no proxy is connected *here* is no problem then; an address that is missing still is.
         where = self.fleet.addresses(key)
@@ -137,8 +148,21 @@ class DeploymentProvider(EnvoyProvider):
             proxies=own.proxies + proxies,
             acknowledged=own.acknowledged + synced,
             message=where.message,
-            health=_seen_from_here(own.health, here=own.proxies, elsewhere=proxies),
         )
+
+    def _elsewhere(self, group: str) -> dict[str, bool]:
+        """Return the proxies that are connected to other replicas, and whether each has what it should."""
+        return self.peers.of(group, here={session.node_id for session in self.server.sessions})
+
+    def _seen_elsewhere(self, group: str) -> list[See]:
+        """Return what each of the proxies of the other replicas sees."""
+        return [self._sight(group, proxy) for proxy in self.health_exchange.of(group, self._elsewhere(group))]
+
+    def _sight(self, group: str, proxy: ReportedProxy | None) -> See:
+        def see(name: str, target: TargetKey) -> Seen:
+            return Seen.WAITING if proxy is None else proxy.seen(name, target, self._health.targets(group, name))
+
+        return see
 
     async def close(self) -> None:
         """Stop listening; the proxies go on serving."""
@@ -156,6 +180,7 @@ class DeploymentProvider(EnvoyProvider):
             group.create_task(self.certificates.run())
             group.create_task(self.shared.run())
             group.create_task(self.peers.run())
+            group.create_task(self.health_exchange.run())
             group.create_task(self._sweeps())
 
     async def _sweeps(self) -> None:
@@ -180,16 +205,3 @@ class DeploymentProvider(EnvoyProvider):
 def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("the deployment fleet has stopped working", exc_info=error)
-
-
-def _seen_from_here(health: Health | None, *, here: int, elsewhere: int) -> Health | None:
-    """Return ``health`` with how many proxies it is of: those of the other replicas report to those."""
-    if health is None:
-        return None
-    if health.serving:
-        message = f"{health.message}, as {here} of {here + elsewhere} proxies see it; the others report elsewhere"
-        return msgspec.structs.replace(health, message=message)
-    if health.reason is not ConditionReason.NOT_CHECKED or here:
-        return health
-    message = "its proxies report to a replica of the hub that does not lead, so their view is not known"
-    return msgspec.structs.replace(health, message=message)
