@@ -10,7 +10,7 @@ COVERED_BY := tests/unit/translate tests/unit/sync tests/unit/ledger tests/golde
 	tests/scenario/records
 
 .PHONY: help demo test test-all-pythons check conformance bench crds docs golden fuzz soak crashes coverage coverage-of-requirements mutants \
-	format hooks lock install helm clean
+	format hooks lock install helm image test-image test-wheel clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-26s %s\n", $$1, $$2}'
@@ -96,6 +96,20 @@ HELM_VERSION := v3.22.0
 
 helm: $(RUN) ## Build Helm into .venv for the tests of the charts (needs Go; minutes)
 	@GOBIN=$(abspath $(BIN)) go install helm.sh/helm/v3/cmd/helm@$(HELM_VERSION)
+
+#: What builds images here.
+IMAGE_TOOL ?= $(firstword $(notdir $(shell command -v docker podman buildah)))
+
+image: ## Build the container image fairlead:VERSION with docker, podman or buildah; ARGS=--build-arg=BASE=... for another base
+	@test -n "$(IMAGE_TOOL)" || { echo "Nothing here builds images: install docker, podman or buildah"; exit 1; }
+	@version=$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml) && \
+	$(IMAGE_TOOL) build $(ARGS) --build-arg VERSION=$$version --tag fairlead:$$version --file deploy/image/Dockerfile .
+
+test-image: $(STAMP) ## Build the image with buildah from this Debian's packages, and run the demo in it (root; minutes)
+	@FAIRLEAD_TEST_IMAGE=1 $(BIN)/python -m pytest -n 0 tests/scenario/deployment/test_deployment_image.py
+
+test-wheel: $(STAMP) ## Install the wheel with pip on each Python that is here, and with pipx, and run the demo (asks an index; minutes)
+	@FAIRLEAD_TEST_WHEEL=1 $(BIN)/python -m pytest -n 0 tests/e2e/test_e2e_wheel.py
 
 bench: $(STAMP) ## Print the performance figures beside their limits
 	@$(BIN)/python -m bench
