@@ -1,0 +1,82 @@
+"""deploy/systemd: units that systemd accepts, that are locked down, and that call the program as it is.
+
+systemd itself does not run in tests, so what a unit's sandbox forbids is not tried here: `systemd-analyze` reads it.
+"""
+
+from __future__ import annotations
+
+import configparser
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from fairlead.cli.main import app
+
+UNITS = Path(__file__).parents[3] / "deploy" / "systemd"
+NAMES = pytest.mark.parametrize("name", ["hub", "agent", "run"])
+needs_systemd = pytest.mark.skipif(
+    not shutil.which("systemd-analyze"), reason="systemd is not installed: apt-get install systemd"
+)
+#: What `systemd-analyze security` gives a unit, from 0 (all is forbidden) to 100; an ordinary service has 96.
+EXPOSED_AT_MOST = 25
+
+
+def service(name: str) -> configparser.SectionProxy:
+    parser = configparser.RawConfigParser(strict=False, interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read(UNITS / f"fairlead-{name}.service")
+    return parser["Service"]
+
+
+@NAMES
+@pytest.mark.req("OP-4")
+def test_a_unit_calls_the_program_with_options_that_it_has(name: str) -> None:
+    program, verb, *options = shlex.split(service(name)["ExecStart"])
+    root: Any = typer.main.get_command(app)
+    known = {option for parameter in root.commands[verb].params for option in parameter.opts}
+    assert (Path(program).name, verb) == ("fairlead", name)
+    assert {option.partition("=")[0] for option in options if option.startswith("--")} <= known
+    assert options[-1] == "$FAIRLEAD_OPTIONS"
+
+
+@NAMES
+@pytest.mark.req("OP-4")
+def test_envoy_is_left_running_where_there_is_one(name: str) -> None:
+    """Without this a restart of the control plane would end the data plane with it."""
+    unit = service(name)
+    with_envoy = name != "agent"
+    assert unit.get("KillMode") == ("process" if with_envoy else None)
+    assert unit.get("AmbientCapabilities") == ("CAP_NET_BIND_SERVICE" if with_envoy else None)
+
+
+@NAMES
+@pytest.mark.req("OP-4")
+@needs_systemd
+def test_systemd_accepts_a_unit_and_finds_it_locked_down(name: str, tmp_path: Path) -> None:
+    # It looks for the program, which is not in /usr/local/bin here.
+    program = Path(sys.executable).with_name("fairlead")
+    unit = tmp_path / f"fairlead-{name}.service"
+    unit.write_text((UNITS / unit.name).read_text().replace("/usr/local/bin/fairlead", str(program)))
+    verified = analyze("verify", "--man=no", str(unit))
+    assert (verified.returncode, verified.stderr) == (0, "")
+    exposed = analyze("security", "--no-pager", "--offline=true", f"--threshold={EXPOSED_AT_MOST}", str(unit))
+    assert exposed.returncode == 0, exposed.stdout[-3000:]
+    assert re.search(r"Overall exposure level for .*: [0-2]\.\d", exposed.stdout)
+
+
+def analyze(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["systemd-analyze", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={"LANG": "C.UTF-8"},
+    )
