@@ -26,6 +26,19 @@ class HttpClient:
         context = ssl.create_default_context(cadata=certificate.decode())
         return await self._get(443, context, host, path)
 
+    async def certificate(self, host: str | None) -> bytes:
+        """Return the certificate (DER) that is shown for a server name, None for a client that sends none."""
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        async with asyncio.timeout(15):
+            _, writer = await asyncio.open_connection(
+                self.address, 443, ssl=context, server_hostname=host if host is not None else ""
+            )
+        try:
+            return writer.get_extra_info("ssl_object").getpeercert(binary_form=True) or b""
+        finally:
+            writer.close()
+
     async def _get(self, port: int, context: ssl.SSLContext | None, host: str, path: str) -> tuple[int, str]:
         try:
             async with asyncio.timeout(15):

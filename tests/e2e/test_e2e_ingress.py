@@ -126,7 +126,7 @@ async def test_route_says_what_a_request_meets_and_the_proxy_does_just_that(flee
         await east.cluster.delete(INGRESSES, "default", "asked")
 
 
-@pytest.mark.req("E-16", "GI-5", "GI-7", "G-43", "K-53")
+@pytest.mark.req("E-16", "GI-5", "GI-7", "GI-9", "G-43", "K-53")
 async def test_https_a_rotated_certificate_and_pods_that_come_and_go(fleet: Fleet) -> None:
     east = fleet.members["east"]
     first, second = east.new_address(), east.new_address()
@@ -141,6 +141,10 @@ async def test_https_a_rotated_certificate_and_pods_that_come_and_go(fleet: Flee
         await answers(lambda: client.get_tls("tls.example.com", old, "/x"), (200, "first"))
         assert await client.get_tls("tls.example.com", old, "/elsewhere") == (200, "first")
         assert await client.get("any.example.com") == (200, "first")
+        # Without a server name, or with one that no Secret is for, the certificate shown is no user's.
+        for name in (None, "unknown.example.com"):
+            assert b"fallback.fairlead.invalid" in await client.certificate(name)
+        assert b"tls.example.com" in await client.certificate("tls.example.com")
         new = await certificate(east, "tls.example.com")
         await answers(lambda: client.get_tls("tls.example.com", new, "/x"), (200, "first"))
         assert (await client.get_tls("tls.example.com", old, "/x"))[0] == 0

@@ -325,3 +325,79 @@ async def test_a_policy_that_cannot_be_fulfilled_shows_the_gateways_of_routes_th
     await until(shown, what="the Gateway in the status of the policy")
     await world.member.delete(HTTP_ROUTES, "shop", "shop")
     await until(gone, what="a policy without a Gateway")
+
+
+@pytest.mark.req("G-17", "K-46")
+async def test_a_gateway_with_a_typo_keeps_its_address_and_what_was_accepted_before(world: World) -> None:
+    """Listeners, routes and endpoints stay at the hub, also over a restart of the agent, until it is right again."""
+    await served(world)
+    await gateway(world)
+    await route(world)
+    agent = await world.start()
+    await until(lambda: backends(world), what="endpoints at the hub")
+    await answer(world)
+    before = await programmed(world, 1)
+
+    async def refused() -> Any:
+        shown = await world.member.get(GATEWAYS, "shop", "web")
+        there = condition(shown.status, "Accepted")
+        return shown if there and there[0] == "False" and there[2] == shown.metadata.generation else None
+
+    await gateway(world, {**HTTP, "protocol": "HTTPP"})
+    shown = await until(refused, what="Accepted=False")
+    assert [each.value for each in shown.status.addresses or ()] == ["192.0.2.9"]
+    messages = [each.message for each in shown.status.conditions if each.type == "Programmed"]
+    assert "the version before is served on" in messages[0]
+    await world.stop(agent)
+    again = await world.start()
+    await world.settled(again)
+    there = await load_balancer(world)
+    assert not there.deleting
+    assert [each.protocol for each in there.spec.listeners] == ["HTTP"]
+    assert len(await routes(world)) == 1
+    assert await backends(world) == ["shop.web"]
+    # Right again: nothing has to be made anew.
+    await gateway(world)
+    await answer(world)
+    after = await programmed(world, 1)
+    assert (await load_balancer(world)).metadata.uid == there.metadata.uid
+    assert after.status.addresses == before.status.addresses
+    # A Gateway that goes takes everything along, also while it is refused.
+    await gateway(world, {**HTTP, "protocol": "HTTPP"})
+    await until(refused, what="Accepted=False again")
+    await world.member.delete(GATEWAYS, "shop", "web")
+
+    async def gone() -> bool:
+        there = await load_balancer(world)
+        return (there is None or there.deleting) and not await routes(world)
+
+    await until(gone, what="everything is gone")
+
+
+async def test_everything_is_reconciled_now_and_then_without_a_write(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.agent.l7.app.RESYNC_S", 0.2)
+    await served(world)
+    await gateway(world)
+    await route(world)
+    agent = await world.start()
+    await until(lambda: backends(world), what="endpoints at the hub")
+    await answer(world)
+    await programmed(world, 1)
+    seen: set[str] = set()
+    reconcile = agent.l7._gateway.reconcile
+
+    async def look(origin: Any) -> bool:
+        seen.add(origin[0])
+        return await reconcile(origin)
+
+    monkeypatch.setattr(agent.l7._gateway, "reconcile", look)
+    versions = [each.metadata.resource_version for each in (*await routes(world), await load_balancer(world))]
+
+    async def all_kinds() -> bool:
+        return {"Gateway", "HTTPRoute"} <= seen
+
+    await until(all_kinds, what="a resync")
+    await world.settled(agent)
+    assert [each.metadata.resource_version for each in (*await routes(world), await load_balancer(world))] == versions

@@ -10,7 +10,7 @@ from agent_l7_objects import ingress, ingress_class, path
 from agent_world import HUB_NAMESPACE, World, until, writes
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
-from fairlead.api.ingress import INGRESSES
+from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
 from fairlead.api.kubernetes import ENDPOINT_SLICES, SECRETS
 from fairlead.errors import NotFound
 from fairlead.model.http import Attachment
@@ -215,6 +215,49 @@ async def said(world: World, sentence: str) -> bool:
     return any(sentence in message for _, _, message in await world.events("shop"))
 
 
+async def certificates(world: World) -> dict[str, str]:
+    """Return the digests of the certificates that the load balancer names."""
+    return {each.name: each.digest for each in (await load_balancer(world)).spec.certificates}
+
+
+@pytest.mark.req("GI-9")
+async def test_names_without_a_certificate_get_one_that_is_no_users_and_stays_the_same(world: World) -> None:
+    await served(world)
+    await secret(world, "other.example.com", name="other")
+    await ingress(world, "shop", path(), tls=[{"hosts": ["shop.example.com"], "secretName": "missing"}])
+    tls = [{"hosts": ["other.example.com"], "secretName": "other"}]
+    await ingress(world, "other", path(), host="other.example.com", tls=tls)
+    agent = await world.start()
+
+    async def fallback() -> Any:
+        shown = await load_balancer(world)
+        return next((each for each in shown.spec.listeners if each.name == "https"), None) if shown else None
+
+    listener = await until(fallback)
+    assert (listener.hostname, listener.certificates) == ("", ("fallback.fairlead",))
+    digest = (await certificates(world))["fallback.fairlead"]
+    await until(lambda: said(world, "shop.example.com gets the fallback certificate"))
+
+    async def attached() -> bool:
+        by_host = {host: each for each in await routes(world) for host in each.spec.attachments[0].hostnames}
+        listeners = {host: each.spec.attachments[-1].listener for host, each in by_host.items()}
+        return listeners == {"shop.example.com": "https", "other.example.com": "https/other.example.com"}
+
+    await until(attached)
+    # Another agent shows the same; it goes with the class.
+    await world.stop(agent)
+    await world.start()
+    await until(fallback)
+    assert (await certificates(world))["fallback.fairlead"] == digest
+    await world.member.delete(INGRESS_CLASSES, "", "fairlead")
+
+    async def gone() -> bool:
+        copies = await world.hub.list(SECRETS, HUB_NAMESPACE, label_selector="fairlead.dev/origin-kind=IngressClass")
+        return not copies
+
+    await until(gone)
+
+
 @pytest.mark.req("GI-7", "G-43", "W-14", "E-28")
 async def test_a_certificate_is_copied_rotated_and_kept_when_it_breaks(world: World) -> None:
     await served(world)
@@ -224,7 +267,8 @@ async def test_a_certificate_is_copied_rotated_and_kept_when_it_breaks(world: Wo
 
     async def https() -> Any:
         shown = await load_balancer(world)
-        return next((each for each in shown.spec.listeners if each.port == 443), None) if shown else None
+        of_hosts = [each for each in shown.spec.listeners if each.hostname] if shown else []
+        return next(iter(of_hosts), None)
 
     listener = await until(https)
     assert (listener.hostname, listener.certificates) == ("shop.example.com", ("tls.shop.cert",))
@@ -234,12 +278,11 @@ async def test_a_certificate_is_copied_rotated_and_kept_when_it_breaks(world: Wo
         return base64.b64decode(shown.data["tls.crt"])
 
     assert await copied() == first
-    digest = (await load_balancer(world)).spec.certificates[0].digest
+    digest = (await certificates(world))["tls.shop.cert"]
     second = await secret(world, "shop.example.com")
 
     async def rotated() -> bool:
-        shown = await load_balancer(world)
-        return shown.spec.certificates[0].digest != digest and await copied() == second
+        return (await certificates(world))["tls.shop.cert"] != digest and await copied() == second
 
     await until(rotated)
     await secret(world, "shop.example.com", chain=b"nothing")

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from fairlead.agent.l7.certificates import CertificateState
-from fairlead.agent.l7.ingress_class import ClassPlan, ClassView, class_of, plan_class
+from fairlead.agent.l7.ingress_class import MOST_TLS_HOSTS, ClassPlan, ClassView, class_of, plan_class
 from fairlead.api.ingress import (
     ANNOTATION_DEFAULT_CLASS,
     ANNOTATION_LEGACY_CLASS,
@@ -102,7 +102,7 @@ def test_the_certificate_of_the_oldest_ingress_counts() -> None:
 @pytest.mark.parametrize(
     ("state", "serves", "sentence"),
     [
-        (CertificateState("", "it is not there"), False, "is not served over HTTPS"),
+        (CertificateState("", "it is not there"), False, "a.example gets the fallback certificate"),
         (CertificateState("d0", "tls.crt has no certificate in PEM"), True, "the version before is served on"),
     ],
 )
@@ -118,3 +118,43 @@ def test_tls_without_hosts_takes_those_of_the_rules_and_without_secret_is_said()
     assert set(made.tls_listeners) == {"a.example", "b.example"}
     assert "secretName" in plan(ingress(tls=[{"hosts": ["a.example"]}])).problems[ObjectKey("shop", "main")][0]
     assert "no host" in plan(ingress(tls=[{"secretName": "cert"}])).problems[ObjectKey("shop", "main")][0]
+
+
+@pytest.mark.req("GI-9")
+def test_other_names_and_hosts_without_a_secret_get_the_fallback_certificate() -> None:
+    ingresses = (ingress(tls=tls("a.example")), ingress("broken", tls=tls("b.example", "missing")))
+    view = ClassView(ingress_class(), ingresses, {("shop", "cert"): CertificateState("d1")}, fallback="f1")
+    made = plan_class(view)
+    assert made.has_tls
+    assert [(each.name, each.hostname, each.certificates) for each in made.spec.listeners if each.port == 443] == [
+        ("https", "", ("fallback.fairlead",)),
+        ("https/a.example", "a.example", ("tls.shop.cert",)),
+    ]
+    assert made.tls_listeners == {"a.example": "https/a.example", "b.example": "https"}
+    assert ("fallback.fairlead", "f1") in [(each.name, each.digest) for each in made.spec.certificates]
+    # Without TLS no port is opened for it.
+    plain = plan_class(ClassView(ingress_class(), (ingress(),), {}, fallback="f1"))
+    assert not plain.has_tls
+    assert [each.port for each in plain.spec.listeners] == [80]
+
+
+@pytest.mark.req("GI-7", "GI-9")
+def test_a_younger_ingress_with_a_good_certificate_serves_a_host_whose_older_has_none() -> None:
+    younger = ingress("younger", made="2026-02-01T00:00:00Z", tls=tls("a.example", "good"))
+    older = ingress("older", tls=tls("a.example", "missing"))
+    view = ClassView(ingress_class(), (younger, older), {("shop", "good"): CertificateState("d1")}, fallback="f1")
+    assert plan_class(view).tls_listeners == {"a.example": "https/a.example"}
+
+
+@pytest.mark.req("GI-7")
+def test_above_the_most_listeners_only_the_hosts_of_the_youngest_are_left_out() -> None:
+    hosts = [f"h{number}.example" for number in range(MOST_TLS_HOSTS)]
+    older = ingress("older", tls=[{"hosts": hosts, "secretName": "cert"}])
+    younger = ingress("younger", made="2026-02-01T00:00:00Z", tls=tls("late.example"))
+    view = ClassView(ingress_class(), (younger, older), {("shop", "cert"): CertificateState("d1")}, fallback="f1")
+    made = plan_class(view)
+    assert len(made.spec.listeners) == 1024
+    assert set(made.tls_listeners) == set(hosts)
+    assert "late.example is not served over HTTPS" in made.problems[ObjectKey("shop", "younger")][0]
+    assert "another IngressClass" in made.problems[ObjectKey("shop", "younger")][0]
+    assert ObjectKey("shop", "older") not in made.problems

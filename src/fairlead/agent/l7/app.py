@@ -21,13 +21,13 @@ import structlog
 from fairlead.agent.events import EventWriter
 from fairlead.agent.export import Settings
 from fairlead.agent.l7.feedback import IngressFeedback
-from fairlead.agent.l7.gateway.changes import GatewayChanges
+from fairlead.agent.l7.gateway.changes import REPORTED_ONLY, GatewayChanges
 from fairlead.agent.l7.gateway.exporter import GatewayExporter
 from fairlead.agent.l7.gateway.feedback import GatewayFeedback
 from fairlead.agent.l7.gateway.infrastructure_writer import InfrastructureWriter
 from fairlead.agent.l7.gateway.sources import GatewaySources
 from fairlead.agent.l7.identity import Origin
-from fairlead.agent.l7.ingress_changes import IngressChanges
+from fairlead.agent.l7.ingress_changes import EXPORTED_ONLY, IngressChanges
 from fairlead.agent.l7.ingress_exporter import INGRESS, IngressExporter
 from fairlead.agent.l7.service_copies import original_of
 from fairlead.agent.l7.shared import SERVICE, Shared
@@ -44,6 +44,10 @@ from fairlead.runtime.telemetry import Telemetry
 
 #: A removal that waits for the member's caches to be current is reconciled again this often.
 NOT_CURRENT_RETRY_S = 5.0
+#: Everything is reconciled again this often although nothing has changed, without any write.
+RESYNC_S = 600.0
+#: So far apart, in seconds, are two keys of a resync: what changes meanwhile does not wait for it.
+_RESYNC_APART_S = 0.01
 _SYNC_CHECK_S = 0.2
 _INGRESSES, _GATEWAYS = "Ingresses", "Gateways"
 
@@ -169,6 +173,7 @@ class L7Agent:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._begin_ingress(), name="l7-ingress")
             group.create_task(self._begin_gateway(), name="l7-gateway")
+            group.create_task(self._resync(), name="l7-resync")
             group.create_task(run(self.exports, self._export, name="l7"))
             group.create_task(run(self.feedbacks, self._feedback, name="l7-feedback"))
 
@@ -188,6 +193,24 @@ class L7Agent:
                 await self._clock.sleep(_SYNC_CHECK_S)
             self._begun.discard(_GATEWAYS)
 
+    async def _resync(self) -> None:
+        """Enqueue all keys now and then, a few at a time; a part that has not begun enqueues its own when it does."""
+        while True:
+            await self._clock.sleep(RESYNC_S)
+            if _INGRESSES in self._begun:
+                self._ingress_changes.replan()
+            if _GATEWAYS in self._begun:
+                self._gateway_changes.replan()
+            keys = dict.fromkeys((*self._ingress_changes.keys(), *self._gateway_changes.keys(), *self._published()))
+            for number, key in enumerate(keys):
+                self._enqueue_after(key, number * _RESYNC_APART_S)
+
+    def _enqueue_after(self, key: Origin, after_s: float) -> None:
+        if key[0] not in REPORTED_ONLY:
+            self.exports.add_after(key, after_s)
+        if key[0] not in EXPORTED_ONLY:
+            self.feedbacks.add_after(key, after_s)
+
     async def _begin(self, what: str, ready: Callable[[], bool], problem: Callable[[], str]) -> None:
         """Wait until everything that one part needs has been read."""
         logged = ""
@@ -200,13 +223,17 @@ class L7Agent:
         self._begun.add(what)
 
     def _enqueue_published(self) -> None:
-        """Enqueue what is at the hub, and copies of Services: nothing may need them any more."""
-        for cache in (*self.sources.of_hub, self._services.hub_slices):
-            for obj in list(cache.values()):
-                self._at_hub(obj)
-        for service in list(self._services.services.values()):
-            if (original := original_of(service)) is not None:
-                self.exports.add((SERVICE, *original))
+        for key in self._published():
+            self.exports.add(key)
+
+    def _published(self) -> list[Origin]:
+        """Return the keys of what is at the hub, and of copies of Services: nothing may need them any more."""
+        there = (obj for cache in (*self.sources.of_hub, self._services.hub_slices) for obj in cache.values())
+        originals = map(original_of, self._services.services.values())
+        return [
+            *(origin for obj in there if (origin := self._shared.origin_of(obj)) is not None),
+            *((SERVICE, *original) for original in originals if original is not None),
+        ]
 
     def _at_hub(self, obj: KubeObject | None) -> None:
         """Enqueue whose object at the hub this is: it may have been changed there, or have been left behind."""

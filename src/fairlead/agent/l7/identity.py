@@ -5,6 +5,7 @@
     ingress.<namespace>.<name>.<hash of host>  the LoadBalancerRoute of one host of an Ingress
     <namespace>.<service>.backend.<slice>      an EndpointSlice of a Service that routes name
     tls.<namespace>.<name>                     the copy of a Secret that listeners name
+    fallback.<class>                           the certificate of an IngressClass for names that have none
 
 In: names in the member. Out: metadata, and the way back. Pure. As for Services, name and labels must both agree.
 """
@@ -55,6 +56,11 @@ def route_name(origin: Origin, part: str) -> str:
 def certificate_name(namespace: str, name: str) -> str:
     """Name the copy of a Secret."""
     return fit(f"tls.{namespace}.{name}", limit=NAME_LIMIT, identity=(namespace, name))
+
+
+def fallback_name(ingress_class: str) -> str:
+    """Name the Secret with the fallback certificate of an IngressClass; copies of Secrets have another prefix."""
+    return fit(f"fallback.{ingress_class}", limit=NAME_LIMIT, identity=("fallback", ingress_class))
 
 
 def published_meta(origin: Origin, name: str, *, namespace: str, tenant: str) -> ObjectMeta:

@@ -23,6 +23,8 @@ from fairlead.api.tcploadbalancer import Origin
 from fairlead.model.http import Attachment, Backend, BackendRef, PathMatch, RequestMatch, Rule
 
 HTTP_LISTENER = "http"
+#: The listener of an IngressClass for server names without a certificate, and for clients that send none.
+FALLBACK_LISTENER = "https"
 
 
 class IngressView(msgspec.Struct, frozen=True):
@@ -111,7 +113,7 @@ class _Translation:
         if not host:
             for served, listener in sorted(self._view.tls_listeners.items()):
                 if served in self._own_tls_hosts() - self._own_hosts():
-                    yield Attachment(listener)
+                    yield Attachment(listener, (served,) if listener == FALLBACK_LISTENER else ())
 
     def _own_hosts(self) -> frozenset[str]:
         """Return the hosts of its rules: the routes of these end with the default backend themselves.

@@ -19,6 +19,9 @@ from fairlead.api.meta import KubeObject
 from fairlead.api.names import LABEL_SERVICE_NAME
 from fairlead.runtime.queue import KeyedQueue
 
+#: Kinds of keys that have no status to be written.
+EXPORTED_ONLY = frozenset({CLASS, SERVICE, SECRET})
+
 
 class IngressChanges:
     """Connects caches to queues; made once, before the caches run."""
@@ -44,6 +47,17 @@ class IngressChanges:
         sources.services.on_change(self._service)
         sources.slices.on_change(self._slice)
         sources.classes.on_change(self._class_of_hub)
+
+    def replan(self) -> None:
+        """Have the load balancers of all classes computed anew."""
+        self._exporter.replan()
+
+    def keys(self) -> list[Origin]:
+        """Return the keys of what exists in the member."""
+        return [
+            *((CLASS, "", each.metadata.name) for each in self._l7.ingress_classes.values()),
+            *((INGRESS, *_pair(each)) for each in self._l7.ingresses.values()),
+        ]
 
     def enqueue_all(self) -> None:
         """Enqueue what exists in the member."""

@@ -1,6 +1,8 @@
 """What is an IngressClass as a load balancer at the hub: one HTTP listener, and one HTTPS listener for each TLS host.
 
-Several Ingresses may name one host: the certificate of the oldest counts. In: the class, its Ingresses, the
+Several Ingresses may name one host: the certificate of the oldest counts. Beside them one listener for other names, and
+for hosts whose Secret is not there, shows a fallback certificate that is no user's. Above the most listeners that a
+load balancer may have, the hosts of the youngest Ingresses are left out. In: the class, its Ingresses, the
 certificates that are there. Out: the spec of the HTTPLoadBalancer, and sentences by Ingress. Pure.
 """
 
@@ -11,14 +13,17 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from fairlead.agent.l7.certificates import CertificateState
-from fairlead.agent.l7.identity import certificate_name
-from fairlead.agent.l7.ingress import HTTP_LISTENER, https_listener
+from fairlead.agent.l7.identity import certificate_name, fallback_name
+from fairlead.agent.l7.ingress import FALLBACK_LISTENER, HTTP_LISTENER, https_listener
 from fairlead.api.httploadbalancer import CertificateRef, HTTPLoadBalancerSpec
 from fairlead.api.ingress import ANNOTATION_DEFAULT_CLASS, ANNOTATION_LEGACY_CLASS, IngressClass, IngressObject
 from fairlead.api.meta import ObjectKey
 from fairlead.api.names import DEFAULT_CLASS
 from fairlead.api.tcploadbalancer import Origin, TargetType
 from fairlead.model.http import L7Listener
+
+#: An HTTPLoadBalancer has 1,024 listeners at most; one is for HTTP, one for the fallback certificate.
+MOST_TLS_HOSTS = 1022
 
 
 class ClassView(msgspec.Struct, frozen=True):
@@ -28,14 +33,20 @@ class ClassView(msgspec.Struct, frozen=True):
     ingresses: tuple[IngressObject, ...]
     certificates: Mapping[tuple[str, str], CertificateState]
     targets: TargetType = "Pod"
+    #: The digest of the fallback certificate, empty while there is none.
+    fallback: str = ""
 
 
 class ClassPlan(msgspec.Struct, frozen=True):
-    """The load balancer of one class, the listener of each TLS host, and sentences by Ingress."""
+    """The load balancer of one class, the listener of each TLS host, and sentences by Ingress.
+
+    ``has_tls``: it has Ingresses with TLS, so it needs a fallback certificate.
+    """
 
     spec: HTTPLoadBalancerSpec
     tls_listeners: Mapping[str, str]
     problems: Mapping[ObjectKey, tuple[str, ...]]
+    has_tls: bool = False
 
 
 def class_of(ingress: IngressObject, classes: Iterable[IngressClass]) -> IngressClass | None:
@@ -59,43 +70,73 @@ def class_of(ingress: IngressObject, classes: Iterable[IngressClass]) -> Ingress
 
 def plan_class(view: ClassView) -> ClassPlan:
     """Return the load balancer of ``view``."""
-    listeners = [L7Listener(HTTP_LISTENER, 80)]
-    owners: dict[str, tuple[ObjectKey, str]] = {}
-    used: dict[str, CertificateRef] = {}
-    problems: dict[ObjectKey, list[str]] = {}
+    name = view.ingress_class.metadata.name
+    hosts = _Hosts(view)
     for ingress in sorted(view.ingresses, key=_age):
         for host, secret, problem in _tls_hosts(ingress):
-            sentences = problems.setdefault(ingress.key, [])
-            if problem:
-                sentences.append(problem)
-                continue
-            owner, of_owner = owners.get(host, (ingress.key, secret))
-            if owner != ingress.key:
-                if (owner.namespace, of_owner) != (ingress.metadata.namespace, secret):
-                    sentences.append(f"host {host} is served with the certificate of an older Ingress")
-                continue
-            state = view.certificates.get(
-                (ingress.metadata.namespace, secret), CertificateState(problem="it is not there")
-            )
-            if state.problem:
-                kept = "; the version before is served on" if state.digest else f", so {host} is not served over HTTPS"
-                sentences.append(f"Secret {secret}: {state.problem}{kept}")
-            if not state.digest:
-                continue
-            owners[host] = (ingress.key, secret)
-            name = certificate_name(ingress.metadata.namespace, secret)
-            used[name] = CertificateRef(name, state.digest)
-            listeners.append(L7Listener(https_listener(host), 443, "HTTPS", hostname=host, certificates=(name,)))
-    name = view.ingress_class.metadata.name
+            hosts.add(ingress, host, secret, problem)
+    listeners = [L7Listener(HTTP_LISTENER, 80), *hosts.listeners]
+    has_tls = any(ingress.spec.tls for ingress in view.ingresses)
+    if has_tls and view.fallback:
+        fallback = CertificateRef(fallback_name(name), view.fallback)
+        hosts.used[fallback.name] = fallback
+        listeners.append(L7Listener(FALLBACK_LISTENER, 443, "HTTPS", certificates=(fallback.name,)))
     spec = HTTPLoadBalancerSpec(
         listeners=tuple(sorted(listeners, key=lambda each: (each.port, each.name))),
         class_name=view.ingress_class.load_balancer_class or DEFAULT_CLASS,
-        certificates=tuple(used[each] for each in sorted(used)),
+        certificates=tuple(hosts.used[each] for each in sorted(hosts.used)),
         targets=view.targets,
         origin=Origin(kind="IngressClass", name=name, uid=view.ingress_class.metadata.uid),
     )
-    said_of = {key: tuple(dict.fromkeys(sentences)) for key, sentences in problems.items() if sentences}
-    return ClassPlan(spec, {host: https_listener(host) for host in owners}, said_of)
+    said_of = {key: tuple(dict.fromkeys(sentences)) for key, sentences in hosts.problems.items() if sentences}
+    tls_listeners = {host: https_listener(host) for host in hosts.owners}
+    if view.fallback:
+        tls_listeners |= {host: FALLBACK_LISTENER for host in hosts.without if host not in hosts.owners}
+    return ClassPlan(spec, tls_listeners, said_of, has_tls)
+
+
+class _Hosts:
+    """The TLS hosts of a class, added from the oldest Ingress to the youngest."""
+
+    def __init__(self, view: ClassView) -> None:
+        self._certificates = view.certificates
+        self.owners: dict[str, tuple[ObjectKey, str]] = {}
+        #: Hosts that have no certificate of their own, as far as the Ingresses say that were added until now.
+        self.without: dict[str, None] = {}
+        self.used: dict[str, CertificateRef] = {}
+        self.listeners: list[L7Listener] = []
+        self.problems: dict[ObjectKey, list[str]] = {}
+
+    def add(self, ingress: IngressObject, host: str, secret: str, problem: str) -> None:
+        """Add one host of an Ingress, or what is wrong with its entry."""
+        sentences = self.problems.setdefault(ingress.key, [])
+        if problem:
+            sentences.append(problem)
+            return
+        owner, of_owner = self.owners.get(host, (ingress.key, secret))
+        if owner != ingress.key:
+            if (owner.namespace, of_owner) != (ingress.metadata.namespace, secret):
+                sentences.append(f"host {host} is served with the certificate of an older Ingress")
+            return
+        state = self._certificates.get(
+            (ingress.metadata.namespace, secret), CertificateState(problem="it is not there")
+        )
+        if state.problem:
+            kept = "the version before is served on" if state.digest else f"{host} gets the fallback certificate"
+            sentences.append(f"Secret {secret}: {state.problem}; {kept}")
+        if not state.digest:
+            self.without[host] = None
+            return
+        if len(self.listeners) >= MOST_TLS_HOSTS:
+            sentences.append(
+                f"host {host} is not served over HTTPS: older Ingresses of the class have {MOST_TLS_HOSTS:,} TLS hosts,"
+                " the most that a load balancer has; use another IngressClass for it"
+            )
+            return
+        self.owners[host] = (ingress.key, secret)
+        name = certificate_name(ingress.metadata.namespace, secret)
+        self.used[name] = CertificateRef(name, state.digest)
+        self.listeners.append(L7Listener(https_listener(host), 443, "HTTPS", hostname=host, certificates=(name,)))
 
 
 def _tls_hosts(ingress: IngressObject) -> Iterable[tuple[str, str, str]]:

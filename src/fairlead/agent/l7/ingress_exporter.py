@@ -1,6 +1,6 @@
 """How do the Ingresses of a member get to the hub?
 
-    IngressClass   the HTTPLoadBalancer, after the copies of the Secrets that its listeners name
+    IngressClass   the HTTPLoadBalancer, after the copies of the Secrets that its listeners name; a fallback certificate
     Ingress        a LoadBalancerRoute for each host, after the slices of the Services that they name
 
 In: caches. Out: writes at the hub, Events on the user's Ingress. Never: acts on a cache that is not synced. What is
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fairlead.agent.events import EventWriter, warning_event
-from fairlead.agent.l7.identity import Origin, class_load_balancer_name, route_name
+from fairlead.agent.l7.identity import Origin, class_load_balancer_name, fallback_name, route_name
 from fairlead.agent.l7.ingress import IngressView, services_of, translate_ingress
 from fairlead.agent.l7.ingress_class import ClassPlan, ClassView, class_of, plan_class
 from fairlead.agent.l7.shared import Shared
@@ -53,7 +53,11 @@ class IngressExporter:
         origin: Origin = (CLASS, "", name)
         plan = self.plan_of(name)
         if plan is None:
-            return await self._shared.remove(self._shared.load_balancers, origin, self)
+            held = await self._shared.remove(self._shared.load_balancers, origin, self)
+            return await self._shared.remove(self._shared.certificates, origin, self) or held
+        if plan.has_tls and await self._shared.make_fallback(origin, fallback_name(name)):
+            self._plans.pop(name, None)
+            plan = self.plan_of(name) or plan
         ingresses = self.ingresses_of(name)
         await self._shared.secrets(dict.fromkeys(key for each in ingresses for key in secrets_named(each)))
         meta = self._shared.meta(origin, class_load_balancer_name(name))
@@ -144,7 +148,8 @@ class IngressExporter:
         named = {key for each in ingresses for key in secrets_named(each)}
         certificates = {key: self._shared.certificate(*key) for key in named}
         targets = self._shared.targets(of_member.load_balancer_class)
-        plan = plan_class(ClassView(of_member, ingresses, certificates, targets))
+        fallback = self._shared.digest_of(fallback_name(ingress_class))
+        plan = plan_class(ClassView(of_member, ingresses, certificates, targets, fallback))
         self._plans[ingress_class] = plan
         return plan
 

@@ -12,15 +12,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from fairlead.agent.export import Settings
 from fairlead.agent.l7.certificates import CertificateState
+from fairlead.agent.l7.fallback_certificate import make_fallback
 from fairlead.agent.l7.identity import Origin, backend_slice_meta, certificate_name, is_for, origin_of, published_meta
 from fairlead.agent.l7.service_copier import ServiceCopier
 from fairlead.agent.l7.sources import BY_ORIGIN, L7Sources
 from fairlead.agent.sources import Sources
-from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
+from fairlead.api.httploadbalancer import (
+    HTTP_LOAD_BALANCERS,
+    LOAD_BALANCER_ROUTES,
+    HTTPLoadBalancer,
+    LoadBalancerRoute,
+)
 from fairlead.api.kubernetes import ENDPOINT_SLICES, SECRETS, EndpointSlice, Secret
 from fairlead.api.meta import KubeObject, ObjectMeta
 from fairlead.api.names import ANNOTATION_DIGEST, LABEL_BACKEND, MANAGER_AGENT
@@ -32,6 +38,8 @@ from fairlead.publish.caches import BY_LOAD_BALANCER, slices_of_backend
 from fairlead.publish.objects import ObjectPublisher
 from fairlead.runtime.keyed_lock import KeyedLock
 from fairlead.translate.certificates import certificate_of
+
+Obj = TypeVar("Obj", bound=KubeObject)
 
 SERVICE, SECRET = "Service", "Secret"
 _AT_ONCE = 16
@@ -80,11 +88,12 @@ class Shared:
         self._locks = KeyedLock()
         self._states: dict[tuple[str, str], tuple[str, CertificateState]] = {}
         self._parts: list[Part] = []
+        self._now = hub.clock.now
         self.copies = ServiceCopier(member=member, sources=sources, may_write=may_write)
         common: dict[str, Any] = {"hub": hub, "manager": MANAGER_AGENT, "may_write": may_write, "on_write": on_write}
         self.load_balancers = ObjectPublisher(resource=HTTP_LOAD_BALANCERS, cache=l7.load_balancers, **common)
         self.routes = ObjectPublisher(resource=LOAD_BALANCER_ROUTES, cache=l7.routes, **common)
-        self._certificates = ObjectPublisher(resource=SECRETS, cache=l7.certificates, parts=("type", "data"), **common)
+        self.certificates = ObjectPublisher(resource=SECRETS, cache=l7.certificates, parts=("type", "data"), **common)
         self._slices = ObjectPublisher(
             resource=ENDPOINT_SLICES,
             cache=sources.hub_slices,
@@ -162,17 +171,19 @@ class Shared:
     async def _secret(self, namespace: str, name: str) -> bool:
         origin: Origin = (SECRET, namespace, name)
         if not any(part.needs_secret(namespace, name) for part in self._parts):
-            return await self._delete(self._certificates, self._published(self._certificates, origin), self._parts)
+            return await self._delete(self.certificates, self._published(self.certificates, origin), self._parts)
         secret = self._l7.secrets.get(namespace, name)
         state = CertificateState() if secret is None else self._state(secret)
         if secret is None or not state.digest:
             return False
-        meta = self.meta(origin, certificate_name(namespace, name))
-        annotations = {**(meta.annotations or {}), ANNOTATION_DIGEST: state.digest}
         data = {entry: (secret.data or {})[entry] for entry in ("tls.crt", "tls.key")}
-        meta = ObjectMeta(name=meta.name, namespace=meta.namespace, labels=meta.labels, annotations=annotations)
-        await self._certificates.apply(Secret(metadata=meta, type="kubernetes.io/tls", data=data))
+        await self._put_certificate(self.meta(origin, certificate_name(namespace, name)), state.digest, data)
         return False
+
+    async def _put_certificate(self, meta: ObjectMeta, digest: str, data: dict[str, str]) -> None:
+        annotations = {**(meta.annotations or {}), ANNOTATION_DIGEST: digest}
+        meta = ObjectMeta(name=meta.name, namespace=meta.namespace, labels=meta.labels, annotations=annotations)
+        await self.certificates.apply(Secret(metadata=meta, type="kubernetes.io/tls", data=data))
 
     # --- what is there -------------------------------------------------------------------------------------------
 
@@ -185,8 +196,21 @@ class Shared:
             if state.digest:
                 return state
             problem = state.problem
-        copy = self._certificates.present.get(self._settings.namespace, copy_name)
-        return CertificateState(copy.annotation(ANNOTATION_DIGEST) if copy is not None else "", problem)
+        return CertificateState(self.digest_of(copy_name), problem)
+
+    def digest_of(self, name: str) -> str:
+        """Return which version of a certificate the hub has under this name, empty for none."""
+        there = self.certificates.present.get(self._settings.namespace, name)
+        return there.annotation(ANNOTATION_DIGEST) if there is not None and not there.deleting else ""
+
+    async def make_fallback(self, origin: Origin, name: str) -> bool:
+        """Make a certificate that is no user's under this name, unless there is one; return whether it was made."""
+        async with self._locks.hold((SECRET, "", name)):
+            if self.digest_of(name):
+                return False
+            digest, data = make_fallback(self._now())
+            await self._put_certificate(self.meta(origin, name), digest, data)
+            return True
 
     def _state(self, secret: Secret) -> CertificateState:
         """Return what a Secret of the member holds; each version is read once."""
@@ -196,6 +220,14 @@ class Shared:
             state = _state_of(certificate_name(*key), secret)
             self._states[key] = (resource_version, state)
         return state
+
+    def load_balancer(self, name: str) -> HTTPLoadBalancer | None:
+        """Return what is published under this name."""
+        return self.load_balancers.present.get(self._settings.namespace, name)
+
+    def routes_of(self, origin: Origin) -> list[LoadBalancerRoute]:
+        """Return what is published of one route."""
+        return [each for each in self._published(self.routes, origin) if not each.deleting]
 
     def targets(self, load_balancer_class: str) -> TargetType:
         """Return the type of targets of one class of the hub."""
@@ -222,7 +254,7 @@ class Shared:
         gone = [each for each in self._published(publisher, origin) if each.metadata.name not in names]
         return await self._delete(publisher, gone, (part,))
 
-    def _published(self, publisher: ObjectPublisher[Any], origin: Origin) -> list[KubeObject]:
+    def _published(self, publisher: ObjectPublisher[Obj], origin: Origin) -> list[Obj]:
         kind, namespace, name = origin
         there = publisher.present.by_index(BY_ORIGIN, (kind, namespace, label_value(name)))
         return [each for each in there if is_for(each, origin, tenant=self._settings.tenant)]

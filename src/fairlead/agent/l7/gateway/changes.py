@@ -37,6 +37,10 @@ from fairlead.runtime.queue import KeyedQueue
 GATEWAY_CLASS, LISTENER_SET, POLICY = "GatewayClass", "ListenerSet", "BackendTLSPolicy"
 
 
+#: Kinds of keys of which nothing is published: they have a status only.
+REPORTED_ONLY = frozenset({GATEWAY_CLASS, LISTENER_SET, POLICY})
+
+
 class GatewayChanges:
     """Connects caches to queues; made once, before the caches run."""
 
@@ -70,6 +74,22 @@ class GatewayChanges:
         sources.services.on_change(self._service)
         sources.slices.on_change(self._slice)
         sources.classes.on_change(self._class_of_hub)
+
+    def replan(self) -> None:
+        """Have the plans of all Gateways computed anew."""
+        self._exporter.plans.forget_all()
+
+    def keys(self) -> list[Origin]:
+        """Return the keys of what exists in the member."""
+        gateway = self._gateway
+        caches = (
+            (GATEWAY_CLASS, gateway.gateway_classes),
+            (GATEWAY, gateway.gateways),
+            (LISTENER_SET, gateway.listener_sets),
+            (POLICY, gateway.policies),
+            *gateway.routes.items(),
+        )
+        return [key_of(kind, each) for kind, cache in caches for each in cache.values()]
 
     def enqueue_all(self) -> None:
         """Enqueue what exists in the member."""

@@ -1,6 +1,7 @@
 """How do the Gateways and routes of a member get to the hub?
 
     Gateway   the HTTPLoadBalancer, after the copies of the Secrets that its listeners name; then its routes anew
+    refused   what was published of the Gateway before stays, with its routes, until the Gateway is accepted or gone
     route     a LoadBalancerRoute for each Gateway, after the slices of its Services and the listeners of the Gateways
 
 In: caches. Out: writes at the hub, plans for the statuses. Never: acts before each kind that is served has been read.
@@ -68,6 +69,9 @@ class GatewayExporter:
             return False
         plan = self.plans.get(namespace, name)
         self._follow(namespace, name, plan)
+        if plan is not None and plan.is_refused:
+            self._report(origin)
+            return False
         if plan is None or plan.spec is None:
             self._report(origin)
             return await self._shared.remove(self._shared.load_balancers, origin, self)
@@ -137,10 +141,22 @@ class GatewayExporter:
         ]
         for each in wanted:
             await self._shared.routes.apply(each)
-        held = await self._shared.remove(self._shared.routes, origin, self, keep=wanted)
+        kept = self._of_refused_gateways(origin, plan)
+        held = await self._shared.remove(self._shared.routes, origin, self, keep=[*wanted, *kept])
         self._report(origin)
         self._release(route, before, plan)
         return held
+
+    def _of_refused_gateways(self, origin: Origin, plan: RoutePlan) -> list[LoadBalancerRoute]:
+        """Return what is published of a route at Gateways that are refused as they are now."""
+        names = {each.load_balancer for each in plan.parents}
+        refused = {each for each in names if self._is_refused(each)}
+        return [each for each in self._shared.routes_of(origin) if each.spec.load_balancer in refused]
+
+    def _is_refused(self, load_balancer: str) -> bool:
+        name = self._names.get(load_balancer)
+        plan = None if name is None else self.plans.get(*name)
+        return plan is not None and plan.is_refused
 
     def _plan(self, route: AnyRoute | None) -> RoutePlan | None:
         """Return the plan of a route, None when no parent of it is ours."""
@@ -238,6 +254,12 @@ class GatewayExporter:
             plan = self.attachments.plan_of(origin)
             if origin not in self.attachments or (plan is not None and (namespace, name) in plan.services):
                 return True
+            if plan is not None and any(
+                backend.service == f"{namespace}/{name}"
+                for each in self._of_refused_gateways(origin, plan)
+                for backend in each.spec.backends
+            ):
+                return True
         return False
 
     def needs_node_ports(self, namespace: str, name: str) -> bool:
@@ -256,11 +278,15 @@ class GatewayExporter:
         copy = certificate_name(namespace, name)
         gateways = {each.key for each in self._gateway.gateways.by_index(BY_SECRET, (namespace, name))}
         gateways |= {gateway_of(each) for each in self._gateway.listener_sets.by_index(BY_SECRET, (namespace, name))}
-        plans = (self.plans.get(*gateway) for gateway in gateways)
-        return any(
-            plan is not None and plan.spec is not None and copy in {each.name for each in plan.spec.certificates}
-            for plan in plans
-        )
+        specs = (self._published_spec(*gateway) for gateway in gateways)
+        return any(spec is not None and copy in {each.name for each in spec.certificates} for spec in specs)
+
+    def _published_spec(self, namespace: str, name: str) -> HTTPLoadBalancerSpec | None:
+        plan = self.plans.get(namespace, name)
+        if plan is None or not plan.is_refused:
+            return None if plan is None else plan.spec
+        there = self._shared.load_balancer(plan.load_balancer)
+        return None if there is None else there.spec
 
     def is_fresh(self, *, fresh_s: float) -> bool:
         """Say whether what is known of Gateways and routes is the present."""

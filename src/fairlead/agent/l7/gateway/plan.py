@@ -84,6 +84,12 @@ class GatewayPlan(msgspec.Struct, frozen=True):
     listener_sets: Mapping[ParentKey, tuple[Judgement, ...]] = {}
     client_certificate: str = ""
 
+    @property
+    def is_refused(self) -> bool:
+        """Say whether the Gateway is not accepted as it is now: what was published of it before stays."""
+        refused = any(each.type == "Accepted" and each.status == "False" for each in self.judgements)
+        return self.spec is None and refused
+
 
 class BackendPolicy(msgspec.Struct, frozen=True):
     """What BackendTLSPolicies say about one port of a Service.

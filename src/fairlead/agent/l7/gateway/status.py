@@ -52,6 +52,8 @@ def gateway_status(
         return gateway.status
     answer = _answer(plan, hub)
     judgements = plan.judgements if find(plan.judgements, PROGRAMMED) is not None else (*plan.judgements, answer)
+    if plan.is_refused and hub is not None:
+        judgements = tuple(map(_with_rest, judgements))
     generation = gateway.metadata.generation
     return GatewayStatus(
         addresses=addresses_of(plan, hub) or None,
@@ -148,6 +150,13 @@ def _problem(condition: WireCondition, *, otherwise: str) -> Judgement:
     return bad(PROGRAMMED, reason, message)
 
 
+def _with_rest(judgement: Judgement) -> Judgement:
+    """Say in condition Programmed of a refused Gateway that the hub serves what it accepted before."""
+    if judgement.type != PROGRAMMED or judgement.status != "False":
+        return judgement
+    return bad(PROGRAMMED, judgement.reason, f"{judgement.message}; the version before is served on")
+
+
 def _of_listener(answer: Judgement) -> Judgement:
     """Return ``answer`` for listeners and ListenerSets, which have fewer reasons than a Gateway."""
     if answer.status == "True" or answer.reason in {_PENDING, _INVALID}:
@@ -156,8 +165,8 @@ def _of_listener(answer: Judgement) -> Judgement:
 
 
 def addresses_of(plan: GatewayPlan, hub: HTTPLoadBalancer | None) -> list[GatewayAddress]:
-    """Return where the Gateway of ``plan`` is reached, as the hub says."""
-    if plan.spec is None or hub is None:
+    """Return where the Gateway of ``plan`` is reached, as the hub says; if it is refused now, where it still is."""
+    if hub is None or (plan.spec is None and not plan.is_refused):
         return []
     return [
         GatewayAddress("IPAddress", each.ip) if each.ip else GatewayAddress("Hostname", each.hostname)
