@@ -133,11 +133,13 @@ ValidDays = Annotated[
 def host_and_port(text: str, flag: str) -> tuple[str, int]:
     """Read ``host:port``; ``BadConfiguration`` names the flag."""
     from fairlead.errors import BadConfiguration
+    from fairlead.model.numbers import whole_number
 
     host, colon, port = text.strip().rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+    number = whole_number(port, most=65_535)
+    if not colon or number is None:
         raise BadConfiguration(f"{flag}: {text!r} is not HOST:PORT such as 127.0.0.1:6443; the port is 0 to 65535")
-    return host.strip("[]") or "127.0.0.1", int(port)
+    return host.strip("[]") or "127.0.0.1", number
 
 
 def start_logging(level: LogLevel, form: LogFormat) -> None:

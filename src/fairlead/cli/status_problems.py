@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-import msgspec
-
 from fairlead.api.backendgroup import BackendGroup
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer
+from fairlead.api.json_text import read_json
 from fairlead.api.kubernetes import Lease
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
 from fairlead.api.loadbalancerclass import LoadBalancerClass
@@ -30,7 +29,6 @@ from fairlead.cli.status_rows import (
     Trouble,
 )
 
-_REFUSED = msgspec.json.Decoder(dict[str, str])
 _KINDS = {
     TCPLoadBalancer: TCP_LOAD_BALANCERS.kind,
     HTTPLoadBalancer: HTTP_LOAD_BALANCERS.kind,
@@ -71,10 +69,8 @@ def of_refused(members: Iterable[MemberRow], leases: Mapping[str, Lease]) -> Ite
         lease = leases.get(row.namespace)
         if lease is None:
             continue
-        try:
-            refused = _REFUSED.decode(lease.annotation(ANNOTATION_REFUSED) or "{}")
-        except msgspec.DecodeError:
-            continue  # a newer agent writes it otherwise; its Events on the Services say the same
+        # A newer agent may write it otherwise; its Events on the Services say the same.
+        refused = read_json(lease.annotation(ANNOTATION_REFUSED) or "{}", dict[str, str]) or {}
         for service, why in refused.items():
             namespace, _, name = service.partition("/")
             said = f"Service {row.name}/{service} is refused by its agent: {why}" if name else f"{row.name}: {why}"

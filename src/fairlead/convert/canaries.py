@@ -18,6 +18,7 @@ import msgspec
 
 from fairlead.api.gateway_routes import HTTPMatch, HTTPRule, Match, RouteBackendRef
 from fairlead.api.ingress import IngressObject
+from fairlead.convert.annotation_values import number_of
 from fairlead.convert.remarks import Remarks
 
 _ALWAYS, _NEVER = "always", "never"
@@ -59,16 +60,9 @@ def _also(match: HTTPMatch, header: Match) -> HTTPMatch:
 def _weighted(
     rule: HTTPRule, canary: IngressObject, annotations: Mapping[str, str], backend: RouteBackendRef, remarks: Remarks
 ) -> HTTPRule:
-    weight = _number(canary, annotations, "canary-weight", 0, remarks)
-    total = _number(canary, annotations, "canary-weight-total", 100, remarks)
+    weight = number_of(canary, annotations, "canary-weight", 0, remarks)
+    total = number_of(canary, annotations, "canary-weight-total", 100, remarks)
     if not weight:
         return rule
     main = [msgspec.structs.replace(each, weight=max(0, total - weight)) for each in rule.backend_refs or ()]
     return msgspec.structs.replace(rule, backend_refs=[*main, msgspec.structs.replace(backend, weight=weight)])
-
-
-def _number(canary: IngressObject, annotations: Mapping[str, str], name: str, default: int, remarks: Remarks) -> int:
-    text = annotations.get(name, "")
-    if text and not (text.isascii() and text.isdigit()):
-        remarks.lost(canary, name, f"{text!r} is no number: {default} is used")
-    return int(text) if text.isascii() and text.isdigit() else default

@@ -22,7 +22,9 @@ from fairlead.api.gateway_routes import (
     SessionPersistenceSpec,
 )
 from fairlead.api.ingress import IngressObject
+from fairlead.convert.annotation_values import number_of
 from fairlead.convert.remarks import Remarks
+from fairlead.model.numbers import whole_number
 
 _REDIRECT_CODES = frozenset({301, 302, 303, 307, 308})
 _METHODS = "GET, PUT, POST, DELETE, PATCH, OPTIONS"
@@ -84,7 +86,7 @@ def _cors(ingress: IngressObject, annotations: Mapping[str, str], remarks: Remar
         allow_headers=_list(annotations.get("cors-allow-headers", _HEADERS)),
         expose_headers=expose or None,
         allow_credentials=annotations.get("cors-allow-credentials") != "false",
-        max_age=_number(ingress, annotations, "cors-max-age", _MAX_AGE_S, remarks),
+        max_age=number_of(ingress, annotations, "cors-max-age", _MAX_AGE_S, remarks),
     )
 
 
@@ -92,7 +94,7 @@ def _redirect(ingress: IngressObject, annotations: Mapping[str, str], remarks: R
     # nginx takes the temporal one when there are both.
     for name, default in (("temporal-redirect", 302), ("permanent-redirect", 301)):
         if url := annotations.get(name, ""):
-            code = _number(ingress, annotations, f"{name}-code", default, remarks)
+            code = number_of(ingress, annotations, f"{name}-code", default, remarks)
             if code not in _REDIRECT_CODES:
                 remarks.lost(ingress, f"{name}-code", f"{code} is none of {sorted(_REDIRECT_CODES)}: {default} is used")
                 code = default
@@ -124,11 +126,11 @@ def _redirect_to(ingress: IngressObject, name: str, url: str, code: int, remarks
 
 def _retry(ingress: IngressObject, annotations: Mapping[str, str], remarks: Remarks) -> HTTPRetry | None:
     when = annotations.get("proxy-next-upstream", "").split()
-    codes = sorted({int(each.removeprefix("http_")) for each in when if each.removeprefix("http_").isdigit()})
+    codes = sorted({code for each in when if (code := whole_number(each.removeprefix("http_"))) is not None})
     if not codes:
         return None
     remarks.note(ingress, "proxy-next-upstream", "retry needs the experimental channel of Gateway API's CRDs")
-    tries = _number(ingress, annotations, "proxy-next-upstream-tries", _TRIES, remarks)
+    tries = number_of(ingress, annotations, "proxy-next-upstream-tries", _TRIES, remarks)
     return HTTPRetry(codes=[code for code in codes if code >= 400], attempts=max(1, tries - 1))
 
 
@@ -138,7 +140,7 @@ def _session(ingress: IngressObject, annotations: Mapping[str, str], remarks: Re
     remarks.note(ingress, "affinity", "sessionPersistence needs the experimental channel of Gateway API's CRDs")
     name = annotations.get("session-cookie-name", "INGRESSCOOKIE")
     expires = "session-cookie-max-age" if "session-cookie-max-age" in annotations else "session-cookie-expires"
-    age_s = _number(ingress, annotations, expires, 0, remarks)
+    age_s = number_of(ingress, annotations, expires, 0, remarks)
     if not age_s:
         return SessionPersistenceSpec(session_name=name, type="Cookie")
     return SessionPersistenceSpec(
@@ -152,13 +154,6 @@ def _aliases(ingress: IngressObject, annotations: Mapping[str, str], remarks: Re
             remarks.lost(ingress, "server-alias", f"{alias} is a regular expression; a hostname may begin with *. only")
         else:
             yield alias.lower()
-
-
-def _number(ingress: IngressObject, annotations: Mapping[str, str], name: str, default: int, remarks: Remarks) -> int:
-    text = annotations.get(name, "")
-    if text and not (text.isascii() and text.isdigit()):
-        remarks.lost(ingress, name, f"{text!r} is no number: {default} is used")
-    return int(text) if text.isascii() and text.isdigit() else default
 
 
 def _list(text: str) -> list[str]:

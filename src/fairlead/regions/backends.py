@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from fairlead.api.json_text import read_json
 from fairlead.api.kubernetes import Endpoint, EndpointSlice, Node
 from fairlead.api.names import LABEL_EXCLUDE_NODE
 from fairlead.regions.pools import Membership
@@ -82,10 +83,7 @@ class Backends(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defau
 
 def decode_backends(text: str) -> Backends | None:
     """Read an annotation back; None when there is nothing that can be read."""
-    try:
-        return msgspec.json.decode(text, type=Backends)
-    except msgspec.DecodeError:
-        return None
+    return read_json(text, Backends)
 
 
 def build_backends(

@@ -14,6 +14,7 @@ from typing import Literal
 
 import msgspec
 
+from fairlead.api.json_text import read_json
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import AGGREGATED_PREFIX, ANNOTATION_ACCESS_POINTS
 from fairlead.api.poolservice import PoolService
@@ -37,10 +38,7 @@ class Step(msgspec.Struct, frozen=True):
 def recorded_points(service: SourceService) -> dict[str, tuple[str, ...]]:
     """Return which addresses we have shown, or were about to show, for which pool."""
     text = service.annotation(ANNOTATION_ACCESS_POINTS)
-    try:
-        return msgspec.json.decode(text, type=dict[str, tuple[str, ...]]) if text else {}
-    except msgspec.DecodeError:
-        return {}
+    return (read_json(text, dict[str, tuple[str, ...]]) or {}) if text else {}
 
 
 def aggregated(shown: Iterable[PoolService]) -> tuple[dict[str, str], dict[str, str]]:

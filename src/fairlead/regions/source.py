@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from fairlead.api.json_text import read_json
 from fairlead.api.kubernetes import SERVICES, ServiceSpec, ServiceStatus
 from fairlead.api.meta import JSONObject, KubeObject, Resource
 from fairlead.api.names import (
@@ -116,18 +117,14 @@ def document_of(source: SourceService, spec: JSONObject) -> str:
 
 def class_in_document(document: str) -> str:
     """Return the load balancer class that a document asks for; empty when it cannot be read."""
-    try:
-        return msgspec.json.decode(document, type=_Document).spec.load_balancer_class or ""
-    except msgspec.DecodeError:
-        return ""
+    read = read_json(document, _Document)
+    return (read.spec.load_balancer_class or "") if read is not None else ""
 
 
 def name_in_document(document: str) -> str:
     """Return the name of the Service in a document; empty when it cannot be read."""
-    try:
-        return msgspec.json.decode(document, type=_Document).metadata.name
-    except msgspec.DecodeError:
-        return ""
+    read = read_json(document, _Document)
+    return read.metadata.name if read is not None else ""
 
 
 class _Document(KubeObject, frozen=True, gc=False):

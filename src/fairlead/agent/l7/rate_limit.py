@@ -13,22 +13,23 @@ import msgspec
 from fairlead.api.meta import KubeObject
 from fairlead.api.names import ANNOTATION_REQUESTS_PER_SECOND
 from fairlead.model.http import Rule
+from fairlead.model.numbers import whole_number
 
 _MOST = 10_000_000
 
 
 def limited(rules: Iterable[Rule], of: KubeObject) -> tuple[Rule, ...]:
     """Return ``rules`` with the limit that ``of`` asks for."""
-    text = of.annotation(ANNOTATION_REQUESTS_PER_SECOND)
-    if not text or limit_problem(of):
+    limit = whole_number(of.annotation(ANNOTATION_REQUESTS_PER_SECOND), least=1, most=_MOST)
+    if limit is None:
         return tuple(rules)
-    return tuple(msgspec.structs.replace(rule, requests_per_second=int(text)) for rule in rules)
+    return tuple(msgspec.structs.replace(rule, requests_per_second=limit) for rule in rules)
 
 
 def limit_problem(of: KubeObject) -> str:
     """Return what is wrong with the annotation of ``of``; empty when nothing is."""
     text = of.annotation(ANNOTATION_REQUESTS_PER_SECOND)
-    if not text or (text.isascii() and text.isdigit() and 1 <= int(text) <= _MOST):
+    if not text or whole_number(text, least=1, most=_MOST) is not None:
         return ""
     name = ANNOTATION_REQUESTS_PER_SECOND
-    return f"annotation {name} is {text!r}, so there is no limit: give a number from 1 to {_MOST}"
+    return f"annotation {name} is {text[:40]!r}, so there is no limit: give a number from 1 to {_MOST}"

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Iterable
 
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
+from fairlead.model.numbers import whole_number
 
 _DIGITS = 10
 
@@ -31,9 +32,10 @@ def server_name(installation: str, key: LoadBalancerKey, listener: ListenerKey, 
 def target_of(name: str, prefix: str) -> TargetKey | None:
     """Return the target that a name of ours stands for; None when the name is not ours."""
     address, separator, port = name.removeprefix(prefix).rpartition("_")
-    if not name.startswith(prefix) or not separator or not port.isdigit():
+    number = whole_number(port, most=65_535)
+    if not name.startswith(prefix) or not separator or number is None:
         return None
-    return TargetKey(address, int(port))
+    return TargetKey(address, number)
 
 
 def targets_of(names: Iterable[str], prefix: str) -> list[TargetKey]:

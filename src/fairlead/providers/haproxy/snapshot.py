@@ -16,6 +16,7 @@ from ipaddress import ip_address
 import msgspec
 
 from fairlead.errors import Retry
+from fairlead.model.numbers import whole_number
 
 _MAINTENANCE = 0x01 | 0x02 | 0x04 | 0x20 | 0x40
 _DRAIN = 0x08 | 0x10
@@ -151,8 +152,7 @@ def _server(row: Mapping[str, str], sessions: Mapping[str, int]) -> Server:
 
 
 def _count(row: Mapping[str, str], field: str) -> int:
-    value = row.get(field, "")
-    return int(value) if value.isdigit() else 0
+    return whole_number(row.get(field, "")) or 0
 
 
 def _canonical(address: str) -> str:

@@ -18,6 +18,7 @@ import msgspec
 import structlog
 
 from fairlead.errors import Retry
+from fairlead.model.numbers import whole_number
 from fairlead.providers.webhook.credentials import Credentials, Stamp
 from fairlead.providers.webhook.metrics import WebhookMetrics
 from fairlead.providers.webhook.protocol import Body, Hook, Malformed, decode
@@ -198,10 +199,8 @@ def _bad_status(where: str, response: aiohttp.ClientResponse) -> Retry:
 
 
 def _after_s(response: aiohttp.ClientResponse) -> float | None:
-    value = response.headers.get("Retry-After", "")
-    if not value.isascii() or not value.isdigit() or len(value) > 9:
-        return None
-    return min(float(value), _LONGEST_RETRY_AFTER_S)
+    seconds = whole_number(response.headers.get("Retry-After", ""))
+    return None if seconds is None else min(float(seconds), _LONGEST_RETRY_AFTER_S)
 
 
 def _kind(error: BaseException) -> str:

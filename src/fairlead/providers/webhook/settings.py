@@ -24,6 +24,7 @@ import msgspec
 
 from fairlead.api.durations import seconds_from_duration
 from fairlead.errors import BadConfiguration
+from fairlead.model.numbers import whole_number
 from fairlead.providers.webhook.protocol import Hook
 
 DEFAULT_TIMEOUT_S = 10.0
@@ -135,9 +136,10 @@ def _timeout(key: str, value: str) -> float:
 
 
 def _parallel(value: str) -> int:
-    if not value.isascii() or not value.isdigit() or not 1 <= int(value[:4]) <= _MOST_PARALLEL:
+    number = whole_number(value, least=1, most=_MOST_PARALLEL)
+    if number is None:
         raise BadConfiguration(f"parameters.parallel {value[:20]!r} is not a number from 1 to {_MOST_PARALLEL}")
-    return int(value)
+    return number
 
 
 def _flag(parameters: Mapping[str, str], key: str) -> bool:

@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import msgspec
-
+from fairlead.api.json_text import read_json
 from fairlead.api.kubernetes import Endpoint, EndpointPort, EndpointSlice, Service
 from fairlead.api.meta import ObjectMeta, OwnerReference
 from fairlead.api.names import (
@@ -47,9 +46,8 @@ class _Part(NamedTuple):
 
 def translate(pool_service: PoolService, backends: Backends, *, region: str) -> Publication | Refused:
     """Return what should be published for a PoolService of our class."""
-    try:
-        service = msgspec.json.decode(pool_service.annotation(ANNOTATION_SERVICE), type=Service)
-    except msgspec.DecodeError:
+    service = read_json(pool_service.annotation(ANNOTATION_SERVICE), Service)
+    if service is None:
         return Refused(ConditionReason.INVALID, f"annotation {ANNOTATION_SERVICE} is missing or no Service in JSON")
     refused = refused_ports(service, by_node_port=backends.nodes is not None) or _refused_proxy_protocol(service)
     if refused is not None:

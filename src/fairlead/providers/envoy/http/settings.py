@@ -10,6 +10,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from fairlead.model.numbers import whole_number
+
 ACCESS_LOG = "accessLog"
 TRUSTED_HOPS = "trustedHops"
 ESCAPED_SLASHES = "escapedSlashes"
@@ -61,8 +63,8 @@ def invalid_settings(parameters: Mapping[str, str]) -> list[str]:
     limits = {TRUSTED_HOPS: _MAX_HOPS, REQUESTS_PER_SECOND: _MAX_LIMIT, CONNECTIONS: _MAX_LIMIT}
     for name, most in limits.items():
         number = parameters.get(name, "0")
-        if not (number.isascii() and number.isdigit() and int(number) <= most):
-            reasons.append(f"{name} is {number!r}; give a number from 0 to {most}")
+        if whole_number(number, most=most) is None:
+            reasons.append(f"{name} is {number[:40]!r}; give a number from 0 to {most}")
     return reasons
 
 
