@@ -52,7 +52,8 @@ class HttpClient:
                     writer.close()
         except (OSError, TimeoutError):
             return 0, ""
-        return int(head.split(b" ")[1]), body.decode()
+        # A connection may be closed without an answer, as while a listener is being replaced.
+        return (int(head.split(b" ")[1]), body.decode()) if head else (0, "")
 
 
 async def service(member: Member, name: str, *addresses: str) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import itertools
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -10,6 +14,7 @@ import pytest
 from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
 from fairlead.api.kubernetes import NODES, SECRETS, SERVICES
 from fairlead.api.names import INGRESS_CONTROLLER
+from fairlead.testing.certificates import self_signed
 from fairlead.testing.worlds.fleet import Fleet
 from fairlead.testing.worlds.loopback import service_port
 from fairlead.testing.worlds.member import Member
@@ -191,3 +196,61 @@ async def test_a_service_that_only_pods_reach_is_reached_by_the_nodes_of_its_mem
     await wait_until(gone, "nothing needs the copy any more")
     await west.cluster.delete(NODES, "", "inside-node")
     await west.delete("inside")
+
+
+@pytest.mark.req("GI-7", "K-31", "I-6")
+async def test_a_hub_that_starts_again_with_many_tls_hosts_closes_none_of_their_listeners(fleet: Fleet) -> None:
+    """The hub reads certificates one by one: until it has them, the proxies keep what they have."""
+    east = fleet.members["east"]
+    pod = east.new_address()
+    hosts = [f"h{number}.many.example.com" for number in range(50)]
+    chain, key = self_signed("*.many.example.com")
+    data = {"tls.crt": base64.b64encode(chain).decode(), "tls.key": base64.b64encode(key).decode()}
+    async with echoes((pod, 8080, "many")):
+        await ingress_class(east)
+        await service(east, "many", pod)
+        for host in hosts:
+            body = {"metadata": {"name": host, "namespace": "default"}, "type": "kubernetes.io/tls", "data": data}
+            await east.cluster.apply(SECRETS, body, manager="user")
+        tls = [{"hosts": [host], "secretName": host} for host in hosts]
+        await ingress(east, "many", {host: {"/": "many"} for host in hosts}, tls=tls)
+        client = await client_of(east, "many")
+        for host in hosts:
+            await answers(lambda host=host: client.get_tls(host, chain), (200, "many"))
+        before = await _listener_changes(fleet)
+        seen: Counter[tuple[int, str]] = Counter()
+
+        async def ask() -> None:
+            for host in itertools.cycle(hosts):
+                seen[await client.get_tls(host, chain)] += 1
+
+        asking = asyncio.create_task(ask())
+        try:
+            await fleet.hub.kill()
+            await fleet.hub.start_ready()
+
+            async def connected() -> bool:
+                return await fleet.hub.metric("fairlead_xds_streams") == 1
+
+            await wait_until(connected, "Envoy is back at the hub")
+            asked = seen.total()
+
+            async def more() -> bool:
+                return asking.done() or seen.total() >= asked + len(hosts)
+
+            await wait_until(more, "every host was asked after that")
+        finally:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+        assert set(seen) == {(200, "many")}, seen
+        assert await fleet.hub.metric("fairlead_xds_changing_pushes_total") == 0
+        assert await _listener_changes(fleet) == before
+        await east.cluster.delete(INGRESSES, "default", "many")
+        for host in hosts:
+            await east.cluster.delete(SECRETS, "default", host)
+
+
+async def _listener_changes(fleet: Fleet) -> list[str]:
+    """Return how many listeners Envoy has added, changed and removed since it was started."""
+    page = await fleet.hub.envoy_page("/stats?filter=listener_manager.listener_(added|modified|removed)")
+    return sorted(page.split("\n"))

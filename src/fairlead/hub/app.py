@@ -313,9 +313,7 @@ class Hub:
     async def _publish_once(self) -> None:
         """Publish when every key that there was at the start has been reconciled, and its providers are done."""
         keys = self.inventory.all_keys()
-        self._first_pass.begin(keys)
-        self.inventory.wake(keys, "the hub started")
-        await self._first_pass.wait()
+        await self._first_pass.run(keys, self.intents.values(), self.inventory.wake)
         for runner in self.providers.served.values():
             runner.worker.trigger()
             await runner.worker.settled()

@@ -1,13 +1,22 @@
-"""The first pass of a hub: every key that there was at the start is reconciled once before anything is published."""
+"""The first pass of a hub: every key that there was at the start is reconciled once before anything is published.
+
+What a kind refers to may be read only then, as certificates are: published without these, listeners would close for a
+moment. So the keys of such a kind are reconciled once more when all has been read. In: keys. Out: wake-ups, and when it
+is over. Never: a second round for kinds that refer to nothing.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
 
+from fairlead.hub.intents.intent import Intent
 from fairlead.model.keys import LoadBalancerKey
 
 Reconcile = Callable[[LoadBalancerKey], Awaitable[float | None]]
+#: What load balancers refer to is waited for so long, in seconds.
+READ_S = 60.0
 
 
 class FirstPass:
@@ -17,14 +26,26 @@ class FirstPass:
         self._left: set[LoadBalancerKey] = set()
         self._done = asyncio.Event()
 
-    def begin(self, keys: Iterable[LoadBalancerKey]) -> None:
-        """Wait for ``keys`` from now on."""
+    async def run(
+        self,
+        keys: Iterable[LoadBalancerKey],
+        intents: Iterable[Intent[Any, Any]],
+        wake: Callable[[Iterable[LoadBalancerKey], str], None],
+    ) -> None:
+        """Return once every key has been reconciled, with all that it refers to."""
+        await self._round(keys, "the hub started", wake)
+        read = [intent for intent in intents if await intent.wait_read(READ_S)]
+        again = [intent.objects.key(obj) for intent in read for obj in intent.objects.served()]
+        await self._round(again, "what it refers to has been read", wake)
+
+    async def _round(
+        self, keys: Iterable[LoadBalancerKey], cause: str, wake: Callable[[Iterable[LoadBalancerKey], str], None]
+    ) -> None:
         self._left = set(keys)
         if not self._left:
-            self._done.set()
-
-    async def wait(self) -> None:
-        """Return once every key has been reconciled."""
+            return
+        self._done.clear()
+        wake(list(self._left), cause)
         await self._done.wait()
 
     def counted(self, reconcile: Reconcile) -> Reconcile:

@@ -11,6 +11,7 @@ import pytest
 from fairlead.api.httploadbalancer import CertificateRef
 from fairlead.api.kubernetes import Secret
 from fairlead.api.meta import ObjectMeta
+from fairlead.errors import NotFound
 from fairlead.hub.intents.http import certificates as module
 from fairlead.hub.intents.http.certificates import Certificates
 from tests.certificates import self_signed
@@ -62,3 +63,52 @@ async def test_a_certificate_does_not_wait_for_a_read_that_hangs(monkeypatch: py
     monkeypatch.setattr(module, "_GATHER_S", 0.01)
     seen = await read(Secrets("slow"), "slow", "a", "b", changes=2)
     assert seen == [frozenset({(NAMESPACE, "a"), (NAMESPACE, "b")}), frozenset({(NAMESPACE, "slow")})]
+
+
+@pytest.mark.req("I-6")
+async def test_a_hub_that_starts_waits_until_each_certificate_has_been_read() -> None:
+    api, changed = Secrets("slow"), asyncio.Event()
+    certificates = Certificates(cast("Any", api), changed=lambda _changed: changed.set())
+    assert not await certificates.wait_read(60), "nothing was asked for"
+    certificates.get(NAMESPACE, [CertificateRef("fast"), CertificateRef("slow")])
+    reader = asyncio.create_task(certificates.run())
+    waiting = asyncio.create_task(certificates.wait_read(60))
+    try:
+        async with asyncio.timeout(60):
+            await changed.wait()
+            assert certificates.get(NAMESPACE, [CertificateRef("fast")])[1] == {}
+            assert not waiting.done()
+            api.held["slow"].set()
+            assert await waiting
+        assert certificates.get(NAMESPACE, [CertificateRef("slow")])[1] == {}
+    finally:
+        reader.cancel()
+        await asyncio.gather(reader, return_exceptions=True)
+
+
+async def test_what_is_not_there_is_not_waited_for_and_what_hangs_only_for_a_time() -> None:
+    api = Secrets("hangs")
+    certificates = Certificates(cast("Any", api), changed=lambda _changed: None)
+    certificates.get(NAMESPACE, [CertificateRef("hangs")])
+    reader = asyncio.create_task(certificates.run())
+    try:
+        assert await certificates.wait_read(0.01)
+    finally:
+        reader.cancel()
+        await asyncio.gather(reader, return_exceptions=True)
+    gone = Certificates(cast("Any", Missing()), changed=lambda _changed: None)
+    gone.get(NAMESPACE, [CertificateRef("missing")])
+    reader = asyncio.create_task(gone.run())
+    try:
+        async with asyncio.timeout(60):
+            assert await gone.wait_read(60)
+    finally:
+        reader.cancel()
+        await asyncio.gather(reader, return_exceptions=True)
+
+
+class Missing:
+    """An API without Secrets."""
+
+    async def get(self, _resource: object, _namespace: str, name: str) -> Secret:
+        raise NotFound(f"there is no Secret {name}")

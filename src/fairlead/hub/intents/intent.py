@@ -170,6 +170,14 @@ class Intent(Generic[V, T]):
     async def wait_synced(self, timeout_s: float) -> None:
         """Return once what the objects refer to has been read too; the caches of the inventory have been."""
 
+    async def wait_read(self, timeout_s: float) -> bool:
+        """Return once all that was asked for in the first pass has been read, or after a time; say if there was any.
+
+        Then the first pass is repeated for this kind, before anything is published.
+        """
+        del timeout_s
+        return False
+
     def tasks(self) -> Sequence[Coroutine[None, None, None]]:
         """Return what has to run from the start, until cancelled."""
         return ()

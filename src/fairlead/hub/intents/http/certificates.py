@@ -15,7 +15,7 @@ import structlog
 
 from fairlead.api.httploadbalancer import CertificateRef
 from fairlead.api.kubernetes import SECRETS
-from fairlead.errors import FairleadError, NotFound
+from fairlead.errors import FairleadError, NotFound, Retry
 from fairlead.kube.cluster import Cluster
 from fairlead.model.http import Certificate
 from fairlead.runtime.queue import backoff_s
@@ -34,6 +34,8 @@ class _Known(msgspec.Struct):
     asked: str | None = None
     problem: str = "it has not been read yet"
     attempts: int = 0
+    #: It is known whether it is there: nothing was wrong with the way to it when it was read last.
+    read: bool = False
 
 
 class Certificates:
@@ -47,6 +49,7 @@ class Certificates:
         self._reading = 0
         self._new: set[tuple[str, str]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._progress = asyncio.Event()
 
     def get(
         self, namespace: str, references: Iterable[CertificateRef]
@@ -66,6 +69,18 @@ class Certificates:
         """Drop the certificates of ``namespace`` that are not in ``used``."""
         for key in [key for key in self._known if key[0] == namespace and key[1] not in used]:
             del self._known[key]
+
+    async def wait_read(self, timeout_s: float) -> bool:
+        """Return once each certificate that was asked for has been read, or after a time; False when none was."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not all(known.read for known in self._known.values()):
+                    self._progress.clear()
+                    await self._progress.wait()
+        except TimeoutError:
+            unread = sum(not known.read for known in self._known.values())
+            _log.warning("certificates are not read yet", unread=unread, waited_s=timeout_s)
+        return bool(self._known)
 
     async def run(self) -> None:
         """Read what is asked for, until cancelled."""
@@ -91,6 +106,7 @@ class Certificates:
                     await self._read(key, known)
             finally:
                 self._reading -= 1
+                self._progress.set()
             self._report()
 
     def _report(self) -> None:
@@ -111,6 +127,7 @@ class Certificates:
     async def _read(self, key: tuple[str, str], known: _Known) -> None:
         namespace, name = key
         asked, before = known.asked, (known.certificate, known.problem)
+        read = True
         try:
             secret = await self._cluster.get(SECRETS, namespace, name)
             certificate = certificate_of(name, secret)
@@ -120,11 +137,13 @@ class Certificates:
             known.problem = f"Secret {name}: {error}"
         except FairleadError as error:
             known.problem = error.sentence
+            read = not isinstance(error, Retry)
         else:
             known.certificate = certificate
             known.problem = (
                 "" if asked in ("", certificate.digest) else f"Secret {name} has not the version yet that is named"
             )
+        known.read = known.read or read
         if known.problem:
             known.attempts += 1
             asyncio.get_running_loop().call_later(backoff_s(known.attempts), self._wanted.put_nowait, key)

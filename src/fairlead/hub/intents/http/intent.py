@@ -39,6 +39,10 @@ class HTTPIntent(MemberIntent[HTTPView]):
         """Return the reader of certificates."""
         return (self._certificates.run(),)
 
+    async def wait_read(self, timeout_s: float) -> bool:
+        """Return once the certificates that are named have been read; False when none are."""
+        return await self._certificates.wait_read(timeout_s)
+
     def _route_counted(self, old: LoadBalancerRoute | None, new: LoadBalancerRoute | None) -> None:
         """Refresh the number of routes in the status: it may be all that a route changes there."""
         places = [None if each is None or each.deleting else load_balancer_of(each) for each in (old, new)]
