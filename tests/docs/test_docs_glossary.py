@@ -27,11 +27,12 @@ OTHER_SENSE = {
     "seed": "what a hash starts from",
     "subscription": "what an Envoy subscribes to on its stream (xDS)",
 }
-#: Where Kubernetes' and Envoy's clusters are at home.
-CLUSTERS_AT_HOME = ("kube", "apiserver", "providers/envoy", "testing")
+#: Where the clusters of Kubernetes, Envoy and Cluster API are at home.
+CLUSTERS_AT_HOME = ("kube", "apiserver", "providers/envoy", "testing", "capi/", "api/clusterapi.py", "cli/capi.py")
 #: Elsewhere: the connection to one (kube.cluster.Cluster), what is in it, and words of Kubernetes and of kubeconfigs.
 CLUSTER_NAMES = re.compile(
-    r"_?(cluster|cluster_?objects|cluster_ips?|cluster_roles?|cluster_role_bindings?|cluster_trust)", re.IGNORECASE
+    r"_?(cluster|cluster_?objects|cluster_ips?|cluster_name|cluster_roles?|cluster_role_bindings?|cluster_trust)",
+    re.IGNORECASE,
 )
 
 

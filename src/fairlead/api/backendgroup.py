@@ -63,13 +63,16 @@ class BackendGroupSpec(Wire, frozen=True, gc=False):
     """Exactly one of pods, service and static; its kind never changes.
 
     loadBalancers are names in the same namespace, or namespace/name of those whose scope admits this one.
-    static backends are address:port. parameters go to the provider with each backend, such as weight.
+    static backends are address:port; those that are in draining too get no new connections. parameters go to the
+    provider with each backend, such as weight. listBackends: the status lists each static backend with its state.
     """
 
     load_balancers: Annotated[list[Name], Meta(min_length=1, max_length=64, extra_json_schema=_SET)]
     pods: PodBackends | None = None
     service: ServiceBackends | None = None
     static: Annotated[list[Name], Meta(max_length=1000, extra_json_schema=_SET)] | None = None
+    draining: Annotated[list[Name], Meta(max_length=1000, extra_json_schema=_SET)] | None = None
+    list_backends: bool = False
     listener: Annotated[str, Meta(max_length=63)] = ""
     parameters: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     deregister_policy: Literal["IfNotReady", "IfNotRunning", "Webhook"] = "IfNotReady"
@@ -84,8 +87,21 @@ class AcceptedBackends(Wire, frozen=True, gc=False):
     parameters: dict[str, str] = msgspec.field(default_factory=dict[str, str])
 
 
+class ListedBackend(Wire, frozen=True, gc=False):
+    """One static backend as it is at the load balancers.
+
+    Pending: not registered yet. Draining: it gets no new connections, at every proxy. Deregistering: on its way out.
+    """
+
+    backend: Name
+    state: Literal["Pending", "Registered", "Draining", "Deregistering"]
+
+
 class BackendGroupStatus(Wire, frozen=True, gc=False):
     """How far it has come: backends expected, and registered.
+
+    listed has, with listBackends, what is registered or on its way; a backend that is not in it is deregistered, and
+    that has taken effect, of the spec whose generation is listedGeneration.
 
     loadBalancers are those of the spec in one line, for the column of kubectl get.
     accepted is what is served, by namespace/name of the load balancer: when spec is refused, as it was before.
@@ -95,6 +111,11 @@ class BackendGroupStatus(Wire, frozen=True, gc=False):
     backends: int = 0
     registered_backends: int = 0
     accepted: dict[str, AcceptedBackends] | None = None
+    listed: Annotated[
+        list[ListedBackend] | None,
+        Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["backend"]}),
+    ] = None
+    listed_generation: int = 0
     observed_generation: int = 0
     conditions: Annotated[
         list[WireCondition] | None,

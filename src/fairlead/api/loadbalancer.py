@@ -10,21 +10,35 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from fairlead.api.capiside import (
+    MEMBERS_LISTED,
+    Endpoint,
+    InfrastructureRef,
+    MemberStatus,
+    RequestCheck,
+    TargetKind,
+    TargetSelector,
+)
 from fairlead.api.crd import AGE, PROGRAMMED, Column, Crd, Rule
 from fairlead.api.intent import IntentObject, IntentStatus, Port, ProtocolName
 from fairlead.api.loadbalancerclass import EnsurePolicy
 from fairlead.api.meta import Resource, Wire
 from fairlead.api.names import GROUP, VERSION
 
+LIST_OF_MEMBERS = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
 LIST_OF_PORTS = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["port", "protocol"]}
 
 
 class LoadBalancerListener(Wire, frozen=True, gc=False):
-    """One open port; BackendGroups name it when a load balancer has several."""
+    """One open port; BackendGroups name it when a load balancer has several.
+
+    targetPort is the port of the machines behind it, with clusterName; 0: the same as port.
+    """
 
     port: Port
     name: Annotated[str, Meta(max_length=63)] = ""
     protocol: ProtocolName = "TCP"
+    target_port: Annotated[int, Meta(ge=0, le=65535)] = 0
 
 
 class LoadBalancerSpec(Wire, frozen=True, gc=False):
@@ -33,6 +47,10 @@ class LoadBalancerSpec(Wire, frozen=True, gc=False):
     existing identifies one that already exists: it is used, and never deleted. Without it, one is made from
     parameters. Neither may set what its class sets. scope names the other namespaces whose BackendGroups may use it;
     * is all of them.
+
+    clusterName makes it the load balancer of a Cluster of Cluster API: its backends are then the objects of targetKind
+    that selector chooses. endpoint is where clients reach it, and never changes once it is set; the address of the load
+    balancer when it is left out. The Cluster gets it as its controlPlaneEndpoint, but not that of an additional one.
     """
 
     class_name: Annotated[str, Meta(min_length=1, max_length=253)]
@@ -47,15 +65,31 @@ class LoadBalancerSpec(Wire, frozen=True, gc=False):
         Meta(max_length=256, extra_json_schema={"x-kubernetes-list-type": "set"}),
     ] = msgspec.field(default_factory=list[str])
     ensure_policy: EnsurePolicy | None = None
+    cluster_name: Annotated[str, Meta(max_length=63)] = ""
+    endpoint: Endpoint = Endpoint()
+    additional: bool = False
+    target_kind: TargetKind | None = None
+    selector: TargetSelector | None = None
+    health_check: RequestCheck | None = None
+    infrastructure_ref: InfrastructureRef | None = None
 
 
 class LoadBalancerObjectStatus(IntentStatus, frozen=True, gc=False):
     """What became of it.
 
     backends is registered/expected. frontend is deprecated: release 0.1 wrote it, and it is replaced by provisioned.
+    From endpoint on: written by the controller for Cluster API.
     """
 
     backends: str = ""
+    endpoint: Endpoint | None = None
+    targets: int = 0
+    active_targets: int = 0
+    target_kind: str = ""
+    target_selector: str = ""
+    members: Annotated[
+        list[MemberStatus] | None, Meta(extra_json_schema={**LIST_OF_MEMBERS, "maxItems": MEMBERS_LISTED})
+    ] = None
 
 
 class LoadBalancer(IntentObject, frozen=True, gc=False):
@@ -102,5 +136,16 @@ LOAD_BALANCER_CRD = Crd(
         _fixed("existing"),
         _fixed("parameters"),
         Rule("size(self.listeners) > 0", "at least one listener is needed"),
+        Rule(
+            "(has(self.clusterName) ? self.clusterName : '') == (has(oldSelf.clusterName) ? oldSelf.clusterName : '')",
+            "clusterName is immutable: create another LoadBalancer",
+            ".clusterName",
+        ),
+        Rule(
+            "!has(oldSelf.endpoint) || !has(oldSelf.endpoint.host) || oldSelf.endpoint.host == '' || "
+            "(has(self.endpoint) && self.endpoint == oldSelf.endpoint)",
+            "endpoint is immutable once it is set: serve the new one from another LoadBalancer in parallel",
+            ".endpoint",
+        ),
     ),
 )

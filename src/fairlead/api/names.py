@@ -103,6 +103,14 @@ ANNOTATION_BACKENDS = "fairlead.dev/backends"
 #: The finalizer of our own layer 2, on PoolServices of our classes.
 FINALIZER_LOAD_BALANCER = "fairlead.dev/load-balancer"
 
+# --- Cluster API ------------------------------------------------------------------------------------------------
+#: On a LoadBalancer with spec.clusterName: its members may still carry our hooks.
+FINALIZER_MEMBERS = "fairlead.dev/members"
+#: On a BackendGroup that is made from the members of a LoadBalancer: the name of that.
+LABEL_MEMBERS_OF = "fairlead.dev/members-of"
+#: On such a BackendGroup: which member each backend is of, as JSON.
+ANNOTATION_MEMBERS = "fairlead.dev/backends-of-members"
+
 # --- who writes -----------------------------------------------------------------------------------------------
 MANAGER_AGENT = "fairlead-agent"
 MANAGER_HUB = "fairlead-hub"
@@ -113,11 +121,13 @@ MANAGER_LEDGER = "fairlead-hub-ledger"
 MANAGER_CLI = "fairlead-cli"
 MANAGER_REGIONS = "fairlead-regions"
 MANAGER_BALANCER = "fairlead-balancer"
+MANAGER_CAPI = "fairlead-capi"
 
 # --- where things are -----------------------------------------------------------------------------------------
 SYSTEM_NAMESPACE = "fairlead-system"
 HUB_LEASE = "fairlead-hub"
 REGIONS_LEASE = "fairlead-regions"
+CAPI_LEASE = "fairlead-capi"
 #: In the tenant's namespace at the hub; renewed by the agent as long as it is alive and its caches are synced.
 AGENT_LEASE = "fairlead-agent"
 #: In the member; so that two agents of one member never write at the same time.

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from fairlead.api.meta import JSONObject, Wire
-from fairlead.model.desired import Affinity, FrontendSpec, HealthCheck, Listener, Owner, ProxyProtocol
+from fairlead.model.desired import Affinity, FrontendSpec, HealthCheck, HealthRequest, Listener, Owner, ProxyProtocol
 from fairlead.model.keys import LoadBalancerKey, Protocol
 
 _ATOMIC = {"x-kubernetes-list-type": "atomic"}
@@ -27,6 +27,14 @@ class AskedListener(Wire, frozen=True, gc=False):
     proxy_port: int = 0
 
 
+class AskedRequest(Wire, frozen=True, gc=False):
+    """The request over TLS that a backend has to answer; caBundle is whom its certificate must come from."""
+
+    path: str
+    host: str = ""
+    ca_bundle: str = ""
+
+
 class AskedHealthCheck(Wire, frozen=True, gc=False):
     """The health check of its backends."""
 
@@ -34,6 +42,7 @@ class AskedHealthCheck(Wire, frozen=True, gc=False):
     timeout_seconds: float
     unhealthy_threshold: int
     healthy_threshold: int
+    request: AskedRequest | None = None
 
 
 class AskedOwner(Wire, frozen=True, gc=False):
@@ -166,9 +175,7 @@ def asked_of(spec: FrontendSpec) -> Asked:
         source_ranges=list(spec.source_ranges),
         affinity="" if spec.affinity is Affinity.NONE else spec.affinity.value,
         proxy_protocol=spec.proxy_protocol.value,
-        health_check=None
-        if check is None
-        else AskedHealthCheck(check.interval_s, check.timeout_s, check.unhealthy_threshold, check.healthy_threshold),
+        health_check=None if check is None else _asked_check(check),
         parameters=dict(spec.parameters),
         attributes=dict(spec.attributes),
         owner=AskedOwner(spec.owner.member, spec.owner.kind, spec.owner.namespace, spec.owner.name, spec.owner.uid),
@@ -191,16 +198,31 @@ def spec_of(key: LoadBalancerKey, asked: Asked) -> FrontendSpec:
         source_ranges=tuple(asked.source_ranges or ()),
         affinity=Affinity(asked.affinity or Affinity.NONE),
         proxy_protocol=ProxyProtocol(asked.proxy_protocol),
-        health_check=None
-        if check is None
-        else HealthCheck(
-            check.interval_seconds, check.timeout_seconds, check.unhealthy_threshold, check.healthy_threshold
-        ),
+        health_check=None if check is None else _check_of(check),
         parameters=dict(asked.parameters or {}),
         attributes=dict(asked.attributes or {}),
         owner=Owner(owner.member, owner.kind, owner.namespace, owner.name, owner.uid),
         existing=asked.existing,
         local_traffic_only=asked.local_traffic_only,
+    )
+
+
+def _asked_check(check: HealthCheck) -> AskedHealthCheck:
+    asked = check.request
+    request = AskedRequest(asked.path, asked.host, asked.ca_bundle) if asked is not None else None
+    return AskedHealthCheck(
+        check.interval_s, check.timeout_s, check.unhealthy_threshold, check.healthy_threshold, request
+    )
+
+
+def _check_of(check: AskedHealthCheck) -> HealthCheck:
+    asked = check.request
+    return HealthCheck(
+        check.interval_seconds,
+        check.timeout_seconds,
+        check.unhealthy_threshold,
+        check.healthy_threshold,
+        HealthRequest(asked.path, asked.host, asked.ca_bundle) if asked is not None else None,
     )
 
 

@@ -14,6 +14,7 @@ import typer
 from fairlead.cli import (
     agent,
     apiserver,
+    capi,
     convert,
     crds,
     demo,
@@ -37,7 +38,7 @@ from fairlead.cli.help_types import PlainCommand, PlainGroup
 from fairlead.cli.run import run_app
 
 ORDER = (
-    "demo", "run", "standalone", "hub", "agent", "regions", "apiserver",
+    "demo", "run", "standalone", "hub", "agent", "regions", "capi", "apiserver",
     "status", "plan", "explain", "route", "drift", "version",
     "pause", "resume", "repair", "gc",
     "tenant", "convert", "crds",
@@ -86,6 +87,7 @@ for name, panel, command, in_one_line in (
     ("hub", _RUN, hub.hub, "Run the hub at a Kubernetes API."),
     ("agent", _RUN, agent.agent, "Run the agent of one member cluster."),
     ("regions", _RUN, regions.regions, "Give Services an access point in each region."),
+    ("capi", _RUN, capi.capi, "Give clusters of Cluster API an endpoint."),
     ("apiserver", _RUN, apiserver.apiserver, "Serve a Kubernetes API for trying things out."),
     ("status", _LOOK, status.status, "Does everything serve, did my change land?"),
     ("plan", _LOOK, plan.plan, "What would change, and why?"),

@@ -24,8 +24,26 @@ class ConditionType(StrEnum):
     READY = "Ready"
     CLOCK_SKEWED = "ClockSkewed"
     DRAINING = "Draining"
+    # Of a LoadBalancer with spec.clusterName, written by the controller for Cluster API.
+    EXISTS = "Exists"
+    MATCHES_CONFIG = "MatchesConfig"
+    ENDPOINT_PUBLISHED = "EndpointPublished"
+    IS_REACHABLE = "IsReachable"
+    MEMBERS_RESOLVED = "MembersResolved"
+    HEALTHY = "Healthy"
 
 
+#: The types that the controller for Cluster API writes beside those of the hub.
+CAPI_CONDITIONS = frozenset(
+    {
+        ConditionType.EXISTS,
+        ConditionType.MATCHES_CONFIG,
+        ConditionType.ENDPOINT_PUBLISHED,
+        ConditionType.IS_REACHABLE,
+        ConditionType.MEMBERS_RESOLVED,
+        ConditionType.HEALTHY,
+    }
+)
 #: Types of which the status ``True`` means that all is well; of all others it names a problem or an exception.
 GOOD_WHEN_TRUE = frozenset(
     {
@@ -34,6 +52,7 @@ GOOD_WHEN_TRUE = frozenset(
         ConditionType.PROGRAMMED,
         ConditionType.SERVING,
         ConditionType.READY,
+        *CAPI_CONDITIONS,
     }
 )
 
@@ -87,6 +106,21 @@ class ConditionReason(StrEnum):
     NOT_CHECKED = "NotChecked"
     SOME_BACKENDS_UNHEALTHY = "SomeBackendsUnhealthy"
     FLAPPING = "Flapping"
+    EXISTS = "Exists"
+    MATCHES_CONFIG = "MatchesConfig"
+    ENDPOINT_PUBLISHED = "EndpointPublished"
+    ENDPOINT_CONFLICT = "EndpointConflict"
+    ENDPOINT_CLAIMED = "EndpointClaimed"
+    NOT_PUBLISHED = "NotPublished"
+    REACHABLE = "Reachable"
+    NOT_REACHABLE = "NotReachable"
+    NAME_NOT_RESOLVED = "NameNotResolved"
+    NO_SUCH_PARENT = "NoSuchCluster"
+    SELECTOR_NOT_VALID = "SelectorNotValid"
+    OTHER_CLUSTERS = "OtherClusters"
+    MEMBERS_UNKNOWN = "MembersUnknown"
+    HEALTHY = "Healthy"
+    SOME_MEMBERS_DOWN = "SomeMembersDown"
 
 
 class Condition(msgspec.Struct, frozen=True, gc=False):

@@ -67,13 +67,26 @@ class Listener(msgspec.Struct, frozen=True, gc=False):
         return self.proxy_port or self.port
 
 
+class HealthRequest(msgspec.Struct, frozen=True, gc=False):
+    """A check that asks for ``path`` over TLS and wants the answer 200.
+
+    ``ca_bundle`` (PEM) is whom the certificate must come from, empty: any authority. ``host``: the name that is asked
+    for, and that the certificate must have when ``ca_bundle`` is given; empty: no name is checked.
+    """
+
+    path: str = "/readyz"
+    host: str = ""
+    ca_bundle: str = ""
+
+
 class HealthCheck(msgspec.Struct, frozen=True, gc=False):
-    """Active TCP health checks; times in seconds. UDP listeners have none."""
+    """Active health checks, of the connection or of ``request``; times in seconds. UDP listeners have none."""
 
     interval_s: float = 2.0
     timeout_s: float = 1.0
     unhealthy_threshold: int = 2
     healthy_threshold: int = 1
+    request: HealthRequest | None = None
 
 
 class GuardPolicy(msgspec.Struct, frozen=True, gc=False):

@@ -1,5 +1,6 @@
 """The backends that one BackendGroup contributes to the listeners of one load balancer.
 
+    static                                 -> target; draining target when it is in spec.draining too
     pod ready                              -> target
     pod deleting                           -> draining target
     pod not ready, but kept by policy      -> target, if it is on record: a policy never registers
@@ -111,7 +112,8 @@ def _static(view: GroupView) -> Iterator[_Offer]:
     for backend in spec.static or ():
         raw, _, port = backend.rpartition(":")
         number = int(port) if port.isdecimal() else 0
-        yield _Offer(raw.strip("[]"), number, listener=spec.listener, written=backend)
+        draining = backend in (spec.draining or ())
+        yield _Offer(raw.strip("[]"), number, listener=spec.listener, draining=draining, written=backend)
 
 
 def _pods(view: GroupView) -> Iterator[_Offer]:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 import msgspec
 
 from fairlead.api.durations import seconds_from_duration
+from fairlead.api.intent import Allocation
 from fairlead.api.loadbalancer import LoadBalancer
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
@@ -23,9 +24,10 @@ from fairlead.model.contract import Capabilities
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, Listener, Owner, Targets
 from fairlead.model.keys import ListenerKey, Protocol
 from fairlead.translate.backendgroup import owner_of
-from fairlead.translate.class_behaviour import guard_from_class, health_check_from_class, repair_asked, repair_s
+from fairlead.translate.class_behaviour import guard_from_class, repair_asked, repair_s
 from fairlead.translate.conditions import build_accepted, build_paused, build_unprogrammed, resolved, unresolved
 from fairlead.translate.endpoints import TargetPolicy
+from fairlead.translate.health_check import health_check_of
 from fairlead.translate.merge import MergedTargets
 from fairlead.translate.protection import build_protected
 from fairlead.translate.references import refused_addresses, resolve_group
@@ -37,10 +39,17 @@ def translate_loadbalancer(view: LoadBalancerView) -> LoadBalancerTranslation:
     """Return what ``view`` should be."""
     refusal = refuse(view) or view.verdict
     frontend, capabilities = _served(view, refusal), view.capabilities
-    if frontend is None or capabilities is None:
-        conditions = (refusal, build_unprogrammed(refusal) if refusal else None, build_protected(view.load_balancer))
+    problem = _unallocated(view)
+    if frontend is None or capabilities is None or problem is not None:
+        unprogrammed = build_unprogrammed(refusal) if refusal else problem
+        first = refusal or (build_accepted(None) if problem is not None else None)
+        conditions = (first, unprogrammed, build_protected(view.load_balancer))
         return LoadBalancerTranslation(
-            None, tuple(filter(None, conditions)), provider=view.class_spec.provider, groups=_waiting(view)
+            None,
+            tuple(filter(None, conditions)),
+            provider=view.class_spec.provider,
+            groups=_waiting(view),
+            generations=_generations(view),
         )
     groups = _Groups(view, frontend, capabilities)
     targets = groups.merged.targets()
@@ -61,18 +70,25 @@ def translate_loadbalancer(view: LoadBalancerView) -> LoadBalancerTranslation:
         serving_last_accepted=refusal is not None,
         groups=groups.conditions,
         taken=groups.taken,
+        generations=_generations(view),
     )
 
 
 def frontend_of(view: LoadBalancerView) -> FrontendSpec:
     """Return the frontend that its spec and its class ask for."""
     meta, spec = view.load_balancer.metadata, view.load_balancer.spec
-    listeners = (Listener(listener.port, Protocol(listener.protocol), listener.name) for listener in spec.listeners)
+    given = view.allocation if view.needs_allocation else Allocation()
+    ports = {(port.protocol, port.port): port.proxy_port for port in given.ports or ()}
+    listeners = (
+        Listener(each.port, Protocol(each.protocol), each.name, ports.get((each.protocol, each.port), 0))
+        for each in spec.listeners
+    )
     return FrontendSpec(
         key=view.key,
         group=view.key.namespace,
         listeners=tuple(sorted(listeners, key=lambda listener: (listener.port, listener.protocol))),
-        health_check=health_check_from_class(view.class_spec),
+        address=given.address,
+        health_check=health_check_of(spec, view.class_spec),
         parameters=merged_parameters(view.load_balancer, view.load_balancer_class),
         attributes=dict(sorted(spec.attributes.items())),
         owner=Owner("", view.key.kind, meta.namespace, meta.name, meta.uid),
@@ -119,6 +135,18 @@ class _Groups:
         """Return condition Stale of the first group that has it."""
         every = (condition for conditions in self.conditions.values() for condition in conditions)
         return next((condition for condition in every if condition.type is ConditionType.STALE), None)
+
+
+def _generations(view: LoadBalancerView) -> dict[GroupKey, int]:
+    return {item.group.key: item.group.metadata.generation for item in view.groups if item.group.spec.list_backends}
+
+
+def _unallocated(view: LoadBalancerView) -> Condition | None:
+    """Return why there is no address to serve at; None when there is one, or none is needed."""
+    if not view.needs_allocation or view.allocation != Allocation():
+        return None
+    waiting = Condition(ConditionType.PROGRAMMED, False, ConditionReason.PENDING, "waiting for an address")
+    return view.allocation_problem or waiting
 
 
 def _served(view: LoadBalancerView, refusal: Condition | None) -> FrontendSpec | None:

@@ -56,7 +56,7 @@ def _refusals(view: LoadBalancerView) -> Iterator[Condition]:
         )
         yield refused(ConditionReason.NO_SUCH_CLASS, f"spec.className: {text}")
         return
-    if capabilities.allocation is not AllocationKind.NONE:
+    if capabilities.allocation is not AllocationKind.NONE and not spec.cluster_name:
         text = (
             f"LoadBalancerClass {spec.class_name!r} is for Services, which the hub's own proxies serve; create "
             "another LoadBalancer, of a class for a load balancer that you have already"

@@ -24,7 +24,7 @@ from fairlead.api.pods import Pod
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.tenant import Tenant
 from fairlead.model.condition import Condition, ConditionReason
-from fairlead.model.contract import Capabilities
+from fairlead.model.contract import AllocationKind, Capabilities
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec
 from fairlead.model.http import Certificate
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
@@ -165,6 +165,9 @@ class LoadBalancerView(msgspec.Struct, frozen=True):
     accepted: FrontendSpec | None = None
     provider: str = ""
     verdict: Condition | None = None
+    #: What is allocated to it, and why that is not more; for a provider that needs an address or ports of the hub.
+    allocation: Allocation = Allocation()
+    allocation_problem: Condition | None = None
     #: A provider has been asked about the load balancer or a group, and has not answered yet.
     pending: bool = False
 
@@ -178,6 +181,12 @@ class LoadBalancerView(msgspec.Struct, frozen=True):
     def capabilities(self) -> Capabilities | None:
         """Return the capabilities of its provider, None when this hub does not run it."""
         return self.providers.get(self.class_spec.provider)
+
+    @property
+    def needs_allocation(self) -> bool:
+        """Say whether its provider serves at an address, or at ports, that the hub gives it."""
+        capabilities = self.capabilities
+        return capabilities is not None and capabilities.allocation is not AllocationKind.NONE
 
     @property
     def name(self) -> str:
@@ -214,3 +223,5 @@ class LoadBalancerTranslation(Translation, frozen=True):
         default_factory=dict[GroupKey, tuple[Condition, ...]]
     )
     taken: Mapping[GroupKey, Mapping[str, str]] = msgspec.field(default_factory=dict[GroupKey, Mapping[str, str]])
+    #: The generation of each group that lists its backends.
+    generations: Mapping[GroupKey, int] = msgspec.field(default_factory=dict[GroupKey, int])

@@ -12,13 +12,15 @@ from collections.abc import Iterable
 from functools import lru_cache
 from ipaddress import ip_address
 
-from fairlead.model.desired import Affinity, FrontendSpec, HealthCheck, Listener, ProxyProtocol, Target
+from fairlead.model.desired import Affinity, FrontendSpec, HealthCheck, HealthRequest, Listener, ProxyProtocol, Target
 from fairlead.model.keys import Protocol
 from fairlead.providers.envoy.names import resource_name
 from fairlead.providers.envoy.schema import Fields, Schema, duration
 
 CLUSTER = "envoy.config.cluster.v3.Cluster"
 
+#: The label by which a health check chooses its own transport socket.
+_CHECKED_BY, _TLS = "fairlead.check", "tls"
 #: Envoy's defaults (1024) would refuse connections that a load balancer must carry.
 _UNLIMITED = 1_000_000
 #: A prime well above 100 times the targets of one listener; Envoy's 65,537 costs four times the memory for each
@@ -43,6 +45,8 @@ def cluster_bytes(schema: Schema, spec: FrontendSpec, listener: Listener, target
         fields["outlier_detection"] = outlier_detection_fields()
         if spec.health_check is not None:
             fields["health_checks"] = [health_check_fields(spec.health_check)]
+            if spec.health_check.request is not None:
+                fields["transport_socket_matches"] = [socket_of_checks(schema, spec.health_check.request)]
         if spec.proxy_protocol is not ProxyProtocol.NONE:
             fields["transport_socket"] = proxy_protocol_to_backend(schema, spec.proxy_protocol)
     return schema.encode(CLUSTER, fields)
@@ -118,8 +122,15 @@ def outlier_detection_fields() -> Fields:
 
 
 def health_check_fields(check: HealthCheck) -> Fields:
-    """Return the active check of TCP connections."""
+    """Return the active check: of TCP connections, or of the answer to a request."""
     interval = duration(check.interval_s)
+    request = check.request
+    how: Fields = {"tcp_health_check": {}}
+    if request is not None:
+        # Left out, Envoy sends the cluster's name, which servers in Go refuse as a host.
+        asked: Fields = {"path": request.path, "host": request.host or "kubernetes"}
+        # The check speaks TLS, while the connections of clients pass through as they are.
+        how = {"http_health_check": asked, "transport_socket_match_criteria": {_CHECKED_BY: _TLS}}
     return {
         "timeout": duration(check.timeout_s),
         "interval": interval,
@@ -127,8 +138,25 @@ def health_check_fields(check: HealthCheck) -> Fields:
         "no_traffic_interval": interval,
         "unhealthy_threshold": {"value": check.unhealthy_threshold},
         "healthy_threshold": {"value": check.healthy_threshold},
-        "tcp_health_check": {},
+        **how,
     }
+
+
+def socket_of_checks(schema: Schema, request: HealthRequest) -> Fields:
+    """Return the match with which a check speaks TLS, and nothing else does: no endpoint has its label."""
+    validation: dict[str, object] = {"trust_chain_verification": "ACCEPT_UNTRUSTED"}
+    if request.ca_bundle:
+        validation = {"trusted_ca": {"inline_string": request.ca_bundle}}
+        if request.host:
+            exact = {"san_type": "DNS", "matcher": {"exact": request.host}}
+            validation["match_typed_subject_alt_names"] = [exact]
+    context: dict[str, object] = {"common_tls_context": {"validation_context": validation}}
+    if request.host:
+        context["sni"] = request.host
+    tls = schema.extension(
+        "envoy.transport_sockets.tls", "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext", context
+    )
+    return {"name": "checks", "match": {_CHECKED_BY: _TLS}, "transport_socket": tls}
 
 
 def proxy_protocol_to_backend(schema: Schema, version: ProxyProtocol, *, inner: Fields | None = None) -> Fields:

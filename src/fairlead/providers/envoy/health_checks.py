@@ -17,7 +17,7 @@ import msgspec
 from fairlead.model.desired import FrontendSpec, HealthCheck, ProxyProtocol
 from fairlead.model.keys import ListenerKey, TargetKey
 from fairlead.model.keys import Protocol as Transport
-from fairlead.providers.envoy.clusters import health_check_fields, proxy_protocol_to_backend
+from fairlead.providers.envoy.clusters import health_check_fields, proxy_protocol_to_backend, socket_of_checks
 from fairlead.providers.envoy.schema import Schema, duration
 from fairlead.providers.envoy.serving import TargetPort
 from fairlead.providers.envoy.wire import delimited, number, text
@@ -106,6 +106,8 @@ def specifier_bytes(schema: Schema, checks: Iterable[Check], *, interval_s: floa
 @lru_cache(maxsize=1024)
 def _how(schema: Schema, check: HealthCheck, version: ProxyProtocol) -> bytes:
     fields: dict[str, object] = {"health_checks": [health_check_fields(check)]}
+    if check.request is not None:
+        fields["transport_socket_matches"] = [socket_of_checks(schema, check.request)]
     if version is not ProxyProtocol.NONE:
         match = {"name": "proxy-protocol", "match": {}, "transport_socket": proxy_protocol_to_backend(schema, version)}
         fields["transport_socket_matches"] = [match]

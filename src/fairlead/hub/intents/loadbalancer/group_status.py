@@ -19,6 +19,7 @@ from fairlead.api.conditions import transitions, wire_conditions
 from fairlead.api.names import FINALIZER_PROTECTED, MANAGER_HUB
 from fairlead.api.times import wire_time
 from fairlead.hub.intents.intent import IntentContext
+from fairlead.hub.intents.loadbalancer.backend_lister import AGAIN_S, BackendLister
 from fairlead.hub.intents.loadbalancer.objects import LoadBalancerObjects, load_balancers_of
 from fairlead.kube.finalizers import hold, release
 from fairlead.kube.status import emit_transitions, write_status
@@ -46,6 +47,7 @@ class GroupStatusWriter:
         self._inventory = context.inventory
         self._objects = objects
         self._translation = translation
+        self._lister = BackendLister(context, translation=translation)
         self.queue: KeyedQueue[tuple[str, str]] = KeyedQueue(clock=context.clock)
 
     def add(self, keys: Iterable[tuple[str, str]]) -> None:
@@ -62,21 +64,20 @@ class GroupStatusWriter:
         if new is not None:
             self.queue.add(new.key)
 
-    async def reconcile(self, key: tuple[str, str]) -> None:
-        """Write what ``key`` lacks; nothing when it lacks nothing."""
+    async def reconcile(self, key: tuple[str, str]) -> float | None:
+        """Write what ``key`` lacks; nothing when it lacks nothing. Returns when its backends are to be listed again."""
         group = self._objects.groups.get(*key)
         if group is None or self._inventory.region or not self._context.leading():
-            return  # the hub of a region serves no LoadBalancers, so it writes nothing about groups
+            return None  # the hub of a region serves no LoadBalancers, so it writes nothing about groups
         labelled = is_labelled(group)
         too_late = group.deleting and labelled  # the API server takes no finalizer now
         if group.held_by(FINALIZER_PROTECTED) != labelled and not too_late:
             change = hold if labelled else release
             await change(self._cluster, BACKEND_GROUPS, group, FINALIZER_PROTECTED, manager=MANAGER_HUB)
-            return  # the watch queues the object again
-        if not is_leaving(group):
-            await self._write(group)
+            return None  # the watch queues the object again
+        return await self._write(group) if not is_leaving(group) else None
 
-    async def _write(self, group: BackendGroup) -> None:
+    async def _write(self, group: BackendGroup) -> float | None:
         owner = f"BackendGroup/{group.metadata.namespace}/{group.metadata.name}"
         counts: Counter[str] = Counter()
         for key in load_balancers_of(group):
@@ -87,6 +88,10 @@ class GroupStatusWriter:
             )
         old = group.status
         conditions = self._conditions(group)
+        listed = await self._lister.listed(group) if group.spec.list_backends else None
+        if listed is not None:
+            # Proxies of ours have no records.
+            counts = Counter(each.state for each in listed)
         expected = counts.total() - counts["Deregistering"]
         summary = _programmed(conditions, counts["Registered"], expected)
         now = wire_time(self._context.clock.now())
@@ -97,6 +102,8 @@ class GroupStatusWriter:
             backends=expected,
             registered_backends=counts["Registered"],
             observed_generation=generation,
+            listed=(listed or None) if listed is not None else old.listed,
+            listed_generation=generation if listed is not None else old.listed_generation,
             conditions=wire_conditions([*conditions, summary], old.conditions, generation=generation, now=now) or None,
         )
         written = await write_status(
@@ -119,6 +126,7 @@ class GroupStatusWriter:
                 # Programmed only sums up the others.
                 quiet=lambda change: change.condition.type == ConditionType.PROGRAMMED,
             )
+        return AGAIN_S if group.spec.list_backends and listed is None else None
 
     def _conditions(self, group: BackendGroup) -> list[Condition]:
         """Return one condition of each type: the first bad one, in the order of ``spec.loadBalancers``."""

@@ -14,6 +14,7 @@ import msgspec
 from fairlead.api.backendrecord import BackendRecord, RecordOrigin
 from fairlead.errors import FairleadError, NotFound
 from fairlead.hub.intents.intent import Controller, Exclusion, Intent, IntentContext, Recorded
+from fairlead.hub.intents.loadbalancer.allocations import Allocations
 from fairlead.hub.intents.loadbalancer.backend_sources import BackendSources
 from fairlead.hub.intents.loadbalancer.exclusions import excluded_backends
 from fairlead.hub.intents.loadbalancer.group_status import GroupStatusWriter
@@ -41,8 +42,13 @@ class LoadBalancerIntent(Intent[LoadBalancerView, LoadBalancerTranslation]):
         self.sources = BackendSources(context.cluster, changed=objects.selection_changed)
         self.groups = objects.groups
         self._last_accepted = LastAccepted(context.cluster)
+        self._allocations = Allocations(context)
         self._views = LoadBalancerViews(
-            context, objects=objects, sources=self.sources, last_accepted=self._last_accepted
+            context,
+            objects=objects,
+            sources=self.sources,
+            last_accepted=self._last_accepted,
+            allocations=self._allocations,
         )
         self._target_refs = TargetRefs(groups=objects.groups, sources=self.sources)
         self._context = context
@@ -78,6 +84,8 @@ class LoadBalancerIntent(Intent[LoadBalancerView, LoadBalancerTranslation]):
         if translation.desired is None:
             return Recorded(translation=None if view.pending else translation)
         await self._last_accepted.hold(view.load_balancer)
+        if view.needs_allocation:
+            await self._last_accepted.allocate(view.load_balancer, view.allocation)
         failure: FairleadError | None = None
         groups: list[GroupView] = []
         for group_view in view.groups:
@@ -100,10 +108,15 @@ class LoadBalancerIntent(Intent[LoadBalancerView, LoadBalancerTranslation]):
         )
 
     def on_record(self, view: LoadBalancerView, translation: LoadBalancerTranslation) -> Recorded:
-        """Place nothing: only the leader speaks to the providers of LoadBalancers."""
-        del view
+        """Place what is on record at proxies of this hub; only the leader speaks to all other providers."""
         self._last_accepted.forget()
+        if view.needs_allocation and translation.desired is not None:
+            return Recorded(translation=translation, placement=Placement(translation))
         return Recorded(translation=translation)
+
+    def restore(self) -> None:
+        """Hold every recorded address and port, so that none of them is allocated to another load balancer."""
+        self._allocations.hold_recorded(self.objects.served())
 
     def lead(self) -> None:
         """Ask providers again what they did not answer, and compare the status of every group."""

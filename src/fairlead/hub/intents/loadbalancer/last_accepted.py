@@ -11,11 +11,13 @@ from collections.abc import Iterable, Mapping
 
 from fairlead.api.backendgroup import BACKEND_GROUPS, AcceptedBackends, BackendGroup
 from fairlead.api.backendrecord import BackendRecord
-from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
+from fairlead.api.intent import Allocation
+from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer, LoadBalancerObjectStatus
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB, MANAGER_RECORD
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.finalizers import hold
+from fairlead.kube.status import write_status
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
 
@@ -58,6 +60,12 @@ class LastAccepted:
     async def hold(self, load_balancer: LoadBalancer) -> None:
         """Put our finalizer on a load balancer."""
         await hold(self._cluster, LOAD_BALANCERS, load_balancer, FINALIZER_CLEANUP, manager=MANAGER_HUB)
+
+    async def allocate(self, load_balancer: LoadBalancer, allocation: Allocation) -> None:
+        """Record what is given to a load balancer, before anything uses it; no write when that is on record."""
+        old = LoadBalancerObjectStatus(allocation=load_balancer.status.allocation)
+        new = LoadBalancerObjectStatus(allocation=allocation)
+        await write_status(self._cluster, LOAD_BALANCERS, load_balancer, old, new, manager=MANAGER_RECORD)
 
     async def record(
         self, group: BackendGroup, load_balancer: LoadBalancer, key: LoadBalancerKey, parameters: Mapping[str, str]

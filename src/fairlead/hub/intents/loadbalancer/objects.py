@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from fairlead.api.backendgroup import BACKEND_GROUPS, BackendGroup
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
 from fairlead.hub.inventory import IntentObjects, Inventory, first_broken, only_status_changed
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
+from fairlead.model.condition import CAPI_CONDITIONS
 from fairlead.model.keys import LoadBalancerKey
 
 
@@ -20,9 +23,10 @@ class LoadBalancerObjects(IntentObjects[LoadBalancer]):
 
     def __init__(self, cluster: Cluster, inventory: Inventory) -> None:
         super().__init__(
-            WatchCache(cluster, LOAD_BALANCERS, indexes=self.indexes()),
+            WatchCache(cluster, LOAD_BALANCERS, indexes=self.indexes(), transform=without_capi_side),
             LOAD_BALANCERS,
-            serves=lambda _obj: not inventory.region,
+            # Another provider makes what has an infrastructureRef.
+            serves=lambda obj: not inventory.region and obj.spec.infrastructure_ref is None,
             recorded=lambda obj: obj.status.recorded,
         )
         self._inventory = inventory
@@ -65,3 +69,21 @@ def load_balancers_of(group: BackendGroup) -> list[LoadBalancerKey]:
         for name in group.spec.load_balancers
     )
     return [LoadBalancerKey(LOAD_BALANCERS.kind, namespace, name) for namespace, name in names]
+
+
+def without_capi_side(obj: LoadBalancer) -> LoadBalancer:
+    """Return a LoadBalancer without the part of its status that the controller for Cluster API writes."""
+    if not obj.spec.cluster_name:
+        return obj
+    conditions = [each for each in obj.status.conditions or () if each.type not in CAPI_CONDITIONS]
+    status = msgspec.structs.replace(
+        obj.status,
+        endpoint=None,
+        targets=0,
+        active_targets=0,
+        target_kind="",
+        target_selector="",
+        members=None,
+        conditions=conditions or None,
+    )
+    return msgspec.structs.replace(obj, status=status)

@@ -11,6 +11,7 @@ from fairlead.api.kubernetes import LoadBalancerStatus as IngressStatus
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer, LoadBalancerObjectStatus
 from fairlead.api.meta import WireCondition
 from fairlead.hub.intents.intent import IntentContext
+from fairlead.hub.intents.loadbalancer.objects import without_capi_side
 from fairlead.hub.intents.status import StatusRules
 from fairlead.model.change import Action
 from fairlead.model.condition import ConditionReason
@@ -29,6 +30,7 @@ class LoadBalancerStatus(StatusRules[LoadBalancer, LoadBalancerTranslation]):
     def __init__(self, context: IntentContext, *, composed: Callable[[LoadBalancerKey], None]) -> None:
         super().__init__(cluster=context.cluster, events=context.events, resource=LOAD_BALANCERS)
         self._inventory = context.inventory
+        self._providers = context.providers
         self._composed = composed
 
     def compose(
@@ -50,15 +52,20 @@ class LoadBalancerStatus(StatusRules[LoadBalancer, LoadBalancerTranslation]):
         return msgspec.structs.replace(
             status,
             address=addresses[0] if addresses else "",
-            backends=f"{self._registered(obj)}/{translation.targets or 0}{healthy}",
+            backends=f"{self._registered(obj, translation.provider)}/{translation.targets or 0}{healthy}",
             unhealthy_targets=(list(health.unhealthy) or None) if health is not None else None,
             load_balancer=IngressStatus(ingress=self.ingress(obj, addresses) or None),
         )
 
+    async def write(self, obj: LoadBalancer, status: LoadBalancerObjectStatus) -> LoadBalancer | None:
+        """Apply ``status``; what is returned lacks what the controller for Cluster API wrote, as the cache does."""
+        written = await super().write(obj, status)
+        return without_capi_side(written) if written is not None else None
+
     def programmed(self, obj: LoadBalancer, status: LoadBalancerObjectStatus) -> str:
         """Return with how many backends it is in use."""
         del status
-        return f"in use, with {_counted(self._registered(obj))} registered"
+        return f"in use, with {_counted(self._registered(obj, self._provider_of(obj)))} registered"
 
     def quiet(self, change: Transition, report: Report | None) -> bool:
         """Say whether ``reported`` has emitted it, with the provider's own reason."""
@@ -67,6 +74,8 @@ class LoadBalancerStatus(StatusRules[LoadBalancer, LoadBalancerTranslation]):
 
     def reported(self, obj: LoadBalancer, report: Report) -> None:
         """Emit every removal with its reason, what is quarantined, and a failure."""
+        if report.done:
+            self._composed(_key(obj))
         removed: dict[tuple[str, str], list[str]] = {}
         for change in report.done:
             if change.action in (Action.DRAIN, Action.DEREGISTER):
@@ -80,7 +89,17 @@ class LoadBalancerStatus(StatusRules[LoadBalancer, LoadBalancerTranslation]):
         if report.failure:
             self.event(obj, report.failure_reason or "ProviderFailed", report.failure, warning=True)
 
-    def _registered(self, obj: LoadBalancer) -> int:
+    def _provider_of(self, obj: LoadBalancer) -> str:
+        load_balancer_class = self._inventory.load_balancer_class(obj.class_name)
+        return load_balancer_class.spec.provider if load_balancer_class is not None else obj.status.serving_provider
+
+    def _registered(self, obj: LoadBalancer, provider: str) -> int:
+        runner = self._providers.get(provider)
+        if runner is not None and not runner.durable:
+            # Proxies of ours have no records.
+            state = runner.tracker.state(_key(obj))
+            rows = state.recorded.values() if state is not None else ()
+            return sum(not each.target.draining for targets in rows for each in targets.values())
         records = self._inventory.records.by_index("lb", _key(obj))
         return sum(record.status.state == "Registered" for record in records)
 

@@ -11,6 +11,7 @@ from fairlead.api.backendgroup import BackendGroup
 from fairlead.api.backendrecord import BackendRecord
 from fairlead.api.loadbalancer import LoadBalancer
 from fairlead.hub.intents.intent import IntentContext
+from fairlead.hub.intents.loadbalancer.allocations import Allocations
 from fairlead.hub.intents.loadbalancer.backend_sources import BackendSources
 from fairlead.hub.intents.loadbalancer.last_accepted import LastAccepted
 from fairlead.hub.intents.loadbalancer.objects import LoadBalancerObjects
@@ -31,11 +32,13 @@ class LoadBalancerViews:
         objects: LoadBalancerObjects,
         sources: BackendSources,
         last_accepted: LastAccepted,
+        allocations: Allocations,
     ) -> None:
         self._objects = objects
         self._inventory = context.inventory
         self._providers = context.providers
         self._loopback_targets = context.loopback_targets
+        self._allocations = allocations
         self._sources = sources
         self._last_accepted = last_accepted
 
@@ -49,7 +52,7 @@ class LoadBalancerViews:
         unreadable = self._objects.unreadable_groups((key.namespace, *(obj.spec.scope or ())))
         problems = [inventory.problem, unreadable, *(self._sources.need(group) for group in groups)]
         records = inventory.records.by_index("lb", key)
-        return LoadBalancerView(
+        view = LoadBalancerView(
             key=key,
             load_balancer=obj,
             load_balancer_class=inventory.load_balancer_class(obj.spec.class_name),
@@ -64,7 +67,9 @@ class LoadBalancerViews:
             living=self._last_accepted.is_living(obj),
             accepted=self._last_accepted.spec_of(obj),
             provider=obj.status.serving_provider,
+            allocation=obj.status.allocation,
         )
+        return self._allocations.allocated(view)
 
     def _group(
         self, group: BackendGroup, obj: LoadBalancer, key: LoadBalancerKey, records: Sequence[BackendRecord]

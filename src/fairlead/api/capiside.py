@@ -1,0 +1,104 @@
+"""What a LoadBalancer says when it stands before the machines of a Cluster of Cluster API.
+
+In: the fields of ``LoadBalancer.spec`` and ``status`` that mean something only with ``spec.clusterName``. Out: types.
+Never: anything that the hub's engine reads to decide about a backend; that comes to it as a BackendGroup.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from fairlead.api.loadbalancerclass import Duration
+from fairlead.api.meta import Wire
+
+_ATOMIC = {"x-kubernetes-list-type": "atomic"}
+#: Members that a status lists; it counts them all.
+MEMBERS_LISTED = 100
+
+
+class Endpoint(Wire, frozen=True, gc=False):
+    """Where clients reach the cluster; host is an IP address or a DNS name."""
+
+    host: Annotated[str, Meta(max_length=253)] = ""
+    port: Annotated[int, Meta(ge=0, le=65535)] = 0
+
+    @property
+    def given(self) -> bool:
+        """Say whether there is one."""
+        return bool(self.host and self.port)
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class TargetKind(Wire, frozen=True, gc=False):
+    """The kind of the members."""
+
+    api_group: Annotated[str, Meta(max_length=253)] = "cluster.x-k8s.io"
+    kind: Annotated[str, Meta(max_length=63)] = "Machine"
+
+    def __str__(self) -> str:
+        return f"{self.kind}.{self.api_group}" if self.api_group else self.kind
+
+
+class SelectorTerm(Wire, frozen=True, gc=False):
+    """One term of a selector, as Kubernetes has it."""
+
+    key: str
+    operator: str
+    values: Annotated[list[str] | None, Meta(extra_json_schema=_ATOMIC)] = None
+
+
+class TargetSelector(Wire, frozen=True, gc=False):
+    """Which objects of the kind are members."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: Annotated[list[SelectorTerm] | None, Meta(extra_json_schema=_ATOMIC)] = None
+
+    @property
+    def empty(self) -> bool:
+        """Say whether it has no term."""
+        return not self.match_labels and not self.match_expressions
+
+
+class InfrastructureRef(Wire, frozen=True, gc=False):
+    """The object of another provider that makes this load balancer, in the same namespace."""
+
+    api_group: Annotated[str, Meta(max_length=253)]
+    kind: Annotated[str, Meta(min_length=1, max_length=63)]
+    name: Annotated[str, Meta(min_length=1, max_length=253)]
+
+
+class RequestCheck(Wire, frozen=True, gc=False):
+    """The health check of the members: a request over TLS; what is left out is as the class has it.
+
+    caBundle is the authority (PEM) that a member's certificate is checked against; empty: it is not checked. host is
+    the name that is asked for. disabled: members are checked as the class says.
+    """
+
+    disabled: bool = False
+    path: Annotated[str, Meta(max_length=1024)] = "/readyz"
+    host: Annotated[str, Meta(max_length=253)] = ""
+    ca_bundle: Annotated[str, Meta(max_length=65536)] = ""
+    interval: Duration | None = None
+    timeout: Duration | None = None
+    unhealthy_threshold: Annotated[int, Meta(ge=1, le=10)] | None = None
+    healthy_threshold: Annotated[int, Meta(ge=1, le=10)] | None = None
+
+
+class MemberStatus(Wire, frozen=True, gc=False):
+    """One member, and how far it has come."""
+
+    name: str
+    addresses: Annotated[list[str] | None, Meta(extra_json_schema=_ATOMIC)] = None
+    state: str = ""
+    reason: str = ""
+    since: str | None = None
+
+
+def selector_fields(selector: TargetSelector) -> dict[str, object]:
+    """Return a selector as the JSON that it is on the wire."""
+    return msgspec.to_builtins(selector)

@@ -1,0 +1,79 @@
+"""The kinds of Cluster API, as far as they are read: nothing of them is needed beside these fields.
+
+v1beta1 and v1beta2 have the same names for all of them. Markers, hooks and labels are Cluster API's own words.
+Source: https://cluster-api.sigs.k8s.io/reference/api/labels-and-annotations
+"""
+
+from __future__ import annotations
+
+from fairlead.api.capiside import Endpoint
+from fairlead.api.meta import KubeObject, Resource, Wire
+
+CLUSTER_API_GROUP = "cluster.x-k8s.io"
+#: The versions that are read, the preferred one first.
+CLUSTER_API_VERSIONS = ("v1beta2", "v1beta1")
+LABEL_CLUSTER_NAME = "cluster.x-k8s.io/cluster-name"
+ANNOTATION_CLUSTER_PAUSED = "cluster.x-k8s.io/paused"
+MARKER_NAME = "loadbalancer.cluster.x-k8s.io/name"
+MARKER_STATUS = "loadbalancer.cluster.x-k8s.io/status"
+MARKER_DISABLED = "loadbalancer.cluster.x-k8s.io/disabled"
+PRE_DRAIN_HOOK = "pre-drain.delete.hook.machine.cluster.x-k8s.io"
+PRE_TERMINATE_HOOK = "pre-terminate.delete.hook.machine.cluster.x-k8s.io"
+
+
+class ClusterSpec(Wire, frozen=True, gc=False):
+    """Where its API is reached, and whether controllers are to leave it alone."""
+
+    control_plane_endpoint: Endpoint | None = None
+    paused: bool | None = None
+
+
+class Cluster(KubeObject, frozen=True, gc=False):
+    """A cluster that Cluster API makes."""
+
+    spec: ClusterSpec = ClusterSpec()
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Return its endpoint, as it is set."""
+        return self.spec.control_plane_endpoint or Endpoint()
+
+    @property
+    def paused(self) -> bool:
+        """Say whether its controllers are to leave it alone."""
+        return bool(self.spec.paused) or ANNOTATION_CLUSTER_PAUSED in (self.metadata.annotations or {})
+
+
+class MachineAddress(Wire, frozen=True, gc=False):
+    """One address; type is InternalIP, ExternalIP, InternalDNS, ExternalDNS or Hostname."""
+
+    type: str = ""
+    address: str = ""
+
+
+class TargetSpec(Wire, frozen=True, gc=False):
+    """What a Machine says of its cluster; other kinds may have no such field."""
+
+    cluster_name: str = ""
+
+
+class TargetStatus(Wire, frozen=True, gc=False):
+    """The addresses of a member."""
+
+    addresses: list[MachineAddress] | None = None
+
+
+class TargetObject(KubeObject, frozen=True, gc=False):
+    """A Machine, or an object of any kind whose status has addresses as a Machine's has."""
+
+    spec: TargetSpec = TargetSpec()
+    status: TargetStatus = TargetStatus()
+
+    @property
+    def cluster(self) -> str:
+        """Return the Cluster that it belongs to; empty when it does not say."""
+        return self.label(LABEL_CLUSTER_NAME) or self.spec.cluster_name
+
+
+CLUSTERS = Resource(CLUSTER_API_GROUP, "v1beta2", "Cluster", "clusters", True, Cluster)
+MACHINES = Resource(CLUSTER_API_GROUP, "v1beta2", "Machine", "machines", True, TargetObject)

@@ -1,0 +1,39 @@
+"""What each field of the part for Cluster API means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+CLUSTERS: Mapping[str, Mapping[str, str]] = {
+    "Endpoint": {"host": "IP address or DNS name.", "port": "Port that clients connect to."},
+    "TargetKind": {"apiGroup": "API group of the kind.", "kind": "The kind; its objects have status.addresses."},
+    "SelectorTerm": {
+        "key": "Label.",
+        "operator": "In, NotIn, Exists or DoesNotExist.",
+        "values": "Values of the label.",
+    },
+    "TargetSelector": {"matchLabels": "Labels that a member must have.", "matchExpressions": "Terms that must hold."},
+    "InfrastructureRef": {"apiGroup": "API group of the object.", "kind": "Kind of the object.", "name": "Its name."},
+    "RequestCheck": {
+        "disabled": "Whether members are checked as the class says instead.",
+        "path": "Path of the request.",
+        "host": "Name that is asked for, and that the certificate must have when it is given.",
+        "caBundle": "Authority that the certificate must come from, PEM; empty: any certificate will do.",
+        "interval": "Time between two checks; that of the class when it is left out.",
+        "timeout": "How long an answer may take; that of the class when it is left out.",
+        "unhealthyThreshold": "Failed checks until a member gets no traffic.",
+        "healthyThreshold": "Good checks until it does again.",
+    },
+    "AskedRequest": {
+        "path": "Path of the request.",
+        "host": "Name that is asked for.",
+        "caBundle": "Authority that the certificate must come from, PEM.",
+    },
+    "MemberStatus": {
+        "name": "Name of the member.",
+        "addresses": "Its addresses.",
+        "state": "adding, active, disabling, disabled, removing or removed.",
+        "reason": "Why, in a few words.",
+        "since": "When it came to this state.",
+    },
+}

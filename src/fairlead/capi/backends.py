@@ -1,0 +1,90 @@
+"""The BackendGroup of a load balancer's members: what it holds, and how it is written.
+
+    spec.static           every backend that is or may be registered
+    spec.draining         those of them that get no new connections
+    annotation members    which member each backend is of, until it is deregistered: it outlives the member's object
+
+In: a group as it was read; what it is to ask for. Out: what the hub has of each backend, or the body of the group.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead.api.backendgroup import BackendGroup
+from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer, LoadBalancerListener
+from fairlead.api.meta import JSONObject
+from fairlead.api.names import ANNOTATION_MEMBERS, LABEL_MANAGED_BY, LABEL_MEMBERS_OF, MANAGED_BY
+from fairlead.api.naming import label_value
+from fairlead.capi.members import Presence, presence_of
+from fairlead.capi.view import GroupPlan
+
+
+def members_in(group: BackendGroup | None) -> dict[str, str]:
+    """Return the member of each backend that is, or may be, registered; one that nothing is known of is its own."""
+    if group is None:
+        return {}
+    try:
+        names = msgspec.json.decode(group.annotation(ANNOTATION_MEMBERS) or "{}", type=dict[str, str])
+    except msgspec.DecodeError:
+        names = {}
+    return {**names, **{backend: backend for backend in group.spec.static or () if backend not in names}}
+
+
+def presence_in(group: BackendGroup | None, backend: str) -> Presence:
+    """Return what the load balancer has of ``backend``, as far as its group says; without a group nothing is known."""
+    if group is None:
+        return presence_of(asked=False, draining=False, listed="", in_effect=False)
+    listed = {each.backend: each.state for each in group.status.listed or ()}
+    return presence_of(
+        asked=backend in (group.spec.static or ()),
+        draining=backend in (group.spec.draining or ()),
+        listed=listed.get(backend, ""),
+        in_effect=group.status.listed_generation == group.metadata.generation,
+    )
+
+
+def backend_of(address: str, listener: LoadBalancerListener) -> str:
+    """Return address and port of a member, as a group names it."""
+    port = listener.target_port or listener.port
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def is_same(group: BackendGroup | None, plan: GroupPlan) -> bool:
+    """Say whether ``group`` asks for ``plan`` already."""
+    return (
+        group is not None
+        and members_in(group) == dict(plan.members)
+        and frozenset(group.spec.static or ()) == plan.static
+        and frozenset(group.spec.draining or ()) == plan.draining
+        and group.spec.list_backends
+    )
+
+
+def group_body(load_balancer: LoadBalancer, name: str, listener: LoadBalancerListener, plan: GroupPlan) -> JSONObject:
+    """Return the group as it is applied."""
+    meta = load_balancer.metadata
+    owner = {
+        "apiVersion": LOAD_BALANCERS.api_version,
+        "kind": LOAD_BALANCERS.kind,
+        "name": meta.name,
+        "uid": meta.uid,
+    }
+    spec: JSONObject = {
+        "loadBalancers": [meta.name],
+        "static": sorted(plan.static),
+        "draining": sorted(plan.draining),
+        "listBackends": True,
+    }
+    if len(load_balancer.spec.listeners) > 1:
+        spec["listener"] = listener.name
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": meta.namespace,
+            "labels": {LABEL_MANAGED_BY: MANAGED_BY, LABEL_MEMBERS_OF: label_value(meta.name)},
+            "annotations": {ANNOTATION_MEMBERS: msgspec.json.encode(dict(sorted(plan.members.items()))).decode()},
+            "ownerReferences": [owner],
+        },
+        "spec": spec,
+    }

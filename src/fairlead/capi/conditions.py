@@ -1,0 +1,139 @@
+"""The conditions of a load balancer of a Cluster, beside those of the hub.
+
+    Exists             its provider has it
+    MatchesConfig      nothing of it was changed by others, or what was has been put back
+    EndpointPublished  ready to unblock the first machine: the Cluster has the endpoint, and it is served
+    IsReachable        the endpoint was reached when it was probed last; blocks nothing
+    MembersResolved    the selector is in force, and every member has an address
+    Healthy            every member takes traffic
+
+In: a view and its plan. Out: ``Condition`` values. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fairlead.api.meta import WireCondition
+from fairlead.capi.endpoints import State
+from fairlead.capi.members import ACTIVE, DISABLED
+from fairlead.capi.view import Plan, View
+from fairlead.model.condition import Condition, ConditionReason, ConditionType
+
+
+def build_conditions(view: View, plan: Plan) -> list[Condition]:
+    """Return the conditions of the load balancer of ``view``, in the order of their types."""
+    return [
+        _exists(view),
+        _matches(view),
+        _published(view, plan),
+        _reachable(view),
+        _resolved(view, plan),
+        _healthy(view, plan),
+    ]
+
+
+def active(view: View, plan: Plan) -> int:
+    """Return how many members take traffic: registered everywhere, and not seen unhealthy."""
+    unhealthy = {each.rpartition(":")[0].strip("[]") for each in view.load_balancer.status.unhealthy_targets or ()}
+    return sum(member.state == ACTIVE and unhealthy.isdisjoint(member.addresses or ()) for member in plan.members)
+
+
+def _of_hub(view: View, kind: ConditionType) -> WireCondition | None:
+    return next((each for each in view.load_balancer.status.conditions or () if each.type == kind), None)
+
+
+def _exists(view: View) -> Condition:
+    programmed = _of_hub(view, ConditionType.PROGRAMMED)
+    if programmed is not None and programmed.status == "True":
+        return Condition(ConditionType.EXISTS, True, ConditionReason.EXISTS, "")
+    message = programmed.message if programmed is not None else "the hub has not looked at it yet"
+    return Condition(ConditionType.EXISTS, False, ConditionReason.PENDING, message)
+
+
+def _matches(view: View) -> Condition:
+    drifted = _of_hub(view, ConditionType.DRIFTED)
+    if drifted is not None and drifted.status == "True":
+        return Condition(ConditionType.MATCHES_CONFIG, False, ConditionReason.DRIFTED, drifted.message)
+    return Condition(ConditionType.MATCHES_CONFIG, True, ConditionReason.MATCHES_CONFIG, "")
+
+
+def _published(view: View, plan: Plan) -> Condition:
+    verdict = plan.verdict
+
+    def no(reason: ConditionReason, message: str) -> Condition:
+        return Condition(ConditionType.ENDPOINT_PUBLISHED, False, reason, message)
+
+    match verdict.state:
+        case State.CONFLICT:
+            return no(ConditionReason.ENDPOINT_CONFLICT, verdict.message)
+        case State.CLAIMED:
+            return no(ConditionReason.ENDPOINT_CLAIMED, verdict.message)
+        case State.WAITING:
+            return no(ConditionReason.PENDING, verdict.message)
+        case _:
+            pass
+    if view.cluster is None:
+        text = f"spec.clusterName: there is no Cluster {view.load_balancer.spec.cluster_name!r} in this namespace yet"
+        return no(ConditionReason.NO_SUCH_PARENT, text)
+    if verdict.state in (State.COPY_DOWN, State.PUBLISH):
+        return no(ConditionReason.PENDING, plan.held_up or f"{verdict.endpoint} is being published")
+    exists = _exists(view)
+    if not exists.status:
+        return no(ConditionReason.PENDING, f"{verdict.endpoint} is published, and not served yet: {exists.message}")
+    reason = ConditionReason.NOT_PUBLISHED if verdict.state is State.OWN else ConditionReason.ENDPOINT_PUBLISHED
+    return Condition(ConditionType.ENDPOINT_PUBLISHED, True, reason, str(verdict.endpoint))
+
+
+def _reachable(view: View) -> Condition:
+    probe = view.probe
+    if probe is None:
+        return Condition(ConditionType.IS_REACHABLE, None, ConditionReason.PENDING, "it has not been probed yet")
+    if probe.reached:
+        return Condition(ConditionType.IS_REACHABLE, True, ConditionReason.REACHABLE, "")
+    reason = ConditionReason.NOT_REACHABLE if probe.resolved else ConditionReason.NAME_NOT_RESOLVED
+    return Condition(ConditionType.IS_REACHABLE, False, reason, probe.message)
+
+
+def _resolved(view: View, plan: Plan) -> Condition:
+    reason, message = next(_unresolved(view, plan), (ConditionReason.RESOLVED_REFS, ""))
+    return Condition(ConditionType.MEMBERS_RESOLVED, not message, reason, message)
+
+
+def _unresolved(view: View, plan: Plan) -> Iterator[tuple[ConditionReason, str]]:
+    selection = plan.selection
+    if selection.problem:
+        yield ConditionReason.SELECTOR_NOT_VALID, selection.problem
+    if view.incomplete:
+        yield ConditionReason.MEMBERS_UNKNOWN, view.incomplete
+    if plan.held_up:
+        yield ConditionReason.PAUSED_BY_USER, f"{plan.held_up}: nothing is added or removed"
+    if selection.foreign:
+        names = ", ".join(selection.foreign[:3])
+        text = (
+            f"spec.selector also chooses {names}, of another Cluster than {view.load_balancer.spec.cluster_name}: they "
+            "are no members; add the label cluster.x-k8s.io/cluster-name to the selector"
+        )
+        yield ConditionReason.OTHER_CLUSTERS, text
+    if plan.kept:
+        text = f"no object of {', '.join(plan.kept[:3])} is left: what is registered stays until one is selected again"
+        yield ConditionReason.MEMBERS_UNKNOWN, text
+    without = [member.name for member in plan.members if not member.addresses]
+    if without:
+        yield ConditionReason.MEMBERS_UNKNOWN, f"without an address: {', '.join(without[:3])}"
+
+
+def _healthy(view: View, plan: Plan) -> Condition:
+    count = len([member for member in plan.members if member.state != DISABLED])
+    if not count:
+        return Condition(ConditionType.HEALTHY, None, ConditionReason.NO_TARGETS, "it has no member")
+    works = active(view, plan)
+    serving = _of_hub(view, ConditionType.SERVING)
+    if works == count and (serving is None or serving.status != "False"):
+        return Condition(
+            ConditionType.HEALTHY, True, ConditionReason.HEALTHY, f"{works} of {count} members take traffic"
+        )
+    why = f": {serving.message}" if serving is not None and serving.status == "False" else ""
+    return Condition(
+        ConditionType.HEALTHY, False, ConditionReason.SOME_MEMBERS_DOWN, f"{works} of {count} members take traffic{why}"
+    )

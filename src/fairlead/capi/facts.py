@@ -1,0 +1,116 @@
+"""What is known of a Cluster beside its objects: the certificate of its authority, and whether its endpoint answers.
+
+    <cluster>-ca, tls.crt     read until it is there; the key beside it is never kept
+    the endpoint              connected to every ``probe_s``, which blocks nothing
+
+In: which endpoint, which Cluster. Out: facts, and a call when one changes. Never: waits inside a reconcile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import socket
+from collections.abc import Callable
+
+import structlog
+
+from fairlead.api.capiside import Endpoint
+from fairlead.api.kubernetes import SECRETS
+from fairlead.api.meta import ObjectKey
+from fairlead.capi.view import Probe, View
+from fairlead.errors import FairleadError, NotFound
+from fairlead.kube.cluster import Cluster as ApiCluster
+
+_CONNECT_S = 3.0
+log = structlog.get_logger(__name__)
+
+
+class Facts:
+    """Facts by load balancer; ``changed`` is called with the key of one of which something else is known."""
+
+    def __init__(self, cluster: ApiCluster, *, changed: Callable[[ObjectKey], None], probe_s: float) -> None:
+        self._cluster = cluster
+        self._changed = changed
+        self._probe_s = probe_s
+        self._endpoints: dict[ObjectKey, Endpoint] = {}
+        self._clusters: dict[ObjectKey, str] = {}
+        self._authorities: dict[ObjectKey, str] = {}
+        self._probes: dict[ObjectKey, Probe] = {}
+        self._wake = asyncio.Event()
+
+    def authority(self, key: ObjectKey) -> str:
+        """Return the certificate (PEM) of the authority of its Cluster, empty while that is not known."""
+        return self._authorities.get(key, "")
+
+    def probe(self, key: ObjectKey) -> Probe | None:
+        """Return what came of the last probe of its endpoint."""
+        return self._probes.get(key)
+
+    def want(self, key: ObjectKey, endpoint: Endpoint, view: View) -> None:
+        """Have the endpoint probed, and the authority read when it is needed."""
+        check = view.load_balancer.spec.health_check
+        needed = not view.load_balancer.spec.additional and (check is None or not (check.disabled or check.ca_bundle))
+        known = (self._endpoints.get(key), self._clusters.get(key))
+        if endpoint.given:
+            self._endpoints[key] = endpoint
+        if needed and key not in self._authorities:
+            self._clusters[key] = view.load_balancer.spec.cluster_name
+        else:
+            self._clusters.pop(key, None)
+        if known != (self._endpoints.get(key), self._clusters.get(key)):
+            self._wake.set()
+
+    def forget(self, key: ObjectKey) -> None:
+        """Drop what is known of a load balancer that is gone."""
+        for each in (self._endpoints, self._clusters, self._authorities, self._probes):
+            each.pop(key, None)
+
+    async def run(self) -> None:
+        """Read and probe, until cancelled."""
+        while True:
+            self._wake.clear()
+            await asyncio.gather(*(self._read_authority(*each) for each in list(self._clusters.items())))
+            await asyncio.gather(*(self._probe(*each) for each in list(self._endpoints.items())))
+            sleeping = asyncio.create_task(self._cluster.clock.sleep(self._probe_s))
+            waking = asyncio.create_task(self._wake.wait())
+            try:
+                await asyncio.wait({sleeping, waking}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                sleeping.cancel()
+                waking.cancel()
+
+    async def _read_authority(self, key: ObjectKey, cluster: str) -> None:
+        try:
+            secret = await self._cluster.get(SECRETS, key.namespace, f"{cluster}-ca")
+            text = base64.b64decode((secret.data or {}).get("tls.crt", ""), validate=True).decode()
+        except NotFound:
+            return
+        except (FairleadError, binascii.Error, UnicodeDecodeError) as error:
+            log.debug("no certificate of the authority", cluster=f"{key.namespace}/{cluster}", error=str(error))
+            return
+        if text and key in self._clusters:
+            self._authorities[key] = text
+            self._changed(key)
+
+    async def _probe(self, key: ObjectKey, endpoint: Endpoint) -> None:
+        probe = await probe_endpoint(endpoint)
+        if key in self._endpoints and self._probes.get(key) != probe:
+            self._probes[key] = probe
+            self._changed(key)
+
+
+async def probe_endpoint(endpoint: Endpoint) -> Probe:
+    """Return whether a connection to ``endpoint`` can be made."""
+    try:
+        async with asyncio.timeout(_CONNECT_S):
+            _, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
+    except socket.gaierror:
+        text = f"the name {endpoint.host} does not resolve yet; point it at status.address"
+        return Probe(reached=False, resolved=False, message=text)
+    except (OSError, TimeoutError) as error:
+        why = "no answer" if isinstance(error, TimeoutError) else (error.strerror or "no connection")
+        return Probe(reached=False, message=f"{endpoint} cannot be reached from here: {why}")
+    writer.close()
+    return Probe(reached=True)

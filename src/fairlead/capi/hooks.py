@@ -1,0 +1,132 @@
+"""What stands on a member's object: markers, deletion hooks and the finalizer, for several load balancers at once.
+
+    hooks       pre-drain and pre-terminate, with a suffix of our own for each load balancer; on Machines only
+    finalizer   one for each load balancer
+    markers     name and status of Cluster API, when one load balancer of ours is before it; else ``name`` has
+                all of them, ``status`` the one that is least far, and ``status.<name>`` each
+
+In: the present annotations and finalizers, which load balancer, its status. Out: what they should be.
+Never: touches the hooks, finalizers or annotations of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from fairlead.api.clusterapi import MARKER_DISABLED, MARKER_NAME, MARKER_STATUS, PRE_DRAIN_HOOK, PRE_TERMINATE_HOOK
+from fairlead.api.naming import fit
+from fairlead.capi.members import ACTIVE, ADDING, DISABLED, DISABLING, REMOVED, REMOVING
+
+OWNER = "fairlead.dev"
+_SUFFIX = "fairlead-"
+_FINALIZER = "loadbalancer.fairlead.dev/"
+#: The order in which the status of several load balancers becomes one.
+_LEAST_FIRST = (REMOVING, DISABLING, ADDING, DISABLED, ACTIVE, REMOVED)
+
+
+class Marks(msgspec.Struct, frozen=True):
+    """Annotations and finalizers of one object."""
+
+    annotations: Mapping[str, str]
+    finalizers: tuple[str, ...]
+
+    @classmethod
+    def of(cls, annotations: Mapping[str, str] | None, finalizers: Sequence[str] | None) -> Marks:
+        """Return those of an object as it was read."""
+        return cls(dict(annotations or {}), tuple(finalizers or ()))
+
+
+def hook_keys(load_balancer: str) -> tuple[str, str]:
+    """Return the annotations that hold up the deletion of a Machine for a load balancer."""
+    suffix = fit(_SUFFIX + load_balancer)
+    return f"{PRE_DRAIN_HOOK}/{suffix}", f"{PRE_TERMINATE_HOOK}/{suffix}"
+
+
+def finalizer_of(load_balancer: str) -> str:
+    """Return the finalizer that a load balancer puts on its members."""
+    return _FINALIZER + fit(load_balancer)
+
+
+def status_key(load_balancer: str) -> str:
+    """Return the annotation with the status of one of several load balancers."""
+    prefix, name = MARKER_STATUS.split("/")
+    return f"{prefix}/{fit(f'{name}.{load_balancer}')}"
+
+
+def is_disabled(annotations: Mapping[str, str] | None, load_balancer: str) -> bool:
+    """Say whether a user wants the member out for now: of every load balancer, or of this one."""
+    prefix, name = MARKER_DISABLED.split("/")
+    keys = (MARKER_DISABLED, f"{prefix}/{fit(f'{name}.{load_balancer}')}")
+    return any((annotations or {}).get(key, "false") != "false" for key in keys)
+
+
+def is_held(marks: Marks, load_balancer: str, *, hooks: bool) -> bool:
+    """Say whether everything is on the object that must be there before it is registered."""
+    held = finalizer_of(load_balancer) in marks.finalizers
+    return held and (not hooks or all(key in marks.annotations for key in hook_keys(load_balancer)))
+
+
+def is_marked(marks: Marks, load_balancer: str) -> bool:
+    """Say whether anything of this load balancer is on the object."""
+    keys = (*hook_keys(load_balancer), status_key(load_balancer))
+    return finalizer_of(load_balancer) in marks.finalizers or any(key in marks.annotations for key in keys)
+
+
+def held(marks: Marks, load_balancer: str, status: str, *, hooks: bool, deleting: bool) -> Marks:
+    """Return ``marks`` with all that a member of ``load_balancer`` carries.
+
+    An object that is being deleted gets no finalizer any more: the API server would refuse it.
+    """
+    annotations = dict(marks.annotations)
+    if hooks and not deleting:
+        annotations |= dict.fromkeys(hook_keys(load_balancer), OWNER)
+    annotations[status_key(load_balancer)] = status
+    finalizer = finalizer_of(load_balancer)
+    add = () if deleting or finalizer in marks.finalizers else (finalizer,)
+    return Marks(_summed(annotations), (*marks.finalizers, *add))
+
+
+def released(marks: Marks, load_balancer: str, *, status: str = "") -> Marks:
+    """Return ``marks`` without what ``load_balancer`` put there; ``status``: the last that its marker is to show."""
+    gone = {*hook_keys(load_balancer), status_key(load_balancer)}
+    annotations = {key: value for key, value in marks.annotations.items() if key not in gone}
+    finalizers = tuple(each for each in marks.finalizers if each != finalizer_of(load_balancer))
+    summed = _summed(annotations)
+    if status and MARKER_STATUS not in summed:
+        summed = {**summed, MARKER_NAME: load_balancer, MARKER_STATUS: status}
+    return Marks(summed, finalizers)
+
+
+def released_of_all(marks: Marks) -> Marks:
+    """Return ``marks`` without anything of ours, whichever load balancer put it there."""
+    ours = (f"{PRE_DRAIN_HOOK}/{_SUFFIX}", f"{PRE_TERMINATE_HOOK}/{_SUFFIX}", f"{MARKER_STATUS}.")
+    annotations = {key: value for key, value in marks.annotations.items() if not key.startswith(ours)}
+    finalizers = tuple(each for each in marks.finalizers if not each.startswith(_FINALIZER))
+    return Marks(_summed(annotations), finalizers)
+
+
+def patch_of(before: Marks, after: Marks) -> dict[str, object]:
+    """Return the merge patch of ``metadata`` that makes ``before`` into ``after``; empty when they are the same."""
+    patch: dict[str, object] = {}
+    changed: dict[str, str | None] = {
+        key: value for key, value in after.annotations.items() if before.annotations.get(key) != value
+    }
+    changed |= dict.fromkeys(before.annotations.keys() - after.annotations.keys())
+    if changed:
+        patch["annotations"] = dict(sorted(changed.items()))
+    if after.finalizers != before.finalizers:
+        patch["finalizers"] = list(after.finalizers)
+    return patch
+
+
+def _summed(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Return ``annotations`` with the markers without a suffix as they follow from those that have one."""
+    start = f"{MARKER_STATUS}."
+    each = {key.removeprefix(start): value for key, value in annotations.items() if key.startswith(start)}
+    rest = {key: value for key, value in annotations.items() if key not in (MARKER_NAME, MARKER_STATUS)}
+    if not each:
+        return rest
+    least = min(each.values(), key=lambda status: _LEAST_FIRST.index(status) if status in _LEAST_FIRST else -1)
+    return {**rest, MARKER_NAME: ",".join(sorted(each)), MARKER_STATUS: least}

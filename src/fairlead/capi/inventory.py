@@ -1,0 +1,158 @@
+"""The caches of the controller, and which load balancers a change concerns.
+
+    LoadBalancer, its BackendGroups     itself
+    Cluster                             its load balancers
+    an object of a member's kind        the load balancers of its Cluster, and those whose selector reaches it
+
+In: the management cluster. Out: views. Never: a load balancer without ``spec.clusterName``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from fairlead.api.backendgroup import BACKEND_GROUPS, BackendGroup
+from fairlead.api.clusterapi import Cluster, TargetObject
+from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
+from fairlead.api.meta import ObjectKey
+from fairlead.api.names import LABEL_MEMBERS_OF
+from fairlead.api.selectors import BadSelector, from_label_selector
+from fairlead.capi.selection import selector_of, stays_in_cluster
+from fairlead.capi.targets import Targets
+from fairlead.capi.view import DEFAULT_KIND, Probe, View
+from fairlead.kube.cache import WatchCache
+from fairlead.kube.cluster import Cluster as ApiCluster
+
+
+class Inventory:
+    """What there is. ``wake`` is called with the key of each load balancer that a change concerns."""
+
+    def __init__(self, cluster: ApiCluster, *, wake: Callable[[ObjectKey], None], look_s: float) -> None:
+        self._wake = wake
+        self.load_balancers: WatchCache[LoadBalancer] = WatchCache(
+            cluster,
+            LOAD_BALANCERS,
+            indexes={
+                "served": lambda obj: [bool(obj.spec.cluster_name)],
+                "namespace": lambda obj: [obj.metadata.namespace] if obj.spec.cluster_name else [],
+                "cluster": lambda obj: [(obj.metadata.namespace, obj.spec.cluster_name)],
+            },
+        )
+        self.groups: WatchCache[BackendGroup] = WatchCache(cluster, BACKEND_GROUPS, label_selector=LABEL_MEMBERS_OF)
+        self.targets = Targets(cluster, changed=self._target_changed, look_s=look_s, looked=self._looked)
+        self.load_balancers.on_change(self._load_balancer_changed)
+        self.groups.on_change(self._group_changed)
+        self.targets.clusters.on_change(self._cluster_changed)
+
+    @property
+    def caches(self) -> dict[str, WatchCache[Any]]:
+        """Return every cache by the full name of its kind."""
+        own: dict[str, WatchCache[Any]] = {
+            LOAD_BALANCERS.full_name: self.load_balancers,
+            BACKEND_GROUPS.full_name: self.groups,
+        }
+        return {**own, **self.targets.caches}
+
+    def served(self) -> list[ObjectKey]:
+        """Return the keys of all load balancers of Clusters."""
+        return [obj.key for obj in self.load_balancers.by_index("served", True)]
+
+    def view(self, key: ObjectKey, *, authority: str, probe: Probe | None) -> View | None:
+        """Return the view of a load balancer, None when there is none of that name with a Cluster."""
+        obj = self.load_balancers.get(*key)
+        if obj is None or not obj.spec.cluster_name:
+            return None
+        kind = obj.spec.target_kind or DEFAULT_KIND
+        of_cluster = stays_in_cluster(obj)
+        targets = self.targets
+        objects = (
+            targets.of_cluster(kind, key.namespace, obj.spec.cluster_name)
+            if of_cluster
+            else targets.in_namespace(kind, key.namespace)
+        )
+        view = View(
+            obj,
+            targets.clusters.get(key.namespace, obj.spec.cluster_name),
+            tuple(objects),
+            incomplete=targets.incomplete(kind),
+            claimed_by=self._claimed_by(obj),
+            authority=authority,
+            probe=probe,
+        )
+        groups = {name: self.groups.get(key.namespace, name) for name in view.listeners}
+        return msgspec.structs.replace(view, groups={name: each for name, each in groups.items() if each is not None})
+
+    async def run(self) -> None:
+        """Follow everything, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.load_balancers.run())
+            group.create_task(self.groups.run())
+            group.create_task(self.targets.run())
+
+    async def wait_synced(self) -> None:
+        """Return once our own kinds have been read."""
+        await self.load_balancers.wait_synced()
+        await self.groups.wait_synced()
+
+    def _claimed_by(self, obj: LoadBalancer) -> str:
+        if obj.spec.additional:
+            return ""
+        rivals = self.load_balancers.by_index("cluster", (obj.metadata.namespace, obj.spec.cluster_name))
+        claims = [each for each in rivals if not each.spec.additional and not each.deleting]
+        oldest = min(claims, key=lambda each: (each.metadata.creation_timestamp or "", each.key), default=obj)
+        return "" if oldest.key == obj.key else oldest.metadata.name
+
+    def _load_balancer_changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
+        obj = new or old
+        if obj is None or not obj.spec.cluster_name:
+            return
+        if old is None or new is None or old.spec != new.spec or old.deleting != new.deleting:
+            for rival in self.load_balancers.by_index("cluster", (obj.metadata.namespace, obj.spec.cluster_name)):
+                self._wake(rival.key)
+        self._wake(obj.key)
+
+    def _group_changed(self, old: BackendGroup | None, new: BackendGroup | None) -> None:
+        group = new or old
+        for name in group.spec.load_balancers if group is not None else ():
+            self._wake(ObjectKey(group.metadata.namespace if group is not None else "", name))
+
+    def _cluster_changed(self, old: Cluster | None, new: Cluster | None) -> None:
+        cluster = new or old
+        if cluster is None or (old and new and _same_cluster(old, new)):
+            return
+        for obj in self.load_balancers.by_index("cluster", cluster.key):
+            self._wake(obj.key)
+
+    def _target_changed(self, old: TargetObject | None, new: TargetObject | None) -> None:
+        if old and new and _same_target(old, new):
+            return
+        for target in filter(None, (old, new)):
+            for obj in self.load_balancers.by_index("namespace", target.metadata.namespace):
+                if obj.spec.cluster_name == target.cluster or (not stays_in_cluster(obj) and _reaches(obj, target)):
+                    self._wake(obj.key)
+
+    def _looked(self) -> None:
+        for key in self.served():
+            self._wake(key)
+
+
+def _same_cluster(old: Cluster, new: Cluster) -> bool:
+    return old.spec == new.spec and old.paused == new.paused and old.deleting == new.deleting
+
+
+def _same_target(old: TargetObject, new: TargetObject) -> bool:
+    before = msgspec.structs.replace(old.metadata, resource_version="", generation=0)
+    return before == msgspec.structs.replace(new.metadata, resource_version="", generation=0) and (
+        old.status == new.status and old.spec == new.spec
+    )
+
+
+def _reaches(obj: LoadBalancer, target: TargetObject) -> bool:
+    try:
+        return from_label_selector(msgspec.to_builtins(selector_of(obj))).matches(target.metadata.labels)
+    except BadSelector:
+        return False

@@ -1,0 +1,195 @@
+"""One load balancer of a Cluster, one step further: marks that hold, backends, endpoint, marks that go, status.
+
+    deleting    the hub still has it -> wait;  it has not -> the members are free, then it goes
+    else        what ``plan`` says, in its order
+
+In: a key. Out: writes; seconds until the endpoint is probed again. Never: a write while another replica leads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import structlog
+
+from fairlead.api.backendgroup import BACKEND_GROUPS
+from fairlead.api.capiside import MEMBERS_LISTED, MemberStatus
+from fairlead.api.clusterapi import CLUSTERS, Cluster, TargetObject
+from fairlead.api.conditions import transitions, wire_conditions
+from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer, LoadBalancerObjectStatus
+from fairlead.api.meta import JSONObject, ObjectKey
+from fairlead.api.names import FINALIZER_CLEANUP, FINALIZER_MEMBERS, MANAGER_CAPI
+from fairlead.api.times import wire_time
+from fairlead.capi.backends import group_body, is_same
+from fairlead.capi.conditions import active, build_conditions
+from fairlead.capi.facts import Facts
+from fairlead.capi.hooks import Marks, is_marked, patch_of, released
+from fairlead.capi.inventory import Inventory
+from fairlead.capi.plan import plan_load_balancer
+from fairlead.capi.view import MarkPlan, Plan, View
+from fairlead.errors import NotFound, Retry, Wait
+from fairlead.kube.cluster import Cluster as ApiCluster
+from fairlead.kube.events import EventRecorder
+from fairlead.kube.finalizers import hold, release
+from fairlead.kube.status import emit_transitions, write_status
+from fairlead.model.condition import CAPI_CONDITIONS
+
+log = structlog.get_logger(__name__)
+
+
+class Reconciler:
+    """Reconciles load balancers of Clusters; ``leading`` says whether this replica may write."""
+
+    def __init__(
+        self,
+        *,
+        cluster: ApiCluster,
+        inventory: Inventory,
+        facts: Facts,
+        events: EventRecorder,
+        leading: Callable[[], bool],
+    ) -> None:
+        self._cluster = cluster
+        self._inventory = inventory
+        self._facts = facts
+        self._events = events
+        self._leading = leading
+
+    async def reconcile(self, key: ObjectKey) -> float | None:
+        """Bring ``key`` one step further; may be repeated at any time."""
+        if not self._leading():
+            raise Wait("another replica leads, or may: nothing is written")
+        view = self._inventory.view(key, authority=self._facts.authority(key), probe=self._facts.probe(key))
+        if view is None:
+            self._facts.forget(key)
+            return None
+        if view.load_balancer.deleting:
+            await self._end(view)
+            return None
+        plan = plan_load_balancer(view)
+        self._facts.want(key, plan.verdict.endpoint, view)
+        if not plan.held_up:
+            await self._write(view, plan)
+        await self._write_status(view, plan)
+        return None
+
+    async def _write(self, view: View, plan: Plan) -> None:
+        """Make the writes of a plan; a member whose object has changed meanwhile holds up nothing else."""
+        load_balancer = view.load_balancer
+        await hold(self._cluster, LOAD_BALANCERS, load_balancer, FINALIZER_MEMBERS, manager=MANAGER_CAPI)
+        failure = await self._mark(view, plan.holds)
+        for name, group in plan.groups.items():
+            if not is_same(view.groups.get(name), group):
+                body = group_body(load_balancer, name, view.listeners[name], group)
+                await self._cluster.apply(BACKEND_GROUPS, body, manager=MANAGER_CAPI)
+                log.info("backends", group=f"{load_balancer.metadata.namespace}/{name}", asked=len(group.static))
+        await self._write_spec(view, plan)
+        failure = await self._mark(view, plan.releases) or failure
+        if failure is not None:
+            raise failure
+
+    async def _write_spec(self, view: View, plan: Plan) -> None:
+        """Fill in the LoadBalancer, publish the endpoint, and tie the LoadBalancer to its Cluster."""
+        load_balancer, cluster = view.load_balancer, view.cluster
+        patch: JSONObject = {"spec": dict(plan.patch)} if plan.patch else {}
+        if cluster is not None and (owners := _owners(load_balancer, cluster)) is not None:
+            patch["metadata"] = {"ownerReferences": owners}
+        if patch:
+            # The version: what a user writes meanwhile is never written over.
+            meta = patch.setdefault("metadata", {})
+            meta["resourceVersion"] = load_balancer.metadata.resource_version
+            try:
+                await self._cluster.merge_patch(LOAD_BALANCERS, *load_balancer.key, patch, manager=MANAGER_CAPI)
+            except Retry as error:
+                # The finalizer above may have been what changed it: the watch shows that, and the key comes again.
+                log.debug("the load balancer has changed", key=str(load_balancer.key), sentence=error.sentence)
+        endpoint = plan.verdict.to_cluster
+        if cluster is not None and endpoint is not None:
+            wanted = {"host": endpoint.host, "port": endpoint.port}
+            version = cluster.metadata.resource_version
+            body = {"metadata": {"resourceVersion": version}, "spec": {"controlPlaneEndpoint": wanted}}
+            resource = self._inventory.targets.clusters.resource
+            await self._cluster.merge_patch(resource, *cluster.key, body, manager=MANAGER_CAPI)
+            self._events.emit_about(
+                CLUSTERS, cluster, warning=False, reason="EndpointPublished", message=f"endpoint {endpoint}"
+            )
+
+    async def _mark(self, view: View, plans: tuple[MarkPlan, ...]) -> Retry | None:
+        """Write what stands on members; returns the first failure that passes."""
+        failure: Retry | None = None
+        for each in plans:
+            try:
+                await self._patch(view, each.target, each.before, each.after)
+            except NotFound:
+                continue
+            except Retry as error:
+                failure = failure or error
+        return failure
+
+    async def _patch(self, view: View, target: TargetObject, before: Marks, after: Marks) -> None:
+        resource = self._inventory.targets.resource(view.kind)
+        patch = patch_of(before, after)
+        if resource is None or not patch:
+            return
+        body: JSONObject = {"metadata": {**patch, "resourceVersion": target.metadata.resource_version}}
+        await self._cluster.merge_patch(resource, *target.key, body, manager=MANAGER_CAPI)
+
+    async def _end(self, view: View) -> None:
+        """Release the members of a load balancer that goes, once the hub has nothing of it any more."""
+        load_balancer = view.load_balancer
+        if load_balancer.held_by(FINALIZER_CLEANUP):
+            return  # the hub is at it; its finalizer leaves when every backend is deregistered
+        failure: Retry | None = None
+        for obj in self._inventory.targets.in_namespace(view.kind, load_balancer.metadata.namespace):
+            marks = Marks.of(obj.metadata.annotations, obj.metadata.finalizers)
+            if is_marked(marks, view.name):
+                after = released(marks, view.name)
+                failure = await self._mark(view, (MarkPlan(obj, marks, after),)) or failure
+        if failure is not None:
+            raise failure
+        await release(self._cluster, LOAD_BALANCERS, load_balancer, FINALIZER_MEMBERS, manager=MANAGER_CAPI)
+
+    async def _write_status(self, view: View, plan: Plan) -> None:
+        obj, old = view.load_balancer, view.load_balancer.status
+        now = wire_time(self._cluster.clock.now())
+        mine = [each for each in old.conditions or () if each.type in CAPI_CONDITIONS]
+        generation = obj.metadata.generation
+        conditions = wire_conditions(build_conditions(view, plan), mine, generation=generation, now=now)
+        members = [_since(member, now) for member in plan.members[:MEMBERS_LISTED]]
+        new = LoadBalancerObjectStatus(
+            endpoint=plan.verdict.endpoint if plan.verdict.endpoint.given else None,
+            targets=len(plan.selection.members),
+            active_targets=active(view, plan),
+            target_kind=str(view.kind),
+            target_selector=plan.selection.text,
+            members=members or None,
+            conditions=conditions,
+        )
+        before = LoadBalancerObjectStatus(
+            endpoint=old.endpoint,
+            targets=old.targets,
+            active_targets=old.active_targets,
+            target_kind=old.target_kind,
+            target_selector=old.target_selector,
+            members=old.members,
+            conditions=mine or None,
+        )
+        written = await write_status(
+            self._cluster, LOAD_BALANCERS, obj, before, new, manager=MANAGER_CAPI, always=("targets", "activeTargets")
+        )
+        if written is not None:
+            emit_transitions(self._events, LOAD_BALANCERS, obj, transitions(mine, conditions))
+
+
+def _since(member: MemberStatus, now: str) -> MemberStatus:
+    return member if member.since else msgspec.structs.replace(member, since=now)
+
+
+def _owners(load_balancer: LoadBalancer, cluster: Cluster) -> list[JSONObject] | None:
+    """Return the owners of a LoadBalancer with its Cluster, None when that is one of them already."""
+    owners = load_balancer.metadata.owner_references or []
+    if any(each.uid == cluster.metadata.uid for each in owners):
+        return None
+    mine = {"apiVersion": CLUSTERS.api_version, "kind": "Cluster", "name": cluster.metadata.name}
+    return [*map(msgspec.to_builtins, owners), {**mine, "uid": cluster.metadata.uid}]

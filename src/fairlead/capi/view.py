@@ -1,0 +1,101 @@
+"""What one decision about a load balancer of a Cluster depends on, and what comes of it: frozen values.
+
+In: decoded objects, taken from the caches at one moment. Never: a reference to a cache or a client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from fairlead.api.backendgroup import BackendGroup
+from fairlead.api.capiside import MemberStatus, TargetKind
+from fairlead.api.clusterapi import Cluster, TargetObject
+from fairlead.api.loadbalancer import LoadBalancer, LoadBalancerListener
+from fairlead.capi.endpoints import Verdict
+from fairlead.capi.hooks import Marks
+from fairlead.capi.selection import Selection
+
+DEFAULT_KIND = TargetKind()
+
+
+class Probe(msgspec.Struct, frozen=True):
+    """Whether an endpoint was reached, and why not; ``resolved``: its name has addresses."""
+
+    reached: bool
+    resolved: bool = True
+    message: str = ""
+
+
+class View(msgspec.Struct, frozen=True):
+    """One LoadBalancer with ``spec.clusterName``.
+
+    ``objects`` are those of the kind of its members, in its namespace. ``groups`` are its BackendGroups by name.
+    ``incomplete``: why the objects are not all known, else empty. ``claimed_by``: the older load balancer that claims
+    the endpoint of the same Cluster, else empty. ``authority``: the certificate (PEM) of the Cluster's authority.
+    """
+
+    load_balancer: LoadBalancer
+    cluster: Cluster | None
+    objects: tuple[TargetObject, ...] = ()
+    groups: Mapping[str, BackendGroup] = {}
+    incomplete: str = ""
+    claimed_by: str = ""
+    authority: str = ""
+    probe: Probe | None = None
+
+    @property
+    def name(self) -> str:
+        """Return the name of the load balancer."""
+        return self.load_balancer.metadata.name
+
+    @property
+    def kind(self) -> TargetKind:
+        """Return the kind of its members."""
+        return self.load_balancer.spec.target_kind or DEFAULT_KIND
+
+    @property
+    def listeners(self) -> dict[str, LoadBalancerListener]:
+        """Return its listeners by the name of the BackendGroup that has their backends."""
+        listeners = self.load_balancer.spec.listeners
+        if len(listeners) == 1:
+            return {self.name: listeners[0]}
+        return {f"{self.name}-{each.protocol.lower()}-{each.port}": each for each in listeners}
+
+
+class GroupPlan(msgspec.Struct, frozen=True):
+    """What a BackendGroup asks for, and those of it that get no new connections.
+
+    ``members``: the member of each backend, also of one that is not asked for any more and not deregistered yet.
+    """
+
+    members: Mapping[str, str]
+    static: frozenset[str] = frozenset()
+    draining: frozenset[str] = frozenset()
+
+
+class MarkPlan(msgspec.Struct, frozen=True):
+    """What is to stand on one object."""
+
+    target: TargetObject
+    before: Marks
+    after: Marks
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """All that is to be written, in this order: marks that hold, groups, endpoint, marks that are released, status.
+
+    ``patch`` changes the spec of the LoadBalancer. ``held_up``: nothing is written, and why.
+    """
+
+    selection: Selection
+    verdict: Verdict
+    members: tuple[MemberStatus, ...] = ()
+    holds: tuple[MarkPlan, ...] = ()
+    groups: Mapping[str, GroupPlan] = {}
+    patch: Mapping[str, object] = {}
+    releases: tuple[MarkPlan, ...] = ()
+    held_up: str = ""
+    #: Members that are kept although nothing is known of them any more.
+    kept: tuple[str, ...] = ()

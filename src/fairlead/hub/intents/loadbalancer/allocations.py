@@ -1,0 +1,57 @@
+"""Which address, or which ports, has a LoadBalancer that proxies of this hub serve?
+
+In: a view; the book of addresses. Out: the view with an allocation, or with the reason why there is none.
+Never: gives something away while another replica leads; every replica holds what is on record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
+from fairlead.hub.intents.intent import IntentContext
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol
+from fairlead.translate.validate_loadbalancer import refuse
+from fairlead.translate.view import LoadBalancerView
+
+
+class Allocations:
+    """What LoadBalancers of Clusters have been given."""
+
+    def __init__(self, context: IntentContext) -> None:
+        self._allocator = context.allocator
+        self._may_allocate = lambda: context.leading() and not context.read_only
+
+    def hold_recorded(self, objects: Iterable[LoadBalancer]) -> None:
+        """Hold every recorded address and port, so that none of them is given to another load balancer."""
+        for obj in objects:
+            if obj.spec.cluster_name:
+                key = LoadBalancerKey(LOAD_BALANCERS.kind, *obj.key)
+                self._allocator.hold(key, obj.status.allocation, _listeners(obj))
+
+    def allocated(self, view: LoadBalancerView) -> LoadBalancerView:
+        """Return the view with what its provider needs; as it is when that needs nothing."""
+        obj, capabilities = view.load_balancer, view.capabilities
+        if capabilities is None or not view.needs_allocation or not obj.spec.cluster_name:
+            return view
+        if not self._may_allocate():
+            self._allocator.hold(view.key, obj.status.allocation, _listeners(obj))
+            return view
+        if refuse(view) is not None:
+            return view
+        pool, host = self._allocator.pool, obj.spec.endpoint.host
+        allocation, problem = self._allocator.allocate(
+            view.key,
+            capabilities.allocation,
+            # An endpoint that is not of the pool is a name, or an address of somewhere else, for the one that we give.
+            wanted=host if pool is not None and host in pool else "",
+            recorded=obj.status.allocation,
+            listeners=_listeners(obj),
+        )
+        return msgspec.structs.replace(view, allocation=allocation, allocation_problem=problem)
+
+
+def _listeners(obj: LoadBalancer) -> list[ListenerKey]:
+    return [ListenerKey(Protocol(listener.protocol), listener.port) for listener in obj.spec.listeners]

@@ -1,0 +1,37 @@
+"""How are the backends of a LoadBalancer checked: as its class says, or with a request over TLS as it asks itself?
+
+    no spec.healthCheck, or disabled  -> as the class says
+    spec.healthCheck                  -> a request over TLS; times and thresholds of the class where it gives none
+
+In: the two specs. Out: a ``HealthCheck``, None when nothing is checked.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead.api.capiside import RequestCheck
+from fairlead.api.durations import seconds_from_duration
+from fairlead.api.loadbalancer import LoadBalancerSpec
+from fairlead.api.loadbalancerclass import LoadBalancerClassSpec
+from fairlead.model.desired import HealthCheck, HealthRequest
+from fairlead.translate.class_behaviour import health_check_from_class
+
+
+def health_check_of(spec: LoadBalancerSpec, of_class: LoadBalancerClassSpec) -> HealthCheck | None:
+    """Return the health check of a load balancer of this class."""
+    check, asked = health_check_from_class(of_class), spec.health_check
+    if asked is None or asked.disabled:
+        return check
+    return _with_request(check or HealthCheck(), asked)
+
+
+def _with_request(check: HealthCheck, asked: RequestCheck) -> HealthCheck:
+    return msgspec.structs.replace(
+        check,
+        interval_s=seconds_from_duration(asked.interval) if asked.interval else check.interval_s,
+        timeout_s=seconds_from_duration(asked.timeout) if asked.timeout else check.timeout_s,
+        unhealthy_threshold=asked.unhealthy_threshold or check.unhealthy_threshold,
+        healthy_threshold=asked.healthy_threshold or check.healthy_threshold,
+        request=HealthRequest(path=asked.path, host=asked.host, ca_bundle=asked.ca_bundle),
+    )

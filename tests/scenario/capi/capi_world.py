@@ -1,0 +1,272 @@
+"""A management cluster over real HTTP: users and machine controllers are played, hub and controller are real."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import msgspec
+
+from fairlead.api.backendgroup import BACKEND_GROUPS, BackendGroup
+from fairlead.api.clusterapi import CLUSTERS, MACHINES, Cluster, TargetObject
+from fairlead.api.kinds import all_crds
+from fairlead.api.kubernetes import NAMESPACES
+from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.meta import WireCondition
+from fairlead.capi.app import Capi
+from fairlead.capi.config import CapiConfig
+from fairlead.errors import AlreadyExists, Conflict, NotFound
+from fairlead.hub.app import Hub
+from fairlead.hub.config import HubConfig
+from fairlead.kube.cluster import Cluster as ApiCluster
+from fairlead.kube.config import ClusterConfig
+from fairlead.kube.preflight import install_crds
+from fairlead.model.contract import AllocationKind
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.providers.memory import MemoryCloud, MemoryProvider
+from fairlead.runtime.clock import SystemClock
+from fairlead.testing.builders import ABLE
+from fairlead.testing.clusterapi_kinds import cluster_api_crds
+from fairlead.testing.faults import FaultyProvider
+from fairlead.translate.allocate import AddressPool
+from tests.scenario.any_api import until
+
+NAMESPACE = "fleet"
+POOL = "192.0.2.0/28"
+PRE_DRAIN = "pre-drain.delete.hook.machine.cluster.x-k8s.io/fairlead-"
+PRE_TERMINATE = "pre-terminate.delete.hook.machine.cluster.x-k8s.io/fairlead-"
+FINALIZER = "loadbalancer.fairlead.dev/"
+STATUS = "loadbalancer.cluster.x-k8s.io/status"
+NAME = "loadbalancer.cluster.x-k8s.io/name"
+
+
+class RunningHub:
+    """A hub with a data plane in memory behind class ``envoy``, and a cloud in memory behind class ``cloud``."""
+
+    def __init__(self, world: World) -> None:
+        self.cluster = ApiCluster(world.api, name="hub", qps=10_000, burst=20_000)
+        clock = SystemClock()
+        self.provider = FaultyProvider(
+            MemoryProvider(cloud=world.proxies),
+            clock=clock,
+            capabilities=msgspec.structs.replace(ABLE, allocation=AllocationKind.ADDRESS),
+        )
+        self.durable = MemoryProvider(cloud=world.cloud)
+        self.hub = Hub(
+            cluster=self.cluster,
+            providers={"envoy": self.provider},
+            config=HubConfig(identity="hub", address_pool=AddressPool.parse(POOL), reclaim_lease=True),
+            clock=clock,
+            factories={"memory": lambda: self.durable},
+        )
+        self.task = asyncio.create_task(self.hub.run(), name="hub")
+
+    async def stop(self) -> None:
+        await ended(self.task)
+        await self.cluster.aclose()
+
+
+class RunningCapi:
+    """The controller, with its own connection."""
+
+    def __init__(self, world: World) -> None:
+        self.cluster = ApiCluster(world.api, name="management", qps=10_000, burst=20_000)
+        config = CapiConfig(identity="capi", lease_s=4.0, reclaim_lease=True, look_s=0.2, probe_s=0.5)
+        self.capi = Capi(cluster=self.cluster, config=config)
+        self.task = asyncio.create_task(self.capi.run(), name="capi")
+
+    async def stop(self) -> None:
+        await ended(self.task)
+        await self.cluster.aclose()
+
+
+async def ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+class World:
+    """One management cluster, and who runs there."""
+
+    def __init__(self, api: ClusterConfig, user: ApiCluster) -> None:
+        self.api = api
+        self.user = user
+        self.proxies = MemoryCloud(clock=SystemClock())
+        self.cloud = MemoryCloud(clock=SystemClock())
+        self.hub: RunningHub | None = None
+        self.capi: RunningCapi | None = None
+
+    # --- processes ---
+
+    async def start_hub(self) -> RunningHub:
+        self.hub = RunningHub(self)
+        started = self.hub
+        await until(lambda: started.task.done() or started.hub.leading, what="the hub leads")
+        return started
+
+    async def start_capi(self) -> RunningCapi:
+        self.capi = RunningCapi(self)
+        started = self.capi
+        await until(lambda: started.task.done() or started.capi.leading, what="the controller leads")
+        return started
+
+    async def stop_hub(self) -> None:
+        if self.hub is not None:
+            hub, self.hub = self.hub, None
+            await hub.stop()
+
+    async def stop_capi(self) -> None:
+        if self.capi is not None:
+            capi, self.capi = self.capi, None
+            await capi.stop()
+
+    async def start(self, **of_class: Any) -> None:
+        """Start a hub and the controller, with classes that drain for a moment only."""
+        await self.start_hub()
+        for name, provider in (("edge", "envoy"), ("cloud", "memory")):
+            spec = {"provider": provider, "drain": "0s", "healthCheck": {"disabled": True}, **of_class}
+            body = {"metadata": {"name": name}, "spec": spec}
+            await self.user.apply(LOAD_BALANCER_CLASSES, body, manager="operator")
+        await self.start_capi()
+
+    # --- users ---
+
+    async def cluster(self, name: str = "blue", *, annotations: dict[str, str] | None = None, **spec: Any) -> None:
+        body = {"metadata": {"name": name, "namespace": NAMESPACE, "annotations": annotations or {}}, "spec": spec}
+        await self.user.apply(CLUSTERS, body, manager="user")
+
+    async def lb(self, name: str = "api", *, cluster: str = "blue", **spec: Any) -> None:
+        whole = {"className": "edge", "clusterName": cluster, "listeners": [{"port": 6443, "protocol": "TCP"}], **spec}
+        body = {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": whole}
+        await self.user.apply(LOAD_BALANCERS, body, manager="user")
+
+    # --- controllers of machines ---
+
+    async def machine(
+        self,
+        name: str,
+        *addresses: str,
+        cluster: str = "blue",
+        labels: dict[str, str] | None = None,
+        behind: Sequence[str] = ("api",),
+    ) -> None:
+        mine = {"cluster.x-k8s.io/cluster-name": cluster}
+        if behind:
+            mine[NAME] = behind[0]
+        meta = {"name": name, "namespace": NAMESPACE, "labels": {**mine, **(labels or {})}}
+        await self.user.apply(MACHINES, {"metadata": meta, "spec": {"clusterName": cluster}}, manager="user")
+        if addresses:
+            await self.addresses(name, *addresses)
+
+    async def addresses(self, name: str, *addresses: str) -> None:
+        status = {"addresses": [{"type": "InternalIP", "address": each} for each in addresses]}
+        await self.user.merge_patch(MACHINES, NAMESPACE, name, {"status": status}, subresource="status")
+
+    async def annotate(self, name: str, **annotations: str | None) -> None:
+        await self.annotate_with(name, dict(annotations))
+
+    async def annotate_with(self, name: str, annotations: dict[str, str | None]) -> None:
+        await self.user.merge_patch(MACHINES, NAMESPACE, name, {"metadata": {"annotations": annotations}})
+
+    async def delete_machine(self, name: str) -> None:
+        await self.user.delete(MACHINES, NAMESPACE, name)
+
+    # --- what is there ---
+
+    async def get_lb(self, name: str = "api") -> LoadBalancer:
+        return await self.user.get(LOAD_BALANCERS, NAMESPACE, name)
+
+    async def get_cluster(self, name: str = "blue") -> Cluster:
+        return await self.user.get(CLUSTERS, NAMESPACE, name)
+
+    async def get_machine(self, name: str) -> TargetObject | None:
+        try:
+            return await self.user.get(MACHINES, NAMESPACE, name)
+        except NotFound:
+            return None
+
+    async def group(self, name: str = "api") -> BackendGroup:
+        return await self.user.get(BACKEND_GROUPS, NAMESPACE, name)
+
+    def at_proxies(self, name: str = "api") -> dict[str, bool]:
+        """Return the backends of the data plane, and whether each drains."""
+        return self._members(self.proxies, name)
+
+    def at_cloud(self, name: str = "api") -> dict[str, bool]:
+        return self._members(self.cloud, name)
+
+    def _members(self, cloud: MemoryCloud, name: str) -> dict[str, bool]:
+        members = cloud.members(LoadBalancerKey("LoadBalancer", NAMESPACE, name))
+        return {str(key): target.draining for (_, key), target in members.items()}
+
+    async def condition(self, kind: str, name: str = "api") -> WireCondition | None:
+        there = await self.get_lb(name)
+        return next((each for each in there.status.conditions or () if each.type == kind), None)
+
+    async def until_condition(self, kind: str, status: str, *, name: str = "api", reason: str = "") -> WireCondition:
+        async def check() -> WireCondition | None:
+            there = await self.condition(kind, name)
+            return there if there and there.status == status and reason in ("", there.reason) else None
+
+        return await until(check, what=f"{kind}={status} {reason} of {name}")
+
+    async def until_states(self, name: str = "api", **states: str) -> LoadBalancer:
+        """Wait until the members have these states, by the name with _ for -."""
+        wanted = {member.replace("_", "-"): state for member, state in states.items()}
+
+        async def check() -> LoadBalancer | None:
+            there = await self.get_lb(name)
+            return there if {each.name: each.state for each in there.status.members or ()} == wanted else None
+
+        return await until(check, what=f"the members of {name} are {wanted}")
+
+    async def until_served(self, *addresses: str, name: str = "api") -> None:
+        wanted = dict.fromkeys(addresses, False)
+        await until(lambda: self.at_proxies(name) == wanted, what=f"{wanted} are served")
+
+    async def until_free(self, name: str) -> None:
+        """Wait until the object of a machine is gone, or nothing of ours is on it."""
+
+        async def check() -> bool:
+            there = await self.get_machine(name)
+            return there is None or not ours_on(there)
+
+        await until(check, what=f"nothing of ours is on {name}")
+
+
+def ours_on(machine: TargetObject) -> list[str]:
+    """Return what of ours stands on a machine and holds it."""
+    annotations = [key for key in machine.metadata.annotations or () if key.startswith((PRE_DRAIN, PRE_TERMINATE))]
+    return [*annotations, *(each for each in machine.metadata.finalizers or () if each.startswith(FINALIZER))]
+
+
+@contextlib.asynccontextmanager
+async def new_world(api: ClusterConfig) -> AsyncIterator[World]:
+    async with ApiCluster(api, name="user", qps=10_000, burst=20_000) as user:
+        problems = await install_crds(user, [*all_crds(), *cluster_api_crds()], "tests")
+        assert not problems, problems
+        with contextlib.suppress(AlreadyExists):
+            await user.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+        world = World(api, user)
+        try:
+            yield world
+        finally:
+            await world.stop_capi()
+            await world.stop_hub()
+            await _sweep(user)
+
+
+async def _sweep(user: ApiCluster) -> None:
+    """Leave nothing for the next scenario at the same real API server."""
+    for resource in (MACHINES, LOAD_BALANCERS, BACKEND_GROUPS, CLUSTERS, LOAD_BALANCER_CLASSES):
+        for obj in await user.list(resource):
+            for _ in range(5):
+                with contextlib.suppress(NotFound, Conflict):
+                    patch = {"metadata": {"finalizers": None}}
+                    await user.merge_patch(resource, obj.metadata.namespace, obj.metadata.name, patch)
+                    await user.delete(resource, obj.metadata.namespace, obj.metadata.name)
+                    break

@@ -1,0 +1,70 @@
+"""The rule between the endpoints of a Cluster and of its load balancer, row by row."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.api.capiside import Endpoint
+from fairlead.capi.endpoints import State, settle
+
+NONE = Endpoint()
+USER = Endpoint("api.example", 6443)
+OTHER = Endpoint("192.0.2.9", 6443)
+OWN = Endpoint("192.0.2.1", 6443)
+
+
+@pytest.mark.req("C-24", "C-25", "C-26", "C-27", "C-28", "C-29", "T-C-02", "T-C-03", "T-C-04")
+@pytest.mark.parametrize(
+    ("cluster", "load_balancer", "own", "state", "down", "up"),
+    [
+        (NONE, NONE, NONE, State.WAITING, None, None),
+        (NONE, NONE, OWN, State.COPY_DOWN, OWN, None),
+        (NONE, USER, OWN, State.PUBLISH, None, USER),
+        (NONE, USER, NONE, State.PUBLISH, None, USER),
+        (USER, NONE, OWN, State.COPY_DOWN, USER, None),
+        (USER, NONE, NONE, State.COPY_DOWN, USER, None),
+        (USER, USER, OWN, State.SETTLED, None, None),
+        (USER, OTHER, OWN, State.CONFLICT, None, None),
+        (OWN, OWN, OTHER, State.SETTLED, None, None),
+    ],
+)
+def test_each_row(cluster, load_balancer, own, state, down, up):
+    verdict = settle(cluster, load_balancer, own)
+    assert (verdict.state, verdict.to_load_balancer, verdict.to_cluster) == (state, down, up)
+
+
+@pytest.mark.req("C-25", "C-68")
+def test_nothing_that_is_set_is_ever_written_over():
+    some = (NONE, USER, OTHER, OWN)
+    for cluster in some:
+        for load_balancer in some:
+            for own in some:
+                verdict = settle(cluster, load_balancer, own)
+                assert verdict.to_cluster is None or not cluster.given
+                assert verdict.to_load_balancer is None or not load_balancer.given
+
+
+def test_a_conflict_names_both_and_the_next_step():
+    message = settle(USER, OTHER, OWN).message
+    assert str(USER) in message
+    assert str(OTHER) in message
+    assert "create a LoadBalancer" in message
+
+
+@pytest.mark.req("C-15")
+def test_an_additional_load_balancer_has_its_own_endpoint_and_publishes_nothing():
+    assert settle(USER, NONE, OWN, additional=True).to_load_balancer == OWN
+    verdict = settle(USER, OTHER, OWN, additional=True)
+    assert (verdict.state, verdict.to_cluster, verdict.endpoint) == (State.OWN, None, OTHER)
+    assert settle(USER, NONE, NONE, additional=True).to_load_balancer is None
+
+
+def test_the_younger_of_two_that_claim_one_endpoint_writes_nothing():
+    verdict = settle(NONE, NONE, OWN, claimed_by="api")
+    assert (verdict.state, verdict.to_load_balancer, verdict.to_cluster) == (State.CLAIMED, None, None)
+    assert "LoadBalancer api" in verdict.message
+
+
+@pytest.mark.req("C-69")
+def test_an_ipv6_endpoint_is_written_in_brackets():
+    assert str(Endpoint("2001:db8::1", 6443)) == "[2001:db8::1]:6443"
