@@ -71,7 +71,7 @@ class RecordTarget(Wire, frozen=True, gc=False):
     words, for people.
     """
 
-    address: Annotated[str, Meta(min_length=1, max_length=253)]
+    address: Annotated[str, Meta(min_length=1, max_length=255)]
     port: Port
     weight: int = 1
     source: str = ""

@@ -42,6 +42,8 @@ class Capabilities(msgspec.Struct, frozen=True):
     weights: bool = False
     #: It routes requests (``FrontendSpec.l7``), not only connections.
     l7: bool = False
+    #: It publishes names: its targets are the records of Hostnames, and its zones are those of DNSZones.
+    publishes_names: bool = False
     #: It makes its own address of a backend, so a change names the object behind the one that we know.
     generates_addresses: bool = False
     #: Parameters that only a class may set: with whom we speak, and as whom. A name that ends in a dot stands for all

@@ -308,7 +308,9 @@ def changes(
 
 
 def place_of_targets(spec: FrontendSpec) -> ListenerKey:
-    """Return where targets of the tests are registered: the first listener, or the first backend of requests."""
+    """Return where targets of the tests are registered: the first listener or backend, or the A records of a name."""
+    if not spec.listeners:
+        return backend_key("A")
     return backend_key(spec.l7.backends[0].name) if spec.l7 is not None else spec.listeners[0].key
 
 

@@ -1,0 +1,312 @@
+"""How is a DNS server a provider of the ledger?
+
+    ensure     the server answers for the zone; nothing is changed
+    apply      read what is there, plan, one update for many names, read back
+    observe    what the authoritative server answers; None when all that is registered is gone
+    delete     what our marks say is this name's
+
+In: the ``Provider`` protocol. Out: records of a zone. One batch at a time for each zone, so that none plans on what
+another is changing. Never: a record that neither a mark nor the ledger says is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+import structlog
+
+from fairlead.errors import Retry, Terminal
+from fairlead.model.change import DONE, Outcome, OutcomeStatus, TargetChange
+from fairlead.model.condition import ConditionReason
+from fairlead.model.contract import Capabilities, RestoredBackend
+from fairlead.model.desired import FrontendSpec
+from fairlead.model.keys import LoadBalancerKey, TargetKey, backend_key
+from fairlead.model.observed import Ensured, Health, Observed, ObservedTarget
+from fairlead.providers.load_balancer_states import LoadBalancerStates
+from fairlead.providers.outcomes import is_removal
+from fairlead.providers.zones.marks import mark_from_text, mark_key
+from fairlead.providers.zones.plan import RecordChange, plan_records, reads
+from fairlead.providers.zones.rrsets import EMPTY, TYPES, Edit, RRKey, RRSets, canonical_value
+from fairlead.providers.zones.settings import NameSettings, ServerSettings, failure_domain, settings_from_spec
+from fairlead.providers.zones.zone_server import ZoneServer
+from fairlead.runtime.keyed_lock import KeyedLock
+
+#: The port of a target that is a record, which has none.
+RECORD_PORT = 53
+#: So often a batch is planned anew because the zone has changed in between.
+_ATTEMPTS = 4
+_BATCH = 200
+
+log = structlog.get_logger(__name__)
+Value = tuple[str, str]
+
+
+class DNSProvider:
+    """Names in zones; ``make`` returns the server of a zone, ``own`` are the parameters of that kind of server."""
+
+    def __init__(self, *, make: Callable[[ServerSettings], ZoneServer], own: frozenset[str]) -> None:
+        self._make = make
+        self._own = own
+        self._names: LoadBalancerStates[NameSettings] = LoadBalancerStates()
+        #: The records of each name that are registered for certain.
+        self._held: dict[LoadBalancerKey, set[Value]] = {}
+        self._servers: dict[ServerSettings, ZoneServer] = {}
+        self._locks = KeyedLock()
+        self._notify: list[Callable[[LoadBalancerKey], None]] = []
+
+    # --- life -------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Connections are made when they are needed."""
+
+    async def close(self) -> None:
+        """Close all connections; records stay."""
+        for server in self._servers.values():
+            await server.close()
+
+    def restore(self, spec: FrontendSpec, info: Mapping[str, str]) -> None:
+        """Restore a name of an earlier process."""
+        del info
+        try:
+            self._names.put(spec.key, self._settings(spec))
+        except Terminal as error:
+            log.warning("not restored", load_balancer=str(spec.key), why=error.sentence)
+
+    def restore_backends(self, key: LoadBalancerKey, backends: Sequence[RestoredBackend]) -> None:
+        """Restore which records of a name are registered."""
+        held = self._held.setdefault(key, set())
+        held.update(_value(backend.listener.backend, backend.target.key.address) for backend in backends)
+
+    def release(self, key: LoadBalancerKey) -> None:
+        """Drop all that is known of a name."""
+        self._names.release(key)
+        self._held.pop(key, None)
+
+    def failure_domain(self, spec: FrontendSpec) -> str:
+        """Return the zone at its server."""
+        return failure_domain(spec.parameters)
+
+    # --- the Provider protocol --------------------------------------------------------------------------------
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Return that it publishes names, and balances nothing."""
+        return Capabilities(
+            protocols=frozenset(),
+            publishes_names=True,
+            ipv6=True,
+            host_name_targets=True,
+            max_batch=_BATCH,
+            batches_span_load_balancers=True,
+        )
+
+    def on_change(self, notify: Callable[[LoadBalancerKey], None]) -> None:
+        """Call ``notify`` with each name whose records were changed."""
+        self._notify.append(notify)
+
+    async def validate(self, spec: FrontendSpec, *, old: FrontendSpec | None = None) -> None:
+        """Raise ``BadConfiguration`` for wrong parameters; no server is called."""
+        del old
+        self._server(self._settings(spec).server)
+
+    async def validate_backends(
+        self,
+        spec: FrontendSpec,
+        *,
+        backend_type: str,
+        parameters: Mapping[str, str],
+        old_parameters: Mapping[str, str] | None = None,
+    ) -> None:
+        """Accept all: records come from Hostnames, which are checked."""
+        del spec, backend_type, parameters, old_parameters
+
+    async def ensure(self, spec: FrontendSpec) -> Ensured:
+        """Check that the server answers for the zone."""
+        settings = self._settings(spec)
+        await self._server(settings.server).check()
+        before = self._names.get(spec.key)
+        if before is not None and (before.server.zone, before.name) != (settings.server.zone, settings.name):
+            raise Retry(f"{spec.key}: a name does not move to another zone; delete the Hostname, and create it again")
+        self._names.put(spec.key, settings)
+        return Ensured(info={"zone": settings.server.zone})
+
+    async def apply(self, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
+        """Change records, one update for all names of a zone; each outcome is what was read back."""
+        outcomes: dict[int, Outcome] = {}
+        by_server: dict[ServerSettings, list[tuple[int, RecordChange]]] = {}
+        for index, change in enumerate(changes):
+            settings = self._names.get(change.load_balancer)
+            if settings is None:
+                outcomes[index] = self._names.outcome_without(change, "has not been ensured yet")
+            else:
+                row = self._record_change(change, settings)
+                by_server.setdefault(settings.server, []).append((index, row))
+        for settings, rows in by_server.items():
+            async with self._locks.hold((settings.name, settings.zone)):
+                done = await self._run(settings, [row for _, row in rows])
+            outcomes |= {index: outcome for (index, _), outcome in zip(rows, done, strict=True)}
+        self._remember(changes, outcomes)
+        return [outcomes[index] for index in range(len(changes))]
+
+    async def observe(self, key: LoadBalancerKey) -> Observed | None:
+        """Return what the authoritative server answers for the name."""
+        settings = self._names.get(key)
+        if settings is None:
+            return None
+        held = frozenset(self._held.get(key, ()))
+        types = {type_ for type_, _ in held}
+        there = await self._server(settings.server).answers({RRKey(settings.name, type_) for type_ in types})
+        answered = {(each.type, value) for each, found in there.items() for value in found.values}
+        if held and not held & answered:
+            return None
+        return _observed(held, answered, settings)
+
+    async def delete(self, key: LoadBalancerKey) -> None:
+        """Remove every record that a mark says is this name's."""
+        settings = self._names.get(key)
+        if settings is None:
+            return
+        server = self._server(settings.server)
+        async with self._locks.hold((settings.server.name, settings.server.zone)):
+            marks = await server.read({mark_key(settings.name, type_) for type_ in TYPES})
+            if any(map(mark_from_text, (text for found in marks.values() for text in found.values))):
+                there = await server.read({RRKey(settings.name, type_) for type_ in TYPES})
+                rows = [
+                    _row(settings, each.type, value, 0, wanted=False)
+                    for each, found in there.items()
+                    for value in sorted(found.values)
+                ]
+                left = [outcome for outcome in await self._run(settings.server, rows) if outcome != DONE]
+                if left:
+                    raise Retry(f"{key}: {left[0].message}")
+        self.release(key)
+
+    # --- inside -----------------------------------------------------------------------------------------------
+
+    def _settings(self, spec: FrontendSpec) -> NameSettings:
+        return settings_from_spec(spec, own=self._own)
+
+    def _server(self, settings: ServerSettings) -> ZoneServer:
+        if settings not in self._servers:
+            self._servers[settings] = self._make(settings)
+        return self._servers[settings]
+
+    def _record_change(self, change: TargetChange, settings: NameSettings) -> RecordChange:
+        type_, value = _value(change.listener.backend, change.key.address)
+        ttl = int(dict(change.target.parameters).get("ttl", "60"))
+        wanted = not is_removal(change) and not change.target.draining
+        known = (type_, value) in self._held.get(change.load_balancer, ())
+        return msgspec.structs.replace(_row(settings, type_, value, ttl, wanted=wanted), known=known)
+
+    async def _run(self, settings: ServerSettings, rows: Sequence[RecordChange]) -> list[Outcome]:
+        """Make the changes of one zone, and read back what came of them."""
+        server = self._server(settings)
+        for _ in range(_ATTEMPTS):
+            there = await server.read(reads(rows))
+            planned = plan_records(rows, there)
+            if not planned.edits:
+                return [_outcome(planned.refused.get(index, "")) for index in range(len(rows))]
+            if await _update(server, planned.edits, there, settings.max_records):
+                now = await server.read({edit.key for edit in planned.edits})
+                return [self._judge(row, planned.refused.get(index, ""), now, there) for index, row in enumerate(rows)]
+        raise Retry(
+            f"zone {settings.zone} at {settings.name} is being changed by others at the same time; it is tried again",
+            reason="DNSChanging",
+        )
+
+    def _judge(self, row: RecordChange, refused: str, now: RRSets, there: RRSets) -> Outcome:
+        """Return what became of a change: what the server answers counts, not what it promised."""
+        if refused:
+            return _outcome(refused)
+        found = now.get(row.key, EMPTY if row.key in now or mark_key(*row.key) in now else there.get(row.key, EMPTY))
+        if row.wanted and row.value not in found.values:
+            text = (
+                f"{row.host}: the server took the update, and does not answer the {row.type} record; it is tried again"
+            )
+            return Outcome(OutcomeStatus.RETRY, text)
+        return DONE
+
+    def _remember(self, changes: Sequence[TargetChange], outcomes: Mapping[int, Outcome]) -> None:
+        keys: set[LoadBalancerKey] = set()
+        for index, change in enumerate(changes):
+            if outcomes[index] != DONE or change.load_balancer not in self._names:
+                continue
+            held = self._held.setdefault(change.load_balancer, set())
+            value = _value(change.listener.backend, change.key.address)
+            if is_removal(change) or change.target.draining:
+                held.discard(value)
+            else:
+                held.add(value)
+            keys.add(change.load_balancer)
+        for key in keys:
+            for notify in self._notify:
+                notify(key)
+
+
+def _value(type_: str, value: str) -> Value:
+    return type_, canonical_value(type_, value)
+
+
+def _row(settings: NameSettings, type_: str, value: str, ttl: int, *, wanted: bool) -> RecordChange:
+    return RecordChange(
+        settings.name,
+        type_,
+        value,
+        ttl,
+        settings.holder,
+        wanted,
+        settings.server.zone,
+        prefix=settings.prefix,
+        suffix=settings.suffix,
+    )
+
+
+async def _update(server: ZoneServer, edits: Sequence[Edit], there: RRSets, size: int) -> bool:
+    """Send ``edits`` in messages of ``size`` records; what is about one name stays together."""
+    batches: list[list[Edit]] = [[]]
+    by_host: dict[str, list[Edit]] = {}
+    for edit in edits:
+        by_host.setdefault(_host(edit), []).append(edit)
+    for together in by_host.values():
+        if batches[-1] and len(batches[-1]) + len(together) > size:
+            batches.append([])
+        batches[-1] += together
+    return all([await server.update(batch, there) for batch in batches])
+
+
+def _host(edit: Edit) -> str:
+    """Return the name that an edit is about; a mark is about the name below its first label."""
+    return edit.key.name.partition(".")[2] if mark_from_text(edit.value) is not None else edit.key.name
+
+
+def _outcome(refused: str) -> Outcome:
+    return Outcome(OutcomeStatus.REJECTED, refused) if refused else DONE
+
+
+def _observed(held: frozenset[Value], answered: set[Value], settings: NameSettings) -> Observed:
+    missing = sorted(held - answered)
+    targets = sorted(
+        (
+            ObservedTarget(backend_key(type_), TargetKey(value, RECORD_PORT), healthy=True)
+            for type_, value in held & answered
+        ),
+        key=lambda target: (target.listener, target.key),
+    )
+    text = f"{settings.server.name} answers {len(held) - len(missing)} of {len(held)} records"
+    serving = not missing and bool(held)
+    return Observed(
+        programmed=not missing,
+        proxies=1,
+        acknowledged=int(not missing),
+        message="" if not missing else text,
+        targets=tuple(targets),
+        foreign=tuple(f"{type_} {value}" for type_, value in sorted(answered - held)),
+        health=Health(
+            serving if held else None,
+            ConditionReason.SERVING if serving else ConditionReason.NO_TARGETS,
+            text if held else "it has no records",
+            total=len(held),
+            healthy=len(held) - len(missing),
+        ),
+    )

@@ -1,0 +1,153 @@
+"""How are records changed by dynamic updates?
+
+    prerequisites   what was read as absent still is: a CNAME and an address never meet, nobody is overtaken
+    deletions       single records, never whole sets
+    additions       single records with their TTL
+
+One message carries many names and is done as a whole or not at all. In: edits. Out: whether they were done. Never: an
+edit that the caller did not ask for.
+Source: https://www.rfc-editor.org/rfc/rfc2136
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Iterable, Sequence
+
+import dns.exception
+import dns.name
+import dns.rcode
+import dns.tsigkeyring
+import dns.update
+
+from fairlead.errors import BadConfiguration
+from fairlead.providers.zones.answers import absolute, ask_records, query, rdata_of, refused, require_authority
+from fairlead.providers.zones.connection import DNSConnection
+from fairlead.providers.zones.marks import mark_from_text, mark_key
+from fairlead.providers.zones.rrsets import CNAME, EMPTY, TXT, TYPES, Edit, RRKey, RRSets
+from fairlead.providers.zones.secrets import Secrets
+from fairlead.providers.zones.settings import ServerSettings
+
+#: The parameters of a DNSZone that only this provider has.
+PARAMETERS = frozenset({"keyName", "algorithm"})
+SECRET_ENTRY = "tsig-secret"  # noqa: S105 - the name of an entry
+_ALGORITHMS = {name: dns.name.from_text(name) for name in ("hmac-sha224", "hmac-sha256", "hmac-sha384", "hmac-sha512")}
+_CHANGED = frozenset({dns.rcode.YXDOMAIN, dns.rcode.YXRRSET, dns.rcode.NXRRSET, dns.rcode.NXDOMAIN})
+
+
+class UpdateServer:
+    """One zone at a server that takes updates."""
+
+    def __init__(self, settings: ServerSettings, *, secrets: Secrets) -> None:
+        check(settings)
+        self._settings = settings
+        self._secrets = secrets
+        self._connection = DNSConnection(settings)
+
+    async def check(self) -> None:
+        """Ask for the zone's SOA record."""
+        require_authority(await self._connection.ask(query(self._settings.zone, "SOA")), self._settings)
+
+    async def read(self, keys: Iterable[RRKey]) -> RRSets:
+        """Return what the zone has; what only a wildcard makes up is not in it."""
+        there = await self.answers(keys)
+        doubtful = [key for key in there if _may_be_made_up(key, there)]
+        if doubtful and not await self._are_absent(doubtful):
+            doubtful = [key for key in doubtful if await self._are_absent([key])]
+        return {key: found for key, found in there.items() if key not in doubtful}
+
+    async def answers(self, keys: Iterable[RRKey]) -> RRSets:
+        """Return what the server answers."""
+        return await ask_records(self._connection, self._settings, keys)
+
+    async def update(self, edits: Sequence[Edit], there: RRSets) -> bool:
+        """Send one update; False when a prerequisite is not true any more."""
+        message = await self._message()
+        for key, names_any in _absences(edits, there):
+            message.absent(absolute(key.name), *(() if names_any else (key.type,)))
+        for edit in edits:
+            name, rdata = absolute(edit.key.name), rdata_of(edit.key.type, edit.value)
+            if edit.add:
+                message.add(name, edit.ttl, rdata)
+            else:
+                message.delete(name, rdata)
+        rcode = (await self._connection.ask(message)).rcode()
+        if rcode in _CHANGED:
+            return False
+        if rcode != dns.rcode.NOERROR:
+            raise refused(rcode, self._settings, what="an update")
+        return True
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._connection.close()
+
+    # --- inside -----------------------------------------------------------------------------------------------
+
+    async def _are_absent(self, keys: Sequence[RRKey]) -> bool:
+        """Say whether the zone has none of these sets, although the server answers them: a wildcard covers the names.
+
+        Only prerequisites of an update look at the zone itself (RFC 2136, 3.2).
+        """
+        message = await self._message()
+        for key in keys:
+            message.absent(absolute(key.name), key.type)
+        rcode = (await self._connection.ask(message)).rcode()
+        if rcode not in (dns.rcode.NOERROR, *_CHANGED):
+            raise refused(rcode, self._settings, what="an update")
+        return rcode == dns.rcode.NOERROR
+
+    async def _message(self) -> dns.update.UpdateMessage:
+        settings = self._settings
+        message = dns.update.UpdateMessage(absolute(settings.zone))
+        if settings.credentials:
+            secret = await self._secrets.entry(settings.credentials, SECRET_ENTRY)
+            try:
+                keyring = dns.tsigkeyring.from_text({settings.other("keyName"): secret})
+            except (binascii.Error, ValueError):
+                raise BadConfiguration(
+                    f"entry {SECRET_ENTRY} of Secret {settings.credentials} is not base64; replace it"
+                ) from None
+            algorithm = _ALGORITHMS[settings.other("algorithm", "hmac-sha256")]
+            message.use_tsig(keyring, dns.name.from_text(settings.other("keyName")), algorithm=algorithm)
+        return message
+
+
+def check(settings: ServerSettings) -> None:
+    """Raise ``BadConfiguration`` for parameters that cannot be right."""
+    if settings.other("algorithm", "hmac-sha256") not in _ALGORITHMS:
+        raise BadConfiguration(f"parameters.algorithm of the DNSZone is none of {', '.join(_ALGORITHMS)}")
+    if bool(settings.credentials) != bool(settings.other("keyName")):
+        raise BadConfiguration("parameters.keyName and parameters.credentials of the DNSZone belong together: set both")
+    try:
+        dns.name.from_text(settings.other("keyName", "none"))
+    except dns.exception.DNSException:
+        raise BadConfiguration("parameters.keyName of the DNSZone is no DNS name") from None
+
+
+def _absences(edits: Sequence[Edit], there: RRSets) -> list[tuple[RRKey, bool]]:
+    """Return which sets must not be there; True: no set of any type under that name."""
+    added = {edit.key for edit in edits if edit.add and not _is_mark(edit)}
+    touched = {edit.key.name for edit in edits if not edit.add and not _is_mark(edit)}
+    absent: list[tuple[RRKey, bool]] = []
+    for key in sorted(added):
+        empty = all(not there.get(RRKey(key.name, type_), EMPTY).values for type_ in TYPES)
+        if key.type == CNAME and empty and key.name not in touched:
+            absent.append((key, True))
+        elif key.type != CNAME:
+            if key.type != TXT and not there.get(key, EMPTY).values:
+                absent.append((key, False))
+            if not there.get(RRKey(key.name, CNAME), EMPTY).values:
+                absent.append((RRKey(key.name, CNAME), False))
+    return absent
+
+
+def _may_be_made_up(key: RRKey, there: RRSets) -> bool:
+    """Say whether a wildcard may be all that is behind an answer: there is no mark of ours for it."""
+    if "*" in key.name or any(map(mark_from_text, there[key].values)):
+        return False
+    return mark_key(key.name, key.type) not in there
+
+
+def _is_mark(edit: Edit) -> bool:
+    return edit.key.type == TXT and mark_from_text(edit.value) is not None

@@ -1,0 +1,133 @@
+"""Which zone, which name, which server, and who are we there?
+
+In: a load balancer whose parameters are those of a DNSZone. Out: ``NameSettings``; a mistake is a ``BadConfiguration``
+that names the field. What every DNS provider has:
+
+    zone, host, ownerId     from the DNSZone and the Hostname
+    server                  host:port of the authoritative server that is asked whether names resolve
+    credentials             the Secret in the hub's namespace with the key
+    timeout                 for one exchange with the server; default 5s
+    maxRecords              the most records that one update changes; default 400
+    txtPrefix, txtSuffix    as external-dns was given them in this zone, so that its registry is found
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+
+import msgspec
+
+from fairlead.api.durations import seconds_from_duration
+from fairlead.api.naming import short_hash
+from fairlead.errors import BadConfiguration
+from fairlead.model.desired import FrontendSpec
+from fairlead.providers.zones.marks import PREFIX_LENGTH, Holder
+from fairlead.providers.zones.rrsets import canonical_name, is_within
+
+PORT = 53
+LONGEST_TIMEOUT_S = 60.0
+LONGEST_NAME = 253
+_GIVEN = frozenset({"zone", "host", "ownerId"})
+_COMMON = ("server", "credentials", "timeout", "maxRecords", "txtPrefix", "txtSuffix")
+
+
+class ServerSettings(msgspec.Struct, frozen=True):
+    """One zone at one server; ``others`` are the parameters of its own kind of server."""
+
+    zone: str
+    host: str
+    port: int
+    credentials: str = ""
+    timeout_s: float = 5.0
+    max_records: int = 400
+    others: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Return the server as messages name it."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def other(self, name: str, default: str = "") -> str:
+        """Return a parameter of its own kind of server."""
+        return dict(self.others).get(name, default)
+
+
+class NameSettings(msgspec.Struct, frozen=True):
+    """One name in that zone."""
+
+    server: ServerSettings
+    name: str
+    holder: Holder
+    prefix: str = ""
+    suffix: str = ""
+
+
+def settings_from_spec(spec: FrontendSpec, *, own: frozenset[str]) -> NameSettings:
+    """Read and check the parameters of ``spec``; ``own`` are those of this kind of server alone."""
+    parameters = spec.parameters
+    _check_names(spec, own)
+    zone, name = (canonical_name(parameters.get(field, "")) for field in ("zone", "host"))
+    if not zone or not name or not parameters.get("ownerId"):
+        raise BadConfiguration(f"{spec.key}: this provider publishes names; only a DNSZone can name it")
+    if not is_within(name, zone):
+        raise BadConfiguration(f"{spec.key}: {name} is not in zone {zone}")
+    if len(name) + PREFIX_LENGTH > LONGEST_NAME:
+        raise BadConfiguration(f"{spec.key}: {name[:40]}… is longer than {LONGEST_NAME - PREFIX_LENGTH} characters")
+    host, port = _address(parameters.get("server", ""))
+    return NameSettings(
+        server=ServerSettings(
+            zone,
+            host,
+            port,
+            credentials=parameters.get("credentials", ""),
+            timeout_s=_timeout_s(parameters.get("timeout", "5s")),
+            max_records=_number("maxRecords", parameters.get("maxRecords", "400"), 4, 1000),
+            others=tuple(sorted((field, parameters[field]) for field in own & parameters.keys())),
+        ),
+        name=name,
+        holder=Holder(parameters["ownerId"], short_hash(*spec.key, size_bytes=8)),
+        prefix=parameters.get("txtPrefix", "").lower(),
+        suffix=parameters.get("txtSuffix", "").lower(),
+    )
+
+
+def failure_domain(parameters: Mapping[str, str]) -> str:
+    """Return the zone at its server: what answers, or hangs, as one."""
+    return f"{parameters.get('server', '')} {canonical_name(parameters.get('zone', ''))}"
+
+
+def _check_names(spec: FrontendSpec, own: frozenset[str]) -> None:
+    known = sorted({*_COMMON, *own})
+    for name in sorted(spec.parameters.keys() - _GIVEN - set(known)):
+        near = get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+        raise BadConfiguration(f"parameters.{name[:60]} of the DNSZone is unknown to its provider; {hint}")
+
+
+def _address(server: str) -> tuple[str, int]:
+    host, colon, port = server.rpartition(":")
+    if not colon or (":" in host and not host.startswith("[")):
+        host, port = server, str(PORT)
+    host = host.strip("[]")
+    if not host or not port.isdigit() or not 0 < int(port[:6]) < 65536 or any(char.isspace() for char in host):
+        raise BadConfiguration(
+            "parameters.server of the DNSZone must be host:port of the authoritative DNS server, such as 192.0.2.53:53"
+        )
+    return host, int(port)
+
+
+def _timeout_s(text: str) -> float:
+    try:
+        seconds = seconds_from_duration(text)
+    except ValueError as error:
+        raise BadConfiguration(f"parameters.timeout of the DNSZone: {error}") from error
+    if not 0 < seconds <= LONGEST_TIMEOUT_S:
+        raise BadConfiguration(f"parameters.timeout of the DNSZone must be at most {LONGEST_TIMEOUT_S:g}s")
+    return seconds
+
+
+def _number(field: str, text: str, low: int, high: int) -> int:
+    if not text.isascii() or not text.isdigit() or not low <= int(text[:9]) <= high:
+        raise BadConfiguration(f"parameters.{field} of the DNSZone must be a number from {low} to {high}")
+    return int(text)

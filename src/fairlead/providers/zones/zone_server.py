@@ -1,0 +1,36 @@
+"""What must a DNS server be able to do to hold the records of names?
+
+In: names, edits. Out: what is in the zone, and what the server answers. Errors are ``Retry`` (may pass) or ``Terminal``
+(needs the operator), with the next step in the sentence. Never: a decision about what should be there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from fairlead.providers.zones.rrsets import Edit, RRKey, RRSets
+
+
+class ZoneServer(Protocol):
+    """One zone at one server."""
+
+    async def check(self) -> None:
+        """Raise what is wrong with the zone, the server or the credentials, as far as reading can show it."""
+        ...
+
+    async def read(self, keys: Iterable[RRKey]) -> RRSets:
+        """Return what the zone has of ``keys``; a set without records may be left out."""
+        ...
+
+    async def answers(self, keys: Iterable[RRKey]) -> RRSets:
+        """Return what the server answers to whoever asks for ``keys``."""
+        ...
+
+    async def update(self, edits: Sequence[Edit], there: RRSets) -> bool:
+        """Make ``edits``; False when the zone is no longer as in ``there``, and nothing was done."""
+        ...
+
+    async def close(self) -> None:
+        """Close connections."""
+        ...
