@@ -66,6 +66,8 @@ class ConditionReason(StrEnum):
     PENDING = "Pending"
     INVALID = "Invalid"
     NO_SUCH_CLASS = "NoSuchClass"
+    NO_SUCH_ZONE = "NoSuchZone"
+    DRY_RUN = "DryRun"
     UNSUPPORTED_PROTOCOL = "UnsupportedProtocol"
     UNSUPPORTED_ADDRESS_FAMILY = "UnsupportedAddressFamily"
     UNSUPPORTED_SERVICE = "UnsupportedService"

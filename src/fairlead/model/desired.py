@@ -155,6 +155,8 @@ class DesiredLoadBalancer(msgspec.Struct, frozen=True):
     #: All that may own a target now; what only others own has lost its owners. None: no owners, or they are unknown.
     owners: frozenset[str] | None = None
     paused: bool = False
+    #: Why nothing at all is written, not even what was never programmed; empty when it may be.
+    dry_run: str = ""
     #: Our own entries are registered again this often (ensurePolicy Always); 0: what was changed by hand stands.
     repair_s: float = 0.0
     #: A request to put back once what others changed, that has no answer yet; each value is another request.

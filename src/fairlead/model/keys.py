@@ -5,6 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
+#: The port of a target that is a record of a name, which has none.
+RECORD_PORT = 53
+
 
 class Protocol(StrEnum):
     """A transport protocol, spelt as Kubernetes spells it."""

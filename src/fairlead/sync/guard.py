@@ -2,6 +2,7 @@
 
     stale view      nothing is removed because information is missing
     paused          nothing changes while the pause annotation is set
+    dry run         nothing is written at all, not even what was never programmed
     warming         what takes over all traffic gets a moment for its first health check
     last targets    never fewer ready targets than the class's minimum, unless the owner is deleted
     too many        never more than the class's share at once of targets that vanish without a positive reason
@@ -29,6 +30,7 @@ WARM_S = 1.0
 
 STALE_VIEW = "StaleView"
 PAUSED = "Paused"
+DRY_RUN = "DryRun"
 LAST_TARGETS = "LastTargets"
 TOO_MANY = "TooManyRemovals"
 WARMING = "Warming"
@@ -53,8 +55,13 @@ def guard_plan(plan: Plan, state: LoadBalancerState, *, now_s: float) -> Plan:
     desired = state.desired
     if desired is None:
         return plan
+    if desired.dry_run:
+        return _hold_all(plan, DRY_RUN, desired.dry_run)
     if desired.paused and state.recorded_spec is not None:
-        return _pause(plan)
+        # What was never programmed is not paused, but judged like all others.
+        return _hold_all(
+            plan, PAUSED, "annotation fairlead.dev/paused is set; remove it to let the held changes through"
+        )
     removals = [change for change in plan.changes if _takes_away(change)]
     if not removals:
         return plan
@@ -161,10 +168,9 @@ _PREDICATES: tuple[Predicate, ...] = (_stale_view, _warming, _last_targets, _too
 _PAUSES_S = {TOO_MANY: PACE_S, WARMING: WARM_S}
 
 
-def _pause(plan: Plan) -> Plan:
-    """Hold everything; what was never programmed is not paused, but judged like all others."""
-    message = "annotation fairlead.dev/paused is set; remove it to let the held changes through"
-    held = tuple(Held(change, PAUSED, message) for change in plan.changes)
+def _hold_all(plan: Plan, reason: str, message: str) -> Plan:
+    """Hold every row."""
+    held = tuple(Held(change, reason, message) for change in plan.changes)
     return msgspec.structs.replace(plan, frontend=None, changes=(), held=held, wake_at_s=None)
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from fairlead.model.desired import FrontendSpec
-from fairlead.model.keys import LoadBalancerKey, TargetKey, backend_key
+from fairlead.model.keys import RECORD_PORT, LoadBalancerKey, TargetKey, backend_key
 from fairlead.providers.zones.marks import Holder, Mark, mark_from_text, mark_key, mark_text
-from fairlead.providers.zones.provider import RECORD_PORT, DNSProvider
+from fairlead.providers.zones.provider import DNSProvider
 from fairlead.providers.zones.rfc2136.provider import create
 from fairlead.testing.contract import Place, ProviderContract, Subject
 from fairlead.testing.worlds.name_servers import Bind, binary

@@ -271,6 +271,7 @@ class _Preview:
         """Return every provider that a class names, or that something is on record of, ordered."""
         names = {load_balancer_class.spec.provider for load_balancer_class in self._inventory.classes.values()}
         names |= {record.spec.load_balancer.provider for record in self._inventory.records.values()}
+        names = names.union(*(intent.provider_names() for intent in self._intents.values()))
         for _, obj in self._inventory.objects():
             names |= obj.status.recorded_providers
         return sorted(names - {"", DEFAULT_CLASS})

@@ -167,6 +167,10 @@ class Intent(Generic[V, T]):
         """Return the controllers that this kind needs beside that of its load balancers."""
         return ()
 
+    def provider_names(self) -> frozenset[str]:
+        """Return the providers that objects of its own name, beside those that LoadBalancerClasses name."""
+        return frozenset()
+
     async def wait_synced(self, timeout_s: float) -> None:
         """Return once what the objects refer to has been read too; the caches of the inventory have been."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from fairlead.api.backendrecord import RecordOrigin
+from fairlead.hub.intents.hostname.intent import HostnameIntent
 from fairlead.hub.intents.http.intent import HTTPIntent
 from fairlead.hub.intents.intent import Intent, IntentContext
 from fairlead.hub.intents.loadbalancer.intent import LoadBalancerIntent
@@ -15,7 +16,7 @@ from fairlead.model.change import TargetChange
 MakeIntent = Callable[[IntentContext], Intent[Any, Any]]
 
 #: To add a kind: one line.
-INTENTS: tuple[MakeIntent, ...] = (TCPIntent, HTTPIntent, LoadBalancerIntent)
+INTENTS: tuple[MakeIntent, ...] = (TCPIntent, HTTPIntent, LoadBalancerIntent, HostnameIntent)
 
 
 class Intents(Mapping[str, Intent[Any, Any]]):

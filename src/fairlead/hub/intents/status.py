@@ -25,8 +25,9 @@ from fairlead.api.names import DEFAULT_CLASS, MANAGER_HUB
 from fairlead.api.times import wire_time
 from fairlead.hub.intents.conditions import build_conditions, ingress_of
 from fairlead.hub.intents.damping import Damping
-from fairlead.hub.intents.target_counts import TargetCounts, counted, in_rotation, is_complete
+from fairlead.hub.intents.target_counts import TargetCounts, counted, in_rotation, is_complete, not_seen
 from fairlead.hub.inventory import IntentObjects
+from fairlead.hub.providers.migration import missing_targets
 from fairlead.hub.providers.observe import observed_of
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.providers.runner import DurableRunner
@@ -55,12 +56,14 @@ T = TypeVar("T", bound=Translation)
 class StatusRules(Generic[Obj, T]):
     """What is particular to the status of one kind of intent; a subclass overrides what differs.
 
-    ``needs_address``: without an address it is not programmed. ``patience_s``: how long a worse status is waited out,
-    ``gather_s``: how long ``counts`` are gathered, before they are written. ``owned_elsewhere``: the fields of the
-    status that have another field manager; they are read, and never written.
+    ``needs_address``: without an address it is not programmed; ``needs_all_targets``: nor without all of its targets.
+    ``patience_s``: how long a worse status is waited out, ``gather_s``: how long ``counts`` are gathered, before they
+    are written. ``owned_elsewhere``: the fields of the status that have another field manager; they are read, and
+    never written.
     """
 
     needs_address = True
+    needs_all_targets = False
     patience_s = 5.0
     gather_s = 1.0
     counts: tuple[str, ...] = ("unhealthy_targets",)
@@ -227,7 +230,8 @@ class StatusWriter(Generic[Obj, T]):
         if known is None or report.provider not in ("", known.translation.provider):
             return
         before, known.report = known.report, report
-        if before is None or report.held or _in_conditions(report) != _in_conditions(before):
+        registered = self._rules.needs_all_targets and bool(report.done)
+        if before is None or registered or report.held or _in_conditions(report) != _in_conditions(before):
             self._queue.add(key)
 
     def refresh(self, key: LoadBalancerKey | None = None) -> None:
@@ -303,6 +307,11 @@ class StatusWriter(Generic[Obj, T]):
         if runner is None:
             return None, None
         observed = await observed_of(runner, key, obj.status.frontend_of(provider))
+        state = runner.tracker.state(key) if self._rules.needs_all_targets else None
+        if observed is not None and state is not None and state.desired is not None:
+            missing = missing_targets(runner, key, state.desired) or not_seen(state.desired, observed.health)
+            if missing and observed.programmed:
+                observed = msgspec.structs.replace(observed, programmed=False, acknowledged=0, message=missing)
         if not isinstance(runner, DurableRunner):
             return observed, None
         return observed, runner.readback.drifts.get(key)

@@ -74,6 +74,12 @@ def in_rotation(desired: DesiredLoadBalancer | None) -> int:
     return health_of(views).unknown if views else 0
 
 
+def not_seen(desired: DesiredLoadBalancer, health: Health | None) -> str:
+    """Return that not all of ``desired`` has been seen at its provider yet, in one phrase; empty when all has."""
+    wanted, seen = sum(map(len, desired.targets.values())), health.healthy if health is not None else 0
+    return f"{seen} of {wanted} have been read back so far" if seen < wanted else ""
+
+
 def counted(health: Health | None, expected: int) -> CountedTargets:
     """Return what is seen; of ``expected`` targets nothing is known where the provider says nothing."""
     if health is None:

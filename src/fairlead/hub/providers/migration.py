@@ -71,7 +71,7 @@ class ProviderMigration:
         if desired is None or desired.paused:
             return "it is paused"
         runner = self._providers[next_.provider]
-        missing = _missing_targets(runner, key, desired)
+        missing = missing_targets(runner, key, desired)
         if missing:
             return missing
         if not isinstance(runner, DurableRunner):
@@ -153,7 +153,8 @@ class ProviderMigration:
         return True
 
 
-def _missing_targets(runner: ProviderRunner, key: LoadBalancerKey, desired: DesiredLoadBalancer) -> str:
+def missing_targets(runner: ProviderRunner, key: LoadBalancerKey, desired: DesiredLoadBalancer) -> str:
+    """Return what of ``desired`` its provider does not have yet, in one phrase; empty when it has everything."""
     state = runner.tracker.state(key)
     if not runner.loaded or state is None or state.recorded_spec != desired.spec or state.ensure_again:
         return "it is not made yet"

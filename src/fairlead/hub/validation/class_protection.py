@@ -31,6 +31,7 @@ from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, NotFound
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.registry import ProviderRegistry
+from fairlead.hub.validation.in_use import build_in_use
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.finalizers import hold, release
@@ -137,7 +138,7 @@ class ClassProtection:
 
     async def _write(self, load_balancer_class: LoadBalancerClass, users: list[str]) -> None:
         old, generation = load_balancer_class.status, load_balancer_class.metadata.generation
-        conditions = [self._accepted(load_balancer_class), _in_use(load_balancer_class, users)]
+        conditions = [self._accepted(load_balancer_class), build_in_use(load_balancer_class, users, short="lbc")]
         now = wire_time(self._clock.now())
         new = LoadBalancerClassStatus(
             load_balancers=sum(not user.startswith("BackendRecord ") for user in users),
@@ -218,17 +219,3 @@ def _may_be_of(record: BackendRecord, load_balancer_class: LoadBalancerClass) ->
     return at.provider == load_balancer_class.spec.provider and all(
         kept.get(key) == value for key, value in fixed.items()
     )
-
-
-def _in_use(load_balancer_class: LoadBalancerClass, users: list[str]) -> Condition:
-    if not users:
-        return Condition(ConditionType.IN_USE, False, ConditionReason.UNUSED, "nothing uses it")
-    count, first, name = len(users), min(users), load_balancer_class.metadata.name
-    text = f"used by {count}, first {first}" if count > 1 else f"used by {first}"
-    if load_balancer_class.deleting:
-        text = (
-            f"it was deleted, and stays until nothing uses it: {text}; delete what uses it, or move it elsewhere. "
-            f"To undo it, save it with kubectl get lbc {name} -o yaml, remove its finalizers, and apply what was "
-            "saved; what it serves stays meanwhile"
-        )
-    return Condition(ConditionType.IN_USE, True, ConditionReason.IN_USE, text)

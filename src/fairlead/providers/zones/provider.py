@@ -21,7 +21,7 @@ from fairlead.model.change import DONE, Outcome, OutcomeStatus, TargetChange
 from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import Capabilities, RestoredBackend
 from fairlead.model.desired import FrontendSpec
-from fairlead.model.keys import LoadBalancerKey, TargetKey, backend_key
+from fairlead.model.keys import RECORD_PORT, LoadBalancerKey, TargetKey, backend_key
 from fairlead.model.observed import Ensured, Health, Observed, ObservedTarget
 from fairlead.providers.load_balancer_states import LoadBalancerStates
 from fairlead.providers.outcomes import is_removal
@@ -32,8 +32,6 @@ from fairlead.providers.zones.settings import NameSettings, ServerSettings, fail
 from fairlead.providers.zones.zone_server import ZoneServer
 from fairlead.runtime.keyed_lock import KeyedLock
 
-#: The port of a target that is a record, which has none.
-RECORD_PORT = 53
 #: So often a batch is planned anew because the zone has changed in between.
 _ATTEMPTS = 4
 _BATCH = 200

@@ -16,7 +16,6 @@ from pathlib import Path
 import dns.asyncquery
 import dns.exception
 import dns.message
-import dns.name
 import dns.rcode
 import dns.rdatatype
 import dns.tsigkeyring

@@ -1,0 +1,1 @@
+"""Hostnames, and the DNSZones that hold them."""

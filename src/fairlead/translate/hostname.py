@@ -1,0 +1,181 @@
+"""A Hostname becomes a load balancer whose targets are the records of the name, at the server of its DNSZone.
+
+    spec.addresses   backends A and AAAA     both are there while it has no CNAME, so that the last record is guarded
+    spec.cname       backend CNAME
+    spec.texts       backend TXT
+
+In: a ``HostnameView``. Out: ``Translation``. A spec that is refused leaves the records of the last accepted one.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from fairlead.api.dnszone import DNSZone
+from fairlead.api.hostname import Hostname, HostnameSpec
+from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.model.contract import Capabilities
+from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolicy, Owner, Target, Targets
+from fairlead.model.keys import RECORD_PORT, ListenerKey, LoadBalancerKey, TargetKey, backend_key
+from fairlead.translate.class_behaviour import repair_asked
+from fairlead.translate.conditions import build_accepted, build_paused, build_unprogrammed, refused
+from fairlead.translate.view import Translation
+
+#: A mark is a name, too: the record's with a label of at most 15 characters before it.
+LONGEST_HOST = 253 - 15
+_LONGEST_LABEL = 63
+
+
+class HostnameView(msgspec.Struct, frozen=True):
+    """One Hostname and the zone that it belongs to, None when there is none.
+
+    ``zones`` are those there are, ordered, for the message. ``providers`` maps the provider names that this hub runs to
+    their capabilities, ``provider_problems`` those that failed to start to the reason. ``stale`` is why the view is
+    known to be incomplete, else empty.
+    """
+
+    key: LoadBalancerKey
+    load_balancer: Hostname
+    zone: DNSZone | None
+    providers: Mapping[str, Capabilities]
+    zones: tuple[str, ...] = ()
+    provider_problems: Mapping[str, str] = {}
+    stale: str = ""
+
+
+def translate_hostname(view: HostnameView) -> Translation:
+    """Return the records that ``view`` should have, or those of the version that was last accepted."""
+    refusal = refuse(view)
+    obj, zone = view.load_balancer, view.zone
+    accepted = obj.status.accepted if refusal is not None else obj.spec
+    if accepted is None or zone is None or zone.spec.provider not in view.providers:
+        conditions = (refusal, build_unprogrammed(refusal)) if refusal is not None else ()
+        return Translation(None, conditions, provider=zone.spec.provider if zone is not None else "")
+    paused = build_paused(obj, zone)
+    dry_run = _dry_run(zone)
+    targets = records(accepted, accepted.ttl_seconds or zone.spec.ttl_seconds)
+    desired = DesiredLoadBalancer(
+        spec=frontend_of(view, zone),
+        targets=targets,
+        guard=GuardPolicy(zone.spec.guard.max_removal_percent, zone.spec.guard.min_backends),
+        stale=view.stale,
+        paused=paused is not None,
+        dry_run=dry_run.message if dry_run is not None else "",
+        repair=repair_asked(obj),
+    )
+    return Translation(
+        desired,
+        tuple(filter(None, (build_accepted(refusal), dry_run or paused))),
+        targets=str(sum(map(len, targets.values()))),
+        provider=zone.spec.provider,
+        serving_last_accepted=refusal is not None,
+    )
+
+
+def frontend_of(view: HostnameView, zone: DNSZone) -> FrontendSpec:
+    """Return where the records go: what the zone says counts before anything else."""
+    meta = view.load_balancer.metadata
+    given = {"zone": zone.spec.zone, "host": view.load_balancer.spec.host, "ownerId": zone.spec.owner_id}
+    return FrontendSpec(
+        key=view.key,
+        group=view.key.namespace,
+        listeners=(),
+        health_check=None,
+        parameters=dict(sorted({**zone.spec.parameters, **given}.items())),
+        owner=Owner("", view.key.kind, meta.namespace, meta.name, meta.uid),
+    )
+
+
+def records(spec: HostnameSpec, ttl: int) -> dict[ListenerKey, Targets]:
+    """Return the records of ``spec`` by type, each with its TTL in seconds."""
+    by_type: dict[str, list[str]] = (
+        {"A": [], "AAAA": []} if not spec.cname else {"CNAME": [spec.cname.lower().rstrip(".")]}
+    )
+    for address in spec.addresses or ():
+        parsed = ipaddress.ip_address(address)
+        by_type["A" if parsed.version == 4 else "AAAA"].append(str(parsed))
+    if spec.texts:
+        by_type["TXT"] = list(spec.texts)
+    return {backend_key(type_): _targets(values, ttl) for type_, values in by_type.items()}
+
+
+def longest_suffix(host: str, zones: Iterable[DNSZone]) -> DNSZone | None:
+    """Return the zone with the longest suffix of ``host``; of two DNSZones of one zone, the older one."""
+    holding = [zone for zone in zones if host == zone.spec.zone or host.endswith(f".{zone.spec.zone}")]
+    return min(
+        holding,
+        key=lambda zone: (-len(zone.spec.zone), zone.metadata.creation_timestamp or "", zone.metadata.name),
+        default=None,
+    )
+
+
+def refuse(view: HostnameView) -> Condition | None:
+    """Return condition Accepted with status False when the spec cannot be published, None when it can."""
+    zone, spec = view.zone, view.load_balancer.spec
+    if zone is None:
+        there = f"there are {', '.join(view.zones[:5])}" if view.zones else "there is none yet"
+        text = f"spec.host: no DNSZone holds {spec.host} ({there}); create a DNSZone for a suffix of it"
+        return refused(ConditionReason.NO_SUCH_ZONE, text)
+    provider = zone.spec.provider
+    capabilities = view.providers.get(provider)
+    if capabilities is None:
+        problem = view.provider_problems.get(provider) or f"this hub does not run provider {provider!r}; install it"
+        return refused(ConditionReason.NO_SUCH_PROVIDER, f"DNSZone {zone.metadata.name}: {problem}")
+    if not capabilities.publishes_names:
+        text = (
+            f"DNSZone {zone.metadata.name}: provider {provider!r} publishes no names; create one with another provider"
+        )
+        return refused(ConditionReason.NO_SUCH_PROVIDER, text)
+    problem = _wrong_name("spec.host", spec.host) or _wrong_cname(spec, zone) or _wrong_address(spec)
+    return refused(ConditionReason.INVALID, problem) if problem else None
+
+
+def _wrong_name(field: str, name: str) -> str:
+    if not name.isascii():
+        return f"{field}: {name[:60]} is not ASCII; write an internationalized name as its A-labels (xn--…)"
+    if len(name) > LONGEST_HOST:
+        return f"{field}: it has {len(name)} characters, and at most {LONGEST_HOST} leave room for the ownership marks"
+    if any(not 0 < len(label) <= _LONGEST_LABEL for label in name.rstrip(".").split(".")):
+        return (
+            f"{field}: a label of {name[:60]} is empty or longer than {_LONGEST_LABEL} characters; choose another name"
+        )
+    return ""
+
+
+def _wrong_cname(spec: HostnameSpec, zone: DNSZone) -> str:
+    if not spec.cname:
+        return ""
+    if spec.host == zone.spec.zone:
+        return (
+            f"spec.cname: {spec.host} is the apex of its zone, where SOA and NS records are, and a CNAME record may "
+            "not stand beside them; set spec.addresses, or use a name below the apex"
+        )
+    if spec.addresses or spec.texts:
+        return "spec.cname: a name with a CNAME record has no other record; set either cname or addresses and texts"
+    if spec.cname.lower().rstrip(".") == spec.host:
+        return "spec.cname: it is the name itself; name where it should point"
+    return _wrong_name("spec.cname", spec.cname)
+
+
+def _wrong_address(spec: HostnameSpec) -> str:
+    for address in spec.addresses or ():
+        try:
+            ipaddress.ip_address(address)
+        except ValueError:
+            return f"spec.addresses: {address[:45]!r} is no IP address; set spec.cname to point to a name"
+    return ""
+
+
+def _dry_run(zone: DNSZone) -> Condition | None:
+    if not zone.spec.dry_run:
+        return None
+    text = f"spec.dryRun of DNSZone {zone.metadata.name} is set: nothing is written, fairlead plan shows what would be"
+    return Condition(ConditionType.PAUSED, True, ConditionReason.DRY_RUN, text)
+
+
+def _targets(values: Iterable[str], ttl: int) -> Targets:
+    keys = sorted({TargetKey(value, RECORD_PORT) for value in values})
+    return {key: Target(key, parameters=(("ttl", str(ttl)),)) for key in keys}
