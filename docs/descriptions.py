@@ -35,6 +35,8 @@ REASONS = {
     "Pending": "It is in progress; nothing has to be done.",
     "Invalid": "A field has a value that cannot be served; the message names field and value.",
     "NoSuchClass": "There is no such LoadBalancerClass at the hub, or this hub does not run its provider.",
+    "NoSuchZone": "No DNSZone holds the host of a Hostname.",
+    "DryRun": "The DNSZone is set to dry run: nothing is written, and fairlead plan shows what would be.",
     "UnsupportedProtocol": "Fairlead balances TCP and UDP, and the class may know only one of them.",
     "UnsupportedAddressFamily": "It asks for IPv6 where only IPv4 is served.",
     "UnsupportedService": "A Service of this type cannot have a load balancer (ExternalName, headless, ClusterIP).",

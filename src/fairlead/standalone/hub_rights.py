@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.backendrecord import BACKEND_RECORDS
+from fairlead.api.dnszone import DNS_ZONES
+from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.kubernetes import (
     CONFIG_MAPS,
@@ -50,6 +52,8 @@ def hub_needs(*, deployment: bool) -> list[AccessNeed]:
             LOAD_BALANCERS,
             BACKEND_GROUPS,
             BACKEND_RECORDS,
+            HOSTNAMES,
+            DNS_ZONES,
         )
         for verb in _READ
     ]
@@ -62,6 +66,8 @@ def hub_needs(*, deployment: bool) -> list[AccessNeed]:
         AccessNeed("create", LOAD_BALANCER_CLASSES),
         AccessNeed("patch", LOAD_BALANCER_CLASSES),
         AccessNeed("patch", BACKEND_GROUPS),
+        AccessNeed("patch", HOSTNAMES),
+        AccessNeed("patch", DNS_ZONES),
     ]
     needs += [
         AccessNeed("patch", resource, subresource="status")
@@ -72,6 +78,8 @@ def hub_needs(*, deployment: bool) -> list[AccessNeed]:
             LOAD_BALANCERS,
             BACKEND_GROUPS,
             LOAD_BALANCER_CLASSES,
+            HOSTNAMES,
+            DNS_ZONES,
         )
     ]
     needs += [AccessNeed(verb, LOAD_BALANCERS) for verb in ("patch", "delete")]

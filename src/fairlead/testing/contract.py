@@ -1,8 +1,7 @@
 """Does a provider keep the promises of ``model.contract``?
 
 In: a ``Subject``: a provider over something real, and a way to read that thing without the provider. Out: tests.
-Subclass ``ProviderContract`` in a test module and give it an async fixture ``subject``; nothing else is needed:
-
+Subclass ``ProviderContract`` in a test module and give it an async fixture ``subject``; no more is needed:
     class TestMyProvider(ProviderContract):
         @pytest.fixture
         async def subject(self): ...
@@ -309,9 +308,9 @@ def changes(
 
 def place_of_targets(spec: FrontendSpec) -> ListenerKey:
     """Return where targets of the tests are registered: the first listener or backend, or the A records of a name."""
-    if not spec.listeners:
-        return backend_key("A")
-    return backend_key(spec.l7.backends[0].name) if spec.l7 is not None else spec.listeners[0].key
+    if not spec.listeners or spec.l7 is not None:
+        return backend_key(spec.l7.backends[0].name if spec.l7 is not None else "A")
+    return spec.listeners[0].key
 
 
 def additions(spec: FrontendSpec, targets: Iterable[TargetKey]) -> list[TargetChange]:

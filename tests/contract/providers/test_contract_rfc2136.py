@@ -61,7 +61,7 @@ class BindSubject(Subject):
         return {(backend_key("A"), TargetKey(value, RECORD_PORT)): True for value in there & ours}
 
     async def add_foreign(self, spec: FrontendSpec) -> None:
-        """Add an address of another hub, the very one that is registered, and a record of somebody else's."""
+        """Add an address of another hub, the very one that is registered, and a record of another kind."""
         host, value = spec.parameters["host"], self.targets(1)[0].address
         mark = mark_text(Mark(Holder("another-hub", "0123"), value))
         await self.bind.write(

@@ -14,6 +14,7 @@ import pytest
 
 from fairlead.model.condition import ConditionReason
 from fairlead.translate import tcp
+from fairlead.translate.hostname import HostnameView, translate_hostname
 from fairlead.translate.http import translate_http
 from fairlead.translate.loadbalancer import translate_loadbalancer
 from fairlead.translate.tcp import translate_tcp
@@ -27,6 +28,7 @@ ONLY_TCP = frozenset({"tcp.py", "validate.py"})
 ONLY_HTTP = frozenset({"http.py", "validate_http.py"})
 #: What the intents of members share.
 ONLY_MEMBER = frozenset({"member.py", "validate.py"})
+ONLY_HOSTNAME = frozenset({"hostname.py"})
 ONLY_LOADBALANCER = frozenset({"loadbalancer.py", "validate_loadbalancer.py", "references.py", "merge.py"})
 
 Golden = Callable[[Path, str], None]
@@ -57,6 +59,13 @@ def test_loadbalancer(case: str, golden: Golden) -> None:
     golden(HERE / "loadbalancer" / f"{case}.out.json", dump(translate_loadbalancer(view)))
 
 
+@pytest.mark.parametrize("case", cases("hostname"))
+@pytest.mark.req("C-54")
+def test_hostname(case: str, golden: Golden) -> None:
+    view = read_view(HERE / "hostname" / f"{case}.in.json", HostnameView)
+    golden(HERE / "hostname" / f"{case}.out.json", dump(translate_hostname(view)))
+
+
 def reasons_named_in(*, without: frozenset[str]) -> set[str]:
     """Return the reasons that the modules of ``translate`` name."""
     text = "".join(path.read_text() for path in ROOM.glob("*.py") if path.name not in without)
@@ -74,12 +83,15 @@ def reasons_in(intent: str) -> set[str]:
 
 
 def test_every_reason_stands_in_a_golden_file() -> None:
-    assert reasons_named_in(without=ONLY_LOADBALANCER | ONLY_HTTP) - reasons_in("tcp") == set()
-    assert reasons_named_in(without=ONLY_LOADBALANCER | ONLY_TCP) - reasons_in("http") == set()
-    assert reasons_named_in(without=ONLY_TCP | ONLY_HTTP | ONLY_MEMBER) - reasons_in("loadbalancer") == set()
+    assert reasons_named_in(without=ONLY_LOADBALANCER | ONLY_HTTP | ONLY_HOSTNAME) - reasons_in("tcp") == set()
+    assert reasons_named_in(without=ONLY_LOADBALANCER | ONLY_TCP | ONLY_HOSTNAME) - reasons_in("http") == set()
+    others = ONLY_TCP | ONLY_HTTP | ONLY_MEMBER
+    assert reasons_named_in(without=others | ONLY_HOSTNAME) - reasons_in("loadbalancer") == set()
+    its_own = frozenset(path.name for path in ROOM.glob("*.py")) - ONLY_HOSTNAME
+    assert reasons_named_in(without=its_own) - reasons_in("hostname") == set()
 
 
 def test_every_golden_file_has_its_case() -> None:
-    for intent in ("tcp", "http", "loadbalancer"):
+    for intent in ("tcp", "http", "loadbalancer", "hostname"):
         outputs = {path.name.removesuffix(".out.json") for path in (HERE / intent).glob("*.out.json")}
         assert outputs == set(cases(intent))

@@ -14,7 +14,8 @@ from fairlead.api.backendrecord import (
     RecordTarget,
 )
 from fairlead.api.meta import ObjectMeta
-from fairlead.hub.validation.class_protection import ClassProtection, _in_use, _may_be_of
+from fairlead.hub.validation.class_protection import ClassProtection, _may_be_of
+from fairlead.hub.validation.in_use import build_in_use
 from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import Capabilities
 from fairlead.testing.builders import lb_class
@@ -62,10 +63,12 @@ def test_a_record_is_of_a_class_with_its_provider_and_its_fixed_parameters():
 
 
 def test_in_use_counts_and_names_the_first():
-    assert _in_use(lb_class(), []).reason is ConditionReason.UNUSED
-    assert _in_use(lb_class(), ["a/b"]).message == "used by a/b"
-    assert _in_use(lb_class(), ["b", "a"]).message == "used by 2, first a"
-    assert _in_use(deleted(lb_class()), ["a"]).message.startswith("it was deleted, and stays until nothing uses it: ")
+    assert build_in_use(lb_class(), [], short="lbc").reason is ConditionReason.UNUSED
+    assert build_in_use(lb_class(), ["a/b"], short="lbc").message == "used by a/b"
+    assert build_in_use(lb_class(), ["b", "a"], short="lbc").message == "used by 2, first a"
+    assert build_in_use(deleted(lb_class()), ["a"], short="lbc").message.startswith(
+        "it was deleted, and stays until nothing uses it: "
+    )
 
 
 def test_a_record_whose_load_balancer_is_gone_uses_the_class(protection: ClassProtection):

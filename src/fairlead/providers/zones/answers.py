@@ -37,8 +37,8 @@ async def ask_records(connection: DNSConnection, settings: ServerSettings, keys:
     there: dict[RRKey, RRSet] = {}
     for key, answer in zip(wanted, await connection.ask_all(questions), strict=True):
         require_authority(answer, settings)
-        if (found := _set_of(answer, key)) is not None:
-            there[key] = found
+        if (rrset := _set_of(answer, key)) is not None:
+            there[key] = rrset
     return there
 
 

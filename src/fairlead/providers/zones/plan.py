@@ -2,7 +2,7 @@
 
     wanted   nothing there                      record and mark are added
     wanted   others' marked values there (A..)  ours goes beside them, with the TTL that the set has
-    wanted   a value that nobody of us marked   refused: it is not ours (a TXT may stand beside any other)
+    wanted   a value without a mark of ours      refused: it is not ours (a TXT may stand beside any other)
     wanted   a CNAME beside anything else       refused; what is ours there is exchanged in the same update
     removed  marked by us                       mark goes; the value with the last mark of it
     removed  not marked by us                   nothing
@@ -108,7 +108,7 @@ class _Zone:
         return ""
 
     def remove(self, change: RecordChange) -> None:
-        """Remove a value when it is ours, and nobody else's too."""
+        """Remove a value when it is ours, and no other owner has it too."""
         marks = self._marks(change.host, change.type)
         mine = Mark(change.holder, marked(change.value))
         self._drop_marks(change, {mine})

@@ -155,7 +155,7 @@ class DNSProvider:
         held = frozenset(self._held.get(key, ()))
         types = {type_ for type_, _ in held}
         there = await self._server(settings.server).answers({RRKey(settings.name, type_) for type_ in types})
-        answered = {(each.type, value) for each, found in there.items() for value in found.values}
+        answered = {(each.type, value) for each, rrset in there.items() for value in rrset.values}
         if held and not held & answered:
             return None
         return _observed(held, answered, settings)
@@ -168,12 +168,12 @@ class DNSProvider:
         server = self._server(settings.server)
         async with self._locks.hold((settings.server.name, settings.server.zone)):
             marks = await server.read({mark_key(settings.name, type_) for type_ in TYPES})
-            if any(map(mark_from_text, (text for found in marks.values() for text in found.values))):
+            if any(map(mark_from_text, (text for rrset in marks.values() for text in rrset.values))):
                 there = await server.read({RRKey(settings.name, type_) for type_ in TYPES})
                 rows = [
                     _row(settings, each.type, value, 0, wanted=False)
-                    for each, found in there.items()
-                    for value in sorted(found.values)
+                    for each, rrset in there.items()
+                    for value in sorted(rrset.values)
                 ]
                 left = [outcome for outcome in await self._run(settings.server, rows) if outcome != DONE]
                 if left:
@@ -217,8 +217,8 @@ class DNSProvider:
         """Return what became of a change: what the server answers counts, not what it promised."""
         if refused:
             return _outcome(refused)
-        found = now.get(row.key, EMPTY if row.key in now or mark_key(*row.key) in now else there.get(row.key, EMPTY))
-        if row.wanted and row.value not in found.values:
+        rrset = now.get(row.key, EMPTY if row.key in now or mark_key(*row.key) in now else there.get(row.key, EMPTY))
+        if row.wanted and row.value not in rrset.values:
             text = (
                 f"{row.host}: the server took the update, and does not answer the {row.type} record; it is tried again"
             )

@@ -28,7 +28,7 @@ class Secrets(Protocol):
         ...
 
 
-class ClusterSecrets:
+class HubSecrets:
     """The Secrets of the hub's namespace."""
 
     def __init__(self, cluster: Cluster | None, *, clock: Clock) -> None:

@@ -24,7 +24,7 @@ class ZoneServer(Protocol):
         ...
 
     async def answers(self, keys: Iterable[RRKey]) -> RRSets:
-        """Return what the server answers to whoever asks for ``keys``."""
+        """Return what the server answers to a question for ``keys``."""
         ...
 
     async def update(self, edits: Sequence[Edit], there: RRSets) -> bool:

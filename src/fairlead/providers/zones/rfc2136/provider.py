@@ -5,7 +5,7 @@ from __future__ import annotations
 from fairlead.kube.cluster import Cluster
 from fairlead.providers.zones.provider import DNSProvider
 from fairlead.providers.zones.rfc2136.server import PARAMETERS, UpdateServer
-from fairlead.providers.zones.secrets import ClusterSecrets, Secrets
+from fairlead.providers.zones.secrets import HubSecrets, Secrets
 from fairlead.runtime.clock import Clock, SystemClock
 
 
@@ -14,5 +14,5 @@ def create(
 ) -> DNSProvider:
     """Make the provider (entry point ``rfc2136``); ``secrets``: where keys are read, the hub's namespace by default."""
     clock = clock or SystemClock()
-    keys = secrets or ClusterSecrets(cluster, clock=clock)
+    keys = secrets or HubSecrets(cluster, clock=clock)
     return DNSProvider(make=lambda settings: UpdateServer(settings, secrets=keys), own=PARAMETERS)

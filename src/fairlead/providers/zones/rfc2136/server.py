@@ -1,6 +1,6 @@
 """How are records changed by dynamic updates?
 
-    prerequisites   what was read as absent still is: a CNAME and an address never meet, nobody is overtaken
+    prerequisites   what was read as absent still is: a CNAME and an address never meet, no other is overtaken
     deletions       single records, never whole sets
     additions       single records with their TTL
 
@@ -54,7 +54,7 @@ class UpdateServer:
         doubtful = [key for key in there if _may_be_made_up(key, there)]
         if doubtful and not await self._are_absent(doubtful):
             doubtful = [key for key in doubtful if await self._are_absent([key])]
-        return {key: found for key, found in there.items() if key not in doubtful}
+        return {key: rrset for key, rrset in there.items() if key not in doubtful}
 
     async def answers(self, keys: Iterable[RRKey]) -> RRSets:
         """Return what the server answers."""

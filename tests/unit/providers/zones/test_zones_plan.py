@@ -1,0 +1,133 @@
+"""Which records a batch adds and deletes, and what is left alone because it is not ours."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.providers.zones.marks import Holder, Mark, mark_from_text, mark_key, mark_text, marked
+from fairlead.providers.zones.plan import Planned, RecordChange, plan_records, reads
+from fairlead.providers.zones.rrsets import RRKey, RRSet
+
+US = Holder("hub-1", "aaaa")
+OTHER_HUB = Holder("hub-2", "bbbb")
+HOST, ZONE = "www.example.test", "example.test"
+
+
+def change(value: str = "192.0.2.1", type_: str = "A", *, wanted: bool = True, **more) -> RecordChange:
+    return RecordChange(HOST, type_, value, 60, US, wanted, ZONE, **more)
+
+
+def marks(type_: str, *values: str, holder: Holder = US) -> dict[RRKey, RRSet]:
+    return {mark_key(HOST, type_): RRSet(frozenset(mark_text(Mark(holder, marked(value))) for value in values), 60)}
+
+
+def records(type_: str, *values: str, ttl: int = 60) -> dict[RRKey, RRSet]:
+    return {RRKey(HOST, type_): RRSet(frozenset(values), ttl)}
+
+
+def brief(planned: Planned) -> list[str]:
+    """Return the edits without marks' texts."""
+    out = []
+    for edit in planned.edits:
+        mark = mark_from_text(edit.value)
+        out.append(f"{'+' if edit.add else '-'}{edit.key.type} {f'mark {mark.value}' if mark else edit.value}")
+    return out
+
+
+def test_a_new_value_comes_with_its_mark():
+    assert brief(plan_records([change()], {})) == ["+TXT mark 192.0.2.1", "+A 192.0.2.1"]
+
+
+def test_what_is_there_with_our_mark_needs_nothing():
+    assert plan_records([change()], records("A", "192.0.2.1") | marks("A", "192.0.2.1")) == Planned((), {})
+
+
+def test_a_value_without_a_mark_is_left_alone_and_the_change_refused():
+    planned = plan_records([change(), change("192.0.2.2")], records("A", "192.0.2.1"))
+    assert planned.edits == ()
+    assert set(planned.refused) == {0, 1}
+    assert "Fairlead has not made" in planned.refused[0]
+
+
+def test_a_value_whose_mark_was_lost_is_ours_while_the_ledger_has_it():
+    assert brief(plan_records([change(known=True)], records("A", "192.0.2.1"))) == ["+TXT mark 192.0.2.1"]
+    assert brief(plan_records([change(wanted=False, known=True)], records("A", "192.0.2.1"))) == ["-A 192.0.2.1"]
+    assert plan_records([change(wanted=False)], records("A", "192.0.2.1")).edits == ()
+
+
+@pytest.mark.req("C-53")
+def test_a_registry_mark_of_external_dns_makes_the_record_theirs():
+    theirs = RRSet(frozenset({"heritage=external-dns,external-dns/owner=prod,external-dns/resource=ingress/a/b"}))
+    for key in (RRKey("a-www.example.test", "TXT"), RRKey(HOST, "TXT")):
+        planned = plan_records([change()], {key: theirs})
+        assert planned.edits == ()
+        assert "external-dns" in planned.refused[0]
+    prefixed = change(prefix="edns-")
+    assert plan_records([prefixed], {RRKey("edns-a-www.example.test", "TXT"): theirs}).refused
+    assert {RRKey("edns-a-www.example.test", "TXT"), RRKey("edns-www.example.test", "TXT")} <= reads([prefixed])
+
+
+def test_several_hubs_have_values_of_one_name_and_each_removes_only_its_own():
+    there = records("A", "192.0.2.9", ttl=300) | marks("A", "192.0.2.9", holder=OTHER_HUB)
+    planned = plan_records([change()], there)
+    assert brief(planned) == ["+TXT mark 192.0.2.1", "+A 192.0.2.1"]
+    assert planned.edits[1].ttl == 300
+    assert plan_records([change("192.0.2.9", wanted=False)], there).edits == ()
+
+
+def test_a_value_that_two_hubs_have_goes_with_the_last_mark():
+    text = {mark_text(Mark(holder, "192.0.2.1")) for holder in (US, OTHER_HUB)}
+    both = {mark_key(HOST, "A"): RRSet(frozenset(text), 60)} | records("A", "192.0.2.1")
+    assert brief(plan_records([change(wanted=False)], both)) == ["-TXT mark 192.0.2.1"]
+    alone = records("A", "192.0.2.1") | marks("A", "192.0.2.1")
+    assert brief(plan_records([change(wanted=False)], alone)) == ["-TXT mark 192.0.2.1", "-A 192.0.2.1"]
+
+
+def test_a_cname_takes_the_place_of_our_addresses_in_one_update_and_back():
+    addresses = records("A", "192.0.2.1") | marks("A", "192.0.2.1")
+    to_cname = plan_records([change("edge.example", "CNAME")], addresses)
+    assert brief(to_cname) == ["-TXT mark 192.0.2.1", "-A 192.0.2.1", "+TXT mark edge.example", "+CNAME edge.example"]
+    alias = records("CNAME", "edge.example") | marks("CNAME", "edge.example")
+    back = plan_records([change()], alias)
+    assert brief(back) == ["-TXT mark edge.example", "-CNAME edge.example", "+TXT mark 192.0.2.1", "+A 192.0.2.1"]
+
+
+@pytest.mark.parametrize("there", [records("TXT", "v=spf1 -all"), records("A", "192.0.2.9")])
+def test_a_cname_beside_records_of_others_is_refused(there):
+    planned = plan_records([change("edge.example", "CNAME")], there)
+    assert planned.edits == ()
+    assert "no other record" in planned.refused[0]
+
+
+def test_a_cname_moves_when_it_is_ours_and_not_when_another_hub_has_it():
+    ours = records("CNAME", "old.example") | marks("CNAME", "old.example")
+    moved = brief(plan_records([change("new.example", "CNAME")], ours))
+    assert moved == ["-TXT mark old.example", "-CNAME old.example", "+TXT mark new.example", "+CNAME new.example"]
+    theirs = records("CNAME", "old.example") | marks("CNAME", "old.example", holder=OTHER_HUB)
+    assert plan_records([change("new.example", "CNAME")], theirs).refused
+
+
+def test_a_text_stands_beside_any_other():
+    planned = plan_records([change("token", "TXT")], records("TXT", "v=spf1 -all", ttl=300))
+    assert brief(planned) == ["+TXT mark token", "+TXT token"]
+    assert [edit.ttl for edit in planned.edits] == [60, 300]
+
+
+def test_a_new_ttl_is_written_with_the_same_value():
+    planned = plan_records([change()], records("A", "192.0.2.1", ttl=5) | marks("A", "192.0.2.1"))
+    assert [(edit.key.type, edit.ttl, edit.add) for edit in planned.edits] == [("A", 60, True)]
+
+
+def test_a_refused_change_stops_no_other():
+    other = RecordChange("api.example.test", "A", "192.0.2.5", 60, US, True, ZONE)
+    planned = plan_records([change(), other], records("A", "192.0.2.1"))
+    assert set(planned.refused) == {0}
+    assert brief(planned) == ["+A 192.0.2.5", "+TXT mark 192.0.2.5"]
+
+
+def test_marks_are_read_back_and_long_values_named_by_their_digest():
+    mark = Mark(US, marked('a "strange", value'))
+    assert mark.value.startswith("sha256:")
+    assert mark_from_text(mark_text(mark)) == mark
+    assert mark_from_text("heritage=external-dns,external-dns/owner=x") is None
+    assert mark_from_text("heritage=fairlead,fairlead/owner=x") is None

@@ -1,0 +1,131 @@
+"""A Hostname becomes records: which types, which zone, and what is refused with the next step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead.api.dnszone import DNSZone, DNSZoneSpec
+from fairlead.api.hostname import Hostname, HostnameSpec, HostnameStatus
+from fairlead.api.loadbalancerclass import Guard
+from fairlead.api.meta import ObjectMeta
+from fairlead.model.condition import ConditionReason, ConditionType
+from fairlead.model.contract import Capabilities
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.translate.hostname import HostnameView, longest_suffix, translate_hostname
+
+KEY = LoadBalancerKey("Hostname", "fairlead-system", "www")
+NAMES = Capabilities(publishes_names=True)
+
+
+def zone(name: str = "example.test", **spec: Any) -> DNSZone:
+    spec = {"provider": "rfc2136", "parameters": {"server": "192.0.2.53"}, **spec}
+    return DNSZone(metadata=ObjectMeta(name=name.split(".", maxsplit=1)[0]), spec=DNSZoneSpec(zone=name, **spec))
+
+
+def view(zone_: DNSZone | None = None, *, accepted: HostnameSpec | None = None, **spec: Any) -> HostnameView:
+    given: dict[str, Any] = {"host": "www.example.test", "addresses": ["192.0.2.1"], **spec}
+    wanted = HostnameSpec(**given)
+    meta = ObjectMeta(name="www", namespace="fairlead-system", uid="u1")
+    obj = Hostname(metadata=meta, spec=wanted, status=HostnameStatus(accepted=accepted))
+    return HostnameView(KEY, obj, zone_ or zone(), {"rfc2136": NAMES, "haproxy": Capabilities()})
+
+
+def by_type(view_: HostnameView) -> dict[str, list[str]]:
+    desired = translate_hostname(view_).desired
+    assert desired is not None
+    return {listener.backend: [key.address for key in targets] for listener, targets in desired.targets.items()}
+
+
+def refusal(view_: HostnameView) -> tuple[ConditionReason, str]:
+    condition = translate_hostname(view_).conditions[0]
+    assert (condition.type, condition.status) == (ConditionType.ACCEPTED, False)
+    return condition.reason, condition.message
+
+
+def test_addresses_become_a_and_aaaa_records_and_both_types_are_always_guarded():
+    assert by_type(view(addresses=["192.0.2.1", "2001:DB8::1"])) == {"A": ["192.0.2.1"], "AAAA": ["2001:db8::1"]}
+    assert by_type(view(addresses=[])) == {"A": [], "AAAA": []}
+
+
+def test_a_cname_excludes_addresses_and_texts_are_there_while_there_are_any():
+    assert by_type(view(addresses=[], cname="Edge.example.")) == {"CNAME": ["edge.example"]}
+    assert by_type(view(texts=["token"])) == {"A": ["192.0.2.1"], "AAAA": [], "TXT": ["token"]}
+
+
+def test_parameters_are_those_of_the_zone_with_zone_host_and_owner():
+    desired = translate_hostname(view(zone(owner_id="hub-1", guard=Guard(30, 2)))).desired
+    assert desired is not None
+    assert desired.spec.parameters == {
+        "host": "www.example.test",
+        "ownerId": "hub-1",
+        "server": "192.0.2.53",
+        "zone": "example.test",
+    }
+    assert (desired.guard.max_removal_percent, desired.guard.min_targets) == (30, 2)
+    assert (desired.spec.owner.uid, desired.drain_s) == ("u1", 0.0)
+
+
+def test_the_ttl_is_the_names_own_or_the_zones():
+    for own, expected in ((0, "60"), (5, "5")):
+        desired = translate_hostname(view(ttl_seconds=own)).desired
+        assert desired is not None
+        (target,) = next(iter(desired.targets.values())).values()
+        assert dict(target.parameters) == {"ttl": expected}
+
+
+def test_the_longest_suffix_counts_and_of_two_alike_the_older():
+    zones = [zone("example.test"), zone("eu.example.test"), zone("other.test")]
+    assert longest_suffix("www.eu.example.test", zones) is zones[1]
+    assert longest_suffix("eu.example.test", zones) is zones[1]
+    assert longest_suffix("example.test", zones) is zones[0]
+    assert longest_suffix("notexample.test", zones) is None
+    young, old = (
+        msgspec.structs.replace(each, metadata=ObjectMeta(name=name, creation_timestamp=at))
+        for each, name, at in ((zone(), "a", "2030-01-02"), (zone(), "b", "2030-01-01"))
+    )
+    assert longest_suffix("www.example.test", [young, old]) is old
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        ({"host": "example.test", "addresses": [], "cname": "a.example."}, "the apex of its zone"),
+        ({"cname": "a.example."}, "set either cname or addresses"),
+        ({"addresses": [], "cname": "www.example.test"}, "it is the name itself"),
+        ({"addresses": ["nonsense"]}, "'nonsense' is no IP address; set spec.cname"),
+        ({"host": "münchen.example.test"}, "write an internationalized name as its A-labels"),
+        ({"host": ".".join(["a" * 60] * 4) + ".example.test"}, "at most 238 leave room for the ownership marks"),
+        ({"host": "a" * 64 + ".example.test"}, "longer than 63 characters"),
+    ],
+)
+def test_what_cannot_be_published_is_refused_with_the_next_step(spec: dict[str, Any], text: str):
+    reason, message = refusal(view(**spec))
+    assert reason is ConditionReason.INVALID
+    assert text in message
+
+
+def test_a_refused_version_leaves_the_records_of_the_last_accepted():
+    accepted = HostnameSpec(host="www.example.test", addresses=["192.0.2.7"])
+    translation = translate_hostname(view(accepted=accepted, addresses=["nonsense"]))
+    assert translation.serving_last_accepted
+    assert translation.desired is not None
+    assert "the last accepted version is served" in translation.conditions[0].message
+
+
+def test_without_a_zone_or_a_provider_for_names_nothing_is_programmed_and_nothing_removed():
+    nowhere = msgspec.structs.replace(view(), zone=None, zones=("other.test",))
+    assert refusal(nowhere)[0] is ConditionReason.NO_SUCH_ZONE
+    assert "there are other.test" in refusal(nowhere)[1]
+    assert translate_hostname(nowhere).desired is None
+    assert "does not run provider 'nsd'" in refusal(view(zone(provider="nsd")))[1]
+    assert "publishes no names" in refusal(view(zone(provider="haproxy")))[1]
+
+
+def test_a_dry_run_says_so_and_holds_everything():
+    translation = translate_hostname(view(zone(dry_run=True)))
+    assert translation.desired is not None
+    assert translation.desired.dry_run
+    assert translation.condition(ConditionReason.DRY_RUN) is not None
