@@ -401,3 +401,31 @@ async def test_everything_is_reconciled_now_and_then_without_a_write(
     await until(all_kinds, what="a resync")
     await world.settled(agent)
     assert [each.metadata.resource_version for each in (*await routes(world), await load_balancer(world))] == versions
+
+
+@pytest.mark.req("G-36")
+async def test_listeners_that_come_and_go_change_the_status_lists_and_no_other_listener(world: World) -> None:
+    await served(world)
+    second = {"name": "second", "port": 8080, "protocol": "HTTP"}
+    await gateway(world)
+    await route(world)
+    await world.start()
+    await until(lambda: backends(world), what="endpoints at the hub")
+    await answer(world)
+    await programmed(world, 1)
+
+    async def shown() -> dict[str, int]:
+        status = (await world.member.get(GATEWAYS, "shop", "web")).status
+        return {each.name: each.attached_routes for each in status.listeners or ()}
+
+    async def at_hub() -> list[int]:
+        return [each.port for each in (await load_balancer(world)).spec.listeners]
+
+    for listeners, ports in (((HTTP, second), [80, 8080]), ((second,), [8080])):
+        await gateway(world, *listeners)
+        expected = {each["name"]: 1 for each in listeners}
+
+        async def follows(expected: dict[str, int] = expected, ports: list[int] = ports) -> bool:
+            return (await shown(), await at_hub()) == (expected, ports)
+
+        await until(follows, what=f"listeners {list(expected)}")

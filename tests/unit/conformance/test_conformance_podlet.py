@@ -37,6 +37,7 @@ async def get(ip: str, target: str, *, port: int = 3000, headers: str = "") -> t
     return int(head.split(b" ")[1]) if head else 0, f"{head.decode()}\n{body.decode()}"
 
 
+@pytest.mark.req("G-11", "G-12", "G-15")
 async def test_http_is_echoed_as_json(servers: tuple[Servers, str, list[str]]) -> None:
     running, ip, log = servers
     await running.start(ECHO, {"NAMESPACE": "ns", "POD_NAME": "pod-1"}, log.append)
@@ -52,6 +53,7 @@ async def test_http_is_echoed_as_json(servers: tuple[Servers, str, list[str]]) -
     assert (await get(ip, "/", port=3001))[0] == 400, "3001 takes HTTP/2 only"
 
 
+@pytest.mark.req("G-13")
 async def test_grpc_answers_two_methods(servers: tuple[Servers, str, list[str]]) -> None:
     running, ip, log = servers
     await running.start(ECHO, {"GRPC_ECHO_SERVER": "1", "POD_NAME": "pod-2"}, log.append)
@@ -63,6 +65,7 @@ async def test_grpc_answers_two_methods(servers: tuple[Servers, str, list[str]])
         assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
+@pytest.mark.req("G-14")
 async def test_tcp_speaks_lines_and_udp_answers(servers: tuple[Servers, str, list[str]]) -> None:
     running, ip, log = servers
     await running.start(ECHO, {"TCP_ECHO_SERVER": "1", "POD_NAME": "pod-3"}, log.append)

@@ -16,6 +16,7 @@ PASS
 """
 
 
+@pytest.mark.req("G-7")
 def test_whole_tests_count_and_their_cases_do_not() -> None:
     verdict = read_verdict(PASSED, 0)
     assert verdict.passed
