@@ -25,6 +25,7 @@ CONDITIONS = {
     "IsReachable": "Of a load balancer of a Cluster: its endpoint was reached when last probed; it blocks nothing.",
     "MembersResolved": "Of a load balancer of a Cluster: its selector is in force, and every member has an address.",
     "Healthy": "Of a load balancer of a Cluster: every member takes traffic.",
+    "HostnamesAccepted": "In `status.names`: no host name of the object belongs to others. Absent: none ever did.",
     "ClockSkewed": "On a Tenant: the clock of its agent's machine is wrong and has to be set. Nothing is judged by it.",
 }
 
@@ -91,6 +92,10 @@ REASONS = {
     "MembersUnknown": "Members have no address or no object any more; what is registered stays.",
     "Healthy": "All members take traffic.",
     "SomeMembersDown": "Some members take no traffic; the message counts them.",
+    "HostnamesAccepted": "Every host name of the object is its member's.",
+    "HostnameTaken": "A host name has another owner, so it does not resolve to here. Its requests are served here.",
+    "HostnameInvalid": "A host name is no DNS name; the message has the next step.",
+    "DomainReserved": "A host name is in a domain that the operator gave to others, so it does not resolve to here.",
     "Flapping": "Its targets come and go; it is called serving again once that has lasted.",
 }
 

@@ -97,6 +97,8 @@ def _load_balancer(
         source_ranges=options.source_ranges,
         proxy_protocol=options.proxy_protocol,
         address=options.address,
+        hostnames=options.hostnames,
+        generate_hostname=options.generate_hostname,
     )
     meta = ObjectMeta(
         name=hub_name(namespace, name),

@@ -24,11 +24,12 @@ from fairlead.agent.addresses import usable_addresses
 from fairlead.agent.decision import Decision, NotOurs, Scenario
 from fairlead.agent.events import ServiceEvent, not_an_address, warning_event
 from fairlead.agent.message_translation import translate_message
+from fairlead.agent.names import made_names, refused_names
 from fairlead.agent.offboarding import removed_event
 from fairlead.agent.serving_event import serving_event
 from fairlead.api.kubernetes import Ingress, PortStatus, Service
 from fairlead.api.meta import WireCondition
-from fairlead.api.names import ANNOTATION_ADDRESS
+from fairlead.api.names import ANNOTATION_ADDRESS, ANNOTATION_GENERATED_HOSTNAME
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.publish.compare import same_ingress
@@ -41,12 +42,14 @@ IP_MODE = "Proxy"
 class Feedback(msgspec.Struct, frozen=True):
     """What to write; None means leave as it is, an empty ``annotation`` means take it away.
 
-    ``serving``: the Event about whether the address answers, emitted when it changes and what is to be written is
-    written; None while that is not known. ``problems`` are emitted whenever they change.
+    ``names`` is the annotation with the name that the hub made. ``serving``: the Event about whether the address
+    answers, emitted when it changes and what is to be written is written; None while that is not known. ``problems``
+    are emitted whenever they change.
     """
 
     ingress: tuple[Ingress, ...] | None = None
     annotation: str | None = None
+    names: str | None = None
     serving: ServiceEvent | None = None
     problems: tuple[ServiceEvent, ...] = ()
 
@@ -82,7 +85,10 @@ def build_feedback(
         feedback = _by_status(service, wanted, status_is_ours=status_is_ours)
     else:
         feedback = _by_annotation(service, wanted, status_is_ours=status_is_ours)
-    return msgspec.structs.replace(feedback, serving=serving, problems=problems)
+    problems = (*problems, *refused_names([load_balancer.status.names]))
+    made = ",".join(made_names([load_balancer.status.names]))
+    names = made if made != service.annotation(ANNOTATION_GENERATED_HOSTNAME) else None
+    return msgspec.structs.replace(feedback, names=names, serving=serving, problems=problems)
 
 
 def has_answered(load_balancer: TCPLoadBalancer) -> bool:
@@ -125,8 +131,9 @@ def _by_annotation(service: Service, wanted: tuple[Ingress, ...], *, status_is_o
 
 def _withdraw(service: Service, *, status_is_ours: bool) -> Feedback:
     ours = status_is_ours and bool(service.status.load_balancer.ingress)
-    annotated = ANNOTATION_ADDRESS in (service.metadata.annotations or {})
-    return Feedback(() if ours else None, "" if annotated else None)
+    there = service.metadata.annotations or {}
+    annotated, named = (each in there for each in (ANNOTATION_ADDRESS, ANNOTATION_GENERATED_HOSTNAME))
+    return Feedback(() if ours else None, "" if annotated else None, "" if named else None)
 
 
 def _problems(load_balancer: TCPLoadBalancer, service: Service) -> tuple[ServiceEvent, ...]:

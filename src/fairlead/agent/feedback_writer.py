@@ -19,7 +19,7 @@ from fairlead.agent.ownership import CloudLoadBalancer, decide
 from fairlead.agent.serving_event import ServingEvents
 from fairlead.agent.sources import MEMBER_SERVICES, MemberService, Sources
 from fairlead.api.meta import JSONObject
-from fairlead.api.names import ANNOTATION_ADDRESS, MANAGER_AGENT
+from fairlead.api.names import ANNOTATION_ADDRESS, ANNOTATION_GENERATED_HOSTNAME, MANAGER_AGENT
 from fairlead.api.naming import hub_name
 from fairlead.errors import Conflict, NotFound, Wait
 from fairlead.kube.cluster import Cluster
@@ -93,7 +93,7 @@ class FeedbackWriter:
         return min(wait_s, again_s or wait_s) if wait_s is not None else again_s
 
     async def _write(self, service: MemberService, feedback: Feedback) -> None:
-        if feedback.ingress is None and feedback.annotation is None:
+        if feedback.ingress is None and feedback.annotation is None and feedback.names is None:
             return
         if not self._may_write():
             raise Wait("another agent leads, or may: nothing is written")
@@ -110,9 +110,10 @@ class FeedbackWriter:
                 MEMBER_SERVICES, body, manager=MANAGER_AGENT, force=False, subresource="status"
             )
             service = self._wrote(answer, "status", before=service)
-        if feedback.annotation is not None:
-            value = feedback.annotation or None
-            patch: JSONObject = {"metadata": {"uid": meta.uid, "annotations": {ANNOTATION_ADDRESS: value}}}
+        texts = {ANNOTATION_ADDRESS: feedback.annotation, ANNOTATION_GENERATED_HOSTNAME: feedback.names}
+        annotations = {name: text or None for name, text in texts.items() if text is not None}
+        if annotations:
+            patch: JSONObject = {"metadata": {"uid": meta.uid, "annotations": annotations}}
             answer = await self._member.merge_patch(
                 MEMBER_SERVICES, meta.namespace, meta.name, patch, manager=MANAGER_AGENT
             )

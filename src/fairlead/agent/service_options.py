@@ -13,8 +13,10 @@ import msgspec
 
 from fairlead.agent.decision import Scenario
 from fairlead.agent.warnings import did_you_mean
+from fairlead.api.hostnames import host_problem
 from fairlead.api.kubernetes import Service
 from fairlead.api.names import (
+    ANNOTATION_HOSTNAME,
     ANNOTATION_PROXY_PROTOCOL,
     ANNOTATION_REQUESTED_ADDRESS,
     ANNOTATION_TARGET,
@@ -25,16 +27,25 @@ from fairlead.publish.publication import Refused
 #: Kubernetes' own, older spelling of ``spec.loadBalancerSourceRanges``; counts only when that field is empty.
 ANNOTATION_SOURCE_RANGES = "service.beta.kubernetes.io/load-balancer-source-ranges"
 
+#: In the annotation for names: the hub is to make one.
+GENERATE = "generate"
+MAX_HOSTNAMES = 32
+
 TargetOption = Literal["", "Node", "Pod"]
 
 
 class ServiceOptions(msgspec.Struct, frozen=True):
-    """What the Service asks for. ``source_ranges`` are canonical IPv4 CIDRs, sorted; empty means any source."""
+    """What the Service asks for. ``source_ranges`` are canonical IPv4 CIDRs, sorted; empty means any source.
+
+    ``hostnames`` are DNS names, sorted; ``generate_hostname`` asks for one in the member's domain.
+    """
 
     target: TargetOption = ""
     proxy_protocol: str = ""
     address: str = ""
     source_ranges: tuple[str, ...] = ()
+    hostnames: tuple[str, ...] = ()
+    generate_hostname: bool = False
 
 
 def read_options(service: Service, *, scenario: Scenario) -> ServiceOptions | Refused:
@@ -52,12 +63,29 @@ def read_options(service: Service, *, scenario: Scenario) -> ServiceOptions | Re
     ranges = _source_ranges(service)
     if isinstance(ranges, Refused):
         return ranges
+    hostnames = _hostnames(service)
+    if isinstance(hostnames, Refused):
+        return hostnames
     return ServiceOptions(
         target=cast("TargetOption", target),
         proxy_protocol=proxy_protocol,
         address=address,
         source_ranges=ranges,
+        hostnames=tuple(sorted(hostnames - {GENERATE})),
+        generate_hostname=GENERATE in hostnames,
     )
+
+
+def _hostnames(service: Service) -> frozenset[str] | Refused:
+    where = f"annotation {ANNOTATION_HOSTNAME}"
+    names = frozenset(filter(None, (text.strip() for text in service.annotation(ANNOTATION_HOSTNAME).split(","))))
+    for name in sorted(names):
+        if problem := host_problem(name, wildcard=True):
+            return Refused(ConditionReason.HOSTNAME_INVALID, f"{where} has {name!r}, which is no DNS name: {problem}.")
+    if len(names) > MAX_HOSTNAMES:
+        sentence = f"{where} has {len(names)} names: {MAX_HOSTNAMES} are allowed, use another Service for the others."
+        return Refused(ConditionReason.HOSTNAME_INVALID, sentence)
+    return names
 
 
 def _address(service: Service, scenario: Scenario) -> str | Refused:

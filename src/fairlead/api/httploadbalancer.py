@@ -13,7 +13,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from fairlead.api.crd import AGE, PROGRAMMED, Column, Crd
-from fairlead.api.intent import IntentObject, IntentStatus
+from fairlead.api.intent import IntentObject, IntentStatus, NamesStatus
 from fairlead.api.meta import KubeObject, Resource, Wire
 from fairlead.api.names import DEFAULT_CLASS, GROUP, VERSION
 from fairlead.api.tcploadbalancer import Origin, TargetType
@@ -58,12 +58,13 @@ class HTTPLoadBalancerStatus(IntentStatus, frozen=True, gc=False):
 
     accepted is the version of spec that is served: when spec is refused, the last one that was not. targets is
     ready/total over all backends; routes is how many LoadBalancerRoutes name it. refused are the parts that the proxies
-    do not serve, 50 at most.
+    do not serve, 50 at most. names says what became of the host names of its listeners.
     """
 
     targets: str = ""
     routes: int = 0
     refused: Annotated[tuple[RefusedPart, ...], Meta(max_length=50)] = ()
+    names: NamesStatus = NamesStatus()
     accepted: HTTPLoadBalancerSpec | None = None
 
 
@@ -91,6 +92,7 @@ HTTP_LOAD_BALANCER_CRD = Crd(
         Column("Reason", f"{PROGRAMMED}.reason"),
         Column("Routes", ".status.routes", "integer"),
         Column("Targets", ".status.targets"),
+        Column("Hostname", ".status.names.hostname", priority=1),
         Column("Origin", ".metadata.annotations.fairlead\\.dev/origin", priority=1),
         AGE,
     ),
@@ -112,10 +114,17 @@ class LoadBalancerRouteSpec(Wire, frozen=True, gc=False):
     origin: Origin = Origin()
 
 
+class LoadBalancerRouteStatus(Wire, frozen=True, gc=False):
+    """What became of the host names of a route; whether it is served is in the status of its load balancer."""
+
+    names: NamesStatus = NamesStatus()
+
+
 class LoadBalancerRoute(KubeObject, frozen=True, gc=False):
     """One Ingress or route of a member, attached to one HTTPLoadBalancer."""
 
     spec: LoadBalancerRouteSpec = LoadBalancerRouteSpec(load_balancer="")
+    status: LoadBalancerRouteStatus = LoadBalancerRouteStatus()
 
 
 LOAD_BALANCER_ROUTES = Resource(GROUP, VERSION, "LoadBalancerRoute", "loadbalancerroutes", True, LoadBalancerRoute)
@@ -126,6 +135,7 @@ LOAD_BALANCER_ROUTE_CRD = Crd(
     columns=(
         Column("Load balancer", ".spec.loadBalancer"),
         Column("Kind", ".spec.kind"),
+        Column("Hostname", ".status.names.hostname", priority=1),
         Column("Origin", ".metadata.annotations.fairlead\\.dev/origin", priority=1),
         AGE,
     ),

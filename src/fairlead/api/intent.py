@@ -80,6 +80,16 @@ class IntentStatus(ProvisionedStatus, frozen=True, gc=False):
     ] = None
 
 
+class NamesStatus(Wire, frozen=True, gc=False):
+    """What became of the host names of an object: the name that the hub made for it, and which it may not have."""
+
+    hostname: str = ""
+    conditions: Annotated[
+        list[WireCondition] | None,
+        Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
+    ] = None
+
+
 class IntentObject(KubeObject, frozen=True, gc=False):
     """An object that asks for a load balancer."""
 

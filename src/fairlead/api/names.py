@@ -19,6 +19,9 @@ ANNOTATION_TARGET = "fairlead.dev/target"
 ANNOTATION_REQUESTS_PER_SECOND = "fairlead.dev/requests-per-second"
 #: An address that the user would like to have; ``spec.loadBalancerIP`` does the same.
 ANNOTATION_REQUESTED_ADDRESS = "fairlead.dev/address-request"
+#: On a Service: the DNS names that are to resolve to its load balancer, separated by commas; ``generate`` asks for a
+#: name in the member's domain.
+ANNOTATION_HOSTNAME = "fairlead.dev/hostname"
 #: On a LoadBalancer Service with a class: which NodePools it is to have an access point in, as a label selector.
 ANNOTATION_NODEPOOL_SELECTOR = "fairlead.dev/nodepool-selector"
 #: A Service's ``loadBalancerClass`` is ours when it starts with this; the rest is the LoadBalancerClass's name.
@@ -33,6 +36,8 @@ GATEWAY_CONTROLLER = "fairlead.dev/gateway-controller"
 #: The address, where ``status.loadBalancer`` is not ours to write (NodePort, or a cloud's own load balancer).
 ANNOTATION_ADDRESS = "fairlead.dev/address"
 
+#: The name that the hub made for the Service.
+ANNOTATION_GENERATED_HOSTNAME = "fairlead.dev/generated-hostname"
 #: On a Service with access points in several regions: which region has which address, as JSON.
 ANNOTATION_ACCESS_POINTS = "fairlead.dev/access-points"
 #: Before the key of a label or annotation that regions ask to have shown on their Service.
@@ -118,6 +123,8 @@ MANAGER_HUB = "fairlead-hub"
 MANAGER_RECORD = "fairlead-hub-record"
 #: Owns, with the name of a provider after it, the entry of that provider in ``status.provisioned`` alone.
 MANAGER_LEDGER = "fairlead-hub-ledger"
+#: Owns the spec of Hostnames, ``status.waiting`` of them, and ``status.names`` of what asks for names.
+MANAGER_NAMES = "fairlead-hub-names"
 MANAGER_CLI = "fairlead-cli"
 MANAGER_REGIONS = "fairlead-regions"
 MANAGER_BALANCER = "fairlead-balancer"

@@ -8,7 +8,8 @@ import msgspec
 from msgspec import Meta
 
 from fairlead.api.crd import AGE, PROGRAMMED, Column, Crd
-from fairlead.api.intent import IntentObject, IntentStatus, Port, ProtocolName
+from fairlead.api.hostname import Host
+from fairlead.api.intent import IntentObject, IntentStatus, NamesStatus, Port, ProtocolName
 from fairlead.api.meta import ONE_LINE, JSONObject, Resource, Wire
 from fairlead.api.names import DEFAULT_CLASS, GROUP, VERSION
 from fairlead.api.provisioned import Frontend
@@ -42,6 +43,7 @@ class TCPLoadBalancerSpec(Wire, frozen=True, gc=False):
 
     Targets are EndpointSlices in the same namespace labelled fairlead.dev/load-balancer (Pod, Address), or the
     member's nodes at each port's nodePort (Node). A hub that was started with --region serves those of its region.
+    hostnames are names that are to resolve to it; generateHostname asks the hub for a name in the member's domain.
     """
 
     ports: Annotated[
@@ -63,6 +65,10 @@ class TCPLoadBalancerSpec(Wire, frozen=True, gc=False):
     proxy_protocol: Literal["", "v1", "v2"] = ""
     address: Annotated[str, Meta(max_length=253, extra_json_schema=ONE_LINE)] = ""
     region: Annotated[str, Meta(max_length=63, extra_json_schema=ONE_LINE)] = ""
+    hostnames: Annotated[list[Host], Meta(max_length=32, extra_json_schema={"x-kubernetes-list-type": "set"})] = (
+        msgspec.field(default_factory=list[str])
+    )
+    generate_hostname: bool = False
     origin: Origin = Origin()
 
 
@@ -71,11 +77,13 @@ class TCPLoadBalancerStatus(IntentStatus, frozen=True, gc=False):
 
     address is the first of loadBalancer.ingress, targets is ready/total. accepted is the version of spec that is
     served: when spec is refused, the last one that was not, and while it moves to another class, the one before.
-    provisioned has what each provider was asked for, also while it moves from one to another. provider, frontend and
-    frontends are deprecated: release 0.1 wrote them, and they are replaced by provisioned.
+    names says what became of its host names. provisioned has what each provider was asked for, also while it moves from
+    one to another. provider, frontend and frontends are deprecated: release 0.1 wrote them, and they are replaced by
+    provisioned.
     """
 
     targets: str = ""
+    names: NamesStatus = NamesStatus()
     accepted: TCPLoadBalancerSpec | None = None
     provider: str = ""
     frontends: dict[str, Frontend] | None = None
@@ -119,6 +127,7 @@ TCP_LOAD_BALANCER_CRD = Crd(
         Column("Programmed", f"{PROGRAMMED}.status"),
         Column("Reason", f"{PROGRAMMED}.reason"),
         Column("Targets", ".status.targets"),
+        Column("Hostname", ".status.names.hostname", priority=1),
         Column("Origin", ".metadata.annotations.fairlead\\.dev/origin", priority=1),
         AGE,
     ),

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from fairlead.api.crd import AGE, Column, Crd, Rule
+from fairlead.api.hostnames import DOMAIN_PATTERN
 from fairlead.api.meta import KubeObject, Resource, Wire, WireCondition
 from fairlead.api.names import GROUP, TENANT_NAMESPACE_PREFIX, VERSION
 
@@ -33,13 +34,18 @@ class TenantSpec(Wire, frozen=True, gc=False):
     namespace defaults to tenant-<name>. maxLoadBalancers 0 means no limit. maxPorts is how many ports its load
     balancers may have together on the hub's proxies; 0 means as the hub's --tenant-ports says. targetRanges are the
     only addresses that its load balancers may send traffic to; when empty, all but loopback, link-local and multicast
-    ones. drainWhenLost takes its targets out of service once it has been lost that long, such as "10m"; by default
-    the last known state is served for ever.
+    ones. domain is where the hub makes names for its objects; by default <name> in the hub's --domain. domains belong
+    to it alone, with all names below them. drainWhenLost takes its targets out of service once it has been lost that
+    long, such as "10m"; by default the last known state is served for ever.
     """
 
     namespace: Annotated[str, Meta(max_length=63)] = ""
     region: Annotated[str, Meta(max_length=63)] = ""
     domain: Annotated[str, Meta(max_length=253)] = ""
+    domains: Annotated[
+        list[Annotated[str, Meta(max_length=253)]],
+        Meta(max_length=64, extra_json_schema={"x-kubernetes-list-type": "set"}),
+    ] = msgspec.field(default_factory=list[str])
     max_load_balancers: Annotated[int, Meta(ge=0)] = 0
     max_ports: Annotated[int, Meta(ge=0)] = 0
     target_ranges: Annotated[
@@ -50,9 +56,13 @@ class TenantSpec(Wire, frozen=True, gc=False):
 
 
 class TenantStatus(Wire, frozen=True, gc=False):
-    """How its agent is: Engaged (heard from), Stale (silent for a while), Lost (silent for long), Pending (never)."""
+    """How its agent is: Engaged (heard from), Stale (silent for a while), Lost (silent for long), Pending (never).
+
+    domain is where names of its objects are made, empty for none.
+    """
 
     namespace: str = ""
+    domain: str = ""
     state: TenantState = ""
     last_sync_time: str | None = None
     observed_generation: int = 0
@@ -87,6 +97,11 @@ class Tenant(KubeObject, frozen=True, gc=False):
 
 TENANTS = Resource(GROUP, VERSION, "Tenant", "tenants", False, Tenant)
 
+_NO_DOMAIN = (
+    "is a DNS name in lower case, without an asterisk or a final dot; write an international name as its A-label "
+    "(xn--...)"
+)
+
 TENANT_CRD = Crd(
     TENANTS,
     short_names=("tn",),
@@ -96,6 +111,7 @@ TENANT_CRD = Crd(
         Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
         Column("State", ".status.state"),
         Column("Reason", '.status.conditions[?(@.type=="Ready")].reason'),
+        Column("Domain", ".status.domain", priority=1),
         Column("Since", ".status.lastSyncTime", "date", priority=1),
         AGE,
     ),
@@ -104,6 +120,14 @@ TENANT_CRD = Crd(
             "(has(self.__namespace__) ? self.__namespace__ : '') == "
             "(has(oldSelf.__namespace__) ? oldSelf.__namespace__ : '')",
             "namespace is immutable: delete the Tenant and create another",
+        ),
+        Rule(
+            f"!has(self.domain) || self.domain == '' || self.domain.matches('{DOMAIN_PATTERN}')",
+            f"domain {_NO_DOMAIN}",
+        ),
+        Rule(
+            f"!has(self.domains) || self.domains.all(each, each.matches('{DOMAIN_PATTERN}'))",
+            f"each of domains {_NO_DOMAIN}",
         ),
         Rule(
             "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 56",

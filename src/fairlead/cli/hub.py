@@ -12,6 +12,7 @@ from fairlead.cli.options import (
     DEFAULT_POOL,
     AddressPool,
     Context,
+    Domain,
     Format,
     HubDir,
     Kubeconfig,
@@ -55,6 +56,7 @@ def hub(
             "--tenant-ports", metavar="N", min=0, help="Ports that a Tenant may have that does not say; 0: any number."
         ),
     ] = 2000,
+    domain: Domain = "",
     metrics: Metrics = "",
     data_dir: HubDir = DEFAULT_DATA_DIR,
     envoy_threads: Annotated[
@@ -97,6 +99,7 @@ def hub(
         address_pool=address_pool or ("" if envoy is EnvoyMode.DEPLOYMENT else DEFAULT_POOL),
         region=region,
         tenant_ports=tenant_ports,
+        domain=domain,
         metrics=host_and_port(metrics, "--metrics") if metrics else None,
         data_dir=data_dir.expanduser(),
         stop_proxy=stop_proxy,
@@ -106,6 +109,6 @@ def hub(
         proxy_replicas=proxy_replicas,
         envoy_concurrency=envoy_threads,
     )
-    settings.pool()  # a bad pool is an error before anything is started
+    settings.check()
     start_logging(log_level, log_format)
     run_async(lambda: run_hub(settings))

@@ -13,6 +13,7 @@ from fairlead.cli.options import (
     DEFAULT_POOL,
     AddressPool,
     Context,
+    Domain,
     Format,
     Level,
     LogFormat,
@@ -52,6 +53,7 @@ def run(
             help="present: the cluster has its own; ours act only where a Service asks for them.",
         ),
     ] = CloudLoadBalancer.ABSENT,
+    domain: Domain = "",
     metrics: Metrics = "",
     stop_proxy: StopProxy = False,
     log_level: Level = LogLevel.WARNING,
@@ -73,6 +75,7 @@ def run(
         address_pool=address_pool,
         target=target.value,
         cloud_load_balancer=cloud_load_balancer.value,
+        domain=domain,
         metrics=host_and_port(metrics, "--metrics") if metrics else None,
         stop_proxy=stop_proxy,
     )

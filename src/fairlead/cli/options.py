@@ -75,6 +75,12 @@ AddressPool = Annotated[
     str,
     typer.Option("--address-pool", metavar="CIDR[,CIDR]", help="IPv4 ranges that load balancers get addresses from."),
 ]
+Domain = Annotated[
+    str,
+    typer.Option(
+        "--domain", metavar="DOMAIN", help="Ingresses and Gateways get names in TENANT.DOMAIN, such as lb.example.com."
+    ),
+]
 Listen = Annotated[
     str, typer.Option("--listen", metavar="HOST:PORT", help="Where the API listens; port 0: any free one.")
 ]

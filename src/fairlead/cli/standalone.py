@@ -11,6 +11,7 @@ import typer
 from fairlead.cli.options import (
     DEFAULT_POOL,
     AddressPool,
+    Domain,
     Format,
     Level,
     Listen,
@@ -33,6 +34,7 @@ def standalone(
     ] = None,
     listen: Listen = "127.0.0.1:6443",
     address_pool: AddressPool = DEFAULT_POOL,
+    domain: Domain = "",
     metrics: Metrics = "",
     stop_proxy: StopProxy = False,
     stop: Annotated[
@@ -61,6 +63,7 @@ def standalone(
         host=host,
         port=port,
         address_pool=address_pool,
+        domain=domain,
         metrics=host_and_port(metrics, "--metrics") if metrics else None,
         stop_proxy=stop_proxy,
         api_options=("--log-level", log_level, "--log-format", _format_here(log_format)),

@@ -34,6 +34,7 @@ from fairlead.hub.intents.intent import Controller, IntentContext
 from fairlead.hub.intents.kinds import INTENTS, Intents, MakeIntent
 from fairlead.hub.intents.target_counts import TargetCounts
 from fairlead.hub.inventory import Inventory, only_status_changed
+from fairlead.hub.names.controller import Names
 from fairlead.hub.providers.migration import ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.reconcile import Reconciler
@@ -110,6 +111,13 @@ class Hub:
         )
         self._migration = ProviderMigration(providers=self.providers, clock=self._clock)
         self.intents = Intents(self._context(), intents)
+        self._names = Names(
+            cluster=cluster,
+            inventory=self.inventory,
+            clock=self._clock,
+            leading=self._may_write,
+            domain=config.domain,
+        )
         self._classes = ClassProtection(
             cluster=cluster,
             inventory=self.inventory,
@@ -179,12 +187,15 @@ class Hub:
             clock=self._clock,
             events=self._events,
             leading=self._may_write,
+            domain=self._config.domain,
         )
         workers = self._config.workers
         return (
             Controller("loadbalancer", self._queue, self._first_pass.counted(reconciler.reconcile), workers),
             Controller("status", self._status_queue, self._write_status, workers),
             Controller("tenant", self._tenant_queue, tenants.reconcile),
+            Controller("hostname", self._names.hosts, self._names.reconcile_host, workers),
+            Controller("names", self._names.sources, self._names.reconcile_source, workers),
             Controller("loadbalancerclass", self._classes.queue, self._classes.reconcile),
             *(controller for intent in self.intents.values() for controller in intent.controllers()),
         )
@@ -279,6 +290,7 @@ class Hub:
         for intent in self.intents.values():
             intent.watch()
         self._classes.watch()
+        self._names.watch()
         for provider in self._served.values():
             provider.on_change(self._status_queue.add)
 
@@ -339,6 +351,7 @@ class Hub:
                 intent.status.refresh()
                 intent.lead()
             self._classes.lead()
+            self._names.lead()
             await self.providers.run()
         finally:
             self._lead = False

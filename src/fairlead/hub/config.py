@@ -33,12 +33,14 @@ class HubConfig(msgspec.Struct, frozen=True, kw_only=True):
     identity, so a restarted hub leads again at once. ``loopback_targets``: load balancers are on this machine only, so
     their backends may be, too. ``bound_in_tenants``: what it may write in a Tenant's namespace is granted by a role
     that it binds there itself. ``tenant_ports``: how many ports a Tenant may have that does not say; 0: any number.
+    ``domain``: each member's objects get names in <tenant>.<domain>; empty: none.
     """
 
     identity: str
     address_pool: AddressPool | None = None
     loopback_targets: bool = False
     tenant_ports: int = 0
+    domain: str = ""
     bound_in_tenants: bool = False
     region: str = ""
     workers: int = 8

@@ -14,6 +14,7 @@ import msgspec
 
 from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord
 from fairlead.api.heartbeat import STAMPED_LEASES, StampedLease
+from fairlead.api.hostname import HOSTNAMES, Hostname
 from fairlead.api.intent import IntentObject
 from fairlead.api.kubernetes import ENDPOINT_SLICES, EndpointSlice
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerClass
@@ -27,6 +28,7 @@ from fairlead.api.names import (
     LABEL_SLICE_MANAGED_BY,
     MANAGED_BY,
     SLICE_MANAGED_BY,
+    SYSTEM_NAMESPACE,
 )
 from fairlead.api.naming import backend_label, label_value
 from fairlead.api.tenant import TENANTS, Tenant
@@ -123,6 +125,7 @@ class Inventory:
         self.leases: WatchCache[StampedLease] = WatchCache(
             cluster, STAMPED_LEASES, label_selector=f"{LABEL_MANAGED_BY}={MANAGED_BY}"
         )
+        self._hostnames: WatchCache[Hostname] = WatchCache(cluster, HOSTNAMES, namespace=SYSTEM_NAMESPACE)
         #: The objects of each kind of intent, by kind.
         self.intents: dict[str, IntentObjects[Any]] = {}
         self._intent_caches: dict[str, WatchCache[Any]] = {}
@@ -137,6 +140,12 @@ class Inventory:
         objects.wake_on_change(self.wake)
 
     @property
+    def hostnames(self) -> WatchCache[Hostname]:
+        """Return the cache of the names that members own: that of their intent, when this hub has it."""
+        objects = self.intents.get(HOSTNAMES.kind)
+        return objects.cache if objects is not None else self._hostnames
+
+    @property
     def caches(self) -> dict[str, WatchCache[Any]]:
         """Return every cache by the plural of its kind."""
         return {
@@ -145,6 +154,7 @@ class Inventory:
             "endpointslices": self.slices,
             "leases": self.leases,
             "backendrecords": self.records,
+            HOSTNAMES.plural: self.hostnames,
             **self._intent_caches,
         }
 

@@ -31,6 +31,7 @@ class ConditionType(StrEnum):
     IS_REACHABLE = "IsReachable"
     MEMBERS_RESOLVED = "MembersResolved"
     HEALTHY = "Healthy"
+    HOSTNAMES_ACCEPTED = "HostnamesAccepted"
 
 
 #: The types that the controller for Cluster API writes beside those of the hub.
@@ -53,6 +54,7 @@ GOOD_WHEN_TRUE = frozenset(
         ConditionType.SERVING,
         ConditionType.READY,
         *CAPI_CONDITIONS,
+        ConditionType.HOSTNAMES_ACCEPTED,
     }
 )
 
@@ -123,6 +125,10 @@ class ConditionReason(StrEnum):
     MEMBERS_UNKNOWN = "MembersUnknown"
     HEALTHY = "Healthy"
     SOME_MEMBERS_DOWN = "SomeMembersDown"
+    HOSTNAMES_ACCEPTED = "HostnamesAccepted"
+    HOSTNAME_TAKEN = "HostnameTaken"
+    HOSTNAME_INVALID = "HostnameInvalid"
+    DOMAIN_RESERVED = "DomainReserved"
 
 
 class Condition(msgspec.Struct, frozen=True, gc=False):

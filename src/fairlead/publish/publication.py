@@ -78,6 +78,8 @@ def spec_from_service(
     proxy_protocol: str,
     address: str,
     region: str = "",
+    hostnames: tuple[str, ...] = (),
+    generate_hostname: bool = False,
 ) -> TCPLoadBalancerSpec:
     """Return the spec of the TCPLoadBalancer of a Service whose ports are not refused."""
     ports = [
@@ -100,5 +102,7 @@ def spec_from_service(
         proxy_protocol="v1" if proxy_protocol == "v1" else "v2" if proxy_protocol == "v2" else "",
         address=address,
         region=region,
+        hostnames=list(hostnames),
+        generate_hostname=generate_hostname,
         origin=origin,
     )

@@ -90,6 +90,7 @@ async def _run(
             identity=identity,
             address_pool=settings.pool(),
             region=settings.region,
+            domain=settings.domain,
             loopback_targets=settings.loopback_targets(),
             tenant_ports=settings.tenant_ports,
             bound_in_tenants=settings.deployment,

@@ -10,6 +10,7 @@ import msgspec
 
 from fairlead.errors import BadConfiguration
 from fairlead.translate.allocate import AddressPool
+from fairlead.translate.generated import domain_problem
 
 #: A quarter of what a proxy of an ordinary machine can open.
 DEFAULT_TENANT_PORTS = 2000
@@ -33,6 +34,8 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
     deployment: bool = False
     address_pool: str = ""
     region: str = ""
+    #: Where members' names are made; empty: nowhere.
+    domain: str = ""
     metrics: tuple[str, int] | None = None
     stop_proxy: bool = False
     #: How many ports a Tenant may have on the proxies that does not say; 0: any number.
@@ -43,6 +46,12 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
     xds_address: tuple[str, int] = ("fairlead-hub.fairlead-system.svc", 18_000)
     proxy_image: str = ""
     proxy_replicas: int = 2
+
+    def check(self) -> None:
+        """Raise ``BadConfiguration`` for what cannot work, before anything is started."""
+        self.pool()
+        if self.domain and (problem := domain_problem(self.domain)):
+            raise BadConfiguration(f"--domain: {self.domain!r} is no domain that names can be made in: {problem}")
 
     def pool(self) -> AddressPool | None:
         """Return the address pool, None without one.

@@ -57,12 +57,13 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     context: str = ""
     target: NodeOrPod = "Pod"
     cloud_load_balancer: CloudLoadBalancer = "absent"
+    domain: str = ""
     metrics: tuple[str, int] | None = None
     stop_proxy: bool = False
 
     def check(self) -> None:
         """Raise ``BadConfiguration`` for what cannot work, before anything is started."""
-        self.hub().pool()
+        self.hub().check()
         self.agent("").check()
 
     def hub(self) -> HubSettings:
@@ -73,6 +74,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
             own_member=True,
             data_dir=self.data_dir / "hub",
             address_pool=self.address_pool,
+            domain=self.domain,
             metrics=self.metrics,
             stop_proxy=self.stop_proxy,
         )

@@ -28,6 +28,7 @@ class StandaloneSettings(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     port: int
     address_pool: str
+    domain: str = ""
     metrics: tuple[str, int] | None = None
     stop_proxy: bool = False
     #: More of the command line of the API server, which logs as we do.
@@ -35,7 +36,7 @@ class StandaloneSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Raise ``BadConfiguration`` for what cannot work, before anything is started."""
-        self.hub(self.data_dir / "kubeconfig").pool()
+        self.hub(self.data_dir / "kubeconfig").check()
 
     def hub(self, kubeconfig: Path) -> HubSettings:
         """Return the settings of the hub in it."""
@@ -43,6 +44,7 @@ class StandaloneSettings(msgspec.Struct, frozen=True, kw_only=True):
             kubeconfig=kubeconfig,
             data_dir=self.data_dir / "hub",
             address_pool=self.address_pool,
+            domain=self.domain,
             metrics=self.metrics,
             stop_proxy=self.stop_proxy,
         )

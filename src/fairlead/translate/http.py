@@ -29,6 +29,7 @@ from fairlead.translate.conditions import (
     unresolved,
 )
 from fairlead.translate.endpoints import TargetPolicy, targets_from_nodes, targets_from_slices
+from fairlead.translate.generated import with_generated_routes
 from fairlead.translate.member import (
     build_stale,
     count_targets,
@@ -86,9 +87,11 @@ def _config(view: HTTPView, spec: HTTPLoadBalancerSpec) -> L7Config:
     for route in view.routes:
         for backend in route.spec.backends:
             backends.setdefault(backend.name, backend)
+    domain = view.tenant.status.domain if view.tenant is not None else ""
+    listeners, routes = with_generated_routes(domain, spec.origin, spec.listeners, view.routes)
     return L7Config(
-        listeners=spec.listeners,
-        routes=tuple(map(_route, view.routes)),
+        listeners=listeners,
+        routes=tuple(map(_route, routes)),
         backends=tuple(backends[name] for name in sorted(backends)),
         certificates=view.certificates,
     )

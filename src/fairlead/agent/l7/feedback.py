@@ -12,7 +12,7 @@ Ingress (patches carry its uid), or writes while another agent leads.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import structlog
 
@@ -22,6 +22,7 @@ from fairlead.agent.l7.identity import Origin, certificate_name, class_load_bala
 from fairlead.agent.l7.ingress import https_listener
 from fairlead.agent.l7.ingress_exporter import INGRESS, IngressExporter
 from fairlead.agent.l7.sources import L7Sources, secrets_of
+from fairlead.agent.names import made_names, refused_names
 from fairlead.agent.serving_event import ServingEvents, serving_event
 from fairlead.api.httploadbalancer import HTTPLoadBalancer
 from fairlead.api.ingress import INGRESSES, IngressObject
@@ -77,10 +78,15 @@ class IngressFeedback:
             if of_class is None
             else self._l7.load_balancers.get(self._hub_namespace, class_load_balancer_name(of_class))
         )
+        routes = () if of_class is None else self._l7.routes_of((INGRESS, namespace, name))
         problems = [] if load_balancer is None else [*_problems(load_balancer), *_refused(load_balancer, ingress)]
+        problems += refused_names(each.status.names for each in routes)
         serving, again_s = _serving(load_balancer), None
         try:
-            await self._write(ingress, self._wanted(ingress, of_class, load_balancer))
+            await self._write(
+                ingress,
+                self._wanted(ingress, of_class, load_balancer, made_names(each.status.names for each in routes)),
+            )
         except NotFound:
             return None
         except Conflict as error:
@@ -98,17 +104,23 @@ class IngressFeedback:
         return min(wait_s, again_s or wait_s) if wait_s is not None else again_s
 
     def _wanted(
-        self, ingress: IngressObject, of_class: str | None, load_balancer: HTTPLoadBalancer | None
+        self,
+        ingress: IngressObject,
+        of_class: str | None,
+        load_balancer: HTTPLoadBalancer | None,
+        names: Iterable[str],
     ) -> list[Ingress] | None:
-        """Return the addresses to show, None for those that are shown already, whatever they are."""
+        """Return the addresses to show, ``names`` after them; None for those that are shown already."""
         if of_class is None:
             return [] if self._is_ours(ingress) else None
         if load_balancer is None or not _is_programmed(load_balancer) or _no_addresses(load_balancer):
             return None
-        return [
+        addresses = [
             Ingress(ip=each.ip, hostname=each.hostname, ports=each.ports)
             for each in load_balancer.status.load_balancer.ingress or ()
         ]
+        ports = addresses[0].ports if addresses else None
+        return addresses + [Ingress(hostname=each, ports=ports) for each in names]
 
     def _is_ours(self, ingress: IngressObject) -> bool:
         """Say whether an Ingress that is of no class of ours (any more) shows an address of ours."""

@@ -11,7 +11,7 @@ from fairlead.agent.l7.service_copies import is_chosen_by_user, original_of
 from fairlead.agent.l7.shared import SECRET, SERVICE
 from fairlead.agent.l7.sources import BY_SECRET, BY_SERVICE, L7Sources, secrets_named, services_named
 from fairlead.agent.sources import Sources
-from fairlead.api.httploadbalancer import HTTPLoadBalancer
+from fairlead.api.httploadbalancer import HTTPLoadBalancer, LoadBalancerRoute
 from fairlead.api.ingress import IngressClass, IngressObject
 from fairlead.api.kubernetes import EndpointSlice, Secret, Service
 from fairlead.api.loadbalancerclass import LoadBalancerClass
@@ -44,6 +44,7 @@ class IngressChanges:
         l7.ingresses.on_change(self._ingress)
         l7.secrets.on_change(self._secret)
         l7.load_balancers.on_change(self._load_balancer)
+        l7.routes.on_change(self._route)
         sources.services.on_change(self._service)
         sources.slices.on_change(self._slice)
         sources.classes.on_change(self._class_of_hub)
@@ -120,6 +121,11 @@ class IngressChanges:
         if old is None or new is None or old.status != new.status:
             for ingress in self._l7.ingresses.values():
                 self._feedbacks.add((INGRESS, *_pair(ingress)))
+
+    def _route(self, old: LoadBalancerRoute | None, new: LoadBalancerRoute | None) -> None:
+        origin = new.spec.origin if new is not None else None
+        if origin is not None and origin.kind == INGRESS and (old is None or new is None or old.status != new.status):
+            self._feedbacks.add((INGRESS, origin.namespace, origin.name))
 
     def _class_of_hub(self, old: LoadBalancerClass | None, new: LoadBalancerClass | None) -> None:
         if old is None or new is None or old.spec != new.spec:

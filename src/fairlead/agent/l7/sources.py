@@ -21,6 +21,7 @@ from fairlead.api.httploadbalancer import (
 from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES, IngressClass, IngressObject
 from fairlead.api.kubernetes import SECRETS, Secret
 from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY
+from fairlead.api.naming import label_value
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 
@@ -70,6 +71,12 @@ class L7Sources:
     def has_published(self, kind: str) -> bool:
         """Say whether the hub has anything that was published for objects of this kind."""
         return bool(self.load_balancers.by_index(BY_KIND, kind) or self.routes.by_index(BY_KIND, kind))
+
+    def routes_of(self, origin: tuple[str, str, str]) -> list[LoadBalancerRoute]:
+        """Return the routes that the hub has of one Ingress or route, as kind, namespace and name."""
+        kind, namespace, name = origin
+        there = self.routes.by_index(BY_ORIGIN, (kind, namespace, label_value(name)))
+        return [each for each in there if (each.spec.origin.namespace, each.spec.origin.name) == (namespace, name)]
 
     @property
     def of_member(self) -> tuple[WatchCache[Any], ...]:

@@ -20,7 +20,11 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
         "proxyProtocol": "Version of the PROXY protocol that targets expect; none when empty.",
         "address": "Address that it asks for; the hub chooses one when empty.",
         "region": "Region of the hub that serves it; a hub without a region serves all.",
+        "hostnames": "DNS names that are to resolve to it.",
+        "generateHostname": "Whether the hub is to make a name for it in the member's domain.",
     },
+    "NamesStatus": {"hostname": "The name that the hub made for the object; empty for none.",
+                    "conditions": "HostnamesAccepted: whether every host name of the object is its member's."},
     "Provisioned": {
         **ENSURE,
         "provider": "Name of the provider.",

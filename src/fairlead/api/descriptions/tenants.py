@@ -18,7 +18,8 @@ TENANTS: Mapping[str, Mapping[str, str]] = {
     "TenantSpec": {
         "namespace": "Namespace at the hub that holds everything of this member; tenant-NAME when empty.",
         "region": "Region that the member is in; a hub of a region serves its load balancers only.",
-        "domain": "Domain that the member's host names are in.",
+        "domain": "Domain that the hub makes the names of its objects in; NAME in the hub's --domain when empty.",
+        "domains": "Domains that belong to this member alone, with all names below them.",
         "maxLoadBalancers": "The most load balancers that it may have; 0: any number.",
         "maxPorts": "The most ports that its load balancers may have together; 0: as the hub's --tenant-ports says.",
         "targetRanges": "The only ranges (CIDR) that its traffic may be sent to; when empty, all but loopback, "
@@ -29,6 +30,7 @@ TENANTS: Mapping[str, Mapping[str, str]] = {
     "TenantStatus": {
         **OBSERVED,
         "namespace": "Namespace at the hub that holds everything of this member.",
+        "domain": "Domain that the hub makes the names of its objects in; empty for none.",
         "state": "How its agent is: Engaged, Stale (silent for 40 s), Lost (for 5 minutes) or Pending (never heard).",
         "lastSyncTime": "When its agent was heard, as of the last change of state, by the API server's clock.",
     },

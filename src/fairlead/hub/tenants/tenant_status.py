@@ -31,16 +31,24 @@ class Ensured(msgspec.Struct, frozen=True, gc=False):
 
 
 def next_status(
-    tenant: Tenant, ensured: Ensured, agent: AgentState, *, now: str, removal: Sequence[Condition] = ()
+    tenant: Tenant,
+    ensured: Ensured,
+    agent: AgentState,
+    *,
+    now: str,
+    removal: Sequence[Condition] = (),
+    domain: str = "",
 ) -> TenantStatus:
     """Return the status of ``tenant``; its lastSyncTime changes with the state, not at every sign of life.
 
-    ``removal``: what is to be said of a Tenant that is being removed, instead of whether it is ready.
+    ``domain`` is where names of its objects are made. ``removal``: what is to be said of a Tenant that is being
+    removed, instead of whether it is ready.
     """
     old, generation = tenant.status, tenant.metadata.generation
     conditions = list(_conditions(tenant, ensured, agent, removal))
     return TenantStatus(
         namespace=tenant.namespace,
+        domain=domain,
         state=agent.state,
         last_sync_time=(agent.last_sync or None) if agent.state != old.state else old.last_sync_time,
         observed_generation=generation,

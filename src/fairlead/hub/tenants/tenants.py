@@ -28,6 +28,7 @@ from fairlead.kube.finalizers import hold
 from fairlead.kube.status import emit_transitions, write_status
 from fairlead.model.condition import Condition
 from fairlead.runtime.clock import Clock
+from fairlead.translate.generated import member_domain
 from fairlead.translate.tenant import tenant_objects
 
 _ANNOTATION_HASH = "fairlead.dev/applied"
@@ -48,7 +49,9 @@ class Tenants:
         events: EventRecorder,
         leading: Callable[[], bool],
         bound_in_tenants: bool = False,
+        domain: str = "",
     ) -> None:
+        self._domain = domain
         self._bound_in_tenants = bound_in_tenants
         self._cluster = cluster
         self._inventory = inventory
@@ -118,7 +121,8 @@ class Tenants:
         health, namespace = self._member_health, tenant.namespace
         agent = AgentState(health.state(namespace), health.last_sync(namespace), health.clock_ahead_s(namespace))
         old = tenant.status
-        new = next_status(tenant, ensured, agent, now=wire_time(self._clock.now()), removal=removal)
+        now, domain = wire_time(self._clock.now()), member_domain(tenant, self._domain)
+        new = next_status(tenant, ensured, agent, now=now, removal=removal, domain=domain)
         if await write_status(self._cluster, TENANTS, tenant, old, new, manager=MANAGER_HUB) is not None:
             changes = transitions(old.conditions, new.conditions)
             emit_transitions(self._events, TENANTS, tenant, changes, good={"Ready": "its agent is alive"})

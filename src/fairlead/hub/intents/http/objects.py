@@ -42,7 +42,11 @@ class HTTPObjects(IntentObjects[HTTPLoadBalancer]):
         self.routes: WatchCache[LoadBalancerRoute] = WatchCache(
             cluster,
             LOAD_BALANCER_ROUTES,
-            indexes={"lb": lambda route: [load_balancer_of(route)], "service": _services_of},
+            indexes={
+                "namespace": lambda route: [route.metadata.namespace],
+                "lb": lambda route: [load_balancer_of(route)],
+                "service": _services_of,
+            },
         )
         inventory.register(self, {LOAD_BALANCER_ROUTES.plural: self.routes})
 
@@ -82,7 +86,7 @@ class HTTPObjects(IntentObjects[HTTPLoadBalancer]):
                 )
 
     def _tenant_changed(self, old: Tenant | None, new: Tenant | None) -> None:
-        if old is None or new is None or old.spec != new.spec:
+        if old is None or new is None or old.spec != new.spec or old.status.domain != new.status.domain:
             for tenant in filter(None, (old, new)):
                 self._inventory.wake(self.keys_by_index("namespace", tenant.namespace), "Tenant changed")
 

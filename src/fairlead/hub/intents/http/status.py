@@ -28,7 +28,7 @@ class HTTPStatus(StatusRules[HTTPLoadBalancer, Translation]):
     """The rules for the status of HTTPLoadBalancers; the record (``accepted_status``) has its own field managers."""
 
     counts = (*StatusRules.counts, "targets", "routes")
-    owned_elsewhere = (*StatusRules.owned_elsewhere, "accepted")
+    owned_elsewhere = (*StatusRules.owned_elsewhere, "accepted", "names")
 
     def __init__(self, *, objects: HTTPObjects, **parts: Any) -> None:
         super().__init__(**parts)

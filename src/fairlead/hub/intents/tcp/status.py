@@ -23,7 +23,7 @@ class TCPStatus(StatusRules[TCPLoadBalancer, Translation]):
     """The rules for the status of TCPLoadBalancers; the record (``accepted_status``) has its own field managers."""
 
     counts = (*StatusRules.counts, "targets")
-    owned_elsewhere = (*StatusRules.owned_elsewhere, "accepted", "provider", "frontends")
+    owned_elsewhere = (*StatusRules.owned_elsewhere, "accepted", "names", "provider", "frontends")
 
     def compose(
         self, obj: TCPLoadBalancer, translation: Translation, conditions: list[WireCondition], observed: Observed | None

@@ -1,0 +1,1 @@
+"""Names: who owns which host name, and where it points."""

@@ -1,0 +1,133 @@
+"""Which objects ask for which host names? An index, by name and by object.
+
+    source     a LoadBalancerRoute, HTTPLoadBalancer or TCPLoadBalancer at the hub: what is written back goes there
+    claimant   the member's object behind it (Ingress, Gateway, route, Service), with its load balancer and its age
+    claim      a claimant asks for a host
+
+In: the claims of one source at a time. Out: claims by host, hosts below a name, hosts of a load balancer; what a change
+concerns. A change costs the hosts of its own source. Never: decides who owns a name (``ownership``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from fairlead.api.hostnames import WILDCARD, wildcards_over
+from fairlead.model.keys import LoadBalancerKey
+
+Order = tuple[bool, str, str, str, str, str]
+
+
+class Source(NamedTuple):
+    """An object at the hub, by kind, namespace and name."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+class Claimant(msgspec.Struct, frozen=True):
+    """An object that asks for names.
+
+    ``space`` is its member's namespace at the hub, ``created`` its age there (RFC 3339).
+    ``late``: it stands for many objects of the member, whose own claims go first.
+    """
+
+    space: str
+    member: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    load_balancer: LoadBalancerKey
+    created: str
+    late: bool = False
+    generated: bool = False
+
+    @property
+    def order(self) -> Order:
+        """Return the order in which a name that has no owner is given: older first, then by member and name."""
+        return (self.late, self.created, self.member or self.space, self.namespace, self.name, str(self.load_balancer))
+
+
+class Claims:
+    """All claims at a hub."""
+
+    def __init__(self) -> None:
+        self._by_source: dict[Source, Mapping[str, Claimant]] = {}
+        self._by_host: dict[str, dict[Source, Claimant]] = {}
+        self._below: dict[str, set[str]] = {}
+        self._by_load_balancer: dict[LoadBalancerKey, set[Source]] = {}
+
+    def put(self, source: Source, hosts: Mapping[str, Claimant]) -> frozenset[str]:
+        """Replace the claims of ``source``, none of which may stay; return the hosts that this concerns."""
+        before = self._by_source.get(source, {})
+        if before == hosts:
+            return frozenset()
+        changed = {host for host in {*before, *hosts} if before.get(host) != hosts.get(host)}
+        for host in changed & before.keys():
+            self._remove(source, host)
+        for claimant in before.values():
+            self._by_load_balancer.get(claimant.load_balancer, set()).discard(source)
+        self._by_source.pop(source, None)
+        if hosts:
+            self._by_source[source] = dict(hosts)
+        for host, claimant in hosts.items():
+            if host in changed:
+                self._add(source, host, claimant)
+            self._by_load_balancer.setdefault(claimant.load_balancer, set()).add(source)
+        for key in {claimant.load_balancer for claimant in before.values()}:
+            if not self._by_load_balancer.get(key):
+                self._by_load_balancer.pop(key, None)
+        return frozenset(changed)
+
+    def at(self, host: str) -> Mapping[Source, Claimant]:
+        """Return who asks for ``host``, by source."""
+        return self._by_host.get(host, {})
+
+    def of(self, source: Source) -> Mapping[str, Claimant]:
+        """Return what ``source`` asks for, by host."""
+        return self._by_source.get(source, {})
+
+    def sources(self) -> list[Source]:
+        """Return every source that asks for a name."""
+        return list(self._by_source)
+
+    def hosts(self) -> list[str]:
+        """Return every host that is asked for."""
+        return list(self._by_host)
+
+    def below(self, wildcard: str) -> frozenset[str]:
+        """Return the hosts that are asked for below a wildcard, wildcards among them."""
+        return frozenset(self._below.get(wildcard, ()))
+
+    def in_domain(self, domain: str) -> frozenset[str]:
+        """Return the hosts that are asked for in ``domain``, itself and its wildcard among them."""
+        wildcard = f"{WILDCARD}{domain}"
+        own = {host for host in (domain, wildcard) if host in self._by_host}
+        return self.below(wildcard) | own
+
+    def at_load_balancer(self, key: LoadBalancerKey) -> frozenset[str]:
+        """Return the hosts that are asked for on behalf of one load balancer."""
+        sources = self._by_load_balancer.get(key, set())
+        return frozenset(host for source in sources for host in self._by_source[source])
+
+    def _add(self, source: Source, host: str, claimant: Claimant) -> None:
+        if host not in self._by_host:
+            for wildcard in wildcards_over(host):
+                self._below.setdefault(wildcard, set()).add(host)
+        self._by_host.setdefault(host, {})[source] = claimant
+
+    def _remove(self, source: Source, host: str) -> None:
+        there = self._by_host[host]
+        del there[source]
+        if there:
+            return
+        del self._by_host[host]
+        for wildcard in wildcards_over(host):
+            self._below[wildcard].discard(host)
+            if not self._below[wildcard]:
+                del self._below[wildcard]

@@ -1,0 +1,258 @@
+"""The names of a hub: who owns each, where it points, and what is written of that.
+
+    routes, load balancers, Tenants ─► claims ─► host ─► decision ─► Hostname        (recorded first)
+                                                             └─────► status.names of each object that asks
+
+In: the inventory, once its caches are synced. Out: Hostnames in the hub's own namespace, names in statuses. Never:
+takes a name from a member, or deletes one, while an object of that member cannot be read; touches a Hostname that was
+not written for a claim; writes while another replica leads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import structlog
+
+from fairlead.api.hostname import HOSTNAMES, Hostname, HostnameStatus
+from fairlead.api.hostnames import WILDCARD
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
+from fairlead.api.meta import JSONObject, Resource
+from fairlead.api.names import LABEL_MANAGED_BY, LABEL_TENANT, MANAGED_BY, MANAGER_NAMES, SYSTEM_NAMESPACE
+from fairlead.api.naming import label_value
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.api.tenant import Tenant
+from fairlead.api.times import wire_time
+from fairlead.errors import Conflict, NotFound
+from fairlead.hub.inventory import Inventory
+from fairlead.hub.names.addresses import Addresses
+from fairlead.hub.names.asked import of_http, of_route, of_tcp
+from fairlead.hub.names.claims import Claimant, Claims, Source
+from fairlead.hub.names.outcome import names_status
+from fairlead.hub.names.ownership import NOBODYS, Decision, Domains, decide
+from fairlead.hub.names.records import hostname_body, hostname_spec, is_of_claims, object_name, same_spec, space_of
+from fairlead.kube.cache import WatchCache
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.overlay import Overlay
+from fairlead.kube.status import write_status
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.runtime.clock import Clock
+from fairlead.runtime.queue import KeyedQueue
+
+#: How soon a name is looked at again that keeps its owner because something cannot be read, in seconds.
+HELD_AGAIN_S = 5.0
+
+_log = structlog.get_logger(__name__)
+_Asked = Callable[[Any, Tenant | None], dict[str, Claimant]]
+_KINDS: dict[str, tuple[Resource[Any], _Asked]] = {
+    LOAD_BALANCER_ROUTES.kind: (LOAD_BALANCER_ROUTES, of_route),
+    HTTP_LOAD_BALANCERS.kind: (HTTP_LOAD_BALANCERS, of_http),
+    TCP_LOAD_BALANCERS.kind: (TCP_LOAD_BALANCERS, of_tcp),
+}
+
+
+class Names:
+    """Reconciles host names, and the objects that ask for them. ``domain`` is the hub's own, empty for none."""
+
+    def __init__(
+        self, *, cluster: Cluster, inventory: Inventory, clock: Clock, leading: Callable[[], bool], domain: str = ""
+    ) -> None:
+        self._cluster = cluster
+        self._inventory = inventory
+        self._clock = clock
+        self._leading = leading
+        self._domain = domain
+        self._claims = Claims()
+        self._addresses = Addresses()
+        self._domains = Domains((), domain)
+        self._decisions: dict[str, Decision] = {}
+        self._hostnames = Overlay(inventory.hostnames)
+        self._caches: dict[str, WatchCache[Any]] = {
+            kind: inventory.caches[resource.plural] for kind, (resource, _) in _KINDS.items()
+        }
+        self.hosts: KeyedQueue[str] = KeyedQueue(clock=clock)
+        self.sources: KeyedQueue[Source] = KeyedQueue(clock=clock)
+
+    def watch(self) -> None:
+        """Subscribe to all that names depend on."""
+        for kind, cache in self._caches.items():
+            cache.on_change(lambda old, new, kind=kind: self._changed(kind, old, new))
+        self._inventory.tenants.on_change(self._tenant_changed)
+        self._inventory.hostnames.on_change(self._hostname_changed)
+
+    def lead(self) -> None:
+        """Look at every name and every object that asks for one: this replica writes now."""
+        self._enqueue(self._claims.hosts())
+        self._enqueue(each.spec.host for each in self._inventory.hostnames.values())
+        self._decisions.clear()
+
+    async def reconcile_host(self, host: str) -> float | None:
+        """Record who owns ``host`` and where it points; returns seconds until it is looked at again."""
+        if not self._leading():
+            return None
+        there = self._hostnames.get(SYSTEM_NAMESPACE, object_name(host))
+        if there is not None and there.deleting:
+            return None  # its end wakes the name
+        decision = decide(host, self._claims, self._owned, self._domains)
+        if there is not None and not is_of_claims(there):
+            self._decided(host, decision)
+            return None
+        passes = there is not None and (decision.owner is None or decision.owner.space != space_of(there))
+        if passes and there is not None and (why := self._unreadable(space_of(there))):
+            _log.warning("a name keeps its owner", host=host, why=why)
+            return HELD_AGAIN_S
+        if host.startswith(WILDCARD) and decision.owner is not None and (there is None or passes):
+            await self._record_below(host)
+        written = await self._record(host, decision, there)
+        self._decided(host, decision)
+        if written is not None and written.status.waiting != decision.waiting:
+            await self._write_waiting(written, decision.waiting)
+        return None
+
+    async def reconcile_source(self, source: Source) -> float | None:
+        """Write into the status of one object what became of its names."""
+        resource, _ = _KINDS[source.kind]
+        obj = self._caches[source.kind].get(source.namespace, source.name)
+        asked = self._claims.of(source)
+        if obj is None or obj.deleting or not self._leading() or not all(host in self._decisions for host in asked):
+            return None
+        old, generation = obj.status.names, obj.metadata.generation
+        now = wire_time(self._clock.now())
+        new = names_status(asked, self._decisions, old, generation=generation, now=now)
+        status = type(obj.status)
+        try:
+            await write_status(
+                self._cluster, resource, obj, status(names=old), status(names=new), manager=MANAGER_NAMES
+            )
+        except (Conflict, NotFound):  # it is another one by now, or gone; the watch says so
+            return None
+        return None
+
+    # --- one name ----------------------------------------------------------------------------------------------------
+
+    async def _record_below(self, wildcard: str) -> None:
+        """Give the names below a wildcard that are older than it to their owners, before it keeps them from others."""
+        for host in sorted(self._claims.below(wildcard)):
+            if self._owned(host) is None:
+                decision = decide(host, self._claims, self._owned, self._domains)
+                if decision.owner is not None:
+                    await self._record(host, decision, self._hostnames.get(SYSTEM_NAMESPACE, object_name(host)))
+
+    async def _record(self, host: str, decision: Decision, there: Hostname | None) -> Hostname | None:
+        """Make the Hostname say who owns ``host``; return it as written, None when there is none."""
+        owner = decision.owner
+        if owner is None:
+            if there is not None:
+                await self._delete(there)
+            return None
+        spec = hostname_spec(host, owner, decision, there.spec if there is not None else None, self._addresses)
+        if there is not None and same_spec(spec, there.spec):
+            return there
+        meta: JSONObject = {
+            "name": object_name(host),
+            "namespace": SYSTEM_NAMESPACE,
+            "labels": {LABEL_MANAGED_BY: MANAGED_BY, LABEL_TENANT: label_value(owner.member or owner.space)},
+        }
+        if there is not None:
+            meta["uid"] = there.metadata.uid
+        body: JSONObject = {"metadata": meta, "spec": hostname_body(spec)}
+        answer = await self._cluster.apply(HOSTNAMES, body, manager=MANAGER_NAMES)
+        _log.info("name recorded", host=host, owner=str(owner.load_balancer), addresses=spec.addresses)
+        return self._hostnames.written(answer, before=there)
+
+    async def _delete(self, there: Hostname) -> None:
+        try:
+            await self._cluster.delete(HOSTNAMES, *there.key, uid=there.metadata.uid)
+        except (Conflict, NotFound):
+            return
+        self._hostnames.deleted(there, at=wire_time(self._clock.now()))
+        _log.info("name given up", host=there.spec.host)
+
+    async def _write_waiting(self, obj: Hostname, waiting: int) -> None:
+        await write_status(
+            self._cluster,
+            HOSTNAMES,
+            obj,
+            HostnameStatus(waiting=obj.status.waiting),
+            HostnameStatus(waiting=waiting),
+            manager=MANAGER_NAMES,
+        )
+
+    def _decided(self, host: str, decision: Decision) -> None:
+        before = self._decisions.get(host)
+        if self._claims.at(host):
+            self._decisions[host] = decision
+        else:
+            self._decisions.pop(host, None)
+        if before is None or _shown(before) != _shown(decision):
+            for source in self._claims.at(host):
+                self.sources.add(source)
+
+    def _owned(self, host: str) -> str | None:
+        there = self._hostnames.get(SYSTEM_NAMESPACE, object_name(host))
+        if there is None or there.deleting:
+            return None
+        return space_of(there) if is_of_claims(there) else NOBODYS
+
+    def _unreadable(self, space: str) -> str:
+        """Return why it is not known what the member with this namespace asks for, empty when it is."""
+        for kind, cache in self._caches.items():
+            if cache.problem:
+                return f"{kind}: {cache.problem}"
+            if broken := [key for key in cache.broken if key.namespace == space]:
+                return f"{kind} {broken[0]} cannot be read: {cache.broken[broken[0]]}"
+        return self._inventory.tenants.problem
+
+    # --- changes -----------------------------------------------------------------------------------------------------
+
+    def _changed(self, kind: str, old: Any, new: Any) -> None:
+        obj = new or old
+        if kind != LOAD_BALANCER_ROUTES.kind:
+            key = LoadBalancerKey(kind, obj.metadata.namespace, obj.metadata.name)
+            if self._addresses.put(key, new.status if new is not None else None):
+                self._enqueue(self._claims.at_load_balancer(key))
+        self._ask(kind, obj.metadata.namespace, obj.metadata.name, new)
+
+    def _ask(self, kind: str, namespace: str, name: str, obj: Any) -> None:
+        source = Source(kind, namespace, name)
+        asked = _KINDS[kind][1](obj, self._inventory.tenant_of(namespace)) if obj is not None else {}
+        changed = self._claims.put(source, asked)
+        self._enqueue(changed)
+        if changed and obj is not None:
+            self.sources.add(source)
+
+    def _tenant_changed(self, old: Tenant | None, new: Tenant | None) -> None:
+        if old is not None and new is not None and _of_names(old) == _of_names(new):
+            return
+        domains = Domains(self._inventory.tenants.values(), self._domain)
+        differences, self._domains = self._domains.differences(domains), domains
+        for namespace in {each.namespace for each in (old, new) if each is not None}:
+            for kind, cache in self._caches.items():
+                for obj in cache.by_index("namespace", namespace):
+                    self._ask(kind, namespace, obj.metadata.name, obj)
+        for domain in differences:
+            self._enqueue(self._claims.in_domain(domain))
+
+    def _hostname_changed(self, old: Hostname | None, new: Hostname | None) -> None:
+        changed = new or old
+        if changed is None or not changed.spec.host:
+            return
+        host = changed.spec.host
+        if old is None or new is None or old.spec != new.spec or old.deleting != new.deleting:
+            self.hosts.add(host)
+            if host.startswith(WILDCARD):
+                self._enqueue(self._claims.below(host))
+
+    def _enqueue(self, hosts: Iterable[str]) -> None:
+        for host in hosts:
+            self.hosts.add(host)
+
+
+def _shown(decision: Decision) -> tuple[object, ...]:
+    """Return the part of a decision that the objects that ask are informed of."""
+    return (decision.owner.space if decision.owner is not None else None, sorted(decision.refused.items()))
+
+
+def _of_names(tenant: Tenant) -> Sequence[object]:
+    return (tenant.namespace, tenant.metadata.name, tenant.spec.domains, tenant.status.domain)

@@ -1,0 +1,124 @@
+"""Who owns a host name?
+
+    has an owner that still asks for it, and may       that owner
+    below a wildcard that another member owns          not given to others, unless they had it before the wildcard,
+                                                       or it is in their domain
+    no owner                                           the oldest object that asks and may, then by member and name
+    in a domain that belongs to a member               that member only
+    in the hub's domain, outside of any member's       no member
+
+The owner is a member: all its objects share the name. In: claims, what is recorded, domains. Out: ``Decision``: the
+owner, its load balancers, and the members that may not have the name. Never: a write, or a passing on by chance: the
+same claims and records come to the same decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from fairlead.api.hostnames import wildcards_over
+from fairlead.api.tenant import Tenant
+from fairlead.hub.names.claims import Claimant, Claims
+from fairlead.model.condition import ConditionReason
+from fairlead.model.keys import LoadBalancerKey
+
+#: Returns the namespace of the member that is recorded as the owner of a host; empty for an owner that is no member,
+#: None when the host has no owner.
+Owned = Callable[[str], str | None]
+NOBODYS = ""
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """Who has a host. ``refused`` are the namespaces of the members that may not have it, each with the reason.
+
+    ``load_balancers`` are those of the owner that take it, in order of age. ``waiting`` counts the other objects.
+    """
+
+    owner: Claimant | None = None
+    load_balancers: tuple[LoadBalancerKey, ...] = ()
+    refused: Mapping[str, ConditionReason] = {}
+    waiting: int = 0
+
+
+class Domains:
+    """Which domain belongs to which member, by the longest that a host is in."""
+
+    def __init__(self, tenants: Iterable[Tenant] = (), hub_domain: str = "") -> None:
+        self._holders: dict[str, str] = {hub_domain: NOBODYS} if hub_domain else {}
+        # Two members with one domain: the older one has it.
+        for tenant in sorted(tenants, key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name)):
+            for domain in (*tenant.spec.domains, *([tenant.status.domain] if tenant.status.domain else [])):
+                if self._holders.get(domain, NOBODYS) == NOBODYS:
+                    self._holders[domain] = tenant.namespace
+
+    def differences(self, other: Domains) -> frozenset[str]:
+        """Return the domains whose holder is another one in ``other``."""
+        names = {*self._holders, *other._holders}
+        return frozenset(each for each in names if self._holders.get(each) != other._holders.get(each))
+
+    def allows(self, host: str, space: str) -> bool:
+        """Say whether the member with namespace ``space`` may have ``host``."""
+        holder = self._holder(host)
+        return holder is None or holder == space
+
+    def gives(self, host: str, space: str) -> bool:
+        """Say whether ``host`` is in a domain of the member with namespace ``space``."""
+        return self._holder(host) == space
+
+    def _holder(self, host: str) -> str | None:
+        if not self._holders:
+            return None
+        rest = host.removeprefix("*.")
+        while rest:
+            if rest in self._holders:
+                return self._holders[rest]
+            rest = rest.partition(".")[2]
+        return None
+
+
+def decide(host: str, claims: Claims, owned: Owned, domains: Domains) -> Decision:
+    """Return who has ``host``."""
+    claimants = sorted(claims.at(host).values(), key=lambda each: each.order)
+    refused: dict[str, ConditionReason] = {}
+    allowed: list[Claimant] = []
+    for each in claimants:
+        if domains.allows(host, each.space):
+            allowed.append(each)
+        else:
+            refused[each.space] = ConditionReason.DOMAIN_RESERVED
+    holder = owned(host)
+    winner = next((each for each in allowed if each.space == holder), None)
+    if winner is None and holder != NOBODYS:
+        winner = next((each for each in allowed if not _is_kept(host, each, claims, owned, domains)), None)
+    ours = [each for each in allowed if winner is not None and each.space == winner.space]
+    refused |= {
+        each.space: ConditionReason.HOSTNAME_TAKEN for each in allowed if winner is None or each.space != winner.space
+    }
+    return Decision(
+        owner=winner,
+        load_balancers=tuple(dict.fromkeys(each.load_balancer for each in ours)),
+        refused=refused,
+        waiting=len({_object(each) for each in claimants} - {_object(each) for each in ours}),
+    )
+
+
+def _is_kept(host: str, claimant: Claimant, claims: Claims, owned: Owned, domains: Domains) -> bool:
+    """Say whether a wildcard over ``host`` keeps it from ``claimant``."""
+    if domains.gives(host, claimant.space):
+        return False
+    for wildcard in wildcards_over(host):
+        holder = owned(wildcard)
+        if holder is None:
+            # Not recorded yet: then the older claim goes first, whichever is looked at first.
+            first = decide(wildcard, claims, owned, domains).owner if claims.at(wildcard) else None
+            if first is not None and first.space != claimant.space and first.order < claimant.order:
+                return True
+        elif holder != claimant.space:
+            return True
+    return False
+
+
+def _object(claimant: Claimant) -> tuple[str, str, str, str]:
+    return (claimant.space, claimant.kind, claimant.namespace, claimant.name)

@@ -1,0 +1,69 @@
+"""Host names at a hub with two members: who owns a name, what the other one reads, and what survives."""
+
+from __future__ import annotations
+
+import pytest
+from names_world import answered, delete_route, gateway, gone, hostname, names_of, owned, route
+
+from fairlead.api.tenant import TENANTS
+
+
+@pytest.fixture
+async def members(world, hub):
+    await world.tenant("west")
+    for member in ("east", "west"):
+        await gateway(world, member)
+    return hub
+
+
+@pytest.mark.req("KI-9")
+async def test_a_host_belongs_to_the_first_member_and_points_to_its_address(world, members):
+    await route(world, "shop.example.com")
+    there = await owned(world, "shop.example.com", "east")
+    assert there.spec.owner.load_balancer == "HTTPLoadBalancer/tenant-east/shop.gw"
+    assert (there.spec.owner.kind, there.spec.owner.name) == ("Ingress", "web")
+
+    async def has_address():
+        return (await hostname(world, "shop.example.com")).spec.addresses
+
+    assert len(await world.until(has_address)) == 1
+    await route(world, "shop.example.com", member="west")
+    refused = await answered(world, "HostnameTaken", member="west")
+    assert refused.status == "False"
+    assert "shop.example.com" in refused.message
+    assert "east" not in refused.message
+    assert (await hostname(world, "shop.example.com")).spec.owner.member == "east"
+    assert (await hostname(world, "shop.example.com")).status.waiting == 1
+    assert (await names_of(world)).conditions is None
+    await delete_route(world)
+    passed = await owned(world, "shop.example.com", "west")
+    assert passed.spec.owner.load_balancer == "HTTPLoadBalancer/tenant-west/shop.gw"
+    await answered(world, "HostnamesAccepted", member="west")
+    await delete_route(world, "west")
+    await gone(world, "shop.example.com")
+
+
+@pytest.mark.req("KI-9")
+async def test_ownership_survives_a_restart_and_a_restart_writes_nothing(world, members):
+    await route(world, "shop.example.com")
+    await owned(world, "shop.example.com", "east")
+    await route(world, "shop.example.com", member="west")
+    await answered(world, "HostnameTaken", member="west")
+    await world.quiet()
+    await world.stop(members)
+    again = await world.start()
+    await world.quiet()
+    assert (await hostname(world, "shop.example.com")).spec.owner.member == "east"
+    assert [each for each in again.written if "Hostname" in each or "Route" in each] == []
+
+
+@pytest.mark.req("KI-9")
+async def test_a_domain_of_the_operators_choice_is_for_its_member_only(world, members):
+    await route(world, "shop.example.com", member="west")
+    await owned(world, "shop.example.com", "west")
+    body = {"metadata": {"name": "east"}, "spec": {"domains": ["example.com"]}}
+    await world.user.apply(TENANTS, body, manager="kubectl")
+    await answered(world, "DomainReserved", member="west")
+    await gone(world, "shop.example.com")
+    await route(world, "shop.example.com")
+    await owned(world, "shop.example.com", "east")

@@ -1,0 +1,52 @@
+"""The index of claims: what a change concerns, and that nothing is left behind."""
+
+from __future__ import annotations
+
+from names_parts import ask, claimant, load_balancer, source
+
+from fairlead.hub.names.claims import Claims
+
+
+def test_a_change_concerns_the_hosts_that_it_adds_and_removes():
+    claims = Claims()
+    assert ask(claims, "east", "a.com", "b.com") == {"a.com", "b.com"}
+    assert ask(claims, "east", "b.com", "c.com") == {"a.com", "c.com"}
+    assert ask(claims, "east", "b.com", "c.com") == frozenset()
+    assert sorted(claims.hosts()) == ["b.com", "c.com"]
+
+
+def test_the_hosts_of_a_load_balancer_follow_those_of_its_sources():
+    claims = Claims()
+    ask(claims, "east", "a.com", name="one")
+    ask(claims, "east", "b.com", name="two")
+    ask(claims, "east", "c.com", name="three", gw="other")
+    assert claims.at_load_balancer(load_balancer("east")) == {"a.com", "b.com"}
+    ask(claims, "east", "a.com", name="one", gw="other")
+    assert claims.at_load_balancer(load_balancer("east")) == {"b.com"}
+    assert claims.at_load_balancer(load_balancer("east", "other")) == {"a.com", "c.com"}
+
+
+def test_names_below_a_wildcard_are_known_at_every_depth():
+    claims = Claims()
+    ask(claims, "east", "a.example.com", "b.a.example.com", "*.a.example.com", "example.com", "*.example.com")
+    assert claims.below("*.example.com") == {"a.example.com", "b.a.example.com", "*.a.example.com"}
+    assert claims.below("*.a.example.com") == {"b.a.example.com"}
+    assert claims.in_domain("example.com") == set(claims.hosts())
+
+
+def test_nothing_is_left_of_a_source_that_asks_for_nothing():
+    claims = Claims()
+    ask(claims, "east", "a.example.com", "*.example.com")
+    ask(claims, "east")
+    assert (claims.hosts(), claims.sources()) == ([], [])
+    assert claims.below("*.example.com") == frozenset()
+    assert claims.at_load_balancer(load_balancer("east")) == frozenset()
+    assert claims.at("a.example.com") == {}
+
+
+def test_an_object_that_stands_for_many_goes_after_their_own_claims():
+    claims = Claims()
+    first = claimant("east", "class", age=1, late=True)
+    claims.put(source("east", "class"), {"a.com": first})
+    ask(claims, "east", "a.com", age=9)
+    assert min(claims.at("a.com").values(), key=lambda each: each.order).name == "web"

@@ -1,0 +1,160 @@
+"""What the controller writes against a real API: held names, names that are not its own, and one that does not lead."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from fairlead.api.hostname import HOSTNAMES
+from fairlead.api.httploadbalancer import LOAD_BALANCER_ROUTES
+from fairlead.api.kinds import all_crds
+from fairlead.api.kubernetes import NAMESPACES
+from fairlead.api.meta import ObjectKey
+from fairlead.api.names import MANAGER_HUB, SYSTEM_NAMESPACE
+from fairlead.api.tenant import TENANTS
+from fairlead.apiserver import ApiServer
+from fairlead.errors import NotFound
+from fairlead.hub.intents.http.objects import HTTPObjects
+from fairlead.hub.intents.tcp.objects import TCPObjects
+from fairlead.hub.inventory import Inventory
+from fairlead.hub.names.controller import HELD_AGAIN_S, Names
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.config import ClusterConfig, bearer
+from fairlead.kube.preflight import install_crds
+from fairlead.runtime.clock import SystemClock
+
+TOKEN = "for-these-tests-only"
+HOST = "shop.example.com"
+SOURCE = "LoadBalancerRoute"
+LIMIT_S = 60
+
+
+class World:
+    """An API with two Tenants, and the names of a hub whose keys the test reconciles itself."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster, self.leads = cluster, True
+        self.inventory = Inventory(cluster)
+        self.routes = HTTPObjects(cluster, self.inventory).routes
+        TCPObjects(cluster, self.inventory)
+        self.names = Names(
+            cluster=cluster, inventory=self.inventory, clock=SystemClock(), leading=lambda: self.leads, domain=""
+        )
+        self.names.watch()
+
+    async def route(self, member: str, *hosts: str) -> None:
+        spec = {"loadBalancer": "gw", "attachments": [{"listener": "http", "hostnames": list(hosts)}]}
+        body = {"metadata": {"name": "web", "namespace": f"tenant-{member}"}, "spec": spec}
+        written = await self.cluster.apply(LOAD_BALANCER_ROUTES, body, manager="agent")
+        await self.sees(lambda: self._version(member) == written.metadata.resource_version)
+
+    def _version(self, member: str) -> str:
+        there = self.routes.get(f"tenant-{member}", "web")
+        return there.metadata.resource_version if there is not None else ""
+
+    async def remove(self, member: str) -> None:
+        await self.cluster.delete(LOAD_BALANCER_ROUTES, f"tenant-{member}", "web")
+        await self.sees(lambda: not self._version(member))
+
+    async def sees(self, check) -> None:
+        async with asyncio.timeout(LIMIT_S):
+            while not check():  # noqa: ASYNC110 - what is waited for is another task's
+                await asyncio.sleep(0.01)
+
+    async def owner(self, host: str = HOST) -> str | None:
+        try:
+            there = await self.cluster.get(HOSTNAMES, SYSTEM_NAMESPACE, host)
+        except NotFound:
+            return None
+        return there.spec.owner.member
+
+
+@pytest.fixture
+async def world():
+    server = ApiServer(admin_token=TOKEN)
+    await server.start()
+    config = ClusterConfig(server=server.url, sign_in=bearer(TOKEN))
+    try:
+        async with Cluster(config, name="hub", qps=0) as cluster:
+            assert await install_crds(cluster, all_crds(), MANAGER_HUB) == []
+            for name in (SYSTEM_NAMESPACE, "tenant-east", "tenant-west"):
+                with contextlib.suppress(Exception):
+                    await cluster.create(NAMESPACES, {"metadata": {"name": name}})
+            for name in ("east", "west"):
+                await cluster.apply(TENANTS, {"metadata": {"name": name}, "spec": {}}, manager="kubectl")
+            made = World(cluster)
+            tasks = [asyncio.create_task(cache.run()) for cache in made.inventory.caches.values()]
+            try:
+                for cache in made.inventory.caches.values():
+                    await cache.wait_synced(LIMIT_S)
+                yield made
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+    finally:
+        await server.stop()
+
+
+@pytest.mark.req("KI-9")
+async def test_a_name_keeps_its_owner_while_an_object_of_the_owner_cannot_be_read(world):
+    await world.route("east", HOST)
+    assert await world.names.reconcile_host(HOST) is None
+    assert await world.owner() == "east"
+    await world.remove("east")
+    await world.route("west", HOST)
+    world.routes.broken[ObjectKey("tenant-east", "other")] = "spec is no object"
+    assert await world.names.reconcile_host(HOST) == HELD_AGAIN_S
+    assert await world.owner() == "east"
+    world.routes.broken.clear()
+    world.routes.problem = "the server does not answer"
+    assert await world.names.reconcile_host(HOST) == HELD_AGAIN_S
+    assert await world.owner() == "east"
+    world.routes.problem = ""
+    assert await world.names.reconcile_host(HOST) is None
+    assert await world.owner() == "west"
+
+
+@pytest.mark.req("KI-9")
+async def test_a_broken_object_of_one_member_holds_no_name_of_another(world):
+    await world.route("east", HOST)
+    await world.names.reconcile_host(HOST)
+    await world.remove("east")
+    world.routes.broken[ObjectKey("tenant-west", "other")] = "spec is no object"
+    assert await world.names.reconcile_host(HOST) is None
+    assert await world.owner() is None
+
+
+async def test_a_hostname_of_the_operator_is_never_changed(world):
+    body = {
+        "metadata": {"name": HOST, "namespace": SYSTEM_NAMESPACE},
+        "spec": {"host": HOST, "addresses": ["192.0.2.9"]},
+    }
+    await world.cluster.apply(HOSTNAMES, body, manager="kubectl")
+    await world.sees(lambda: world.inventory.hostnames.get(SYSTEM_NAMESPACE, HOST) is not None)
+    await world.route("east", HOST)
+    await world.names.reconcile_host(HOST)
+    there = await world.cluster.get(HOSTNAMES, SYSTEM_NAMESPACE, HOST)
+    assert (there.spec.owner.member, there.spec.addresses) == ("", ["192.0.2.9"])
+    await world.names.reconcile_source(await world.names.sources.get())
+    route = await world.cluster.get(LOAD_BALANCER_ROUTES, "tenant-east", "web")
+    assert [each.reason for each in route.status.names.conditions] == ["HostnameTaken"]
+
+
+async def test_a_replica_that_does_not_lead_writes_nothing(world):
+    world.leads = False
+    await world.route("east", HOST)
+    assert await world.names.reconcile_host(HOST) is None
+    assert await world.owner() is None
+
+
+@pytest.mark.req("KI-9")
+async def test_names_older_than_a_wildcard_get_their_owners_before_it(world):
+    await world.route("east", HOST)
+    await world.route("west", "*.example.com")
+    await world.names.reconcile_host("*.example.com")
+    assert await world.owner() == "east"
+    await world.names.reconcile_host(HOST)
+    assert await world.owner() == "east"

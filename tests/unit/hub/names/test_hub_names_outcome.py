@@ -1,0 +1,53 @@
+"""What an object reads about its names: nothing while all is well, and nothing of other members ever."""
+
+from __future__ import annotations
+
+import pytest
+from names_parts import claimant
+
+from fairlead.api.intent import NamesStatus
+from fairlead.hub.names.outcome import names_status
+from fairlead.hub.names.ownership import Decision
+from fairlead.model.condition import ConditionReason
+
+NOW = "2026-01-01T00:00:00Z"
+OURS, THEIRS = claimant("east"), claimant("west")
+TAKEN = Decision(owner=THEIRS, refused={OURS.space: ConditionReason.HOSTNAME_TAKEN})
+
+
+def status(decisions, before=None, **claims):
+    claims = claims or dict.fromkeys(decisions, OURS)
+    return names_status(claims, decisions, before or NamesStatus(), generation=1, now=NOW)
+
+
+def test_nothing_is_written_while_nothing_is_refused():
+    assert status({"a.com": Decision(owner=OURS)}) == NamesStatus()
+
+
+@pytest.mark.req("KI-9", "KI-10")
+def test_a_taken_name_is_named_without_its_owner():
+    (condition,) = status({"a.com": TAKEN, "b.com": Decision(owner=OURS)}).conditions
+    assert (condition.type, condition.status, condition.reason) == ("HostnamesAccepted", "False", "HostnameTaken")
+    assert "a.com" in condition.message
+    assert "b.com" not in condition.message
+    assert "west" not in condition.message
+
+
+def test_of_many_names_the_first_three_are_named():
+    (condition,) = status({f"{n}.com": TAKEN for n in range(5)}).conditions
+    assert "0.com, 1.com, 2.com and 2 more" in condition.message
+
+
+def test_what_is_refused_no_more_is_true_and_stays_so():
+    refused = status({"a.com": TAKEN})
+    accepted = status({"a.com": Decision(owner=OURS)}, before=refused)
+    assert [(each.status, each.reason) for each in accepted.conditions] == [("True", "HostnamesAccepted")]
+    assert status({"a.com": Decision(owner=OURS)}, before=accepted) == accepted
+
+
+@pytest.mark.req("K-49")
+def test_the_name_that_the_hub_made_is_shown_once_it_is_owned():
+    made = claimant("east", generated=True)
+    assert status({"w.lb.com": Decision(owner=made)}, **{"w.lb.com": made}).hostname == "w.lb.com"
+    refused = Decision(refused={made.space: ConditionReason.DOMAIN_RESERVED})
+    assert status({"w.lb.com": refused}, **{"w.lb.com": made}).hostname == ""

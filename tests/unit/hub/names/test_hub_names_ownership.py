@@ -1,0 +1,244 @@
+"""Who owns a name: first come, kept while it is asked for, passed on in order, wildcards and reserved domains."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from names_parts import ask, claimant, load_balancer, source, tenant
+
+from fairlead.hub.names.claims import Claims
+from fairlead.hub.names.ownership import NOBODYS, Domains, decide
+
+HOST = "shop.example.com"
+OPEN = Domains()
+
+
+def nothing(_host):
+    return None
+
+
+def recorded(**owners):
+    by_host = {host.replace("_", ".").replace("ANY", "*"): space for host, space in owners.items()}
+    return by_host.get
+
+
+@pytest.mark.req("KI-9")
+def test_the_oldest_claim_gets_a_name_that_has_no_owner():
+    claims = Claims()
+    ask(claims, "west", HOST, age=2)
+    ask(claims, "east", HOST, age=1)
+    decision = decide(HOST, claims, nothing, OPEN)
+    assert decision.owner == claimant("east", age=1)
+    assert decision.refused == {"tenant-west": "HostnameTaken"}
+    assert decision.waiting == 1
+
+
+@pytest.mark.req("KI-9")
+def test_claims_of_one_moment_are_ordered_by_member_then_by_name():
+    claims = Claims()
+    ask(claims, "west", HOST)
+    ask(claims, "east", HOST, name="b")
+    ask(claims, "east", HOST, name="a")
+    assert decide(HOST, claims, nothing, OPEN).owner == claimant("east", "a")
+
+
+@pytest.mark.req("KI-9")
+def test_an_owner_keeps_the_name_from_an_older_claim():
+    claims = Claims()
+    ask(claims, "west", HOST, age=9)
+    ask(claims, "east", HOST, age=1)
+    decision = decide(HOST, claims, recorded(shop_example_com="tenant-west"), OPEN)
+    assert decision.owner is not None
+    assert decision.owner.member == "west"
+
+
+@pytest.mark.req("KI-9")
+def test_an_owner_that_asks_no_more_is_followed_by_the_next_in_order():
+    claims = Claims()
+    ask(claims, "west", HOST, age=9)
+    ask(claims, "north", HOST, age=5)
+    decision = decide(HOST, claims, recorded(shop_example_com="tenant-east"), OPEN)
+    assert decision.owner is not None
+    assert decision.owner.member == "north"
+
+
+def test_all_objects_of_the_owner_share_the_name():
+    claims = Claims()
+    ask(claims, "east", HOST, name="a", gw="one", age=2)
+    ask(claims, "east", HOST, name="b", gw="two", age=1)
+    ask(claims, "west", HOST, name="c", age=3)
+    decision = decide(HOST, claims, nothing, OPEN)
+    assert decision.load_balancers == (load_balancer("east", "two"), load_balancer("east", "one"))
+    assert decision.waiting == 1
+
+
+@pytest.mark.req("KI-9")
+def test_a_wildcard_keeps_the_names_below_it_from_others():
+    claims = Claims()
+    ask(claims, "east", "*.example.com", age=5)
+    ask(claims, "west", "a.b.example.com", age=1)
+    ask(claims, "east", "c.example.com", name="own", age=9)
+    owned = recorded(ANY_example_com="tenant-east")
+    assert decide("a.b.example.com", claims, owned, OPEN).refused == {"tenant-west": "HostnameTaken"}
+    own = decide("c.example.com", claims, owned, OPEN).owner
+    assert own is not None
+    assert own.member == "east"
+
+
+@pytest.mark.req("KI-9")
+def test_a_name_that_was_owned_before_a_wildcard_stays_with_its_owner():
+    claims = Claims()
+    ask(claims, "west", HOST, age=9)
+    ask(claims, "east", "*.example.com", age=1)
+    owned = recorded(shop_example_com="tenant-west", ANY_example_com="tenant-east")
+    exact, wildcard = (decide(each, claims, owned, OPEN).owner for each in (HOST, "*.example.com"))
+    assert exact is not None
+    assert wildcard is not None
+    assert (exact.member, wildcard.member) == ("west", "east")
+
+
+@pytest.mark.parametrize(("exact_age", "owner"), [(1, "west"), (9, None)])
+def test_of_a_name_and_a_wildcard_without_owners_the_older_claim_counts(exact_age, owner):
+    claims = Claims()
+    ask(claims, "west", HOST, age=exact_age)
+    ask(claims, "east", "*.example.com", age=5)
+    decision = decide(HOST, claims, nothing, OPEN)
+    assert (decision.owner.member if decision.owner else None) == owner
+
+
+def test_a_wildcard_below_a_wildcard_is_kept_like_a_name():
+    claims = Claims()
+    ask(claims, "west", "*.shop.example.com")
+    assert decide("*.shop.example.com", claims, recorded(ANY_example_com="tenant-east"), OPEN).owner is None
+
+
+def test_a_name_of_the_operator_is_no_members():
+    claims = Claims()
+    ask(claims, "west", HOST)
+    decision = decide(HOST, claims, recorded(shop_example_com=NOBODYS), OPEN)
+    assert decision.owner is None
+    assert decision.refused == {"tenant-west": "HostnameTaken"}
+
+
+@pytest.mark.req("KI-9")
+@pytest.mark.parametrize("host", ["example.com", "shop.example.com", "*.example.com", "*.a.example.com"])
+def test_a_reserved_domain_is_for_its_member_only_also_against_an_owner(host):
+    claims = Claims()
+    ask(claims, "west", host, age=1)
+    ask(claims, "east", host, age=9)
+    domains = Domains([tenant("east", "example.com"), tenant("west")])
+    decision = decide(host, claims, lambda _: "tenant-west", domains)
+    assert decision.owner is not None
+    assert decision.owner.member == "east"
+    assert decision.refused == {"tenant-west": "DomainReserved"}
+
+
+def test_the_longest_domain_counts_and_of_two_equal_ones_that_of_the_older_tenant():
+    old, young = "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"
+    domains = Domains(
+        [tenant("young", "example.com", created=young), tenant("old", "example.com", created=old)], "lb.example.com"
+    )
+    assert domains.allows("example.com", "tenant-old")
+    assert not domains.allows("example.com", "tenant-young")
+    assert not domains.allows("free.lb.example.com", "tenant-old"), "the hub's own domain is no member's"
+    assert domains.allows("example.org", "tenant-young")
+    assert domains.allows("notexample.com", "tenant-young")
+
+
+@pytest.mark.req("KI-9", "K-48")
+def test_no_member_gets_a_name_in_the_domain_of_another_one():
+    claims = Claims()
+    ask(claims, "west", "web-shop.east.lb.example.com", "anything.nosuch.lb.example.com", "own.west.lb.example.com")
+    members = [tenant("east", domain="east.lb.example.com"), tenant("west", domain="west.lb.example.com")]
+    domains = Domains(members, "lb.example.com")
+    owners = {host: decide(host, claims, nothing, domains).owner for host in claims.hosts()}
+    assert [host for host, owner in owners.items() if owner is not None] == ["own.west.lb.example.com"]
+
+
+def test_domains_that_change_hands_are_named():
+    before = Domains([tenant("east", "a.com", "b.com")])
+    assert before.differences(Domains([tenant("east", "b.com", "c.com")])) == {"a.com", "c.com"}
+
+
+MEMBERS = ("east", "north", "west")
+HOSTS = ("a.example.com", "b.a.example.com", "*.example.com", "*.a.example.com", "c.org")
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(MEMBERS),
+        st.sampled_from(("one", "two")),
+        st.integers(1, 50),
+        st.sets(st.sampled_from(HOSTS), max_size=3),
+    ),
+    max_size=12,
+)
+
+
+class Hub:
+    """Claims and records as the controller keeps them: what is decided is recorded, wildcards last."""
+
+    def __init__(self, records=None):
+        self.claims, self.records = Claims(), records if records is not None else {}
+
+    def step(self, member, name, age, hosts):
+        self.claims.put(source(member, name), dict.fromkeys(hosts, claimant(member, name, age=age)))
+
+    def settle(self):
+        for _ in range(3):
+            for host in sorted({*self.claims.hosts(), *self.records}, key=lambda each: (each.startswith("*"), each)):
+                owner = decide(host, self.claims, self.records.get, OPEN).owner
+                self.records.pop(host, None)
+                if owner is not None:
+                    self.records[host] = owner.space
+
+
+@pytest.mark.req("KI-9")
+@given(STEPS)
+def test_no_order_of_arrivals_and_departures_takes_a_name_from_an_owner_that_asks_for_it(steps):
+    hub = Hub()
+    for step in steps:
+        before = dict(hub.records)
+        hub.step(*step)
+        hub.settle()
+        for host, space in before.items():
+            asks = any(each.space == space for each in hub.claims.at(host).values())
+            assert not asks or hub.records[host] == space, "the owner that asks keeps it"
+        for host in hub.claims.hosts():
+            claimants = {each.space for each in hub.claims.at(host).values()}
+            owner = hub.records.get(host)
+            assert owner is None or owner in claimants
+            if owner is None:
+                over = [each for each in ("*.example.com", "*.a.example.com") if each in hub.records and each != host]
+                assert over, "a name without owner is kept by a wildcard"
+
+
+@pytest.mark.req("KI-9")
+@given(STEPS, st.randoms(use_true_random=False))
+def test_a_restart_finds_the_same_owners_whatever_is_read_first(steps, order):
+    hub = Hub()
+    for step in steps:
+        hub.step(*step)
+        hub.settle()
+    before = dict(hub.records)
+    again = Hub(dict(before))
+    last = {(member, name): (member, name, age, hosts) for member, name, age, hosts in steps}
+    rows = list(last.values())
+    order.shuffle(rows)
+    for row in rows:
+        again.step(*row)
+    again.settle()
+    assert again.records == before
+
+
+@given(st.permutations([("east", 3), ("north", 1), ("west", 2)]))
+def test_a_name_passes_on_in_order_of_age_whatever_came_first(arrivals):
+    hub = Hub()
+    for member, age in arrivals:
+        hub.step(member, "web", age, {HOST})
+    order = []
+    while hub.claims.at(HOST):
+        hub.settle()
+        owner = hub.records[HOST].removeprefix("tenant-")
+        order.append(owner)
+        hub.step(owner, "web", 1, set())
+    assert order == ["north", "west", "east"]
