@@ -89,8 +89,7 @@ def hub_needs(*, deployment: bool) -> list[AccessNeed]:
     needs += [AccessNeed(verb, BACKEND_RECORDS) for verb in ("create", "patch", "delete")]
     needs += [AccessNeed(verb, LEASES, SYSTEM_NAMESPACE) for verb in ("create", "update", "patch", "delete")]
     needs += [AccessNeed(verb, CONFIG_MAPS, SYSTEM_NAMESPACE) for verb in _APPLY]
-    needs += [AccessNeed(verb, HOSTNAMES, SYSTEM_NAMESPACE) for verb in (*_READ, "create", "patch", "delete")]
-    needs += [AccessNeed("patch", HOSTNAMES, SYSTEM_NAMESPACE, subresource="status")]
+    needs += [AccessNeed(verb, HOSTNAMES, SYSTEM_NAMESPACE) for verb in ("create", "delete")]
     applied = (NAMESPACES, ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)
     needs += [AccessNeed(verb, resource) for resource in applied for verb in _APPLY]
     needs += [AccessNeed(verb, SERVICE_ACCOUNTS) for verb in (_READ if deployment else _APPLY)]
