@@ -21,3 +21,8 @@ STATUS_EXIT_CODES = EXIT_CODES.replace("1 failed or unhealthy", "1 failed").repl
 CONVERT_EXIT_CODES = EXIT_CODES.replace("1 failed or unhealthy", "1 failed").replace(
     "130 ", f"{ATTENTION} something could not be converted · 130 "
 )
+DOCTOR_EXIT_CODES = (
+    EXIT_CODES.replace("0 ok, also when asked to stop", "0 nothing is wrong")
+    .replace("1 failed or unhealthy", "1 something is wrong")
+    .replace("3 API unreachable · ", f"{ATTENTION} warnings only, or something could not be checked · ")
+)

@@ -15,9 +15,11 @@ from fairlead.cli import (
     agent,
     apiserver,
     capi,
+    collect,
     convert,
     crds,
     demo,
+    doctor,
     drift,
     explain,
     gc,
@@ -33,13 +35,19 @@ from fairlead.cli import (
     tenant,
     version,
 )
-from fairlead.cli.exit_codes import CONVERT_EXIT_CODES, EXIT_CODES, PLAN_EXIT_CODES, STATUS_EXIT_CODES
+from fairlead.cli.exit_codes import (
+    CONVERT_EXIT_CODES,
+    DOCTOR_EXIT_CODES,
+    EXIT_CODES,
+    PLAN_EXIT_CODES,
+    STATUS_EXIT_CODES,
+)
 from fairlead.cli.help_types import PlainCommand, PlainGroup
 from fairlead.cli.run import run_app
 
 ORDER = (
     "demo", "run", "standalone", "hub", "agent", "regions", "capi", "apiserver",
-    "status", "plan", "explain", "route", "drift", "version",
+    "status", "doctor", "plan", "explain", "route", "drift", "collect", "version",
     "pause", "resume", "repair", "gc",
     "tenant", "convert", "crds",
 )  # fmt: skip
@@ -64,6 +72,12 @@ app = typer.Typer(
     epilog=EXIT_CODES,
 )
 
+_CODES = {
+    "plan": PLAN_EXIT_CODES,
+    "status": STATUS_EXIT_CODES,
+    "doctor": DOCTOR_EXIT_CODES,
+    "convert": CONVERT_EXIT_CODES,
+}
 _RUN, _LOOK, _OPERATE, _SET_UP = "Run", "Look", "Operate", "Set up"
 
 
@@ -90,10 +104,12 @@ for name, panel, command, in_one_line in (
     ("capi", _RUN, capi.capi, "Give clusters of Cluster API an endpoint."),
     ("apiserver", _RUN, apiserver.apiserver, "Serve a Kubernetes API for trying things out."),
     ("status", _LOOK, status.status, "Does everything serve, did my change land?"),
+    ("doctor", _LOOK, doctor.doctor, "What is wrong, and what mends it?"),
     ("plan", _LOOK, plan.plan, "What would change, and why?"),
     ("explain", _LOOK, explain.explain, "Why is a backend where it is?"),
     ("route", _LOOK, route.route, "What does a request meet, and why?"),
     ("drift", _LOOK, drift.drift, "What did others change at the provider?"),
+    ("collect", _LOOK, collect.collect, "Gather all that a bug report needs, without secrets."),
     ("version", _LOOK, version.version, "Which version is this?"),
     ("pause", _OPERATE, pause.pause, "Freeze a load balancer, or a class."),
     ("resume", _OPERATE, pause.resume, "Let through what pause held."),
@@ -102,7 +118,7 @@ for name, panel, command, in_one_line in (
     ("convert", _SET_UP, convert.convert, "Print Ingresses as Gateway API objects."),
     ("crds", _SET_UP, crds.crds, "Print the CustomResourceDefinitions."),
 ):
-    codes = {"plan": PLAN_EXIT_CODES, "status": STATUS_EXIT_CODES, "convert": CONVERT_EXIT_CODES}.get(name, EXIT_CODES)
+    codes = _CODES.get(name, EXIT_CODES)
     app.command(name, cls=PlainCommand, rich_help_panel=panel, epilog=codes, short_help=in_one_line)(command)
 app.add_typer(tenant.app, name="tenant", rich_help_panel=_SET_UP, short_help="Add and remove member clusters.")
 

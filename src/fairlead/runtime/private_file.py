@@ -1,6 +1,6 @@
 """Write a file that only its owner may read, in one step: no reader sees half of it, or sees it before it is private.
 
-In: a path and text. Out: the file with mode 0600. Never: leaves the old content half replaced, or a second copy.
+In: a path and its content. Out: the file with mode 0600. Never: leaves the old content half replaced, or a second copy.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 
 
-def write_private(path: Path, text: str) -> None:
-    """Replace ``path``, or the file that it links to, by ``text``.
+def write_private(path: Path, content: str | bytes) -> None:
+    """Replace ``path``, or the file that it links to, by ``content``; text is written as UTF-8.
 
     Raises:
         OSError: its directory is missing or cannot be written.
@@ -20,8 +20,8 @@ def write_private(path: Path, text: str) -> None:
     path = path.resolve()
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content if isinstance(content, bytes) else content.encode())
             file.flush()
             os.fsync(file.fileno())
         Path(name).replace(path)

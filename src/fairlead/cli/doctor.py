@@ -1,0 +1,168 @@
+"""``fairlead doctor``: what is wrong with this installation, and which command mends it?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fairlead.cli.exit_codes import ATTENTION, FAILED, OK
+from fairlead.cli.options import Context, Kubeconfig, Output, OutputOption, Verbose, directory
+from fairlead.cli.run import run_for_code
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from fairlead.doctor.facts import Facts
+    from fairlead.doctor.finding import Finding
+
+MemberKubeconfig = Annotated[
+    Path | None,
+    typer.Option("--member-kubeconfig", metavar="FILE", help="A member's API; without --kubeconfig only that one."),
+]
+MemberContext = Annotated[
+    str,
+    typer.Option("--member-context", metavar="NAME", help="Context of --member-kubeconfig; default: its current one."),
+]
+DoctorDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir", metavar="DIR", parser=directory, help="Look at this hub's directory, and at this machine."
+    ),
+]
+
+
+def doctor(
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
+    member_kubeconfig: MemberKubeconfig = None,
+    member_context: MemberContext = "",
+    data_dir: DoctorDir = None,
+    machine: Annotated[
+        bool, typer.Option("--machine", help="Look at this machine too, on which a hub has its Envoy.")
+    ] = False,
+    connect: Annotated[
+        bool, typer.Option("--connect", help="Connect from here to every target, as a proxy on this machine would.")
+    ] = False,
+    list_checks: Annotated[bool, typer.Option("--list", help="Print the checks, and run none.")] = False,
+    output: OutputOption = Output.TABLE,
+    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
+) -> None:
+    """Check hub, member and machine, and say for each fault which object it is and what mends it.
+
+    Nothing is changed. With the administrator's kubeconfigs of hub and member, everything is checked.
+    """
+    if list_checks:
+        _print_checks(output)
+        return
+    where = Where(kubeconfig, context, member_kubeconfig, member_context, data_dir, machine=machine, connect=connect)
+    run_for_code(lambda: _examine(where, output))
+
+
+class Where:
+    """What to look at, as the options say."""
+
+    def __init__(
+        self,
+        kubeconfig: Path | None,
+        context: str,
+        member_kubeconfig: Path | None,
+        member_context: str,
+        data_dir: Path | None,
+        *,
+        machine: bool,
+        connect: bool,
+    ) -> None:
+        self.member = (member_kubeconfig, member_context) if member_kubeconfig or member_context else None
+        self.hub = (kubeconfig, context) if kubeconfig or context or not self.member else None
+        self.data_dir = data_dir
+        self.machine = machine or data_dir is not None
+        self.connect = connect
+
+
+async def gather_facts(where: Where) -> Facts:
+    """Read all that is asked for.
+
+    Raises:
+        BadConfiguration: a kubeconfig is missing or broken.
+    """
+    import asyncio
+
+    from fairlead import __version__
+    from fairlead.doctor.facts import Facts, Side
+    from fairlead.doctor.gather import HUB, MEMBER, gather
+    from fairlead.doctor.gather_machine import connect_all, gather_machine
+    from fairlead.doctor.gather_rights import with_rights
+    from fairlead.doctor.reach import targets_of
+
+    async def side(name: str, given: tuple[Path | None, str] | None) -> Side | None:
+        from fairlead.api.gateway import GATEWAY_CLASSES
+        from fairlead.cli.connect import connect
+
+        if given is None:
+            return None
+        async with connect(given[0], context=given[1], name=f"the {name}") as cluster:
+            read = await gather(cluster, name, HUB if name == "hub" else MEMBER)
+            return await with_rights(cluster, read, gateways=read.knows(GATEWAY_CLASSES))
+
+    hub, member = await asyncio.gather(side("hub", where.hub), side("member", where.member))
+    files = [given[0] for given in (where.hub, where.member) if given is not None and given[0] is not None]
+    return Facts(
+        version=__version__,
+        hub=hub,
+        member=member,
+        machine=gather_machine(where.data_dir, files) if where.machine else None,
+        reach=await connect_all(targets_of(hub), timeout_s=3.0) if where.connect and hub is not None else (),
+    )
+
+
+async def _examine(where: Where, output: Output) -> int:
+    from fairlead.cli.output import emit
+    from fairlead.doctor.finding import Severity
+    from fairlead.doctor.table import CHECKS, examine
+
+    findings = examine(await gather_facts(where))
+    emit(
+        output,
+        {"checks": len(CHECKS), "findings": findings},
+        lines=lambda: lines_of(findings, checks=len(CHECKS)),
+        names=lambda: [f"{finding.check}: {finding.object}" for finding in findings],
+    )
+    severities = {finding.severity for finding in findings}
+    return FAILED if Severity.ERROR in severities else ATTENTION if severities else OK
+
+
+def lines_of(findings: Sequence[Finding], *, checks: int) -> Iterator[str]:
+    """Yield what is printed: three lines for each fault, and a summary."""
+    from fairlead.cli.formatting import counted
+
+    for finding in findings:
+        yield f"{finding.severity.value.upper()}  {finding.object}  ({finding.check})"
+        yield f"  {finding.fault}"
+        yield f"  mend: {finding.mend}"
+    if not findings:
+        yield f"{counted(checks, 'check')}: nothing is wrong."
+        return
+    by_severity = [finding.severity.value for finding in findings]
+    parts = [counted(by_severity.count(each), noun) for each, noun in _NOUNS.items() if each in by_severity]
+    yield f"{counted(checks, 'check')}: {', '.join(parts)}."
+
+
+_NOUNS = {"error": "error", "warning": "warning", "unknown": "unknown"}
+
+
+def _print_checks(output: Output) -> None:
+    from fairlead.cli.formatting import columns
+    from fairlead.cli.output import emit
+    from fairlead.doctor.table import CHECKS
+
+    checks = [{"name": check.name, "question": check.question} for check in CHECKS]
+    emit(
+        output,
+        checks,
+        lines=lambda: columns(
+            [("CHECK", "QUESTION"), *((each["name"], each["question"]) for each in checks)], indent=""
+        ),
+        names=lambda: [each["name"] for each in checks],
+    )

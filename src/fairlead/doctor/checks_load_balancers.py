@@ -1,0 +1,188 @@
+"""Is each load balancer accepted, programmed and serving, and if not, what is in its way?
+
+In: facts about the hub. Out: findings about load balancers, the proxies that serve them, and how these reach targets.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
+from fairlead.api.kubernetes import CONFIG_MAPS, DEPLOYMENTS, SERVICES
+from fairlead.api.loadbalancer import LOAD_BALANCERS
+from fairlead.api.meta import AnyResource, JSONObject
+from fairlead.api.names import ANNOTATION_PAUSED, LABEL_MANAGED_BY, LABEL_TENANT, MANAGED_BY, SYSTEM_NAMESPACE
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.doctor.facts import Facts
+from fairlead.doctor.finding import Finding, error, warning
+from fairlead.doctor.reading import (
+    annotation,
+    condition,
+    is_false,
+    items,
+    label,
+    mapping,
+    meta,
+    name_of,
+    path_of,
+    spec,
+    status,
+)
+from fairlead.model.condition import ConditionReason
+from fairlead.standalone.proxy_report import NAME as PROXY_REPORTS
+from fairlead.standalone.proxy_report import ProxyRow, ReplicaReport
+
+_SHORT = {"TCPLoadBalancer": "tcplb", "HTTPLoadBalancer": "httplb", "LoadBalancer": "lb"}
+_NO_ADDRESS = {
+    ConditionReason.ADDRESS_NOT_ASSIGNED.value,
+    ConditionReason.ADDRESS_NOT_USABLE.value,
+    ConditionReason.ADDRESS_POOL_EXHAUSTED.value,
+}
+_KINDS: tuple[AnyResource, ...] = (TCP_LOAD_BALANCERS, HTTP_LOAD_BALANCERS, LOAD_BALANCERS)
+
+
+def refused(facts: Facts) -> Iterator[Finding]:
+    """Name load balancers whose spec was refused; the version that was accepted last is served on."""
+    for path, ref, lb in _load_balancers(facts):
+        if is_false(lb, "Accepted"):
+            yield error(path, _message(lb, "Accepted"), f"fairlead explain {ref}")
+
+
+def unresolved(facts: Facts) -> Iterator[Finding]:
+    """Name load balancers that refer to something that is not there."""
+    for path, ref, lb in _load_balancers(facts):
+        if is_false(lb, "ResolvedRefs"):
+            yield error(path, _message(lb, "ResolvedRefs"), f"fairlead explain {ref}")
+
+
+def not_programmed(facts: Facts) -> Iterator[Finding]:
+    """Name load balancers that no proxy or provider has, and those that nothing was ever said of."""
+    for path, ref, lb in _load_balancers(facts):
+        if is_false(lb, "Programmed"):
+            yield error(path, _message(lb, "Programmed"), f"fairlead explain {ref} --history")
+        elif not condition(lb, "Programmed") and not meta(lb, "deletionTimestamp"):
+            yield warning(path, "no hub has said anything of it yet", "fairlead status   does a hub lead?")
+
+
+def no_address(facts: Facts) -> Iterator[Finding]:
+    """Say that the address pool is exhausted, or that an address that was asked for is not free."""
+    for path, _, lb in _load_balancers(facts):
+        reasons = {
+            str(each.get("reason")) for each in items(status(lb).get("conditions")) if each.get("status") == "False"
+        }
+        if reasons & _NO_ADDRESS:
+            mend = "fairlead hub --address-pool CIDR,CIDR   with a larger range, or ask for another address"
+            yield error(path, "it has no address: the pool has none left, or not the one that it asks for", mend)
+
+
+def not_serving(facts: Facts) -> Iterator[Finding]:
+    """Name load balancers without a healthy target: connections to them fail."""
+    for path, ref, lb in _load_balancers(facts):
+        if is_false(lb, "Serving"):
+            yield error(path, _message(lb, "Serving"), f"fairlead explain {ref}")
+
+
+def unhealthy_targets(facts: Facts) -> Iterator[Finding]:
+    """Name targets, such as nodes' node ports, that the proxies cannot connect to."""
+    for path, _, lb in _load_balancers(facts):
+        targets = [str(target) for target in items(status(lb).get("unhealthyTargets"))]
+        if targets:
+            shown = ", ".join(targets[:3]) + (f" and {len(targets) - 3} more" if targets[3:] else "")
+            mend = f"nc -vz {_host_port(targets[0])}   from where a proxy runs; is there a firewall between?"
+            yield warning(path, f"its proxies cannot reach {shown}", mend)
+
+
+def unreachable_from_here(facts: Facts) -> Iterator[Finding]:
+    """Name targets that did not answer when this machine connected to them, as a proxy on it would."""
+    by_target: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for reach in facts.reach:
+        if reach.problem:
+            by_target[reach.target, reach.problem].append(reach.load_balancer)
+    for (target, problem), load_balancers in sorted(by_target.items()):
+        fault = f"this machine cannot connect to it ({problem}); it is a target of {load_balancers[0]}"
+        fault += f" and {len(load_balancers) - 1} more" if load_balancers[1:] else ""
+        yield error(
+            f"target {target}", fault, f"nc -vz {_host_port(target)}   then look at routes and firewalls between"
+        )
+
+
+def held(facts: Facts) -> Iterator[Finding]:
+    """Name load balancers whose changes are held, by the guard or by a pause."""
+    for path, ref, lb in _load_balancers(facts):
+        if condition(lb, "Guarded").get("status") == "True":
+            yield warning(path, _message(lb, "Guarded"), f"fairlead plan {ref}")
+        paused = annotation(lb, ANNOTATION_PAUSED)
+        if paused and paused != "false":
+            yield warning(path, "it is paused: nothing of it changes", f"fairlead resume {ref}")
+
+
+def drifted(facts: Facts) -> Iterator[Finding]:
+    """Name load balancers that others have changed at their provider."""
+    for path, ref, lb in _load_balancers(facts):
+        if condition(lb, "Drifted").get("status") == "True":
+            yield warning(path, _message(lb, "Drifted"), f"fairlead repair {ref}")
+
+
+def proxies_missing(facts: Facts) -> Iterator[Finding]:
+    """Name tenants' Deployments of Envoy that lack replicas."""
+    for obj in facts.hub.list(DEPLOYMENTS) if facts.hub else ():
+        if label(obj, LABEL_MANAGED_BY) != MANAGED_BY or label(obj, LABEL_TENANT) is None:
+            continue
+        asked, there = int(spec(obj).get("replicas", 1)), int(status(obj).get("availableReplicas") or 0)
+        if there < asked:
+            mend = f"kubectl -n {meta(obj, 'namespace')} describe pods"
+            say = error if there == 0 else warning
+            yield say(path_of("Deployment", obj), f"{there} of {asked} proxies are available", mend)
+
+
+def proxies_stale(facts: Facts) -> Iterator[Finding]:
+    """Name proxies that do not have the newest state."""
+    for config_map in facts.hub.list(CONFIG_MAPS) if facts.hub else ():
+        if (meta(config_map, "namespace"), name_of(config_map)) != (SYSTEM_NAMESPACE, PROXY_REPORTS):
+            continue
+        for text in mapping(config_map.get("data")).values():
+            for row in _proxies(text):
+                if row.state == "STALE":
+                    fault = f"it does not have the newest state; it refused {row.refused} updates"
+                    mend = f"kubectl -n {SYSTEM_NAMESPACE} logs deployment/fairlead-hub | grep -i refused"
+                    yield warning(f"proxy {row.node}", fault, mend)
+
+
+def services_without_address(facts: Facts) -> Iterator[Finding]:
+    """Name Services before proxies that the hub's own cluster gives no address."""
+    for service in facts.hub.list(SERVICES) if facts.hub else ():
+        ours = label(service, LABEL_MANAGED_BY) == MANAGED_BY and label(service, LABEL_TENANT) is not None
+        if not ours or spec(service).get("type") != "LoadBalancer":
+            continue
+        if not items(mapping(status(service).get("loadBalancer")).get("ingress")):
+            fault = "the hub's cluster gives it no address; something there has to implement type LoadBalancer"
+            mend = f"kubectl -n {meta(service, 'namespace')} describe service {name_of(service)}"
+            yield error(path_of("Service", service), fault, mend)
+
+
+def _proxies(text: str) -> Sequence[ProxyRow]:
+    try:
+        return msgspec.json.decode(text, type=ReplicaReport).proxies
+    except msgspec.DecodeError:
+        return ()  # written by a hub of another version
+
+
+def _load_balancers(facts: Facts) -> Iterator[tuple[str, str, JSONObject]]:
+    """Yield each as (path, what the verbs call it, object)."""
+    for resource in _KINDS:
+        for lb in facts.hub.list(resource) if facts.hub else ():
+            yield path_of(resource.kind, lb), path_of(_SHORT[resource.kind], lb), lb
+
+
+def _message(lb: JSONObject, kind: str) -> str:
+    found = condition(lb, kind)
+    return str(found.get("message") or found.get("reason") or kind)
+
+
+def _host_port(target: str) -> str:
+    """Return a target as ``nc`` takes it."""
+    host, _, port = target.rpartition(":")
+    return f"{host.strip('[]')} {port}"

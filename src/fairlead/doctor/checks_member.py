@@ -1,0 +1,218 @@
+"""Can the member's nodes and Services be served as they stand?
+
+In: facts about the member. Out: findings about nodes, Services, Ingresses and Gateways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fairlead.agent.warnings import SERVICE_ANNOTATIONS, did_you_mean
+from fairlead.api.gateway import GATEWAY_CLASSES
+from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
+from fairlead.api.kubernetes import ENDPOINT_SLICES, LEASES, NODES, SERVICES
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.meta import JSONObject
+from fairlead.api.names import (
+    AGENT_LEADER_LEASE,
+    GATEWAY_CONTROLLER,
+    GROUP,
+    INGRESS_CONTROLLER,
+    LABEL_EXCLUDE_NODE,
+    LABEL_SERVICE_NAME,
+    LOAD_BALANCER_CLASS_PREFIX,
+    TAINT_TO_BE_DELETED,
+)
+from fairlead.doctor.facts import Facts, Side
+from fairlead.doctor.finding import Finding, error, warning
+from fairlead.doctor.reading import condition, is_false, items, label, mapping, meta, name_of, path_of, spec, status
+
+_DEFAULT_INGRESS_CLASS = "ingressclass.kubernetes.io/is-default-class"
+
+
+def excluded_nodes(facts: Facts) -> Iterator[Finding]:
+    """Name nodes that a label keeps out of load balancers; single-node clusters often have it by accident."""
+    nodes = _nodes(facts)
+    excluded = [node for node in nodes if label(node, LABEL_EXCLUDE_NODE) is not None]
+    for node in excluded:
+        every = len(excluded) == len(nodes)
+        fault = f"the label {LABEL_EXCLUDE_NODE} keeps it out of load balancers"
+        mend = f"kubectl label node {name_of(node)} {LABEL_EXCLUDE_NODE}-"
+        yield (error if every else warning)(
+            path_of("Node", node), fault + (", as it does every node" if every else ""), mend
+        )
+
+
+def nodes_not_ready(facts: Facts) -> Iterator[Finding]:
+    """Name nodes that are not ready, and take no traffic for that."""
+    for node in _nodes(facts):
+        ready = condition(node, "Ready")
+        if ready.get("status") != "True":
+            fault = f"it is not ready, so it takes no traffic: {ready.get('message') or 'its kubelet says nothing'}"
+            yield warning(path_of("Node", node), fault, f"kubectl describe node {name_of(node)}")
+
+
+def nodes_leaving(facts: Facts) -> Iterator[Finding]:
+    """Name nodes that the autoscaler is about to remove."""
+    for node in _nodes(facts):
+        if any(taint.get("key") == TAINT_TO_BE_DELETED for taint in items(spec(node).get("taints"))):
+            mend = f"kubectl taint node {name_of(node)} {TAINT_TO_BE_DELETED}-   if the autoscaler has given it up"
+            yield warning(path_of("Node", node), "the autoscaler is about to remove it, so it takes no traffic", mend)
+
+
+def nodes_without_address(facts: Facts) -> Iterator[Finding]:
+    """Name nodes without an address that the proxies could use."""
+    for node in _nodes(facts):
+        if not [
+            each for each in items(status(node).get("addresses")) if each.get("type") in ("InternalIP", "ExternalIP")
+        ]:
+            mend = f"kubectl get node {name_of(node)} -o yaml   its kubelet or cloud provider sets status.addresses"
+            yield error(path_of("Node", node), "it has neither an internal nor an external address", mend)
+
+
+def no_nodes(facts: Facts) -> Iterator[Finding]:
+    """Say that the member has no node at all."""
+    member = _member(facts)
+    if member is not None and member.knows(NODES) and not member.list(NODES):
+        yield error(
+            f"member {member.server}", "it has no nodes, so nothing can take traffic there", "kubectl get nodes"
+        )
+
+
+def agent_missing(facts: Facts) -> Iterator[Finding]:
+    """Say that no agent works in the member."""
+    member = _member(facts)
+    if member is None or not member.knows(LEASES):
+        return
+    if not [lease for lease in member.list(LEASES) if name_of(lease) == AGENT_LEADER_LEASE]:
+        mend = "helm install fairlead-agent deploy/charts/fairlead-agent -n fairlead-system   or: fairlead agent"
+        yield error(f"member {member.server}", "no agent has ever worked there", mend)
+
+
+def classes_of_services(facts: Facts) -> Iterator[Finding]:
+    """Name Services that ask for a class that the hub does not have."""
+    hub = facts.hub
+    if hub is None or not hub.knows(LOAD_BALANCER_CLASSES):
+        return
+    there = {name_of(each) for each in hub.list(LOAD_BALANCER_CLASSES)}
+    for service in _load_balancers(facts):
+        asked = str(spec(service).get("loadBalancerClass") or "")
+        name = asked.removeprefix(LOAD_BALANCER_CLASS_PREFIX)
+        if asked.startswith(LOAD_BALANCER_CLASS_PREFIX) and name not in there:
+            hint = did_you_mean(name, tuple(sorted(there)))
+            fault = f"loadBalancerClass is {asked}, which the hub does not have.{hint}"
+            mend = "kubectl get loadbalancerclasses   at the hub; the field cannot be changed: create the Service again"
+            yield error(path_of("Service", service), fault, mend)
+
+
+def misspelt_annotations(facts: Facts) -> Iterator[Finding]:
+    """Name annotations of ours on Services that mean nothing."""
+    member = _member(facts)
+    for service in member.list(SERVICES) if member is not None else ():
+        for key in sorted(mapping(meta(service, "annotations"))):
+            if key.startswith(f"{GROUP}/") and key not in SERVICE_ANNOTATIONS:
+                near = did_you_mean(key, SERVICE_ANNOTATIONS)
+                mend = f"kubectl -n {meta(service, 'namespace')} annotate service {name_of(service)} {key}-"
+                yield warning(path_of("Service", service), f"annotation {key} has no meaning.{near}", mend)
+
+
+def services_without_pods(facts: Facts) -> Iterator[Finding]:
+    """Name Services of type LoadBalancer without a ready pod."""
+    member = _member(facts)
+    if member is None or not member.knows(ENDPOINT_SLICES):
+        return
+    ready = {
+        (meta(each, "namespace"), label(each, LABEL_SERVICE_NAME))
+        for each in member.list(ENDPOINT_SLICES)
+        if any(mapping(endpoint.get("conditions")).get("ready", True) for endpoint in items(each.get("endpoints")))
+    }
+    for service in _load_balancers(facts):
+        if (meta(service, "namespace"), name_of(service)) not in ready:
+            selector = ",".join(f"{key}={value}" for key, value in mapping(spec(service).get("selector")).items())
+            fault = (
+                f"no pod behind it is ready (selector {selector})"
+                if selector
+                else "it has neither a selector nor endpoints"
+            )
+            mend = f"kubectl -n {meta(service, 'namespace')} get pods -l '{selector}'"
+            yield warning(path_of("Service", service), fault, mend)
+
+
+def services_without_node_ports(facts: Facts) -> Iterator[Finding]:
+    """Name Services that the nodes cannot take traffic for, as they have no node ports."""
+    for service in _load_balancers(facts):
+        pods = str(mapping(meta(service, "annotations")).get(f"{GROUP}/target", "")) == "Pod"
+        ports = items(spec(service).get("ports"))
+        if (
+            spec(service).get("allocateLoadBalancerNodePorts") is False
+            and not pods
+            and not all(port.get("nodePort") for port in ports)
+        ):
+            place = f"-n {meta(service, 'namespace')} {name_of(service)}"
+            fault = "allocateLoadBalancerNodePorts is false, so its nodes cannot take its traffic"
+            yield error(path_of("Service", service), fault, f"kubectl annotate service {place} {GROUP}/target=Pod")
+
+
+def services_pending(facts: Facts) -> Iterator[Finding]:
+    """Name Services of ours that have no address."""
+    for service in _load_balancers(facts):
+        if not items(mapping(status(service).get("loadBalancer")).get("ingress")):
+            mend = f"kubectl -n {meta(service, 'namespace')} describe service {name_of(service)}   its Events say why"
+            yield warning(path_of("Service", service), "it has no address", mend)
+
+
+def ingress_classes(facts: Facts) -> Iterator[Finding]:
+    """Name two default IngressClasses, and Ingresses of a class that does not exist."""
+    member = _member(facts)
+    if member is None or not member.knows(INGRESS_CLASSES):
+        return
+    there = {name_of(each): each for each in member.list(INGRESS_CLASSES)}
+    default = sorted(
+        name for name, each in there.items() if mapping(meta(each, "annotations")).get(_DEFAULT_INGRESS_CLASS) == "true"
+    )
+    if len(default) > 1:
+        fault = f"two IngressClasses are the default, {' and '.join(default)}: an Ingress without a class is refused"
+        mend = f"kubectl annotate ingressclass {default[0]} {_DEFAULT_INGRESS_CLASS}-"
+        yield warning(f"IngressClass/{default[0]}", fault, mend)
+    if not [each for each in there.values() if spec(each).get("controller") == INGRESS_CONTROLLER]:
+        return  # no Ingress here is meant for us
+    for ingress in member.list(INGRESSES):
+        asked = spec(ingress).get("ingressClassName")
+        if asked and asked not in there:
+            hint = did_you_mean(str(asked), tuple(sorted(there)))
+            place = f"-n {meta(ingress, 'namespace')} {name_of(ingress)}"
+            yield error(
+                path_of("Ingress", ingress),
+                f"ingressClassName is {asked}, which does not exist.{hint}",
+                f"kubectl edit ingress {place}",
+            )
+
+
+def gateway_classes(facts: Facts) -> Iterator[Finding]:
+    """Name GatewayClasses of ours that are not accepted."""
+    member = _member(facts)
+    for each in member.list(GATEWAY_CLASSES) if member is not None else ():
+        if spec(each).get("controllerName") == GATEWAY_CONTROLLER and is_false(each, "Accepted"):
+            fault = str(condition(each, "Accepted").get("message") or "it is not accepted")
+            yield error(path_of("GatewayClass", each), fault, f"kubectl describe gatewayclass {name_of(each)}")
+
+
+def _member(facts: Facts) -> Side | None:
+    return facts.member if facts.member is not None and not facts.member.error else None
+
+
+def _nodes(facts: Facts) -> list[JSONObject]:
+    member = _member(facts)
+    return member.list(NODES) if member is not None else []
+
+
+def _load_balancers(facts: Facts) -> list[JSONObject]:
+    """Return the Services that are ours to serve: of type LoadBalancer, of no class or one of ours."""
+    member = _member(facts)
+    services = member.list(SERVICES) if member is not None else []
+    return [service for service in services if spec(service).get("type") == "LoadBalancer" and _may_be_ours(service)]
+
+
+def _may_be_ours(service: JSONObject) -> bool:
+    asked = str(spec(service).get("loadBalancerClass") or "")
+    return not asked or asked.startswith(LOAD_BALANCER_CLASS_PREFIX)

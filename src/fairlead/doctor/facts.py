@@ -1,0 +1,104 @@
+"""What the checks look at: everything that was read of a hub, of a member and of this machine, as plain values.
+
+In: nothing; gatherers fill it. Out: ``Facts``. Objects are as the API server sent them, by ``plural.group``.
+Never: a key or a token; of a certificate or token only its end is kept.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from fairlead.api.meta import AnyResource, JSONObject
+
+#: What ``JSONObject`` lists are kept by: ``plural.group``.
+Objects = dict[str, list[JSONObject]]
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """A certificate or token: what it is, where it is, when it ends, and the command that makes a new one."""
+
+    what: str
+    where: str
+    ends: datetime
+    renew: str
+
+
+class Denied(msgspec.Struct, frozen=True):
+    """A right that an account lacks; ``resource`` is plural.group with a subresource after a slash."""
+
+    account: str
+    verb: str
+    resource: str
+    namespace: str = ""
+
+
+class Side(msgspec.Struct, frozen=True, kw_only=True):
+    """One cluster. ``error`` is why nothing of it could be read; ``unread`` why one kind could not.
+
+    ``ahead_s`` is by how many seconds its clock is ahead of this machine's, ``uid`` that of its namespace kube-system,
+    ``key_of`` the tenant whose key the kubeconfig is. ``denied`` is about the account that works there, where there
+    is one, else about the kubeconfig's own user.
+    """
+
+    name: str
+    server: str = ""
+    source: str = ""
+    error: str = ""
+    version: str = ""
+    uid: str = ""
+    key_of: str = ""
+    ahead_s: float | None = None
+    now: datetime = datetime.fromtimestamp(0, UTC)
+    served: frozenset[str] = frozenset()
+    objects: Objects = msgspec.field(default_factory=Objects)
+    unread: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    denied: tuple[Denied, ...] = ()
+    endings: tuple[Ending, ...] = ()
+
+    def list(self, resource: AnyResource) -> list[JSONObject]:
+        """Return the objects of a kind; none where they were not read."""
+        return self.objects.get(resource.full_name, [])
+
+    def knows(self, resource: AnyResource) -> bool:
+        """Say whether the objects of a kind were read, so that a missing one is really missing."""
+        return resource.full_name in self.objects
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """This machine, as far as a hub with a local Envoy depends on it. Paths are empty where there are none."""
+
+    data_dir: str = ""
+    data_dir_problem: str = ""
+    envoy: str = ""
+    envoy_problem: str = ""
+    low_ports_problem: str = ""
+    file_limit: int = 1_048_576
+    free_bytes: int = 1 << 40
+    ephemeral_ports: tuple[int, int] = (32_768, 60_999)
+    open_kubeconfigs: tuple[str, ...] = ()
+    lost_envoys: tuple[str, ...] = ()
+
+
+class Reach(msgspec.Struct, frozen=True):
+    """Whether a target answered when it was connected to from this machine; ``problem`` is empty when it did."""
+
+    load_balancer: str
+    target: str
+    problem: str = ""
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """All that was read; what was not asked for is None."""
+
+    version: str
+    hub: Side | None = None
+    member: Side | None = None
+    machine: Machine | None = None
+    reach: tuple[Reach, ...] = ()
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """Return the clusters that answered."""
+        return tuple(side for side in (self.hub, self.member) if side is not None and not side.error)

@@ -1,0 +1,54 @@
+"""What a check says: which object is at fault, what is wrong with it, and the command that mends it.
+
+In: the values of one fault. Out: ``Finding``; the table of checks adds its name. Never: a finding without a next step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+
+import msgspec
+
+from fairlead.doctor.facts import Facts
+
+
+class Severity(StrEnum):
+    """error: something does not work. warning: it works, and will not for ever. unknown: it could not be checked."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    UNKNOWN = "unknown"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One fault. ``object`` is KIND/NAMESPACE/NAME, or what else is at fault; ``mend`` can be typed as it stands."""
+
+    severity: Severity
+    object: str
+    fault: str
+    mend: str
+    check: str = ""
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One check: its name, the question that it answers, and the function that finds what is wrong."""
+
+    name: str
+    question: str
+    run: Callable[[Facts], Iterator[Finding]]
+
+
+def error(object_: str, fault: str, mend: str) -> Finding:
+    """Return a fault that keeps something from working."""
+    return Finding(Severity.ERROR, object_, fault, mend)
+
+
+def warning(object_: str, fault: str, mend: str) -> Finding:
+    """Return a fault that will keep something from working."""
+    return Finding(Severity.WARNING, object_, fault, mend)
+
+
+def unknown(object_: str, fault: str, mend: str) -> Finding:
+    """Return what could not be checked."""
+    return Finding(Severity.UNKNOWN, object_, fault, mend)

@@ -1,0 +1,237 @@
+"""Read a cluster once, for the checks and for the support bundle.
+
+In: a connection. Out: ``Side``. Every kind is read by itself, so that one that may not be read, or is not installed,
+hides none of the others. Never: a write, a Secret's content (only the ends of certificates), or an error for what an
+API server refuses: it is in ``unread``, and a cluster that does not answer has an ``error``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+from cryptography import x509
+
+from fairlead.api.backendgroup import BACKEND_GROUPS
+from fairlead.api.backendrecord import BACKEND_RECORDS
+from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
+from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
+from fairlead.api.kubernetes import (
+    CONFIG_MAPS,
+    CRDS,
+    DEPLOYMENTS,
+    ENDPOINT_SLICES,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    SECRETS,
+    SERVICES,
+)
+from fairlead.api.loadbalancer import LOAD_BALANCERS
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.meta import AnyResource, JSONObject, Wire
+from fairlead.api.names import (
+    API_VERSION,
+    GROUP,
+    LABEL_MANAGED_BY,
+    LABEL_TENANT,
+    MANAGED_BY,
+    SYSTEM_NAMESPACE,
+)
+from fairlead.api.poolservice import POOL_SERVICES
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.api.tenant import TENANTS
+from fairlead.doctor.facts import Ending, Objects, Side
+from fairlead.doctor.reading import mapping, meta, name_of, path_of
+from fairlead.errors import FairleadError, NotFound
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.oidc import expiry_of
+from fairlead.standalone.right_cluster import tenant_of
+
+_OURS = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
+_OF_TENANTS = f"{_OURS},{LABEL_TENANT}"
+_PARTS = "app.kubernetes.io/name in (fairlead-hub,fairlead-agent)"
+_PAGE = 500
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """One kind to read: where, which of its objects, and whether a server without it is no fault."""
+
+    resource: AnyResource
+    namespace: str = ""
+    selector: str = ""
+    optional: bool = False
+
+
+HUB = (
+    Wanted(TENANTS),
+    Wanted(LOAD_BALANCER_CLASSES),
+    Wanted(TCP_LOAD_BALANCERS),
+    Wanted(HTTP_LOAD_BALANCERS),
+    Wanted(LOAD_BALANCER_ROUTES),
+    Wanted(LOAD_BALANCERS),
+    Wanted(BACKEND_GROUPS),
+    Wanted(BACKEND_RECORDS),
+    Wanted(POOL_SERVICES),
+    Wanted(LEASES),
+    Wanted(NAMESPACES),
+    Wanted(CRDS, optional=True),
+    Wanted(CONFIG_MAPS, SYSTEM_NAMESPACE),
+    Wanted(SERVICES, selector=_OF_TENANTS),
+    Wanted(ENDPOINT_SLICES, selector=_OURS),
+    Wanted(DEPLOYMENTS, selector=_OF_TENANTS, optional=True),
+    Wanted(DEPLOYMENTS, selector=_PARTS, optional=True),
+)
+MEMBER = (
+    Wanted(SERVICES),
+    Wanted(ENDPOINT_SLICES),
+    Wanted(NODES),
+    Wanted(NAMESPACES),
+    Wanted(LEASES),
+    Wanted(INGRESSES),
+    Wanted(INGRESS_CLASSES),
+    Wanted(GATEWAY_CLASSES, optional=True),
+    Wanted(GATEWAYS, optional=True),
+    Wanted(DEPLOYMENTS, selector=_PARTS, optional=True),
+)
+#: Of the CustomResourceDefinitions of a cluster only ours are kept.
+_SUFFIX = f".{GROUP}"
+
+
+class _List(Wire, frozen=True):
+    items: list[JSONObject] | None = None
+    metadata: JSONObject = msgspec.field(default_factory=JSONObject)
+
+
+class _Served(msgspec.Struct):
+    resources: list[JSONObject] | None = None
+
+
+async def gather(cluster: Cluster, name: str, wanted: Sequence[Wanted]) -> Side:
+    """Return what was read of a cluster; ``name`` is hub or member."""
+    source = cluster.config.source
+    try:
+        version = await cluster.version()
+    except FairleadError as error:
+        return Side(name=name, server=cluster.server, source=source, error=error.sentence)
+    served = await _served(cluster)
+    objects, unread = await read_objects(cluster, wanted, installed=bool(served) or name != "hub")
+    endings = (
+        [*await _token(cluster), *await _certificates(cluster, objects)] if name == "hub" else await _token(cluster)
+    )
+    systems = [namespace for namespace in objects.get(NAMESPACES.full_name, []) if name_of(namespace) == "kube-system"]
+    return Side(
+        name=name,
+        server=cluster.server,
+        source=source,
+        version=version,
+        uid=str(meta(systems[0], "uid")) if systems else "",
+        key_of=await _key_of(cluster),
+        ahead_s=cluster.server_clock.ahead_s,
+        now=cluster.server_clock.now(),
+        served=served,
+        objects=objects,
+        unread=unread,
+        endings=tuple(endings),
+    )
+
+
+async def read_objects(
+    cluster: Cluster, wanted: Iterable[Wanted], *, installed: bool = True
+) -> tuple[Objects, dict[str, str]]:
+    """Return the objects by kind, and why a kind could not be read; ``installed``: whether ours must be there."""
+    objects, unread = Objects(), dict[str, str]()
+    asked = [each for each in wanted if installed or each.resource.group != GROUP]
+    answers = await asyncio.gather(*(_listed(cluster, each) for each in asked))
+    for each, answer in zip(asked, answers, strict=True):
+        kind = each.resource.full_name
+        if isinstance(answer, str):
+            if answer:
+                unread[kind] = answer
+            continue
+        kept = [obj for obj in answer if each.resource is not CRDS or name_of(obj).endswith(_SUFFIX)]
+        objects.setdefault(kind, []).extend(kept)
+    return objects, unread
+
+
+async def _listed(cluster: Cluster, wanted: Wanted) -> list[JSONObject] | str:
+    """Return the objects, or why they could not be read; empty where it is no fault that they could not."""
+    params = {"limit": str(_PAGE)} | ({"labelSelector": wanted.selector} if wanted.selector else {})
+    found: list[JSONObject] = []
+    path = wanted.resource.path(wanted.namespace)
+    try:
+        while True:
+            page = msgspec.json.decode(await cluster.raw("GET", path, params=params), type=_List)
+            found += [
+                {"apiVersion": wanted.resource.api_version, "kind": wanted.resource.kind, **obj}
+                for obj in page.items or ()
+            ]
+            params["continue"] = str(page.metadata.get("continue") or "")
+            if not params["continue"]:
+                return found
+    except NotFound as error:
+        return "" if wanted.optional else error.sentence
+    except FairleadError as error:
+        return error.sentence
+    except msgspec.DecodeError as error:
+        return f"The list of {wanted.resource.full_name} cannot be read: {error}"
+
+
+async def _served(cluster: Cluster) -> frozenset[str]:
+    try:
+        answer = msgspec.json.decode(await cluster.raw("GET", f"/apis/{API_VERSION}"), type=_Served)
+    except (FairleadError, msgspec.DecodeError):
+        return frozenset()
+    return frozenset(str(each.get("name")) for each in answer.resources or ())
+
+
+async def _key_of(cluster: Cluster) -> str:
+    try:
+        return await tenant_of(cluster)
+    except (FairleadError, msgspec.DecodeError):
+        return ""
+
+
+async def _token(cluster: Cluster) -> list[Ending]:
+    """Return when the token of the kubeconfig ends."""
+    inline = cluster.config.inline_token
+    ends = expiry_of(await inline.token()) if inline is not None else None
+    where = cluster.config.source or cluster.server
+    renew = "fairlead tenant add NAME --output FILE   for an agent; for yourself as your cluster's sign-in says"
+    return [Ending("token", where, ends, renew)] if ends is not None else []
+
+
+async def _certificates(cluster: Cluster, objects: Objects) -> list[Ending]:
+    """Return when the certificates in Secrets of ours end; those that may not be read are left out, with their keys."""
+    names = [SYSTEM_NAMESPACE, *(name_of(each) for each in objects.get(NAMESPACES.full_name, []) if _is_tenants(each))]
+    answers = await asyncio.gather(*(_listed(cluster, Wanted(SECRETS, name)) for name in names))
+    endings: list[Ending] = []
+    for secret in (secret for answer in answers if isinstance(answer, list) for secret in answer):
+        ends = _end_of(mapping(secret.get("data")).get("tls.crt"))
+        if ends is not None:
+            copied = name_of(secret).startswith("fairlead-")
+            renew = (
+                "fairlead hub   renews it while it leads: look at its log"
+                if copied
+                else "kubectl get secret -A   in the member: renew it there, the copy follows"
+            )
+            endings.append(Ending("certificate", path_of("Secret", secret), ends, renew))
+    return endings
+
+
+def _end_of(data: object) -> datetime | None:
+    """Return when the first certificate in a field of a Secret ends; None when there is none."""
+    import base64
+    import binascii
+
+    try:
+        return x509.load_pem_x509_certificate(base64.b64decode(str(data or ""))).not_valid_after_utc.astimezone(UTC)
+    except (ValueError, binascii.Error):
+        return None
+
+
+def _is_tenants(namespace: JSONObject) -> bool:
+    return LABEL_TENANT in mapping(meta(namespace, "labels"))

@@ -1,0 +1,84 @@
+"""All checks, in the order in which they are run and read: what keeps everything from working comes first.
+
+In: facts. Out: findings, each with the name of its check; the worst come first.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from fairlead.doctor import (
+    checks_connection,
+    checks_fleet,
+    checks_installation,
+    checks_load_balancers,
+    checks_machine,
+    checks_member,
+)
+from fairlead.doctor.facts import Facts
+from fairlead.doctor.finding import Check, Finding, Severity
+
+CHECKS = (
+    Check("unreachable", "Do the APIs answer?", checks_connection.unreachable),
+    Check("swapped", "Is each kubeconfig for the cluster that it is meant for?", checks_connection.swapped),
+    Check("kubernetes-version", "Is Kubernetes new enough?", checks_connection.old_kubernetes),
+    Check("clocks", "Do the clocks agree?", checks_connection.clocks),
+    Check("endings", "Do tokens and certificates last?", checks_connection.endings),
+    Check("kubeconfig-mode", "Are keys readable for their owner only?", checks_connection.open_kubeconfigs),
+    Check("unread", "Could everything be read?", checks_connection.unread),
+    Check("kinds", "Are all kinds installed at the hub?", checks_installation.kinds_missing),
+    Check("kinds-version", "Are the kinds of this version?", checks_installation.kinds_of_another_version),
+    Check("watch-denied", "May everything that is listed be watched?", checks_installation.watch_denied),
+    Check("rights", "Have hub and agent their rights?", checks_installation.rights),
+    Check("two-hubs", "Is it installed once?", checks_installation.second_hub),
+    Check("two-agents", "Has each member one tenant, and one agent?", checks_installation.two_agents),
+    Check("versions", "Are all parts of one version?", checks_installation.versions),
+    Check("replicas", "Are hub and agent available?", checks_installation.replicas),
+    Check("leader", "Does a hub lead?", checks_fleet.leader),
+    Check("agents", "Are the members heard?", checks_fleet.agents),
+    Check("agents-clocks", "Do the members' clocks agree with the hub's?", checks_fleet.agents_clocks),
+    Check("namespaces", "Has each tenant its namespace?", checks_fleet.namespaces),
+    Check("stuck", "Does what was deleted go?", checks_fleet.stuck),
+    Check("default-class", "Is the default class there?", checks_fleet.default_class),
+    Check("classes", "Can the classes be used?", checks_fleet.classes),
+    Check("unknown-classes", "Do load balancers ask for classes that exist?", checks_fleet.unknown_classes),
+    Check("refused", "Is every load balancer accepted?", checks_load_balancers.refused),
+    Check("unresolved", "Does everything exist that load balancers refer to?", checks_load_balancers.unresolved),
+    Check("programmed", "Is every load balancer programmed?", checks_load_balancers.not_programmed),
+    Check("address", "Has every load balancer an address?", checks_load_balancers.no_address),
+    Check("serving", "Has every load balancer a healthy target?", checks_load_balancers.not_serving),
+    Check("unhealthy-targets", "Do the proxies reach all targets?", checks_load_balancers.unhealthy_targets),
+    Check("reach", "Does this machine reach the targets (--connect)?", checks_load_balancers.unreachable_from_here),
+    Check("held", "Are changes held?", checks_load_balancers.held),
+    Check("drift", "Has another client changed our entries?", checks_load_balancers.drifted),
+    Check("proxies", "Are the proxies available?", checks_load_balancers.proxies_missing),
+    Check("proxies-stale", "Have the proxies the newest state?", checks_load_balancers.proxies_stale),
+    Check("proxies-address", "Have the proxies' Services addresses?", checks_load_balancers.services_without_address),
+    Check("agent-missing", "Does an agent work in the member?", checks_member.agent_missing),
+    Check("no-nodes", "Has the member nodes?", checks_member.no_nodes),
+    Check("excluded-nodes", "Does a label keep nodes out?", checks_member.excluded_nodes),
+    Check("nodes-ready", "Are the nodes ready?", checks_member.nodes_not_ready),
+    Check("nodes-leaving", "Does the autoscaler remove nodes?", checks_member.nodes_leaving),
+    Check("nodes-address", "Have the nodes addresses?", checks_member.nodes_without_address),
+    Check("service-class", "Do Services ask for classes that exist?", checks_member.classes_of_services),
+    Check("annotations", "Are annotations spelt right?", checks_member.misspelt_annotations),
+    Check("service-pods", "Have Services ready pods?", checks_member.services_without_pods),
+    Check("node-ports", "Have Services node ports where nodes are targets?", checks_member.services_without_node_ports),
+    Check("service-address", "Have Services addresses?", checks_member.services_pending),
+    Check("ingress-class", "Do Ingresses ask for classes that exist?", checks_member.ingress_classes),
+    Check("gateway-class", "Are our GatewayClasses accepted?", checks_member.gateway_classes),
+    Check("envoy", "Is there an Envoy on this machine?", checks_machine.envoy),
+    Check("low-ports", "May it open ports below 1024?", checks_machine.low_ports),
+    Check("files", "May it open enough files?", checks_machine.files),
+    Check("outgoing-ports", "Are there ports for connections to targets?", checks_machine.outgoing_ports),
+    Check("data-dir", "Can the data directory be used?", checks_machine.directory),
+    Check("lost-envoys", "Does each Envoy here belong to a hub?", checks_machine.lost_envoys),
+)
+
+_ORDER = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.UNKNOWN: 2}
+
+
+def examine(facts: Facts) -> list[Finding]:
+    """Run every check; errors come first, and within them the order of the table counts."""
+    findings = [replace(finding, check=check.name) for check in CHECKS for finding in check.run(facts)]
+    return sorted(findings, key=lambda finding: _ORDER[finding.severity])

@@ -1,0 +1,61 @@
+"""Faults of kubeconfigs, clocks and versions, planted one by one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+from doctor_facts import NOW, only, with_fields
+
+from fairlead.doctor.facts import Ending, Side
+
+pytestmark = pytest.mark.req("OP-5")
+
+
+def test_an_api_that_does_not_answer() -> None:
+    facts = with_fields("machine")
+    down = Side(name="hub", server="https://hub", source="hub.kubeconfig (context c)", error="refused the connection")
+    finding = only(msgspec.structs.replace(facts, hub=down), "unreachable")
+    assert (finding.object, finding.fault) == ("hub https://hub", "refused the connection")
+    assert finding.mend == "kubectl --kubeconfig hub.kubeconfig get --raw /readyz"
+
+
+def test_the_key_of_a_tenant_in_place_of_an_administrators() -> None:
+    finding = only(with_fields("member", key_of="east"), "swapped")
+    assert "tenant east" in finding.fault
+    assert "--member-kubeconfig" in finding.mend
+
+
+def test_one_cluster_under_two_addresses() -> None:
+    assert "one cluster" in only(with_fields("member", uid="uid-hub"), "swapped").fault
+
+
+def test_an_old_kubernetes() -> None:
+    assert "v1.24.3" in only(with_fields("member", version="v1.24.3"), "kubernetes-version").fault
+
+
+@pytest.mark.parametrize(("ahead_s", "way"), [(120.0, "120 s ahead of"), (-45.0, "45 s behind")])
+def test_a_clock_that_is_wrong(ahead_s: float, way: str) -> None:
+    finding = only(with_fields("hub", ahead_s=ahead_s), "clocks")
+    assert way in finding.fault
+    assert "timedatectl" in finding.mend
+
+
+@pytest.mark.parametrize(("days", "severity", "word"), [(-1, "error", "has ended"), (3, "warning", "ends at")])
+@pytest.mark.parametrize("what", ["token", "certificate"])
+def test_a_token_or_certificate_that_ends(what: str, days: int, severity: str, word: str) -> None:
+    ending = Ending(what, "Secret/fairlead-system/x", NOW + timedelta(days=days), "make another")
+    finding = only(with_fields("hub", endings=(ending,)), "endings")
+    assert (finding.severity.value, finding.object, finding.mend) == (severity, ending.where, "make another")
+    assert f"{what} {word}" in finding.fault
+
+
+def test_a_key_that_others_may_read() -> None:
+    finding = only(with_fields("machine", open_kubeconfigs=("/home/me/kubeconfig",)), "kubeconfig-mode")
+    assert finding.mend == "chmod 600 /home/me/kubeconfig"
+
+
+def test_what_may_not_be_read_is_said() -> None:
+    finding = only(with_fields("hub", unread={"secrets": "you may not list secrets"}), "unread")
+    assert (finding.severity.value, finding.object) == ("unknown", "hub: secrets")

@@ -1,0 +1,135 @@
+"""Faults of nodes, Services, Ingresses and Gateways, planted one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from doctor_facts import obj, only, with_condition, with_more, with_object, without
+
+from fairlead.api.gateway import GATEWAY_CLASSES
+from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
+from fairlead.api.kubernetes import ENDPOINT_SLICES, LEASES, NODES, SERVICES
+from fairlead.doctor.table import examine
+
+pytestmark = pytest.mark.req("OP-5")
+EXCLUDE = "node.kubernetes.io/exclude-from-external-load-balancers"
+
+
+def exclude(node: dict[str, Any]) -> None:
+    node["metadata"]["labels"][EXCLUDE] = ""
+
+
+def test_a_label_keeps_a_node_out() -> None:
+    finding = only(with_object("member", NODES, exclude), "excluded-nodes")
+    assert (finding.severity.value, finding.object) == ("warning", "Node/n1")
+    assert finding.mend == f"kubectl label node n1 {EXCLUDE}-"
+
+
+def test_a_label_keeps_every_node_out() -> None:
+    findings = examine(with_object("member", NODES, exclude, every=True))
+    assert [(finding.check, finding.severity.value) for finding in findings] == [("excluded-nodes", "error")] * 2
+    assert "every node" in findings[0].fault
+
+
+def test_a_node_is_not_ready() -> None:
+    finding = only(with_object("member", NODES, with_condition("Ready", "Unknown", "kubelet stopped")), "nodes-ready")
+    assert "kubelet stopped" in finding.fault
+
+
+def test_the_autoscaler_takes_a_node() -> None:
+    def change(node: dict[str, Any]) -> None:
+        node["spec"]["taints"] = [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]
+
+    assert only(with_object("member", NODES, change), "nodes-leaving").object == "Node/n1"
+
+
+def test_a_node_without_an_address() -> None:
+    def change(node: dict[str, Any]) -> None:
+        node["status"]["addresses"] = [{"type": "Hostname", "address": "n1"}]
+
+    assert "address" in only(with_object("member", NODES, change), "nodes-address").fault
+
+
+def test_a_member_without_nodes() -> None:
+    assert only(without("member", NODES), "no-nodes").severity.value == "error"
+
+
+def test_no_agent_works() -> None:
+    assert "helm install fairlead-agent" in only(without("member", LEASES), "agent-missing").mend
+
+
+def test_a_service_asks_for_a_class_that_is_misspelt() -> None:
+    finding = only(
+        with_object("member", SERVICES, lambda each: each["spec"].update(loadBalancerClass="fairlead.dev/envoi")),
+        "service-class",
+    )
+    assert "Did you mean 'envoy'?" in finding.fault
+
+
+def test_a_service_of_another_class_is_another_controllers() -> None:
+    assert (
+        examine(
+            with_object(
+                "member",
+                SERVICES,
+                lambda each: each.update(spec={"type": "LoadBalancer", "loadBalancerClass": "x/y"}, status={}),
+            )
+        )
+        == []
+    )
+
+
+def test_an_annotation_is_misspelt() -> None:
+    def change(each: dict[str, Any]) -> None:
+        each["metadata"]["annotations"] = {"fairlead.dev/proxy-protocoll": "v2"}
+
+    finding = only(with_object("member", SERVICES, change), "annotations")
+    assert "Did you mean 'fairlead.dev/proxy-protocol'?" in finding.fault
+    assert finding.mend == "kubectl -n default annotate service web fairlead.dev/proxy-protocoll-"
+
+
+def test_no_pod_is_ready() -> None:
+    def change(each: dict[str, Any]) -> None:
+        each["endpoints"] = [{"addresses": ["10.0.0.1"], "conditions": {"ready": False}}]
+
+    finding = only(with_object("member", ENDPOINT_SLICES, change), "service-pods")
+    assert finding.mend == "kubectl -n default get pods -l 'app=web'"
+    nothing = only(with_object("member", ENDPOINT_SLICES, lambda each: each.update(endpoints=None)), "service-pods")
+    assert "app=web" in nothing.fault
+
+
+def test_nodes_are_targets_and_there_is_no_node_port() -> None:
+    def change(each: dict[str, Any]) -> None:
+        each["spec"] |= {"allocateLoadBalancerNodePorts": False, "ports": [{"port": 80}]}
+
+    assert "fairlead.dev/target=Pod" in only(with_object("member", SERVICES, change), "node-ports").mend
+
+
+def test_a_service_has_no_address() -> None:
+    assert (
+        only(with_object("member", SERVICES, lambda each: each.update(status={})), "service-address").object
+        == "Service/default/web"
+    )
+
+
+def test_two_ingress_classes_are_the_default() -> None:
+    def change(each: dict[str, Any]) -> None:
+        each["metadata"]["annotations"] = {"ingressclass.kubernetes.io/is-default-class": "true"}
+
+    facts = with_more("member", INGRESS_CLASSES, obj("nginx", metadata={}, spec={"controller": "k8s.io/ingress-nginx"}))
+    for each in facts.member.list(INGRESS_CLASSES) if facts.member else ():
+        change(each)
+    assert "fairlead and nginx" in only(facts, "ingress-class").fault
+
+
+def test_an_ingress_of_a_class_that_does_not_exist() -> None:
+    facts = with_object("member", INGRESSES, lambda each: each.update(spec={"ingressClassName": "fairleed"}))
+    assert "Did you mean 'fairlead'?" in only(facts, "ingress-class").fault
+
+
+def test_a_gateway_class_is_not_accepted() -> None:
+    facts = with_object(
+        "member", GATEWAY_CLASSES, with_condition("Accepted", "False", "parametersRef is not supported")
+    )
+    assert only(facts, "gateway-class").fault == "parametersRef is not supported"
