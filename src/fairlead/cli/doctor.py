@@ -90,13 +90,14 @@ async def gather_facts(where: Where) -> Facts:
     import asyncio
 
     from fairlead import __version__
-    from fairlead.doctor.facts import Facts, Side
+    from fairlead.doctor.facts import ApiFacts, Facts
     from fairlead.doctor.gather import HUB, MEMBER, gather
+    from fairlead.doctor.gather_endings import with_endings
     from fairlead.doctor.gather_machine import connect_all, gather_machine
     from fairlead.doctor.gather_rights import with_rights
     from fairlead.doctor.reach import targets_of
 
-    async def side(name: str, given: tuple[Path | None, str] | None) -> Side | None:
+    async def side(name: str, given: tuple[Path | None, str] | None) -> ApiFacts | None:
         from fairlead.api.gateway import GATEWAY_CLASSES
         from fairlead.cli.connect import connect
 
@@ -104,7 +105,8 @@ async def gather_facts(where: Where) -> Facts:
             return None
         async with connect(given[0], context=given[1], name=f"the {name}") as cluster:
             read = await gather(cluster, name, HUB if name == "hub" else MEMBER)
-            return await with_rights(cluster, read, gateways=read.knows(GATEWAY_CLASSES))
+            read = await with_rights(cluster, read, gateways=read.knows(GATEWAY_CLASSES))
+            return await with_endings(cluster, read)
 
     hub, member = await asyncio.gather(side("hub", where.hub), side("member", where.member))
     files = [given[0] for given in (where.hub, where.member) if given is not None and given[0] is not None]

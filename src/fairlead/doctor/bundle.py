@@ -16,7 +16,7 @@ import yaml
 
 from fairlead.api.kubernetes import CRDS
 from fairlead.api.meta import JSONObject
-from fairlead.doctor.facts import Facts, Side
+from fairlead.doctor.facts import ApiFacts, Facts
 from fairlead.doctor.finding import Finding
 from fairlead.doctor.reading import items, meta, name_of, spec
 from fairlead.doctor.redact import redacted_object, redacted_text
@@ -72,7 +72,7 @@ def write_bundle(path: Path, files: Mapping[str, str], *, directory: str, time_s
 
 
 def _versions(facts: Facts) -> JSONObject:
-    def of(side: Side | None) -> JSONObject | None:
+    def of(side: ApiFacts | None) -> JSONObject | None:
         return None if side is None else {"server": side.server, "version": side.version, "aheadSeconds": side.ahead_s}
 
     return {"fairlead": facts.version, "hub": of(facts.hub), "member": of(facts.member)}

@@ -17,7 +17,7 @@ from fairlead.api.meta import JSONObject
 from fairlead.api.names import AGENT_LEASE, DEFAULT_CLASS, HUB_LEASE, SYSTEM_NAMESPACE, TENANT_NAMESPACE_PREFIX
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS, state_by_age
-from fairlead.doctor.facts import Facts, Side
+from fairlead.doctor.facts import ApiFacts, Facts
 from fairlead.doctor.finding import Finding, error, warning
 from fairlead.doctor.reading import condition, is_false, meta, name_of, path_of, since, spec, stored_at
 from fairlead.kube.server_clock import NOTICEABLE_S
@@ -141,16 +141,16 @@ def unknown_classes(facts: Facts) -> Iterator[Finding]:
                 yield error(path_of(resource.kind, lb), fault, mend)
 
 
-def _hub(facts: Facts) -> Side | None:
+def _hub(facts: Facts) -> ApiFacts | None:
     return facts.hub if facts.hub is not None and not facts.hub.error else None
 
 
-def _lease(side: Side | None, namespace: str, name: str) -> JSONObject | None:
+def _lease(side: ApiFacts | None, namespace: str, name: str) -> JSONObject | None:
     leases = side.list(LEASES) if side is not None else []
     return next((each for each in leases if (meta(each, "namespace"), name_of(each)) == (namespace, name)), None)
 
 
-def _age_s(side: Side | None, lease: JSONObject) -> float | None:
+def _age_s(side: ApiFacts | None, lease: JSONObject) -> float | None:
     stored = stored_at(lease)
     return (side.now - stored).total_seconds() if side is not None and stored is not None else None
 
@@ -163,5 +163,5 @@ def _in(obj: JSONObject) -> str:
     return f"-n {meta(obj, 'namespace')}" if meta(obj, "namespace") else ""
 
 
-def _minutes(side: Side, asked: datetime) -> int:
+def _minutes(side: ApiFacts, asked: datetime) -> int:
     return int((side.now - asked).total_seconds() // 60)

@@ -13,7 +13,7 @@ from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import CRDS, DEPLOYMENTS, LEASES
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import AGENT_LEADER_LEASE, AGENT_LEASE, GROUP, HUB_LEASE, SYSTEM_NAMESPACE
-from fairlead.doctor.facts import Denied, Facts, Side
+from fairlead.doctor.facts import ApiFacts, Denied, Facts
 from fairlead.doctor.finding import Finding, error, warning
 from fairlead.doctor.reading import annotation, items, label, mapping, meta, name_of, path_of, spec, status
 
@@ -90,7 +90,7 @@ def rights(facts: Facts) -> Iterator[Finding]:
             yield error(f"{side.name}: {right.resource}", fault, _grant(side, right))
 
 
-def _denied(facts: Facts) -> Iterator[tuple[Side, dict[str, Denied]]]:
+def _denied(facts: Facts) -> Iterator[tuple[ApiFacts, dict[str, Denied]]]:
     for side in facts.sides:
         grouped: dict[tuple[str, str, str], dict[str, Denied]] = defaultdict(dict)
         for right in side.denied:
@@ -99,7 +99,7 @@ def _denied(facts: Facts) -> Iterator[tuple[Side, dict[str, Denied]]]:
             yield side, denied
 
 
-def _grant(side: Side, right: Denied) -> str:
+def _grant(side: ApiFacts, right: Denied) -> str:
     file = "hub" if side.name == "hub" else "agent"
     return f"kubectl apply -f deploy/kubernetes/{file}.yaml   or helm upgrade; it has every right of {right.account}"
 
@@ -187,5 +187,5 @@ def replicas(facts: Facts) -> Iterator[Finding]:
                 yield say(path, f"{there} of {asked} replicas are available", mend)
 
 
-def _hub(facts: Facts) -> Side | None:
+def _hub(facts: Facts) -> ApiFacts | None:
     return facts.hub if facts.hub is not None and not facts.hub.error else None

@@ -178,8 +178,8 @@ def _load_balancers(facts: Facts) -> Iterator[tuple[str, str, JSONObject]]:
 
 
 def _message(lb: JSONObject, kind: str) -> str:
-    found = condition(lb, kind)
-    return str(found.get("message") or found.get("reason") or kind)
+    said = condition(lb, kind)
+    return str(said.get("message") or said.get("reason") or kind)
 
 
 def _host_port(target: str) -> str:

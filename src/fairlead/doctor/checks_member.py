@@ -23,7 +23,7 @@ from fairlead.api.names import (
     LOAD_BALANCER_CLASS_PREFIX,
     TAINT_TO_BE_DELETED,
 )
-from fairlead.doctor.facts import Facts, Side
+from fairlead.doctor.facts import ApiFacts, Facts
 from fairlead.doctor.finding import Finding, error, warning
 from fairlead.doctor.reading import condition, is_false, items, label, mapping, meta, name_of, path_of, spec, status
 
@@ -197,7 +197,7 @@ def gateway_classes(facts: Facts) -> Iterator[Finding]:
             yield error(path_of("GatewayClass", each), fault, f"kubectl describe gatewayclass {name_of(each)}")
 
 
-def _member(facts: Facts) -> Side | None:
+def _member(facts: Facts) -> ApiFacts | None:
     return facts.member if facts.member is not None and not facts.member.error else None
 
 

@@ -34,7 +34,7 @@ class Denied(msgspec.Struct, frozen=True):
     namespace: str = ""
 
 
-class Side(msgspec.Struct, frozen=True, kw_only=True):
+class ApiFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One cluster. ``error`` is why nothing of it could be read; ``unread`` why one kind could not.
 
     ``ahead_s`` is by how many seconds its clock is ahead of this machine's, ``uid`` that of its namespace kube-system,
@@ -93,12 +93,12 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """All that was read; what was not asked for is None."""
 
     version: str
-    hub: Side | None = None
-    member: Side | None = None
+    hub: ApiFacts | None = None
+    member: ApiFacts | None = None
     machine: Machine | None = None
     reach: tuple[Reach, ...] = ()
 
     @property
-    def sides(self) -> tuple[Side, ...]:
+    def sides(self) -> tuple[ApiFacts, ...]:
         """Return the clusters that answered."""
         return tuple(side for side in (self.hub, self.member) if side is not None and not side.error)

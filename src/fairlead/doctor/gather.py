@@ -1,6 +1,6 @@
 """Read a cluster once, for the checks and for the support bundle.
 
-In: a connection. Out: ``Side``. Every kind is read by itself, so that one that may not be read, or is not installed,
+In: a connection. Out: ``ApiFacts``. Every kind is read by itself, so that one that may not be read, or is missing,
 hides none of the others. Never: a write, a Secret's content (only the ends of certificates), or an error for what an
 API server refuses: it is in ``unread``, and a cluster that does not answer has an ``error``.
 """
@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 
 import msgspec
-from cryptography import x509
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.backendrecord import BACKEND_RECORDS
@@ -27,7 +25,6 @@ from fairlead.api.kubernetes import (
     LEASES,
     NAMESPACES,
     NODES,
-    SECRETS,
     SERVICES,
 )
 from fairlead.api.loadbalancer import LOAD_BALANCERS
@@ -44,11 +41,10 @@ from fairlead.api.names import (
 from fairlead.api.poolservice import POOL_SERVICES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
-from fairlead.doctor.facts import Ending, Objects, Side
-from fairlead.doctor.reading import mapping, meta, name_of, path_of
+from fairlead.doctor.facts import ApiFacts, Objects
+from fairlead.doctor.reading import meta, name_of
 from fairlead.errors import FairleadError, NotFound
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.oidc import expiry_of
 from fairlead.standalone.right_cluster import tenant_of
 
 _OURS = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
@@ -110,20 +106,17 @@ class _Served(msgspec.Struct):
     resources: list[JSONObject] | None = None
 
 
-async def gather(cluster: Cluster, name: str, wanted: Sequence[Wanted]) -> Side:
+async def gather(cluster: Cluster, name: str, wanted: Sequence[Wanted]) -> ApiFacts:
     """Return what was read of a cluster; ``name`` is hub or member."""
     source = cluster.config.source
     try:
         version = await cluster.version()
     except FairleadError as error:
-        return Side(name=name, server=cluster.server, source=source, error=error.sentence)
+        return ApiFacts(name=name, server=cluster.server, source=source, error=error.sentence)
     served = await _served(cluster)
     objects, unread = await read_objects(cluster, wanted, installed=bool(served) or name != "hub")
-    endings = (
-        [*await _token(cluster), *await _certificates(cluster, objects)] if name == "hub" else await _token(cluster)
-    )
     systems = [namespace for namespace in objects.get(NAMESPACES.full_name, []) if name_of(namespace) == "kube-system"]
-    return Side(
+    return ApiFacts(
         name=name,
         server=cluster.server,
         source=source,
@@ -135,7 +128,6 @@ async def gather(cluster: Cluster, name: str, wanted: Sequence[Wanted]) -> Side:
         served=served,
         objects=objects,
         unread=unread,
-        endings=tuple(endings),
     )
 
 
@@ -145,7 +137,7 @@ async def read_objects(
     """Return the objects by kind, and why a kind could not be read; ``installed``: whether ours must be there."""
     objects, unread = Objects(), dict[str, str]()
     asked = [each for each in wanted if installed or each.resource.group != GROUP]
-    answers = await asyncio.gather(*(_listed(cluster, each) for each in asked))
+    answers = await asyncio.gather(*(list_objects(cluster, each) for each in asked))
     for each, answer in zip(asked, answers, strict=True):
         kind = each.resource.full_name
         if isinstance(answer, str):
@@ -157,21 +149,21 @@ async def read_objects(
     return objects, unread
 
 
-async def _listed(cluster: Cluster, wanted: Wanted) -> list[JSONObject] | str:
-    """Return the objects, or why they could not be read; empty where it is no fault that they could not."""
+async def list_objects(cluster: Cluster, wanted: Wanted) -> list[JSONObject] | str:
+    """Return the objects of one kind, or why they could not be read; empty where it is no fault that they could not."""
     params = {"limit": str(_PAGE)} | ({"labelSelector": wanted.selector} if wanted.selector else {})
-    found: list[JSONObject] = []
+    objects: list[JSONObject] = []
     path = wanted.resource.path(wanted.namespace)
     try:
         while True:
             page = msgspec.json.decode(await cluster.raw("GET", path, params=params), type=_List)
-            found += [
+            objects += [
                 {"apiVersion": wanted.resource.api_version, "kind": wanted.resource.kind, **obj}
                 for obj in page.items or ()
             ]
             params["continue"] = str(page.metadata.get("continue") or "")
             if not params["continue"]:
-                return found
+                return objects
     except NotFound as error:
         return "" if wanted.optional else error.sentence
     except FairleadError as error:
@@ -193,45 +185,3 @@ async def _key_of(cluster: Cluster) -> str:
         return await tenant_of(cluster)
     except (FairleadError, msgspec.DecodeError):
         return ""
-
-
-async def _token(cluster: Cluster) -> list[Ending]:
-    """Return when the token of the kubeconfig ends."""
-    inline = cluster.config.inline_token
-    ends = expiry_of(await inline.token()) if inline is not None else None
-    where = cluster.config.source or cluster.server
-    renew = "fairlead tenant add NAME --output FILE   for an agent; for yourself as your cluster's sign-in says"
-    return [Ending("token", where, ends, renew)] if ends is not None else []
-
-
-async def _certificates(cluster: Cluster, objects: Objects) -> list[Ending]:
-    """Return when the certificates in Secrets of ours end; those that may not be read are left out, with their keys."""
-    names = [SYSTEM_NAMESPACE, *(name_of(each) for each in objects.get(NAMESPACES.full_name, []) if _is_tenants(each))]
-    answers = await asyncio.gather(*(_listed(cluster, Wanted(SECRETS, name)) for name in names))
-    endings: list[Ending] = []
-    for secret in (secret for answer in answers if isinstance(answer, list) for secret in answer):
-        ends = _end_of(mapping(secret.get("data")).get("tls.crt"))
-        if ends is not None:
-            copied = name_of(secret).startswith("fairlead-")
-            renew = (
-                "fairlead hub   renews it while it leads: look at its log"
-                if copied
-                else "kubectl get secret -A   in the member: renew it there, the copy follows"
-            )
-            endings.append(Ending("certificate", path_of("Secret", secret), ends, renew))
-    return endings
-
-
-def _end_of(data: object) -> datetime | None:
-    """Return when the first certificate in a field of a Secret ends; None when there is none."""
-    import base64
-    import binascii
-
-    try:
-        return x509.load_pem_x509_certificate(base64.b64decode(str(data or ""))).not_valid_after_utc.astimezone(UTC)
-    except (ValueError, binascii.Error):
-        return None
-
-
-def _is_tenants(namespace: JSONObject) -> bool:
-    return LABEL_TENANT in mapping(meta(namespace, "labels"))

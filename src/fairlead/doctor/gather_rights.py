@@ -17,7 +17,7 @@ from fairlead.agent.checks import gateway_needs, ingress_needs, member_needs
 from fairlead.api.kubernetes import SERVICE_ACCOUNTS
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import SYSTEM_NAMESPACE
-from fairlead.doctor.facts import Denied, Side
+from fairlead.doctor.facts import ApiFacts, Denied
 from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.preflight import AccessNeed
@@ -33,19 +33,19 @@ class _Allowed(msgspec.Struct):
     status: Status = msgspec.field(default_factory=Status)
 
 
-async def with_rights(cluster: Cluster, side: Side, *, gateways: bool) -> Side:
+async def with_rights(cluster: Cluster, side: ApiFacts, *, gateways: bool) -> ApiFacts:
     """Return the side with what its account lacks; with a reason in ``unread`` when that could not be asked."""
     if side.error:
         return side
     account = "fairlead-hub" if side.name == "hub" else "fairlead-agent"
     try:
-        in_cluster = await _exists(cluster, account)
-        needs = _needs(side.name, deployment=in_cluster, gateways=gateways)
-        answers = await asyncio.gather(*(_allowed(cluster, need, account if in_cluster else "") for need in needs))
+        has_account = await _exists(cluster, account)
+        needs = _needs(side.name, deployment=has_account, gateways=gateways)
+        answers = await asyncio.gather(*(_allowed(cluster, need, account if has_account else "") for need in needs))
     except FairleadError as error:
         unread = {**side.unread, "subjectaccessreviews.authorization.k8s.io": error.sentence}
         return msgspec.structs.replace(side, unread=unread)
-    who = f"service account {SYSTEM_NAMESPACE}/{account}" if in_cluster else "the user of the kubeconfig"
+    who = f"service account {SYSTEM_NAMESPACE}/{account}" if has_account else "the user of the kubeconfig"
     denied = tuple(_denied(who, need) for need, allowed in zip(needs, answers, strict=True) if not allowed)
     return msgspec.structs.replace(side, denied=denied)
 

@@ -13,11 +13,11 @@ from fairlead.api.meta import JSONObject
 from fairlead.api.names import LABEL_LOAD_BALANCER, LABEL_NODES
 from fairlead.api.naming import label_value
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
-from fairlead.doctor.facts import Side
+from fairlead.doctor.facts import ApiFacts
 from fairlead.doctor.reading import items, label, mapping, meta, name_of, spec
 
 
-def targets_of(hub: Side) -> list[tuple[str, str, int]]:
+def targets_of(hub: ApiFacts) -> list[tuple[str, str, int]]:
     """Return the TCP targets of all load balancers: nodes at node ports, or pods at their own."""
     nodes: dict[str, list[JSONObject]] = defaultdict(list)
     pods: dict[tuple[str, str], list[JSONObject]] = defaultdict(list)
@@ -27,7 +27,7 @@ def targets_of(hub: Side) -> list[tuple[str, str, int]]:
             nodes[namespace].append(each)
         elif (of := label(each, LABEL_LOAD_BALANCER)) is not None:
             pods[namespace, of].append(each)
-    found: dict[tuple[str, int], str] = {}
+    first_of: dict[tuple[str, int], str] = {}
     for lb in hub.list(TCP_LOAD_BALANCERS):
         namespace, name = str(meta(lb, "namespace")), name_of(lb)
         if spec(lb).get("targets", "Node") == "Node":
@@ -36,8 +36,8 @@ def targets_of(hub: Side) -> list[tuple[str, str, int]]:
         else:
             pairs = [pair for each in pods[namespace, label_value(name)] for pair in _endpoints(each)]
         for pair in pairs:
-            found.setdefault(pair, f"tcplb/{namespace}/{name}")
-    return [(lb, host, port) for (host, port), lb in sorted(found.items())]
+            first_of.setdefault(pair, f"tcplb/{namespace}/{name}")
+    return [(lb, host, port) for (host, port), lb in sorted(first_of.items())]
 
 
 def _endpoints(each: JSONObject) -> Iterator[tuple[str, int]]:

@@ -158,15 +158,15 @@ async def try_elsewhere(world: World, authority: bytes, namespace: str) -> None:
     config = await kubeconfig(world, authority, SYSTEM_NAMESPACE, "fairlead-hub")
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "c"}]}}
     deployment = {"metadata": {"name": "x"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}}
-    one = {"metadata": {"name": "x"}}
+    bare = {"metadata": {"name": "x"}}
     async with Cluster.from_kubeconfig(config, name="taken-over") as taken_over:
         for elsewhere in ("kube-system", "default"):
             for resource, obj in (
                 (DEPLOYMENTS, deployment),
-                (SECRETS, one),
-                (CONFIG_MAPS, one),
-                (SERVICE_ACCOUNTS, one),
-                (NETWORK_POLICIES, {**one, "spec": {"podSelector": {}}}),
+                (SECRETS, bare),
+                (CONFIG_MAPS, bare),
+                (SERVICE_ACCOUNTS, bare),
+                (NETWORK_POLICIES, {**bare, "spec": {"podSelector": {}}}),
             ):
                 body = {**obj, "metadata": {**obj["metadata"], "namespace": elsewhere}}
                 with pytest.raises(Forbidden):
@@ -181,9 +181,9 @@ async def try_elsewhere(world: World, authority: bytes, namespace: str) -> None:
         mine = [{"kind": "ServiceAccount", "name": "fairlead-hub", "namespace": SYSTEM_NAMESPACE}]
         rules = [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]}]
         with pytest.raises(Forbidden):
-            await taken_over.create(CLUSTER_ROLE_BINDINGS, {**one, "roleRef": cluster_admin, "subjects": mine})
+            await taken_over.create(CLUSTER_ROLE_BINDINGS, {**bare, "roleRef": cluster_admin, "subjects": mine})
         with pytest.raises(Forbidden):
-            await taken_over.create(CLUSTER_ROLES, {**one, "rules": rules})
+            await taken_over.create(CLUSTER_ROLES, {**bare, "rules": rules})
         with pytest.raises(NotFound):
             await taken_over.get(SECRETS, namespace, "x")  # there it may, since it has bound its role
 

@@ -37,14 +37,14 @@ async def run(*arguments: str) -> tuple[int, str]:
 
 async def findings(*arguments: str) -> list[dict[str, str]]:
     code, out = await run("doctor", "--output", "json", *arguments)
-    found = json.loads(out)["findings"]
-    severities = {finding["severity"] for finding in found}
+    named = json.loads(out)["findings"]
+    severities = {finding["severity"] for finding in named}
     assert code == (1 if "error" in severities else 4 if severities else 0), out
-    return found
+    return named
 
 
-def of(found: list[dict[str, str]], check: str) -> list[dict[str, str]]:
-    return [finding for finding in found if finding["check"] == check]
+def of(named: list[dict[str, str]], check: str) -> list[dict[str, str]]:
+    return [finding for finding in named if finding["check"] == check]
 
 
 @pytest.mark.req("OP-5")
@@ -54,14 +54,14 @@ async def test_faults_that_are_planted_at_a_hub_are_named(admin: Cluster, kubeco
     await admin.delete(CRDS, "", "dnszones.fairlead.dev")
     await until(lambda: _gone(admin, "dnszones.fairlead.dev"))
     try:
-        found = await findings("--kubeconfig", str(kubeconfig))
+        named = await findings("--kubeconfig", str(kubeconfig))
     finally:
         await admin.delete(LOAD_BALANCER_CLASSES, "", "broken")
-    assert of(found, "kinds")[0]["object"] == "CustomResourceDefinition/dnszones.fairlead.dev"
-    assert of(found, "leader")[0]["severity"] == "error"
-    assert of(found, "default-class")[0]["object"] == "LoadBalancerClass/envoy"
-    assert "draining" in of(found, "classes")[0]["fault"]
-    assert of(found, "unread") == []
+    assert of(named, "kinds")[0]["object"] == "CustomResourceDefinition/dnszones.fairlead.dev"
+    assert of(named, "leader")[0]["severity"] == "error"
+    assert of(named, "default-class")[0]["object"] == "LoadBalancerClass/envoy"
+    assert "draining" in of(named, "classes")[0]["fault"]
+    assert of(named, "unread") == []
     code, out = await run("doctor", "--kubeconfig", str(kubeconfig))
     assert code == 1
     assert "ERROR  LoadBalancerClass/envoy  (default-class)" in out
@@ -117,8 +117,8 @@ async def test_an_agent_that_may_list_and_not_watch_is_named(admin: Cluster, kub
 
         async def denied() -> list[dict[str, str]]:
             # An authorizer learns of a new binding a moment later.
-            found = await findings("--member-kubeconfig", str(kubeconfig))
-            return [] if of(found, "rights") else of(found, "watch-denied")
+            named = await findings("--member-kubeconfig", str(kubeconfig))
+            return [] if of(named, "rights") else of(named, "watch-denied")
 
         (finding,) = await until(denied)
     assert finding["object"] == "member: services"
@@ -139,15 +139,15 @@ async def test_faults_that_are_planted_in_a_member_are_named(admin: Cluster, kub
     }
     await admin.apply(SERVICES, service, manager="test")
     try:
-        found = await findings("--member-kubeconfig", str(kubeconfig))
+        named = await findings("--member-kubeconfig", str(kubeconfig))
     finally:
         await admin.delete(SERVICES, "default", "doctor-web")
         await admin.delete(NODES, "", "doctor-n1")
-    assert [finding["object"] for finding in of(found, "excluded-nodes")] == ["Node/doctor-n1"]
-    assert [finding["object"] for finding in of(found, "nodes-address")] == ["Node/doctor-n1"]
-    assert "Did you mean" in of(found, "annotations")[0]["fault"]
-    assert "Service/default/doctor-web" in {finding["object"] for finding in of(found, "service-pods")}
-    assert of(found, "agent-missing")
+    assert [finding["object"] for finding in of(named, "excluded-nodes")] == ["Node/doctor-n1"]
+    assert [finding["object"] for finding in of(named, "nodes-address")] == ["Node/doctor-n1"]
+    assert "Did you mean" in of(named, "annotations")[0]["fault"]
+    assert "Service/default/doctor-web" in {finding["object"] for finding in of(named, "service-pods")}
+    assert of(named, "agent-missing")
 
 
 @pytest.mark.req("OP-5", "OP-6")

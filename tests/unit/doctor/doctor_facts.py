@@ -11,7 +11,7 @@ import msgspec
 
 from fairlead.api.kinds import all_crds
 from fairlead.api.meta import AnyResource, JSONObject
-from fairlead.doctor.facts import Ending, Facts, Machine, Side
+from fairlead.doctor.facts import ApiFacts, Ending, Facts, Machine
 from fairlead.doctor.finding import Finding
 from fairlead.doctor.table import examine
 
@@ -124,7 +124,7 @@ def member_objects() -> dict[str, list[JSONObject]]:
 def healthy() -> Facts:
     year = Ending("token", "kubeconfig", NOW + timedelta(days=365), "renew it")
     served = frozenset(crd["spec"]["names"]["plural"] for crd in all_crds())
-    side = Side(name="hub", server="https://hub", version="v1.36.2", ahead_s=0.1, now=NOW, endings=(year,))
+    side = ApiFacts(name="hub", server="https://hub", version="v1.36.2", ahead_s=0.1, now=NOW, endings=(year,))
     return Facts(
         version=VERSION,
         hub=msgspec.structs.replace(side, uid="uid-hub", served=served, objects=hub_objects()),

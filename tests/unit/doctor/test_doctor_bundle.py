@@ -1,4 +1,4 @@
-"""A support bundle: what is in it, that nobody else can read it, and that a broken hub is no reason not to make one."""
+"""A support bundle: what is in it, that only its owner can read it, and that a broken hub is no reason not to make one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from doctor_facts import healthy
 
 from fairlead.doctor.bundle import LOG_BYTES, files_of, write_bundle
-from fairlead.doctor.facts import Facts, Side
+from fairlead.doctor.facts import ApiFacts, Facts
 from fairlead.doctor.table import examine
 
 pytestmark = pytest.mark.req("OP-6")
@@ -49,7 +49,7 @@ def test_it_has_objects_findings_versions_events_pages_and_logs() -> None:
 
 def test_a_broken_hub_is_in_it_as_broken() -> None:
     facts = msgspec.structs.replace(
-        healthy(), hub=Side(name="hub", server="https://hub", error="refused the connection")
+        healthy(), hub=ApiFacts(name="hub", server="https://hub", error="refused the connection")
     )
     made = files(facts, unread=["http://127.0.0.1:9090/metrics: refused"])
     assert made["unread.txt"].splitlines() == [

@@ -8,14 +8,16 @@ import msgspec
 import pytest
 from doctor_facts import NOW, only, with_fields
 
-from fairlead.doctor.facts import Ending, Side
+from fairlead.doctor.facts import ApiFacts, Ending
 
 pytestmark = pytest.mark.req("OP-5")
 
 
 def test_an_api_that_does_not_answer() -> None:
     facts = with_fields("machine")
-    down = Side(name="hub", server="https://hub", source="hub.kubeconfig (context c)", error="refused the connection")
+    down = ApiFacts(
+        name="hub", server="https://hub", source="hub.kubeconfig (context c)", error="refused the connection"
+    )
     finding = only(msgspec.structs.replace(facts, hub=down), "unreachable")
     assert (finding.object, finding.fault) == ("hub https://hub", "refused the connection")
     assert finding.mend == "kubectl --kubeconfig hub.kubeconfig get --raw /readyz"

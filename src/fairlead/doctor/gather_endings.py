@@ -1,0 +1,73 @@
+"""When do the keys end by which we come, and those of ours that are in a hub?
+
+In: a connection, and the names of its namespaces. Out: ``Ending`` for the kubeconfig's token and each certificate in a
+Secret of Fairlead's. Never: a key; of a Secret only the end of its certificate is kept, and one that may not be read is
+left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from datetime import datetime
+
+import msgspec
+from cryptography import x509
+
+from fairlead.api.kubernetes import NAMESPACES, SECRETS
+from fairlead.api.meta import JSONObject
+from fairlead.api.names import LABEL_TENANT, SYSTEM_NAMESPACE
+from fairlead.doctor.facts import ApiFacts, Ending
+from fairlead.doctor.gather import Wanted, list_objects
+from fairlead.doctor.reading import mapping, meta, name_of, path_of
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.oidc import expiry_of
+
+
+async def with_endings(cluster: Cluster, facts: ApiFacts) -> ApiFacts:
+    """Return the facts with what ends; of a member only the kubeconfig's own token."""
+    if facts.error:
+        return facts
+    endings = await _token(cluster)
+    if facts.name == "hub":
+        endings += await _certificates(cluster, facts.list(NAMESPACES))
+    return msgspec.structs.replace(facts, endings=tuple(endings))
+
+
+async def _token(cluster: Cluster) -> list[Ending]:
+    """Return when the token of the kubeconfig ends."""
+    inline = cluster.config.inline_token
+    ends = expiry_of(await inline.token()) if inline is not None else None
+    where = cluster.config.source or cluster.server
+    renew = "fairlead tenant add NAME --output FILE   for an agent; for yourself as your cluster's sign-in says"
+    return [Ending("token", where, ends, renew)] if ends is not None else []
+
+
+async def _certificates(cluster: Cluster, namespaces: list[JSONObject]) -> list[Ending]:
+    names = [SYSTEM_NAMESPACE, *(name_of(each) for each in namespaces if _is_tenants(each))]
+    answers = await asyncio.gather(*(list_objects(cluster, Wanted(SECRETS, name)) for name in names))
+    endings: list[Ending] = []
+    for secret in (secret for answer in answers if isinstance(answer, list) for secret in answer):
+        ends = _end_of(mapping(secret.get("data")).get("tls.crt"))
+        if ends is not None:
+            copied = name_of(secret).startswith("fairlead-")
+            renew = (
+                "fairlead hub   renews it while it leads: look at its log"
+                if copied
+                else "kubectl get secret -A   in the member: renew it there, the copy follows"
+            )
+            endings.append(Ending("certificate", path_of("Secret", secret), ends, renew))
+    return endings
+
+
+def _end_of(data: object) -> datetime | None:
+    """Return when the first certificate in a field of a Secret ends; None when there is none."""
+    try:
+        return x509.load_pem_x509_certificate(base64.b64decode(str(data or ""))).not_valid_after_utc
+    except (ValueError, binascii.Error):
+        return None
+
+
+def _is_tenants(namespace: JSONObject) -> bool:
+    return LABEL_TENANT in mapping(meta(namespace, "labels"))
