@@ -1,4 +1,4 @@
-"""A support bundle: what is in it, that only its owner can read it, and that a broken hub is no reason not to make one."""
+"""A support bundle: what is in it, that only its owner can read it, and that a broken hub is no reason to make none."""
 
 from __future__ import annotations
 
