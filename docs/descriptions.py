@@ -97,6 +97,12 @@ REASONS = {
     "HostnameInvalid": "A host name is no DNS name; the message has the next step.",
     "DomainReserved": "A host name is in a domain that the operator gave to others, so it does not resolve to here.",
     "Flapping": "Its targets come and go; it is called serving again once that has lasted.",
+    "Issued": "The certificate is there; it is renewed by itself.",
+    "NoSuchIssuer": "No CertificateIssuer has the name that was asked for: correct the annotation.",
+    "NotAllowed": "This member may not have a certificate for these names from this issuer; the message says why.",
+    "ChallengeNotAnswered": "Neither load balancer nor zone shows what proves the name; the message says why.",
+    "AuthorityRefused": "The certificate authority refused it; the message has its words and the next step.",
+    "AuthorityUnreachable": "The certificate authority cannot be used now; the order is tried again by itself.",
 }
 
 #: Reasons that are Events only, as (on what, type, sentence); conditions' reasons are Events too.

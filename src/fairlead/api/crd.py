@@ -49,6 +49,7 @@ AGE = Column("Age", ".metadata.creationTimestamp", "date")
 ACCEPTED = '.status.conditions[?(@.type=="Accepted")]'
 IN_USE = '.status.conditions[?(@.type=="InUse")]'
 PROGRAMMED = '.status.conditions[?(@.type=="Programmed")]'
+READY = '.status.conditions[?(@.type=="Ready")]'
 
 
 class Crd(msgspec.Struct, frozen=True):

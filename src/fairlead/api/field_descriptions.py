@@ -9,10 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fairlead.api.descriptions.backends import BACKENDS
+from fairlead.api.descriptions.certificates import CERTIFICATES
 from fairlead.api.descriptions.clusters import CLUSTERS
 from fairlead.api.descriptions.connections import CONNECTIONS
 from fairlead.api.descriptions.names import NAMES
 from fairlead.api.descriptions.requests import REQUESTS
 from fairlead.api.descriptions.tenants import TENANTS
 
-FIELDS: Mapping[str, Mapping[str, str]] = {**BACKENDS, **CLUSTERS, **CONNECTIONS, **NAMES, **REQUESTS, **TENANTS}
+FIELDS: Mapping[str, Mapping[str, str]] = {
+    **BACKENDS,
+    **CERTIFICATES,
+    **CLUSTERS,
+    **CONNECTIONS,
+    **NAMES,
+    **REQUESTS,
+    **TENANTS,
+}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from fairlead.api.backendgroup import BACKEND_GROUP_CRD
 from fairlead.api.backendrecord import BACKEND_RECORD_CRD
+from fairlead.api.certificateissuer import CERTIFICATE_ISSUER_CRD
 from fairlead.api.crd import build_crd
 from fairlead.api.dnszone import DNS_ZONE_CRD
 from fairlead.api.hostname import HOSTNAME_CRD
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCER_CRD, LOAD_BALANCER_ROUTE_CRD
 from fairlead.api.loadbalancer import LOAD_BALANCER_CRD
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASS_CRD
+from fairlead.api.managedcertificate import MANAGED_CERTIFICATE_CRD
 from fairlead.api.meta import JSONObject
 from fairlead.api.nodepool import NODE_POOL_CRD
 from fairlead.api.poolservice import POOL_SERVICE_CRD
@@ -30,6 +32,8 @@ CRDS = (
     POOL_SERVICE_CRD,
     DNS_ZONE_CRD,
     HOSTNAME_CRD,
+    CERTIFICATE_ISSUER_CRD,
+    MANAGED_CERTIFICATE_CRD,
 )
 
 

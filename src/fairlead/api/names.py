@@ -17,6 +17,9 @@ ANNOTATION_TARGET = "fairlead.dev/target"
 #: On an Ingress, HTTPRoute or GRPCRoute: so many requests a second each of its rules takes at each proxy; what is above
 #: that is answered 429.
 ANNOTATION_REQUESTS_PER_SECOND = "fairlead.dev/requests-per-second"
+#: On an Ingress or Gateway: the CertificateIssuer of the hub that issues what its TLS sections name and the member does
+#: not have. On a LoadBalancerClass: the one for all that ask for none.
+ANNOTATION_CERTIFICATE_ISSUER = "fairlead.dev/certificate-issuer"
 #: An address that the user would like to have; ``spec.loadBalancerIP`` does the same.
 ANNOTATION_REQUESTED_ADDRESS = "fairlead.dev/address-request"
 #: On a Service: the DNS names that are to resolve to its load balancer, separated by commas; ``generate`` asks for a
@@ -89,6 +92,10 @@ LABEL_HISTORY = "fairlead.dev/history"
 
 #: On a ConfigMap beside the hub: what the proxies of one hub replica see of their targets; the value is the replica.
 LABEL_PROXY_HEALTH = "fairlead.dev/proxy-health"
+#: On the Hostname of a challenge: the ManagedCertificate that it is for, as a hash of namespace and name.
+LABEL_CHALLENGE = "fairlead.dev/challenge-of"
+#: On a Secret that the hub wrote for a ManagedCertificate: the order that it came from.
+ANNOTATION_ORDER = "fairlead.dev/order"
 
 FINALIZER_CLEANUP = "fairlead.dev/cleanup"
 #: On a BackendRecord: its backend may still be registered.
@@ -125,6 +132,8 @@ MANAGER_RECORD = "fairlead-hub-record"
 MANAGER_LEDGER = "fairlead-hub-ledger"
 #: Owns the spec of Hostnames, ``status.waiting`` of them, and ``status.names`` of what asks for names.
 MANAGER_NAMES = "fairlead-hub-names"
+#: Owns ``status.certificate`` of Hostnames alone.
+MANAGER_CERTIFICATES = "fairlead-hub-certificates"
 MANAGER_CLI = "fairlead-cli"
 MANAGER_REGIONS = "fairlead-regions"
 MANAGER_BALANCER = "fairlead-balancer"

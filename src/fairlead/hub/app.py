@@ -25,6 +25,7 @@ from fairlead.api.names import DEFAULT_CLASS, HUB_LEASE, MANAGER_HUB, SYSTEM_NAM
 from fairlead.api.naming import fit
 from fairlead.api.tenant import Tenant
 from fairlead.errors import AlreadyExists, BadConfiguration, FairleadError, Retry, first_of
+from fairlead.hub.certificates.control import CertificateControl
 from fairlead.hub.config import HubConfig, RunningProvider
 from fairlead.hub.first_pass import FirstPass
 from fairlead.hub.inspect.debug import KeyState, debug_key
@@ -126,6 +127,7 @@ class Hub:
             clock=self._clock,
             leading=self._may_write,
         )
+        self._certificates = CertificateControl(self._context())
         self._controllers = self._make_controllers()
         self.elector = LeaderElector(
             cluster,
@@ -197,6 +199,7 @@ class Hub:
             Controller("hostname", self._names.hosts, self._names.reconcile_host, workers),
             Controller("names", self._names.sources, self._names.reconcile_source, workers),
             Controller("loadbalancerclass", self._classes.queue, self._classes.reconcile),
+            *self._certificates.controllers(),
             *(controller for intent in self.intents.values() for controller in intent.controllers()),
         )
 
@@ -289,8 +292,8 @@ class Hub:
         self.inventory.records.on_change(self.providers.record_changed)
         for intent in self.intents.values():
             intent.watch()
-        self._classes.watch()
-        self._names.watch()
+        for part in (self._classes, self._names, self._certificates):
+            part.watch()
         for provider in self._served.values():
             provider.on_change(self._status_queue.add)
 
@@ -350,8 +353,8 @@ class Hub:
             for intent in self.intents.values():
                 intent.status.refresh()
                 intent.lead()
-            self._classes.lead()
-            self._names.lead()
+            for part in (self._classes, self._names, self._certificates):
+                part.lead()
             await self.providers.run()
         finally:
             self._lead = False

@@ -13,11 +13,13 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord
+from fairlead.api.certificateissuer import CERTIFICATE_ISSUERS, CertificateIssuer
 from fairlead.api.heartbeat import STAMPED_LEASES, StampedLease
 from fairlead.api.hostname import HOSTNAMES, Hostname
 from fairlead.api.intent import IntentObject
 from fairlead.api.kubernetes import ENDPOINT_SLICES, EndpointSlice
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerClass
+from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertificate
 from fairlead.api.meta import KubeObject, ObjectKey, Resource
 from fairlead.api.names import (
     DEFAULT_CLASS,
@@ -126,6 +128,17 @@ class Inventory:
             cluster, STAMPED_LEASES, label_selector=f"{LABEL_MANAGED_BY}={MANAGED_BY}"
         )
         self._hostnames: WatchCache[Hostname] = WatchCache(cluster, HOSTNAMES, namespace=SYSTEM_NAMESPACE)
+        self.issuers: WatchCache[CertificateIssuer] = WatchCache(cluster, CERTIFICATE_ISSUERS)
+        self.managed: WatchCache[ManagedCertificate] = WatchCache(
+            cluster,
+            MANAGED_CERTIFICATES,
+            indexes={
+                "lb": lambda obj: [(obj.metadata.namespace, each) for each in obj.spec.load_balancers],
+                "secret": lambda obj: [(obj.metadata.namespace, obj.secret_name)],
+                "issuer": lambda obj: [obj.spec.issuer],
+                "namespace": lambda obj: [obj.metadata.namespace],
+            },
+        )
         #: The objects of each kind of intent, by kind.
         self.intents: dict[str, IntentObjects[Any]] = {}
         self._intent_caches: dict[str, WatchCache[Any]] = {}
@@ -155,6 +168,8 @@ class Inventory:
             "leases": self.leases,
             "backendrecords": self.records,
             HOSTNAMES.plural: self.hostnames,
+            "certificateissuers": self.issuers,
+            "managedcertificates": self.managed,
             **self._intent_caches,
         }
 

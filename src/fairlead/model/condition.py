@@ -129,6 +129,12 @@ class ConditionReason(StrEnum):
     HOSTNAME_TAKEN = "HostnameTaken"
     HOSTNAME_INVALID = "HostnameInvalid"
     DOMAIN_RESERVED = "DomainReserved"
+    ISSUED = "Issued"
+    NO_SUCH_ISSUER = "NoSuchIssuer"
+    NOT_ALLOWED = "NotAllowed"
+    CHALLENGE_NOT_ANSWERED = "ChallengeNotAnswered"
+    AUTHORITY_REFUSED = "AuthorityRefused"
+    AUTHORITY_UNREACHABLE = "AuthorityUnreachable"
 
 
 class Condition(msgspec.Struct, frozen=True, gc=False):

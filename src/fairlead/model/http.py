@@ -289,6 +289,14 @@ class Certificate(msgspec.Struct, frozen=True, eq=False):
         return hash((self.name, self.digest))
 
 
+class FixedAnswer(msgspec.Struct, frozen=True):
+    """What the load balancer answers itself, over HTTP at port 80, before any route: one path of one name."""
+
+    hostname: str
+    path: str
+    content: str
+
+
 class L7Config(msgspec.Struct, frozen=True):
     """All that an L7 load balancer does beside opening ports; backends' addresses are targets, by backend name.
 
@@ -299,6 +307,7 @@ class L7Config(msgspec.Struct, frozen=True):
     routes: tuple[Route, ...] = ()
     backends: tuple[Backend, ...] = ()
     certificates: Mapping[str, Certificate] = msgspec.field(default_factory=dict[str, Certificate])
+    answers: tuple[FixedAnswer, ...] = ()
 
     @property
     def without_requests(self) -> frozenset[str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.backendrecord import BACKEND_RECORDS
+from fairlead.api.certificateissuer import CERTIFICATE_ISSUERS
 from fairlead.api.dnszone import DNS_ZONES
 from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
@@ -24,6 +25,7 @@ from fairlead.api.kubernetes import (
 )
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
 from fairlead.api.names import AGENT_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
 from fairlead.api.pods import PODS
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
@@ -54,6 +56,8 @@ def hub_needs(*, deployment: bool) -> list[AccessNeed]:
             BACKEND_RECORDS,
             HOSTNAMES,
             DNS_ZONES,
+            CERTIFICATE_ISSUERS,
+            MANAGED_CERTIFICATES,
         )
         for verb in _READ
     ]
@@ -81,6 +85,8 @@ def hub_needs(*, deployment: bool) -> list[AccessNeed]:
             LOAD_BALANCER_CLASSES,
             HOSTNAMES,
             DNS_ZONES,
+            CERTIFICATE_ISSUERS,
+            MANAGED_CERTIFICATES,
         )
     ]
     needs += [AccessNeed(verb, LOAD_BALANCERS) for verb in ("patch", "delete")]
@@ -96,6 +102,7 @@ def hub_needs(*, deployment: bool) -> list[AccessNeed]:
     if not deployment:
         # Agents renew their own tokens, and a hub can only give away what it holds; else by the role that it binds.
         needs += [AccessNeed("create", SERVICE_ACCOUNTS, subresource="token", name=AGENT_SERVICE_ACCOUNT)]
+        needs += [AccessNeed(verb, SECRETS) for verb in _APPLY]
     needs += [AccessNeed(verb, EVENTS) for verb in ("create", "patch")]
     if deployment:
         from fairlead.providers.envoy.kubernetes.objects import WRITTEN

@@ -20,6 +20,7 @@ from fairlead.model.condition import Condition, ConditionReason
 from fairlead.model.desired import FrontendSpec, Listener, Targets
 from fairlead.model.http import Backend, L7Config, L7Listener, Route
 from fairlead.model.keys import ListenerKey, Protocol, backend_key
+from fairlead.translate.challenges import with_challenge_listeners
 from fairlead.translate.class_behaviour import health_check_from_class
 from fairlead.translate.conditions import (
     build_accepted,
@@ -90,10 +91,11 @@ def _config(view: HTTPView, spec: HTTPLoadBalancerSpec) -> L7Config:
     domain = view.tenant.status.domain if view.tenant is not None else ""
     listeners, routes = with_generated_routes(domain, spec.origin, spec.listeners, view.routes)
     return L7Config(
-        listeners=listeners,
+        listeners=with_challenge_listeners(listeners, view.answers),
         routes=tuple(map(_route, routes)),
         backends=tuple(backends[name] for name in sorted(backends)),
         certificates=view.certificates,
+        answers=view.answers,
     )
 
 
@@ -114,7 +116,7 @@ def _frontend(view: HTTPView, spec: HTTPLoadBalancerSpec, config: L7Config) -> F
     proxy_ports = {(port.protocol, port.port): port.proxy_port for port in allocation.ports}
     listeners = (
         msgspec.structs.replace(each, proxy_port=proxy_ports.get((each.protocol.value, each.port), 0))
-        for each in ports_of(spec.listeners)
+        for each in ports_of(config.listeners)
     )
     return FrontendSpec(
         key=view.key,

@@ -98,7 +98,7 @@ def agent_rules(*, leaving: bool = False) -> list[JSONObject]:
     return [
         {
             "apiGroups": [GROUP],
-            "resources": ["tcploadbalancers", "httploadbalancers", "loadbalancerroutes"],
+            "resources": ["tcploadbalancers", "httploadbalancers", "loadbalancerroutes", "managedcertificates"],
             "verbs": objects,
         },
         # The copies of the certificates that its Ingresses name.

@@ -26,7 +26,7 @@ from fairlead.api.tenant import Tenant
 from fairlead.model.condition import Condition, ConditionReason
 from fairlead.model.contract import AllocationKind, Capabilities
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec
-from fairlead.model.http import Certificate
+from fairlead.model.http import Certificate, FixedAnswer
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 
 #: (namespace, name) of a BackendGroup.
@@ -109,7 +109,7 @@ class HTTPView(MemberView, frozen=True, kw_only=True):
 
     ``routes`` are those that name it, ordered by name. ``slices`` are those of the Services that backends name, by
     "namespace/name" of the Service in the member. ``certificates`` are those that could be read, by name;
-    ``missing_certificates`` maps the others to the reason.
+    ``missing_certificates`` maps the others to the reason. ``answers`` are to challenges of an authority.
     """
 
     load_balancer: HTTPLoadBalancer
@@ -117,6 +117,7 @@ class HTTPView(MemberView, frozen=True, kw_only=True):
     slices: Mapping[str, tuple[EndpointSlice, ...]] = {}
     certificates: Mapping[str, Certificate] = {}
     missing_certificates: Mapping[str, str] = {}
+    answers: tuple[FixedAnswer, ...] = ()
 
     @property
     def accepted_class_name(self) -> str | None:

@@ -39,6 +39,7 @@ def test_an_agent_writes_its_objects_and_no_status():
         "tcploadbalancers",
         "httploadbalancers",
         "loadbalancerroutes",
+        "managedcertificates",
         "secrets",
         "endpointslices",
         "leases",

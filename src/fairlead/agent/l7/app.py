@@ -250,6 +250,10 @@ class L7Agent:
                 held = await self._shared.service(namespace, name)
             case "Secret":
                 held = await self._shared.secret(namespace, name)
+            case "ManagedCertificate":
+                # Either part may ask for it: what is not known yet may still be asked for.
+                self._check_begun(_INGRESSES)
+                held = await self._shared.managed(name)
             case "IngressClass" | "Ingress":
                 self._check_begun(_INGRESSES)
                 held = await self._ingress.reconcile(origin)

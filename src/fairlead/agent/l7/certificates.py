@@ -10,10 +10,14 @@ from cryptography import x509
 
 
 class CertificateState(msgspec.Struct, frozen=True):
-    """A Secret that listeners name: the version to serve (empty: none yet), and what is wrong with the present one."""
+    """A Secret that listeners name: the version to serve (empty: none yet), and what is wrong with the present one.
+
+    ``missing``: the member does not have it, so the hub may be asked to get it.
+    """
 
     digest: str = ""
     problem: str = ""
+    missing: bool = False
 
 
 def is_bundle(text: str) -> bool:

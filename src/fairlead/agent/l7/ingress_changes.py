@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from fairlead.agent.l7.identity import Origin
 from fairlead.agent.l7.ingress_exporter import CLASS, INGRESS, IngressExporter
+from fairlead.agent.l7.requests import is_as_far, wants_another
 from fairlead.agent.l7.service_copies import is_chosen_by_user, original_of
 from fairlead.agent.l7.shared import SECRET, SERVICE
 from fairlead.agent.l7.sources import BY_SECRET, BY_SERVICE, L7Sources, secrets_named, services_named
@@ -15,6 +16,7 @@ from fairlead.api.httploadbalancer import HTTPLoadBalancer, LoadBalancerRoute
 from fairlead.api.ingress import IngressClass, IngressObject
 from fairlead.api.kubernetes import EndpointSlice, Secret, Service
 from fairlead.api.loadbalancerclass import LoadBalancerClass
+from fairlead.api.managedcertificate import ManagedCertificate
 from fairlead.api.meta import KubeObject
 from fairlead.api.names import LABEL_SERVICE_NAME
 from fairlead.runtime.queue import KeyedQueue
@@ -45,6 +47,7 @@ class IngressChanges:
         l7.secrets.on_change(self._secret)
         l7.load_balancers.on_change(self._load_balancer)
         l7.routes.on_change(self._route)
+        l7.managed.on_change(self._managed)
         sources.services.on_change(self._service)
         sources.slices.on_change(self._slice)
         sources.classes.on_change(self._class_of_hub)
@@ -95,6 +98,15 @@ class IngressChanges:
             self._enqueue_ingress(ingress)
         self._enqueue_classes()
 
+    def _managed(self, old: ManagedCertificate | None, new: ManagedCertificate | None) -> None:
+        if old is not None and new is not None and is_as_far(old, new):
+            return
+        self._exporter.replan()
+        self._enqueue_classes()
+        for each in self._l7.ingresses.values():
+            if each.spec.tls:
+                self._enqueue_ingress(each)
+
     def _service(self, old: Service | None, new: Service | None) -> None:
         changed = new or old
         if changed is None:
@@ -128,7 +140,7 @@ class IngressChanges:
             self._feedbacks.add((INGRESS, origin.namespace, origin.name))
 
     def _class_of_hub(self, old: LoadBalancerClass | None, new: LoadBalancerClass | None) -> None:
-        if old is None or new is None or old.spec != new.spec:
+        if old is None or new is None or wants_another(old, new):
             self._ingress_class(None, None)
             self._enqueue_classes()
 

@@ -13,8 +13,10 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from fairlead.agent.l7.certificates import CertificateState
-from fairlead.agent.l7.identity import certificate_name, fallback_name
+from fairlead.agent.l7.identity import class_load_balancer_name, fallback_name
 from fairlead.agent.l7.ingress import FALLBACK_LISTENER, HTTP_LISTENER, https_listener
+from fairlead.agent.l7.ingress_tls import Lookup, Section, sections_of
+from fairlead.agent.l7.requests import CertificateRequest
 from fairlead.api.httploadbalancer import CertificateRef, HTTPLoadBalancerSpec
 from fairlead.api.ingress import ANNOTATION_DEFAULT_CLASS, ANNOTATION_LEGACY_CLASS, IngressClass, IngressObject
 from fairlead.api.meta import ObjectKey
@@ -27,7 +29,10 @@ MOST_TLS_HOSTS = 1022
 
 
 class ClassView(msgspec.Struct, frozen=True):
-    """One IngressClass of ours with its Ingresses in any order, and the Secrets that they name, by key."""
+    """One IngressClass of ours with its Ingresses in any order, and the Secrets that they name, by key.
+
+    ``issuer`` is that of Ingresses that name none; ``managed`` are the certificates that the hub gets, by name.
+    """
 
     ingress_class: IngressClass
     ingresses: tuple[IngressObject, ...]
@@ -35,18 +40,22 @@ class ClassView(msgspec.Struct, frozen=True):
     targets: TargetType = "Pod"
     #: The digest of the fallback certificate, empty while there is none.
     fallback: str = ""
+    issuer: str = ""
+    managed: Mapping[str, CertificateState] = {}
 
 
 class ClassPlan(msgspec.Struct, frozen=True):
     """The load balancer of one class, the listener of each TLS host, and sentences by Ingress.
 
-    ``has_tls``: it has Ingresses with TLS, so it needs a fallback certificate.
+    ``has_tls``: it has Ingresses with TLS, so it needs a fallback certificate. ``requests`` are for certificates that
+    the hub is to get, by name.
     """
 
     spec: HTTPLoadBalancerSpec
     tls_listeners: Mapping[str, str]
     problems: Mapping[ObjectKey, tuple[str, ...]]
     has_tls: bool = False
+    requests: Mapping[str, tuple[CertificateRequest, ...]] = {}
 
 
 def class_of(ingress: IngressObject, classes: Iterable[IngressClass]) -> IngressClass | None:
@@ -71,10 +80,11 @@ def class_of(ingress: IngressObject, classes: Iterable[IngressClass]) -> Ingress
 def plan_class(view: ClassView) -> ClassPlan:
     """Return the load balancer of ``view``."""
     name = view.ingress_class.metadata.name
-    hosts = _Hosts(view)
+    hosts = _Hosts()
+    lookup = Lookup(class_load_balancer_name(name), view.certificates, view.managed, view.issuer)
     for ingress in sorted(view.ingresses, key=_age):
-        for host, secret, problem in _tls_hosts(ingress):
-            hosts.add(ingress, host, secret, problem)
+        for section in sections_of(ingress, lookup):
+            hosts.add(ingress, section)
     listeners = [L7Listener(HTTP_LISTENER, 80), *hosts.listeners]
     has_tls = any(ingress.spec.tls for ingress in view.ingresses)
     if has_tls and view.fallback:
@@ -92,67 +102,53 @@ def plan_class(view: ClassView) -> ClassPlan:
     tls_listeners = {host: https_listener(host) for host in hosts.owners}
     if view.fallback:
         tls_listeners |= {host: FALLBACK_LISTENER for host in hosts.without if host not in hosts.owners}
-    return ClassPlan(spec, tls_listeners, said_of, has_tls)
+    return ClassPlan(
+        spec, tls_listeners, said_of, has_tls, {name: tuple(each) for name, each in hosts.requests.items()}
+    )
 
 
 class _Hosts:
     """The TLS hosts of a class, added from the oldest Ingress to the youngest."""
 
-    def __init__(self, view: ClassView) -> None:
-        self._certificates = view.certificates
+    def __init__(self) -> None:
         self.owners: dict[str, tuple[ObjectKey, str]] = {}
         #: Hosts that have no certificate of their own, as far as the Ingresses say that were added until now.
         self.without: dict[str, None] = {}
         self.used: dict[str, CertificateRef] = {}
         self.listeners: list[L7Listener] = []
         self.problems: dict[ObjectKey, list[str]] = {}
+        self.requests: dict[str, list[CertificateRequest]] = {}
 
-    def add(self, ingress: IngressObject, host: str, secret: str, problem: str) -> None:
-        """Add one host of an Ingress, or what is wrong with its entry."""
+    def add(self, ingress: IngressObject, section: Section) -> None:
+        """Add an entry of an Ingress, or what is wrong with it."""
         sentences = self.problems.setdefault(ingress.key, [])
-        if problem:
-            sentences.append(problem)
-            return
-        owner, of_owner = self.owners.get(host, (ingress.key, secret))
+        if section.request is not None:
+            self.requests.setdefault(section.request.name, []).append(section.request)
+        taken = [self._add_host(ingress, host, section, sentences) for host in section.hosts]
+        if section.problem and (not section.hosts or any(taken)):
+            sentences.append(section.problem)
+
+    def _add_host(self, ingress: IngressObject, host: str, section: Section, sentences: list[str]) -> bool:
+        """Return whether the host is this Ingress's, and no older one's."""
+        owner, of_owner = self.owners.get(host, (ingress.key, section.secret))
         if owner != ingress.key:
-            if (owner.namespace, of_owner) != (ingress.metadata.namespace, secret):
+            if (owner.namespace, of_owner) != (ingress.metadata.namespace, section.secret):
                 sentences.append(f"host {host} is served with the certificate of an older Ingress")
-            return
-        state = self._certificates.get(
-            (ingress.metadata.namespace, secret), CertificateState(problem="it is not there")
-        )
-        if state.problem:
-            kept = "the version before is served on" if state.digest else f"{host} gets the fallback certificate"
-            sentences.append(f"Secret {secret}: {state.problem}; {kept}")
-        if not state.digest:
+            return False
+        if section.certificate is None:
             self.without[host] = None
-            return
+            return True
         if len(self.listeners) >= MOST_TLS_HOSTS:
             sentences.append(
                 f"host {host} is not served over HTTPS: older Ingresses of the class have {MOST_TLS_HOSTS:,} TLS hosts,"
                 " the most that a load balancer has; use another IngressClass for it"
             )
-            return
-        self.owners[host] = (ingress.key, secret)
-        name = certificate_name(ingress.metadata.namespace, secret)
-        self.used[name] = CertificateRef(name, state.digest)
+            return True
+        self.owners[host] = (ingress.key, section.secret)
+        name = section.certificate.name
+        self.used[name] = section.certificate
         self.listeners.append(L7Listener(https_listener(host), 443, "HTTPS", hostname=host, certificates=(name,)))
-
-
-def _tls_hosts(ingress: IngressObject) -> Iterable[tuple[str, str, str]]:
-    """Yield (host, Secret, problem) for each host of ``spec.tls``; without hosts they are those of the rules."""
-    seen: set[str] = set()
-    for tls in ingress.spec.tls or ():
-        hosts = tls.hosts or sorted({rule.host for rule in ingress.spec.rules or () if rule.host})
-        if not tls.secret_name:
-            yield "", "", "an entry of spec.tls names no secretName, so its hosts are not served over HTTPS"
-            continue
-        if not hosts:
-            yield "", "", f"spec.tls with Secret {tls.secret_name} names no host, and no rule has one"
-        for host in hosts:
-            if host not in seen:
-                seen.add(host)
-                yield host, tls.secret_name, ""
+        return True
 
 
 def _age(ingress: IngressObject) -> tuple[str, str, str]:

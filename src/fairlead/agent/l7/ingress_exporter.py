@@ -15,7 +15,8 @@ from fairlead.agent.events import EventWriter, warning_event
 from fairlead.agent.l7.identity import Origin, class_load_balancer_name, fallback_name, route_name
 from fairlead.agent.l7.ingress import IngressView, services_of, translate_ingress
 from fairlead.agent.l7.ingress_class import ClassPlan, ClassView, class_of, plan_class
-from fairlead.agent.l7.shared import Shared
+from fairlead.agent.l7.requests import CertificateRequest
+from fairlead.agent.l7.shared import MANAGED, Shared
 from fairlead.agent.l7.sources import BY_SECRET, BY_SERVICE, L7Sources, secrets_named
 from fairlead.agent.sources import Sources
 from fairlead.api.httploadbalancer import HTTPLoadBalancer, LoadBalancerRoute
@@ -43,6 +44,8 @@ class IngressExporter:
         self._events = events
         self._enqueue = enqueue
         self._plans: dict[str, ClassPlan] = {}
+        #: What each class asked the hub to get, last.
+        self._asked: dict[str, frozenset[str]] = {}
 
     async def reconcile(self, origin: Origin) -> bool:
         """Make the hub hold what an IngressClass or Ingress should have; return whether a removal waits."""
@@ -53,6 +56,8 @@ class IngressExporter:
         origin: Origin = (CLASS, "", name)
         plan = self.plan_of(name)
         if plan is None:
+            for request in self._asked.pop(name, frozenset()):
+                self._enqueue((MANAGED, "", request))
             held = await self._shared.remove(self._shared.load_balancers, origin, self)
             return await self._shared.remove(self._shared.certificates, origin, self) or held
         if plan.has_tls and await self._shared.make_fallback(origin, fallback_name(name)):
@@ -60,11 +65,16 @@ class IngressExporter:
             plan = self.plan_of(name) or plan
         ingresses = self.ingresses_of(name)
         await self._shared.secrets(dict.fromkeys(key for each in ingresses for key in secrets_named(each)))
+        for request in plan.requests:
+            await self._shared.managed(request)
         meta = self._shared.meta(origin, class_load_balancer_name(name))
         # The listeners of new hosts are there before the routes that name them, since routes come by keys of their own.
         if await self._shared.load_balancers.apply(HTTPLoadBalancer(metadata=meta, spec=plan.spec)):
             for ingress in self.ingresses_of(name):
                 self._enqueue((INGRESS, ingress.metadata.namespace, ingress.metadata.name))
+        for request in self._asked.pop(name, frozenset()) - plan.requests.keys():
+            self._enqueue((MANAGED, "", request))
+        self._asked[name] = frozenset(plan.requests)
         return False
 
     async def _ingress(self, namespace: str, name: str) -> bool:
@@ -119,6 +129,12 @@ class IngressExporter:
         """Say whether an Ingress of ours names this Secret."""
         return any(map(self.class_of, self._l7.ingresses.by_index(BY_SECRET, (namespace, name))))
 
+    def requests(self, name: str) -> list[CertificateRequest]:
+        """Return what Ingresses of ours ask the hub to get under this name."""
+        classes = [each.metadata.name for each in self._l7.ingress_classes.values()]
+        plans = [plan for each in classes if (plan := self.plan_of(each)) is not None]
+        return [request for plan in plans for request in plan.requests.get(name, ())]
+
     def is_fresh(self, *, fresh_s: float) -> bool:
         """Say whether what is known of Ingresses, their classes and Secrets is the present."""
         return self._l7.is_fresh(fresh_s=fresh_s)
@@ -149,7 +165,17 @@ class IngressExporter:
         certificates = {key: self._shared.certificate(*key) for key in named}
         targets = self._shared.targets(of_member.load_balancer_class)
         fallback = self._shared.digest_of(fallback_name(ingress_class))
-        plan = plan_class(ClassView(of_member, ingresses, certificates, targets, fallback))
+        plan = plan_class(
+            ClassView(
+                of_member,
+                ingresses,
+                certificates,
+                targets,
+                fallback,
+                issuer=self._shared.issuer(of_member.load_balancer_class),
+                managed=self._shared.managed_states(),
+            )
+        )
         self._plans[ingress_class] = plan
         return plan
 

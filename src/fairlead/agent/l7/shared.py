@@ -1,6 +1,7 @@
 """What do the parts of L7, Ingress and Gateway API, have in common at the hub?
 
     Service   its EndpointSlices, and in the member its copy of type NodePort, as long as a part needs them
+    managed   certificates that the hub gets itself, as long as a part asks for them
     Secret    its copy, as long as a part needs it; one that breaks or goes leaves the last good copy
     any       where objects of an origin are published, and how they go: only while the member's view is current
 
@@ -11,13 +12,14 @@ the parts needs or may need.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
 from fairlead.agent.export import Settings
 from fairlead.agent.l7.certificates import CertificateState
 from fairlead.agent.l7.fallback_certificate import make_fallback
 from fairlead.agent.l7.identity import Origin, backend_slice_meta, certificate_name, is_for, origin_of, published_meta
+from fairlead.agent.l7.requests import CertificateRequest, merged_spec, states_of
 from fairlead.agent.l7.service_copier import ServiceCopier
 from fairlead.agent.l7.sources import BY_ORIGIN, L7Sources
 from fairlead.agent.sources import Sources
@@ -28,8 +30,15 @@ from fairlead.api.httploadbalancer import (
     LoadBalancerRoute,
 )
 from fairlead.api.kubernetes import ENDPOINT_SLICES, SECRETS, EndpointSlice, Secret
+from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertificate
 from fairlead.api.meta import KubeObject, ObjectMeta
-from fairlead.api.names import ANNOTATION_DIGEST, LABEL_BACKEND, MANAGER_AGENT
+from fairlead.api.names import (
+    ANNOTATION_CERTIFICATE_ISSUER,
+    ANNOTATION_DIGEST,
+    DEFAULT_CLASS,
+    LABEL_BACKEND,
+    MANAGER_AGENT,
+)
 from fairlead.api.naming import label_value
 from fairlead.api.tcploadbalancer import TargetType
 from fairlead.errors import first_of
@@ -41,7 +50,7 @@ from fairlead.translate.certificates import certificate_of
 
 Obj = TypeVar("Obj", bound=KubeObject)
 
-SERVICE, SECRET = "Service", "Secret"
+SERVICE, SECRET, MANAGED = "Service", "Secret", MANAGED_CERTIFICATES.kind
 _AT_ONCE = 16
 
 
@@ -58,6 +67,10 @@ class Part(Protocol):
 
     def needs_secret(self, namespace: str, name: str) -> bool:
         """Say whether a copy of this Secret is to be at the hub."""
+        ...
+
+    def requests(self, name: str) -> Iterable[CertificateRequest]:
+        """Return what it asks the hub to get under this name."""
         ...
 
     def is_fresh(self, *, fresh_s: float) -> bool:
@@ -94,6 +107,7 @@ class Shared:
         self.load_balancers = ObjectPublisher(resource=HTTP_LOAD_BALANCERS, cache=l7.load_balancers, **common)
         self.routes = ObjectPublisher(resource=LOAD_BALANCER_ROUTES, cache=l7.routes, **common)
         self.certificates = ObjectPublisher(resource=SECRETS, cache=l7.certificates, parts=("type", "data"), **common)
+        self._managed = ObjectPublisher(resource=MANAGED_CERTIFICATES, cache=l7.managed, **common)
         self._slices = ObjectPublisher(
             resource=ENDPOINT_SLICES,
             cache=sources.hub_slices,
@@ -132,6 +146,18 @@ class Shared:
                     group.create_task(copy())
         except BaseExceptionGroup as errors:
             raise first_of(errors) from errors
+
+    async def managed(self, name: str) -> bool:
+        """Have the hub get one certificate while a part asks for it."""
+        async with self._locks.hold((MANAGED, "", name)):
+            spec = merged_spec(each for part in self._parts for each in part.requests(name))
+            origin: Origin = (MANAGED, "", name)
+            if spec is None:
+                if any(name == each.name for obj in self._l7.load_balancers.values() for each in obj.spec.certificates):
+                    return True  # a load balancer that is kept as it was is served with it
+                return await self._delete(self._managed, self._published(self._managed, origin), self._parts)
+            await self._managed.apply(ManagedCertificate(metadata=self.meta(origin, name), spec=spec))
+            return False
 
     async def _service(self, namespace: str, name: str) -> bool:
         service = f"{namespace}/{name}"
@@ -196,7 +222,7 @@ class Shared:
             if state.digest:
                 return state
             problem = state.problem
-        return CertificateState(self.digest_of(copy_name), problem)
+        return CertificateState(self.digest_of(copy_name), problem, missing=secret is None)
 
     def digest_of(self, name: str) -> str:
         """Return which version of a certificate the hub has under this name, empty for none."""
@@ -211,6 +237,15 @@ class Shared:
             digest, data = make_fallback(self._now())
             await self._put_certificate(self.meta(origin, name), digest, data)
             return True
+
+    def managed_states(self) -> Mapping[str, CertificateState]:
+        """Return how far each certificate is that the hub was asked to get, by name."""
+        return states_of(self._l7.managed.values())
+
+    def issuer(self, load_balancer_class: str) -> str:
+        """Return the issuer of those that ask for none, as one class of the hub has it; empty for none."""
+        there = self._sources.classes.get("", load_balancer_class or DEFAULT_CLASS)
+        return "" if there is None else there.annotation(ANNOTATION_CERTIFICATE_ISSUER)
 
     def _state(self, secret: Secret) -> CertificateState:
         """Return what a Secret of the member holds; each version is read once."""

@@ -20,6 +20,7 @@ from fairlead.api.httploadbalancer import (
 )
 from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES, IngressClass, IngressObject
 from fairlead.api.kubernetes import SECRETS, Secret
+from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertificate
 from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY
 from fairlead.api.naming import label_value
 from fairlead.kube.cache import WatchCache
@@ -63,6 +64,10 @@ class L7Sources:
             indexes={BY_ORIGIN: _origin},
         )
 
+        self.managed: WatchCache[ManagedCertificate] = WatchCache(
+            hub, MANAGED_CERTIFICATES, namespace=hub_namespace, indexes={BY_ORIGIN: _origin}
+        )
+
     @property
     def hub_synced(self) -> bool:
         """Say whether it is known what is at the hub."""
@@ -86,7 +91,7 @@ class L7Sources:
     @property
     def of_hub(self) -> tuple[WatchCache[Any], ...]:
         """Return the hub's caches."""
-        return (self.load_balancers, self.routes, self.certificates)
+        return (self.load_balancers, self.routes, self.certificates, self.managed)
 
     @property
     def synced(self) -> bool:

@@ -52,6 +52,11 @@ class MemberViews(Generic[Obj, V]):
         """Return the ports that ``spec`` opens."""
         raise NotImplementedError
 
+    def listeners_beside(self, view: V) -> Sequence[ListenerKey]:
+        """Return the ports that are opened for a while beside those of the spec."""
+        del view
+        return ()
+
     def refusal(self, view: V) -> Condition | None:
         """Return why the present spec cannot be served, None when it can."""
         raise NotImplementedError
@@ -97,7 +102,7 @@ class MemberViews(Generic[Obj, V]):
             self._providers.capabilities[load_balancer_class.spec.provider].allocation,
             wanted=obj.spec.address,
             recorded=obj.status.allocation,
-            listeners=self.listeners(obj.spec),
+            listeners=[*self.listeners(obj.spec), *self.listeners_beside(view)],
             limit=(tenant.spec.max_ports or self._tenant_ports) if tenant else 0,
         )
         return msgspec.structs.replace(view, allocation=allocation, allocation_problem=problem)

@@ -21,6 +21,7 @@ from fairlead.agent.l7.gateway.sources import (
 )
 from fairlead.agent.l7.gateway.view import secrets_named
 from fairlead.agent.l7.identity import Origin, key_of
+from fairlead.agent.l7.requests import is_as_far, issuer_of, wants_another
 from fairlead.agent.l7.service_copies import is_chosen_by_user, original_of
 from fairlead.agent.l7.shared import SECRET, SERVICE
 from fairlead.agent.l7.sources import L7Sources
@@ -30,6 +31,7 @@ from fairlead.api.gateway_policies import BackendTLSPolicy, ReferenceGrant
 from fairlead.api.httploadbalancer import HTTPLoadBalancer
 from fairlead.api.kubernetes import EndpointSlice, Namespace, Secret, Service
 from fairlead.api.loadbalancerclass import LoadBalancerClass
+from fairlead.api.managedcertificate import ManagedCertificate
 from fairlead.api.meta import KubeObject
 from fairlead.api.names import LABEL_SERVICE_NAME
 from fairlead.runtime.queue import KeyedQueue
@@ -71,6 +73,7 @@ class GatewayChanges:
         gateway.on_installed.append(self._enqueue_classes)
         l7.secrets.on_change(self._secret)
         l7.load_balancers.on_change(self._load_balancer)
+        l7.managed.on_change(self._managed)
         sources.services.on_change(self._service)
         sources.slices.on_change(self._slice)
         sources.classes.on_change(self._class_of_hub)
@@ -121,7 +124,7 @@ class GatewayChanges:
         if changed is None:
             return
         self._feedbacks.add(key_of(GATEWAY, changed))
-        if _wants_the_same(old, new):
+        if _wants_the_same(old, new) and _issuer(old) == _issuer(new):
             return
         self._replan(*changed.key)
         self._enqueue_secrets(old, new)
@@ -198,6 +201,15 @@ class GatewayChanges:
         if gateways or sets:
             self._exports.add((SECRET, *_pair(changed)))
 
+    def _managed(self, old: ManagedCertificate | None, new: ManagedCertificate | None) -> None:
+        changed = new or old
+        if changed is None or (old is not None and new is not None and is_as_far(old, new)):
+            return
+        for each in self._gateway.gateways.values():
+            plan = self._exporter.plans.get(*each.key)
+            if plan is not None and changed.metadata.name in plan.requests:
+                self._replan(*each.key)
+
     def _service(self, old: Service | None, new: Service | None) -> None:
         changed = new or old
         if changed is not None and not _wants_the_same(old, new):
@@ -233,7 +245,7 @@ class GatewayChanges:
                 self._feedbacks.add(key)
 
     def _class_of_hub(self, old: LoadBalancerClass | None, new: LoadBalancerClass | None) -> None:
-        if old is None or new is None or old.spec != new.spec:
+        if old is None or new is None or wants_another(old, new):
             self._enqueue_gateways()
 
     # --- small parts -------------------------------------------------------------------------------------------------
@@ -260,6 +272,10 @@ class GatewayChanges:
 
 def _pair(obj: KubeObject) -> tuple[str, str]:
     return (obj.metadata.namespace, obj.metadata.name)
+
+
+def _issuer(gateway: Gateway | None) -> str:
+    return "" if gateway is None else issuer_of(gateway, "*")
 
 
 def _wants_the_same(old: Any, new: Any) -> bool:

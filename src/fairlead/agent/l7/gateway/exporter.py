@@ -19,7 +19,8 @@ from fairlead.agent.l7.gateway.routes import RouteView, parents_named, plan_rout
 from fairlead.agent.l7.gateway.sources import BY_SECRET, GatewaySources, gateway_of, parents_of
 from fairlead.agent.l7.gateway.view import secrets_named
 from fairlead.agent.l7.identity import Origin, certificate_name, gateway_load_balancer_name, key_of, route_name
-from fairlead.agent.l7.shared import SERVICE, Shared
+from fairlead.agent.l7.requests import CertificateRequest
+from fairlead.agent.l7.shared import MANAGED, SERVICE, Shared
 from fairlead.agent.sources import Sources
 from fairlead.api.gateway import Gateway, ListenerSet
 from fairlead.api.gateway_routes import AnyRoute
@@ -68,10 +69,13 @@ class GatewayExporter:
         if (namespace, name) in self._gateway.gateways.broken:
             return False
         plan = self.plans.get(namespace, name)
+        before = self._seen.get((namespace, name))
         self._follow(namespace, name, plan)
         if plan is not None and plan.is_refused:
             self._report(origin)
             return False
+        for request in names_asked(before) - names_asked(plan):
+            self._enqueue((MANAGED, "", request))
         if plan is None or plan.spec is None:
             self._report(origin)
             return await self._shared.remove(self._shared.load_balancers, origin, self)
@@ -103,6 +107,8 @@ class GatewayExporter:
         async with self._locks.hold((GATEWAY, namespace, name)):
             for secret in self._secrets_of(namespace, name):
                 await self._shared.secret(*secret)
+            for request in plan.requests:
+                await self._shared.managed(request)
             meta = self._shared.meta((GATEWAY, namespace, name), plan.load_balancer)
             await self._shared.load_balancers.apply(HTTPLoadBalancer(metadata=meta, spec=spec))
 
@@ -288,6 +294,11 @@ class GatewayExporter:
         there = self._shared.load_balancer(plan.load_balancer)
         return None if there is None else there.spec
 
+    def requests(self, name: str) -> list[CertificateRequest]:
+        """Return what Gateways of ours ask the hub to get under this name."""
+        plans = [self.plans.get(*each.key) for each in self._gateway.gateways.values()]
+        return [plan.requests[name] for plan in plans if plan is not None and name in plan.requests]
+
     def is_fresh(self, *, fresh_s: float) -> bool:
         """Say whether what is known of Gateways and routes is the present."""
         return self._gateway.is_fresh(fresh_s=fresh_s)
@@ -295,6 +306,11 @@ class GatewayExporter:
 
 def _by_nodes(plan: GatewayPlan | None) -> bool:
     return plan is not None and plan.spec is not None and plan.spec.targets == "Node"
+
+
+def names_asked(plan: GatewayPlan | None) -> set[str]:
+    """Return the names of the certificates that a Gateway asks the hub to get."""
+    return set[str]() if plan is None else set(plan.requests)
 
 
 def _origin(parent: ParentKey) -> Origin:

@@ -14,10 +14,11 @@ from __future__ import annotations
 from fairlead.agent.l7.gateway.allowed import namespaces_allowed
 from fairlead.agent.l7.gateway.conflicts import ConflictReason, Opening
 from fairlead.agent.l7.gateway.judgements import ACCEPTED, CONFLICTED, PROGRAMMED, RESOLVED_REFS, bad, good
-from fairlead.agent.l7.gateway.listener_tls import authorities_of, certificates_of, merged
+from fairlead.agent.l7.gateway.listener_tls import Certificates, authorities_of, certificates_of, merged
 from fairlead.agent.l7.gateway.plan import Judgement, ListenerPlan, ParentKey
 from fairlead.agent.l7.gateway.route_kinds import PROTOCOLS, kinds_of
 from fairlead.agent.l7.gateway.view import GatewayView, validation_at
+from fairlead.agent.l7.requests import CertificateRequest
 from fairlead.api.gateway import Listener
 from fairlead.api.httploadbalancer import CertificateRef
 from fairlead.api.naming import fit
@@ -55,6 +56,7 @@ class ListenerPlanner:
         self._authorities_chars = 0
         self.listeners: list[L7Listener] = []
         self.certificates: dict[str, CertificateRef] = {}
+        self.requests: dict[str, CertificateRequest] = {}
 
     def plan(self, parent: ParentKey, listener: Listener, conflict: ConflictReason | None) -> ListenerPlan:
         """Return the plan of one listener; ``conflict`` is why another one excludes it."""
@@ -62,9 +64,11 @@ class ListenerPlanner:
         kinds, bad_kinds = kinds_of(listener)
         namespaces, bad_namespaces = self._namespaces(parent, listener)
         validation, bad_authorities = self._authorities(opening)
-        usable, bad_certificates = self._certificates(parent, listener)
+        usable, bad_certificates, asked = self._certificates(parent, listener)
         refusal = _refusal(listener, opening, conflict) or bad_namespaces or self._too_many()
         served = refusal is None and opening is not None
+        if served:
+            self.requests |= {each.name: each for each in asked}
         if refusal is None and bad_authorities is not None and validation is None:
             refusal = bad(ACCEPTED, "NoValidCACertificate", bad_authorities.message)
             usable = ()
@@ -128,17 +132,16 @@ class ListenerPlanner:
             return None, bad(RESOLVED_REFS, "InvalidCACertificateRef", message)
         return validation, problem
 
-    def _certificates(
-        self, parent: ParentKey, listener: Listener
-    ) -> tuple[tuple[CertificateRef, ...], Judgement | None]:
+    def _certificates(self, parent: ParentKey, listener: Listener) -> Certificates:
         if not _terminates(listener):
-            return (), None
-        usable, problem = certificates_of(listener, parent=parent, view=self._view)
+            return Certificates((), None)
+        certificates = certificates_of(listener, parent=parent, view=self._view)
+        usable = certificates.usable
         kept = tuple(each for each in usable if each.name in self.certificates)
         if len(usable) - len(kept) + len(self.certificates) <= MAX_CERTIFICATES:
-            return usable, problem
+            return certificates
         message = f"tls.certificateRefs: a Gateway has {MAX_CERTIFICATES} certificates at most"
-        return kept, bad(RESOLVED_REFS, "InvalidCertificateRef", message)
+        return Certificates(kept, bad(RESOLVED_REFS, "InvalidCertificateRef", message))
 
     def _too_many(self) -> Judgement | None:
         if len(self.listeners) < MAX_LISTENERS:

@@ -16,9 +16,11 @@ from fairlead.agent.l7.gateway.judgements import RESOLVED_REFS, bad
 from fairlead.agent.l7.gateway.plan import Judgement, ParentKey
 from fairlead.agent.l7.gateway.references import CONFIG_MAP, SECRET
 from fairlead.agent.l7.gateway.view import GatewayView, client_certificate_of, is_config_map, is_secret
-from fairlead.agent.l7.identity import certificate_name
+from fairlead.agent.l7.identity import certificate_name, gateway_load_balancer_name
+from fairlead.agent.l7.requests import PENDING, CertificateRequest, issuer_of, request
 from fairlead.api.gateway import GATEWAY_GROUP, FrontendValidation, Listener, Reference
 from fairlead.api.httploadbalancer import CertificateRef
+from fairlead.api.tcploadbalancer import Origin
 from fairlead.model.http import MAX_BUNDLE, ClientValidation
 
 FALLBACK = "AllowInsecureFallback"
@@ -26,10 +28,11 @@ _INVALID_CERTIFICATE = "InvalidCertificateRef"
 
 
 class Certificates(NamedTuple):
-    """The certificates that can be shown, and what is wrong with the others."""
+    """The certificates that can be shown, what is wrong with the others, and what the hub is asked to get."""
 
     usable: tuple[CertificateRef, ...]
     problem: Judgement | None
+    requests: tuple[CertificateRequest, ...] = ()
 
 
 class Authorities(NamedTuple):
@@ -44,15 +47,53 @@ def certificates_of(listener: Listener, *, parent: ParentKey, view: GatewayView)
     references = (listener.tls.certificate_refs if listener.tls is not None else None) or ()
     usable: list[CertificateRef] = []
     problems: list[Judgement] = []
+    requests: list[CertificateRequest] = []
     if not references:
         problems.append(
             bad(RESOLVED_REFS, _INVALID_CERTIFICATE, "tls.certificateRefs: name a Secret with a certificate")
         )
     for each in references:
         certificate, problem = _secret(each, "tls.certificateRefs", _INVALID_CERTIFICATE, parent=parent, view=view)
+        asked = _asked(listener, each, parent=parent, view=view) if problem is not None else None
+        if asked is not None:
+            requests.append(asked)
+            certificate, problem = _managed(asked, certificate, view)
         usable += [certificate] if certificate is not None else []
         problems += [problem] if problem is not None else []
-    return Certificates(tuple(dict.fromkeys(usable)), merged(problems))
+    return Certificates(tuple(dict.fromkeys(usable)), merged(problems), tuple(dict.fromkeys(requests)))
+
+
+def _asked(
+    listener: Listener, reference: Reference, *, parent: ParentKey, view: GatewayView
+) -> CertificateRequest | None:
+    """Return what the hub is asked to get for a listener whose Secret the member does not have; None for nothing."""
+    namespace = reference.namespace or parent.namespace
+    if not (is_secret(reference) and _permitted(SECRET, namespace, reference.name, parent=parent, view=view)):
+        return None
+    state = view.certificates.get((namespace, reference.name))
+    if state is not None and not state.missing:
+        return None
+    meta = view.gateway.metadata
+    return request(
+        (listener.hostname,),
+        issuer_of(view.gateway, view.issuer),
+        load_balancer=gateway_load_balancer_name(meta.namespace, meta.name),
+        origin=Origin(kind="Gateway", namespace=meta.namespace, name=meta.name, uid=meta.uid),
+    )
+
+
+def _managed(
+    asked: CertificateRequest, copy: CertificateRef | None, view: GatewayView
+) -> tuple[CertificateRef | None, Judgement | None]:
+    """Return the certificate that the hub gets, once it has it; until then a copy that is left is served."""
+    state = view.managed.get(asked.name, CertificateState(problem=PENDING))
+    # The hub knows which version it has written: a renewal changes nothing here.
+    certificate = CertificateRef(asked.name) if state.digest else copy
+    if not state.problem:
+        return certificate, None
+    kept = "; the version before is served on" if certificate is not None and state.problem != PENDING else ""
+    text = f"tls.certificateRefs: the certificate for {', '.join(asked.hosts)}: {state.problem}{kept}"
+    return certificate, bad(RESOLVED_REFS, _INVALID_CERTIFICATE, text)
 
 
 def client_certificate(view: GatewayView, parent: ParentKey) -> Certificates | None:
@@ -100,7 +141,7 @@ def _secret(
     namespace = reference.namespace or parent.namespace
     if not _permitted(SECRET, namespace, reference.name, parent=parent, view=view):
         return None, _not_permitted(field, "Secret", namespace, reference.name, parent)
-    missing = CertificateState(problem="it is not there, or not of type kubernetes.io/tls")
+    missing = CertificateState(problem="it is not there, or not of type kubernetes.io/tls", missing=True)
     state = view.certificates.get((namespace, reference.name), missing)
     name = certificate_name(namespace, reference.name)
     certificate = CertificateRef(name, state.digest) if state.digest else None

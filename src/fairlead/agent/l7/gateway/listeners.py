@@ -67,6 +67,7 @@ def plan_gateway(view: GatewayView) -> GatewayPlan:
             **{key: _judge_set(of_set, accepted) for key, of_set in by_set.items()},
         },
         client_certificate=client.usable[0].name if client is not None and client.usable else "",
+        requests=planner.requests if served else {},
     )
 
 

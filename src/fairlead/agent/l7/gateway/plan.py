@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from fairlead.agent.l7.requests import CertificateRequest
 from fairlead.api.gateway import RouteGroupKind
 from fairlead.api.gateway_routes import ParentReference
 from fairlead.api.httploadbalancer import HTTPLoadBalancerSpec, LoadBalancerRouteSpec
@@ -74,6 +75,7 @@ class GatewayPlan(msgspec.Struct, frozen=True):
     (only with a backend client certificate), InsecureFrontendValidationMode (only when True), and Programmed only when
     it is False for a reason of the member's own objects. ``listener_sets`` has the same for each ListenerSet that
     names this Gateway, refused ones too. ``client_certificate`` is the name of the copy at the hub, empty for none.
+    ``requests`` are for certificates that the hub is to get, by name.
     """
 
     gateway: ParentKey
@@ -83,6 +85,7 @@ class GatewayPlan(msgspec.Struct, frozen=True):
     judgements: tuple[Judgement, ...]
     listener_sets: Mapping[ParentKey, tuple[Judgement, ...]] = {}
     client_certificate: str = ""
+    requests: Mapping[str, CertificateRequest] = {}
 
     @property
     def is_refused(self) -> bool:

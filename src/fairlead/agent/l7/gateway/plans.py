@@ -85,6 +85,8 @@ class GatewayPlans:
                 certificates={key: self._shared.certificate(*key) for key in named},
                 ca_bundles={key: bundle for key, bundle in bundles.items() if bundle is not None},
                 targets=self._shared.targets(load_balancer_class),
+                issuer=self._shared.issuer(load_balancer_class),
+                managed=self._shared.managed_states(),
             )
         )
 

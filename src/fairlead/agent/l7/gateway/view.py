@@ -25,7 +25,8 @@ class GatewayView(msgspec.Struct, frozen=True):
     ``load_balancer_class`` is that of its class, empty for the default one. ``listener_sets`` are all that name it, in
     any order. ``namespaces`` are all of the member with their labels. ``certificates`` are the Secrets that
     ``secrets_named`` lists; ``ca_bundles`` are the ``ca.crt`` of the ConfigMaps that ``config_maps_named`` lists:
-    absent without the ConfigMap, empty when it has no such entry or that is no PEM.
+    absent without the ConfigMap, empty when it has no such entry or that is no PEM. ``issuer`` is that of a Gateway
+    that names none; ``managed`` are the certificates that the hub gets, by name.
     """
 
     gateway: Gateway
@@ -36,6 +37,8 @@ class GatewayView(msgspec.Struct, frozen=True):
     certificates: Mapping[ObjectName, CertificateState] = {}
     ca_bundles: Mapping[ObjectName, str] = {}
     targets: TargetType = "Pod"
+    issuer: str = ""
+    managed: Mapping[str, CertificateState] = {}
 
 
 def secrets_named(obj: Gateway | ListenerSet) -> frozenset[ObjectName]:

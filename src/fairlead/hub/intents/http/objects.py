@@ -6,6 +6,8 @@ route with a backend of that Service, and no other.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from fairlead.api.httploadbalancer import (
     HTTP_LOAD_BALANCERS,
     LOAD_BALANCER_ROUTES,
@@ -15,6 +17,7 @@ from fairlead.api.httploadbalancer import (
 from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.naming import backend_label
 from fairlead.api.tenant import Tenant
+from fairlead.hub.intents.http.managed import ManagedObjects
 from fairlead.hub.inventory import (
     IntentObjects,
     Inventory,
@@ -48,6 +51,7 @@ class HTTPObjects(IntentObjects[HTTPLoadBalancer]):
                 "service": _services_of,
             },
         )
+        self.managed = ManagedObjects(inventory.managed, wake=self._managed_changed)
         inventory.register(self, {LOAD_BALANCER_ROUTES.plural: self.routes})
 
     def watch(self) -> None:
@@ -55,6 +59,10 @@ class HTTPObjects(IntentObjects[HTTPLoadBalancer]):
         self.routes.on_change(self._route_changed)
         self._inventory.slices.on_change(self._slice_changed)
         self._inventory.tenants.on_change(self._tenant_changed)
+
+    def _managed_changed(self, namespace: str, load_balancers: Iterable[str], name: str) -> None:
+        keys = [LoadBalancerKey(HTTP_LOAD_BALANCERS.kind, namespace, each) for each in load_balancers]
+        self._inventory.wake([key for key in keys if self.get(key) is not None], f"ManagedCertificate {name} changed")
 
     def routes_of(self, key: LoadBalancerKey) -> tuple[LoadBalancerRoute, ...]:
         """Return the routes of one load balancer that stay, ordered by name."""

@@ -12,6 +12,7 @@ from fairlead.hub.intents.intent import IntentContext
 from fairlead.hub.intents.member_views import MemberViews
 from fairlead.model.condition import Condition
 from fairlead.model.keys import ListenerKey
+from fairlead.translate.challenges import with_challenge_listeners
 from fairlead.translate.http import ports_of
 from fairlead.translate.validate_http import validate_http
 from fairlead.translate.view import HTTPView
@@ -24,16 +25,16 @@ class HTTPViews(MemberViews[HTTPLoadBalancer, HTTPView]):
         super().__init__(context, objects)
         self._http_objects = objects
         self._certificates = certificates
+        self._managed = objects.managed
 
     def make(self, obj: HTTPLoadBalancer, common: Mapping[str, Any]) -> HTTPView:
         """Return the view of ``obj`` with its routes, and the slices of the Services that they name."""
         key, namespace = common["key"], obj.metadata.namespace
         routes = self._http_objects.routes_of(key)
         services = {backend.service for route in routes for backend in route.spec.backends if backend.service}
-        references = {
-            each.name: each for each in (*(obj.status.accepted or obj.spec).certificates, *obj.spec.certificates)
-        }
-        certificates, missing = self._certificates.get(namespace, references.values())
+        named = {each.name: each for each in (*(obj.status.accepted or obj.spec).certificates, *obj.spec.certificates)}
+        references = [self._managed.newest(namespace, each) for each in named.values()]
+        certificates, missing = self._certificates.get(namespace, references)
         fields: dict[str, Any] = {**common}
         fields["stale"] = common["stale"] or self._http_objects.unreadable_routes(namespace)
         return HTTPView(
@@ -42,12 +43,20 @@ class HTTPViews(MemberViews[HTTPLoadBalancer, HTTPView]):
             slices={service: self.inventory.backend_slices_of(namespace, service) for service in services},
             certificates=certificates,
             missing_certificates=missing,
+            answers=self._managed.answers(namespace, obj.metadata.name),
             **fields,
         )
 
     def listeners(self, spec: HTTPLoadBalancerSpec) -> Sequence[ListenerKey]:
         """Return the distinct ports that ``spec`` opens."""
         return [listener.key for listener in ports_of(spec.listeners)]
+
+    def listeners_beside(self, view: HTTPView) -> Sequence[ListenerKey]:
+        """Return the ports that challenges need beside those of the spec."""
+        spec = view.load_balancer.spec
+        own = set(self.listeners(spec))
+        opened = ports_of(with_challenge_listeners(spec.listeners, view.answers))
+        return [port.key for port in opened if port.key not in own]
 
     def refusal(self, view: HTTPView) -> Condition | None:
         """Return why the present spec cannot be served, None when it can."""

@@ -17,6 +17,7 @@ from fairlead.model.keys import ListenerKey, backend_key
 from fairlead.model.observed import RefusedPart
 from fairlead.providers.envoy.clusters import CLUSTER, cluster_fields
 from fairlead.providers.envoy.fleet import Fleet
+from fairlead.providers.envoy.http.answers import Answers
 from fairlead.providers.envoy.http.backend_clusters import BackendClusters, Name, endpoints_of
 from fairlead.providers.envoy.http.config_check import listeners_by_port
 from fairlead.providers.envoy.http.held_routes import HeldRoutes
@@ -52,6 +53,7 @@ class HttpFrontend:
         self._held = HeldRoutes()
         self._routes = Routes(schema, self._cluster_of)
         self._refused_routes = RefusedRoutes()
+        self._answers = Answers(schema)
         self._table = RouteTable()
         self._route_configs = RouteConfigs(schema, spec.key)
         self._secrets = Secrets(schema, spec.key)
@@ -178,7 +180,8 @@ class HttpFrontend:
             routes_of=self._route_configs.name,
         )
         hostnames = {listener.name: listener.hostname for listener in config.listeners}
-        touched = self._table.update(self._refused_routes.choose(self._routes.encoded), hostnames)
+        answers = self._answers.routes(config.answers, config.listeners)
+        touched = self._table.update([*answers, *self._refused_routes.choose(self._routes.encoded)], hostnames)
         self._udp_rules = {}
         opened = {listener.key: listener for listener in spec.listeners}
         for key, listeners in listeners_by_port(config).items():

@@ -82,9 +82,14 @@ class EncodedRoute:
                     fields["typed_per_filter_config"] = settings
                 yield RouteEntry(
                     rank=rank(self.route, match, rule=number, number=index),
-                    content=delimited(_ROUTES_OF_VIRTUAL_HOST, self._schema.encode(ROUTE, fields)),
+                    content=route_field(self._schema.encode(ROUTE, fields)),
                     whole=not variant.one_label and takes_every_request(match, self.route.kind),
                 )
+
+
+def route_field(route: bytes) -> bytes:
+    """Return an encoded Route as a field of a virtual host."""
+    return delimited(_ROUTES_OF_VIRTUAL_HOST, route)
 
 
 def entry_name(route: Route, rule: Rule, number: int, match: int) -> str:

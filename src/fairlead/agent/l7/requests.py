@@ -1,0 +1,110 @@
+"""Which certificates is the hub asked to get, because the member does not have them?
+
+    the object, or the class at the hub, names a CertificateIssuer
+    the Secret that is named is not in the member, or none is named
+    no other controller is asked to make it (the annotations of cert-manager)
+
+In: objects of the member, and what the hub has. Out: requests by name, the same for the same names and issuer however
+many ask; how far each is. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from fairlead.agent.l7.certificates import CertificateState
+from fairlead.api.loadbalancerclass import LoadBalancerClass
+from fairlead.api.managedcertificate import ManagedCertificate, ManagedCertificateSpec
+from fairlead.api.meta import KubeObject
+from fairlead.api.names import ANNOTATION_CERTIFICATE_ISSUER
+from fairlead.api.naming import short_hash
+from fairlead.api.tcploadbalancer import Origin
+
+#: One of these on an object: cert-manager makes its Secrets.
+_CERT_MANAGER = ("cert-manager.io/issuer", "cert-manager.io/cluster-issuer", "kubernetes.io/tls-acme")
+_ASKERS_SHOWN = 16
+_MOST_HOSTS = 100
+
+
+class CertificateRequest(msgspec.Struct, frozen=True):
+    """One certificate that one object asks for, and the load balancer that answers for its names."""
+
+    hosts: tuple[str, ...]
+    issuer: str
+    load_balancer: str
+    origin: Origin
+
+    @property
+    def name(self) -> str:
+        """Return the name of the ManagedCertificate, and of its Secret."""
+        return request_name(self.hosts, self.issuer)
+
+
+def request_name(hosts: Iterable[str], issuer: str) -> str:
+    """Name the ManagedCertificate for a set of names."""
+    return f"acme.{short_hash(issuer, *sorted(set(hosts)), size_bytes=10)}"
+
+
+def issuer_of(obj: KubeObject, default: str) -> str:
+    """Return the CertificateIssuer that an object asks, empty for none; ``default`` is that of its class."""
+    named = obj.annotation(ANNOTATION_CERTIFICATE_ISSUER)
+    if named:
+        return named
+    return "" if any(obj.annotation(each) for each in _CERT_MANAGER) else default
+
+
+def request(hosts: Iterable[str], issuer: str, *, load_balancer: str, origin: Origin) -> CertificateRequest | None:
+    """Return the request for a set of names, None when there is nothing to ask for."""
+    names = tuple(sorted({host.lower() for host in hosts if host}))
+    if not names or not issuer or len(names) > _MOST_HOSTS:
+        return None
+    return CertificateRequest(names, issuer, load_balancer, origin)
+
+
+def merged_spec(requests: Iterable[CertificateRequest]) -> ManagedCertificateSpec | None:
+    """Return what the hub is asked, by requests of one name; None without any."""
+    asked = sorted(requests, key=lambda each: (each.load_balancer, each.origin.namespace, each.origin.name))
+    if not asked:
+        return None
+    origins = {each.origin: None for each in asked}
+    return ManagedCertificateSpec(
+        hosts=asked[0].hosts,
+        issuer=asked[0].issuer,
+        load_balancers=tuple(dict.fromkeys(each.load_balancer for each in asked)),
+        asked_by=tuple(origins)[:_ASKERS_SHOWN],
+    )
+
+
+def state_of(obj: ManagedCertificate | None) -> CertificateState:
+    """Return whether a certificate that the hub gets is there, and what users are to read of it."""
+    if obj is None:
+        return CertificateState(problem=PENDING)
+    conditions = {each.type: each for each in obj.status.conditions or ()}
+    stale, ready = conditions.get("Stale"), conditions.get("Ready")
+    if obj.status.digest:
+        return CertificateState(obj.status.digest, stale.message if stale is not None else "")
+    wrong = ready is not None and ready.status == "False" and ready.reason != "Pending"
+    return CertificateState(problem=ready.message if ready is not None and wrong else PENDING)
+
+
+#: It is ordered: nothing is wrong, and nothing is there.
+PENDING = "it is being ordered"
+
+
+def states_of(there: Iterable[ManagedCertificate]) -> Mapping[str, CertificateState]:
+    """Return how far each certificate is, by name."""
+    return {obj.metadata.name: state_of(obj) for obj in there if not obj.deleting}
+
+
+def is_as_far(old: ManagedCertificate, new: ManagedCertificate) -> bool:
+    """Say whether two versions of a certificate are the same for those that ask for it: a renewal is not seen."""
+    before, after = state_of(old), state_of(new)
+    return (bool(before.digest), before.problem, old.deleting) == (bool(after.digest), after.problem, new.deleting)
+
+
+def wants_another(old: LoadBalancerClass, new: LoadBalancerClass) -> bool:
+    """Say whether a class of the hub has changed for what is published: its spec, or its issuer."""
+    key = ANNOTATION_CERTIFICATE_ISSUER
+    return old.spec != new.spec or old.annotation(key) != new.annotation(key)

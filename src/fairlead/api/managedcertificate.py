@@ -1,0 +1,121 @@
+"""ManagedCertificate: a certificate that the hub gets for names of one member, and renews.
+
+The agent writes the spec, one object for each set of names however many Ingresses and listeners ask for it. The hub
+writes the status and a Secret of type kubernetes.io/tls beside it, which listeners name. An order at the certificate
+authority is in the status as data, so that a hub that was killed goes on with it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from fairlead.api.crd import AGE, READY, Column, Crd
+from fairlead.api.hostname import Host
+from fairlead.api.meta import KubeObject, Resource, Wire, WireCondition
+from fairlead.api.names import GROUP, VERSION
+from fairlead.api.tcploadbalancer import Origin
+
+_SET = {"x-kubernetes-list-type": "set"}
+CertificateState = Literal["Pending", "Ordering", "Issued", "Failing"]
+ChallengeType = Literal["", "http-01", "dns-01"]
+
+
+class OrderChallenge(Wire, frozen=True, gc=False):
+    """How one name of an order is proven.
+
+    content is what is served: the key authorization at the token's path (http-01), or the text of the TXT record
+    (dns-01). It is public. offered: the authority was asked to check it.
+    """
+
+    host: str
+    type: ChallengeType = ""
+    url: str = ""
+    authorization: str = ""
+    token: str = ""
+    content: str = ""
+    offered: bool = False
+
+
+class CertificateOrder(Wire, frozen=True, gc=False):
+    """An order that has not ended: where it is, and how its names are proven; started is RFC 3339."""
+
+    url: str = ""
+    finalize: str = ""
+    started: str = ""
+    issuer: str = ""
+    challenges: tuple[OrderChallenge, ...] = ()
+
+
+class ManagedCertificateSpec(Wire, frozen=True, gc=False):
+    """The names, who issues, and for whom.
+
+    loadBalancers are the HTTPLoadBalancers beside it that answer for the names. secretName is the Secret that the hub
+    writes; it is that of the object when empty. askedBy are the first objects of the member that asked.
+    """
+
+    hosts: Annotated[tuple[Host, ...], Meta(min_length=1, max_length=100, extra_json_schema=_SET)]
+    issuer: Annotated[str, Meta(min_length=1, max_length=253)] = ""
+    secret_name: Annotated[str, Meta(max_length=253)] = ""
+    load_balancers: Annotated[
+        tuple[Annotated[str, Meta(max_length=253)], ...], Meta(max_length=64, extra_json_schema=_SET)
+    ] = ()
+    asked_by: Annotated[tuple[Origin, ...], Meta(max_length=16)] = ()
+
+
+class ManagedCertificateStatus(Wire, frozen=True, gc=False):
+    """What became of it.
+
+    digest names the version in the Secret; empty while there is none. Times are RFC 3339. failures counts failed
+    orders since the last success; after each the next is tried at nextTry.
+    """
+
+    state: CertificateState = "Pending"
+    digest: str = ""
+    issued_by: str = ""
+    issued_for: tuple[str, ...] = ()
+    serial: str = ""
+    not_before: str = ""
+    not_after: str = ""
+    renew_at: str = ""
+    failures: int = 0
+    next_try: str = ""
+    order: CertificateOrder | None = None
+    observed_generation: int = 0
+    conditions: Annotated[
+        list[WireCondition] | None,
+        Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
+    ] = None
+
+
+class ManagedCertificate(KubeObject, frozen=True, gc=False):
+    """A certificate for names of one member, which the hub gets from a CertificateIssuer and renews."""
+
+    spec: ManagedCertificateSpec = msgspec.field(default_factory=lambda: ManagedCertificateSpec(hosts=()))
+    status: ManagedCertificateStatus = ManagedCertificateStatus()
+
+    @property
+    def secret_name(self) -> str:
+        """Return the name of the Secret that holds the certificate and its key."""
+        return self.spec.secret_name or self.metadata.name
+
+
+MANAGED_CERTIFICATES = Resource(GROUP, VERSION, "ManagedCertificate", "managedcertificates", True, ManagedCertificate)
+
+MANAGED_CERTIFICATE_CRD = Crd(
+    MANAGED_CERTIFICATES,
+    short_names=("mcert",),
+    columns=(
+        Column("Hosts", ".spec.hosts"),
+        Column("Issuer", ".spec.issuer"),
+        Column("State", ".status.state"),
+        Column("Ends", ".status.notAfter", "date"),
+        Column("Renewal", ".status.renewAt", "date"),
+        Column("Reason", f"{READY}.reason"),
+        Column("Failures", ".status.failures", "integer", priority=1),
+        Column("Next try", ".status.nextTry", "date", priority=1),
+        AGE,
+    ),
+)

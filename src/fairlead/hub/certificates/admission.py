@@ -1,0 +1,64 @@
+"""May this member have a certificate for these names from this authority?
+
+    the issuer exists, and is for this member and these names
+    no name belongs to another member (Hostname); a star and the names under it are one matter
+    a name that DNS01 proves belongs to this member: the hub itself would prove it, for any member
+
+In: a ManagedCertificate, its issuer, its Tenant, and the owners of names. Out: a condition, None when it may. Pure.
+Never: the name of another member in a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fairlead.api.certificateissuer import CertificateIssuer
+from fairlead.api.managedcertificate import ManagedCertificate
+from fairlead.model.condition import Condition, ConditionReason, ConditionType
+
+#: Returns the member that has a name, None when no Hostname says who has it.
+OwnerOf = Callable[[str], str | None]
+
+
+def refusal(
+    obj: ManagedCertificate, issuer: CertificateIssuer | None, member: str, owner_of: OwnerOf
+) -> Condition | None:
+    """Return why ``member`` may not have this certificate, None when it may."""
+    name = obj.spec.issuer
+    if issuer is None or issuer.deleting:
+        step = "correct the annotation fairlead.dev/certificate-issuer, or ask the operator for one"
+        return _no(ConditionReason.NO_SUCH_ISSUER, f"there is no CertificateIssuer {name} at the hub: {step}")
+    spec = issuer.spec
+    if not member or (spec.tenants and member not in spec.tenants):
+        text = f"CertificateIssuer {name} is not for this member: choose another one, or ask the operator"
+        return _no(ConditionReason.NOT_ALLOWED, text)
+    for host in obj.spec.hosts:
+        if spec.domains and not any(is_within(host, domain) for domain in spec.domains):
+            text = f"CertificateIssuer {name} does not issue for {host}: choose another one, or ask the operator"
+            return _no(ConditionReason.NOT_ALLOWED, text)
+        owner = owner_of(host)
+        if owner is not None and owner != member:
+            text = f"{host} is taken: another object asked for it first; choose another name, or ask the operator"
+            return _no(ConditionReason.NOT_ALLOWED, text)
+        if owner is None and proven_by_us(host, issuer):
+            text = (
+                f"{host} would be proven by DNS01, and no Hostname says that it is this member's: it is ordered once "
+                "the name is owned"
+            )
+            return _no(ConditionReason.NOT_ALLOWED, text)
+    return None
+
+
+def proven_by_us(host: str, issuer: CertificateIssuer) -> bool:
+    """Say whether the hub's own DNS would be what proves a name: for any member, it would succeed."""
+    return host.startswith("*.") or issuer.spec.solvers[0] == "DNS01"
+
+
+def is_within(host: str, domain: str) -> bool:
+    """Say whether a name is a domain, or one of its sub-names; of a star on either side the rest counts."""
+    host, domain = host.removeprefix("*.").lower(), domain.removeprefix("*.").lower()
+    return host == domain or host.endswith(f".{domain}")
+
+
+def _no(reason: ConditionReason, message: str) -> Condition:
+    return Condition(ConditionType.READY, False, reason, message)

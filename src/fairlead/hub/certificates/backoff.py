@@ -1,0 +1,31 @@
+"""When is an order tried again that has failed?
+
+In: how often it failed in a row, what the authority asked for, and its name. Out: seconds. Pure.
+"""
+
+from __future__ import annotations
+
+from fairlead.hub.certificates.renewal import fraction
+
+#: The first failure is often a name that does not resolve yet; authorities allow five failed validations an hour.
+_BASE_S = 60.0
+_LIMIT_S = 6 * 3600.0
+#: An authority that refuses because of its limits is not asked again sooner, whatever it says.
+_RATE_LIMITED_S = 3600.0
+#: More than a week is a mistake of the server: a certificate may end meanwhile.
+_LONGEST_S = 7 * 24 * 3600.0
+_JITTER = 0.2
+
+
+def retry_delay_s(
+    failures: int, *, identity: tuple[str, ...], retry_after_s: float | None = None, rate_limited: bool = False
+) -> float:
+    """Return the seconds until the next order after the n-th failure in a row (from 1).
+
+    It doubles from a minute to six hours; a Retry-After of the authority is never undercut.
+    """
+    delay_s = min(_LIMIT_S, _BASE_S * 2.0 ** min(max(failures, 1) - 1, 16))
+    if rate_limited and retry_after_s is None:
+        delay_s = max(delay_s, _RATE_LIMITED_S)
+    delay_s *= 1 + _JITTER * fraction(*identity, str(failures))
+    return min(max(delay_s, retry_after_s or 0.0), _LONGEST_S)

@@ -1,0 +1,289 @@
+"""How is an ACME server spoken to? One account at one server, by the library ``acme``; each call blocks its thread.
+
+In: URLs, keys. Out: what the server says, as ``order`` has it. Never: logs a request or an answer, or keeps state that
+a restart would lose: orders are known by their URLs.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any
+
+import requests
+from acme import client, errors, messages
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from josepy.b64 import b64encode
+from josepy.interfaces import JSONDeSerializable
+from josepy.jwa import ES256
+from josepy.jwk import JWKEC
+from josepy.util import ComparableECKey
+
+from fairlead.hub.certificates.order import RemoteAuthorization, RemoteChallenge, RemoteOrder
+from fairlead.hub.certificates.problems import BAD_NONCE, AcmeRefused, refused, unreachable
+from fairlead.hub.certificates.renewal import Window
+
+USER_AGENT = "fairlead"
+TIMEOUT_S = 20
+_NONCE_TRIES = 30
+_NOT_FOUND = 404
+
+
+class ExternalKey(tuple[str, str]):
+    """Identifier and key (base64url) of an account at the authority."""
+
+    __slots__ = ()
+
+
+class _Network(client.ClientNetwork):
+    """The library's connection; remembers when the server may be asked again."""
+
+    retry_after_s: float | None = None
+    status = 0
+
+    def trust(self, bundle: str) -> None:
+        """Trust these authorities (PEM) only. The library takes a file, which is there as long as this object."""
+        handle, path = tempfile.mkstemp(suffix=".pem")
+        with os.fdopen(handle, "w") as file:
+            file.write(bundle)
+        weakref.finalize(self, Path(path).unlink, missing_ok=True)
+        self.verify_ssl = path  # pyright: ignore[reportAttributeAccessIssue] - requests takes a path, too
+
+    def _send_request(self, method: str, url: str, *args: Any, **kwargs: Any) -> requests.Response:
+        answer = super()._send_request(method, url, *args, **kwargs)
+        self.status = answer.status_code
+        self.retry_after_s = seconds_of(answer.headers.get("Retry-After", ""))
+        return answer
+
+
+class AcmeClient:
+    """An account at an ACME server. Made with ``open``; may be used by several threads, one at a time."""
+
+    def __init__(self, server: str, key: bytes, network: _Network, directory: Mapping[str, Any]) -> None:
+        self.server = server
+        self.account = ""
+        self._jwk = _jwk(key)
+        self._network = network
+        self._directory = directory
+        self._lock = threading.Lock()
+
+    @classmethod
+    def open(cls, server: str, key: bytes, *, ca_bundle: str = "") -> AcmeClient:
+        """Read the directory of ``server``; ``key`` is the account's, PEM. ``ca_bundle``: whom to trust, PEM.
+
+        Raises:
+            AcmeRefused: the server cannot be reached, or is no ACME server.
+        """
+        network = _Network(_jwk(key), alg=ES256, user_agent=USER_AGENT, timeout=TIMEOUT_S)
+        if ca_bundle:
+            network.trust(ca_bundle)
+        try:
+            directory = network.get(server).json()
+        except (requests.RequestException, errors.Error, ValueError) as error:
+            raise unreachable(server, _why(error)) from None
+        if not isinstance(directory, dict) or "newOrder" not in directory:
+            raise unreachable(server, "what it answers is no ACME directory")
+        return cls(server, key, network, directory)
+
+    @property
+    def thumbprint(self) -> str:
+        """Return what key authorizations of this account end with."""
+        return b64encode(self._jwk.thumbprint()).decode()
+
+    def register(self, email: str, external: ExternalKey | None) -> str:
+        """Make the account, or find the one that the key has; returns its URL."""
+        body: dict[str, Any] = {"terms_of_service_agreed": True}
+        if email:
+            body["email"] = email
+        with self._lock:
+            if external is not None:
+                body["external_account_binding"] = self._binding(*external)
+            self._network.account = None
+            answer = self._post(
+                "the account", self._directory["newAccount"], messages.NewRegistration.from_data(**body)
+            )
+            self.account = answer.headers["Location"]
+            status = answer.json().get("status", "valid")
+            if status != "valid":
+                raise refused("the account", "accountDoesNotExist", f"the account is {status}")
+            registration = messages.RegistrationResource(body=messages.Registration(), uri=self.account)
+            self._network.account = registration
+        return self.account
+
+    def new_order(self, hosts: Sequence[str]) -> tuple[RemoteOrder, tuple[RemoteAuthorization, ...]]:
+        """Begin an order; returns it with the authorizations of its names."""
+        identifiers = [messages.Identifier(typ=messages.IDENTIFIER_FQDN, value=host) for host in hosts]
+        with self._lock:
+            what = f"the order for {hosts[0]}"
+            answer = self._post(what, self._directory["newOrder"], messages.NewOrder(identifiers=identifiers))
+            order = _order(answer.headers["Location"], answer.json(), self._network.retry_after_s)
+            return order, tuple(self._authorization(url) for url in order.authorizations)
+
+    def order(self, url: str) -> RemoteOrder | None:
+        """Return an order as it is now; None when the server does not know it (any more)."""
+        with self._lock:
+            try:
+                answer = self._post("to show an order", url, None)
+            except AcmeRefused:
+                if self._network.status == _NOT_FOUND:
+                    return None
+                raise
+            return _order(url, answer.json(), self._network.retry_after_s)
+
+    def authorizations(self, urls: Sequence[str]) -> tuple[RemoteAuthorization, ...]:
+        """Return what the server says of the names of an order now."""
+        with self._lock:
+            return tuple(self._authorization(url) for url in urls)
+
+    def offer(self, host: str, url: str) -> None:
+        """Ask the server to check a challenge."""
+        with self._lock:
+            self._post(f"to check {host}", url, _EMPTY)
+
+    def finalize(self, order: RemoteOrder, request: x509.CertificateSigningRequest) -> RemoteOrder:
+        """Complete an order with the request for its certificate."""
+        with self._lock:
+            answer = self._post("the request", order.finalize, messages.CertificateRequest(csr=request))
+            return _order(order.url, answer.json(), self._network.retry_after_s)
+
+    def certificate(self, url: str) -> bytes:
+        """Return the chain of an order that is valid, PEM."""
+        with self._lock:
+            return self._post("to give the certificate", url, None).content
+
+    def renewal_window(self, chain: bytes) -> Window | None:
+        """Return when the server would like to be asked for the next certificate; None when it does not say."""
+        base = self._directory.get("renewalInfo")
+        path = _renewal_path(x509.load_pem_x509_certificates(chain)[0]) if base else ""
+        if not path:
+            return None
+        with self._lock:
+            try:
+                window = self._network.get(f"{base}/{path}").json()["suggestedWindow"]
+                return Window(datetime.fromisoformat(window["start"]), datetime.fromisoformat(window["end"]))
+            except (requests.RequestException, errors.Error, messages.Error, ValueError, KeyError, TypeError):
+                # The server may suggest a time: without it two thirds of the life count.
+                return None
+
+    def _authorization(self, url: str) -> RemoteAuthorization:
+        return _authorization(url, self._post("to show a name", url, None).json())
+
+    def _binding(self, key_id: str, key: str) -> Any:
+        return messages.ExternalAccountBinding.from_data(
+            self._jwk.public_key(), key_id, key, messages.Directory(dict(self._directory))
+        )
+
+    def _post(self, what: str, url: str, body: Any) -> requests.Response:
+        """Send a signed request; a nonce that the server does not take is replaced (RFC 8555, section 6.5)."""
+        for tries in range(_NONCE_TRIES):
+            try:
+                return self._network.post(url, body, new_nonce_url=self._directory["newNonce"])
+            except messages.Error as error:
+                if error.code == BAD_NONCE and tries + 1 < _NONCE_TRIES:
+                    continue
+                raise refused(what, error.typ or "", error.detail or "", after_s=self._network.retry_after_s) from None
+            except (requests.RequestException, errors.Error, ValueError) as error:
+                raise unreachable(self.server, _why(error)) from None
+        raise refused(what, BAD_NONCE, "no nonce is taken")
+
+
+class _Empty(JSONDeSerializable):
+    """An empty object, which the library does not take for no object: what a challenge is answered with."""
+
+    def to_partial_json(self) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def from_json(cls, jobj: Any) -> _Empty:
+        del jobj
+        return cls()
+
+
+_EMPTY = _Empty()
+
+
+def seconds_of(retry_after: str) -> float | None:
+    """Return the seconds that a Retry-After header asks to wait, None without a usable one."""
+    if retry_after.isascii() and retry_after.isdigit():
+        return float(retry_after)
+    try:
+        until = parsedate_to_datetime(retry_after)
+    except (TypeError, ValueError):
+        return None
+    if until.tzinfo is None:
+        until = until.replace(tzinfo=UTC)
+    return max(0.0, (until - datetime.now(UTC)).total_seconds())
+
+
+def _jwk(key: bytes) -> JWKEC:
+    loaded = load_pem_private_key(key, password=None)
+    if not isinstance(loaded, ec.EllipticCurvePrivateKey):
+        raise TypeError("the key of an account is ECDSA")
+    return JWKEC(key=ComparableECKey(loaded))
+
+
+def _order(url: str, body: Mapping[str, Any], after_s: float | None) -> RemoteOrder:
+    return RemoteOrder(
+        url=url,
+        status=str(body.get("status", "")),
+        finalize=str(body.get("finalize", "")),
+        authorizations=tuple(map(str, body.get("authorizations") or ())),
+        certificate=str(body.get("certificate") or ""),
+        problem=_problem(body.get("error")),
+        after_s=after_s,
+    )
+
+
+def _authorization(url: str, body: Mapping[str, Any]) -> RemoteAuthorization:
+    return RemoteAuthorization(
+        url=url,
+        host=str(body["identifier"]["value"]),
+        status=str(body.get("status", "")),
+        wildcard=bool(body.get("wildcard", False)),
+        challenges=tuple(
+            RemoteChallenge(
+                type=str(each.get("type", "")),
+                url=str(each.get("url", "")),
+                token=str(each.get("token", "")),
+                status=str(each.get("status", "")),
+                problem=_problem(each.get("error")),
+            )
+            for each in body.get("challenges") or ()
+        ),
+    )
+
+
+def _problem(body: Mapping[str, Any] | None) -> tuple[str, str] | None:
+    return None if not body else (str(body.get("type", "")), str(body.get("detail", "")))
+
+
+def _renewal_path(certificate: x509.Certificate) -> str:
+    """Return what names a certificate in renewal information; empty for one without an authority's identifier."""
+    try:
+        extension = certificate.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value
+    except x509.ExtensionNotFound:
+        return ""
+    if extension.key_identifier is None:
+        return ""
+    number = certificate.serial_number
+    serial = number.to_bytes(number.bit_length() // 8 + 1, "big")
+    return f"{b64encode(extension.key_identifier).decode()}.{b64encode(serial).decode()}"
+
+
+def _why(error: Exception) -> str:
+    """Return what went wrong on the way, without the library's own objects."""
+    if isinstance(error, requests.exceptions.SSLError):
+        return "its certificate is not trusted"
+    if isinstance(error, requests.exceptions.Timeout):
+        return "it does not answer in time"
+    if isinstance(error, requests.exceptions.ConnectionError):
+        return "no connection"
+    return f"{type(error).__name__}"

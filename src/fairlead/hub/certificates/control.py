@@ -1,0 +1,261 @@
+"""The certificates that the hub gets itself: one key, one step, until each is issued, and again when it is due.
+
+In: ManagedCertificates, issuers, Tenants, Hostnames. Out: Secrets of type kubernetes.io/tls beside load balancers, and
+statuses. A certificate that is there is served until a new one is in its Secret. Never: a write while another replica
+leads, or a key anywhere but in a Secret.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from fairlead.api.certificateissuer import CertificateIssuer
+from fairlead.api.conditions import transitions
+from fairlead.api.kubernetes import SECRETS, Secret
+from fairlead.api.managedcertificate import (
+    MANAGED_CERTIFICATES,
+    CertificateOrder,
+    ManagedCertificate,
+    ManagedCertificateStatus,
+)
+from fairlead.api.meta import JSONObject
+from fairlead.api.names import ANNOTATION_DIGEST, ANNOTATION_ORDER, MANAGER_HUB
+from fairlead.errors import NotFound, Terminal
+from fairlead.hub.certificates.accounts import Accounts, reason_of
+from fairlead.hub.certificates.admission import refusal
+from fairlead.hub.certificates.backoff import retry_delay_s
+from fairlead.hub.certificates.issuance import Issuance, Made
+from fairlead.hub.certificates.keys import facts_of
+from fairlead.hub.certificates.outcome import failed, issued, moment, ordered, refused
+from fairlead.hub.certificates.owners import Owners
+from fairlead.hub.certificates.problems import AcmeRefused
+from fairlead.hub.certificates.renewal import renewal_time
+from fairlead.hub.certificates.solvers import Solvers
+from fairlead.hub.certificates.threads import in_thread
+from fairlead.hub.intents.intent import Controller, IntentContext
+from fairlead.hub.inventory import only_status_changed
+from fairlead.kube.overlay import Overlay
+from fairlead.kube.status import emit_transitions, write_status
+from fairlead.runtime.queue import KeyedQueue
+from fairlead.translate.certificates import certificate_of, pair_digest
+
+Key = tuple[str, str]
+_WORKERS = 4
+#: What is served is compared with its Secret this often, and the authority asked when it would like to be.
+_CHECK_S = 6 * 3600.0
+_KEPT_ON = frozenset({"", "serverInternal", "rateLimited"})
+
+
+class CertificateControl:
+    """All certificates of one hub."""
+
+    def __init__(self, context: IntentContext) -> None:
+        self._cluster = context.cluster
+        self._inventory = context.inventory
+        self._events = context.events
+        self._clock = context.clock
+        self._leading = context.leading
+        self._accounts = Accounts(context)
+        self._solvers = Solvers(cluster=context.cluster, inventory=context.inventory, providers=context.providers)
+        self._issuance = Issuance(self._solvers)
+        self._owners = Owners(context.inventory)
+        self._objects = Overlay(context.inventory.managed)
+        self._queue: KeyedQueue[Key] = KeyedQueue(clock=context.clock)
+
+    def controllers(self) -> Sequence[Controller]:
+        """Return the controllers of issuers and certificates."""
+        return (
+            Controller("certificateissuer", self._accounts.queue, self._accounts.reconcile),
+            Controller("managedcertificate", self._queue, self.reconcile, _WORKERS),
+        )
+
+    def watch(self) -> None:
+        """Subscribe to everything that a certificate depends on."""
+        self._inventory.managed.on_change(self._changed)
+        self._inventory.issuers.on_change(self._issuer_changed)
+        self._owners.watch(self._enqueue_all)
+
+    def lead(self) -> None:
+        """Reconcile everything: this replica has begun to lead."""
+        for issuer in self._inventory.issuers.values():
+            self._accounts.queue.add(issuer.metadata.name)
+        self._enqueue_all()
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Bring one certificate one step further; returns seconds until it is due again."""
+        obj = self._objects.get(*key)
+        if not self._leading():
+            return None
+        if obj is None or obj.deleting:
+            self._issuance.forget(key)
+            await self._solvers.withdraw(*key)
+            return None
+        now = self._clock.now()
+        issuer = self._inventory.issuers.get("", obj.spec.issuer)
+        tenant = self._inventory.tenant_of(key[0])
+        member = tenant.metadata.name if tenant is not None else ""
+        not_allowed = refusal(obj, issuer, member, self._owners.of)
+        if not_allowed is not None or issuer is None:
+            if not_allowed is not None:
+                await self._write(obj, refused(obj, not_allowed, now))
+            return None
+        if (later_s := await self._later_s(obj, now)) is not None:
+            return later_s
+        try:
+            return await self._step(obj, issuer, member, now)
+        except (AcmeRefused, Terminal) as error:
+            return await self._failed(obj, issuer, error, now)
+
+    async def _later_s(self, obj: ManagedCertificate, now: datetime) -> float | None:
+        """Return the seconds until something is to be done; None: now."""
+        tried = moment(obj.status.next_try)
+        if tried is not None and tried > now:
+            return (tried - now).total_seconds()
+        if obj.status.order is not None or not is_current(obj):
+            return None
+        renew_at = moment(obj.status.renew_at)
+        if renew_at is None or renew_at <= now or not await self._is_there(obj):
+            return None
+        return min((renew_at - now).total_seconds(), _CHECK_S)
+
+    async def _is_there(self, obj: ManagedCertificate) -> bool:
+        """Say whether the Secret holds what the status says."""
+        try:
+            secret = await self._cluster.get(SECRETS, obj.metadata.namespace, obj.secret_name)
+            return certificate_of(obj.secret_name, secret).digest == obj.status.digest
+        except (NotFound, ValueError):
+            return False
+
+    async def _step(self, obj: ManagedCertificate, issuer: CertificateIssuer, member: str, now: datetime) -> float:
+        client = await self._accounts.client(issuer)
+        order = obj.status.order
+        if order is not None and not _is_of(order, obj, client.account):
+            order = None
+        if order is not None and (adopted := await self._adopted(obj, order.url, now)) is not None:
+            await self._write(obj, adopted)
+            return 0.0
+        if order is None:
+            progress = await self._issuance.begin(obj, issuer, client, now)
+        else:
+            progress = await self._issuance.advance(obj, order, client, member, now)
+        if progress.made is None:
+            await self._write(obj, ordered(obj, progress.order, now, progress.waits))
+            return progress.again_s
+        digest = await self._store(obj, progress.made)
+        chain = progress.made.chain
+        window = await in_thread(lambda: client.renewal_window(chain), name="acme-renewal")
+        facts = facts_of(chain)
+        renew_at = renewal_time(facts.not_before, facts.not_after, identity=obj.key, window=window)
+        await self._write(obj, issued(obj, facts, digest, renew_at, now))
+        self._issuance.forget(obj.key)
+        await self._solvers.withdraw(*obj.key)
+        return max(0.0, min((renew_at - now).total_seconds(), _CHECK_S))
+
+    async def _adopted(self, obj: ManagedCertificate, order: str, now: datetime) -> ManagedCertificateStatus | None:
+        """Return the status of an order whose certificate is in its Secret already: an earlier process wrote it."""
+        try:
+            secret: Secret = await self._cluster.get(SECRETS, obj.metadata.namespace, obj.secret_name)
+        except NotFound:
+            return None
+        if secret.annotation(ANNOTATION_ORDER) != order:
+            return None
+        try:
+            certificate = certificate_of(obj.secret_name, secret)
+        except ValueError:
+            return None
+        facts = facts_of(certificate.chain)
+        renew_at = renewal_time(facts.not_before, facts.not_after, identity=obj.key)
+        return issued(obj, facts, certificate.digest, renew_at, now)
+
+    async def _store(self, obj: ManagedCertificate, made: Made) -> str:
+        """Write the Secret; returns the digest of what is in it."""
+        digest = pair_digest(made.chain, made.key)
+        meta = obj.metadata
+        owner = {
+            "apiVersion": MANAGED_CERTIFICATES.api_version,
+            "kind": MANAGED_CERTIFICATES.kind,
+            "name": meta.name,
+            "uid": meta.uid,
+        }
+        body: JSONObject = {
+            "metadata": {
+                "name": obj.secret_name,
+                "namespace": meta.namespace,
+                "annotations": {ANNOTATION_DIGEST: digest, ANNOTATION_ORDER: made.order},
+                "ownerReferences": [owner],
+            },
+            "type": "kubernetes.io/tls",
+            "data": {
+                "tls.crt": base64.b64encode(made.chain).decode(),
+                "tls.key": base64.b64encode(made.key).decode(),
+            },
+        }
+        await self._cluster.apply(SECRETS, body, manager=MANAGER_HUB)
+        return digest
+
+    async def _failed(
+        self, obj: ManagedCertificate, issuer: CertificateIssuer, error: AcmeRefused | Terminal, now: datetime
+    ) -> float:
+        of_authority = error if isinstance(error, AcmeRefused) else None
+        if of_authority is not None and of_authority.of_account:
+            self._accounts.forget(issuer.metadata.name)
+            self._accounts.queue.add(issuer.metadata.name)
+        delay_s = retry_delay_s(
+            obj.status.failures + 1,
+            identity=obj.key,
+            retry_after_s=of_authority.after_s if of_authority is not None else None,
+            rate_limited=of_authority is not None and of_authority.rate_limited,
+        )
+        keep = of_authority is not None and of_authority.kind in _KEPT_ON
+        status = failed(obj, reason_of(error), error.sentence, delay_s=delay_s, now=now, keep_order=keep)
+        await self._write(obj, status)
+        if not keep:
+            self._issuance.forget(obj.key)
+            await self._solvers.withdraw(*obj.key)
+        return delay_s
+
+    async def _write(self, obj: ManagedCertificate, status: ManagedCertificateStatus) -> None:
+        old = obj.status
+        written = await write_status(self._cluster, MANAGED_CERTIFICATES, obj, old, status, manager=MANAGER_HUB)
+        if written is not None:
+            self._objects.written(written, before=obj)
+            changes = transitions(old.conditions, status.conditions)
+            good = {"Ready": f"issued by {status.issued_by}, and it ends at {status.not_after}"}
+            emit_transitions(self._events, MANAGED_CERTIFICATES, obj, changes, good=good)
+
+    def _changed(self, old: ManagedCertificate | None, new: ManagedCertificate | None) -> None:
+        obj = new or old
+        if obj is not None and not (old and new and only_status_changed(old, new)):
+            self._queue.add((obj.metadata.namespace, obj.metadata.name))
+
+    def _issuer_changed(self, old: CertificateIssuer | None, new: CertificateIssuer | None) -> None:
+        issuer = new or old
+        if issuer is None or (old and new and only_status_changed(old, new)):
+            return
+        self._accounts.queue.add(issuer.metadata.name)
+        for obj in self._inventory.managed.by_index("issuer", issuer.metadata.name):
+            self._queue.add((obj.metadata.namespace, obj.metadata.name))
+
+    def _enqueue_all(self) -> None:
+        for obj in self._inventory.managed.values():
+            self._queue.add((obj.metadata.namespace, obj.metadata.name))
+
+
+def _is_of(order: CertificateOrder, obj: ManagedCertificate, account: str) -> bool:
+    """Say whether an order is for what is asked for now."""
+    return order.issuer == account and {each.host for each in order.challenges} == set(obj.spec.hosts)
+
+
+def is_current(obj: ManagedCertificate) -> bool:
+    """Say whether the certificate that is there is the one that is asked for."""
+    status = obj.status
+    asked = (obj.spec.issuer, tuple(sorted(obj.spec.hosts)))
+    return bool(status.digest) and (status.issued_by, status.issued_for) == asked
+
+
+def soon(obj: ManagedCertificate, now: datetime, within: timedelta) -> bool:
+    """Say whether what is served has ended, or ends within this time."""
+    ends = moment(obj.status.not_after)
+    return ends is not None and ends - now <= within

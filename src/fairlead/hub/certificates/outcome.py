@@ -1,0 +1,116 @@
+"""What does the status of a ManagedCertificate say after each thing that can happen to it?
+
+    ordered     state Ordering; what users read stays while a failed order is repeated: one failure, one Event
+    issued      state Issued, Ready
+    failed      state Failing; Ready as long as the last good certificate lasts, and then Stale says why it is old
+    refused     state Pending, or Issued while a certificate is there, with the reason
+
+In: the status before, what happened, the time. Out: the next status. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from fairlead.api.conditions import wire_conditions
+from fairlead.api.managedcertificate import CertificateOrder, ManagedCertificate, ManagedCertificateStatus
+from fairlead.api.times import wire_time
+from fairlead.hub.certificates.keys import CertificateFacts
+from fairlead.hub.certificates.order import shown
+from fairlead.model.condition import Condition, ConditionReason, ConditionType
+
+
+def ordered(
+    obj: ManagedCertificate, order: CertificateOrder | None, now: datetime, waits: str = ""
+) -> ManagedCertificateStatus:
+    """Return the status while an order is under way; ``waits`` says what for."""
+    status = msgspec.structs.replace(obj.status, order=order, state="Ordering", next_try="")
+    if obj.status.failures or not _has_no_certificate(obj, now):
+        return _observed(obj, status)
+    text = f"{shown(obj.spec.hosts)} is ordered; {waits or 'the authority looks at it'}"
+    return _with(obj, status, now, [_ready(False, ConditionReason.PENDING, text)])
+
+
+def issued(
+    obj: ManagedCertificate, facts: CertificateFacts, digest: str, renew_at: datetime, now: datetime
+) -> ManagedCertificateStatus:
+    """Return the status once a certificate is in its Secret."""
+    status = msgspec.structs.replace(
+        obj.status,
+        state="Issued",
+        digest=digest,
+        issued_by=obj.spec.issuer,
+        issued_for=tuple(sorted(obj.spec.hosts)),
+        serial=facts.serial,
+        not_before=wire_time(facts.not_before),
+        not_after=wire_time(facts.not_after),
+        renew_at=wire_time(renew_at),
+        failures=0,
+        next_try="",
+        order=None,
+    )
+    return _with(obj, status, now, [_ready(True, ConditionReason.ISSUED, f"it ends at {wire_time(facts.not_after)}")])
+
+
+def failed(
+    obj: ManagedCertificate,
+    reason: ConditionReason,
+    sentence: str,
+    *,
+    delay_s: float,
+    now: datetime,
+    keep_order: bool,
+) -> ManagedCertificateStatus:
+    """Return the status after an order has failed, or could not be made; the next one is tried in ``delay_s``."""
+    status = msgspec.structs.replace(
+        obj.status,
+        state="Failing",
+        failures=obj.status.failures + 1,
+        next_try=wire_time(now + timedelta(seconds=delay_s)),
+        order=obj.status.order if keep_order else None,
+    )
+    if _has_no_certificate(obj, now):
+        return _with(obj, status, now, [_ready(False, reason, sentence)])
+    ready = _ready(True, ConditionReason.ISSUED, f"it ends at {obj.status.not_after}")
+    return _with(obj, status, now, [ready, Condition(ConditionType.STALE, True, reason, sentence)])
+
+
+def refused(obj: ManagedCertificate, condition: Condition, now: datetime) -> ManagedCertificateStatus:
+    """Return the status of one that may not be ordered; a certificate that is there is served on."""
+    if _has_no_certificate(obj, now):
+        return _with(obj, msgspec.structs.replace(obj.status, state="Pending", order=None), now, [condition])
+    ready = _ready(True, ConditionReason.ISSUED, f"it ends at {obj.status.not_after}")
+    stale = msgspec.structs.replace(condition, type=ConditionType.STALE, status=True)
+    return _with(obj, msgspec.structs.replace(obj.status, order=None), now, [ready, stale])
+
+
+def moment(text: str) -> datetime | None:
+    """Return the moment that a status has as RFC 3339, None for none."""
+    try:
+        return datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return None
+
+
+def _has_no_certificate(obj: ManagedCertificate, now: datetime) -> bool:
+    ends = moment(obj.status.not_after)
+    return not obj.status.digest or ends is None or ends <= now
+
+
+def _ready(status: bool, reason: ConditionReason, message: str) -> Condition:
+    return Condition(ConditionType.READY, status, reason, message)
+
+
+def _observed(obj: ManagedCertificate, status: ManagedCertificateStatus) -> ManagedCertificateStatus:
+    return msgspec.structs.replace(status, observed_generation=obj.metadata.generation)
+
+
+def _with(
+    obj: ManagedCertificate, status: ManagedCertificateStatus, now: datetime, conditions: Sequence[Condition]
+) -> ManagedCertificateStatus:
+    generation = obj.metadata.generation
+    made = wire_conditions(conditions, obj.status.conditions, generation=generation, now=wire_time(now))
+    return _observed(obj, msgspec.structs.replace(status, conditions=made))

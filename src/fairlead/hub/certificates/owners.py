@@ -1,0 +1,59 @@
+"""Which member has a name? The Hostnames of the hub say so; what no Hostname is for, no member has.
+
+In: the Hostnames, where the hub serves names. Out: the member of a name: that of the name itself, else that of the star
+above it. Never: decides who has a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fairlead.api.hostname import Hostname
+from fairlead.api.names import LABEL_CHALLENGE
+from fairlead.hub.inventory import Inventory
+
+
+class Owners:
+    """Who has which name."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._members: dict[str, dict[str, str]] = {}
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Follow the Hostnames; ``changed`` is called when a name got another owner."""
+
+        def follow(old: Hostname | None, new: Hostname | None) -> None:
+            before = _owned(old)
+            after = _owned(new)
+            if before == after:
+                return
+            if old is not None and before is not None:
+                self._members.get(before[0], {}).pop(old.metadata.name, None)
+            if new is not None and after is not None:
+                self._members.setdefault(after[0], {})[new.metadata.name] = after[1]
+            changed()
+
+        self._inventory.hostnames.on_change(follow)
+
+    def of(self, host: str) -> str | None:
+        """Return the member that has ``host``, None when none is known to have it."""
+        for name in _covering(host):
+            members = self._members.get(name)
+            if members:
+                return members[min(members)]
+        return None
+
+
+def _owned(hostname: Hostname | None) -> tuple[str, str] | None:
+    """Return the name and the member of a Hostname that is owned; challenges are no names of users."""
+    if hostname is None or hostname.deleting or hostname.label(LABEL_CHALLENGE) or not hostname.spec.owner.member:
+        return None
+    return hostname.spec.host.lower(), hostname.spec.owner.member
+
+
+def _covering(host: str) -> list[str]:
+    """Return the names whose owner has ``host``, the nearest first."""
+    host = host.lower()
+    rest = host.removeprefix("*.").split(".")
+    return [host, *(f"*.{'.'.join(rest[number:])}" for number in range(1 - host.startswith("*."), len(rest)))]

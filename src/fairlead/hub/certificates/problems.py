@@ -1,0 +1,83 @@
+"""What does a refusal of a certificate authority mean, and what is to be done about it?
+
+In: a problem document (RFC 7807) as RFC 8555 uses it, and the HTTP header Retry-After. Out: ``AcmeRefused`` with a
+sentence that names the next step. Pure. Never: a key, or a signature.
+"""
+
+from __future__ import annotations
+
+from fairlead.errors import Retry
+
+_PREFIX = "urn:ietf:params:acme:error:"
+RATE_LIMITED = "rateLimited"
+BAD_NONCE = "badNonce"
+#: The account is gone, or may do nothing any more.
+_ACCOUNT = frozenset({"accountDoesNotExist", "externalAccountRequired", "userActionRequired"})
+_NEXT_STEP = {
+    "accountDoesNotExist": "its account is not known there any more: delete the Secret with the key of the account, "
+    "and a new account is made",
+    "alreadyRevoked": "the certificate was revoked; another one is ordered",
+    "caa": "a CAA record of the name forbids this authority: change the record, or choose another CertificateIssuer",
+    "connection": "it could not reach the name at port 80: let the name resolve to the address of the load balancer, "
+    "and open port 80 to the internet",
+    "dns": "it could not resolve the name: publish a record for it that points to the load balancer",
+    "externalAccountRequired": "it demands an account of its own: set spec.externalAccount of the CertificateIssuer "
+    "to the key that it gave you",
+    "incorrectResponse": "what answers at the name is not this load balancer: let the name resolve to its address only",
+    "invalidContact": "it does not take the e-mail address: correct spec.email of the CertificateIssuer",
+    "malformed": "it did not understand the request; report this, with the version of Fairlead",
+    RATE_LIMITED: "its limit is reached: nothing is to be done, the order is repeated when it allows that",
+    "rejectedIdentifier": "it does not issue for this name: choose another name, or another CertificateIssuer",
+    "serverInternal": "it has a failure of its own: nothing is to be done, the order is repeated",
+    "tls": "it reached the name, and TLS failed there: let the name resolve to the load balancer only",
+    "unauthorized": "what it fetched does not prove the name, or the account may not order it: let the name resolve "
+    "to the load balancer only, and see that the account of the CertificateIssuer is not deactivated",
+    "unsupportedContact": "it does not take the e-mail address: correct spec.email of the CertificateIssuer",
+    "userActionRequired": "it has new terms: agree to them at its own site, with the account of the CertificateIssuer",
+}
+_UNKNOWN = "see what it says, and correct the name or the CertificateIssuer"
+
+
+class AcmeRefused(Retry):
+    """The authority refused something, or cannot be used now; ``kind`` is its word for it, empty without an answer."""
+
+    def __init__(self, sentence: str, *, kind: str = "", after_s: float | None = None, detail: str = "") -> None:
+        super().__init__(sentence, after_s=after_s, detail=detail, reason=_reason(kind))
+        self.kind = kind
+
+    @property
+    def rate_limited(self) -> bool:
+        """Say whether the authority counts what we ask, and has enough of it."""
+        return self.kind == RATE_LIMITED
+
+    @property
+    def of_account(self) -> bool:
+        """Say whether no certificate can be had with this account, whatever its names are."""
+        return self.kind in _ACCOUNT
+
+
+def refused(what: str, kind: str, said: str, *, after_s: float | None = None) -> AcmeRefused:
+    """Return the error for a problem document; ``what`` says what was refused, such as "the order for a.example"."""
+    short = kind.removeprefix(_PREFIX)
+    quoted = f' (it says: "{one_line(said)}")' if said else ""
+    sentence = f"the certificate authority refused {what}: {_NEXT_STEP.get(short, _UNKNOWN)}{quoted}"
+    return AcmeRefused(sentence, kind=short, after_s=after_s)
+
+
+def unreachable(server: str, why: str) -> AcmeRefused:
+    """Return the error for an authority that cannot be reached, or does not speak ACME."""
+    return AcmeRefused(
+        f"the certificate authority at {server} cannot be used now: {one_line(why)}; see that the hub can reach it, "
+        "and spec.server and spec.caBundle of the CertificateIssuer"
+    )
+
+
+def one_line(text: str, limit: int = 300) -> str:
+    """Return what another server says in a form that fits a status: printable, on one line, not too long."""
+    clean = "".join(char if char.isprintable() else " " for char in text).replace('"', "'")
+    clean = " ".join(clean.split())
+    return clean if len(clean) <= limit else f"{clean[: limit - 3]}..."
+
+
+def _reason(kind: str) -> str:
+    return "AuthorityRefused" if kind else "AuthorityUnreachable"

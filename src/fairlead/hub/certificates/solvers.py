@@ -1,0 +1,142 @@
+"""How is a challenge answered, and is it answered already?
+
+    http-01   the load balancers of the certificate answer by a route of their own, which is in their translation as
+              soon as the order is on record; asked here at their own addresses
+    dns-01    the texts of a Hostname for _acme-challenge.NAME, which is published by the DNS provider
+
+In: challenges on record. Out: why one is not answered yet; Hostnames, made and removed. Never: has an authority
+check what is not answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+
+import aiohttp
+
+from fairlead.api.hostname import HOSTNAMES
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer
+from fairlead.api.managedcertificate import ManagedCertificate, OrderChallenge
+from fairlead.api.meta import JSONObject
+from fairlead.api.names import LABEL_CHALLENGE, LABEL_MANAGED_BY, MANAGED_BY, MANAGER_CERTIFICATES, SYSTEM_NAMESPACE
+from fairlead.api.naming import short_hash
+from fairlead.errors import NotFound
+from fairlead.hub.inventory import Inventory
+from fairlead.hub.providers.observe import observed_of
+from fairlead.hub.providers.registry import ProviderRegistry
+from fairlead.kube.cluster import Cluster
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.translate.challenges import CHALLENGE_PATH, CHALLENGE_PORT
+
+_ANSWER_S = 10.0
+_MOST_BYTES = 4096
+
+
+class Solvers:
+    """Both solvers."""
+
+    def __init__(self, *, cluster: Cluster, inventory: Inventory, providers: ProviderRegistry) -> None:
+        self._cluster = cluster
+        self._inventory = inventory
+        self._providers = providers
+
+    async def prepare(self, obj: ManagedCertificate, member: str) -> None:
+        """Make what the challenges on record need beside the translation of load balancers: TXT records."""
+        for host, texts in _texts(obj).items():
+            name = _hostname_name(host)
+            body: JSONObject = {
+                "metadata": {
+                    "name": name,
+                    "namespace": SYSTEM_NAMESPACE,
+                    "labels": {LABEL_MANAGED_BY: MANAGED_BY, LABEL_CHALLENGE: short_hash(*obj.key)},
+                },
+                "spec": {
+                    "host": host,
+                    "owner": {"member": member, "kind": "ManagedCertificate", "name": obj.metadata.name},
+                    "texts": sorted(texts),
+                },
+            }
+            await self._cluster.apply(HOSTNAMES, body, manager=MANAGER_CERTIFICATES)
+
+    async def withdraw(self, namespace: str, name: str) -> None:
+        """Remove the TXT records of the challenges of a certificate."""
+        label = f"{LABEL_CHALLENGE}={short_hash(namespace, name)}"
+        for there in await self._cluster.list(HOSTNAMES, SYSTEM_NAMESPACE, label_selector=label):
+            with suppress(NotFound):
+                await self._cluster.delete(HOSTNAMES, SYSTEM_NAMESPACE, there.metadata.name)
+
+    async def missing(self, obj: ManagedCertificate, challenge: OrderChallenge) -> str:
+        """Return why a challenge is not answered yet, empty when it is."""
+        if challenge.type == "dns-01":
+            return await self._missing_text(challenge)
+        return await self._missing_answer(obj, challenge)
+
+    async def _missing_text(self, challenge: OrderChallenge) -> str:
+        host = challenge_host(challenge.host)
+        try:
+            there = await self._cluster.get(HOSTNAMES, SYSTEM_NAMESPACE, _hostname_name(host))
+        except NotFound:
+            return f"there is no Hostname for {host} yet"
+        programmed = next((each for each in there.status.conditions or () if each.type == "Programmed"), None)
+        if programmed is not None and programmed.status == "True":
+            current = programmed.observed_generation >= there.metadata.generation
+            return "" if current and challenge.content in there.spec.texts else f"{host} is not published yet"
+        said = programmed.message if programmed is not None else ""
+        return f"{host} is not published: {said or 'no DNSZone has taken it yet'}"
+
+    async def _missing_answer(self, obj: ManagedCertificate, challenge: OrderChallenge) -> str:
+        objects = self._inventory.intents[HTTP_LOAD_BALANCERS.kind]
+        namespace, answered = obj.metadata.namespace, False
+        for name in obj.spec.load_balancers:
+            key = LoadBalancerKey(HTTP_LOAD_BALANCERS.kind, namespace, name)
+            load_balancer: HTTPLoadBalancer | None = objects.cache.get(namespace, name)
+            address = load_balancer.status.address if load_balancer is not None else ""
+            if not address:
+                continue
+            if not await self._acknowledged(key):
+                return f"the proxies have not acknowledged the route of {challenge.host} yet"
+            got = await fetched(address, CHALLENGE_PORT, challenge.host, CHALLENGE_PATH + challenge.token)
+            if got != challenge.content:
+                return f"{address}:{CHALLENGE_PORT} does not answer the challenge of {challenge.host} yet"
+            answered = True
+        return "" if answered else f"no load balancer of {challenge.host} has an address yet"
+
+    async def _acknowledged(self, key: LoadBalancerKey) -> bool:
+        """Say whether every proxy of a load balancer has its newest state."""
+        for runner in self._providers.values():
+            if key in runner.tracker:
+                observed = await observed_of(runner, key, None)
+                return observed is not None and observed.programmed
+        return False
+
+
+def challenge_host(host: str) -> str:
+    """Return the name whose TXT record proves ``host``; that of a wildcard is the one of the name behind its star."""
+    return f"_acme-challenge.{host.removeprefix('*.')}"
+
+
+async def fetched(address: str, port: int, host: str, path: str) -> str:
+    """Return what an address answers over HTTP, empty for anything but a 200 in time."""
+    timeout = aiohttp.ClientTimeout(total=_ANSWER_S)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.get(f"http://{address}:{port}{path}", headers={"Host": host}, allow_redirects=False) as answer,
+        ):
+            return (await answer.content.read(_MOST_BYTES)).decode("utf-8", "replace") if answer.status == 200 else ""
+    except (TimeoutError, aiohttp.ClientError, OSError):
+        return ""
+
+
+def _texts(obj: ManagedCertificate) -> Mapping[str, set[str]]:
+    texts: dict[str, set[str]] = {}
+    challenges: Iterable[OrderChallenge] = obj.status.order.challenges if obj.status.order is not None else ()
+    for each in challenges:
+        if each.type == "dns-01":
+            texts.setdefault(challenge_host(each.host), set()).add(each.content)
+    return texts
+
+
+def _hostname_name(host: str) -> str:
+    return f"acme-challenge.{short_hash(host, size_bytes=10)}"

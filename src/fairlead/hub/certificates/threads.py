@@ -1,0 +1,46 @@
+"""How is a call that blocks made without blocking, or keeping a process from its end?
+
+In: a function. Out: what it returns or raises. The thread is a daemon: a hub that stops does not wait for a server
+that does not answer; what the call would have done is repeated after the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from fairlead.errors import Bug, FairleadError
+
+T = TypeVar("T")
+
+
+async def in_thread(call: Callable[[], T], *, name: str) -> T:
+    """Return what ``call`` returns, made in a thread of its own."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[T] = loop.create_future()
+
+    def done(result: list[T], error: BaseException | None) -> None:
+        if answer.done():
+            return
+        if result:
+            answer.set_result(result[0])
+        else:
+            answer.set_exception(error or Bug(f"{name}: the call has ended without a result"))
+
+    def run() -> None:
+        result: list[T] = []
+        error: BaseException | None = None
+        try:
+            result.append(call())
+        except FairleadError as refused:
+            error = refused
+        finally:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(done, result, error or sys.exc_info()[1])
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return await answer

@@ -1,0 +1,395 @@
+"""A small certificate authority over the real protocol (RFC 8555), for tests and demos: real HTTP, signatures checked.
+
+In: requests of ACME clients, and where a name is looked up. Out: certificates of a root of its own, once a name is
+proven by HTTP-01 (fetched over HTTP) or DNS-01. It misbehaves as authorities do where a test asks for that. Never for
+production: it issues to all that prove a name to it, and keeps everything in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import datetime as dt
+import json
+import secrets
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any, Self
+
+import aiohttp
+import msgspec
+from aiohttp import web
+from cryptography import x509
+
+from fairlead.testing.acme_authority import Authority, Misbehaviour, Signed, challenge_text, is_bound, thumbprint, token
+
+_PROBLEM = "urn:ietf:params:acme:error:"
+_LOOK_S = 10.0
+
+
+class _Order(msgspec.Struct):
+    hosts: tuple[str, ...]
+    account: str
+    authorizations: tuple[str, ...]
+    status: str = "pending"
+    error: dict[str, str] | None = None
+    chain: bytes = b""
+
+
+class _Name(msgspec.Struct):
+    host: str
+    wildcard: bool
+    token: str
+    thumbprint: str
+    status: str = "pending"
+    tried: str = ""
+    error: dict[str, str] | None = None
+
+
+class _Account(msgspec.Struct):
+    jwk: Any
+    status: str = "valid"
+
+
+class _Refused(Exception):
+    def __init__(self, kind: str, detail: str, *, status: int = 403, retry_after_s: int = 0) -> None:
+        super().__init__(detail)
+        self.kind, self.detail, self.status, self.retry_after_s = kind, detail, status, retry_after_s
+
+
+class AcmeServer:
+    """``where`` returns the address and port at which a name answers HTTP; ``texts`` its TXT records.
+
+    ``external``: the key (base64url) of each account at the authority that new accounts have to be bound to.
+    """
+
+    def __init__(
+        self,
+        *,
+        where: Callable[[str], tuple[str, int]],
+        texts: Callable[[str], Awaitable[list[str]]] | None = None,
+        life: dt.timedelta = dt.timedelta(days=90),
+        external: dict[str, str] | None = None,
+    ) -> None:
+        self.wrong = Misbehaviour()
+        self.life = life
+        #: Take every name as proven, as an authority does that has looked at it before.
+        self.trusting = False
+        #: How often each thing happened: newOrder, validated, issued, badNonce, account.
+        self.counts: Counter[str] = Counter()
+        #: What a client asks for may be seen here; no key ever is.
+        self.issued: list[tuple[str, ...]] = []
+        self._where = where
+        self._texts = texts
+        self._external = external
+        self._nonces: set[str] = set()
+        self._accounts: dict[str, _Account] = {}
+        self._orders: dict[str, _Order] = {}
+        self._names: dict[str, _Name] = {}
+        self._proven: set[tuple[str, str]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._authority = Authority()
+        self._runner: web.AppRunner | None = None
+        self.url = ""
+
+    @property
+    def root(self) -> bytes:
+        """Return the certificate that everything it issues ends at, PEM."""
+        return self._authority.root
+
+    @property
+    def directory(self) -> str:
+        """Return the URL that clients begin at."""
+        return f"{self.url}/directory"
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> Self:
+        """Serve until ``close``."""
+        app = web.Application()
+        app.router.add_get("/directory", self._directory)
+        app.router.add_get("/nonce", self._nonce)
+        for path, handler in (
+            ("/account", self._new_account),
+            ("/order", self._new_order),
+            ("/order/{id}", self._show_order),
+            ("/name/{id}", self._show_name),
+            ("/challenge/{id}/{type}", self._challenge),
+            ("/finalize/{id}", self._finalize),
+            ("/certificate/{id}", self._certificate),
+        ):
+            app.router.add_post(path, self._signed(handler))
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, host, port)
+        await site.start()
+        address = self._runner.addresses[0]
+        self.url = f"http://{address[0]}:{address[1]}"
+        return self
+
+    async def close(self) -> None:
+        """Stop serving."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # --- what an operator of the authority does ------------------------------------------------------------------
+
+    def deactivate_accounts(self) -> None:
+        """Take every account its rights."""
+        for account in self._accounts.values():
+            account.status = "deactivated"
+
+    def forget_orders(self) -> None:
+        """Lose every order, as an authority that was restored from a backup."""
+        self._orders.clear()
+        self._proven.clear()
+
+    # --- the protocol --------------------------------------------------------------------------------------------
+
+    async def _directory(self, _: web.Request) -> web.Response:
+        if self.wrong.down:
+            return web.Response(status=503)
+        meta = {"externalAccountRequired": self._external is not None}
+        urls = {"newNonce": "nonce", "newAccount": "account", "newOrder": "order"}
+        return web.json_response({**{name: f"{self.url}/{path}" for name, path in urls.items()}, "meta": meta})
+
+    async def _nonce(self, _: web.Request) -> web.Response:
+        return web.Response(headers=self._headers())
+
+    def _headers(self) -> dict[str, str]:
+        nonce = token()
+        self._nonces.add(nonce)
+        return {"Replay-Nonce": nonce, "Cache-Control": "no-store"}
+
+    def _signed(
+        self, handler: Callable[[web.Request, str, dict[str, Any], Any], Awaitable[web.Response]]
+    ) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def handle(request: web.Request) -> web.Response:
+            if self.wrong.down:
+                return web.Response(status=503)
+            try:
+                account, payload, key = self._verified(request, await request.text())
+                answer = await handler(request, account, payload, key)
+                answer.headers.update(self._headers())
+            except _Refused as refused:
+                body = {"type": _PROBLEM + refused.kind, "detail": refused.detail, "status": refused.status}
+                headers = self._headers()
+                if refused.retry_after_s:
+                    headers["Retry-After"] = str(refused.retry_after_s)
+                return web.Response(
+                    text=json.dumps(body),
+                    status=refused.status,
+                    content_type="application/problem+json",
+                    headers=headers,
+                )
+            return answer
+
+        return handle
+
+    def _verified(self, request: web.Request, text: str) -> tuple[str, dict[str, Any], Any]:
+        """Return account, payload and key of a request whose signature, nonce and URL are right."""
+        signed = Signed(text)
+        if signed.nonce not in self._nonces or self.wrong.bad_nonces > 0:
+            self._nonces.discard(signed.nonce)
+            self.wrong.bad_nonces = max(0, self.wrong.bad_nonces - 1)
+            self.counts["badNonce"] += 1
+            raise _Refused("badNonce", "this nonce is not one of ours", status=400)
+        self._nonces.discard(signed.nonce)
+        if signed.url != f"{self.url}{request.path}":
+            raise _Refused("unauthorized", "the URL that was signed is another one")
+        key = signed.key
+        if key is None:
+            known = self._accounts.get(signed.account)
+            if known is None:
+                raise _Refused("accountDoesNotExist", "no such account", status=400)
+            if known.status != "valid":
+                raise _Refused("unauthorized", f"the account is {known.status}")
+            key = known.jwk
+        if not signed.is_by(key):
+            raise _Refused("malformed", "the signature is wrong", status=400)
+        return signed.account, signed.payload, key
+
+    async def _new_account(self, request: web.Request, account: str, payload: dict[str, Any], key: Any) -> web.Response:
+        del request, account
+        url = f"{self.url}/account/{thumbprint(key)}"
+        known = self._accounts.get(url)
+        if known is None:
+            if payload.get("onlyReturnExisting"):
+                raise _Refused("accountDoesNotExist", "no account has this key", status=400)
+            if self._external is not None:
+                self._check_binding(payload.get("externalAccountBinding"), key)
+            self._accounts[url] = known = _Account(key)
+            self.counts["account"] += 1
+        return web.json_response({"status": known.status}, status=201, headers={"Location": url})
+
+    def _check_binding(self, binding: dict[str, Any] | None, key: Any) -> None:
+        if not binding:
+            raise _Refused("externalAccountRequired", "an account at the authority is needed")
+        if not is_bound(binding, key, self._external or {}):
+            raise _Refused("unauthorized", "the account at the authority is unknown, or its key is another one")
+
+    async def _new_order(self, request: web.Request, account: str, payload: dict[str, Any], key: Any) -> web.Response:
+        del request
+        self.counts["newOrder"] += 1
+        if self.wrong.rate_limited > 0:
+            self.wrong.rate_limited -= 1
+            raise _Refused("rateLimited", "too many orders", status=429, retry_after_s=self.wrong.retry_after_s)
+        hosts = tuple(str(each["value"]) for each in payload["identifiers"])
+        refused = sorted(self.wrong.caa.intersection(hosts))
+        if refused:
+            raise _Refused("caa", f"CAA record of {refused[0]} prevents issuance")
+        names = tuple(self._new_name(host, account, key) for host in hosts)
+        number = secrets.token_hex(8)
+        self._orders[number] = order = _Order(hosts, account, names)
+        self._settle(order)
+        return web.json_response(
+            self._order_body(number), status=201, headers={"Location": f"{self.url}/order/{number}"}
+        )
+
+    def _new_name(self, host: str, account: str, key: Any) -> str:
+        number = secrets.token_hex(8)
+        proven = self.trusting or (account, host) in self._proven
+        self._names[number] = _Name(
+            host.removeprefix("*."),
+            host.startswith("*."),
+            token(),
+            thumbprint(key),
+            status="valid" if proven else "pending",
+        )
+        return number
+
+    async def _show_order(self, request: web.Request, account: str, payload: dict[str, Any], key: Any) -> web.Response:
+        del account, payload, key
+        number = request.match_info["id"]
+        if number not in self._orders:
+            raise _Refused("malformed", "no such order", status=404)
+        return web.json_response(self._order_body(number))
+
+    async def _show_name(self, request: web.Request, account: str, payload: dict[str, Any], key: Any) -> web.Response:
+        del account, payload, key
+        return web.json_response(self._name_body(request.match_info["id"]))
+
+    async def _challenge(self, request: web.Request, account: str, payload: dict[str, Any], key: Any) -> web.Response:
+        del payload, key
+        number, kind = request.match_info["id"], request.match_info["type"]
+        name = self._names[number]
+        if name.status == "pending" and not name.tried:
+            name.tried = kind
+            task = asyncio.get_running_loop().create_task(self._validate(name, kind, account))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return web.json_response(self._challenge_body(number, kind))
+
+    async def _validate(self, name: _Name, kind: str, account: str) -> None:
+        await asyncio.sleep(self.wrong.slow_s)
+        expected = f"{name.token}.{name.thumbprint}"
+        if self.wrong.fail_validation:
+            name.status, name.error = "invalid", _problem(self.wrong.fail_validation, "it fails on purpose")
+        elif kind == "http-01":
+            name.status, name.error = await self._fetch(name, expected)
+        else:
+            digest = challenge_text(expected)
+            there = await self._texts(f"_acme-challenge.{name.host}") if self._texts is not None else []
+            right = digest in there
+            name.status = "valid" if right else "invalid"
+            name.error = None if right else _problem("unauthorized", f"the TXT records are {there}")
+        self.counts["validated"] += name.status == "valid"
+        if name.status == "valid":
+            self._proven.add((account, f"*.{name.host}" if name.wildcard else name.host))
+        for order in self._orders.values():
+            self._settle(order)
+
+    async def _fetch(self, name: _Name, expected: str) -> tuple[str, dict[str, str] | None]:
+        address, port = self._where(name.host)
+        url = f"http://{address}:{port}/.well-known/acme-challenge/{name.token}"
+        timeout = aiohttp.ClientTimeout(total=_LOOK_S)
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=timeout) as session,
+                session.get(url, headers={"Host": name.host}) as answer,
+            ):
+                got = (await answer.text()).strip()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            return "invalid", _problem("connection", f"{address}:{port}: {type(error).__name__}")
+        return ("valid", None) if got == expected else ("invalid", _problem("incorrectResponse", "it is another text"))
+
+    async def _finalize(self, request: web.Request, account: str, payload: dict[str, Any], key: Any) -> web.Response:
+        del account, key
+        number = request.match_info["id"]
+        order = self._orders[number]
+        if order.status != "ready":
+            raise _Refused("orderNotReady", f"the order is {order.status}")
+        raw = payload["csr"]
+        asked = x509.load_der_x509_csr(base64.urlsafe_b64decode(raw + "=" * (-len(raw) % 4)))
+        names = asked.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        if not asked.is_signature_valid or set(names.get_values_for_type(x509.DNSName)) != set(order.hosts):
+            raise _Refused("badCSR", "the request is not for the names of the order", status=400)
+        order.chain = self._authority.issue(asked, order.hosts, self.life)
+        order.status = "valid"
+        self.issued.append(order.hosts)
+        self.counts["issued"] += 1
+        return web.json_response(self._order_body(number))
+
+    async def _certificate(self, request: web.Request, account: str, payload: dict[str, Any], key: Any) -> web.Response:
+        del account, payload, key
+        chain = self._orders[request.match_info["id"]].chain
+        return web.Response(body=chain, content_type="application/pem-certificate-chain")
+
+    # --- bodies --------------------------------------------------------------------------------------------------
+
+    def _settle(self, order: _Order) -> None:
+        """Let an order follow its names."""
+        if order.status != "pending":
+            return
+        names = [self._names[number] for number in order.authorizations]
+        if all(name.status == "valid" for name in names):
+            order.status = "ready"
+        elif any(name.status == "invalid" for name in names):
+            order.status, order.error = "invalid", _problem("unauthorized", "a name is not proven")
+
+    def _order_body(self, number: str) -> dict[str, Any]:
+        order = self._orders[number]
+        body: dict[str, Any] = {
+            "status": order.status,
+            "identifiers": [{"type": "dns", "value": host} for host in order.hosts],
+            "authorizations": [f"{self.url}/name/{each}" for each in order.authorizations],
+            "finalize": f"{self.url}/finalize/{number}",
+        }
+        if order.error:
+            body["error"] = order.error
+        if order.chain:
+            body["certificate"] = f"{self.url}/certificate/{number}"
+        return body
+
+    def _name_body(self, number: str) -> dict[str, Any]:
+        name = self._names[number]
+        kinds = ["dns-01"] if name.wildcard else ["http-01", "dns-01"]
+        return {
+            "status": name.status,
+            "identifier": {"type": "dns", "value": name.host},
+            "wildcard": name.wildcard,
+            "challenges": [self._challenge_body(number, kind) for kind in kinds],
+        }
+
+    def _challenge_body(self, number: str, kind: str) -> dict[str, Any]:
+        name = self._names[number]
+        body: dict[str, Any] = {
+            "type": kind,
+            "url": f"{self.url}/challenge/{number}/{kind}",
+            "token": name.token,
+            "status": name.status if name.tried == kind else "pending",
+        }
+        if name.error and name.tried == kind:
+            body["error"] = name.error
+        return body
+
+
+def _problem(kind: str, detail: str) -> dict[str, str]:
+    return {"type": _PROBLEM + kind, "detail": detail}
