@@ -1,0 +1,326 @@
+"""What becomes of a ManagedCertificate: issued, renewed, failed, refused; with an API and an authority over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hub_parts import intent_context
+
+from fairlead.api.certificateissuer import CERTIFICATE_ISSUERS
+from fairlead.api.kinds import all_crds
+from fairlead.api.kubernetes import NAMESPACES, SECRETS
+from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertificate
+from fairlead.api.names import SYSTEM_NAMESPACE
+from fairlead.api.tenant import TENANTS
+from fairlead.apiserver.server import ApiServer
+from fairlead.errors import NotFound
+from fairlead.hub.certificates.control import CertificateControl, is_current, soon
+from fairlead.hub.intents.http.objects import HTTPObjects
+from fairlead.hub.inventory import Inventory
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.events import EventRecorder
+from fairlead.kube.preflight import install_crds
+from fairlead.runtime.clock import VirtualClock
+from fairlead.testing.acme_server import AcmeServer
+from fairlead.translate.certificates import certificate_of
+
+NAMESPACE, NAME, HOST = "tenant-east", "acme.shop", "shop.example.com"
+
+
+class World:
+    """A hub's control of certificates, whose caches a test fills from the API before each step."""
+
+    def __init__(self, cluster: Cluster, authority: AcmeServer) -> None:
+        self.cluster = cluster
+        self.authority = authority
+        self.clock = VirtualClock(start=datetime.now(UTC))
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin a new process on the same API."""
+        inventory = Inventory(self.cluster)
+        HTTPObjects(self.cluster, inventory)
+        context = msgspec.structs.replace(
+            intent_context(pool=None, capabilities={}),
+            cluster=self.cluster,
+            inventory=inventory,
+            clock=self.clock,
+            events=EventRecorder(self.cluster, component="fairlead-hub"),
+        )
+        self.inventory = inventory
+        self.control = CertificateControl(context)
+
+    async def issuer(self, **spec: Any) -> None:
+        body = {"metadata": {"name": "test"}, "spec": {"server": self.authority.directory, **spec}}
+        await self.cluster.apply(CERTIFICATE_ISSUERS, body, manager="operator")
+
+    async def ask(self, *hosts: str, **spec: Any) -> None:
+        body = {"metadata": {"name": NAME, "namespace": NAMESPACE}, "spec": {"hosts": list(hosts), "issuer": "test"}}
+        body["spec"].update(spec)
+        await self.cluster.apply(MANAGED_CERTIFICATES, body, manager="agent")
+
+    async def refresh(self) -> None:
+        for cache, resource in (
+            (self.inventory.tenants, TENANTS),
+            (self.inventory.issuers, CERTIFICATE_ISSUERS),
+            (self.inventory.managed, MANAGED_CERTIFICATES),
+        ):
+            there = {obj.key: obj for obj in await self.cluster.list(resource)}
+            for known in list(cache.values()):
+                if known.key not in there:
+                    cache._store.remove(known.key)
+            for obj in there.values():
+                cache._store.put(obj)
+
+    async def step(self) -> float | None:
+        await self.refresh()
+        return await self.control.reconcile((NAMESPACE, NAME))
+
+    async def settle(self, state: str, *, steps: int = 200) -> ManagedCertificate:
+        """Take steps until the state is ``state``; an authority needs moments in between."""
+        for _ in range(steps):
+            await self.step()
+            obj = await self.read()
+            if obj.status.state == state:
+                return obj
+            await asyncio.sleep(0.02)
+        raise AssertionError(f"it is {obj.status}")
+
+    async def read(self) -> ManagedCertificate:
+        return await self.cluster.get(MANAGED_CERTIFICATES, NAMESPACE, NAME)
+
+    async def condition(self, kind: str) -> tuple[str, str, str]:
+        obj = await self.read()
+        each = next(each for each in obj.status.conditions or () if each.type == kind)
+        return each.status, each.reason, each.message
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    server = ApiServer()
+    await server.start()
+    server.write_kubeconfig(tmp_path / "kubeconfig")
+    try:
+        async with (
+            Cluster.from_kubeconfig(tmp_path / "kubeconfig", name="hub") as cluster,
+            AcmeServer(where=lambda _host: ("127.0.0.1", 1)) as authority,
+        ):
+            assert not await install_crds(cluster, all_crds(), "test")
+            for name in (SYSTEM_NAMESPACE, NAMESPACE):
+                await cluster.create(NAMESPACES, {"metadata": {"name": name}})
+            await cluster.create(TENANTS, {"metadata": {"name": "east"}, "spec": {}})
+            authority.trusting = True
+            yield World(cluster, authority)
+    finally:
+        await server.stop()
+
+
+@pytest.mark.req("K-53")
+async def test_a_certificate_is_in_its_secret_and_its_life_in_the_status(world: World) -> None:
+    await world.issuer()
+    await world.ask(HOST)
+    obj = await world.settle("Issued")
+    assert is_current(obj)
+    secret = await world.cluster.get(SECRETS, NAMESPACE, NAME)
+    certificate = certificate_of(NAME, secret)
+    assert secret.type == "kubernetes.io/tls"
+    assert obj.status.digest == certificate.digest
+    assert [each.name for each in secret.metadata.owner_references or ()] == [NAME]
+    assert obj.status.order is None
+    assert (await world.condition("Ready"))[:2] == ("True", "Issued")
+    not_before, renew_at, not_after = (
+        datetime.fromisoformat(text) for text in (obj.status.not_before, obj.status.renew_at, obj.status.not_after)
+    )
+    part = (renew_at - not_before) / (not_after - not_before)
+    assert 0.6 < part <= 0.67
+    assert not soon(obj, world.clock.now(), timedelta(days=30))
+    assert soon(obj, world.clock.now(), timedelta(days=100))
+    # Nothing is asked while nothing is due, by this process or the next.
+    world.restart()
+    assert (await world.step() or 0) > 3600
+    assert world.authority.counts["newOrder"] == 1
+
+
+async def test_it_is_renewed_at_two_thirds_of_its_life(world: World) -> None:
+    await world.issuer()
+    await world.ask(HOST)
+    first = await world.settle("Issued")
+    world.clock.jump(timedelta(days=61).total_seconds())
+    for _ in range(100):
+        await world.step()
+        second = await world.read()
+        if second.status.digest != first.status.digest:
+            break
+    assert second.status.serial != first.status.serial
+    assert world.authority.counts["issued"] == 2
+
+
+async def test_a_secret_that_is_deleted_in_use_is_made_again(world: World) -> None:
+    await world.issuer()
+    await world.ask(HOST)
+    first = await world.settle("Issued")
+    await world.cluster.delete(SECRETS, NAMESPACE, NAME)
+    for _ in range(100):
+        await world.step()
+        if (await world.read()).status.digest != first.status.digest:
+            break
+    assert (await world.cluster.get(SECRETS, NAMESPACE, NAME)).data
+
+
+async def test_other_names_are_another_order_and_the_last_certificate_stays_until_then(world: World) -> None:
+    await world.issuer()
+    await world.ask(HOST)
+    first = await world.settle("Issued")
+    world.authority.wrong.caa = {"more.example.com"}
+    await world.ask(HOST, "more.example.com")
+    failing = await world.settle("Failing")
+    assert failing.status.digest == first.status.digest
+    assert (await world.condition("Ready"))[:2] == ("True", "Issued")
+    status, reason, message = await world.condition("Stale")
+    assert (status, reason) == ("True", "AuthorityRefused")
+    assert "CAA record of the name forbids" in message
+
+
+async def test_what_fails_for_ever_is_tried_more_and_more_rarely_and_reported_once(world: World) -> None:
+    await world.issuer()
+    world.authority.wrong.caa = {HOST}
+    await world.ask(HOST)
+    waits = []
+    for failures in range(1, 5):
+        waits.append(await world.step() or 0)
+        obj = await world.read()
+        assert obj.status.failures == failures
+        # Until its time has come nothing is asked.
+        await world.step()
+        assert world.authority.counts["newOrder"] == failures
+        world.clock.jump(waits[-1] + 1)
+    assert waits == sorted(waits)
+    assert waits[-1] > 4 * waits[0]
+    since = {each.last_transition_time for each in obj.status.conditions or ()}
+    assert len(since) == 1
+    world.authority.wrong.caa = set()
+    assert (await world.settle("Issued")).status.failures == 0
+
+
+async def test_limits_are_kept_as_the_authority_asks(world: World) -> None:
+    await world.issuer()
+    world.authority.wrong.rate_limited, world.authority.wrong.retry_after_s = 1, 7200
+    await world.ask(HOST)
+    assert (await world.step() or 0) >= 7200
+    assert "its limit is reached" in (await world.condition("Ready"))[2]
+
+
+async def test_a_challenge_that_is_not_answered_is_never_offered_and_reported_after_a_while(world: World) -> None:
+    world.authority.trusting = False
+    await world.issuer()
+    await world.ask(HOST, loadBalancers=["ingressclass.fairlead"])
+    obj = await world.settle("Ordering")
+    (challenge,) = obj.status.order.challenges
+    assert (challenge.type, challenge.offered) == ("http-01", False)
+    await world.step()
+    assert "no load balancer of shop.example.com has an address yet" in (await world.condition("Ready"))[2]
+    world.clock.jump(400)
+    await world.settle("Failing")
+    assert (await world.condition("Ready"))[1] == "ChallengeNotAnswered"
+    assert world.authority.counts["validated"] == 0
+
+
+async def test_a_killed_hub_goes_on_with_the_order_that_is_on_record(world: World) -> None:
+    world.authority.trusting = False
+    await world.issuer()
+    await world.ask(HOST)
+    before = await world.settle("Ordering")
+    world.restart()
+    await world.step()
+    after = await world.read()
+    assert after.status.order is not None
+    assert after.status.order.url == before.status.order.url
+    world.authority.forget_orders()
+    world.authority.trusting = True
+    await world.settle("Issued")
+    assert world.authority.counts["newOrder"] == 2
+
+
+async def test_a_hub_that_was_killed_after_the_secret_takes_it_over(world: World) -> None:
+    await world.issuer()
+    await world.ask(HOST)
+    await world.step()
+    recorded = (await world.read()).status.order
+    assert recorded is not None
+    done = await world.settle("Issued")
+    # As if the process had ended before it wrote the status.
+    order = msgspec.to_builtins(recorded)
+    patch = {"status": {"state": "Ordering", "digest": "", "order": order}}
+    await world.cluster.merge_patch(
+        MANAGED_CERTIFICATES, NAMESPACE, NAME, patch, manager="fairlead-hub", subresource="status"
+    )
+    world.restart()
+    again = await world.settle("Issued")
+    assert again.status.digest == done.status.digest
+    assert world.authority.counts["newOrder"] == 1
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"), [({"tenants": ["west"]}, "NotAllowed"), ({"domains": ["other.example"]}, "NotAllowed")]
+)
+async def test_an_issuer_is_for_its_members_and_names_only(world: World, spec: dict[str, Any], reason: str) -> None:
+    await world.issuer(**spec)
+    await world.ask(HOST)
+    assert await world.step() is None
+    assert (await world.condition("Ready"))[:2] == ("False", reason)
+    assert world.authority.counts["newOrder"] == 0
+
+
+async def test_an_issuer_that_is_not_there_is_named(world: World) -> None:
+    await world.ask(HOST)
+    await world.step()
+    status, reason, message = await world.condition("Ready")
+    assert (status, reason) == ("False", "NoSuchIssuer")
+    assert "there is no CertificateIssuer test at the hub" in message
+
+
+async def test_the_issuer_shows_its_account_or_why_there_is_none(world: World) -> None:
+    await world.issuer()
+    await world.refresh()
+    assert await world.control._accounts.reconcile("test") is None
+    issuer = await world.cluster.get(CERTIFICATE_ISSUERS, "", "test")
+    assert issuer.status.account.startswith(world.authority.url)
+    await world.cluster.apply(
+        SECRETS,
+        {
+            "metadata": {"name": "acme-account-test", "namespace": SYSTEM_NAMESPACE},
+            "data": {"tls.key": base64.b64encode(b"planted").decode()},
+        },
+        manager="operator",
+        force=True,
+    )
+    world.restart()
+    await world.refresh()
+    assert await world.control._accounts.reconcile("test") is not None
+    issuer = await world.cluster.get(CERTIFICATE_ISSUERS, "", "test")
+    (accepted,) = issuer.status.conditions or ()
+    assert "put an ECDSA key" in accepted.message
+    assert "planted" not in accepted.message
+
+
+async def test_an_account_that_is_deactivated_is_reported_on_the_certificate(world: World) -> None:
+    await world.issuer()
+    await world.ask(HOST)
+    await world.settle("Issued")
+    world.authority.deactivate_accounts()
+    world.clock.jump(timedelta(days=61).total_seconds())
+    await world.settle("Failing")
+    assert "deactivated" in (await world.condition("Stale"))[2]
+
+
+async def test_what_is_gone_leaves_no_work(world: World) -> None:
+    with pytest.raises(NotFound):
+        await world.read()
+    assert await world.step() is None
