@@ -209,7 +209,8 @@ class KubeconfigSignIn:
 
     def replace(self, old: str, new: str) -> None:
         """Sign in with ``new``, if ``old`` is in use, until the kubeconfig has another token or ``new`` is refused."""
-        if self._material is None or self._access is None or _inline(self._material, self._replaced) != old:
+        in_use = _inline(self._material, self._replaced)
+        if self._material is None or self._access is None or not in_use or in_use != old:
             return
         self._replaced = self._material.token, new
         headers = {**self._access.headers, "Authorization": f"Bearer {new}"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from fairlead.hub.intents.intent import IntentContext
 from fairlead.hub.inventory import Inventory
@@ -13,21 +13,32 @@ from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from fairlead.kube.events import EventRecorder
-from fairlead.model.contract import Capabilities
+from fairlead.model.contract import Capabilities, Provider
 from fairlead.runtime.clock import VirtualClock
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.sync.history import History
 from fairlead.translate.allocate import AddressPool
 
 
-def intent_context(*, pool: AddressPool | None, capabilities: Mapping[str, Capabilities]) -> IntentContext:
-    """Return what intents are made of; this replica leads."""
+def intent_context(
+    *,
+    pool: AddressPool | None = None,
+    capabilities: Mapping[str, Capabilities] | None = None,
+    served: Mapping[str, Provider] | None = None,
+    factories: Mapping[str, Callable[[], Provider]] | None = None,
+    cluster: Cluster | None = None,
+) -> IntentContext:
+    """Return what intents are made of; this replica leads.
+
+    ``capabilities`` are those of providers that are known by name only, ``served`` and ``factories`` have real ones.
+    Without ``cluster`` there is no server.
+    """
     clock = VirtualClock()
-    cluster = Cluster(ClusterConfig(server="http://127.0.0.1:1"), name="hub", clock=clock)
+    cluster = cluster or Cluster(ClusterConfig(server="http://127.0.0.1:1"), name="hub", clock=clock)
     inventory = Inventory(cluster)
     providers = ProviderRegistry(
-        served={},
-        factories={},
+        served=served or {},
+        factories=factories or {},
         inventory=inventory,
         cluster=cluster,
         clock=clock,
@@ -36,7 +47,7 @@ def intent_context(*, pool: AddressPool | None, capabilities: Mapping[str, Capab
         is_leader=lambda: True,
         history=History(now=clock.now),
     )
-    providers.capabilities.update(capabilities)
+    providers.capabilities.update(capabilities or {})
     return IntentContext(
         cluster=cluster,
         inventory=inventory,

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import subprocess
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from kube_scripted import ScriptedApi
@@ -37,3 +39,19 @@ async def embedded() -> AsyncIterator[Cluster]:
             yield cluster
     finally:
         await server.stop()
+
+
+@pytest.fixture(scope="session")
+def pems(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A self-signed server certificate, and a client certificate with its key."""
+    root = tmp_path_factory.mktemp("pems")
+    made: dict[str, Path] = {}
+    for name in ("server", "client", "idp"):
+        made[name], made[f"{name}-key"] = root / f"{name}.pem", root / f"{name}-key.pem"
+        address = "127.0.0.9" if name == "server" else "127.0.0.1"
+        command = (
+            f"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN={name}"
+            f" -addext subjectAltName=DNS:{name}.example,IP:{address} -out {made[name]} -keyout {made[f'{name}-key']}"
+        )
+        subprocess.run(command.split(), check=True, capture_output=True)
+    return made

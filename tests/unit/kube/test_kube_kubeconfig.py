@@ -1,85 +1,21 @@
+"""Where a kubeconfig is found, what is merged, what may be wrong in it, and the connection that it leads to."""
+
 from __future__ import annotations
 
-import base64
-import json
 import os
 import ssl
-import stat
-import subprocess
-import sys
-import tempfile
-import time
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from aiohttp import web
 from kube_scripted import ScriptedApi
+from kubeconfigs import Clock, Fields, plugin, write
 
 from fairlead.api.kubernetes import SERVICES
 from fairlead.errors import BadConfiguration, Unreachable
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.kubeconfig import load_config
-from fairlead.runtime.clock import SystemClock
-
-Fields = dict[str, Any]
-
-
-class Clock(SystemClock):
-    """The machine's clock, that can be set forward."""
-
-    def __init__(self) -> None:
-        self.ahead_s = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.ahead_s
-
-    def now(self) -> datetime:
-        return super().now() + timedelta(seconds=self.ahead_s)
-
-
-def write(path: Path, *, user: Fields | None = None, cluster: Fields | None = None, **more: Any) -> Path:
-    content: Fields = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "dev",
-        "contexts": [{"name": "dev", "context": {"cluster": "c1", "user": "me", "namespace": "team"}}],
-        "clusters": [{"name": "c1", "cluster": {"server": "https://api.example:6443", **(cluster or {})}}],
-        "users": [{"name": "me", "user": user or {}}],
-        **more,
-    }
-    path.write_text(yaml.safe_dump(content))
-    return path
-
-
-def plugin(path: Path, script: str) -> Fields:
-    path.write_text(f"#!{sys.executable}\n{script}")
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": f"./{path.name}", "env": None}}
-
-
-def credential(**status: str) -> str:
-    content = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}
-    return f"print({json.dumps(json.dumps(content))})"
-
-
-@pytest.fixture(scope="module")
-def pems(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A self-signed server certificate, and a client certificate with its key."""
-    root = tmp_path_factory.mktemp("pems")
-    made: dict[str, Path] = {}
-    for name in ("server", "client", "idp"):
-        made[name], made[f"{name}-key"] = root / f"{name}.pem", root / f"{name}-key.pem"
-        address = "127.0.0.9" if name == "server" else "127.0.0.1"
-        command = (
-            f"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN={name}"
-            f" -addext subjectAltName=DNS:{name}.example,IP:{address} -out {made[name]} -keyout {made[f'{name}-key']}"
-        )
-        subprocess.run(command.split(), check=True, capture_output=True)
-    return made
-
+from fairlead.kube.transport import RetryPolicy
 
 # --- where it is ----------------------------------------------------------------------------------------------
 
@@ -212,142 +148,7 @@ def test_the_first_request_is_the_first_time_that_a_plugin_runs(tmp_path: Path) 
     assert not (tmp_path / "ran").exists()
 
 
-# --- signing in -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("user", "header"),
-    [
-        ({"token": "abc"}, "Bearer abc"),
-        ({"username": "u", "password": "p"}, "Basic " + base64.b64encode(b"u:p").decode()),
-        ({"tokenFile": "t", "token": "inline"}, "Bearer from-file"),
-        ({}, None),
-    ],
-)
-async def test_simple_credentials(tmp_path: Path, user: Fields, header: str | None) -> None:
-    (tmp_path / "t").write_text("from-file\n")
-    access = await load_config(write(tmp_path / "config", user=user)).sign_in(None)
-    assert access.headers.get("Authorization") == header
-
-
-async def test_impersonation(tmp_path: Path) -> None:
-    access = await load_config(write(tmp_path / "config", user={"token": "x", "as": "robot"})).sign_in(None)
-    assert access.headers["Impersonate-User"] == "robot"
-
-
-async def test_a_changed_token_file_or_kubeconfig_is_read_again(tmp_path: Path) -> None:
-    clock = Clock()
-    (tmp_path / "t").write_text("one")
-    path = write(tmp_path / "config", user={"tokenFile": "t"})
-    sign_in = load_config(path, clock=clock).sign_in
-    first = await sign_in(None)
-    clock.ahead_s += 61
-    assert await sign_in(None) is first  # nothing changed, nothing replaced
-    (tmp_path / "t").write_text("second")
-    clock.ahead_s += 61
-    assert (await sign_in(None)).headers["Authorization"] == "Bearer second"
-    path.write_text("half writ")  # somebody is writing it: the old credentials stay
-    clock.ahead_s += 61
-    assert (await sign_in(None)).headers["Authorization"] == "Bearer second"
-    write(path, user={"token": "third"})
-    clock.ahead_s += 61
-    assert (await sign_in(None)).headers["Authorization"] == "Bearer third"
-
-
-async def test_a_plugin_runs_again_before_its_answer_expires(tmp_path: Path) -> None:
-    clock = Clock()
-    soon = (datetime.now(UTC) + timedelta(minutes=10)).isoformat()
-    script = (
-        f"from pathlib import Path\np = Path({str(tmp_path / 'runs')!r})\n"
-        "n = len(p.read_text()) + 1 if p.exists() else 1\np.write_text('x' * n)\n"
-        f"import json\nprint(json.dumps({{'apiVersion': 'client.authentication.k8s.io/v1', 'kind': 'ExecCredential',"
-        f"'status': {{'token': f't{{n}}', 'expirationTimestamp': {soon!r}}}}}))"
-    )
-    path = write(tmp_path / "config", user=plugin(tmp_path / "login", script))
-    sign_in = load_config(path, clock=clock).sign_in
-    first = await sign_in(None)
-    assert first.headers["Authorization"] == "Bearer t1"
-    assert await sign_in(None) is first
-    clock.ahead_s = 9.5 * 60
-    second = await sign_in(None)
-    assert second.headers["Authorization"] == "Bearer t2"
-    third = await sign_in(second)
-    assert third.headers["Authorization"] == "Bearer t3"
-
-
-async def test_many_requests_that_are_refused_at_once_run_the_plugin_once(tmp_path: Path) -> None:
-    import asyncio
-
-    script = f"open({str(tmp_path / 'runs')!r}, 'a').write('x')\n" + credential(token="t")
-    sign_in = load_config(write(tmp_path / "config", user=plugin(tmp_path / "login", script))).sign_in
-    first = await sign_in(None)
-    answers = await asyncio.gather(*(sign_in(first) for _ in range(10)))
-    assert len({id(answer) for answer in answers}) == 1
-    assert (tmp_path / "runs").read_text() == "xx"
-
-
-@pytest.mark.parametrize(
-    ("script", "error", "words"),
-    [
-        ("import sys; sys.exit('no network: s3cr3t')", Unreachable, "plugin .*login.* failed. Run it by hand"),
-        ("print('not json')", Unreachable, "failed"),
-        ("print('{}')", Unreachable, "failed"),
-        (credential(), Unreachable, "neither a token nor a certificate"),
-        (credential(clientCertificateData="x"), Unreachable, "neither"),
-        (credential(clientCertificateData="x", clientKeyData="y"), BadConfiguration, "no matching PEM pair"),
-    ],
-)
-async def test_a_failing_plugin(tmp_path: Path, script: str, error: type[Exception], words: str) -> None:
-    sign_in = load_config(write(tmp_path / "config", user=plugin(tmp_path / "login", script))).sign_in
-    with pytest.raises(error, match=words) as caught:
-        await sign_in(None)
-    assert "s3cr3t" not in caught.value.sentence  # type: ignore[attr-defined]
-
-
-async def test_a_missing_plugin_says_how_to_install_it(tmp_path: Path) -> None:
-    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin",
-                     "installHint": "Run: brew install it."}}  # fmt: skip
-    with pytest.raises(BadConfiguration, match=r'"no-such-plugin" \(exec.command\) is not installed. Run: brew'):
-        await load_config(write(tmp_path / "config", user=user)).sign_in(None)
-    blocked = plugin(tmp_path / "blocked", "")
-    (tmp_path / "blocked").chmod(0o644)
-    with pytest.raises(BadConfiguration, match="not executable"):
-        await load_config(write(tmp_path / "config2", user=blocked)).sign_in(None)
-
-
-async def test_a_plugin_that_fails_later_leaves_what_is_still_good(tmp_path: Path) -> None:
-    clock = Clock()
-    soon = (datetime.now(UTC) + timedelta(minutes=10)).isoformat()
-    user = plugin(tmp_path / "login", credential(token="good", expirationTimestamp=soon))
-    sign_in = load_config(write(tmp_path / "config", user=user), clock=clock).sign_in
-    await sign_in(None)
-    plugin(tmp_path / "login", "raise SystemExit(1)")
-    clock.ahead_s = 9.5 * 60
-    assert (await sign_in(None)).headers["Authorization"] == "Bearer good"
-    clock.ahead_s = 11 * 60
-    with pytest.raises(Unreachable):
-        await sign_in(None)
-
-
-async def test_certificates_by_file_data_and_plugin_leave_no_key_on_disk(
-    tmp_path: Path, pems: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
-    data = {
-        "client-certificate-data": base64.b64encode(pems["client"].read_bytes()).decode(),
-        "client-key-data": base64.b64encode(pems["client-key"].read_bytes()).decode(),
-    }
-    files = {"client-certificate": str(pems["client"]), "client-key": str(pems["client-key"])}
-    both = plugin(
-        tmp_path / "login",
-        credential(clientCertificateData=pems["client"].read_text(), clientKeyData=pems["client-key"].read_text()),
-    )
-    for number, user in enumerate((data, files, both)):
-        access = await load_config(write(tmp_path / f"config{number}", user=user)).sign_in(None)
-        assert isinstance(access.ssl, ssl.SSLContext)
-    assert list(scratch.iterdir()) == []
+# --- the connection -------------------------------------------------------------------------------------------
 
 
 async def test_tls_with_client_certificate_and_server_name(
@@ -371,8 +172,6 @@ async def test_tls_with_client_certificate_and_server_name(
     }
     async with Cluster.from_kubeconfig(write(tmp_path / "good", user=user, cluster=cluster), name="one") as good:
         assert await good.list(SERVICES) == []
-    from fairlead.kube.transport import RetryPolicy
-
     once = RetryPolicy(attempts=1)
     wrong = {**cluster, "tls-server-name": "else.example"}
     path = write(tmp_path / "wrong", user=user, cluster=wrong)
@@ -382,54 +181,4 @@ async def test_tls_with_client_certificate_and_server_name(
     skip = {"server": cluster["server"], "insecure-skip-tls-verify": True}
     async with Cluster.from_kubeconfig(write(tmp_path / "skip", user=user, cluster=skip), name="one") as lax:
         assert await lax.list(SERVICES) == []
-    await runner.cleanup()
-
-
-def jwt(expires_in_s: float) -> str:
-    claims = base64.urlsafe_b64encode(json.dumps({"exp": time.time() + expires_in_s}).encode()).decode().rstrip("=")
-    return f"e30.{claims}.c2ln"
-
-
-async def test_oidc_uses_a_valid_token_and_refreshes_over_checked_tls(tmp_path: Path, pems: dict[str, Path]) -> None:
-    fresh = jwt(7200)
-    asked: list[dict[str, str]] = []
-
-    async def known(request: web.Request) -> web.Response:
-        return web.json_response({"token_endpoint": f"https://{request.host}/token"})
-
-    async def token(request: web.Request) -> web.Response:
-        asked.append(dict(await request.post()))  # type: ignore[arg-type]
-        return web.json_response({"id_token": fresh, "refresh_token": "r2"})
-
-    app = web.Application()
-    app.router.add_get("/.well-known/openid-configuration", known)
-    app.router.add_post("/token", token)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    certificate, key = pems["idp"], pems["idp-key"]
-    context.load_cert_chain(certificate, key)
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-    issuer = f"https://127.0.0.1:{runner.addresses[0][1]}"
-    ca = base64.b64encode(certificate.read_bytes()).decode()
-
-    def user(**config: str) -> Fields:
-        base = {"client-id": "c", "client-secret": "s", "idp-issuer-url": issuer, "refresh-token": "r1", **config}
-        return {"auth-provider": {"name": "oidc", "config": base}}
-
-    valid = jwt(3600)
-    access = await load_config(write(tmp_path / "a", user=user(**{"id-token": valid}))).sign_in(None)
-    assert access.headers["Authorization"] == f"Bearer {valid}"
-    assert not asked
-    expired = user(**{"id-token": jwt(-5), "idp-certificate-authority-data": ca})
-    access = await load_config(write(tmp_path / "b", user=expired)).sign_in(None)
-    assert access.headers["Authorization"] == f"Bearer {fresh}"
-    assert asked[0]["refresh_token"] == "r1"
-    untrusted = user(**{"id-token": jwt(-5)})
-    with pytest.raises(Unreachable, match="did not renew"):
-        await load_config(write(tmp_path / "c", user=untrusted)).sign_in(None)
-    assert len(asked) == 1
-    lost = {"auth-provider": {"name": "oidc", "config": {"id-token": jwt(-5)}}}
-    with pytest.raises(BadConfiguration, match="refresh-token is missing"):
-        await load_config(write(tmp_path / "d", user=lost)).sign_in(None)
     await runner.cleanup()

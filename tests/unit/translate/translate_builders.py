@@ -26,7 +26,8 @@ def class_(parameters=None, *, metadata=None, **spec):
 
 def lb(**spec):
     spec = {"className": "edge", "listeners": [{"port": 80}], **spec}
-    return decoded({"metadata": {"name": "shared", "namespace": "shop", "uid": "u"}, "spec": spec}, LoadBalancer)
+    meta = {"name": "shared", "namespace": "shop", "uid": "u", "generation": 2}
+    return decoded({"metadata": meta, "spec": spec}, LoadBalancer)
 
 
 def group(name="web", *, parameters=None, **spec):
@@ -44,10 +45,10 @@ def accepted(translation):
     return next(item for item in translation.conditions if item.type is ConditionType.ACCEPTED)
 
 
-def node(name, address, *, ready=True):
+def node(name, address, *, ready=True, **labels):
     conditions = [{"type": "Ready", "status": "True" if ready else "Unknown"}]
     status = {"addresses": [{"type": "InternalIP", "address": address}], "conditions": conditions}
-    return decoded({"metadata": {"name": name}, "status": status}, Node)
+    return decoded({"metadata": {"name": name, "labels": labels}, "status": status}, Node)
 
 
 SERVICE = decoded(
@@ -55,8 +56,8 @@ SERVICE = decoded(
 )
 
 
-def pod(name, address, *, ready=True, phase="Running", deleting=False):
-    meta = {"name": name, "namespace": "shop", "uid": f"uid-{name}"}
+def pod(name, address, *, ready=True, phase="Running", deleting=False, **labels):
+    meta = {"name": name, "namespace": "shop", "uid": f"uid-{name}", "labels": labels}
     if deleting:
         meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     conditions = [{"type": "Ready", "status": "True" if ready else "False"}]

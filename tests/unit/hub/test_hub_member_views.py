@@ -1,0 +1,215 @@
+"""The view of one key: what a decision may depend on, and what is given away while it is gathered."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hub_parts import intent_context
+
+from fairlead.api.loadbalancerclass import ClassHealthCheck
+from fairlead.api.names import ANNOTATION_STALE
+from fairlead.api.provisioned import Asked, AskedHealthCheck
+from fairlead.hub.intents.member_intent import with_accepted_spec
+from fairlead.hub.intents.tcp.objects import TCPObjects
+from fairlead.hub.intents.tcp.view import TCPViews
+from fairlead.model.contract import AllocationKind, Capabilities
+from fairlead.testing.builders import endpoint_slice, lb_class, lb_key, tcp, tenant
+from fairlead.translate.allocate import AddressPool, allocate_address
+
+POOL = AddressPool.parse("192.0.2.0/28")
+PODS = {"targets": "Pod"}
+CAPABILITIES = {"memory": Capabilities(allocation=AllocationKind.ADDRESS)}
+
+
+class Gathering:
+    def __init__(self, *, tenant_ports=0):
+        context = intent_context(pool=POOL, capabilities=CAPABILITIES)
+        context = msgspec.structs.replace(context, tenant_ports=tenant_ports)
+        self.inventory, self.book = context.inventory, context.allocator
+        self.inventory.tenants._store.put(tenant())
+        self.inventory.classes._store.put(lb_class())
+        self.objects = TCPObjects(context.cluster, self.inventory)
+        self.views = TCPViews(context, self.objects)
+
+    def put(self, load_balancer):
+        self.objects.cache._store.put(load_balancer)
+
+    def view(self, name, *, allocate=True):
+        return self.views.view(lb_key(name), allocate=allocate)
+
+
+@pytest.fixture
+async def gathering():
+    return Gathering()
+
+
+def rival_of(address):
+    """Return a name whose first choice is ``address``."""
+    return next(f"n{n}" for n in range(10_000) if allocate_address(lb_key(f"n{n}"), POOL, ()) == address)
+
+
+@pytest.mark.req("I-6", "I-5")
+async def test_b11_a_follower_learns_what_the_leader_gives(gathering):
+    gathering.put(tcp("served", spec=PODS, status={"allocation": {"address": "192.0.2.5"}}))
+    rival = rival_of("192.0.2.5")
+    gathering.put(tcp(rival, spec=PODS))
+    gathering.view("served", allocate=False)
+    assert gathering.view(rival, allocate=False).allocation.address == ""
+    given = gathering.view(rival).allocation.address
+    assert given not in {"", "192.0.2.5"}
+    assert gathering.view("served").allocation.address == "192.0.2.5"
+
+
+@pytest.mark.req("I-6", "I-7")
+async def test_a_refused_version_is_given_nothing_and_loses_nothing(gathering):
+    status = {"allocation": {"address": "192.0.2.5"}, "accepted": {"ports": [{"port": 80}], "targets": "Pod"}}
+    gathering.put(tcp("web", spec={**PODS, "address": "192.0.2.6", "proxyProtocol": "v2"}, status=status))
+    assert gathering.view("web").allocation.address == "192.0.2.5"
+    gathering.put(tcp("new", spec={**PODS, "proxyProtocol": "v2"}))
+    assert gathering.view("new").allocation.address == ""
+    assert len(gathering.book) == 0
+
+
+async def test_the_class_of_the_accepted_version_is_in_view(gathering):
+    gathering.put(tcp("web", spec={"className": "gold"}, status={"accepted": {"ports": [{"port": 80}]}}))
+    view = gathering.view("web")
+    assert view.load_balancer_class is None
+    assert view.accepted_class.metadata.name == "envoy"
+    before = with_accepted_spec(view)
+    assert (before.load_balancer.spec.class_name, before.load_balancer_class) == ("envoy", view.accepted_class)
+
+
+async def test_what_was_never_accepted_has_no_earlier_view(gathering):
+    gathering.put(tcp("web"))
+    assert with_accepted_spec(gathering.view("web")) is None
+
+
+async def test_what_is_not_there_has_no_view(gathering):
+    assert gathering.view("web") is None
+
+
+@pytest.mark.req("KI-10")
+async def test_a_quota_counts_those_that_are_served_first_and_then_the_oldest(gathering):
+    gathering.inventory.tenants._store.put(tenant(spec={"maxLoadBalancers": 2}))
+    gathering.put(tcp("z-served", spec=PODS, status={"accepted": {"ports": [{"port": 80}]}}))
+    gathering.put(tcp("a", spec=PODS))
+    gathering.put(tcp("b", spec=PODS))
+    assert [bool(gathering.view(name).over_quota) for name in ("z-served", "a", "b")] == [False, False, True]
+
+
+async def test_among_those_that_wait_the_oldest_comes_first_and_then_the_name(gathering):
+    gathering.inventory.tenants._store.put(tenant(spec={"maxLoadBalancers": 1}))
+    for name, created in (("a", "2030-01-02T00:00:00Z"), ("b", "2030-01-01T00:00:00Z"), ("c", "2030-01-01T00:00:00Z")):
+        load_balancer = tcp(name, spec=PODS)
+        metadata = msgspec.structs.replace(load_balancer.metadata, creation_timestamp=created)
+        gathering.put(msgspec.structs.replace(load_balancer, metadata=metadata))
+    assert [bool(gathering.view(name).over_quota) for name in ("a", "b", "c")] == [True, False, True]
+
+
+async def test_without_a_tenant_or_a_limit_there_is_no_quota(gathering):
+    for name in ("a", "b"):
+        gathering.put(tcp(name, spec=PODS))
+    assert gathering.view("b").over_quota == ""
+    gathering.inventory.tenants._store.remove(tenant().key)
+    view = gathering.view("b")
+    assert (view.tenant, view.over_quota) == (None, "")
+
+
+@pytest.mark.parametrize(
+    ("max_ports", "tenant_ports", "given"),
+    [(0, 0, True), (1, 0, False), (2, 1, True), (0, 1, False), (0, 2, True)],
+)
+async def test_the_limit_of_ports_is_the_tenants_own_or_else_the_hubs(max_ports, tenant_ports, given):
+    gathering = Gathering(tenant_ports=tenant_ports)
+    gathering.inventory.tenants._store.put(tenant(spec={"maxPorts": max_ports}))
+    gathering.put(tcp("web", spec=PODS, ports=[{"port": 80}, {"port": 81}]))
+    view = gathering.view("web")
+    assert (bool(view.allocation.address), view.allocation_problem is None) == (given, given)
+
+
+async def test_without_its_class_nothing_is_allocated(gathering):
+    gathering.put(tcp("web", spec={**PODS, "className": "gold"}))
+    assert gathering.view("web").allocation.address == ""
+    assert len(gathering.book) == 0
+
+
+async def test_what_is_being_deleted_has_no_view(gathering):
+    load_balancer = tcp("web", spec=PODS)
+    leaving = msgspec.structs.replace(load_balancer.metadata, deletion_timestamp="2030-01-01T00:00:00Z")
+    gathering.put(msgspec.structs.replace(load_balancer, metadata=leaving))
+    assert gathering.view("web") is None
+
+
+async def test_everything_recorded_is_held_before_anything_is_given(gathering):
+    gathering.put(tcp("served", spec=PODS, status={"allocation": {"address": "192.0.2.5"}}))
+    gathering.views.hold_recorded()
+    rival = rival_of("192.0.2.5")
+    gathering.put(tcp(rival, spec=PODS))
+    assert gathering.view(rival).allocation.address not in {"", "192.0.2.5"}
+
+
+async def test_the_ports_that_are_held_are_those_of_the_accepted_version(gathering):
+    accepted = {"ports": [{"port": 80}, {"port": 81}], "targets": "Pod"}
+    status = {"allocation": {"address": "192.0.2.5"}, "accepted": accepted}
+    gathering.put(tcp("web", spec=PODS, ports=[{"port": 90}], status=status))
+    gathering.views.hold_recorded()
+    gathering.put(tcp("other", spec={**PODS, "address": "192.0.2.5"}, ports=[{"port": 81}]))
+    assert gathering.view("other").allocation_problem is not None
+    gathering.put(tcp("third", spec={**PODS, "address": "192.0.2.5"}, ports=[{"port": 90}]))
+    assert gathering.view("third").allocation_problem is None
+
+
+def nodes(version, *addresses, stale=""):
+    annotations = {ANNOTATION_STALE: stale} if stale else None
+    made = endpoint_slice("nodes", addresses, nodes=True, annotations=annotations)
+    return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, resource_version=version))
+
+
+async def test_the_nodes_of_a_member_are_computed_once_for_each_version_of_its_slices(gathering):
+    gathering.put(tcp("web", spec={"targets": "Node"}))
+    gathering.inventory.slices._store.put(nodes("1", "10.0.0.1"))
+    first = gathering.view("web").nodes
+    assert (first.ready, first.stale) == ({"10.0.0.1"}, "")
+    assert gathering.view("web").nodes is first
+    gathering.inventory.slices._store.put(nodes("2", "10.0.0.1", "10.0.0.2", stale="the agent is behind"))
+    second = gathering.view("web").nodes
+    assert (second.ready, second.stale) == ({"10.0.0.1", "10.0.0.2"}, "the agent is behind")
+
+
+async def test_a_slice_that_cannot_be_decoded_makes_the_view_stale(gathering):
+    gathering.put(tcp("web", spec=PODS))
+    assert gathering.view("web").stale == ""
+    gathering.inventory.slices.broken[lb_key().namespace, "bad"] = "no addresses"
+    assert "no addresses" in gathering.view("web").stale
+
+
+ACCEPTED = {"className": "gold", "ports": [{"port": 80}]}
+ASKED = Asked(parameters={"zone": "a"}, health_check=AskedHealthCheck(0.5, 2.0, 4, 5))
+
+
+@pytest.mark.parametrize(
+    ("known", "asked", "spec"),
+    [
+        ("memory", ASKED, ("memory", {}, ClassHealthCheck())),
+        ("other", ASKED, ("memory", {"zone": "a"}, ClassHealthCheck(False, "500ms", "2000ms", 4, 5))),
+        (None, ASKED, ("memory", {"zone": "a"}, ClassHealthCheck(False, "500ms", "2000ms", 4, 5))),
+        (None, Asked(), ("memory", {}, ClassHealthCheck(disabled=True))),
+        (None, None, ("memory", {}, ClassHealthCheck())),
+    ],
+    ids=["as it was", "another provider", "gone", "gone, without checks", "gone, nothing on record"],
+)
+async def test_what_is_served_keeps_the_class_with_which_its_provider_was_asked(gathering, known, asked, spec):
+    if known is not None:
+        gathering.inventory.classes._store.put(lb_class("gold", provider=known))
+    entry = {"provider": "memory", "state": "Ensured", "serving": True}
+    if asked is not None:
+        entry["asked"] = msgspec.to_builtins(asked)
+    gathering.put(tcp("web", spec=PODS, status={"accepted": ACCEPTED, "provisioned": [entry]}))
+    served = gathering.view("web").accepted_class
+    assert served.metadata.name == "gold"
+    assert (served.spec.provider, served.spec.parameters, served.spec.health_check) == spec
+
+
+async def test_a_class_that_is_gone_before_anything_was_served_is_gone(gathering):
+    gathering.put(tcp("web", spec=PODS, status={"accepted": ACCEPTED}))
+    assert gathering.view("web").accepted_class is None
