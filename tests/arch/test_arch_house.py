@@ -32,7 +32,9 @@ PURE = (
     "fairlead.sync.guard",
     "fairlead.sync.order",
     "fairlead.sync.history",
+    "fairlead.sync.ready",
     "fairlead.sync.report",
+    "fairlead.sync.result",
 )
 IMPURE = frozenset(
     {

@@ -1,8 +1,10 @@
-"""How one plan becomes calls: intent, call, result, item by item and in batches of the provider's size.
+"""How one plan becomes calls, in four phases: intent, call, result, item by item and in batches of the provider's size.
 
-    ensure     ensuring (stored) ──► provider ──► ensured (stored) ──► folded
-    changes    record (stored)   ──► provider ──► settle (stored)  ──► folded
-    delete     provider ──► folded; one that existed before is released, not deleted
+    phase    does                                                         when a phase before has failed
+    ensure   ensuring (stored) ──► provider ──► ensured (stored) ──► folded
+    add      record (stored) ──► provider ──► settle (stored) ──► folded  without what a refused frontend has not
+    remove   the same                                                     without what an addition was to replace
+    delete   provider ──► folded; released, when it existed before        not at all
 
 A load balancer that is there and cannot be changed lives on as it was, and what concerns its backends goes on.
 In: a plan. Out: what was done, and the first thing that was not. A batch that is refused as a whole is halved until
@@ -27,12 +29,12 @@ from fairlead.runtime.clock import Clock
 from fairlead.sync.concurrency import Concurrency, Slot
 from fairlead.sync.gather import Gather
 from fairlead.sync.guard import guard_plan
+from fairlead.sync.operation import Operation
 from fairlead.sync.order import order_changes
-from fairlead.sync.plan import Plan
 from fairlead.sync.quarantine import Quarantine, without_refused
 from fairlead.sync.time_limit import in_time
 from fairlead.sync.timings import Timings
-from fairlead.sync.tracker import LoadBalancerState, Tracker
+from fairlead.sync.tracker import Tracker
 
 T = TypeVar("T")
 
@@ -75,51 +77,67 @@ class Executor:
             else None
         )
 
-    async def run(self, plan: Plan, state: LoadBalancerState, done: list[TargetChange], slot: Slot) -> Outcome | None:
-        """Do the rows of ``plan`` in order; returns the first outcome that was not a success, failures first.
+    async def run(self, operation: Operation) -> Outcome | None:
+        """Carry out the plan, phase by phase; returns the first outcome that was not a success, failures first.
 
-        ``slot`` is held when this begins; it is given up while the changes wait to be gathered with others.
+        The slot is held when this begins; it is given up while the changes wait to be gathered with others.
         """
-        frontend = plan.frontend
-        changes: Sequence[TargetChange] = plan.changes
-        late: Retry | Terminal | None = None
+        for phase in (self._ensure, self._add, self._remove):
+            await phase(operation)
+        if operation.late is not None:
+            raise operation.late
+        if operation.first_undone is None:
+            await self._delete(operation)
+        return operation.first_undone
+
+    # --- phases -----------------------------------------------------------------------------------------------
+
+    async def _ensure(self, operation: Operation) -> None:
+        """Make the load balancer as it is wanted; when that fails, it lives on as it was, and its backends with it."""
+        plan, state = operation.plan, operation.state
+        frontend, changes = plan.frontend, plan.changes
         if frontend is not None and frontend.action is Action.ENSURE and frontend.spec is not None:
             try:
-                made = await self._ensure(frontend, frontend.spec)
+                made = await self._is_ensured(frontend, frontend.spec)
             except (Retry, Terminal) as error:
                 if state.recorded_spec is None or not changes or isinstance(error, Throttled):
                     raise
-                made, late = False, error
+                made, operation.late = False, error
             if not made:
-                # The load balancer lives on as it was, and its backends with it.
                 changes = without_refused(changes, state)
-        spec = state.recorded_spec or (state.desired.spec if state.desired is not None else None)
-        if spec is None and plan.changes:
+        operation.spec = state.recorded_spec or (state.desired.spec if state.desired is not None else None)
+        if operation.spec is None and plan.changes:
             raise Bug(f"{plan.load_balancer} has targets on record, and nothing that says where")
-        additions, removals = order_changes(changes)
-        failed = await self._apply(spec, additions, done, slot) if spec is not None else None
-        if failed is not None:
-            # What was to take their place is not there: what goes now must do so without it.
-            alone = msgspec.structs.replace(plan, frontend=None, changes=tuple(removals), held=())
-            removals = guard_plan(alone, state, now_s=self._clock.monotonic()).changes
-        also = await self._apply(spec, removals, done, slot) if spec is not None else None
-        if late is not None:
-            raise late
-        undone = [outcome for outcome in (failed, also) if outcome is not None]
-        if undone:
-            return next((outcome for outcome in undone if outcome.status is not OutcomeStatus.RUNNING), undone[0])
-        if frontend is not None and frontend.action is Action.DELETE:
-            self._tracker.begin_frontend(frontend)
-            if spec is None or not spec.existing:
-                await slot.take()
-                await self._call("delete", self._provider.delete(frontend.load_balancer))
-            elif isinstance(self._provider, Releasable):
-                self._provider.release(frontend.load_balancer)
-            self._ledger.forget(frontend.load_balancer)
-            self._tracker.fold_frontend(frontend, DONE)
-        return None
+        operation.additions, operation.removals = order_changes(changes)
 
-    async def _ensure(self, frontend: FrontendChange, spec: FrontendSpec) -> bool:
+    async def _add(self, operation: Operation) -> None:
+        """Register and update; what failed changes which removals are safe."""
+        if await self._apply(operation, operation.additions):
+            # What was to take their place is not there: what goes now must do so without it.
+            alone = msgspec.structs.replace(operation.plan, frontend=None, changes=tuple(operation.removals), held=())
+            operation.removals = guard_plan(alone, operation.state, now_s=self._clock.monotonic()).changes
+
+    async def _remove(self, operation: Operation) -> None:
+        """Drain and deregister."""
+        await self._apply(operation, operation.removals)
+
+    async def _delete(self, operation: Operation) -> None:
+        """Delete the load balancer, once nothing of ours is on it; one that existed before is released."""
+        frontend, spec = operation.plan.frontend, operation.spec
+        if frontend is None or frontend.action is not Action.DELETE:
+            return
+        self._tracker.begin_frontend(frontend)
+        if spec is None or not spec.existing:
+            await operation.slot.take()
+            await self._call("delete", self._provider.delete(frontend.load_balancer))
+        elif isinstance(self._provider, Releasable):
+            self._provider.release(frontend.load_balancer)
+        self._ledger.forget(frontend.load_balancer)
+        self._tracker.fold_frontend(frontend, DONE)
+
+    # --- calls ------------------------------------------------------------------------------------------------
+
+    async def _is_ensured(self, frontend: FrontendChange, spec: FrontendSpec) -> bool:
         """Ensure the load balancer; False when the provider refuses that, which is parked."""
         self._tracker.begin_frontend(frontend)
         await self._ledger.ensuring(spec)
@@ -132,19 +150,20 @@ class Executor:
         self._tracker.fold_frontend(frontend, DONE)
         return True
 
-    async def _apply(
-        self, spec: FrontendSpec, changes: Sequence[TargetChange], done: list[TargetChange], slot: Slot
-    ) -> Outcome | None:
-        """Apply one phase in batches of the provider's size."""
+    async def _apply(self, operation: Operation, changes: Sequence[TargetChange]) -> bool:
+        """Apply the rows of one phase in batches of the provider's size; returns whether one was no success."""
+        spec, failed = operation.spec, list[Outcome]()
+        if spec is None:
+            return False
         size = self._provider.capabilities.max_batch or len(changes)
-        failed: Outcome | None = None
         for start in range(0, len(changes), max(1, size)):
-            for change, outcome in await self._apply_batch(spec, changes[start : start + size], slot):
+            for change, outcome in await self._apply_batch(spec, changes[start : start + size], operation.slot):
                 if outcome.status is OutcomeStatus.DONE:
-                    done.append(change)
-                elif failed is None or failed.status is OutcomeStatus.RUNNING:
-                    failed = outcome
-        return failed
+                    operation.done.append(change)
+                else:
+                    failed.append(outcome)
+        operation.undone += failed
+        return bool(failed)
 
     async def _apply_batch(
         self, spec: FrontendSpec, changes: Sequence[TargetChange], slot: Slot

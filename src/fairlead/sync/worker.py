@@ -1,42 +1,41 @@
-"""The one place where load balancers are changed: takes dirty keys, plans, guards, orders, calls the provider, folds.
+"""The one place where load balancers are changed: takes dirty keys, plans, guards, has the plan carried out, reports.
 
 One worker for each provider. The trigger has capacity one: it never blocks and coalesces whatever comes while a run
 is under way. Snapshot, then I/O, then fold: the tracker is never touched while a call is in flight, and never two
 operations run on one load balancer; one that hangs holds up no other, and a failure domain that hangs takes no room
-from another (``execute`` makes the calls). In: a tracker. Out: provider calls, and one ``Report`` for each load
-balancer looked at. Never: a decision of its own about what should be there.
+from another. ``ready`` says what may begin, ``execute`` makes the calls, ``schedule`` says when to try again.
+In: a tracker. Out: provider calls, and one ``Report`` for each load balancer that was synced. Never: a decision of its
+own about what should be there.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 
 import structlog
 
-from fairlead.errors import FairleadError, Retry
-from fairlead.model.change import Action, FrontendChange, Held, OutcomeStatus, Reason, TargetChange
+from fairlead.model.change import Action, Reason
 from fairlead.model.contract import FailureDomains, Ledger, Provider
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import Clock
-from fairlead.runtime.loop import BUG_RETRY_S
-from fairlead.runtime.queue import backoff_s
 from fairlead.sync.backlog import Backlog
 from fairlead.sync.concurrency import Concurrency, Slot
 from fairlead.sync.execute import Executor
 from fairlead.sync.guard import guard_plan
+from fairlead.sync.operation import Operation
 from fairlead.sync.plan import Plan, plan_load_balancer
-from fairlead.sync.quarantine import Quarantine
+from fairlead.sync.quarantine import Quarantine, Refusal
+from fairlead.sync.ready import Ready
 from fairlead.sync.report import Report
+from fairlead.sync.result import Finished, Mistake, Result, result_of, result_of_error
+from fairlead.sync.schedule import Schedule
 from fairlead.sync.tracker import LoadBalancerState, Tracker
 
 log = structlog.get_logger(__name__)
 
 #: Load balancers handled before the event loop gets a turn, so that a big batch does not hold up the streams.
 _TURN = 32
-#: The least time between two questions about something that is under way.
-_POLL_S = 0.1
 #: How often what is dirty is taken up without a trigger: a trigger that was lost delays work, and loses none.
 _TICK_S = 60.0
 
@@ -74,18 +73,11 @@ class Worker:
             limit_s=limit_s,
         )
         self._report = report
-        self._failures: dict[LoadBalancerKey, int] = {}
-        self._wake_at_s: dict[LoadBalancerKey, float] = {}
+        self._schedule = Schedule(clock)
         self._idle = asyncio.Event()
         self._backlog = Backlog()
-        #: What waits for a place, by failure domain; a key is in there once.
-        self._ready: dict[str, deque[LoadBalancerKey]] = {}
-        self._waiting: set[LoadBalancerKey] = set()
-        self._in_flight: set[LoadBalancerKey] = set()
-        #: Became dirty again while a call about them was under way, and since when.
-        self._again: dict[LoadBalancerKey, float] = {}
+        self._ready = Ready()
         self.runs = 0
-        self.retries = 0
 
     def trigger(self) -> None:
         """Have the worker run soon; never blocks, and many calls make one run."""
@@ -100,7 +92,12 @@ class Worker:
     @property
     def failing(self) -> int:
         """Return how many load balancers wait for a retry."""
-        return len(self._failures)
+        return self._schedule.failing
+
+    @property
+    def retries(self) -> int:
+        """Return how many runs about a load balancer have failed."""
+        return self._schedule.retries
 
     @property
     def pending(self) -> int:
@@ -140,7 +137,7 @@ class Worker:
             group.create_task(self._tick())
             while True:
                 await self._wait()
-                self._tracker.touch(self._due())
+                self._tracker.touch(self._schedule.take_due())
                 if self._parallel == 1:
                     await self._run_in_turn()
                 else:
@@ -170,35 +167,22 @@ class Worker:
         """Begin with what is dirty now, as far as there are free hands; the same key never twice at once."""
         since_s = self._backlog.took(self._clock.monotonic())
         for key in self._tracker.take():
-            if key in self._in_flight:
-                self._again.setdefault(key, since_s)
-                continue
-            self._backlog.add(key, since_s)
-            if key not in self._waiting:
-                self._waiting.add(key)
-                self._ready.setdefault(self.failure_domain(key), deque()).append(key)
+            if self._ready.add(key, since_s, self.failure_domain):
+                self._backlog.add(key, since_s)
         begun = False
-        for failure_domain in list(self._ready):
-            ready = self._ready[failure_domain]
-            while ready and self._slots.free(failure_domain):
-                key = ready.popleft()
-                self._waiting.discard(key)
-                self._in_flight.add(key)
-                group.create_task(self._run_one(key, self._slots.take(failure_domain)))
-                begun = True
-            if not ready:
-                del self._ready[failure_domain]
+        for key, failure_domain in self._ready.begin(self._slots.free):
+            group.create_task(self._run_one(key, self._slots.take(failure_domain)))
+            begun = True
         self.runs += begun
-        if not self._in_flight and not self._waiting and not self._tracker.dirty:
+        if not self._ready and not self._tracker.dirty:
             self._idle.set()
 
     async def _run_one(self, key: LoadBalancerKey, slot: Slot) -> None:
         try:
             await self._handle(key, slot)
         finally:
-            self._in_flight.discard(key)
-            if key in self._again:
-                self._backlog.add(key, self._again.pop(key))
+            if (since_s := self._ready.ended(key)) is not None:
+                self._backlog.add(key, since_s)
                 self._tracker.touch((key,))
             self._trigger.set()
 
@@ -207,11 +191,11 @@ class Worker:
         if self._tracker.dirty or self._trigger.is_set():
             self._trigger.clear()
             return
-        if not self._wake_at_s:
+        next_s = self._schedule.next_s
+        if next_s is None:
             await self._trigger.wait()
         else:
-            delay_s = max(0.0, min(self._wake_at_s.values()) - self._clock.monotonic())
-            sleeper = asyncio.ensure_future(self._clock.sleep(delay_s))
+            sleeper = asyncio.ensure_future(self._clock.sleep(next_s))
             waiter = asyncio.ensure_future(self._trigger.wait())
             try:
                 await asyncio.wait((sleeper, waiter), return_when=asyncio.FIRST_COMPLETED)
@@ -219,13 +203,6 @@ class Worker:
                 sleeper.cancel()
                 waiter.cancel()
         self._trigger.clear()
-
-    def _due(self) -> list[LoadBalancerKey]:
-        now_s = self._clock.monotonic()
-        due = [key for key, at_s in self._wake_at_s.items() if at_s <= now_s]
-        for key in due:
-            del self._wake_at_s[key]
-        return due
 
     async def _handle(self, key: LoadBalancerKey, slot: Slot) -> None:
         try:
@@ -238,93 +215,47 @@ class Worker:
             slot.give()
 
     async def _sync(self, key: LoadBalancerKey, state: LoadBalancerState, slot: Slot) -> None:
-        now_s = self._clock.monotonic()
-        plan = Plan(key)
-        done: list[TargetChange] = []
-        parked: tuple[Held, ...] = ()
-        drains = over = False
-        drained_s: float | None = None
-        failure = failure_reason = ""
+        operation = Operation(Plan(key), state, slot)
         try:
-            plan = plan_load_balancer(key, state, now_s=now_s)
-            drained_s = plan.wake_at_s
-            drains = drained_s is not None
-            plan = guard_plan(plan, state, now_s=now_s)
-            plan, parked = self.quarantine.sift(plan, state, now_s=now_s)
-            self._wake(key, plan.wake_at_s)
-            left = await self.executor.run(plan, state, done, slot)
-            if left is None:
-                self._failures.pop(key, None)
-                over = True
-            elif left.status is OutcomeStatus.RUNNING:
-                # Under way is no failure: asked again, and not more slowly each time.
-                self._failures.pop(key, None)
-                self._wake_again(key, max(_POLL_S, left.retry_after_s), drained_s)
-            else:
-                failure, failure_reason = left.message, left.status.value
-                self._retry(key, left.retry_after_s, drained_s)
-        except FairleadError as error:
-            failure, failure_reason = error.sentence, error.reason
-            self._retry(key, error.after_s or 0.0 if isinstance(error, Retry) else 0.0, drained_s)
+            self._plan(operation)
+            result = result_of(await self.executor.run(operation))
         except Exception as error:
             # Promise 7: a bug in one load balancer must not stop the others.
-            failure, failure_reason = "an internal error of the hub; its log says more", "InternalError"
-            log.exception("bug", load_balancer=str(key), error=str(error))
-            self._retry(key, BUG_RETRY_S, drained_s)
-        if (refused := self.quarantine.refusal(key)) is not None:
-            # Whatever else there is to say: what users ask for is not done, and not for want of trying.
-            failure, failure_reason = refused.message, refused.reason
-            if refused.until_s > self._clock.monotonic():
-                self._wake(key, refused.until_s)
-        if state.desired is not None and any(change.action is Action.DRAIN for change in done):
-            # The plan was made before these began to leave, so it does not know when they will have left.
-            self._wake(key, self._clock.monotonic() + state.desired.drain_s)
-            drains = True
-        if any(change.reason in _THEN_AGAIN for change in done):
-            # Gone; whether the same place is wanted again is seen only now.
-            self._tracker.touch((key,))
-            self._trigger.set()
-            over = False
-        if over:
-            self._backlog.ended(key, draining=drains)
-        report = Report(
-            key,
-            tuple(done),
-            plan.held,
-            plan.frontend,
-            failure,
-            failure_reason,
-            parked,
-            planned=plan.changes,
-            frontend_done=_is_done(plan.frontend, state),
-        )
+            result = result_of_error(error)
+            if isinstance(result, Mistake):
+                log.exception("bug", load_balancer=str(key), error=str(error))
+        self._schedule.ended(key, result, drained_s=operation.drained_s)
+        refused = self.quarantine.refusal(key)
+        self._follow_up(operation, result, refused)
+        report = operation.report(result, refused)
         log.debug("load balancer synced", load_balancer=str(key), did=report.sentence)
         self._report(report)
 
-    def _retry(self, key: LoadBalancerKey, after_s: float, drained_s: float | None) -> None:
-        self.retries += 1
-        failures = self._failures[key] = self._failures.get(key, 0) + 1
-        self._wake_again(key, max(backoff_s(failures), after_s), drained_s)
+    def _plan(self, operation: Operation) -> None:
+        """Plan, guard, and leave out what is known to be refused."""
+        now_s, state = self._clock.monotonic(), operation.state
+        operation.plan = plan_load_balancer(operation.key, state, now_s=now_s)
+        operation.drained_s = operation.plan.wake_at_s
+        operation.plan = guard_plan(operation.plan, state, now_s=now_s)
+        operation.plan, operation.parked = self.quarantine.sift(operation.plan, state, now_s=now_s)
+        self._schedule.planned(operation.key, operation.plan.wake_at_s)
 
-    def _wake_again(self, key: LoadBalancerKey, after_s: float, drained_s: float | None) -> None:
-        """Wake when the provider may be asked again: a guard that wants to look sooner would ask it, too."""
-        self._wake(key, None)
-        if drained_s is not None:
-            self._wake(key, drained_s)
-        self._wake(key, self._clock.monotonic() + after_s)
-
-    def _wake(self, key: LoadBalancerKey, at_s: float | None) -> None:
-        if at_s is None:
-            self._wake_at_s.pop(key, None)
-        else:
-            self._wake_at_s[key] = min(at_s, self._wake_at_s.get(key, at_s))
-
-
-def _is_done(frontend: FrontendChange | None, state: LoadBalancerState) -> bool:
-    if frontend is None:
-        return False
-    wanted = frontend.spec if frontend.action is Action.ENSURE else None
-    return state.recorded_spec == wanted and not state.ensure_again
+    def _follow_up(self, operation: Operation, result: Result, refused: Refusal | None) -> None:
+        """Note when the load balancer is due again, and whether it is pending still."""
+        key, desired, now_s = operation.key, operation.state.desired, self._clock.monotonic()
+        if refused is not None and refused.until_s > now_s:
+            self._schedule.add(key, refused.until_s)
+        drains = operation.drained_s is not None
+        if desired is not None and any(change.action is Action.DRAIN for change in operation.done):
+            # The plan was made before these began to leave, so it does not know when they will have left.
+            self._schedule.add(key, now_s + desired.drain_s)
+            drains = True
+        if any(change.reason in _THEN_AGAIN for change in operation.done):
+            # Gone; whether the same place is wanted again is seen only now.
+            self._tracker.touch((key,))
+            self._trigger.set()
+        elif isinstance(result, Finished):
+            self._backlog.ended(key, draining=drains)
 
 
 _THEN_AGAIN = frozenset({Reason.DEREGISTERING, Reason.REPLACED})

@@ -1,0 +1,54 @@
+"""Which load balancers may begin now: those that wait, by failure domain, and those that are under way.
+
+In: keys that became dirty, and those that ended. Out: keys to begin with, oldest first, each once at a time. What
+becomes dirty while it is under way is remembered, with its age, and handed back when that ends.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from fairlead.model.keys import LoadBalancerKey
+
+
+class Ready:
+    """The load balancers of one worker; times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._by_failure_domain: dict[str, deque[LoadBalancerKey]] = {}
+        self._waiting: set[LoadBalancerKey] = set()
+        self._under_way: set[LoadBalancerKey] = set()
+        #: Became dirty again while it was under way, and since when.
+        self._again_since_s: dict[LoadBalancerKey, float] = {}
+
+    def __bool__(self) -> bool:
+        """Say whether anything waits or is under way."""
+        return bool(self._waiting or self._under_way)
+
+    def add(self, key: LoadBalancerKey, since_s: float, failure_domain: Callable[[LoadBalancerKey], str]) -> bool:
+        """Have ``key`` begin when there is a place; False when it is under way: then it is handed back at its end."""
+        if key in self._under_way:
+            self._again_since_s.setdefault(key, since_s)
+            return False
+        if key not in self._waiting:
+            self._waiting.add(key)
+            self._by_failure_domain.setdefault(failure_domain(key), deque()).append(key)
+        return True
+
+    def begin(self, free: Callable[[str], bool]) -> Iterator[tuple[LoadBalancerKey, str]]:
+        """Yield each key that begins now, with its failure domain, while ``free`` says that there is a place."""
+        for failure_domain in list(self._by_failure_domain):
+            waiting = self._by_failure_domain[failure_domain]
+            while waiting and free(failure_domain):
+                key = waiting.popleft()
+                self._waiting.discard(key)
+                self._under_way.add(key)
+                yield key, failure_domain
+            if not waiting:
+                del self._by_failure_domain[failure_domain]
+
+    def ended(self, key: LoadBalancerKey) -> float | None:
+        """Note that ``key`` is not under way any more; returns since when it is dirty again, None when it is not."""
+        self._under_way.discard(key)
+        return self._again_since_s.pop(key, None)

@@ -1,0 +1,87 @@
+"""When each load balancer is due again although nothing has changed.
+
+    plan       when a later plan will say more: a drain ends, a guard lets more through
+    UnderWay   after POLL_S, or what the provider asks for
+    Failed     after a pause that doubles with each failure in a row, or what the provider asks for
+    Mistake    after BUG_RETRY_S at the least
+
+In: plans and results. Out: the keys that are due, and when the next one will be. Times are monotonic seconds.
+Never: the provider is asked sooner after a failure because a guard would like to go on.
+"""
+
+from __future__ import annotations
+
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.runtime.clock import Clock
+from fairlead.runtime.loop import BUG_RETRY_S
+from fairlead.runtime.queue import backoff_s
+from fairlead.sync.result import Failed, Finished, Mistake, Result, UnderWay
+
+#: The least time between two questions about something that is under way.
+POLL_S = 0.1
+
+
+class Schedule:
+    """The load balancers of one worker that are due at some time."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._due_at_s: dict[LoadBalancerKey, float] = {}
+        self._failures: dict[LoadBalancerKey, int] = {}
+        #: Counts the runs that failed.
+        self.retries = 0
+
+    @property
+    def failing(self) -> int:
+        """Return how many load balancers wait for a retry."""
+        return len(self._failures)
+
+    @property
+    def next_s(self) -> float | None:
+        """Return in how many seconds the next one is due, None when none is."""
+        if not self._due_at_s:
+            return None
+        return max(0.0, min(self._due_at_s.values()) - self._clock.monotonic())
+
+    def take_due(self) -> list[LoadBalancerKey]:
+        """Hand over the keys that are due now."""
+        now_s = self._clock.monotonic()
+        due = [key for key, at_s in self._due_at_s.items() if at_s <= now_s]
+        for key in due:
+            del self._due_at_s[key]
+        return due
+
+    def planned(self, key: LoadBalancerKey, at_s: float | None) -> None:
+        """Note when a later plan will say more; None: only a change can, and what was due before is not any more."""
+        if at_s is None:
+            self._due_at_s.pop(key, None)
+        else:
+            self.add(key, at_s)
+
+    def add(self, key: LoadBalancerKey, at_s: float) -> None:
+        """Have ``key`` due at ``at_s``, or before when it is already."""
+        self._due_at_s[key] = min(at_s, self._due_at_s.get(key, at_s))
+
+    def ended(self, key: LoadBalancerKey, result: Result, *, drained_s: float | None) -> None:
+        """Note how carrying out a plan ended; ``drained_s`` is when the next drain of ``key`` ends."""
+        match result:
+            case Finished():
+                self._failures.pop(key, None)
+            case UnderWay(after_s):
+                self._failures.pop(key, None)
+                self._again(key, max(POLL_S, after_s), drained_s)
+            case Failed(after_s=after_s):
+                self._again(key, max(self._pause_s(key), after_s), drained_s)
+            case Mistake():
+                self._again(key, max(self._pause_s(key), BUG_RETRY_S), drained_s)
+
+    def _pause_s(self, key: LoadBalancerKey) -> float:
+        self.retries += 1
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        return backoff_s(failures)
+
+    def _again(self, key: LoadBalancerKey, after_s: float, drained_s: float | None) -> None:
+        """Have ``key`` due when the provider may be asked again: a guard that wants to go on sooner would ask it."""
+        self._due_at_s.pop(key, None)
+        self.planned(key, drained_s)
+        self.add(key, self._clock.monotonic() + after_s)
