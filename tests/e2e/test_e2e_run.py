@@ -87,14 +87,14 @@ async def versions(cluster: Cluster) -> dict[ObjectKey, str]:
 
 
 async def test_a_service_and_an_ingress_are_served_through_sigkill_and_ended_cleanly(one_cluster: Apis) -> None:
-    async with running(one_cluster) as one:
-        member = one.member
+    async with running(one_cluster) as running_cluster:
+        member = running_cluster.member
         pod = member.new_address()
         async with echoes((pod, 8080, "from the pod")):
             await member.service("web", http())
             await member.endpoints("web", 8080, pod)
-            address = await one.served("web", "from the pod")
-            await one.ready()
+            address = await running_cluster.served("web", "from the pod")
+            await running_cluster.ready()
             # Its class was made, and what it names is served, too.
             assert (await member.cluster.get(INGRESS_CLASSES, "", "fairlead")).is_ours
             if service_port(80) == 80:
@@ -102,27 +102,27 @@ async def test_a_service_and_an_ingress_are_served_through_sigkill_and_ended_cle
                 ingress = await ingress_address(member.cluster)
                 assert ingress != address
                 await wait_until(lambda: answered(ingress, "from the pod"), "the Ingress answers", timeout_s=60)
-            before, envoy = await versions(member.cluster), find_running(one.process.envoy_directory)
+            before, envoy = await versions(member.cluster), find_running(running_cluster.process.envoy_directory)
             assert envoy is not None
 
-            await one.process.kill()
+            await running_cluster.process.kill()
             assert await ask(address, 80) == "from the pod", "Envoy serves without it"
-            await one.process.start(first_line_s=_START_S)
-            await one.ready()
-            assert await one.served("web", "from the pod") == address
-            again = find_running(one.process.envoy_directory)
+            await running_cluster.process.start(first_line_s=_START_S)
+            await running_cluster.ready()
+            assert await running_cluster.served("web", "from the pod") == address
+            again = find_running(running_cluster.process.envoy_directory)
             assert again is not None
             assert again.pid == envoy.pid
             assert await versions(member.cluster) == before, "the second run wrote nothing that users see"
 
             os.kill(envoy.pid, signal.SIGKILL)
-            assert await one.served("web", "from the pod") == address, "an Envoy that dies is started again"
+            assert await running_cluster.served("web", "from the pod") == address, "an Envoy that dies is started again"
 
-            await one.process.terminate(patience_s=30)
-            assert await one.process.ended() == 0
+            await running_cluster.process.terminate(patience_s=30)
+            assert await running_cluster.process.ended() == 0
             assert await ask(address, 80) == "from the pod", "Envoy goes on serving"
             code, out, _ = await run_fairlead(
-                "standalone", "--stop", "--data-dir", str(one.process.envoy_directory.parent)
+                "standalone", "--stop", "--data-dir", str(running_cluster.process.envoy_directory.parent)
             )
             assert (code, out.count("Ended: Envoy")) == (0, 1), out
 

@@ -152,8 +152,8 @@ def _victim() -> Iterator[Read]:
             await victim.send(request("POST", f"{_NS}/configmaps", {}, {}, again))
         else:
             assert there == 200, (there, what[:500])
-        words = body.replace(b"ns", b"").split()
-        return f"{status} {b' '.join(words)[:60].decode(errors='replace')}"
+        text = body.replace(b"ns", b"").split()
+        return f"{status} {b' '.join(text)[:60].decode(errors='replace')}"
 
     try:
         yield lambda raw: loop.run_until_complete(exchange(raw))

@@ -38,7 +38,9 @@ async def embedded_api() -> AsyncGenerator[ClusterConfig]:
     await server.stop()
 
 
-@pytest.fixture(params=[pytest.param(one, marks=[pytest.mark.real_api] if one == "real" else []) for one in _SERVERS])
+@pytest.fixture(
+    params=[pytest.param(each, marks=[pytest.mark.real_api] if each == "real" else []) for each in _SERVERS]
+)
 async def api(request: pytest.FixtureRequest) -> AsyncIterator[ClusterConfig]:
     if request.param == "embedded":
         async with embedded_api() as config:

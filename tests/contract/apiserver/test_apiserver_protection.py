@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 import yaml
 from apiserver_client import APPLY, Api
-from test_our_kinds import CASES, Kind
+from our_kinds import CASES, Kind
 
 from tests.contract.apiserver.real_api import Real
 

@@ -139,8 +139,8 @@ async def test_pages_and_selectors(cluster: Cluster, namespace: str) -> None:
     assert [item.metadata.name for item in listing.items] == [f"s{n}" for n in range(7)]
     odd = await cluster.list(SERVICES, namespace, label_selector="odd=1")
     assert [item.metadata.name for item in odd] == ["s1", "s3", "s5"]
-    one = await cluster.list(SERVICES, namespace, field_selector="metadata.name=s4")
-    assert [item.metadata.name for item in one] == ["s4"]
+    services = await cluster.list(SERVICES, namespace, field_selector="metadata.name=s4")
+    assert [item.metadata.name for item in services] == ["s4"]
 
 
 async def test_a_cache_follows(cluster: Cluster, namespace: str) -> None:
@@ -264,9 +264,9 @@ async def test_one_leader_and_a_quick_hand_over(cluster: Cluster, namespace: str
         )
         return asyncio.create_task(elector.run(work))
 
-    one, two = candidate("one"), candidate("two")
+    each, two = candidate("one"), candidate("two")
     await until(lambda: len(leading) == 1)
-    first = one if leading[0][0] == "one" else two
+    first = each if leading[0][0] == "one" else two
     first.cancel()
     await asyncio.wait({first})
     await until(lambda: len(leading) == 2)
@@ -275,9 +275,9 @@ async def test_one_leader_and_a_quick_hand_over(cluster: Cluster, namespace: str
     await cluster.delete(LEASES, namespace, "hub")
     await until(lambda: len(leading) == 3)
     assert leading[2][1] > leading[1][1]
-    for task in (one, two):
+    for task in (each, two):
         task.cancel()
-    await asyncio.wait({one, two})
+    await asyncio.wait({each, two})
 
 
 async def test_a_heartbeat(cluster: Cluster, namespace: str) -> None:

@@ -60,14 +60,14 @@ class World:
         return agent
 
     async def stop(self, agent: Agent) -> None:
-        for one, task in list(self.agents):
-            if one is agent:
-                self.agents.remove((one, task))
+        for each, task in list(self.agents):
+            if each is agent:
+                self.agents.remove((each, task))
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
-                await one.member.aclose()
-                await one.hub.aclose()
+                await each.member.aclose()
+                await each.hub.aclose()
 
     async def settled(self, agent: Agent) -> None:
         """Wait until the agent has seen all there is, and has nothing left to do about it."""
@@ -100,8 +100,8 @@ class World:
                 cache.namespace,
                 label_selector=cache._label_selector,
             )
-            held = {one.key: one.metadata.resource_version for one in cache.values()}
-            if held != {one.key: one.metadata.resource_version for one in there}:
+            held = {each.key: each.metadata.resource_version for each in cache.values()}
+            if held != {each.key: each.metadata.resource_version for each in there}:
                 return False
         return True
 
@@ -165,28 +165,31 @@ class World:
         )
 
     async def events(self, name: str = "web", namespace: str = "shop") -> list[tuple[str, str, str]]:
-        found = await self.member.list(EVENT, namespace)
-        return [(e.type, e.reason, e.message) for e in found if e.involved_object.get("name") == name]
+        events = await self.member.list(EVENT, namespace)
+        return [(e.type, e.reason, e.message) for e in events if e.involved_object.get("name") == name]
 
     async def event(self, reason: str, name: str = "web", namespace: str = "shop") -> str:
         """Wait for an Event and return its message."""
 
         async def check() -> list[str]:
-            return [message for _, found, message in await self.events(name, namespace) if found == reason]
+            return [message for _, each, message in await self.events(name, namespace) if each == reason]
 
         return (await until(check, what=f"event {reason}"))[0]
 
     # --- the hub ----------------------------------------------------------------------------------------------
 
     async def load_balancers(self) -> dict[str, TCPLoadBalancer]:
-        return {one.metadata.name: one for one in await self.hub.list(TCP_LOAD_BALANCERS, HUB_NAMESPACE)}
+        return {
+            tcp_load_balancer.metadata.name: tcp_load_balancer
+            for tcp_load_balancer in await self.hub.list(TCP_LOAD_BALANCERS, HUB_NAMESPACE)
+        }
 
     async def load_balancer(self, name: str = "shop.web") -> TCPLoadBalancer:
         """Wait for a TCPLoadBalancer that is not being deleted."""
 
         async def check() -> Any:
-            found = await self.find(name)
-            return found if found is not None and not found.deleting else None
+            load_balancer = await self.find(name)
+            return load_balancer if load_balancer is not None and not load_balancer.deleting else None
 
         return await until(check, what=name)
 
@@ -200,8 +203,8 @@ class World:
         """Wait until a TCPLoadBalancer is being deleted, let it go as the hub does, then for its slices to be gone."""
 
         async def deleting() -> bool:
-            found = await self.find(name)
-            return found is None or found.deleting
+            load_balancer = await self.find(name)
+            return load_balancer is None or load_balancer.deleting
 
         await until(deleting, what=f"{name} deleted")
         await self.release(name)
@@ -217,27 +220,32 @@ class World:
             await self.hub.merge_patch(TCP_LOAD_BALANCERS, HUB_NAMESPACE, name, {"metadata": {"finalizers": None}})
 
     async def slices(self, load_balancer: str = "shop.web") -> dict[str, EndpointSlice]:
-        found = await self.hub.list(
+        endpoint_slices = await self.hub.list(
             ENDPOINT_SLICES, HUB_NAMESPACE, label_selector=f"fairlead.dev/load-balancer={load_balancer}"
         )
-        return {one.metadata.name: one for one in found}
+        return {endpoint_slice.metadata.name: endpoint_slice for endpoint_slice in endpoint_slices}
 
     async def addresses(self, load_balancer: str = "shop.web") -> list[str]:
         slices = await self.slices(load_balancer)
-        return sorted(e.addresses[0] for one in slices.values() for e in one.endpoints or ())
+        return sorted(e.addresses[0] for slice_ in slices.values() for e in slice_.endpoints or ())
 
     async def nodes(self) -> tuple[list[str], str]:
         """Return the ready node addresses at the hub, and why they are stale."""
-        found = await self.hub.list(ENDPOINT_SLICES, HUB_NAMESPACE, label_selector="fairlead.dev/nodes=true")
-        ready = sorted(e.addresses[0] for one in found for e in one.endpoints or () if e.conditions.ready)
-        return ready, next((one.annotation("fairlead.dev/stale") for one in found), "")
+        endpoint_slices = await self.hub.list(ENDPOINT_SLICES, HUB_NAMESPACE, label_selector="fairlead.dev/nodes=true")
+        ready = sorted(
+            e.addresses[0]
+            for endpoint_slice in endpoint_slices
+            for e in endpoint_slice.endpoints or ()
+            if e.conditions.ready
+        )
+        return ready, next((endpoint_slice.annotation("fairlead.dev/stale") for endpoint_slice in endpoint_slices), "")
 
     async def answer(self, address: str = "192.0.2.1", name: str = "shop.web", **condition: Any) -> None:
         """Write the status of a TCPLoadBalancer as the hub would."""
-        found = await self.load_balancer(name)
+        load_balancer = await self.load_balancer(name)
         body = {
             "address": address,
-            "observedGeneration": found.metadata.generation,
+            "observedGeneration": load_balancer.metadata.generation,
             "loadBalancer": {"ingress": [{"ip": address}] if address else []},
             "conditions": [
                 {
@@ -245,7 +253,7 @@ class World:
                     "status": "True",
                     "reason": "Programmed",
                     "message": "",
-                    "observedGeneration": found.metadata.generation,
+                    "observedGeneration": load_balancer.metadata.generation,
                     "lastTransitionTime": "2030-01-01T00:00:00Z",
                     **condition,
                 }
@@ -258,7 +266,7 @@ class World:
     async def shown(self, name: str = "web", namespace: str = "shop") -> list[str]:
         """Return the addresses in a Service's status."""
         service = await self.get_service(name, namespace)
-        return [one.address for one in service.status.load_balancer.ingress or ()]
+        return [each.address for each in service.status.load_balancer.ingress or ()]
 
     async def until_shown(self, *addresses: str, name: str = "web", namespace: str = "shop") -> None:
         async def check() -> bool:

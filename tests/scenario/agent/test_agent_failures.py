@@ -153,7 +153,7 @@ async def test_the_hub_is_down_while_the_member_changes(world: World):
     await world.answer("192.0.2.1", "shop.old")
     await world.until_shown("192.0.2.1", name="old")
     await door.shut()
-    await until(lambda: any("hub" in one for one in agent.readiness()), what="readiness")
+    await until(lambda: any("hub" in each for each in agent.readiness()), what="readiness")
     assert metric(agent, "hub_reachable") == 0
     await world.delete_service("old")
     with pytest.raises(NotFound):
@@ -189,7 +189,7 @@ async def test_the_member_is_unreachable(world: World):
     await until(lambda: not agent.leadership.may_write(), what="the lease cannot be renewed")
     quiet = await renew_time(world)
     await world.delete_service()
-    assert any("the member" in one for one in agent.readiness())
+    assert any("the member" in each for each in agent.readiness())
     assert writes(agent) == before
     assert not (await world.find()).deleting
     assert await world.addresses() == ["10.1.0.1"]
@@ -252,7 +252,7 @@ async def test_another_cluster_cannot_take_over_a_tenant(world: World):
     assert lease.annotation(ANNOTATION_MEMBER_UID) == uid
     # The hub itself as the member: it has none of the tenant's Services.
     rival = await world.start(exporting=False, member_url=world.hub_url)
-    await until(lambda: any("belongs to another cluster" in one for one in rival.readiness()))
+    await until(lambda: any("belongs to another cluster" in each for each in rival.readiness()))
     assert writes(rival) == 0
     assert not (await world.find()).deleting
 
@@ -273,10 +273,10 @@ async def test_a_service_that_cannot_be_read_keeps_what_it_has(world: World):
 
 async def test_what_is_lacking_is_said(world: World):
     agent = await world.start(exporting=False, hub_namespace="tenant-nowhere", member_url=world.member_url)
-    await until(lambda: any("tenant-nowhere does not exist" in one for one in agent.readiness()))
+    await until(lambda: any("tenant-nowhere does not exist" in each for each in agent.readiness()))
     # The member as the hub: it does not serve our kinds.
     lost = await world.start(exporting=False, hub_url=world.member_url, tenant="west")
-    await until(lambda: any("does not serve fairlead.dev/v1alpha1" in one for one in lost.readiness()))
+    await until(lambda: any("does not serve fairlead.dev/v1alpha1" in each for each in lost.readiness()))
     assert writes(lost) == 0
 
 
@@ -459,7 +459,7 @@ async def test_a_leader_that_the_hub_turns_away_makes_room_for_its_standby(world
     await door.shut()
     await until(second.leadership.may_write, what="the standby leads", timeout_s=90)
     assert not first.leadership.may_write()
-    assert any("hub" in one for one in first.readiness())
+    assert any("hub" in each for each in first.readiness())
     await world.service("later")
     await world.load_balancer("shop.later")
     await door.open()

@@ -88,8 +88,8 @@ async def answer(world: World, address: str = "192.0.2.9", name: str = NAME) -> 
 
 
 def condition(status: Any, kind: str) -> tuple[str, str, int] | None:
-    found = [each for each in status.conditions or () if each.type == kind]
-    return (found[0].status, found[0].reason, found[0].observed_generation) if found else None
+    result = [each for each in status.conditions or () if each.type == kind]
+    return (result[0].status, result[0].reason, result[0].observed_generation) if result else None
 
 
 async def programmed(world: World, attached: int, name: str = "web") -> Any:

@@ -149,6 +149,6 @@ async def test_each_right_that_is_lacking_is_named(world: World, need: AccessNee
     agent = await start(world, await accounts(world, without=need))
 
     def named() -> bool:
-        return any(f" {need.verb} " in f" {one} " and need.resource.full_name in one for one in agent.readiness())
+        return any(f" {need.verb} " in f" {each} " and need.resource.full_name in each for each in agent.readiness())
 
     await until(named, what=f"{_name(need)} in {agent.readiness()}")

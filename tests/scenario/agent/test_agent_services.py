@@ -26,10 +26,10 @@ POD = {"fairlead.dev/target": "Pod"}
 async def test_scenario_3_from_creation_to_deletion(world: World):
     await world.service()
     agent = await world.start()
-    found = await world.load_balancer()
-    assert found.spec.targets == "Node"
-    assert found.spec.ports[0].node_port >= 30000
-    assert found.spec.origin.uid == (await world.get_service()).metadata.uid
+    load_balancer = await world.load_balancer()
+    assert load_balancer.spec.targets == "Node"
+    assert load_balancer.spec.ports[0].node_port >= 30000
+    assert load_balancer.spec.origin.uid == (await world.get_service()).metadata.uid
     assert await world.nodes() == (["10.0.0.1", "10.0.0.2"], "")
     assert await world.shown() == []
     await world.answer("192.0.2.1")
@@ -55,9 +55,9 @@ async def test_scenario_1_a_node_port_with_the_annotation(world: World):
     agent = await world.start()
     assert await world.load_balancers() == {}
     await world.service(kind="NodePort", annotations=KUBELB)
-    found = await world.load_balancer()
+    load_balancer = await world.load_balancer()
     service = await world.get_service()
-    assert found.spec.ports[0].node_port == service.spec.ports[0].node_port
+    assert load_balancer.spec.ports[0].node_port == service.spec.ports[0].node_port
     await world.answer("192.0.2.1")
 
     async def noted() -> bool:
@@ -92,8 +92,8 @@ async def test_scenario_2_the_cloud_s_own_load_balancer_is_the_target(world: Wor
     await world.settled(agent)
     assert await world.load_balancers() == {}, "the cloud has no address yet"
     await world.cloud_status({"ip": "203.0.113.7"})
-    found = await world.load_balancer()
-    assert found.spec.targets == "Address"
+    load_balancer = await world.load_balancer()
+    assert load_balancer.spec.targets == "Address"
     await world.settled(agent)
     (slice_,) = (await world.slices()).values()
     assert slice_.endpoints[0].addresses == ["203.0.113.7"]
@@ -137,10 +137,10 @@ CLASSES = [
 async def test_the_class_decides_whose_it_is(world: World, class_name: str, cloud: str, exported: bool):
     await world.service(loadBalancerClass=class_name, annotations=KUBELB)
     await world.start(cloud_load_balancer=cloud)
-    found = await world.load_balancers()
-    assert bool(found) == exported
+    load_balancers = await world.load_balancers()
+    assert bool(load_balancers) == exported
     if exported:
-        assert found["shop.web"].spec.class_name == "edge"
+        assert load_balancers["shop.web"].spec.class_name == "edge"
         await world.answer("192.0.2.1")
         await world.until_shown("192.0.2.1")
 
@@ -238,8 +238,8 @@ async def test_whatever_makes_it_not_ours_gives_all_of_it_back(world: World, lea
 
 
 async def is_deleting(world: World) -> bool:
-    found = await world.find()
-    return found is not None and found.deleting
+    load_balancer = await world.find()
+    return load_balancer is not None and load_balancer.deleting
 
 
 @pytest.mark.req("K-27")
@@ -266,7 +266,7 @@ async def test_what_the_hub_refuses_is_an_event_once(world: World):
     assert await world.event("PortConflict") == "port 80 is taken"
     await world.answer("", status="False", reason="PortConflict", message="port 80 is taken")
     await world.settled(agent)
-    assert len([one for one in await world.events() if one[1] == "PortConflict"]) == 1
+    assert len([event for event in await world.events() if event[1] == "PortConflict"]) == 1
 
 
 @pytest.mark.req("KI-4")
@@ -335,9 +335,9 @@ async def test_what_others_made_at_the_hub_stays(world: World):
     assert "was not made for this Service" in await world.event("Conflicted")
     await world.delete_service()
     await world.settled(agent)
-    found = await world.load_balancers()
-    assert set(found) == {"by-hand", "shop.web"}
-    assert not any(one.deleting for one in found.values())
+    load_balancers = await world.load_balancers()
+    assert set(load_balancers) == {"by-hand", "shop.web"}
+    assert not any(load_balancer.deleting for load_balancer in load_balancers.values())
 
 
 @pytest.mark.req("I-6")

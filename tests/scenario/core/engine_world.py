@@ -115,8 +115,8 @@ class World:
             if self.objects.get(key) is None or self.engine.tracker.state(key) is None:
                 self._served.discard(key)
                 continue
-            members = [one for (listener, _), one in self.cloud.members(key).items() if listener == HTTP]
-            if any(not one.draining for one in members):
+            members = [each for (listener, _), each in self.cloud.members(key).items() if listener == HTTP]
+            if any(not member.draining for member in members):
                 self._served.add(key)
             elif key in self._served:
                 self.violations.append(f"{key} lost its last ready target")
@@ -156,16 +156,16 @@ class World:
 
     # --- the story ---
 
-    async def tell(self, one: Story) -> None:
+    async def tell(self, story: Story) -> None:
         """Let users do what the story says, then wait until nothing more can happen."""
         self.engine.start()
-        for wait_s, key, wish in one.steps:
+        for wait_s, key, wish in story.steps:
             await self.advance(wait_s)
             await self.user(key, wish)
         self.fault_rate = 0.0
         for _ in range(4):
             await self.advance(70.0)
-        for key, wish in one.ends.items():
+        for key, wish in story.ends.items():
             # What could not be created because its namesake was still on its way out is created now.
             if self.objects.get(key) != wish:
                 await self.user(key, wish)
@@ -186,8 +186,8 @@ class World:
     def snapshot(self) -> dict[str, object]:
         """Return what is at the cloud, in a form that compares."""
         return {
-            str(key): (found.spec, dict(sorted(self.cloud.members(key).items())))
-            for key, found in sorted(self.cloud.load_balancers.items())
+            str(key): (each.spec, dict(sorted(self.cloud.members(key).items())))
+            for key, each in sorted(self.cloud.load_balancers.items())
         }
 
     @property

@@ -13,31 +13,31 @@ SCHEDULES_OF_A_CRASH_STORY = 100
 SCHEDULES_OF_A_STORM_STORY = 20
 
 
-async def told(seed, *, crash_at=None, **words):
-    world = World(**words)
+async def told(seed, *, crash_at=None, **text):
+    world = World(**text)
     world.crash_at = crash_at
-    one = story(seed)
-    await world.tell(one)
-    return world, one
+    given = story(seed)
+    await world.tell(given)
+    return world, given
 
 
-def expected(one):
+def expected(item):
     """Return what each load balancer of a story must be in the end."""
     return {
         str(key): (
             wish.spec,
-            {(listener, at): t for listener, found in wish.targets.items() for at, t in found.items()},
+            {(listener, at): t for listener, each in wish.targets.items() for at, t in each.items()},
         )
-        for key, wish in sorted(one.ends.items())
+        for key, wish in sorted(item.ends.items())
         if wish is not None
     }
 
 
-def as_wished(world, one):
+def as_wished(world, item):
     assert world.violations == []
-    found = world.snapshot()
-    wanted = expected(one)
-    assert found == {key: (spec, dict(sorted(members.items()))) for key, (spec, members) in wanted.items()}
+    snapshot = world.snapshot()
+    wanted = expected(item)
+    assert snapshot == {key: (spec, dict(sorted(members.items()))) for key, (spec, members) in wanted.items()}
     # The ledger holds exactly what is there, and so knows the owner of each of it (I-2).
     held = {(str(key), listener, at) for key, listener, at in world.ledger.entries}
     assert held == {(key, *place) for key, (_, members) in wanted.items() for place in members}
@@ -49,13 +49,13 @@ async def test_a_crash_before_or_after_any_call_changes_nothing_in_the_end(reque
     schedules = 0
     stories = request.config.getoption("--schedules") // SCHEDULES_OF_A_CRASH_STORY
     for seed in range(stories):
-        calm, one = await told(seed)
-        as_wished(calm, one)
+        calm, given = await told(seed)
+        as_wished(calm, given)
         for number in range(1, len(calm.provider.calls) + 1):
             for moment in (Fault.STALL, Fault.VANISH):
                 world, _ = await told(seed, crash_at=(number, moment))
                 assert world.crashes == 1, (seed, number, moment)
-                as_wished(world, one)
+                as_wished(world, given)
                 assert world.snapshot() == calm.snapshot()
                 schedules += 1
     record_property("schedules", schedules)
@@ -74,10 +74,10 @@ async def test_errors_lost_answers_and_latency_in_any_mixture_converge(request, 
         world.faults.seed(seed)
         world.fault_rate = 0.3
         world.crash_at = (1 + seed % 11, Fault.VANISH if seed % 5 else Fault.STALL) if seed % 4 == 0 else None
-        one = story(10_000 + seed)
-        await world.tell(one)
+        given = story(10_000 + seed)
+        await world.tell(given)
         crashes += world.crashes
-        as_wished(world, one)
+        as_wished(world, given)
     record_property("schedules", stories)
     with capsys.disabled():
         print(f"\n  storm schedules: {stories}, {crashes} of them with a crash")
@@ -86,7 +86,7 @@ async def test_errors_lost_answers_and_latency_in_any_mixture_converge(request, 
 
 @pytest.mark.req("KI-6", "I-4")
 async def test_a_restart_with_nothing_changed_removes_nothing():
-    world, one = await told(3)
+    world, given = await told(3)
     before = world.snapshot()
     removals = world.removals
     await world.restart()
@@ -94,7 +94,7 @@ async def test_a_restart_with_nothing_changed_removes_nothing():
     await world.engine.die()
     assert world.snapshot() == before
     assert world.removals == removals
-    as_wished(world, one)
+    as_wished(world, given)
 
 
 @pytest.mark.req("I-3")

@@ -25,9 +25,9 @@ async def world() -> AsyncIterator[HubWorld]:
 
 @pytest.fixture
 async def hub(world: HubWorld) -> RunningHub:
-    one = await world.start()
+    running = await world.start()
     await world.tenant()
-    return one
+    return running
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from fairlead.testing.simulation import EngineProcess
 KEY = lb_key()
 
 
-def wish(*numbers, **words):
-    return desired([target(str(one)) for one in numbers], guard=GuardPolicy(100, 0), **words)
+def wish(*numbers, **text):
+    return desired([target(str(number)) for number in numbers], guard=GuardPolicy(100, 0), **text)
 
 
 class Process:
@@ -52,17 +52,17 @@ class Process:
 
 @pytest.fixture
 async def process():
-    one = Process()
-    yield one
-    await one.engine.die()
+    process = Process()
+    yield process
+    await process.engine.die()
 
 
 @pytest.fixture
 async def slow():
-    one = Process(latency_s=1.0)
-    yield one
-    await one.engine.die()
-    assert one.provider.overlaps == []
+    process = Process(latency_s=1.0)
+    yield process
+    await process.engine.die()
+    assert process.provider.overlaps == []
 
 
 @pytest.mark.req("A-9", "A-11")

@@ -18,9 +18,9 @@ from fairlead.testing.simulation import EngineProcess
 
 
 def wish(name, *numbers, failure_domain=""):
-    one = desired([target(str(at)) for at in numbers], key=lb_key(name), guard=GuardPolicy(100, 0))
-    one.spec.parameters["failure_domain"] = failure_domain
-    return one
+    wanted = desired([target(str(at)) for at in numbers], key=lb_key(name), guard=GuardPolicy(100, 0))
+    wanted.spec.parameters["failure_domain"] = failure_domain
+    return wanted
 
 
 class Choosy(MemoryProvider):
@@ -129,9 +129,9 @@ async def test_a_batch_that_is_refused_is_refused_for_the_culprit_alone():
         hub.engine.put(*(wish(name, 1, 2, 3, *((66,) if name == "lb-7" else ())) for name in names(20)))
         await hub.engine.advance(10)
         assert all(hub.on(name) == {1, 2, 3} for name in names(20))
-        assert [one.change.key.address for one in hub.engine.last_report(lb_key("lb-7")).quarantined] == ["10.0.0.66"]
-        others = [one for one in hub.engine.reports if one.load_balancer != lb_key("lb-7")]
-        assert {one.failure for one in others} == {""}, "nobody else hears of it"
+        assert [each.change.key.address for each in hub.engine.last_report(lb_key("lb-7")).quarantined] == ["10.0.0.66"]
+        others = [report for report in hub.engine.reports if report.load_balancer != lb_key("lb-7")]
+        assert {other.failure for other in others} == {""}, "nobody else hears of it"
 
 
 async def test_an_answer_that_is_lost_is_lost_for_all_and_all_get_there():
@@ -141,11 +141,11 @@ async def test_an_answer_that_is_lost_is_lost_for_all_and_all_get_there():
         hub.engine.put(*(wish(name, 1, 2) for name in names(20)))
         await hub.engine.advance(0.15)
         done = {name: hub.engine.tracker.state(lb_key(name)).recorded for name in names(20)}
-        assert all(found[next(iter(found))][target("2").key].unknown for found in done.values())
+        assert all(each[next(iter(each))][target("2").key].unknown for each in done.values())
         await hub.engine.advance(5)
         assert all(hub.on(name) == {1, 2} for name in names(20))
         sides = [hub.engine.tracker.state(lb_key(name)) for name in names(20)]
-        assert not any(one.unknown for side in sides for found in side.recorded.values() for one in found.values())
+        assert not any(item.unknown for side in sides for each in side.recorded.values() for item in each.values())
 
 
 @pytest.mark.req("I-7")
@@ -155,7 +155,7 @@ async def test_one_that_is_never_answered_holds_up_those_who_share_its_call_once
         await hub.served(*names(20))
 
         def stall(call):
-            return Fault.STALL if any(one.load_balancer.name == "lb-7" for one in call.changes) else Fault.NONE
+            return Fault.STALL if any(change.load_balancer.name == "lb-7" for change in call.changes) else Fault.NONE
 
         hub.provider.script = stall
         hub.engine.put(*(wish(name, 1, 2) for name in names(20)))
@@ -199,7 +199,7 @@ async def test_no_call_is_about_two_failure_domains():
         await hub.engine.advance(5)
         assert all(hub.on(name) == {1, 2} for name in names(30))
         for call in hub.applies:
-            assert len({failure_domain[one.load_balancer.name] for one in call.changes}) == 1
+            assert len({failure_domain[change.load_balancer.name] for change in call.changes}) == 1
         assert len(hub.applies) < 30
 
 
@@ -234,7 +234,7 @@ async def test_who_does_not_lead_any_more_makes_no_call_for_those_who_wait():
         await hub.engine.advance(0.01)
         hub.leads = False
         await hub.engine.advance(30)
-        assert [{one.load_balancer.name for one in call.changes} for call in hub.applies] == [{"lb-0"}]
+        assert [{change.load_balancer.name for change in call.changes} for call in hub.applies] == [{"lb-0"}]
         assert hub.engine.last_report(lb_key("lb-5")).failure_reason == "NotLeading"
         hub.leads = True
         await hub.engine.advance(61)

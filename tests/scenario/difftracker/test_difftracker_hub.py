@@ -53,9 +53,9 @@ class Edge:
 
 @pytest.fixture
 async def edge(world, hub):
-    one = Edge(world)
-    await one.open()
-    return one
+    edge = Edge(world)
+    await edge.open()
+    return edge
 
 
 @pytest.mark.req("A-1")
@@ -67,7 +67,7 @@ async def test_at52_without_such_a_class_nobody_is_called_and_nothing_more_is_wr
     await world.until(lambda: lb_key() not in world.cloud.load_balancers)
     assert hub.hub.providers.durable == {}
     assert hub.durable.calls.total() == 0
-    assert [one for one in hub.written if "Backend" in one or " LoadBalancer " in one] == []
+    assert [each for each in hub.written if "Backend" in each or " LoadBalancer " in each] == []
 
 
 @pytest.mark.req("A-2", "A-3", "A-4", "A-6")
@@ -79,7 +79,7 @@ async def test_each_service_has_its_load_balancer_and_pods_in_it_with_nothing_el
     for number in range(3):
         await edge.until(f"10.1.{number}.1", name=f"web-{number}")
     assert set(world.outside.load_balancers) == {lb_key(f"web-{number}") for number in range(3)}
-    assert {one.spec.target.address for one in await edge.records()} == {f"10.1.{n}.1" for n in range(3)}
+    assert {record.spec.target.address for record in await edge.records()} == {f"10.1.{n}.1" for n in range(3)}
     await world.slice("web-1", "10.1.1.1", "10.1.1.2")
     await edge.until("10.1.1.1", "10.1.1.2", name="web-1")
     assert await world.user.list(LOAD_BALANCERS) == []
@@ -116,7 +116,7 @@ async def test_at49_not_ready_leaves_and_ready_again_returns(world, edge):
 
 
 def ready(world):
-    return {at.address for (_, at), one in world.outside.members(lb_key()).items() if not one.draining}
+    return {at.address for (_, at), each in world.outside.members(lb_key()).items() if not each.draining}
 
 
 @pytest.mark.req("A-44")
@@ -192,16 +192,16 @@ async def test_at69_what_cannot_be_listed_at_the_start_is_not_decided(world, edg
     world.hubs.append(again)
     listing, broken = again.cluster.listing, [True]
 
-    async def fails(resource, *rest, **words):
+    async def fails(resource, *rest, **text):
         if broken[0] and resource is BACKEND_RECORDS:
             raise Unreachable("The hub's API does not answer.")
-        return await listing(resource, *rest, **words)
+        return await listing(resource, *rest, **text)
 
     again.cluster.listing = fails
     await world.quiet(40)
     assert not again.hub.leading, "not before it knows what is on record"
     assert [method for method in again.durable.calls if method != "observe"] == []
-    assert [one for one in again.written if "Backend" in one] == []
+    assert [each for each in again.written if "Backend" in each] == []
     assert edge.at() == {"10.1.0.1", "10.1.0.2"}
     broken[0] = False
     await edge.until("10.1.0.1")
@@ -226,7 +226,7 @@ async def test_at66_added_deleted_and_moved_while_nobody_ran(world, edge, hub):
     for number in range(5):
         await edge.until("10.1.0.9", name=f"new-{number}")
     assert edge.at("c") == {"10.1.0.1", "10.1.0.2"}
-    assert set(world.outside.load_balancers) == {lb_key(one) for one in ("b", "c", *(f"new-{n}" for n in range(5)))}
+    assert set(world.outside.load_balancers) == {lb_key(each) for each in ("b", "c", *(f"new-{n}" for n in range(5)))}
     assert again.durable.calls["delete"] == 1
     assert len(await edge.records()) == 2 + 2 + 5
 
@@ -303,8 +303,8 @@ async def test_the_address_is_told_repaired_and_never_wiped(world, hub):
 
 
 async def ingress(world):
-    found = (await world.get()).status.load_balancer
-    return [one.ip for one in (found.ingress if found else None) or ()]
+    result = (await world.get()).status.load_balancer
+    return [each.ip for each in (result.ingress if result else None) or ()]
 
 
 @pytest.mark.req("A-51", "A-52")
@@ -350,15 +350,15 @@ async def test_at61_a_group_that_names_a_load_balancer_of_others_is_refused_and_
     body = {"metadata": {"name": "shared", "namespace": "shop"}, "spec": spec}
     await world.user.apply(LOAD_BALANCERS, body, manager="kubectl")
     for namespace, number in (("shop", 1), ("thieves", 9)):
-        words = {"loadBalancers": ["shop/shared"], "static": [f"10.9.0.{number}:8080"]}
-        group = {"metadata": {"name": "web", "namespace": namespace}, "spec": words}
+        text = {"loadBalancers": ["shop/shared"], "static": [f"10.9.0.{number}:8080"]}
+        group = {"metadata": {"name": "web", "namespace": namespace}, "spec": text}
         await world.user.apply(BACKEND_GROUPS, group, manager="kubectl")
     await world.until(lambda: len(world.outside.members(SHARED)) > 0)
     await world.quiet(20)
     assert {at.address for _, at in world.outside.members(SHARED)} == {"10.9.0.1"}
 
     async def warned():
-        found = await world.user.list(EVENT, "shop")
-        return [one for one in found if one.type == "Warning" and "thieves/web" in one.message]
+        events = await world.user.list(EVENT, "shop")
+        return [event for event in events if event.type == "Warning" and "thieves/web" in event.message]
 
     assert await world.until(warned)

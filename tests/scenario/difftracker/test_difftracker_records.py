@@ -21,9 +21,9 @@ LOOSE = GuardPolicy(100, 0)
 
 @pytest.fixture
 def desk(virtual):
-    one = Desk(virtual)
-    yield one
-    one.stop()
+    desk = Desk(virtual)
+    yield desk
+    desk.stop()
 
 
 def at(number):
@@ -73,11 +73,11 @@ def test_does_not_strip_replacement_pod_finalizer(desk):
     """While a backend is being deregistered its record is torn away, and a namesake takes its place."""
     desk.wish(backend(1), backend(2), guard=LOOSE)
     first = desk.records()[at(1)].metadata.uid
-    told, second = [], []
+    reported, second = [], []
 
     def tear(_method, changes):
-        told.extend(change.facts.record_id for change in changes if change.action == "Deregister")
-        if told and not second:
+        reported.extend(change.facts.record_id for change in changes if change.action == "Deregister")
+        if reported and not second:
             key = desk.records()[at(1)].key
             old = desk.api.objects["BackendRecord", *key]
             desk.api.do_patch(BACKEND_RECORDS, *key, {"metadata": {"finalizers": None}})
@@ -88,7 +88,7 @@ def test_does_not_strip_replacement_pod_finalizer(desk):
 
     desk.provider.before = tear
     desk.wish(backend(2), guard=LOOSE, after_s=60)
-    assert told == [first, *second], "the namesake keeps its finalizer until it has been deregistered itself"
+    assert reported == [first, *second], "the namesake keeps its finalizer until it has been deregistered itself"
     assert set(desk.records()) == {at(2)}
 
 

@@ -42,11 +42,11 @@ async def ask(world, *addresses, name="web"):
 
 
 def at(world, name="web"):
-    return {one.address for _, one in world.outside.members(lb_key(name))}
+    return {each.address for _, each in world.outside.members(lb_key(name))}
 
 
 async def events(world, reason):
-    return [one for one in await world.user.list(EVENT) if one.reason == reason]
+    return [each for each in await world.user.list(EVENT) if each.reason == reason]
 
 
 @pytest.mark.req("A-35", "A-37", "A-38")
@@ -56,7 +56,7 @@ async def test_a_quota_is_told_in_the_providers_words_asked_for_once_and_used_wh
     await world.said("Programmed", "False")
     await world.until(lambda: edge.calls["ensure"] == 1)
     for number in range(2, 6):
-        await world.slice("web", *(f"10.1.0.{one}" for one in range(1, number)))
+        await world.slice("web", *(f"10.1.0.{each}" for each in range(1, number)))
         await world.quiet(20)
         said = await world.condition("Programmed")
         assert (said.status, said.reason) == ("False", "ProviderFailed")
@@ -64,7 +64,7 @@ async def test_a_quota_is_told_in_the_providers_words_asked_for_once_and_used_wh
     assert edge.calls["ensure"] == 1
     assert edge.calls["apply"] == 0
     edge.faults.refuse_new = ""
-    await world.until(lambda: at(world) == {f"10.1.0.{one}" for one in range(1, 5)}, limit_s=PARK_S)
+    await world.until(lambda: at(world) == {f"10.1.0.{each}" for each in range(1, 5)}, limit_s=PARK_S)
     await world.said("Programmed", "True")
 
 
@@ -96,7 +96,7 @@ async def test_a_load_balancer_that_somebody_deleted_is_told_and_made_again(worl
 
     await world.until(fine, what="no drift any more")
     assert (await world.condition("Programmed")).status == "True"
-    assert [one.type for one in await events(world, "Drifted")] == ["Warning"]
+    assert [each.type for each in await events(world, "Drifted")] == ["Warning"]
     assert edge.calls["ensure"] == 2
 
 
@@ -117,10 +117,10 @@ async def test_a_load_balancer_that_hides_for_a_moment_is_not_made_again(world, 
     await world.said("Programmed", "True")
     await world.quiet()
     before = edge.calls["ensure"]
-    found = world.outside.load_balancers.pop(lb_key())
+    result = world.outside.load_balancers.pop(lb_key())
     world.outside.changed([lb_key()])
     await world.quiet(2)
-    world.outside.load_balancers[lb_key()] = msgspec.structs.replace(found)
+    world.outside.load_balancers[lb_key()] = msgspec.structs.replace(result)
     world.outside.changed([lb_key()])
     await world.quiet(180)
     assert edge.calls["ensure"] == before

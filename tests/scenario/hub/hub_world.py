@@ -58,8 +58,8 @@ class WatchedCluster(Cluster):
     #: No write about an object of this name goes through.
     refuse_name = ""
 
-    def __init__(self, *args: Any, **words: Any) -> None:
-        super().__init__(*args, **words)
+    def __init__(self, *args: Any, **text: Any) -> None:
+        super().__init__(*args, **text)
         self.written: list[str] = []
         #: Patches of this kind are answered once ``answers`` is set.
         self.slow_kind = ""
@@ -72,23 +72,23 @@ class WatchedCluster(Cluster):
         if resource.kind not in {"Lease", "Event"} and not (preparing and verb == "create"):
             self.written.append(f"{verb} {resource.kind} {name}")
 
-    async def apply(self, resource: Resource, obj: dict[str, Any], **words: Any) -> Any:
-        self._note(f"apply{'/' + words['subresource'] if words.get('subresource') else ''}", resource, _name(obj))
-        return await super().apply(resource, obj, **words)
+    async def apply(self, resource: Resource, obj: dict[str, Any], **text: Any) -> Any:
+        self._note(f"apply{'/' + text['subresource'] if text.get('subresource') else ''}", resource, _name(obj))
+        return await super().apply(resource, obj, **text)
 
     async def create(self, resource: Resource, obj: dict[str, Any]) -> Any:
         self._note("create", resource, _name(obj))
         return await super().create(resource, obj)
 
-    async def replace(self, resource: Resource, obj: dict[str, Any], **words: Any) -> Any:
+    async def replace(self, resource: Resource, obj: dict[str, Any], **text: Any) -> Any:
         self._note("replace", resource, _name(obj))
-        return await super().replace(resource, obj, **words)
+        return await super().replace(resource, obj, **text)
 
-    async def merge_patch(self, resource: Resource, namespace: str, name: str, patch: Any, **words: Any) -> Any:
+    async def merge_patch(self, resource: Resource, namespace: str, name: str, patch: Any, **text: Any) -> Any:
         if resource.kind == self.slow_kind:
             await self.answers.wait()
         self._note("patch", resource, name)
-        return await super().merge_patch(resource, namespace, name, patch, **words)
+        return await super().merge_patch(resource, namespace, name, patch, **text)
 
 
 def _name(obj: dict[str, Any]) -> str:
@@ -132,7 +132,7 @@ class RunningHub:
     @property
     def written(self) -> list[str]:
         """Return what it wrote about load balancers and tenants, without the definitions of kinds."""
-        return [one for one in self.cluster.written if "CustomResourceDefinition" not in one]
+        return [each for each in self.cluster.written if "CustomResourceDefinition" not in each]
 
 
 class HubWorld:
@@ -166,7 +166,7 @@ class HubWorld:
         refuse_writes: bool = False,
         refuse_preparing: bool = False,
     ) -> RunningHub:
-        one = RunningHub(
+        running_hub = RunningHub(
             self,
             identity=identity,
             pool=pool,
@@ -174,21 +174,25 @@ class HubWorld:
             refuse_writes=refuse_writes,
             refuse_preparing=refuse_preparing,
         )
-        self.hubs.append(one)
-        await self.until(lambda: one.task.done() or (one.provider.published and (not lead or one.hub.leading)))
-        if one.task.done():
-            self.hubs.remove(one)
-            await one.cluster.aclose()
-            one.task.result()
+        self.hubs.append(running_hub)
+        await self.until(
+            lambda: (
+                running_hub.task.done() or (running_hub.provider.published and (not lead or running_hub.hub.leading))
+            )
+        )
+        if running_hub.task.done():
+            self.hubs.remove(running_hub)
+            await running_hub.cluster.aclose()
+            running_hub.task.result()
         await self.quiet()
-        return one
+        return running_hub
 
-    async def stop(self, one: RunningHub) -> None:
-        self.hubs.remove(one)
-        one.task.cancel()
+    async def stop(self, running_hub: RunningHub) -> None:
+        self.hubs.remove(running_hub)
+        running_hub.task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await one.task
-        await one.cluster.aclose()
+            await running_hub.task
+        await running_hub.cluster.aclose()
 
     # --- time ---
 
@@ -220,14 +224,14 @@ class HubWorld:
 
     async def tenant(self, name: str = "east", **spec: Any) -> Tenant:
         await self.user.apply(TENANTS, {"metadata": {"name": name}, "spec": spec}, manager="kubectl")
-        if any(one.hub.leading for one in self.hubs):
+        if any(hub.hub.leading for hub in self.hubs):
             await self.until(lambda: self.find(NAMESPACES, "", f"tenant-{name}"), what="the namespace of the tenant")
         return await self.user.get(TENANTS, "", name)
 
-    async def lb(self, name: str = "web", **words: Any) -> None:
-        words.setdefault("ports", [{"port": 80}])
-        words["spec"] = {"targets": "Pod", **(words.get("spec") or {})}
-        await self.user.apply(TCP_LOAD_BALANCERS, tcp_body(name, **words), manager="kubectl")
+    async def lb(self, name: str = "web", **text: Any) -> None:
+        text.setdefault("ports", [{"port": 80}])
+        text["spec"] = {"targets": "Pod", **(text.get("spec") or {})}
+        await self.user.apply(TCP_LOAD_BALANCERS, tcp_body(name, **text), manager="kubectl")
 
     async def slice(self, load_balancer: str, *addresses: Any, namespace: str = NAMESPACE) -> None:
         body = slice_body(f"{load_balancer}-1", addresses, load_balancer=load_balancer, namespace=namespace)
@@ -262,24 +266,28 @@ class HubWorld:
         return await self.find(TCP_LOAD_BALANCERS, namespace, name)
 
     async def condition(self, kind: str, name: str = "web", namespace: str = NAMESPACE) -> Any:
-        found = await self.get(name, namespace)
-        return next((one for one in (found.status.conditions or ()) if one.type == kind), None) if found else None
+        load_balancer = await self.get(name, namespace)
+        return (
+            next((condition for condition in (load_balancer.status.conditions or ()) if condition.type == kind), None)
+            if load_balancer
+            else None
+        )
 
     async def said(self, kind: str, status: str, *, name: str = "web", namespace: str = NAMESPACE) -> Any:
         """Wait until a condition has this status, and return it."""
 
         async def check() -> Any:
-            found = await self.condition(kind, name, namespace)
-            return found if found is not None and found.status == status else None
+            condition = await self.condition(kind, name, namespace)
+            return condition if condition is not None and condition.status == status else None
 
         return await self.until(check, what=f"{kind}={status} of {name}")
 
     async def programmed(self, name: str = "web", namespace: str = NAMESPACE) -> str:
         """Wait until a load balancer works, and return its address."""
         await self.said("Programmed", "True", name=name, namespace=namespace)
-        found = await self.get(name, namespace)
-        assert found is not None
-        return found.status.address
+        load_balancer = await self.get(name, namespace)
+        assert load_balancer is not None
+        return load_balancer.status.address
 
     def at_cloud(self, name: str = "web", namespace: str = NAMESPACE) -> set[str]:
         return {str(at) for _, at in self.cloud.members(lb_key(name, namespace=namespace))}
@@ -288,8 +296,8 @@ class HubWorld:
         return self.cloud.load_balancers[lb_key(name, namespace=namespace)].spec.address
 
     async def events(self, name: str = "web", namespace: str = NAMESPACE) -> list[tuple[str, str]]:
-        found: list[Event] = await self.user.list(EVENT, namespace)
-        return [(one.type, one.reason) for one in found if one.involved_object.get("name") == name]
+        events: list[Event] = await self.user.list(EVENT, namespace)
+        return [(event.type, event.reason) for event in events if event.involved_object.get("name") == name]
 
     async def lease_holder(self) -> str:
         lease = await self.find(LEASES, SYSTEM_NAMESPACE, "fairlead-hub")
@@ -305,8 +313,8 @@ async def new_world() -> AsyncIterator[HubWorld]:
         try:
             yield world
         finally:
-            for one in list(world.hubs):
-                await world.stop(one)
+            for hub in list(world.hubs):
+                await world.stop(hub)
             await world.user.aclose()
     finally:
         await server.stop()

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+from group_shop import Shop
 from hub_world import EVENT, HubWorld
-from test_hub_backend_groups import Shop
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.kubernetes import NODES, SERVICES
@@ -44,8 +44,8 @@ class Driver(ScriptedDriver):
 
 
 def _address(body: dict[str, Any]) -> dict[str, Any]:
-    found = body["podBackend"]
-    return {"status": "Succ", "backendAddr": f"{found['pod']['status']['podIP']}:{found['port']['portNumber']}"}
+    result = body["podBackend"]
+    return {"status": "Succ", "backendAddr": f"{result['pod']['status']['podIP']}:{result['port']['portNumber']}"}
 
 
 class DrivenShop(Shop):
@@ -77,38 +77,40 @@ class DrivenShop(Shop):
         return set(self.driver.backends)
 
     async def driver_has(self, *addresses: str) -> None:
-        wanted = {one if ":" in one else f"{one}:8080" for one in addresses}
+        wanted = {address if ":" in address else f"{address}:8080" for address in addresses}
         await self.world.until(lambda: self.at_driver() == wanted, what=f"{wanted}, there are {self.at_driver()}")
 
     async def says(
-        self, resource: Resource, name: str, type_: str, status: str, *words: str, namespace: str = "shop"
+        self, resource: Resource, name: str, type_: str, status: str, *text: str, namespace: str = "shop"
     ) -> Any:
         """Wait until a condition has this status and these words in its message, and return it."""
 
         async def check() -> Any:
-            one = await self.world.find(resource, namespace if resource.namespaced else "", name)
-            found = next((each for each in one.status.conditions or () if each.type == type_), None) if one else None
-            good = found is not None and found.status == status and all(word in found.message for word in words)
-            return found if good else None
+            given = await self.world.find(resource, namespace if resource.namespaced else "", name)
+            result = (
+                next((each for each in given.status.conditions or () if each.type == type_), None) if given else None
+            )
+            good = result is not None and result.status == status and all(word in result.message for word in text)
+            return result if good else None
 
-        return await self.world.until(check, what=f"{type_}={status} {words} of {name}")
+        return await self.world.until(check, what=f"{type_}={status} {text} of {name}")
 
-    async def lb_says(self, type_: str, status: str, *words: str, name: str = "shared") -> Any:
-        return await self.says(LOAD_BALANCERS, name, type_, status, *words)
+    async def lb_says(self, type_: str, status: str, *text: str, name: str = "shared") -> Any:
+        return await self.says(LOAD_BALANCERS, name, type_, status, *text)
 
-    async def group_says(self, name: str, type_: str, status: str, *words: str, namespace: str = "shop") -> Any:
-        return await self.says(BACKEND_GROUPS, name, type_, status, *words, namespace=namespace)
+    async def group_says(self, name: str, type_: str, status: str, *text: str, namespace: str = "shop") -> Any:
+        return await self.says(BACKEND_GROUPS, name, type_, status, *text, namespace=namespace)
 
-    async def warned(self, name: str, reason: str, *words: str, namespace: str = "shop") -> None:
+    async def warned(self, name: str, reason: str, *text: str, namespace: str = "shop") -> None:
         async def check() -> bool:
-            found = await self.world.user.list(EVENT, namespace)
+            events = await self.world.user.list(EVENT, namespace)
             return any(
-                (one.type, one.reason, one.involved_object.get("name")) == ("Warning", reason, name)
-                and all(word in one.message for word in words)
-                for one in found
+                (event.type, event.reason, event.involved_object.get("name")) == ("Warning", reason, name)
+                and all(word in event.message for word in text)
+                for event in events
             )
 
-        await self.world.until(check, what=f"Warning {reason} about {name}: {words}")
+        await self.world.until(check, what=f"Warning {reason} about {name}: {text}")
 
 
 @contextlib.asynccontextmanager
@@ -122,7 +124,7 @@ async def open_shop(world: HubWorld) -> AsyncIterator[DrivenShop]:
         shop = DrivenShop(world, driver)
         await shop.open()
         yield shop
-        for one in list(world.hubs):
-            await world.stop(one)
+        for hub in list(world.hubs):
+            await world.stop(hub)
     finally:
         await driver.stop()

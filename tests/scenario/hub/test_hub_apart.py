@@ -20,7 +20,7 @@ async def north(world):
     body = {"metadata": {"name": "edge"}, "spec": {"provider": "memory", "targets": "Pod", "drain": "0s"}}
     await world.user.apply(LOAD_BALANCER_CLASSES, body, manager="kubectl")
     for region, addresses in ADDRESSES.items():
-        await world.slice(region, *(one.split(":")[0] for one in sorted(addresses)))
+        await world.slice(region, *(address.split(":")[0] for address in sorted(addresses)))
         await world.lb(region, spec={"className": "edge", "region": region})
     return hub
 
@@ -30,12 +30,14 @@ def there(world, region):
 
 
 async def settled(world, *regions):
-    await world.until(lambda: all(there(world, one) == ADDRESSES[one] for one in regions), what=f"{regions} serve")
+    await world.until(
+        lambda: all(there(world, region) == ADDRESSES[region] for region in regions), what=f"{regions} serve"
+    )
 
     async def registered():
-        found = await world.user.list(BACKEND_RECORDS, NAMESPACE)
-        states = [one.status.state for one in found]
-        return states == ["Registered"] * sum(len(ADDRESSES[one]) for one in regions)
+        backend_records = await world.user.list(BACKEND_RECORDS, NAMESPACE)
+        states = [backend_record.status.state for backend_record in backend_records]
+        return states == ["Registered"] * sum(len(ADDRESSES[region]) for region in regions)
 
     await world.until(registered)
 
@@ -45,13 +47,19 @@ async def test_what_another_region_has_on_record_is_left_to_its_hub(world, north
     await settled(world, "north")
     south = await world.start(identity="south", region="south")
     await settled(world, "north", "south")
-    before = {one.metadata.name: one.metadata.resource_version for one in await world.user.list(BACKEND_RECORDS)}
+    before = {
+        backend_record.metadata.name: backend_record.metadata.resource_version
+        for backend_record in await world.user.list(BACKEND_RECORDS)
+    }
     await world.stop(south)
     again = await world.start(identity="south", region="south")
     await world.quiet(30)
     assert {region: there(world, region) for region in ADDRESSES} == ADDRESSES
     assert {name: count for name, count in again.durable.calls.items() if name != "observe"} == {}
-    after = {one.metadata.name: one.metadata.resource_version for one in await world.user.list(BACKEND_RECORDS)}
+    after = {
+        backend_record.metadata.name: backend_record.metadata.resource_version
+        for backend_record in await world.user.list(BACKEND_RECORDS)
+    }
     assert after == before
     await world.stop(north)
     await world.quiet(30)
@@ -64,14 +72,16 @@ async def test_a_load_balancer_of_no_region_is_for_the_hub_that_serves_all(world
     body = {"metadata": {"name": "shared", "namespace": NAMESPACE}, "spec": spec}
     await world.user.apply(LOAD_BALANCERS, body, manager="kubectl")
     await world.quiet(30)
-    found = await world.user.get(LOAD_BALANCERS, NAMESPACE, "shared")
-    assert not found.metadata.finalizers
-    assert found.status.conditions is None
+    load_balancer = await world.user.get(LOAD_BALANCERS, NAMESPACE, "shared")
+    assert not load_balancer.metadata.finalizers
+    assert load_balancer.status.conditions is None
     await world.stop(north)
     await world.start(identity="all")
 
     async def programmed():
-        one = await world.user.get(LOAD_BALANCERS, NAMESPACE, "shared")
-        return any(each.type == "Programmed" and each.status == "True" for each in one.status.conditions or ())
+        load_balancer = await world.user.get(LOAD_BALANCERS, NAMESPACE, "shared")
+        return any(
+            each.type == "Programmed" and each.status == "True" for each in load_balancer.status.conditions or ()
+        )
 
     await world.until(programmed)

@@ -3,77 +3,22 @@
 from __future__ import annotations
 
 import pytest
+from group_shop import KEY, PODS_OF_WEB, Shop
 from hub_world import EVENT
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.backendrecord import BACKEND_RECORDS
-from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
-from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.names import FINALIZER_DEREGISTER
 from fairlead.api.pods import PODS
-from fairlead.model.keys import LoadBalancerKey
 from fairlead.testing.builders import HTTP, target
-
-KEY = LoadBalancerKey("LoadBalancer", "shop", "shared")
-
-
-class Shop:
-    """What users do in one namespace."""
-
-    def __init__(self, world):
-        self.world = world
-        self.api = world.user
-
-    async def open(self, **spec):
-        await self.api.apply(NAMESPACES, {"metadata": {"name": "shop"}}, manager="kubectl")
-        body = {"metadata": {"name": "edge"}, "spec": {"provider": "memory", "drain": "0s", **spec}}
-        await self.api.apply(LOAD_BALANCER_CLASSES, body, manager="kubectl")
-        await self.lb("shared")
-
-    async def lb(self, name, **spec):
-        spec = {"className": "edge", "listeners": [{"name": "http", "port": 80, "protocol": "TCP"}], **spec}
-        body = {"metadata": {"name": name, "namespace": "shop"}, "spec": spec}
-        await self.api.apply(LOAD_BALANCERS, body, manager="kubectl")
-
-    async def group(self, name, *, lbs=("shared",), **spec):
-        body = {"metadata": {"name": name, "namespace": "shop"}, "spec": {"loadBalancers": list(lbs), **spec}}
-        await self.api.apply(BACKEND_GROUPS, body, manager="kubectl")
-
-    async def pod(self, name, address, *, ready=True, phase="Running", labels=None):
-        meta = {"name": name, "namespace": "shop", "labels": labels or {"app": "web"}}
-        spec = {"containers": [{"name": "web", "image": "web"}]}
-        await self.api.apply(PODS, {"metadata": meta, "spec": spec}, manager="kubectl")
-        conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
-        status = {"phase": phase, "podIP": address, "conditions": conditions}
-        await self.api.merge_patch(PODS, "shop", name, {"status": status}, subresource="status")
-
-    async def records(self):
-        return await self.api.list(BACKEND_RECORDS, "shop")
-
-    def at_cloud(self, key=KEY):
-        return {str(at) for _, at in self.world.outside.members(key)}
-
-    async def until(self, *addresses):
-        wanted = {f"{one}:8080" for one in addresses}
-        await self.world.until(lambda: self.at_cloud() == wanted, what=f"{wanted}, there are {self.at_cloud()}")
-
-    async def registered(self, count):
-        async def check():
-            found = await self.records()
-            return len(found) == count and all(one.status.state == "Registered" for one in found)
-
-        await self.world.until(check, what=f"{count} registered records")
-
-
-PODS_OF_WEB = {"byLabel": {"selector": {"app": "web"}, "except": ["web-2"]}, "ports": [{"port": 8080}]}
 
 
 @pytest.fixture
 async def shop(world, hub):
-    one = Shop(world)
-    await one.open()
-    return one
+    shop = Shop(world)
+    await shop.open()
+    return shop
 
 
 @pytest.mark.req("L-1", "L-2", "L-10", "L-19", "L-40", "A-4", "A-6")
@@ -152,7 +97,7 @@ async def test_an_address_of_two_groups_goes_with_the_last_of_them(shop, world, 
     await shop.group("two", static=["10.9.0.2:8080"])
 
     async def owners():
-        return {one.spec.target.address: len(one.spec.owners) for one in await shop.records()} == {
+        return {record.spec.target.address: len(record.spec.owners) for record in await shop.records()} == {
             "10.9.0.1": 1,
             "10.9.0.2": 2,
         }
@@ -193,7 +138,7 @@ async def test_a_restart_with_nothing_changed_calls_nobody_and_writes_nothing(sh
     again = await world.start(identity="hub-1")
     await world.quiet(30)
     assert {name: count for name, count in again.durable.calls.items() if name != "observe"} == {}
-    assert [one for one in again.written if "BackendRecord" in one or "BackendGroup" in one] == []
+    assert [each for each in again.written if "BackendRecord" in each or "BackendGroup" in each] == []
     assert shop.at_cloud() == {"10.1.0.1:8080"}
 
 
@@ -207,8 +152,10 @@ async def test_a_record_deleted_by_hand_is_deregistered_and_made_anew(shop, worl
     await world.user.delete(BACKEND_RECORDS, *before.key)
 
     async def another():
-        found = await shop.records()
-        return [one.status.state for one in found] == ["Registered"] and found[0].metadata.uid != before.metadata.uid
+        records = await shop.records()
+        return [record.status.state for record in records] == ["Registered"] and records[
+            0
+        ].metadata.uid != before.metadata.uid
 
     await world.until(another)
     assert shop.at_cloud() == {"10.9.0.1:8080"}
@@ -240,8 +187,8 @@ async def test_two_load_balancers_that_are_the_same_one_do_not_share_it(shop, wo
 
     async def refused():
         lb = await world.user.get(LOAD_BALANCERS, "shop", "yours")
-        words = [one for one in lb.status.conditions or () if one.type == "Accepted"]
-        return words and words[0].status == "False" and "shop/mine" in words[0].message
+        text = [condition for condition in lb.status.conditions or () if condition.type == "Accepted"]
+        return text and text[0].status == "False" and "shop/mine" in text[0].message
 
     await world.until(refused)
 
@@ -254,7 +201,7 @@ async def test_every_removal_has_its_reason_in_an_event(shop, world):
     await shop.until("10.9.0.1")
 
     async def told():
-        found = await world.user.list(EVENT, "shop")
-        return [one.message for one in found if one.reason == "Deregister" and "Absent" in one.message]
+        events = await world.user.list(EVENT, "shop")
+        return [event.message for event in events if event.reason == "Deregister" and "Absent" in event.message]
 
     assert await world.until(told)

@@ -14,13 +14,13 @@ from fairlead.errors import Invalid, NotFound
 
 @pytest.fixture
 async def shop(world):
-    async with open_shop(world) as one:
+    async with open_shop(world) as opened:
         await world.tenant()
-        yield one
+        yield opened
 
 
-async def says(shop, name, type_, status, *words):
-    return await shop.says(LOAD_BALANCER_CLASSES, name, type_, status, *words)
+async def says(shop, name, type_, status, *text):
+    return await shop.says(LOAD_BALANCER_CLASSES, name, type_, status, *text)
 
 
 # --- whose parameters count ---
@@ -57,7 +57,7 @@ async def test_a_parameter_that_says_the_same_as_the_class_is_fine(shop):
     await shop.class_("driven")
     await shop.lb("mine", className="driven", parameters={"lbID": "7", "url": shop.driver.url})
     await shop.lb_says("Programmed", "True", name="mine")
-    assert [one["lbSpec"] for one in shop.driver.asked("createLoadBalancer")] == [{"lbID": "7"}]
+    assert [each["lbSpec"] for each in shop.driver.asked("createLoadBalancer")] == [{"lbID": "7"}]
 
 
 @pytest.mark.req("L-36")

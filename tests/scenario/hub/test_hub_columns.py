@@ -14,15 +14,15 @@ from fairlead.api.backendgroup import BACKEND_GROUPS
 
 @pytest.fixture
 async def shop(world):
-    async with open_shop(world) as one:
-        yield one
+    async with open_shop(world) as opened:
+        yield opened
 
 
 async def kubectl_get(world, tmp_path, what):
     """Return the table as its header and a row for each object, cells split where two blanks are."""
     world.server.write_kubeconfig(tmp_path / "kubeconfig")
-    words = ["kubectl", f"--kubeconfig={tmp_path / 'kubeconfig'}", "-n", "shop", "get", what]
-    done = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
+    text = ["kubectl", f"--kubeconfig={tmp_path / 'kubeconfig'}", "-n", "shop", "get", what]
+    done = await asyncio.create_subprocess_exec(*text, stdout=asyncio.subprocess.PIPE)
     out, _ = await done.communicate()
     assert done.returncode == 0
     return [re.split(r"\s{2,}", line.strip()) for line in out.decode().splitlines() if line]
@@ -60,7 +60,7 @@ async def test_columns(shop, world, tmp_path):
         ["edge", "memory", "True", "1"],
         ["envoy", "envoy", "True", "0"],
     ]
-    assert {one.type for one in (await shop.api.get(BACKEND_GROUPS, "shop", "web")).status.conditions} == {
+    assert {condition.type for condition in (await shop.api.get(BACKEND_GROUPS, "shop", "web")).status.conditions} == {
         "Accepted",
         "ResolvedRefs",
         "Programmed",

@@ -25,7 +25,10 @@ async def test_a_key_answers_with_its_providers_and_why_a_backend_was_removed(wo
         async with session.get(f"{server.url}/debug/keys/{KEY}") as answer:
             assert answer.content_type == "application/json"
             known = msgspec.json.decode(await answer.read(), type=KeyState)
-        assert (known.exists, [(one.provider, one.desired) for one in known.providers]) == (True, [("envoy", True)])
+        assert (known.exists, [(provider.provider, provider.desired) for provider in known.providers]) == (
+            True,
+            [("envoy", True)],
+        )
         texts = [entry.text for entry in known.history]
         assert any("EndpointSlice web-1 changed" in text for text in texts)
         removals = [row for entry in known.history for row in entry.rows if row.action == "Deregister"]

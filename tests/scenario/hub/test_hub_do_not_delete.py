@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from test_hub_backend_groups import KEY, Shop
+from group_shop import KEY, Shop
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.loadbalancer import LOAD_BALANCERS
@@ -13,12 +13,12 @@ from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 
 @pytest.fixture
 async def shop(world, hub):
-    one = Shop(world)
-    await one.open()
-    await one.group("fixed", static=["10.9.0.1:8080"])
-    await one.until("10.9.0.1")
-    await one.registered(1)
-    return one
+    shop = Shop(world)
+    await shop.open()
+    await shop.group("fixed", static=["10.9.0.1:8080"])
+    await shop.until("10.9.0.1")
+    await shop.registered(1)
+    return shop
 
 
 async def label(world, resource, namespace, name, value):
@@ -29,8 +29,8 @@ async def label(world, resource, namespace, name, value):
 
 async def held(world, resource, namespace, name):
     async def check():
-        one = await world.find(resource, namespace, name)
-        return one and next((each for each in one.status.conditions or () if each.type == "Protected"), None)
+        given = await world.find(resource, namespace, name)
+        return given and next((each for each in given.status.conditions or () if each.type == "Protected"), None)
 
     condition = await world.until(check, what=f"{name} is held")
     assert (condition.status, condition.reason) == ("True", "DoNotDelete")
@@ -85,8 +85,8 @@ async def test_what_is_held_is_held_by_the_next_hub_too(shop, world, hub):
 async def test_a_labelled_group_stays_with_its_backends_until_the_label_goes(shop, world):
     """LT-32."""
     await label(world, BACKEND_GROUPS, "shop", "fixed", "")
-    found = await world.user.get(BACKEND_GROUPS, "shop", "fixed")
-    assert found.metadata.finalizers == [FINALIZER_PROTECTED]
+    backend_group = await world.user.get(BACKEND_GROUPS, "shop", "fixed")
+    assert backend_group.metadata.finalizers == [FINALIZER_PROTECTED]
     await world.user.delete(BACKEND_GROUPS, "shop", "fixed")
     await held(world, BACKEND_GROUPS, "shop", "fixed")
     await world.quiet(30)

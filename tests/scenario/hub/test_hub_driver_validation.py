@@ -15,13 +15,13 @@ from fairlead.hub.inspect.preview import preview
 
 @pytest.fixture
 async def shop(world):
-    async with open_shop(world) as one:
-        await one.class_("driven")
-        yield one
+    async with open_shop(world) as opened:
+        await opened.class_("driven")
+        yield opened
 
 
-def no(words):
-    return {"succ": False, "msg": words}
+def no(text):
+    return {"succ": False, "msg": text}
 
 
 async def mine(shop, **spec):
@@ -67,7 +67,7 @@ async def test_a_refused_change_leaves_what_was_accepted_through_a_restart(shop)
     shop.driver.on("validateLoadBalancer", YES)
     await mine(shop, attributes={"size": "m"})
     await shop.lb_says("Accepted", "True", name="mine")
-    await shop.world.until(lambda: [one["attributes"] for one in shop.driver.asked("ensureLoadBalancer")])
+    await shop.world.until(lambda: [each["attributes"] for each in shop.driver.asked("ensureLoadBalancer")])
     assert shop.driver.asked("ensureLoadBalancer")[-1]["attributes"] == {"size": "m"}
 
 
@@ -124,8 +124,8 @@ async def test_a_group_that_the_driver_refuses_brings_nothing_and_the_others_go_
     assert accepted.reason == "RefusedByProvider"
     await shop.warned("bad", "RefusedByProvider", "weight: 1 to 10")
     await shop.until("10.9.0.1")  # its other load balancer has another provider
-    asked = [one for one in shop.driver.asked("validateBackend") if one["parameters"]["weight"] == "99"]
-    assert [(one["backendType"], one["operation"], one["lbInfo"]) for one in asked] == [
+    asked = [each for each in shop.driver.asked("validateBackend") if each["parameters"]["weight"] == "99"]
+    assert [(each["backendType"], each["operation"], each["lbInfo"]) for each in asked] == [
         ("Static", "Create", {"id": "1"})
     ]
     await shop.group("bad", lbs=["mine", "shared"], static=["10.9.0.1:8080"], parameters={"weight": "3"})
@@ -145,7 +145,7 @@ async def test_refused_parameters_of_a_group_leave_those_of_before(shop):
     asked = shop.driver.asked("validateBackend")[-1]
     assert (asked["operation"], asked["parameters"], asked["oldParameters"]) == ("Update", {"zone": "b"}, {"zone": "a"})
     await shop.driver_has("10.9.0.1", "10.9.0.2")
-    assert [one["zone"] for one in shop.driver.backends.values()] == ["a", "a"]
+    assert [backend["zone"] for backend in shop.driver.backends.values()] == ["a", "a"]
     await shop.world.quiet(60)
     assert len(shop.driver.asked("validateBackend")) == 2
 
@@ -180,8 +180,8 @@ async def test_a_group_on_record_is_not_new_because_nobody_wrote_that_it_was_acc
 
 
 async def previewed(shop):
-    (found,) = [one for one in await preview(shop.world.user) if one.key.name == "mine"]
-    return found
+    (previewed,) = [each for each in await preview(shop.world.user) if each.key.name == "mine"]
+    return previewed
 
 
 @pytest.mark.req("L-37", "I-10")
@@ -198,9 +198,11 @@ async def test_a_preview_plans_nothing_of_what_the_driver_refused(shop):
     await shop.lb_says("Programmed", "True", name="mine")
     await shop.group("bad", lbs=["mine"], static=["10.9.0.1:8080"], parameters={"weight": "99"})
     await shop.group_says("bad", "Accepted", "False", "weight: 1 to 10")
-    found = await previewed(shop)
-    assert plan_of(found).rows == []
-    assert [(one.owner, "weight: 1 to 10" in one.why) for one in found.exclusions] == [("BackendGroup/shop/bad", True)]
+    result = await previewed(shop)
+    assert plan_of(result).rows == []
+    assert [(exclusion.owner, "weight: 1 to 10" in exclusion.why) for exclusion in result.exclusions] == [
+        ("BackendGroup/shop/bad", True)
+    ]
 
 
 async def test_what_a_driver_fails_at_is_one_warning_and_no_good_news(shop):
@@ -209,6 +211,6 @@ async def test_what_a_driver_fails_at_is_one_warning_and_no_good_news(shop):
     await shop.lb_says("Programmed", "False", "no room", name="mine")
     await shop.warned("mine", "DriverFail", "no room")
     await shop.world.quiet(5)
-    about = [one for one in await shop.api.list(EVENT, "shop") if one.involved_object.get("name") == "mine"]
-    assert {(one.type, "no room" in one.message) for one in about} == {("Warning", True)}
-    assert len({one.reason for one in about}) == 1
+    about = [each for each in await shop.api.list(EVENT, "shop") if each.involved_object.get("name") == "mine"]
+    assert {(each.type, "no room" in each.message) for each in about} == {("Warning", True)}
+    assert len({each.reason for each in about}) == 1

@@ -42,11 +42,11 @@ class Watcher:
             self.gaps.append(f"{shown or 'no address'} at {self.world.clock.monotonic():g}")
 
     def _answers(self, cloud: MemoryCloud, shown: str) -> bool:
-        found = cloud.load_balancers.get(lb_key())
-        if found is None:
+        load_balancer = cloud.load_balancers.get(lb_key())
+        if load_balancer is None:
             return False
-        address = found.spec.address or found.spec.parameters.get("address", "")
-        return shown == address and any(not one.draining for one in cloud.members(lb_key()).values())
+        address = load_balancer.spec.address or load_balancer.spec.parameters.get("address", "")
+        return shown == address and any(not member.draining for member in cloud.members(lb_key()).values())
 
 
 class Moves:
@@ -95,9 +95,9 @@ class Moves:
         """Wait until ``check``; a user looks at every step."""
 
         async def looked():
-            found = await self.world.get()
-            if found is not None and not found.deleting:
-                self.watcher.look(found.status.address)
+            load_balancer = await self.world.get()
+            if load_balancer is not None and not load_balancer.deleting:
+                self.watcher.look(load_balancer.status.address)
             last = check()
             return await last if asyncio.iscoroutine(last) else last
 
@@ -108,24 +108,24 @@ class Moves:
         await self.follow(lambda: self.is_at(name), what=f"it is at {name} alone")
 
     async def is_at(self, name: str) -> bool:
-        found = await self.world.get()
-        if found is None or found.status.serving_provider != PROVIDERS[name]:
+        load_balancer = await self.world.get()
+        if load_balancer is None or load_balancer.status.serving_provider != PROVIDERS[name]:
             return False
-        there = {one for one, cloud in self.watcher.clouds.items() if lb_key() in cloud.load_balancers}
-        recorded = {one.spec.load_balancer.provider for one in await self.records()}
+        there = {each for each, cloud in self.watcher.clouds.items() if lb_key() in cloud.load_balancers}
+        recorded = {record.spec.load_balancer.provider for record in await self.records()}
         durable = {PROVIDERS[name]} - {"envoy"}
-        programmed = next(one for one in found.status.conditions if one.type == "Programmed")
+        programmed = next(condition for condition in load_balancer.status.conditions if condition.type == "Programmed")
         return (
             there == {name}
             and recorded == durable
-            and found.status.recorded_providers == durable
-            and (programmed.status, programmed.observed_generation) == ("True", found.metadata.generation)
-            and bool(found.status.allocation.address) == (name == "envoy")
+            and load_balancer.status.recorded_providers == durable
+            and (programmed.status, programmed.observed_generation) == ("True", load_balancer.metadata.generation)
+            and bool(load_balancer.status.allocation.address) == (name == "envoy")
         )
 
     def ready_at(self, name: str) -> set[str]:
         members = self.cloud(name).members(lb_key())
-        return {str(at) for (_, at), one in members.items() if not one.draining}
+        return {str(at) for (_, at), each in members.items() if not each.draining}
 
     async def shows_another_than(self, address: str) -> bool:
         return (await self.world.get()).status.address != address
@@ -155,9 +155,9 @@ async def moves(world: HubWorld) -> Moves:
 
 @pytest.fixture
 async def led(moves: Moves, world: HubWorld) -> RunningHub:
-    one = await world.start()
+    given = await world.start()
     await world.tenant()
-    return one
+    return given
 
 
 PAIRS = [
@@ -172,9 +172,9 @@ async def test_b31_it_is_made_there_before_it_goes_here(moves, led, first, then)
     moves.cloud(first).add_foreign(lb_key("theirs"), "by-hand", target("200"))
     await moves.ask(then)
     await moves.moved(then)
-    found = await moves.world.get()
-    assert moves.watcher.addresses == [old, found.status.address]
-    assert old != found.status.address
+    load_balancer = await moves.world.get()
+    assert moves.watcher.addresses == [old, load_balancer.status.address]
+    assert old != load_balancer.status.address
     assert moves.cloud(first).foreign(lb_key("theirs")) == {"by-hand": target("200")}
     assert {str(at) for _, at in moves.cloud(then).members(lb_key())} == {"10.1.0.1:8080", "10.1.0.2:8080"}
     moves.never_without()
@@ -186,8 +186,8 @@ async def test_after_a_move_nothing_would_change(moves, led):
     await moves.serve("rack")
     await moves.ask("edge")
     await moves.moved("edge")
-    found = await moves.world.get()
-    assert [(entry.provider, entry.serving, entry.state) for entry in found.status.provisioned] == [
+    load_balancer = await moves.world.get()
+    assert [(entry.provider, entry.serving, entry.state) for entry in load_balancer.status.provisioned] == [
         ("memory", True, "Ensured")
     ]
     (calm,) = await preview(moves.world.user)
@@ -197,7 +197,7 @@ async def test_after_a_move_nothing_would_change(moves, led):
     await moves.world.stop(led)
     again = await moves.world.start()
     await moves.world.quiet()
-    assert [one for one in again.written if "LoadBalancerClass" not in one] == []
+    assert [each for each in again.written if "LoadBalancerClass" not in each] == []
     assert set(again.durable.calls) == {"observe"}
 
 
@@ -386,14 +386,14 @@ class Death:
             setattr(hub.cluster, method, self._dying(getattr(hub.cluster, method), arrives=arrives))
 
     def _dying(self, write, *, arrives: bool):
-        async def dying(resource, *rest, **words):
+        async def dying(resource, *rest, **text):
             if resource.kind in ("Event", "Lease"):
-                return await write(resource, *rest, **words)
+                return await write(resource, *rest, **text)
             self.left -= 1
             if self.left > 0:
-                return await write(resource, *rest, **words)
+                return await write(resource, *rest, **text)
             if self.left == 0 and arrives:
-                await write(resource, *rest, **words)
+                await write(resource, *rest, **text)
             self.died.set()
             return await asyncio.Event().wait()
 
@@ -420,8 +420,8 @@ async def move_with_a_death(world: HubWorld, first: str, then: str, number: int,
     world.cloud.load_balancers.clear()
     await world.start()
     await moves.moved(then)
-    found = await world.get()
-    assert moves.watcher.addresses == [old, found.status.address]
+    load_balancer = await world.get()
+    assert moves.watcher.addresses == [old, load_balancer.status.address]
     assert {str(at) for _, at in moves.cloud(then).members(lb_key())} == {"10.1.0.1:8080", "10.1.0.2:8080"}
     assert moves.cloud(first).foreign(lb_key("theirs")) == {"by-hand": target("200")}
     if "envoy" not in (first, then):

@@ -16,13 +16,13 @@ async def test_what_a_member_asks_for_becomes_a_load_balancer(world, hub):
     address = await world.programmed()
     assert address == world.address_at_cloud()
     assert world.at_cloud() == {"10.1.0.1:8080"}
-    found = await world.get()
-    assert found.status.load_balancer.ingress[0].ip == address
-    assert found.status.targets == "1/2"
-    assert found.status.allocation.address == address
-    assert found.status.accepted == found.spec
-    assert FINALIZER_CLEANUP in found.metadata.finalizers
-    assert {(one.type, one.status) for one in found.status.conditions} == {
+    load_balancer = await world.get()
+    assert load_balancer.status.load_balancer.ingress[0].ip == address
+    assert load_balancer.status.targets == "1/2"
+    assert load_balancer.status.allocation.address == address
+    assert load_balancer.status.accepted == load_balancer.spec
+    assert FINALIZER_CLEANUP in load_balancer.metadata.finalizers
+    assert {(condition.type, condition.status) for condition in load_balancer.status.conditions} == {
         ("Accepted", "True"),
         ("ResolvedRefs", "True"),
         ("Programmed", "True"),
@@ -98,12 +98,12 @@ async def test_a_restart_with_nothing_changed_writes_nothing(world, hub):
     addresses = {name: await world.programmed(name) for name in ("a", "b")}
     addresses["c"] = await world.programmed("c", "tenant-west")
     await world.quiet()
-    before = {key: found.spec for key, found in world.cloud.load_balancers.items()}
+    before = {key: each.spec for key, each in world.cloud.load_balancers.items()}
     await world.stop(hub)
     again = await world.start()
     await world.quiet()
     assert again.written == []
-    assert {key: found.spec for key, found in world.cloud.load_balancers.items()} == before
+    assert {key: each.spec for key, each in world.cloud.load_balancers.items()} == before
     assert {name: await world.programmed(name) for name in ("a", "b")} == {n: addresses[n] for n in ("a", "b")}
 
 
@@ -155,4 +155,4 @@ async def test_a_node_more_is_no_status_write_for_anybody(world, hub):
 
 
 def ready(world, name):
-    return {str(at) for (_, at), one in world.cloud.members(lb_key(name)).items() if not one.draining}
+    return {str(at) for (_, at), each in world.cloud.members(lb_key(name)).items() if not each.draining}

@@ -6,10 +6,10 @@ import contextlib
 
 import aiohttp
 import pytest
+from group_shop import KEY, Shop
 from hub_world import RunningHub
 from prometheus_client.parser import text_string_to_metric_families
 from shop_world import DrivenShop, Driver
-from test_hub_backend_groups import KEY, Shop
 
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
@@ -30,14 +30,14 @@ class Scrape:
         """Return the sum of the samples of ``name`` that carry ``labels``; there must be one."""
         async with aiohttp.ClientSession() as session, session.get(f"{self._url}/metrics") as answer:
             text = await answer.text()
-        found = [
+        result = [
             sample.value
             for family in text_string_to_metric_families(text)
             for sample in family.samples
             if sample.name == name and labels.items() <= sample.labels.items()
         ]
-        assert found, f"there is no {name} {labels}"
-        return sum(found)
+        assert result, f"there is no {name} {labels}"
+        return sum(result)
 
 
 @contextlib.asynccontextmanager
@@ -48,9 +48,9 @@ async def scraped(hub: RunningHub):
 
 @pytest.fixture
 async def shop(world, hub):
-    one = Shop(world)
-    await one.open(guard=NOBODY)
-    return one
+    shop = Shop(world)
+    await shop.open(guard=NOBODY)
+    return shop
 
 
 async def becomes(world, page, wanted, name, **labels):
@@ -200,9 +200,11 @@ async def test_a_provider_that_does_not_answer_keeps_nobody_from_being_reconcile
         await world.quiet(10)
 
         async def told():
-            found = await world.user.list(LOAD_BALANCERS, "shop")
-            return len(found) == 7 and all(
-                one.status.observed_generation == one.metadata.generation and one.status.conditions for one in found
+            load_balancers = await world.user.list(LOAD_BALANCERS, "shop")
+            return len(load_balancers) == 7 and all(
+                load_balancer.status.observed_generation == load_balancer.metadata.generation
+                and load_balancer.status.conditions
+                for load_balancer in load_balancers
             )
 
         assert await told(), "every status says what its object asks for, though nobody has answered"

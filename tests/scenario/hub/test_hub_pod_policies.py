@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 from aiohttp import web
+from group_shop import KEY, PODS_OF_WEB
 from shop_world import open_shop
-from test_hub_backend_groups import KEY, PODS_OF_WEB
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.loadbalancer import LOAD_BALANCERS
@@ -17,9 +17,9 @@ from fairlead.testing.builders import HTTP, target
 
 @pytest.fixture
 async def shop(world):
-    async with open_shop(world) as one:
-        await one.class_("judge")
-        yield one
+    async with open_shop(world) as opened:
+        await opened.class_("judge")
+        yield opened
 
 
 PODS_THERE = {"web-0": "10.1.0.1", "web-1": "10.1.0.9", "web-3": "10.1.0.3"}
@@ -109,7 +109,7 @@ async def test_the_driver_says_which_of_the_pods_stay(shop):
         "judgePodDeregister",
         lambda body: {
             "succ": True,
-            "doNotDeregister": [one for one in body["notReadyPods"] if one["metadata"]["name"] == "web-1"],
+            "doNotDeregister": [each for each in body["notReadyPods"] if each["metadata"]["name"] == "web-1"],
         },
     )
     await registered(shop, policy="Webhook")
@@ -117,7 +117,7 @@ async def test_the_driver_says_which_of_the_pods_stay(shop):
     await lose(shop, "web-1")
     await stays(shop, "10.1.0.9", "10.1.0.3")
     (last,) = shop.driver.asked("judgePodDeregister")[-1:]
-    assert {one["metadata"]["name"] for one in last["notReadyPods"]} <= {"web-0", "web-1"}
+    assert {each["metadata"]["name"] for each in last["notReadyPods"]} <= {"web-0", "web-1"}
     assert last["dryRun"] is False
     # It may change its mind, with nothing else changing.
     shop.driver.on("judgePodDeregister", {"succ": True, "doNotDeregister": []})
@@ -165,13 +165,11 @@ async def test_what_holds_while_the_driver_gives_no_answer(shop, answer, failure
 
 
 @pytest.mark.req("L-21")
-@pytest.mark.parametrize(
-    ("name", "words"), [("nowhere", "there is no LoadBalancerClass"), ("edge", "cannot say which")]
-)
-async def test_a_class_that_cannot_be_asked_is_told_and_nobody_loses_a_place(shop, name, words):
+@pytest.mark.parametrize(("name", "text"), [("nowhere", "there is no LoadBalancerClass"), ("edge", "cannot say which")])
+async def test_a_class_that_cannot_be_asked_is_told_and_nobody_loses_a_place(shop, name, text):
     await registered(shop, policy="Webhook", className=name)
     await lose(shop, "web-0")
-    await shop.group_says("web", "ResolvedRefs", "False", words, name)
+    await shop.group_says("web", "ResolvedRefs", "False", text, name)
     await stays(shop, *PODS_THERE.values())
     assert KEY in shop.world.outside.load_balancers
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
+from group_shop import KEY, PODS_OF_WEB, Shop
 from shop_world import open_shop
-from test_hub_backend_groups import KEY, PODS_OF_WEB, Shop
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.backendrecord import BACKEND_RECORDS
@@ -23,17 +23,17 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 @pytest.fixture
 async def shop(world, hub):
-    one = Shop(world)
-    await one.open()
-    return one
+    shop = Shop(world)
+    await shop.open()
+    return shop
 
 
-def told(found):
-    return "\n".join(lines_of(explained(found, now=NOW, leading=True), now=NOW))
+def told(result):
+    return "\n".join(lines_of(explained(result, now=NOW, leading=True), now=NOW))
 
 
 def fields(row):
-    return {one.field: (one.ledger, one.wanted) for one in row.fields}
+    return {field.field: (field.ledger, field.wanted) for field in row.fields}
 
 
 @pytest.mark.req("I-10", "L-41")
@@ -50,8 +50,8 @@ async def test_what_would_change_is_told_with_its_reason_and_nothing_is_written(
     await shop.group("fixed", static=["10.9.0.2:8080"])
     await shop.group("web", pods=PODS_OF_WEB, parameters={"weight": "7"})
     written = len(world.user.written)
-    (found,) = await preview(world.user)
-    rows = {(row.action, row.target): row for row in plan_of(found).rows}
+    (previewed,) = await preview(world.user)
+    rows = {(row.action, row.target): row for row in plan_of(previewed).rows}
     assert {key: row.reason for key, row in rows.items()} == {
         ("Update", "10.1.0.1:8080"): "Changed",
         ("Register", "10.9.0.2:8080"): "New",
@@ -64,7 +64,7 @@ async def test_what_would_change_is_told_with_its_reason_and_nothing_is_written(
     assert fields(rows["Register", "10.9.0.2:8080"])["owners"] == ("", "BackendGroup/shop/fixed")
     assert fields(rows["Deregister", "10.9.0.1:8080"])["weight"] == ("1", "")
     assert len(world.user.written) == written
-    text = told(found)
+    text = told(previewed)
     assert "10.1.0.1:8080  Registered" in text
     assert "for BackendGroup/shop/web" in text
     assert "waits: Deregister is next, Absent: not listed any more" in text
@@ -84,12 +84,12 @@ async def test_paused_holds_everything_and_the_condition_says_what(shop, world, 
     await world.user.delete(BACKEND_GROUPS, "shop", "fixed")
     await world.quiet(20)
     assert shop.at_cloud() == {"10.9.0.1:8080", "10.9.0.2:8080"}
-    (found,) = await preview(world.user)
-    plan = plan_of(found)
+    (previewed,) = await preview(world.user)
+    plan = plan_of(previewed)
     assert {(row.action, row.held_by) for row in plan.rows} == {("Deregister", "Paused")}
     assert plan.rows[0].message.endswith("fairlead resume LoadBalancer/shop/shared")
     lb = await world.user.get(LOAD_BALANCERS, "shop", "shared")
-    (said,) = [one.message for one in lb.status.conditions if one.type == "Paused"]
+    (said,) = [condition.message for condition in lb.status.conditions if condition.type == "Paused"]
     assert "2 held: Deregister 10.9.0.1:8080, Deregister 10.9.0.2:8080" in said
 
 
@@ -104,9 +104,9 @@ async def test_a_paused_class_holds_what_is_asked_of_the_load_balancer_itself_to
     await shop.lb("shared", attributes={"size": "large"})
     await world.quiet(20)
     assert world.outside.load_balancers[KEY].spec.attributes == {}
-    (found,) = await preview(world.user)
-    assert found.paused == ("LoadBalancerClass/edge",)
-    (row,) = plan_of(found).rows
+    (previewed,) = await preview(world.user)
+    assert previewed.paused == ("LoadBalancerClass/edge",)
+    (row,) = plan_of(previewed).rows
     assert (row.action, row.held_by, fields(row)) == ("Ensure", "Paused", {"attributes.size": ("", "large")})
     assert row.message.endswith("fairlead resume LoadBalancerClass/edge")
 
@@ -122,8 +122,10 @@ async def test_what_is_not_on_the_load_balancer_is_explained(shop, world, hub):
     await shop.group("other", listener="https", static=["10.9.0.1:8080"])
     await shop.group("bad", static=["224.0.0.1:8080", "10.9.0.2:8080"])
     await shop.until("10.1.0.1", "10.9.0.2")
-    (found,) = await preview(world.user)
-    assert {(one.what, one.owner.rpartition("/")[2]): one.why for one in found.exclusions} == {
+    (previewed,) = await preview(world.user)
+    assert {
+        (exclusion.what, exclusion.owner.rpartition("/")[2]): exclusion.why for exclusion in previewed.exclusions
+    } == {
         ("Pod/shop/web-1", "web"): "the pod is not ready",
         ("Pod/shop/web-2", "web"): "named in spec.pods.byLabel.except",
         ("Pod/shop/web-3", "web"): "the pod has no address yet (phase Running)",
@@ -144,7 +146,7 @@ async def test_what_a_driver_says_while_it_is_at_it_is_what_a_backend_waits_for(
         await shop.group("fixed", lbs=("driven",), static=["10.9.0.1:8080"])
 
         async def said():
-            return [one for one in await shop.records() if one.status.message]
+            return [record for record in await shop.records() if record.status.message]
 
         (record,) = await world.until(said, what="the driver's words are on record")
         patched = f"patch BackendRecord {record.metadata.name}"
@@ -152,8 +154,8 @@ async def test_what_a_driver_says_while_it_is_at_it_is_what_a_backend_waits_for(
         await world.quiet(30)
         assert len(shop.driver.asked("ensureBackend")) > 3
         assert world.hubs[0].written.count(patched) == written, "once is enough"
-        found = {one.key.name: one for one in await preview(world.user)}["driven"]
-        text = told(found)
+        previewed = {each.key.name: each for each in await preview(world.user)}["driven"]
+        text = told(previewed)
         assert "10.9.0.1:8080  Pending" in text
         assert "its provider says: driver" in text
         assert "is still at ensureBackend for 10.9.0.1:8080" in text
@@ -167,11 +169,11 @@ async def test_what_a_driver_says_while_it_is_at_it_is_what_a_backend_waits_for(
 @pytest.mark.req("I-10")
 async def test_a_class_that_is_not_there_is_said_and_nothing_is_planned(shop, world, hub):
     await shop.lb("lost", className="none-such")
-    found = {one.key.name: one for one in await preview(world.user)}
-    plan = plan_of(found["lost"])
+    previewed = {each.key.name: each for each in await preview(world.user)}
+    plan = plan_of(previewed["lost"])
     assert plan.rows == []
     assert "NoSuchClass" in plan.problem
-    assert "none-such" in told(found["lost"])
+    assert "none-such" in told(previewed["lost"])
 
 
 async def test_one_that_its_provider_refuses_is_not_called_deleted(shop, world, hub):
@@ -181,12 +183,12 @@ async def test_one_that_its_provider_refuses_is_not_called_deleted(shop, world, 
 
     async def refused():
         lb = await world.user.get(LOAD_BALANCERS, "shop", "second")
-        return any("the quota is used up" in one.message for one in lb.status.conditions or ())
+        return any("the quota is used up" in condition.message for condition in lb.status.conditions or ())
 
     await world.until(refused)
-    found = {one.key.name: one for one in await preview(world.user)}["second"]
-    assert not found.drift.ours
-    text = told(found)
+    previewed = {each.key.name: each for each in await preview(world.user)}["second"]
+    assert not previewed.drift.ours
+    text = told(previewed)
     assert "the quota is used up" in text
     assert "waits: Register is next, after the load balancer itself, New" in text
 
@@ -203,10 +205,10 @@ async def test_a_load_balancer_whose_object_was_torn_away_is_told_as_an_orphan_a
     # Not even its class is left: what is on record says who must let go.
     await world.user.merge_patch(LOAD_BALANCER_CLASSES, "", "edge", {"metadata": {"finalizers": None}})
     await world.user.delete(LOAD_BALANCER_CLASSES, "", "edge")
-    (found,) = await preview(world.user)
-    assert found.gone
-    assert {row.reason for row in plan_of(found).rows} == {"OwnerDeleted"}
-    (orphan,) = orphans_of(found)
+    (previewed,) = await preview(world.user)
+    assert previewed.gone
+    assert {row.reason for row in plan_of(previewed).rows} == {"OwnerDeleted"}
+    (orphan,) = orphans_of(previewed)
     assert (orphan.kind, str(orphan.target), orphan.leaving) == (OrphanKind.RECORD, "10.9.0.1:8080", False)
     await world.start(identity="hub-1")
     await shop.until()
@@ -225,16 +227,16 @@ async def test_an_orphaned_record_is_deleted_on_demand_and_deregistered_by_the_h
     await world.stop(hub)
     await world.user.merge_patch(LOAD_BALANCERS, "shop", "shared", {"metadata": {"finalizers": None}})
     await world.user.delete(LOAD_BALANCERS, "shop", "shared")
-    (found,) = await preview(world.user)
-    (orphan,) = orphans_of(found)
-    assert await remove_orphan(world.user, found, orphan) == "deleted: the hub deregisters it now"
+    (previewed,) = await preview(world.user)
+    (orphan,) = orphans_of(previewed)
+    assert await remove_orphan(world.user, previewed, orphan) == "deleted: the hub deregisters it now"
     assert shop.at_cloud() == {"10.9.0.1:8080"}, "only the hub calls a provider"
     (record,) = await world.user.list(BACKEND_RECORDS, "shop")
     assert record.deleting
-    (found,) = await preview(world.user)
-    (orphan,) = orphans_of(found)
+    (previewed,) = await preview(world.user)
+    (orphan,) = orphans_of(previewed)
     assert orphan.leaving
-    assert await remove_orphan(world.user, found, orphan) == "on its way out already"
+    assert await remove_orphan(world.user, previewed, orphan) == "on its way out already"
     await world.start(identity="hub-1")
     await shop.until()
 
@@ -247,8 +249,8 @@ async def test_a_record_of_a_provider_that_is_not_installed_here_is_an_orphan_li
     }
     meta = {"name": "old-1", "namespace": "shop", "finalizers": ["fairlead.dev/deregister"]}
     await world.user.create(BACKEND_RECORDS, {"metadata": meta, "spec": spec})
-    found = {one.key.name: one for one in await preview(world.user)}["old"]
-    assert (found.provider, found.gone) == ("gone-away", True)
-    assert found.unread == "provider 'gone-away' is not installed where this command runs"
-    assert [(one.kind, one.record) for one in orphans_of(found)] == [(OrphanKind.RECORD, ("shop", "old-1"))]
-    assert "10.9.0.9:8080" in told(found)
+    previewed = {each.key.name: each for each in await preview(world.user)}["old"]
+    assert (previewed.provider, previewed.gone) == ("gone-away", True)
+    assert previewed.unread == "provider 'gone-away' is not installed where this command runs"
+    assert [(each.kind, each.record) for each in orphans_of(previewed)] == [(OrphanKind.RECORD, ("shop", "old-1"))]
+    assert "10.9.0.9:8080" in told(previewed)

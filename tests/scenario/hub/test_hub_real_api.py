@@ -60,8 +60,8 @@ class RealWorld(HubWorld):
 @pytest.fixture
 async def shop(real: Real) -> AsyncIterator[DrivenShop]:
     world = RealWorld(real)
-    async with open_shop(world) as one:
-        yield one
+    async with open_shop(world) as opened:
+        yield opened
     await world.user.aclose()
 
 
@@ -92,21 +92,21 @@ async def test_one_life_of_everything(shop: DrivenShop) -> None:
     shop.driver.on("validateBackend", lambda body: {"succ": body["parameters"].get("zone") != "b", "msg": "no zone b"})
     await shop.group("fixed", lbs=["mine"], static=["10.9.0.1:8080"], parameters={"zone": "b"})
     await shop.group_says("fixed", "Accepted", "False", "no zone b", "the last accepted version is served")
-    found = await shop.api.get(BACKEND_GROUPS, "shop", "fixed")
-    assert found.status.accepted["shop/mine"].parameters == {"zone": "a", "rack": "1"}
-    assert (found.status.backends, found.status.registered_backends) == (1, 1)
+    backend_group = await shop.api.get(BACKEND_GROUPS, "shop", "fixed")
+    assert backend_group.status.accepted["shop/mine"].parameters == {"zone": "a", "rack": "1"}
+    assert (backend_group.status.backends, backend_group.status.registered_backends) == (1, 1)
     await shop.group("fixed", lbs=["mine"], static=["10.9.0.1:8080"], parameters={"zone": "c"})
     await shop.group_says("fixed", "Accepted", "True")
-    found = await shop.api.get(BACKEND_GROUPS, "shop", "fixed")
-    assert found.status.accepted["shop/mine"].parameters == {"zone": "c"}
+    backend_group = await shop.api.get(BACKEND_GROUPS, "shop", "fixed")
+    assert backend_group.status.accepted["shop/mine"].parameters == {"zone": "c"}
 
     labelled = {"metadata": {"labels": {LABEL_DO_NOT_DELETE: ""}}}
     await shop.api.merge_patch(BACKEND_GROUPS, "shop", "fixed", labelled)
     await shop.api.merge_patch(LOAD_BALANCERS, "shop", "mine", labelled)
 
     async def held() -> bool:
-        one = await shop.api.get(BACKEND_GROUPS, "shop", "fixed")
-        return FINALIZER_PROTECTED in (one.metadata.finalizers or ())
+        backend_group = await shop.api.get(BACKEND_GROUPS, "shop", "fixed")
+        return FINALIZER_PROTECTED in (backend_group.metadata.finalizers or ())
 
     await shop.world.until(held)
     await shop.says(LOAD_BALANCER_CLASSES, "driven", "InUse", "True", "LoadBalancer shop/mine")

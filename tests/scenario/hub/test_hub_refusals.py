@@ -105,7 +105,7 @@ async def test_a_bad_source_range_leaves_the_last_good_version_through_a_restart
 
     def as_before():
         spec = world.cloud.load_balancers[lb_key()].spec
-        return (spec.address, [one.port for one in spec.listeners], spec.source_ranges) == (
+        return (spec.address, [listener.port for listener in spec.listeners], spec.source_ranges) == (
             address,
             [80],
             ("10.0.0.0/8",),
@@ -119,7 +119,9 @@ async def test_a_bad_source_range_leaves_the_last_good_version_through_a_restart
     assert again.written == []
     await change(world, loadBalancerSourceRanges=["10.0.0.0/9"])
     await world.said("Accepted", "True")
-    await world.until(lambda: [one.port for one in world.cloud.load_balancers[lb_key()].spec.listeners] == [81])
+    await world.until(
+        lambda: [listener.port for listener in world.cloud.load_balancers[lb_key()].spec.listeners] == [81]
+    )
 
 
 @pytest.mark.req("I-7")
@@ -147,8 +149,8 @@ async def test_a_namespace_that_was_there_before_is_not_taken_over(world, hub):
     await world.user.apply(TENANTS, body, manager="kubectl")
 
     async def refused():
-        found = await world.user.get(TENANTS, "", "evil")
-        return next((one for one in found.status.conditions or () if one.status == "False"), None)
+        tenant = await world.user.get(TENANTS, "", "evil")
+        return next((condition for condition in tenant.status.conditions or () if condition.status == "False"), None)
 
     condition = await world.until(refused)
     assert "was there before this Tenant" in condition.message

@@ -98,8 +98,8 @@ async def test_words_that_are_older_than_the_record_do_not_erase_it(world, hub):
     await world.stop(hub)
     older = msgspec.structs.replace(before_the_record.status, allocation=Allocation(address="203.0.113.1"))
     events = EventRecorder(world.user, component="test")
-    for words in (before_the_record.status, older):
-        await TCPStatus(cluster=world.user, events=events, resource=TCP_LOAD_BALANCERS).write(await world.get(), words)
+    for each in (before_the_record.status, older):
+        await TCPStatus(cluster=world.user, events=events, resource=TCP_LOAD_BALANCERS).write(await world.get(), each)
         status = (await world.get()).status
         assert (status.conditions, status.allocation.address) == (None, address)
         assert status.accepted is not None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from group_shop import KEY
 from shop_world import open_shop
-from test_hub_backend_groups import KEY
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.kubernetes import NAMESPACES, NODES, SERVICES
@@ -15,13 +15,13 @@ from fairlead.testing.builders import HTTP, target
 
 @pytest.fixture
 async def shop(world):
-    async with open_shop(world) as one:
-        await one.api.apply(NAMESPACES, {"metadata": {"name": "other"}}, manager="kubectl")
-        yield one
+    async with open_shop(world) as opened:
+        await opened.api.apply(NAMESPACES, {"metadata": {"name": "other"}}, manager="kubectl")
+        yield opened
 
 
 async def group_elsewhere(shop, *addresses, namespace="other"):
-    spec = {"loadBalancers": ["shop/shared"], "static": [f"{one}:8080" for one in addresses]}
+    spec = {"loadBalancers": ["shop/shared"], "static": [f"{address}:8080" for address in addresses]}
     body = {"metadata": {"name": "guest", "namespace": namespace}, "spec": spec}
     await shop.api.apply(BACKEND_GROUPS, body, manager="kubectl")
 
@@ -82,8 +82,8 @@ async def test_taking_a_load_balancer_off_a_group_takes_exactly_its_records(shop
     await shop.group("both", lbs=["second"], static=["10.9.0.1:8080"])
     await shop.until("10.9.0.2")
     await shop.registered(2)
-    found = {(one.spec.load_balancer.name, one.spec.target.address) for one in await shop.records()}
-    assert found == {("second", "10.9.0.1"), ("shared", "10.9.0.2")}
+    result = {(record.spec.load_balancer.name, record.spec.target.address) for record in await shop.records()}
+    assert result == {("second", "10.9.0.1"), ("shared", "10.9.0.2")}
     both = await shop.api.get(BACKEND_GROUPS, "shop", "both")
     assert set(both.status.accepted) == {"shop/second"}
 
@@ -115,7 +115,7 @@ NODE_PORTS = {"name": "web", "port": {"port": 80}, "nodeSelector": {"pool": "edg
 
 
 async def until(shop, *addresses):
-    wanted = {f"{one}:30200" for one in addresses}
+    wanted = {f"{address}:30200" for address in addresses}
     await shop.world.until(lambda: shop.at_cloud() == wanted, what=f"{wanted}, there are {shop.at_cloud()}")
 
 
@@ -134,8 +134,8 @@ async def nodes(shop):
 async def test_nodes_come_and_go_by_their_labels_and_the_services_port_counts(nodes):
     """LT-5, and nodes are watched."""
     shop = nodes
-    found = {(one.spec.target.source.split("/")[2], one.spec.target.port) for one in await shop.records()}
-    assert found == {("n1", 30200), ("n2", 30200)}
+    result = {(record.spec.target.source.split("/")[2], record.spec.target.port) for record in await shop.records()}
+    assert result == {("n1", 30200), ("n2", 30200)}
     await shop.node("n9", "10.2.0.9", labels={"pool": "edge"})
     await until(shop, "10.2.0.1", "10.2.0.2", "10.2.0.9")
     await shop.registered(3)
@@ -180,17 +180,17 @@ async def test_without_a_usable_node_port_there_are_no_backends(nodes, how):
     shop = nodes
     if how == "gone":
         await shop.api.delete(SERVICES, "shop", "web")
-        words = "there is no Service shop/web"
+        text = "there is no Service shop/web"
     elif how == "ClusterIP":
         patch = {"spec": {"type": "ClusterIP", "ports": [{"name": "http", "port": 80, "nodePort": None}]}}
         await shop.api.merge_patch(SERVICES, "shop", "web", patch)
-        words = "Service shop/web has no node port for TCP/80"
+        text = "Service shop/web has no node port for TCP/80"
     else:
         await shop.service(ports=[{"name": "http", "port": 81, "nodePort": 30200, "protocol": "TCP"}])
-        words = "Service shop/web has no node port for TCP/80"
-    resolved = await shop.group_says("web", "ResolvedRefs", "False", words)
+        text = "Service shop/web has no node port for TCP/80"
+    resolved = await shop.group_says("web", "ResolvedRefs", "False", text)
     assert resolved.reason == "BackendNotFound"
-    await shop.warned("web", "BackendNotFound", words)
+    await shop.warned("web", "BackendNotFound", text)
 
 
 # --- weights, and two groups on one address ---
@@ -226,17 +226,19 @@ async def test_two_groups_with_other_parameters_for_one_address_are_told_whose_c
     await shop.group("a", static=["10.9.0.1:8080"], parameters={"weight": "5"})
     place = (HTTP, target("10.9.0.1").key)
     await shop.world.until(lambda: shop.world.outside.members(KEY)[place].weight == 5)
-    words = ("10.9.0.1:8080", "BackendGroup shop/a than in shop/b", "those of the first by name count")
-    conflicted = await shop.group_says("b", "Conflicted", "True", *words)
+    text = ("10.9.0.1:8080", "BackendGroup shop/a than in shop/b", "those of the first by name count")
+    conflicted = await shop.group_says("b", "Conflicted", "True", *text)
     assert conflicted.reason == "ParametersDiffer"
-    await shop.lb_says("Conflicted", "True", *words)
+    await shop.lb_says("Conflicted", "True", *text)
     await shop.warned("b", "ParametersDiffer")
-    assert "Conflicted" not in {one.type for one in (await shop.api.get(BACKEND_GROUPS, "shop", "a")).status.conditions}
+    assert "Conflicted" not in {
+        condition.type for condition in (await shop.api.get(BACKEND_GROUPS, "shop", "a")).status.conditions
+    }
     await shop.group("b", static=["10.9.0.1:8080"], parameters={"weight": "5"})
 
     async def settled():
-        found = await shop.api.get(BACKEND_GROUPS, "shop", "b")
-        return "Conflicted" not in {one.type for one in found.status.conditions}
+        backend_group = await shop.api.get(BACKEND_GROUPS, "shop", "b")
+        return "Conflicted" not in {condition.type for condition in backend_group.status.conditions}
 
     await shop.world.until(settled)
     await shop.api.delete(BACKEND_GROUPS, "shop", "a")

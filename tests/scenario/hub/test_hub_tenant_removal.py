@@ -58,8 +58,8 @@ async def test_a_tenant_that_serves_is_served_on_and_says_how_to_go_on(world, hu
     await delete(world)
     condition = await world.until(lambda: said(world, "InUse"))
     assert condition.status == "False"
-    for words in ("1 load balancer", f"{NAMESPACE}/web", "fairlead tenant remove east --stop-serving"):
-        assert words in condition.message
+    for text in ("1 load balancer", f"{NAMESPACE}/web", "fairlead tenant remove east --stop-serving"):
+        assert text in condition.message
     await world.quiet(120)
     assert await world.programmed() == address
     assert world.at_cloud() == {"10.1.0.1:8080"}

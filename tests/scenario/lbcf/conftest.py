@@ -29,9 +29,9 @@ async def hub(world: LbcfWorld) -> RunningHub:
 
 @pytest.fixture
 async def shop(world: LbcfWorld, hub: RunningHub) -> Shop:
-    one = Shop(world)
-    await one.open(lbs=("shared",))
-    return one
+    shop = Shop(world)
+    await shop.open(lbs=("shared",))
+    return shop
 
 
 @pytest.fixture

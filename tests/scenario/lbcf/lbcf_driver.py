@@ -102,7 +102,7 @@ class Driver(ScriptedDriver):
         if (backend := body.get("podBackend")) is not None:
             return SUCC | {"backendAddr": f"{backend['pod']['metadata']['name']}:{backend['port']['portNumber']}"}
         backend = body["serviceBackend"]
-        port = next(one for one in backend["service"]["spec"]["ports"] if one["port"] == backend["port"]["port"])
+        port = next(each for each in backend["service"]["spec"]["ports"] if each["port"] == backend["port"]["port"])
         return SUCC | {"backendAddr": f"{backend['nodeName']}:{port['nodePort']}"}
 
     def _register(self, body: dict[str, Any]) -> Mapping[str, Any]:

@@ -53,10 +53,12 @@ class LbcfWorld(HubWorld):
 
     async def start_at_once(self, identity: str = "hub-1") -> RunningHub:
         """Start a hub without waiting for it to get anywhere."""
-        one = RunningHub(self, identity=identity, pool="192.0.2.0/29", refuse_writes=False, refuse_preparing=False)
-        self.hubs.append(one)
+        running_hub = RunningHub(
+            self, identity=identity, pool="192.0.2.0/29", refuse_writes=False, refuse_preparing=False
+        )
+        self.hubs.append(running_hub)
         await self.quiet(2)
-        return one
+        return running_hub
 
 
 class Death:
@@ -154,13 +156,13 @@ class Shop:
         return await self.api.list(BACKEND_RECORDS, "shop")
 
     async def states(self) -> dict[str, str]:
-        return {one.spec.target.address: one.status.state for one in await self.records()}
+        return {record.spec.target.address: record.status.state for record in await self.records()}
 
     async def touch(self, kind: str) -> None:
         """Write all objects of one kind once more, so that whoever could not read them reads them again."""
         for resource in (PODS, SERVICES, NODES, BACKEND_GROUPS, LOAD_BALANCERS, LOAD_BALANCER_CLASSES):
-            for one in await self.api.list(resource) if resource.plural == kind else ():
-                await self.api.merge_patch(resource, *one.key, {"metadata": {"annotations": {"touched": "yes"}}})
+            for each in await self.api.list(resource) if resource.plural == kind else ():
+                await self.api.merge_patch(resource, *each.key, {"metadata": {"annotations": {"touched": "yes"}}})
 
     async def none_left(self) -> bool:
         return not await self.records()
@@ -169,31 +171,31 @@ class Shop:
         """Tear out what is left of one load balancer, while no hub runs."""
         nobody = {"metadata": {"finalizers": None}}
         for resource in (BACKEND_RECORDS, LOAD_BALANCERS):
-            for one in await self.api.list(resource, "shop"):
-                await self.api.merge_patch(resource, *one.key, nobody)
-                await self.api.delete(resource, *one.key)
+            for each in await self.api.list(resource, "shop"):
+                await self.api.merge_patch(resource, *each.key, nobody)
+                await self.api.delete(resource, *each.key)
         await self.api.delete(BACKEND_GROUPS, "shop", name)
-        for one in await self.api.list(PODS, "shop"):
-            await self.api.delete(PODS, *one.key)
+        for each in await self.api.list(PODS, "shop"):
+            await self.api.delete(PODS, *each.key)
 
     async def get(self, name: str = "shared") -> LoadBalancer:
         return await self.api.get(LOAD_BALANCERS, "shop", name)
 
     async def condition(self, kind: str, name: str = "shared") -> tuple[str, str, str]:
         """Return (status, reason, message) of one condition."""
-        words = [one for one in (await self.get(name)).status.conditions or () if one.type == kind]
-        return (words[0].status, words[0].reason, words[0].message) if words else ("", "", "")
+        text = [condition for condition in (await self.get(name)).status.conditions or () if condition.type == kind]
+        return (text[0].status, text[0].reason, text[0].message) if text else ("", "", "")
 
-    async def says(self, kind: str, *words: str, name: str = "shared", limit_s: float = 120.0) -> None:
+    async def says(self, kind: str, *text: str, name: str = "shared", limit_s: float = 120.0) -> None:
         """Wait until a condition is what it should not be, and names all of ``words``."""
 
         async def check() -> bool:
             status, _, message = await self.condition(kind, name)
             return status == ("False" if kind in ("Accepted", "ResolvedRefs", "Programmed") else "True") and all(
-                word in message for word in words
+                word in message for word in text
             )
 
-        await self.world.until(check, what=f"{kind} of {name} says {words}", limit_s=limit_s)
+        await self.world.until(check, what=f"{kind} of {name} says {text}", limit_s=limit_s)
 
     async def is_good(self, kind: str = "Programmed", name: str = "shared", limit_s: float = LONG_S) -> None:
         async def check() -> bool:
@@ -206,24 +208,28 @@ class Shop:
         except AssertionError as error:
             raise AssertionError(f"{kind} of {name} is {last}") from error
 
-    async def says_somewhere(self, *words: str, name: str = "shared") -> None:
+    async def says_somewhere(self, *text: str, name: str = "shared") -> None:
         """Wait until a condition that is not as it should be names all of ``words``."""
 
         async def check() -> bool:
             conditions = (await self.get(name)).status.conditions or ()
-            bad = [one.message for one in conditions if one.type in ("Accepted", "Programmed") and one.status != "True"]
-            return any(all(word in message for word in words) for message in bad)
+            bad = [
+                condition.message
+                for condition in conditions
+                if condition.type in ("Accepted", "Programmed") and condition.status != "True"
+            ]
+            return any(all(word in message for word in text) for message in bad)
 
-        await self.world.until(check, what=f"a condition of {name} says {words}")
+        await self.world.until(check, what=f"a condition of {name} says {text}")
 
-    async def told(self, *words: str) -> None:
+    async def told(self, *text: str) -> None:
         """Wait for an Event whose message names all of ``words``."""
 
         async def check() -> bool:
-            found = await self.api.list(EVENT, "shop")
-            return any(all(word in f"{one.reason} {one.message}" for word in words) for one in found)
+            events = await self.api.list(EVENT, "shop")
+            return any(all(word in f"{event.reason} {event.message}" for word in text) for event in events)
 
-        await self.world.until(check, what=f"an Event with {words}")
+        await self.world.until(check, what=f"an Event with {text}")
 
     async def until_at(self, *addresses: str, lb: str = "shared", limit_s: float = 120.0) -> None:
         wanted = set(addresses)
@@ -265,5 +271,5 @@ async def new_lbcf_world() -> AsyncIterator[LbcfWorld]:
             yield world
         finally:
             driver.gate.set()
-            for one in list(world.hubs):
-                await world.stop(one)
+            for hub in list(world.hubs):
+                await world.stop(hub)

@@ -53,7 +53,7 @@ WRONG = {
 @pytest.mark.parametrize("answer", WRONG)
 async def test_lt17_an_address_that_is_not_generated_registers_nothing(shop, driver, world, answer):
     """LT-17."""
-    reply, words = WRONG[answer]
+    reply, text = WRONG[answer]
     await shop.lb_class(parameters={"timeout.generateBackendAddr": "200ms"})
     await shop.group("fixed", static=["10.9.0.1:80"])
     await shop.registered("10.9.0.1")
@@ -66,12 +66,12 @@ async def test_lt17_an_address_that_is_not_generated_registers_nothing(shop, dri
         assert at_s[1] - at_s[0] >= 20
     if answer == "Running":
         assert 3 <= at_s[1] - at_s[0] <= 5
-    record = next(one for one in await shop.records() if one.spec.target.address == "10.1.0.1")
+    record = next(record for record in await shop.records() if record.spec.target.address == "10.1.0.1")
     assert record.status.generated_address == ""
     assert driver.rows() == []
     assert driver.at() == {"10.9.0.1:80"}
-    if words:
-        await shop.told(words, "generateBackendAddr", "10.1.0.1:80")
+    if text:
+        await shop.told(text, "generateBackendAddr", "10.1.0.1:80")
     await shop.until_at("web-0:80", "10.9.0.1:80", limit_s=LONG_S)
     await shop.registered("10.1.0.1", "10.9.0.1")
     await shop.is_good()
@@ -92,8 +92,8 @@ async def test_lt18_a_failed_registration_is_told_and_injected_info_is_kept_from
     await shop.group(pods=WEB, parameters={"v": "1"})
 
     async def failed():
-        found = await shop.records()
-        return found and found[0].status.state == "Failed" and "no more room" in found[0].status.message
+        records = await shop.records()
+        return records and records[0].status.state == "Failed" and "no more room" in records[0].status.message
 
     await world.until(failed, what="the record says that it failed, and why")
     await shop.says("Programmed", "no more room")
@@ -149,8 +149,8 @@ async def test_lt21_without_an_address_nobody_is_asked_to_deregister(shop, drive
         await world.user.delete(BACKEND_RECORDS, *before.key)
 
         async def another():
-            found = await shop.records()
-            return found and found[0].metadata.uid != before.metadata.uid
+            records = await shop.records()
+            return records and records[0].metadata.uid != before.metadata.uid
 
         await world.until(another, what="the pod is still wanted: another record")
     assert driver.rows() == []
@@ -176,7 +176,7 @@ async def test_lt22_a_registration_waits_for_the_deregistration_of_the_same_addr
     assert driver.hooks["ensureBackend"] == 1
     states = await shop.states()
     assert states["10.1.0.1"] == "Deregistering"
-    waiting = next(one for one in await shop.records() if one.spec.target.address == "10.1.0.2")
+    waiting = next(record for record in await shop.records() if record.spec.target.address == "10.1.0.2")
     assert "has the same address there" in waiting.status.message
     ended_s = times_of(world, driver, "deregisterBackend")
     began_s = times_of(world, driver, "ensureBackend")
@@ -247,7 +247,7 @@ async def test_records_that_are_one_backend_there_share_it(shop, driver, world, 
     await shop.group("on-b", static=["10.9.0.1:80"], listener="b")
 
     async def two():
-        return [one.status.state for one in await shop.records()] == ["Registered"] * 2
+        return [record.status.state for record in await shop.records()] == ["Registered"] * 2
 
     await world.until(two)
     if restart:
@@ -275,7 +275,7 @@ async def test_records_that_are_one_backend_there_and_leave_together_take_it_wit
     await shop.group()
 
     async def four():
-        return [one.status.state for one in await shop.records()] == ["Registered"] * 4
+        return [record.status.state for record in await shop.records()] == ["Registered"] * 4
 
     await world.until(four)
     await shop.delete_pod("web-0")
@@ -296,8 +296,8 @@ async def test_lt29_a_creation_without_lb_info_takes_lb_spec_for_it(world, drive
     await shop.open()
     await shop.lb(parameters={"name": "shared", "id": "shared"})
     await shop.is_good()
-    found = await shop.get()
-    (entry,) = found.status.provisioned
+    load_balancer = await shop.get()
+    (entry,) = load_balancer.status.provisioned
     assert entry.info == {"name": "shared", "id": "shared"}
     assert (entry.state, entry.serving) == ("Ensured", True)
     await shop.group(static=["10.9.0.1:80"])
@@ -353,13 +353,15 @@ async def test_lt39_a_deleted_record_is_deregistered_and_made_anew(shop, driver,
     await shop.pod("web-1", "10.1.0.2")
     await shop.group()
     await shop.registered("10.1.0.1", "10.1.0.2")
-    before = next(one for one in await shop.records() if one.spec.target.address == "10.1.0.1")
+    before = next(record for record in await shop.records() if record.spec.target.address == "10.1.0.1")
     driver.calls.clear()
     await world.user.delete(BACKEND_RECORDS, *before.key)
 
     async def another():
-        found = [one for one in await shop.records() if one.spec.target.address == "10.1.0.1"]
-        return [one.status.state for one in found] == ["Registered"] and found[0].metadata.uid != before.metadata.uid
+        result = [record for record in await shop.records() if record.spec.target.address == "10.1.0.1"]
+        return [each.status.state for each in result] == ["Registered"] and result[
+            0
+        ].metadata.uid != before.metadata.uid
 
     await world.until(another)
     assert driver.rows() == [("deregisterBackend", "web-0:80"), ("ensureBackend", "web-0:80")]

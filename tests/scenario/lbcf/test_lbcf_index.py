@@ -64,9 +64,9 @@ def test_every_row_is_listed_and_every_test_that_is_named_is_there() -> None:
     missing = []
     for row, where in _ROWS:
         place, _, name = where.partition("::")
-        found = text_of(_FOLDERS[place]) if place in _FOLDERS else (_SCENARIOS / place).read_text()
+        result = text_of(_FOLDERS[place]) if place in _FOLDERS else (_SCENARIOS / place).read_text()
         number = int(row.removeprefix("LT-"))
-        named = f"def {name}(" in found if name else f"lt{number:02}_" in found or f"{row}" in found
+        named = f"def {name}(" in result if name else f"lt{number:02}_" in result or f"{row}" in result
         if not named:
             missing.append((row, where))
     assert missing == []

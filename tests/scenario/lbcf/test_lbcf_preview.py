@@ -75,16 +75,16 @@ async def test_lt36_a_plan_calls_only_who_agreed_and_changes_nothing(shop, world
         world.wire.writes.clear()
         cluster = world.connect("hub")
         try:
-            found = {one.key.name: one for one in await preview(cluster)}
+            previewed = {each.key.name: each for each in await preview(cluster)}
         finally:
             await cluster.aclose()
-        plan = found["planned"].plan
+        plan = previewed["planned"].plan
         assert plan.frontend is not None
         assert plan.frontend.action == "Ensure"
         rows = {(change.action.value, str(change.key)) for change in plan.changes}
         assert {("Register", "10.1.0.3:80"), ("Register", "10.9.0.3:80")} < rows
         assert {("Update", "10.9.0.2:80"), ("Deregister", "10.9.0.1:80")} < rows
-        assert found["new"].plan.frontend is not None
+        assert previewed["new"].plan.frontend is not None
         assert set(other.hooks) <= ({"listBackends"} if "verify" in AGREED[agreed] else set())
         assert {body["dryRun"] for _, body in other.calls} <= {"acceptDryRunCall" in AGREED[agreed]}
         assert bool(other.calls) == ("verify" in AGREED[agreed])
@@ -93,7 +93,7 @@ async def test_lt36_a_plan_calls_only_who_agreed_and_changes_nothing(shop, world
         again = await world.start(identity="hub-1")
         await world.until(lambda: "10.9.0.3:80" in other.at("planned"))
         assert again.hub.leading
-        for one in list(world.hubs):
-            await world.stop(one)
+        for each in list(world.hubs):
+            await world.stop(each)
     finally:
         await other.stop()

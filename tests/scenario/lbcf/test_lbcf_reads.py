@@ -47,7 +47,7 @@ def break_it(world, kind, way):
 async def nothing_was_taken(shop):
     assert not shop.driver.hooks.keys() & {"deregisterBackend", "deleteLoadBalancer"}
     assert shop.driver.at() == AT
-    assert not any(one.deleting for one in await shop.records())
+    assert not any(record.deleting for record in await shop.records())
     assert await shop.states() == dict.fromkeys(ALL, "Registered")
 
 

@@ -17,7 +17,7 @@ async def test_lt01_the_record_with_everything_in_it_is_there_before_the_driver_
     seen = []
 
     async def look(body):
-        seen.extend((one, body) for one in await shop.records())
+        seen.extend((record, body) for record in await shop.records())
         return driver.really["ensureBackend"](body)
 
     driver.always("ensureBackend", look)
@@ -118,11 +118,11 @@ async def test_lt05_a_node_port_service_is_one_backend_for_each_matching_node(sh
     await shop.registered("10.0.0.1")
     assert driver.at() == {"n1:30200"}
     (body,) = driver.asked("generateBackendAddr")
-    told = body["serviceBackend"]
-    assert (told["nodeName"], told["port"]["port"]) == ("n1", 80)
-    assert {"type": "InternalIP", "address": "10.0.0.1"} in told["nodeAddresses"]
-    assert (told["service"]["metadata"]["name"], told["service"]["spec"]["type"]) == ("svc", "NodePort")
-    assert told["service"]["spec"]["ports"] == [{"port": 80, "nodePort": 30200, "protocol": "TCP"}]
+    reported = body["serviceBackend"]
+    assert (reported["nodeName"], reported["port"]["port"]) == ("n1", 80)
+    assert {"type": "InternalIP", "address": "10.0.0.1"} in reported["nodeAddresses"]
+    assert (reported["service"]["metadata"]["name"], reported["service"]["spec"]["type"]) == ("svc", "NodePort")
+    assert reported["service"]["spec"]["ports"] == [{"port": 80, "nodePort": 30200, "protocol": "TCP"}]
     if end == "deleted":
         await world.user.delete(SERVICES, "shop", "svc")
     elif end == "no NodePort":
@@ -170,8 +170,8 @@ async def test_lt13_other_attributes_reach_the_driver_once_and_every_record(shop
     await shop.lb(attributes={"bandwidth": "20"})
 
     async def recorded():
-        words = [one.spec.load_balancer.attributes for one in await shop.records()]
-        return words == [{"bandwidth": "20"}] * 3
+        text = [record.spec.load_balancer.attributes for record in await shop.records()]
+        return text == [{"bandwidth": "20"}] * 3
 
     await world.until(recorded)
     await world.quiet(60)

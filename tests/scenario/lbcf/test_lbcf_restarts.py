@@ -23,20 +23,20 @@ async def test_lt07_a_pod_that_goes_while_nobody_runs_is_found_missing(shop, dri
     await shop.pod("p2", "10.1.0.2")
     await shop.group(pods=WEB, parameters={"weight": "5"})
     await shop.registered("10.1.0.1", "10.1.0.2")
-    before = {one.spec.target.address: one.metadata.uid for one in await shop.records()}
+    before = {record.spec.target.address: record.metadata.uid for record in await shop.records()}
     await world.stop(hub)
     await shop.delete_pod("p2")
     driver.calls.clear()
     present = []
 
     async def running(_body):
-        present.extend(one for one in await shop.records() if one.spec.target.address == "10.1.0.2")
+        present.extend(record for record in await shop.records() if record.spec.target.address == "10.1.0.2")
         return {"status": "Running", "minRetryDelayInSeconds": 2}
 
     driver.first("deregisterBackend", running, running)
     await world.start(identity="hub-1")
     await shop.registered("10.1.0.1")
-    assert [(one.deleting, one.metadata.uid) for one in present] == [(True, before["10.1.0.2"])] * 2
+    assert [(each.deleting, each.metadata.uid) for each in present] == [(True, before["10.1.0.2"])] * 2
     assert {hook for hook, _ in driver.calls} - READ_ONLY == {"deregisterBackend"}
     for body in driver.asked("deregisterBackend"):
         assert (body["backendAddr"], body["lbInfo"], body["parameters"]) == (
@@ -72,7 +72,7 @@ async def test_lt08_what_is_deleted_while_nobody_runs_is_deregistered_afterwards
             await world.user.delete(BACKEND_GROUPS, "shop", name)
     await world.start(identity="hub-1")
     await shop.until_at(*left)
-    await shop.registered(*(one.removesuffix(":80") for one in left))
+    await shop.registered(*(each.removesuffix(":80") for each in left))
     if not left:
         await shop.until_gone()
         await world.until(lambda: "id-shared" not in driver.lbs)
@@ -105,7 +105,7 @@ async def test_lt09_a_server_of_somebody_else_is_never_spoken_of(world, driver, 
 
 async def versions(world):
     raw = json.loads(await world.user.raw("GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"))
-    return {one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in raw["items"]}
+    return {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in raw["items"]}
 
 
 @pytest.mark.req("L-12", "L-13", "L-17")
@@ -135,7 +135,7 @@ async def test_lt10_what_an_operator_changed_stays_and_a_calm_restart_does_nothi
     await world.quiet(90)
     assert driver.calls == []
     # The definitions of kinds are applied at each start, and are the same.
-    assert [one for one in world.wire.writes if one[1] != "customresourcedefinitions"] == []
+    assert [write for write in world.wire.writes if write[1] != "customresourcedefinitions"] == []
     assert await versions(world) == kinds
     assert driver.lbs["id-shared"] == by_hand
 
@@ -255,8 +255,8 @@ async def test_lt40_killed_at_any_call_or_write_it_ends_the_same(world, driver, 
         name = f"lb-{number}"
         died = await told(shop, world, driver, name, shard + 4 * number)
         assert driver.at(name) == {f"{name}-1:80"}
-        for one in list(world.hubs):
-            await world.stop(one)
+        for each in list(world.hubs):
+            await world.stop(each)
         await shop.forget_everything(name)
         driver.lbs.clear()
         if not died:

@@ -124,7 +124,7 @@ ANSWERS = {
 async def test_whatever_a_driver_answers_to_a_registration_is_told_and_ends_well(
     shop, driver, world, neighbour, answer
 ):
-    reply, words = ANSWERS[answer]
+    reply, text = ANSWERS[answer]
     await shop.group("before", static=["10.9.0.9:80"])
     await shop.until_at("10.9.0.9:80")
     bad = "10.9.0.1:80"
@@ -136,7 +136,7 @@ async def test_whatever_a_driver_answers_to_a_registration_is_told_and_ends_well
 
     driver.always("ensureBackend", some)
     await shop.group(static=[bad, "10.9.0.2:80"])
-    await shop.says("Programmed", words, driver.url, "ensureBackend", bad)
+    await shop.says("Programmed", text, driver.url, "ensureBackend", bad)
     assert "secret" not in (await shop.condition("Programmed"))[2]
     await shop.until_at("10.9.0.9:80", "10.9.0.2:80")
     # A removal does not wait for an addition that fails.
@@ -162,7 +162,7 @@ async def test_one_address_of_five_hundred(shop, driver, world):
     addresses = [f"10.9.{number // 250}.{number % 250}:80" for number in range(500)]
     assert bad in addresses
     await shop.group(static=addresses)
-    await shop.until_at(*(one for one in addresses if one != bad), limit_s=LONG_S)
+    await shop.until_at(*(address for address in addresses if address != bad), limit_s=LONG_S)
     await shop.says("Programmed", "10.9.1.99 is reserved here", bad)
 
     async def told():
@@ -230,7 +230,7 @@ async def test_a_static_address_that_is_a_pods_too_goes_with_the_last_of_them(sh
     await shop.group()
 
     async def both():
-        return [len(one.spec.owners) for one in await shop.records()] == [2]
+        return [len(record.spec.owners) for record in await shop.records()] == [2]
 
     await world.until(both)
     await world.stop(hub)
@@ -256,7 +256,7 @@ async def test_an_address_that_changes_hands_is_deregistered_in_between(shop, dr
     assert rows[0] == ("ensureBackend", "old:80")
     assert rows[-1] == ("ensureBackend", "new:80")
     assert ("deregisterBackend", "old:80") in rows
-    record = next(one for one in await shop.records() if one.spec.target.address == "10.1.0.1")
+    record = next(record for record in await shop.records() if record.spec.target.address == "10.1.0.1")
     assert record.spec.target.source.startswith("Pod/shop/new/")
     await world.quiet(20)
     assert driver.at() == {"new:80", "other:80"}
@@ -317,7 +317,7 @@ async def test_a_record_that_a_person_edits_is_mended(shop, driver, world, hub, 
     assert driver.hooks["deregisterBackend"] == 0
     assert driver.hooks["generateBackendAddr"] == 1
     fixed = {"target": {"address": "10.1.0.7"}, "listener": {"port": 81}, "loadBalancer": {"provider": "memory"}}
-    for path in ({part: words} for part, words in fixed.items()):
+    for path in ({part: each} for part, each in fixed.items()):
         with pytest.raises(Invalid, match="one backend for its whole life"):
             await world.user.merge_patch(BACKEND_RECORDS, *record.key, {"spec": path})
 
@@ -327,14 +327,18 @@ async def test_a_record_that_loses_its_finalizer_and_goes_is_made_anew(shop, dri
     """Forgetting, as long as somebody wants the backend, is no more than a moment without a record."""
     await shop.group(static=["10.9.0.1:80", "10.9.0.2:80"])
     await shop.registered("10.9.0.1", "10.9.0.2")
-    before = next(one for one in await shop.records() if one.spec.target.address == "10.9.0.1")
+    before = next(record for record in await shop.records() if record.spec.target.address == "10.9.0.1")
     await world.user.merge_patch(BACKEND_RECORDS, *before.key, {"metadata": {"finalizers": None}})
     await world.user.delete(BACKEND_RECORDS, *before.key)
 
     async def anew():
-        found = {one.spec.target.address: one for one in await shop.records()}
-        one = found.get("10.9.0.1")
-        return one is not None and one.metadata.uid != before.metadata.uid and one.status.state == "Registered"
+        result = {record.spec.target.address: record for record in await shop.records()}
+        load_balancer = result.get("10.9.0.1")
+        return (
+            load_balancer is not None
+            and load_balancer.metadata.uid != before.metadata.uid
+            and load_balancer.status.state == "Registered"
+        )
 
     await world.until(anew)
     assert driver.hooks["deregisterBackend"] == 0
@@ -358,7 +362,7 @@ async def test_a_storm_of_429_from_the_api_delays_and_loses_nothing(shop, driver
 
 @pytest.mark.req("L-25", "L-40", "I-7")
 @pytest.mark.parametrize(
-    ("wrong", "words"),
+    ("wrong", "text"),
     [
         ({"timeout": "61s"}, "parameters.timeout 61s"),
         ({"timeout.ensureBackend": "0s"}, "parameters.timeout.ensureBackend"),
@@ -366,14 +370,14 @@ async def test_a_storm_of_429_from_the_api_delays_and_loses_nothing(shop, driver
         ({"parallel": "none"}, "parameters.parallel"),
     ],
 )
-async def test_a_wrong_parameter_of_the_class_is_told_on_its_load_balancers(shop, driver, world, wrong, words):
+async def test_a_wrong_parameter_of_the_class_is_told_on_its_load_balancers(shop, driver, world, wrong, text):
     """And what is there already goes on as it was."""
     await shop.group("fixed", static=["10.9.0.1:80"])
     await shop.registered("10.9.0.1")
     await shop.lb_class("wrong", parameters=wrong)
     await shop.lb("new", class_name="wrong")
     await shop.group("new", lbs=("new",), static=["10.9.0.2:80"])
-    await shop.says_somewhere(words, name="new")
+    await shop.says_somewhere(text, name="new")
     await shop.group("fixed", static=["10.9.0.1:80", "10.9.0.3:80"])
     await shop.until_at("10.9.0.1:80", "10.9.0.3:80")
     await shop.lb_class("wrong")

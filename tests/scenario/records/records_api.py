@@ -43,11 +43,11 @@ class TinyApi:
     # --- what tests look at ---
 
     def records(self) -> list[BackendRecord]:
-        return [_typed(BACKEND_RECORDS, one) for key, one in self.objects.items() if key[0] == "BackendRecord"]
+        return [_typed(BACKEND_RECORDS, each) for key, each in self.objects.items() if key[0] == "BackendRecord"]
 
     def typed(self, resource: Resource, namespace: str, name: str) -> Any:
-        found = self.objects.get((resource.kind, namespace, name))
-        return _typed(resource, found) if found is not None else None
+        stored = self.objects.get((resource.kind, namespace, name))
+        return _typed(resource, stored) if stored is not None else None
 
     def watch(self, watch: Watch) -> Callable[[], None]:
         self._watches.append(watch)
@@ -57,9 +57,9 @@ class TinyApi:
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Any:
         number = await self.at_call("before", f"get {resource.kind}")
-        found = self._found(resource, namespace, name)
+        result = self._found(resource, namespace, name)
         await self.at_call("after", f"get {resource.kind}", number)
-        return _typed(resource, found)
+        return _typed(resource, result)
 
     async def create(self, resource: Resource, obj: JSONObject) -> Any:
         number = await self.at_call("before", f"create {resource.kind}")
@@ -114,10 +114,10 @@ class TinyApi:
         key = (resource.kind, str(meta["namespace"]), str(meta["name"]))
         if key in self.objects:
             raise AlreadyExists(f"{key} exists already")
-        one = copy.deepcopy(obj)
-        one["metadata"]["uid"] = f"uid-{next(self._versions)}"
-        self._put(key, one)
-        return _typed(resource, one)
+        given = copy.deepcopy(obj)
+        given["metadata"]["uid"] = f"uid-{next(self._versions)}"
+        self._put(key, given)
+        return _typed(resource, given)
 
     def do_patch(self, resource: Resource, namespace: str, name: str, patch: JSONObject) -> Any:
         old = self._found(resource, namespace, name)
@@ -151,10 +151,10 @@ class TinyApi:
     # --- inside ---
 
     def _found(self, resource: Resource, namespace: str, name: str) -> JSONObject:
-        found = self.objects.get((resource.kind, namespace, name))
-        if found is None:
+        stored = self.objects.get((resource.kind, namespace, name))
+        if stored is None:
             raise NotFound(f"there is no {resource.kind} {namespace}/{name}")
-        return found
+        return stored
 
     def _put(self, key: Key, new: JSONObject) -> None:
         old = self.objects.get(key)

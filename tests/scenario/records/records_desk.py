@@ -116,8 +116,8 @@ class Desk:
                     epoch=lambda: self.term,
                 )
             )
-            found = self.api.typed(LOAD_BALANCERS, "shop", "shared")
-            frontend = found.status.frontend_of("memory") if found is not None else None
+            load_balancer = self.api.typed(LOAD_BALANCERS, "shop", "shared")
+            frontend = load_balancer.status.frontend_of("memory") if load_balancer is not None else None
             with self.engine.catching_up():
                 self._unwatch = self.api.watch(self.engine.record_changed)
                 records = self.api.records()
@@ -141,11 +141,11 @@ class Desk:
 
         self.loop.run_until_complete(end())
 
-    def wish(self, *targets: Any, after_s: float = 1.0, **words: Any) -> DesiredLoadBalancer:
+    def wish(self, *targets: Any, after_s: float = 1.0, **text: Any) -> DesiredLoadBalancer:
         """Wish for these targets, and let time pass."""
-        words = {"drain_s": 0.0, "key": KEY, **words}
-        repair_s = words.pop("repair_s", 0.0)
-        wanted = msgspec.structs.replace(desired(targets, **words), repair_s=repair_s)
+        text = {"drain_s": 0.0, "key": KEY, **text}
+        repair_s = text.pop("repair_s", 0.0)
+        wanted = msgspec.structs.replace(desired(targets, **text), repair_s=repair_s)
         self.do(lambda: self.engine.tracker.put(wanted), after_s=after_s)
         return wanted
 
@@ -160,10 +160,10 @@ class Desk:
         self.loop.run_until_complete(run())
 
     def records(self) -> dict[str, BackendRecord]:
-        return {one.spec.target.address: one for one in self.api.records()}
+        return {record.spec.target.address: record for record in self.api.records()}
 
     def states(self) -> dict[str, str]:
-        return {address: one.status.state for address, one in self.records().items()}
+        return {address: each.status.state for address, each in self.records().items()}
 
     def at_cloud(self) -> set[str]:
         return {at.address for _, at in self.cloud.members(KEY)}

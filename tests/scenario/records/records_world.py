@@ -235,7 +235,7 @@ class World:
                     self.broken(f"{at} of {key} is registered, and nobody knows")
             if self.objects.get(key) is None:
                 self._served.discard(key)
-            elif any(listener == HTTP and not one.draining for (listener, _), one in members.items()):
+            elif any(listener == HTTP and not each.draining for (listener, _), each in members.items()):
                 self._served.add(key)
             elif key in self._served and key not in self.excused:
                 self.broken(f"{key} lost its last ready backend")
@@ -248,8 +248,8 @@ class World:
     _excused: set[LoadBalancerKey]
 
     def _frontend(self, key: LoadBalancerKey) -> str:
-        found: LoadBalancer | None = self.api.typed(LOAD_BALANCERS, key.namespace, key.name)
-        entry = found.status.frontend_of("memory") if found is not None else None
+        load_balancer: LoadBalancer | None = self.api.typed(LOAD_BALANCERS, key.namespace, key.name)
+        entry = load_balancer.status.frontend_of("memory") if load_balancer is not None else None
         return str(entry.asked) if entry is not None else ""
 
     # --- the process ------------------------------------------------------------------------------------------
@@ -273,8 +273,8 @@ class World:
         )
         frontends = {}
         for key in KEYS:
-            found: LoadBalancer | None = self.api.typed(LOAD_BALANCERS, key.namespace, key.name)
-            if found is not None and (entry := found.status.frontend_of("memory")) is not None:
+            load_balancer: LoadBalancer | None = self.api.typed(LOAD_BALANCERS, key.namespace, key.name)
+            if load_balancer is not None and (entry := load_balancer.status.frontend_of("memory")) is not None:
                 frontends[key] = entry
         self.engine.begin(self.api.records(), frontends)
         self._unwatch = self.api.watch(self.engine.record_changed)
@@ -322,7 +322,7 @@ class World:
     def user(self, what: str, key: LoadBalancerKey, detail: Any) -> None:
         """Create, change or delete one object, or delete one record by hand."""
         if what == "delete record":
-            mine = sorted(one.key for one in self.api.records() if place_of(one)[0] == key)
+            mine = sorted(record.key for record in self.api.records() if place_of(record)[0] == key)
             if mine:
                 self._excused.add(key)
                 self.api.do_delete(BACKEND_RECORDS, *mine[int(detail * len(mine))])
@@ -343,16 +343,16 @@ class World:
 
     def _note_replacements(self, key: LoadBalancerKey, wish: DesiredLoadBalancer) -> None:
         """An address that goes from one pod to another is deregistered in between, whatever the guard says."""
-        sources = {place_of(one): one.spec.target.source for one in self.api.records()}
-        for listener, found in wish.targets.items():
-            for at, one in found.items():
-                if one.source and sources.get((key, listener, at), one.source) not in ("", one.source):
+        sources = {place_of(record): record.spec.target.source for record in self.api.records()}
+        for listener, each in wish.targets.items():
+            for at, item in each.items():
+                if item.source and sources.get((key, listener, at), item.source) not in ("", item.source):
                     self._excused.add(key)
         before = self.objects.get(key)
-        for listener, found in (before.targets if before is not None else {}).items():
-            for at, one in found.items():
+        for listener, each in (before.targets if before is not None else {}).items():
+            for at, item in each.items():
                 after = wish.targets.get(listener, {}).get(at)
-                if after is not None and one.source != after.source:
+                if after is not None and item.source != after.source:
                     self._excused.add(key)
 
     async def tell(self, steps: Sequence[Step], ends: dict[LoadBalancerKey, Wish]) -> None:
@@ -380,30 +380,30 @@ class World:
     def differences(self, ends: dict[LoadBalancerKey, Wish]) -> list[str]:
         """Return where cloud or ledger are not as the story ends, in words."""
         out: list[str] = []
-        records = {place_of(one): one for one in self.api.records()}
+        records = {place_of(record): record for record in self.api.records()}
         wanted: dict[Any, Target] = {}
         for key, wish in ends.items():
-            found = self.cloud.load_balancers.get(key)
-            if (found.spec if found else None) != (wish.spec if wish else None):
+            load_balancer = self.cloud.load_balancers.get(key)
+            if (load_balancer.spec if load_balancer else None) != (wish.spec if wish else None):
                 out.append(f"{key} is not as it should be")
             for listener, targets in (wish.targets if wish is not None else {}).items():
-                wanted |= {(key, listener, at): one for at, one in targets.items()}
+                wanted |= {(key, listener, at): each for at, each in targets.items()}
             # Owners are the ledger's business: the provider is not told of them.
-            members = {(key, *place): _as_told(one) for place, one in self.cloud.members(key).items()}
-            if members != {place: _as_told(one) for place, one in wanted.items() if place[0] == key}:
+            members = {(key, *place): _as_told(each) for place, each in self.cloud.members(key).items()}
+            if members != {place: _as_told(each) for place, each in wanted.items() if place[0] == key}:
                 out.append(f"{key} has {sorted(map(str, members))}")
             if (key in self.objects) != (wish is not None):
                 out.append(f"{key} has not let go of its object")
         if records.keys() != wanted.keys():
             out.append("records without backends, or backends without records")
-        for place, one in wanted.items():
+        for place, each in wanted.items():
             record: BackendRecord | None = records.get(place)
             if record is None:
                 continue
-            if (record.status.state, tuple(sorted(record.spec.owners))) != ("Registered", one.owners):
+            if (record.status.state, tuple(sorted(record.spec.owners))) != ("Registered", each.owners):
                 out.append(f"record {record.key}: {record.status.state}, owners {record.spec.owners}")
         return out
 
 
-def _as_told(one: Target) -> Target:
-    return msgspec.structs.replace(one, owners=(), source="")
+def _as_told(target: Target) -> Target:
+    return msgspec.structs.replace(target, owners=(), source="")

@@ -22,9 +22,9 @@ LOOSE = GuardPolicy(100, 0)
 
 @pytest.fixture
 def desk(virtual):
-    one = Desk(virtual)
-    yield one
-    one.stop()
+    desk = Desk(virtual)
+    yield desk
+    desk.stop()
 
 
 def at(number):
@@ -36,7 +36,7 @@ def test_lt1_a_record_with_all_that_is_needed_is_there_before_the_call(desk):
     seen = []
     desk.provider.before = lambda method, changes: seen.extend(desk.records().values()) if changes else None
     desk.wish(backend(1, owners=["g"], weight=2))
-    assert [FINALIZER_DEREGISTER in one.metadata.finalizers for one in seen] == [True]
+    assert [FINALIZER_DEREGISTER in each.metadata.finalizers for each in seen] == [True]
     assert seen[0].status.state == "Pending"
     assert seen[0].spec.parameters == {"weight": "2"}
     assert seen[0].spec.load_balancer.provider == "memory"
@@ -47,9 +47,9 @@ def test_lt1_a_record_with_all_that_is_needed_is_there_before_the_call(desk):
 def test_lt8_everything_is_deregistered_from_records_alone(desk):
     desk.wish(backend(1), backend(2))
     desk.stop()
-    desk.api.objects = {key: one for key, one in desk.api.objects.items() if key[0] == "BackendRecord"}
+    desk.api.objects = {key: each for key, each in desk.api.objects.items() if key[0] == "BackendRecord"}
     desk.start()
-    assert [one.key for one in desk.provider.recalled][-1] == KEY
+    assert [each.key for each in desk.provider.recalled][-1] == KEY
     desk.do(lambda: desk.engine.tracker.remove(KEY))
     assert desk.at_cloud() == set()
     assert desk.records() == {}
@@ -255,7 +255,7 @@ def test_what_a_driver_injects_is_stored_and_told_again(desk):
     desk.stop()
     desk.start()
     desk.wish(backend(1, weight=2))
-    assert [(one.injected_info, one.generated_address) for one in facts] == [({"id": "7"}, "x")]
+    assert [(fact.injected_info, fact.generated_address) for fact in facts] == [({"id": "7"}, "x")]
 
 
 @pytest.mark.req("I-5")
@@ -304,7 +304,7 @@ def test_at19_changes_during_a_call_make_one_more_batch(desk):
     desk.provider.latency_s = 1.0
     desk.wish(backend(1), after_s=1.5)
     for number in range(2, 30):
-        desk.wish(*(backend(one) for one in range(1, number)), after_s=0.0)
+        desk.wish(*(backend(each) for each in range(1, number)), after_s=0.0)
     desk.do(after_s=10)
     batches = [len(changes) for method, changes in desk.provider.calls if method == "apply"]
     assert len(desk.at_cloud()) == 28
@@ -371,10 +371,10 @@ def test_what_somebody_else_has_made_is_let_go_and_never_deleted(desk):
 def test_a_record_that_appears_of_a_load_balancer_that_nobody_knows_reminds_its_provider(desk):
     desk.wish(backend(1))
     (record,) = desk.api.records()
-    words = msgspec.to_builtins(record)
+    text = msgspec.to_builtins(record)
     other = {
         "metadata": {"namespace": "shop", "name": "restored", "finalizers": record.metadata.finalizers},
-        "spec": {**words["spec"], "loadBalancer": {**words["spec"]["loadBalancer"], "name": "forgotten"}},
+        "spec": {**text["spec"], "loadBalancer": {**text["spec"]["loadBalancer"], "name": "forgotten"}},
         "status": {"state": "Registered"},
     }
     desk.provider.recalled.clear()

@@ -64,8 +64,8 @@ class Durable(RuleBasedStateMachine):
     def what_is_registered_is_on_record_and_held(self) -> None:
         held = {
             address
-            for address, one in self.desk.records().items()
-            if FINALIZER_DEREGISTER in (one.metadata.finalizers or ())
+            for address, each in self.desk.records().items()
+            if FINALIZER_DEREGISTER in (each.metadata.finalizers or ())
         }
         assert self.desk.at_cloud() <= held
 

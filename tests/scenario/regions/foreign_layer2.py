@@ -26,19 +26,19 @@ def call(method: str, path: str, body: dict[str, Any] | None = None) -> dict[str
         return json.load(answer)
 
 
-def path_of(one: dict[str, Any]) -> str:
-    meta = one["metadata"]
+def path_of(obj: dict[str, Any]) -> str:
+    meta = obj["metadata"]
     return f"{ROOT}/namespaces/{meta['namespace']}/poolservices/{meta['name']}"
 
 
-def reconcile(one: dict[str, Any], addresses: dict[str, str]) -> None:
-    meta, finalizers = one["metadata"], one["metadata"].get("finalizers", [])
+def reconcile(obj: dict[str, Any], addresses: dict[str, str]) -> None:
+    meta, finalizers = obj["metadata"], obj["metadata"].get("finalizers", [])
     if meta.get("deletionTimestamp"):
         if FINALIZER in finalizers:  # here a cloud's load balancer would be deleted
-            call("PATCH", path_of(one), {"metadata": {"finalizers": [f for f in finalizers if f != FINALIZER]}})
+            call("PATCH", path_of(obj), {"metadata": {"finalizers": [f for f in finalizers if f != FINALIZER]}})
         return
     if FINALIZER not in finalizers:
-        call("PATCH", path_of(one), {"metadata": {"finalizers": [*finalizers, FINALIZER]}})
+        call("PATCH", path_of(obj), {"metadata": {"finalizers": [*finalizers, FINALIZER]}})
     backends = json.loads(meta["annotations"]["fairlead.dev/backends"])
     endpoints = [endpoint for group in backends.get("groups", []) for endpoint in group["endpoints"]]
     ready = sum(endpoint["ready"] for endpoint in endpoints)
@@ -54,9 +54,9 @@ def reconcile(one: dict[str, Any], addresses: dict[str, str]) -> None:
         "aggregateToAnnotations": {"elb-id": f"elb-{meta['name']}"},
         "conditions": [condition],
     }
-    if all(one.get("status", {}).get(key) == value for key, value in status.items() if key != "conditions"):
+    if all(obj.get("status", {}).get(key) == value for key, value in status.items() if key != "conditions"):
         return
-    call("PATCH", path_of(one) + "/status", {"status": status})
+    call("PATCH", path_of(obj) + "/status", {"status": status})
     event = {
         "metadata": {"namespace": meta["namespace"], "name": f"{meta['name']}.{time.time_ns():x}"},
         "involvedObject": {"kind": "PoolService", **{key: meta[key] for key in ("namespace", "name", "uid")}},
@@ -68,10 +68,10 @@ def reconcile(one: dict[str, Any], addresses: dict[str, str]) -> None:
 def main() -> None:
     addresses: dict[str, str] = {}
     while True:
-        for one in sorted(call("GET", ROOT + "/poolservices")["items"], key=lambda one: one["metadata"]["name"]):
-            if one["spec"].get("loadBalancerClass") == CLASS:
+        for each in sorted(call("GET", ROOT + "/poolservices")["items"], key=lambda item: item["metadata"]["name"]):
+            if each["spec"].get("loadBalancerClass") == CLASS:
                 with contextlib.suppress(urllib.error.HTTPError):
-                    reconcile(one, addresses)
+                    reconcile(each, addresses)
         time.sleep(0.05)
 
 

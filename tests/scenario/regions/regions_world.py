@@ -43,7 +43,7 @@ class Running:
 
     def requests(self, *resources: str) -> int:
         """Return how many writes have been asked for, of these kinds or of all; leases and Events do not count."""
-        found = 0
+        count = 0
         for sample in self.metrics.requests.collect()[0].samples:
             labels = sample.labels
             if not sample.name.endswith("_total") or labels["verb"] in _READS or labels["resource"] in _NOISE:
@@ -51,17 +51,17 @@ class Running:
             if not labels["code"].startswith("2"):
                 continue
             if not resources or labels["resource"].partition(".")[0].partition("/")[0] in resources:
-                found += int(sample.value)
-        return found
+                count += int(sample.value)
+        return count
 
     def written(self) -> dict[str, int]:
         """Return the writes by verb and kind."""
-        found: dict[str, int] = {}
+        result: dict[str, int] = {}
         for sample in self.metrics.requests.collect()[0].samples:
             labels = sample.labels
             if sample.name.endswith("_total") and labels["verb"] not in _READS and labels["resource"] not in _NOISE:
-                found[f"{labels['verb']} {labels['resource']}"] = int(sample.value)
-        return found
+                result[f"{labels['verb']} {labels['resource']}"] = int(sample.value)
+        return result
 
     async def stop(self) -> None:
         self.task.cancel()
@@ -81,17 +81,17 @@ class World:
     # --- regions ----------------------------------------------------------------------------------------------
 
     async def start(self, **options: Any) -> Running:
-        one = Running(self.api, **options)
-        self.running.append(one)
-        await until(lambda: one.regions.leading or one.task.done(), what="leading")
-        if one.task.done():
-            await one.task
+        running = Running(self.api, **options)
+        self.running.append(running)
+        await until(lambda: running.regions.leading or running.task.done(), what="leading")
+        if running.task.done():
+            await running.task
         await self.settled()
-        return one
+        return running
 
-    async def stop(self, one: Running) -> None:
-        self.running.remove(one)
-        await one.stop()
+    async def stop(self, running: Running) -> None:
+        self.running.remove(running)
+        await running.stop()
 
     async def settled(self) -> None:
         """Wait until regions have seen all there is, and have nothing left to do about it."""
@@ -100,9 +100,9 @@ class World:
         async def check() -> bool:
             nonlocal quiet
             idle = all(
-                not any(len(queue) or queue.processing or queue._failures for queue in one.regions.queues.values())
-                for one in self.running
-                if one.regions.leading
+                not any(len(queue) or queue.processing or queue._failures for queue in each.regions.queues.values())
+                for each in self.running
+                if each.regions.leading
             )
             quiet = quiet + 1 if idle and await self._current() else 0
             return quiet >= 2
@@ -110,8 +110,8 @@ class World:
         await until(check, what="settled", timeout_s=90)
 
     async def _current(self) -> bool:
-        for one in self.running:
-            for cache in one.regions.caches.values():
+        for item in self.running:
+            for cache in item.regions.caches.values():
                 there = await self.user.listing(cache.resource, cache.namespace, label_selector=cache._label_selector)
                 held = {each.key: each.metadata.resource_version for each in cache.values()}
                 if held != {each.key: each.metadata.resource_version for each in there.items}:
@@ -211,7 +211,7 @@ class World:
 
     async def answer(self, name: str, *addresses: str, namespace: str = NAMESPACE, **status: Any) -> None:
         """Write a PoolService's status, as a layer 2 would."""
-        ingress = [{"ip": one} if one[0].isdigit() else {"hostname": one} for one in addresses]
+        ingress = [{"ip": address} if address[0].isdigit() else {"hostname": address} for address in addresses]
         body = {"loadBalancer": {"ingress": ingress}, "address": addresses[0] if addresses else "", **status}
         await self.user.merge_patch(
             POOL_SERVICES, namespace, name, {"status": body}, subresource="status", manager="layer2"
@@ -229,17 +229,19 @@ class World:
     async def names(self, namespace: str = NAMESPACE) -> list[str]:
         """Return the names of all PoolServices, once all is settled."""
         await self.settled()
-        return sorted(one.metadata.name for one in await self.user.list(POOL_SERVICES, namespace))
+        return sorted(pool_service.metadata.name for pool_service in await self.user.list(POOL_SERVICES, namespace))
 
     async def until_names(self, *names: str, namespace: str = NAMESPACE) -> None:
         async def check() -> bool:
-            return sorted(one.metadata.name for one in await self.user.list(POOL_SERVICES, namespace)) == sorted(names)
+            return sorted(
+                pool_service.metadata.name for pool_service in await self.user.list(POOL_SERVICES, namespace)
+            ) == sorted(names)
 
         await until(check, what=f"PoolServices {names}")
 
     async def shown(self, name: str = "test", namespace: str = NAMESPACE) -> list[str]:
         service = await self.get_service(name, namespace)
-        return [one.address for one in service.status.load_balancer.ingress or ()]
+        return [each.address for each in service.status.load_balancer.ingress or ()]
 
     async def until_shown(self, *addresses: str, name: str = "test", timeout_s: float = 90.0) -> None:
         async def check() -> bool:
@@ -250,8 +252,8 @@ class World:
     # --- Events and load balancers ----------------------------------------------------------------------------
 
     async def events(self, name: str, reason: str = "", namespace: str = NAMESPACE) -> list[Event]:
-        found = await self.user.list(EVENT, namespace)
-        return [e for e in found if e.involved_object.get("name") == name and reason in {"", e.reason}]
+        events = await self.user.list(EVENT, namespace)
+        return [e for e in events if e.involved_object.get("name") == name and reason in {"", e.reason}]
 
     async def event(self, name: str, reason: str, namespace: str = NAMESPACE) -> Event:
         async def check() -> list[Event]:
@@ -260,15 +262,22 @@ class World:
         return (await until(check, what=f"event {reason} on {name}"))[0]
 
     async def load_balancers(self, namespace: str = NAMESPACE) -> dict[str, TCPLoadBalancer]:
-        return {one.metadata.name: one for one in await self.user.list(TCP_LOAD_BALANCERS, namespace)}
+        return {
+            tcp_load_balancer.metadata.name: tcp_load_balancer
+            for tcp_load_balancer in await self.user.list(TCP_LOAD_BALANCERS, namespace)
+        }
 
     async def slices_of(self, load_balancer: str, namespace: str = NAMESPACE) -> list[EndpointSlice]:
-        found = await self.user.list(ENDPOINT_SLICES, namespace, label_selector="fairlead.dev/load-balancer")
-        return [one for one in found if one.label("fairlead.dev/load-balancer") == load_balancer]
+        endpoint_slices = await self.user.list(ENDPOINT_SLICES, namespace, label_selector="fairlead.dev/load-balancer")
+        return [
+            endpoint_slice
+            for endpoint_slice in endpoint_slices
+            if endpoint_slice.label("fairlead.dev/load-balancer") == load_balancer
+        ]
 
     async def targets(self, load_balancer: str) -> list[str]:
         return sorted(
-            e.addresses[0] for one in await self.slices_of(load_balancer) for e in one.endpoints or () if e.addresses
+            e.addresses[0] for each in await self.slices_of(load_balancer) for e in each.endpoints or () if e.addresses
         )
 
     async def programmed(self, name: str, address: str, namespace: str = NAMESPACE) -> None:
@@ -286,16 +295,16 @@ class World:
 
     async def clean(self) -> None:
         """Leave nothing behind: a real server outlives the test."""
-        for one in list(self.running):
-            await self.stop(one)
+        for each in list(self.running):
+            await self.stop(each)
         for resource in (EVENT, SERVICES, POOL_SERVICES, TCP_LOAD_BALANCERS, ENDPOINT_SLICES, NODE_POOLS, NODES):
-            for one in await self.user.list(resource):
-                if resource is SERVICES and one.metadata.namespace == "default":
+            for each in await self.user.list(resource):
+                if resource is SERVICES and each.metadata.namespace == "default":
                     continue
                 with contextlib.suppress(NotFound, Conflict):
-                    if one.metadata.finalizers:
-                        await self.user.merge_patch(resource, *one.key, {"metadata": {"finalizers": None}})
-                    await self.user.delete(resource, *one.key)
+                    if each.metadata.finalizers:
+                        await self.user.merge_patch(resource, *each.key, {"metadata": {"finalizers": None}})
+                    await self.user.delete(resource, *each.key)
 
 
 @contextlib.asynccontextmanager

@@ -117,8 +117,8 @@ async def test_a_region_leaves_the_union_before_its_pool_service_is_deleted(worl
 
     def look(_old: object, new: object) -> None:
         if new is None or new.deleting:  # type: ignore[attr-defined]
-            found = services.get(NAMESPACE, "test").status.load_balancer.ingress or ()
-            deleted_while_shown.append([one.address for one in found])
+            result = services.get(NAMESPACE, "test").status.load_balancer.ingress or ()
+            deleted_while_shown.append([each.address for each in result])
 
     cache.on_change(look)
     await world.pool("np234", app="other")

@@ -60,9 +60,11 @@ class History:
 async def as_it_should_be(world: World) -> bool:
     """Say whether there is exactly what should be, by the plainest reading of the rules."""
     pools = {
-        one.metadata.name: one.metadata.labels or {} for one in await world.user.list(NODE_POOLS) if not one.deleting
+        node_pool.metadata.name: node_pool.metadata.labels or {}
+        for node_pool in await world.user.list(NODE_POOLS)
+        if not node_pool.deleting
     }
-    where = {one.metadata.name: one.label("region") for one in await world.user.list(NODES)}
+    where = {node.metadata.name: node.label("region") for node in await world.user.list(NODES)}
     wanted: set[tuple[str, str]] = set()
     unreadable: set[str] = set()
     for service in await world.user.list(SERVICES, NAMESPACE):
@@ -80,12 +82,12 @@ async def as_it_should_be(world: World) -> bool:
             if matches and not service.deleting:
                 wanted.add((service.metadata.name, pool))
     there: set[tuple[str, str]] = set()
-    for one in await world.user.list(POOL_SERVICES, NAMESPACE):
-        pair = (one.label("openyurt.io/service-name"), one.spec.nodepool_name)
+    for pool_service in await world.user.list(POOL_SERVICES, NAMESPACE):
+        pair = (pool_service.label("openyurt.io/service-name"), pool_service.spec.nodepool_name)
         assert pair not in there, f"two PoolServices for {pair}"
         if pair[0] not in unreadable:
             there.add(pair)
-        backends = json.loads(one.annotation("fairlead.dev/backends"))
+        backends = json.loads(pool_service.annotation("fairlead.dev/backends"))
         for group in backends.get("groups", ()):
             for endpoint in group["endpoints"]:
                 assert where.get(endpoint["node"], pair[1]) == pair[1], f"{endpoint} is not in {pair}"

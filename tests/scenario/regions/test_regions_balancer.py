@@ -35,9 +35,9 @@ async def two_regions(world: World, **service: object) -> None:
 async def test_each_region_gets_a_load_balancer_with_its_own_pods(world: World) -> None:
     await two_regions(world)
     await world.start()
-    found = await world.load_balancers()
-    assert sorted(found) == [lb("test-east"), lb("test-west")]
-    east = found[lb("test-east")]
+    load_balancers = await world.load_balancers()
+    assert sorted(load_balancers) == [lb("test-east"), lb("test-west")]
+    east = load_balancers[lb("test-east")]
     assert (east.spec.class_name, east.spec.targets, east.spec.region) == ("envoy", "Pod", "r-east")
     assert [(port.port, port.name, port.protocol) for port in east.spec.ports] == [(80, "http", "TCP")]
     owner = next(iter(east.metadata.owner_references or ()))
@@ -47,7 +47,7 @@ async def test_each_region_gets_a_load_balancer_with_its_own_pods(world: World) 
     assert await world.targets(lb("test-east")) == ["10.0.1.1", "10.0.1.2"]
     assert await world.targets(lb("test-west")) == ["10.0.2.1"]
     slices = await world.slices_of(lb("test-east"))
-    ready = {e.addresses[0]: e.conditions.ready for one in slices for e in one.endpoints or ()}  # type: ignore[index,union-attr]
+    ready = {e.addresses[0]: e.conditions.ready for slice_ in slices for e in slice_.endpoints or ()}  # type: ignore[index,union-attr]
     assert ready == {"10.0.1.1": True, "10.0.1.2": False}
 
 
@@ -64,7 +64,10 @@ async def test_changes_of_ports_and_pods_reach_the_load_balancer(world: World) -
     await world.change_service({"spec": {"ports": [{"name": "http", "port": 81, "targetPort": 8080}]}})
 
     async def port() -> bool:
-        return [one.spec.ports[0].port for one in (await world.load_balancers()).values()] == [81, 81]
+        return [load_balancer.spec.ports[0].port for load_balancer in (await world.load_balancers()).values()] == [
+            81,
+            81,
+        ]
 
     await until(port)
 
@@ -73,14 +76,16 @@ async def test_changes_of_ports_and_pods_reach_the_load_balancer(world: World) -
 async def test_address_conditions_and_events_come_back(world: World) -> None:
     await two_regions(world)
     await world.start()
-    pending = {one.type: one for one in (await world.get("test-east")).status.conditions or ()}["Programmed"]
+    pending = {condition.type: condition for condition in (await world.get("test-east")).status.conditions or ()}[
+        "Programmed"
+    ]
     assert (pending.status, pending.reason) == ("False", "Pending")
     await world.programmed(lb("test-east"), "192.0.2.1")
     await world.programmed(lb("test-west"), "192.0.2.2")
     await world.until_shown("192.0.2.1", "192.0.2.2")
     status = (await world.get("test-east")).status
     assert (status.address, status.targets) == ("192.0.2.1", "1/1")
-    assert {one.type: one.status for one in status.conditions or ()} == {"Programmed": "True"}
+    assert {condition.type: condition.status for condition in status.conditions or ()} == {"Programmed": "True"}
     assert "192.0.2.1" in (await world.event("test-east", "Programmed")).message
     await world.settled()
     points = json.loads((await world.get_service()).annotation("fairlead.dev/access-points"))
@@ -108,8 +113,8 @@ async def test_a_region_leaves_the_union_then_its_load_balancer_goes_then_the_ob
     await world.user.merge_patch(TCP_LOAD_BALANCERS, NAMESPACE, lb("test-west"), {"metadata": {"finalizers": None}})
 
     async def again() -> bool:
-        found = await world.find("test-west")
-        return found is not None and found.metadata.uid != uid
+        load_balancer = await world.find("test-west")
+        return load_balancer is not None and load_balancer.metadata.uid != uid
 
     await until(again)
     await world.settled()
@@ -125,7 +130,7 @@ async def test_a_deleted_service_takes_everything_along(world: World) -> None:
     await world.delete_service()
 
     async def going() -> bool:
-        return all(one.deleting for one in (await world.load_balancers()).values())
+        return all(load_balancer.deleting for load_balancer in (await world.load_balancers()).values())
 
     await until(going)
     assert await world.user.list(SERVICES, NAMESPACE)
@@ -158,8 +163,12 @@ async def test_a_pool_that_moves_to_another_region_gets_a_load_balancer_of_that_
     await world.user.merge_patch(TCP_LOAD_BALANCERS, NAMESPACE, name, {"metadata": {"finalizers": None}})
 
     async def anew() -> bool:
-        found = (await world.load_balancers()).get(name)
-        return found is not None and found.metadata.uid != before and found.spec.region == "elsewhere"
+        load_balancer = (await world.load_balancers()).get(name)
+        return (
+            load_balancer is not None
+            and load_balancer.metadata.uid != before
+            and load_balancer.spec.region == "elsewhere"
+        )
 
     await until(anew)
     await world.settled()
@@ -206,7 +215,9 @@ async def test_what_cannot_be_served_is_said_and_the_rest_goes_on(world: World) 
     await world.annotate(**{"fairlead.dev/proxy-protocol": "v2"})
 
     async def served() -> bool:
-        return {one.spec.proxy_protocol for one in (await world.load_balancers()).values()} == {"v2"}
+        return {load_balancer.spec.proxy_protocol for load_balancer in (await world.load_balancers()).values()} == {
+            "v2"
+        }
 
     await until(served)
 
@@ -215,7 +226,7 @@ async def test_what_cannot_be_served_is_said_and_the_rest_goes_on(world: World) 
 async def test_each_pool_may_ask_for_an_address_of_its_own(world: World) -> None:
     await two_regions(world, annotations={"fairlead.dev/address-request": "east=192.0.2.7, west=192.0.2.8"})
     await world.start()
-    assert {name: one.spec.address for name, one in (await world.load_balancers()).items()} == {
+    assert {name: each.spec.address for name, each in (await world.load_balancers()).items()} == {
         lb("test-east"): "192.0.2.7", lb("test-west"): "192.0.2.8",
     }  # fmt: skip
 
@@ -251,8 +262,12 @@ async def test_a_pool_service_that_goes_to_another_class_is_let_go(world: World)
     await world.change("alone-east", {"spec": {"loadBalancerClass": "elb"}})
 
     async def let_go() -> bool:
-        one = await world.get("alone-east")
-        return not one.metadata.finalizers and not one.status.address and not await world.load_balancers()
+        load_balancer = await world.get("alone-east")
+        return (
+            not load_balancer.metadata.finalizers
+            and not load_balancer.status.address
+            and not await world.load_balancers()
+        )
 
     await until(let_go)
 
@@ -277,7 +292,7 @@ async def test_a_foreign_layer_2_that_knows_only_the_crd(world: World, tmp_path:
         await world.until_shown("203.0.113.1", "203.0.113.2")
         east = await world.get("test-east")
         assert east.metadata.finalizers == ["example.com/lb"]
-        assert {one.type: one.status for one in east.status.conditions or ()}["Programmed"] == "True"
+        assert {condition.type: condition.status for condition in east.status.conditions or ()}["Programmed"] == "True"
         assert (await world.event("test-east", "Ensured")).message
         assert (await world.get_service()).annotation("aggregated.elb-id") == "elb-test-east,elb-test-west"
         assert "test-east" not in " ".join(await world.load_balancers())

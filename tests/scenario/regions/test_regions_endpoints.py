@@ -28,8 +28,8 @@ ALL = ("test-beijing", "test-hangzhou", "test-shanghai")
 
 
 async def backends(world: World, name: str) -> list[tuple[str, bool]]:
-    found = json.loads((await world.get(name)).annotation("fairlead.dev/backends"))
-    return [(one["address"], one["ready"]) for group in found.get("groups", ()) for one in group["endpoints"]]
+    decoded = json.loads((await world.get(name)).annotation("fairlead.dev/backends"))
+    return [(each["address"], each["ready"]) for group in decoded.get("groups", ()) for each in group["endpoints"]]
 
 
 @pytest.mark.req("O-5", "O-13", "O-17", "O-55")
@@ -74,8 +74,8 @@ async def test_node_readiness_concerns_only_services_whose_backends_are_nodes(wo
     await world.node("n-hangzhou", "hangzhou", address="10.1.2.1", ready="False")
     await world.settled()
     assert running.requests() == writes + 1
-    found = json.loads((await world.get("nodes-hangzhou")).annotation("fairlead.dev/backends"))["nodes"]
-    assert found == [{"name": "n-hangzhou", "address": "10.1.2.1", "ready": False}]
+    decoded = json.loads((await world.get("nodes-hangzhou")).annotation("fairlead.dev/backends"))["nodes"]
+    assert decoded == [{"name": "n-hangzhou", "address": "10.1.2.1", "ready": False}]
     # A heartbeat says nothing new.
     status = {"conditions": [{"type": "Ready", "status": "False", "lastHeartbeatTime": "2030-01-01T00:00:00Z"}]}
     await world.user.merge_patch(NODES, "", "n-hangzhou", {"status": status}, subresource="status")
@@ -191,7 +191,7 @@ async def test_a_node_is_in_one_pool_and_the_younger_claim_has_a_warning(world: 
     async def second_passed() -> bool:
         await world.pool("again", nodes={"region": "hangzhou"}, edge="yes")
         await world.settled()
-        pools = {one.name: one.created for one in running.regions.inventory.pools.values()}  # type: ignore[union-attr]
+        pools = {pool.name: pool.created for pool in running.regions.inventory.pools.values()}  # type: ignore[union-attr]
         if pools.get("again", "") > pools["hangzhou"]:
             return True
         await world.delete_pool("again")

@@ -28,14 +28,14 @@ async def test_one_pool_service_for_each_matching_pool_and_none_for_the_others(w
     await world.start()
     assert await world.names() == ["test-np123", "test-np234"]
     for name, pool in (("test-np123", "np123"), ("test-np234", "np234")):
-        one = await world.get(name)
-        assert one.spec.load_balancer_class == "elb"
-        assert one.spec.nodepool_name == pool
-        assert one.spec.renew_time
-        assert one.metadata.labels == {
+        load_balancer = await world.get(name)
+        assert load_balancer.spec.load_balancer_class == "elb"
+        assert load_balancer.spec.nodepool_name == pool
+        assert load_balancer.spec.renew_time
+        assert load_balancer.metadata.labels == {
             "openyurt.io/service-name": "test", "openyurt.io/pool-name": pool, **OWNED,
         }  # fmt: skip
-        assert one.status.load_balancer.ingress is None
+        assert load_balancer.status.load_balancer.ingress is None
     assert await world.events("test") == []
 
 
@@ -141,8 +141,8 @@ async def test_a_service_stays_until_its_last_pool_service_is_gone(world: World)
     await world.delete_service()
     await world.until_names("test-np1")
     await world.settled()
-    one = await world.get("test-np1")
-    assert one.deleting
+    load_balancer = await world.get("test-np1")
+    assert load_balancer.deleting
     assert FINALIZER in ((await world.get_service()).metadata.finalizers or ())
     # Deleting it again would be a write for nothing.
     before = running.requests("poolservices")
@@ -165,11 +165,18 @@ async def test_both_owners_are_named(world: World) -> None:
     await world.start()
     service = await world.get_service()
     pool = await world.user.get(NODE_POOLS, "", "np123")
-    found = [
-        (one.api_version, one.kind, one.name, one.uid, one.controller, one.block_owner_deletion)
-        for one in (await world.get("test-np123")).metadata.owner_references or ()
+    result = [
+        (
+            owner_reference.api_version,
+            owner_reference.kind,
+            owner_reference.name,
+            owner_reference.uid,
+            owner_reference.controller,
+            owner_reference.block_owner_deletion,
+        )
+        for owner_reference in (await world.get("test-np123")).metadata.owner_references or ()
     ]
-    assert found == [
+    assert result == [
         ("v1", "Service", "test", service.metadata.uid, True, True),
         ("fairlead.dev/v1alpha1", "NodePool", "np123", pool.metadata.uid, None, True),
     ]
@@ -230,8 +237,8 @@ async def test_a_pool_service_that_is_not_ours_is_left_alone(world: World) -> No
     await world.answer("test-np123", "9.9.9.9")
     await world.start()
     assert await world.names() == ["test-np123"]
-    one = await world.get("test-np123")
-    assert not one.deleting
+    load_balancer = await world.get("test-np123")
+    assert not load_balancer.deleting
     assert version
     assert await world.shown() == []
 
@@ -265,8 +272,12 @@ async def test_tampering_towards_another_service_deletes_nothing(world: World) -
     await world.change("test-np123", {"metadata": {"labels": labels, "ownerReferences": None}})
     await world.event("test-np123", "Modified")
     await world.settled()
-    one = await world.get("test-np123")
-    assert (one.metadata.uid, one.deleting, one.label("openyurt.io/service-name")) == (uid, False, "test")
+    load_balancer = await world.get("test-np123")
+    assert (load_balancer.metadata.uid, load_balancer.deleting, load_balancer.label("openyurt.io/service-name")) == (
+        uid,
+        False,
+        "test",
+    )
 
 
 @pytest.mark.req("T-O-24", "O-42")
@@ -278,8 +289,8 @@ async def test_a_tampered_pool_label_is_one_write(world: World) -> None:
     await world.change("test-np123", {"metadata": {"labels": {"openyurt.io/pool-name": "other"}}})
     await world.event("test-np123", "Modified")
     await world.settled()
-    one = await world.get("test-np123")
-    assert (one.label("openyurt.io/pool-name"), one.spec.renew_time) == ("np123", renewed)
+    load_balancer = await world.get("test-np123")
+    assert (load_balancer.label("openyurt.io/pool-name"), load_balancer.spec.renew_time) == ("np123", renewed)
     assert running.requests("poolservices") == before + 1
 
 
@@ -308,8 +319,8 @@ async def test_a_pool_service_that_was_deleted_by_hand_is_made_again(world: Worl
     await world.user.delete(POOL_SERVICES, NAMESPACE, "test-np123")
 
     async def again() -> bool:
-        found = await world.find("test-np123")
-        return found is not None and found.metadata.uid != uid
+        pool_service = await world.find("test-np123")
+        return pool_service is not None and pool_service.metadata.uid != uid
 
     await until(again)
 
@@ -322,8 +333,8 @@ async def test_drift_of_a_valid_pool_service_is_put_back(world: World) -> None:
     await world.change("test-np123", {"spec": {"loadBalancerClass": "other", "nodepoolName": "elsewhere"}})
     await world.event("test-np123", "Modified")
     await world.settled()
-    one = await world.get("test-np123")
-    assert (one.spec.load_balancer_class, one.spec.nodepool_name) == ("elb", "np123")
+    load_balancer = await world.get("test-np123")
+    assert (load_balancer.spec.load_balancer_class, load_balancer.spec.nodepool_name) == ("elb", "np123")
     assert await world.names() == ["test-np123"]
 
 

@@ -23,9 +23,9 @@ REFERENCE = Path(__file__).parents[3] / "docs" / "regions" / "reference.md"
 
 def documented_rules() -> list[dict[str, Any]]:
     text = REFERENCE.read_text(encoding="utf-8").partition("## Rights")[2]
-    found = re.search(r"```yaml\n(.*?)```", text, re.DOTALL)
-    assert found is not None
-    return yaml.safe_load(found[1])["rules"]
+    match = re.search(r"```yaml\n(.*?)```", text, re.DOTALL)
+    assert match is not None
+    return yaml.safe_load(match[1])["rules"]
 
 
 async def signed_in(world: World, rules: list[dict[str, Any]]) -> ClusterConfig:

@@ -30,7 +30,7 @@ async def test_a_selector_that_cannot_be_read_keeps_what_is_there_with_one_warni
     condition = next(iter((await world.get_service()).status.conditions or ()))
     assert (condition.status, condition.reason) == ("False", "InvalidSelector")
     assert running.regions.queues["pool-service"].failures((NAMESPACE, "test")) == 0
-    assert [one.count for one in await world.events("test", "InvalidSelector")] == [1]
+    assert [event.count for event in await world.events("test", "InvalidSelector")] == [1]
     await world.pool("np2", app="deploy")
     await world.until_names("other-np1", "other-np2", "test-np1")
     await world.annotate(**{SELECTOR: "app=deploy"})
@@ -66,8 +66,8 @@ async def test_two_pairs_with_one_name_both_get_their_pool_service(world: World)
 
 
 async def _is_for(world: World, name: str, service: str) -> bool:
-    found = await world.find(name)
-    return found is not None and found.label("openyurt.io/service-name") == service
+    pool_service = await world.find(name)
+    return pool_service is not None and pool_service.label("openyurt.io/service-name") == service
 
 
 @pytest.mark.req("W-O-12", "O-28")
@@ -77,9 +77,9 @@ async def test_pool_names_longer_than_a_label_may_be(world: World) -> None:
     await world.service()
     running = await world.start()
     (name,) = await world.names()
-    one = await world.get(name)
-    assert (name, one.spec.nodepool_name) == (f"test-{pool}", pool)
-    assert len(one.label("openyurt.io/pool-name")) <= 63
+    load_balancer = await world.get(name)
+    assert (name, load_balancer.spec.nodepool_name) == (f"test-{pool}", pool)
+    assert len(load_balancer.label("openyurt.io/pool-name")) <= 63
     await world.delete_pool(pool)
     await world.until_names()
     assert running.regions.leading
@@ -180,22 +180,22 @@ async def test_a_crash_after_every_single_write_converges_to_the_same(world: Wor
     runs = 0
     while True:
         runs += 1
-        one = Running(world.api, identity=f"run-{runs}", lease_s=4.0)
-        allowed = one.regions._may_write
-        one.regions._may_write = lambda one=one, allowed=allowed: allowed() and not one.requests()  # type: ignore[method-assign]
-        world.running.append(one)
-        await until(lambda one=one: one.regions._in_term, what="leading")
-        await until(lambda one=one: one.requests() or one.regions.leading, what="looked")
+        running = Running(world.api, identity=f"run-{runs}", lease_s=4.0)
+        allowed = running.regions._may_write
+        running.regions._may_write = lambda running=running, allowed=allowed: allowed() and not running.requests()  # type: ignore[method-assign]
+        world.running.append(running)
+        await until(lambda running=running: running.regions._in_term, what="leading")
+        await until(lambda running=running: running.requests() or running.regions.leading, what="looked")
         await world.settled()
-        wrote = one.requests()
-        await world.stop(one)
+        wrote = running.requests()
+        await world.stop(running)
         if not wrote:
             break
         assert runs < 40
     assert runs >= 5
     assert await world.names() == ["test-np1", "test-np2"]
-    found = await world.load_balancers()
-    assert sorted(found) == ["test-np1.poolservice.fairlead", "test-np2.poolservice.fairlead"]
+    load_balancers = await world.load_balancers()
+    assert sorted(load_balancers) == ["test-np1.poolservice.fairlead", "test-np2.poolservice.fairlead"]
     assert await world.targets("test-np1.poolservice.fairlead") == ["10.0.0.1"]
     assert await world.targets("test-np2.poolservice.fairlead") == ["10.0.0.2"]
 
@@ -212,12 +212,12 @@ async def test_without_the_kinds_it_says_which_are_missing(world: World) -> None
         return False
 
     await until(not_served)
-    one = Running(world.api, install_crds=False)
+    running = Running(world.api, install_crds=False)
     with pytest.raises(FairleadError) as caught:
-        await asyncio.wait_for(one.task, 60)
+        await asyncio.wait_for(running.task, 60)
     assert isinstance(caught.value, BadConfiguration)
     assert "poolservices" in caught.value.sentence
-    await one.cluster.aclose()
+    await running.cluster.aclose()
     assert await install_crds(world.user, all_crds(), "user") == []
 
 
@@ -230,8 +230,8 @@ def openyurt_crd(*versions: str, stored: str = "") -> dict[str, Any]:
             "scope": "Cluster",
             "names": {"plural": "nodepools", "singular": "nodepool", "kind": "NodePool", "listKind": "NodePoolList"},
             "versions": [
-                {"name": one, "served": True, "storage": one == (stored or versions[0]), "schema": schema}
-                for one in versions
+                {"name": version, "served": True, "storage": version == (stored or versions[0]), "schema": schema}
+                for version in versions
             ],
         },
     }

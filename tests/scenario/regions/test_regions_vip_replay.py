@@ -81,10 +81,10 @@ async def regions(world: World, *pools: str, asks: str = "", **service: object) 
 
 
 async def condition(world: World, pool: str, kind: str = "Programmed") -> tuple[str, str]:
-    found = await world.find(f"test-{pool}")
-    for one in (found.status.conditions if found is not None else None) or ():
-        if one.type == kind:
-            return one.status, one.reason
+    pool_service = await world.find(f"test-{pool}")
+    for each in (pool_service.status.conditions if pool_service is not None else None) or ():
+        if each.type == kind:
+            return each.status, each.reason
     return "", ""
 
 
@@ -117,11 +117,11 @@ async def test_t_o_71_a_new_one_gets_a_finalizer_and_an_address_of_the_pool(worl
     async with a_hub(world):
         await regions(world, "np1")
         await until_condition(world, "np1", "True", "Programmed")
-        one = await world.get("test-np1")
-        assert FINALIZER_LOAD_BALANCER in (one.metadata.finalizers or ())
-        assert one.status.address in AddressPool.parse(RANGE)
-        assert one.spec.load_balancer_class == "fairlead.dev/envoy"
-        assert one.metadata.labels == {
+        load_balancer = await world.get("test-np1")
+        assert FINALIZER_LOAD_BALANCER in (load_balancer.metadata.finalizers or ())
+        assert load_balancer.status.address in AddressPool.parse(RANGE)
+        assert load_balancer.spec.load_balancer_class == "fairlead.dev/envoy"
+        assert load_balancer.metadata.labels == {
             "openyurt.io/pool-name": "np1",
             "openyurt.io/service-name": "test",
             "poolservice.openyurt.io/managed-by": "load-balancer-set-controller",
@@ -135,8 +135,8 @@ async def test_t_o_72_nothing_is_published_while_the_data_path_is_offline(world:
         await regions(world, "np1")
 
         async def recorded() -> str:
-            found = (await world.load_balancers()).get(lb("np1"))
-            return found.status.allocation.address if found is not None else ""
+            load_balancer = (await world.load_balancers()).get(lb("np1"))
+            return load_balancer.status.allocation.address if load_balancer is not None else ""
 
         address = await until(recorded, what="an address is recorded")
 
@@ -184,13 +184,13 @@ async def test_t_o_79_80_it_stays_until_the_data_path_has_let_go(world: World) -
         await world.delete_service()
 
         async def going() -> bool:
-            found = (await world.load_balancers()).get(lb("np1"))
-            return found is not None and found.deleting
+            load_balancer = (await world.load_balancers()).get(lb("np1"))
+            return load_balancer is not None and load_balancer.deleting
 
         await until(going, what="the load balancer is on its way")
-        one = await world.get("test-np1")
-        assert one.deleting
-        assert FINALIZER_LOAD_BALANCER in (one.metadata.finalizers or ())
+        load_balancer = await world.get("test-np1")
+        assert load_balancer.deleting
+        assert FINALIZER_LOAD_BALANCER in (load_balancer.metadata.finalizers or ())
         cloud.online(True)
         await gone(world, "np1")
 
@@ -217,8 +217,8 @@ async def test_t_o_82_another_class_is_not_ours(world: World) -> None:
     await world.start()
     assert await world.names() == ["test-np1"]
     assert await world.load_balancers() == {}
-    one = await world.get("test-np1")
-    assert (one.metadata.finalizers, one.status.conditions) == (None, None)
+    load_balancer = await world.get("test-np1")
+    assert (load_balancer.metadata.finalizers, load_balancer.status.conditions) == (None, None)
 
 
 @pytest.mark.req("T-O-83")

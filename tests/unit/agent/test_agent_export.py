@@ -25,29 +25,29 @@ POD = {"fairlead.dev/target": "Pod"}
 THREE = Ours(Scenario.IMPLEMENTED)
 
 
-def export(one, *slices, ours=THREE, config=SETTINGS, **view):
-    result = build_export(ServiceView(service=one, slices=slices, **view), ours, config)
+def export(item, *slices, ours=THREE, config=SETTINGS, **view):
+    result = build_export(ServiceView(service=item, slices=slices, **view), ours, config)
     assert isinstance(result, Publication), result
     return result
 
 
-def addresses(one: Publication):
-    return [(e.addresses[0], e.conditions.ready) for s in one.slices for e in s.endpoints]
+def addresses(publication: Publication):
+    return [(e.addresses[0], e.conditions.ready) for s in publication.slices for e in s.endpoints]
 
 
 @pytest.mark.req("K-8")
 @pytest.mark.req("K-15")
 @pytest.mark.req("E-1")
 def test_one_service_is_one_load_balancer_that_knows_its_origin():
-    one = export(service(), ours=Ours(Scenario.IMPLEMENTED, "edge")).load_balancer
-    assert one.metadata.name == "shop.web"
-    assert one.metadata.namespace == HUB_NAMESPACE
-    assert one.metadata.finalizers == ["fairlead.dev/cleanup"]
-    assert one.metadata.annotations == {"fairlead.dev/origin": "east/shop/web"}
-    assert one.spec.class_name == "edge"
-    assert (one.spec.origin.kind, one.spec.origin.namespace, one.spec.origin.name) == ("Service", "shop", "web")
-    assert one.spec.origin.uid == "uid-1"
-    assert origin_of(one, tenant=TENANT) == ("shop", "web")
+    given = export(service(), ours=Ours(Scenario.IMPLEMENTED, "edge")).load_balancer
+    assert given.metadata.name == "shop.web"
+    assert given.metadata.namespace == HUB_NAMESPACE
+    assert given.metadata.finalizers == ["fairlead.dev/cleanup"]
+    assert given.metadata.annotations == {"fairlead.dev/origin": "east/shop/web"}
+    assert given.spec.class_name == "edge"
+    assert (given.spec.origin.kind, given.spec.origin.namespace, given.spec.origin.name) == ("Service", "shop", "web")
+    assert given.spec.origin.uid == "uid-1"
+    assert origin_of(given, tenant=TENANT) == ("shop", "web")
 
 
 @pytest.mark.req("K-14")
@@ -94,21 +94,21 @@ def test_many_ports_and_both_protocols_on_one_number():
 @pytest.mark.req("KI-10")
 def test_sctp_and_no_ports_are_refused():
     sctp = service(ports=[{"port": 80, "protocol": "SCTP", "nodePort": 30080}])
-    for one, reason in ((sctp, "UnsupportedProtocol"), (service(ports=[]), "Invalid")):
-        refused = build_export(ServiceView(service=one), THREE, SETTINGS)
+    for each, reason in ((sctp, "UnsupportedProtocol"), (service(ports=[]), "Invalid")):
+        refused = build_export(ServiceView(service=each), THREE, SETTINGS)
         assert isinstance(refused, Refused)
         assert refused.reason == reason
 
 
 def test_what_is_asked_for_is_handed_on():
-    one = service(
+    given = service(
         annotations={"fairlead.dev/proxy-protocol": "v2"},
         loadBalancerIP="192.0.2.10",
         loadBalancerSourceRanges=["10.0.0.0/8"],
         sessionAffinity="ClientIP",
         externalTrafficPolicy="Local",
     )
-    spec = export(one).load_balancer.spec
+    spec = export(given).load_balancer.spec
     assert (spec.proxy_protocol, spec.address, spec.session_affinity) == ("v2", "192.0.2.10", "ClientIP")
     assert (spec.load_balancer_source_ranges, spec.external_traffic_policy) == (["10.0.0.0/8"], "Local")
 
@@ -127,9 +127,9 @@ TARGETS = [
 
 @pytest.mark.parametrize(("annotation", "class_name", "classes", "own", "expected"), TARGETS)
 def test_who_decides_on_targets(annotation, class_name, classes, own, expected):
-    one = service(annotations={"fairlead.dev/target": annotation} if annotation else {})
+    given = service(annotations={"fairlead.dev/target": annotation} if annotation else {})
     config = msgspec.structs.replace(SETTINGS, target=own)
-    result = export(one, ours=Ours(Scenario.IMPLEMENTED, class_name), config=config, class_targets=classes)
+    result = export(given, ours=Ours(Scenario.IMPLEMENTED, class_name), config=config, class_targets=classes)
     assert result.load_balancer.spec.targets == expected
 
 
@@ -141,8 +141,8 @@ def test_pod_targets_mirror_the_member_s_slices():
         endpoint("10.1.0.1", node="a", ready=None),
         endpoint("10.1.0.3", node="c", ready=False),
     ]
-    one = service(annotations=POD, selector=None)
-    result = export(one, slice_of(*endpoints, name="web-a"), slice_of(endpoint("10.1.0.9"), name="web-b"))
+    given = service(annotations=POD, selector=None)
+    result = export(given, slice_of(*endpoints, name="web-a"), slice_of(endpoint("10.1.0.9"), name="web-b"))
     assert [s.metadata.name for s in result.slices] == ["shop.web.pod.web-a", "shop.web.pod.web-b"]
     first = result.slices[0]
     assert [
@@ -195,12 +195,12 @@ def test_local_lists_the_nodes_that_have_endpoints():
 @pytest.mark.req("K-33")
 @pytest.mark.req("K-17")
 def test_a_node_that_goes_is_no_write_for_local_services():
-    one = service(externalTrafficPolicy="Local")
+    given = service(externalTrafficPolicy="Local")
     slices = (slice_of(endpoint("10.1.0.1", node="a"), endpoint("10.1.0.2", node="b")),)
-    before = export(one, *slices, node_addresses=NODES)
+    before = export(given, *slices, node_addresses=NODES)
     hub = tuple(stored_slice(s) for s in before.slices)
     fewer = {"a": NODES["a"]}
-    assert export(one, *slices, node_addresses=fewer, before=hub).slices == before.slices
+    assert export(given, *slices, node_addresses=fewer, before=hub).slices == before.slices
 
 
 def test_more_than_a_thousand_local_nodes_are_several_slices():
@@ -269,10 +269,10 @@ def test_adversarial_names():
             slice_of(endpoint("10.1.0.1"), name="x" * 253, service_name=key[1], namespace=key[0]),
         )
         assert len(result.load_balancer.metadata.name) <= 253
-        for one in (result.load_balancer, *result.slices):
-            assert len(one.metadata.name) <= 253
-            assert all(len(value) <= 63 for value in one.metadata.labels.values())
-            assert origin_of(one, tenant=TENANT) == key
+        for each in (result.load_balancer, *result.slices):
+            assert len(each.metadata.name) <= 253
+            assert all(len(value) <= 63 for value in each.metadata.labels.values())
+            assert origin_of(each, tenant=TENANT) == key
     assert slice_name(long, "pod", "x" * 253) != slice_name(other, "pod", "x" * 253)
     assert slice_name(long, "pod", "x" * 253) != slice_name(long, "pod", "x" * 252 + "y")
 
@@ -288,13 +288,13 @@ def test_slices_never_share_a_name(key, names):
 @pytest.mark.req("B25")
 @pytest.mark.req("I-4")
 def test_what_only_looks_like_ours_is_not():
-    one = export(service()).load_balancer
-    meta = one.metadata
+    given = export(service()).load_balancer
+    meta = given.metadata
     other_name = msgspec.structs.replace(meta, name="by-hand")
     other_tenant = msgspec.structs.replace(meta, labels={**meta.labels, "fairlead.dev/tenant": "west"})
     other_manager = msgspec.structs.replace(meta, labels={**meta.labels, "app.kubernetes.io/managed-by": "helm"})
     for changed in (other_name, other_tenant, other_manager):
-        assert origin_of(msgspec.structs.replace(one, metadata=changed), tenant=TENANT) is None
+        assert origin_of(msgspec.structs.replace(given, metadata=changed), tenant=TENANT) is None
 
 
 # --- properties ----------------------------------------------------------------------------------------------
@@ -322,17 +322,21 @@ endpoints_strategy = st.lists(
 @pytest.mark.req("I-10")
 def test_an_export_does_not_depend_on_order_and_survives_the_wire(slices, annotations, policy, data):
     def build(shuffle):
-        made = [slice_of(*shuffle(one), name=f"s{i}") for i, one in enumerate(slices)]
+        made = [slice_of(*shuffle(each), name=f"s{i}") for i, each in enumerate(slices)]
         nodes = dict(shuffle(list(NODES.items())))
-        one = service(annotations=annotations, externalTrafficPolicy=policy)
-        return export(one, *shuffle(made), node_addresses=nodes)
+        given = service(annotations=annotations, externalTrafficPolicy=policy)
+        return export(given, *shuffle(made), node_addresses=nodes)
 
     first = build(list)
     second = build(lambda items: data.draw(st.permutations(items)))
     assert first == second
     assert stored_load_balancer(first.load_balancer).spec == first.load_balancer.spec
-    for one in first.slices:
-        stored = stored_slice(one)
-        assert (stored.endpoints, stored.ports, stored.address_type) == (one.endpoints, one.ports, one.address_type)
-        assert object_from_slice(one)["addressType"] == one.address_type
+    for slice_ in first.slices:
+        stored = stored_slice(slice_)
+        assert (stored.endpoints, stored.ports, stored.address_type) == (
+            slice_.endpoints,
+            slice_.ports,
+            slice_.address_type,
+        )
+        assert object_from_slice(slice_)["addressType"] == slice_.address_type
     assert msgspec.convert(object_from_load_balancer(first.load_balancer), type=TCPLoadBalancer).spec.ports

@@ -65,18 +65,18 @@ def test_scenario_3_shows_the_address_in_the_status(ingress, address, by_us, exp
     if expected is None:
         assert feedback.ingress is None
     else:
-        assert [one.address for one in feedback.ingress] == expected
+        assert [each.address for each in feedback.ingress] == expected
     assert bool(feedback.serving) == bool(address)
 
 
 @pytest.mark.req("K-24")
 def test_traffic_comes_from_a_proxy_and_that_is_said():
-    (one,) = wanted_ingress(hub_load_balancer())
-    assert object_from_ingress(one) == {"ip": "192.0.2.1", "ipMode": "Proxy", "ports": PORTS}
+    (given,) = wanted_ingress(hub_load_balancer())
+    assert object_from_ingress(given) == {"ip": "192.0.2.1", "ipMode": "Proxy", "ports": PORTS}
     (name,) = wanted_ingress(hub_load_balancer("lb.example.com"))
     assert "ipMode" not in object_from_ingress(name)
     (same,) = wanted_ingress(msgspec.structs.replace(hub_load_balancer(), status=hub_status_with_address_only()))
-    assert same == one
+    assert same == given
 
 
 def hub_status_with_address_only():
@@ -108,8 +108,8 @@ SILENT = [None, hub_load_balancer("", answered=False), hub_load_balancer(answere
 @pytest.mark.parametrize("hub", SILENT)
 @pytest.mark.parametrize("ours", [THREE, *OURS_BY_ANNOTATION])
 def test_a_hub_that_has_not_spoken_takes_nothing_away(hub, ours):
-    one = service(ingress=shown(), annotations={"fairlead.dev/address": "192.0.2.1"})
-    feedback = build_feedback(one, ours, hub, status_is_ours=True)
+    given = service(ingress=shown(), annotations={"fairlead.dev/address": "192.0.2.1"})
+    feedback = build_feedback(given, ours, hub, status_is_ours=True)
     assert (feedback.ingress, feedback.annotation) == (None, None)
 
 
@@ -143,16 +143,16 @@ WITHDRAW = [
 @pytest.mark.parametrize(("decision", "by_us", "annotated", "expected"), WITHDRAW)
 def test_only_what_we_wrote_is_taken_away(decision, by_us, annotated, expected, hub):
     annotations = {"fairlead.dev/address": "192.0.2.1"} if annotated else None
-    one = service(ingress=[{"ip": "203.0.113.7"}], annotations=annotations)
-    feedback = build_feedback(one, decision, hub, status_is_ours=by_us)
+    given = service(ingress=[{"ip": "203.0.113.7"}], annotations=annotations)
+    feedback = build_feedback(given, decision, hub, status_is_ours=by_us)
     assert (feedback.ingress, feedback.annotation) == expected
 
 
 @pytest.mark.req("B20")
 def test_a_service_that_is_going_is_not_written_to():
-    one = service(ingress=shown(), deleting=True)
-    assert build_feedback(one, NOT_OURS, None, status_is_ours=True) == build_feedback(
-        one, THREE, hub_load_balancer(), status_is_ours=True
+    given = service(ingress=shown(), deleting=True)
+    assert build_feedback(given, NOT_OURS, None, status_is_ours=True) == build_feedback(
+        given, THREE, hub_load_balancer(), status_is_ours=True
     )
 
 
@@ -252,10 +252,10 @@ def test_only_what_was_seen_to_serve_answers(conditions, expected):
     if expected is None:
         assert said is None
     else:
-        warning, reason, words = expected
+        warning, reason, text = expected
         assert (said.warning, said.reason) == (warning, reason)
-        assert words in said.message
-        assert ("answers" in said.message) == (reason == "EnsuredLoadBalancer" and "answers" in words)
+        assert text in said.message
+        assert ("answers" in said.message) == (reason == "EnsuredLoadBalancer" and "answers" in text)
 
 
 class _Recorder:
@@ -268,16 +268,16 @@ class _Recorder:
 
 @pytest.mark.req("X-2")
 def test_an_agent_that_starts_again_repeats_bad_news_and_no_good_news():
-    one = service(ingress=shown())
+    given = service(ingress=shown())
     good, bad = ServiceEvent(False, "EnsuredLoadBalancer", "answers"), ServiceEvent(True, "ServingStopped", "fail")
 
     def emitted(*steps, expected=False):
         recorder = _Recorder()
         events = EventWriter(recorder=recorder)
         if expected:
-            events.expect("serving", one)
+            events.expect("serving", given)
         for step in steps:
-            events.emit_change("serving", one, step)
+            events.emit_change("serving", given, step)
         return [reason for _, reason, _ in recorder.emitted]
 
     assert emitted(good) == []

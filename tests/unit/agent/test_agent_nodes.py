@@ -39,8 +39,8 @@ ENTRY = [
 @pytest.mark.req("K-4")
 @pytest.mark.parametrize(("given_node", "prefer", "expected"), ENTRY)
 def test_a_node_becomes_an_entry(given_node, prefer, expected):
-    found = [(one.address, one.ready, one.going) for one in entries_from_nodes([given_node], prefer=prefer)]
-    assert found == ([] if expected is None else [expected])
+    result = [(each.address, each.ready, each.going) for each in entries_from_nodes([given_node], prefer=prefer)]
+    assert result == ([] if expected is None else [expected])
 
 
 def build(entries, hub=()):
@@ -51,7 +51,7 @@ def apply(entries, hub=()):
     """Return the hub's slices afterwards, and how many writes that took."""
     export = build(entries, hub)
     writes = plan_slices(export.slices, hub)
-    after = {one.metadata.name: one for one in hub}
+    after = {each.metadata.name: each for each in hub}
     for write in writes:
         if write.action == "apply":
             after[write.obj.metadata.name] = stored_slice(write.obj)
@@ -61,7 +61,7 @@ def apply(entries, hub=()):
 
 
 def ready_addresses(slices):
-    return sorted(e.addresses[0] for one in slices for e in one.endpoints if e.conditions.ready)
+    return sorted(e.addresses[0] for slice_ in slices for e in slice_.endpoints if e.conditions.ready)
 
 
 def entries(*numbers, not_ready=()):
@@ -89,7 +89,7 @@ def test_one_change_is_one_write(before, after, writes, ready):
     hub, _, _ = apply(before)
     hub, count, stale = apply(after, hub)
     assert (count, len(ready_addresses(hub)), stale) == (writes, ready, "")
-    assert all(len(one.endpoints) <= MAX_ENDPOINTS_PER_SLICE for one in hub)
+    assert all(len(each.endpoints) <= MAX_ENDPOINTS_PER_SLICE for each in hub)
 
 
 MISSING = [

@@ -11,16 +11,16 @@ from fairlead import errors
 
 def every(kind=errors.FairleadError):
     yield kind
-    for one in kind.__subclasses__():
-        yield from every(one)
+    for each in kind.__subclasses__():
+        yield from every(each)
 
 
-OURS = [one for one in every() if one.__module__ == "fairlead.errors"]
+OURS = [each for each in every() if each.__module__ == "fairlead.errors"]
 
 
 @pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.__name__)
 def test_every_error_has_one_retry_class_and_a_reason_fit_for_a_condition(kind):
-    classes = [one for one in (errors.Retry, errors.Wait, errors.Terminal, errors.Bug) if issubclass(kind, one)]
+    classes = [each for each in (errors.Retry, errors.Wait, errors.Terminal, errors.Bug) if issubclass(kind, each)]
     assert len(classes) == (0 if kind is errors.FairleadError else 1)
     assert re.fullmatch(r"[A-Z][A-Za-z]+", kind("x").reason)
     assert kind.__doc__

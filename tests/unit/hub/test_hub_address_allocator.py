@@ -24,8 +24,8 @@ def book_of(text=POOL):
 def one(name, *, address="", ports=(80,), namespace="tenant-east", recorded=None):
     spec = {"address": address} if address else None
     status = {"allocation": recorded} if recorded else None
-    words = [{"port": port, "nodePort": 30000 + port} for port in ports]
-    return tcp(name, namespace=namespace, ports=words, spec=spec, status=status)
+    text = [{"port": port, "nodePort": 30000 + port} for port in ports]
+    return tcp(name, namespace=namespace, ports=text, spec=spec, status=status)
 
 
 def key_of(load_balancer):

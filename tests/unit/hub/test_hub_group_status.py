@@ -14,7 +14,7 @@ STALE = Condition(ConditionType.STALE, True, ConditionReason.MEMBER_LOST, "not h
 
 
 @pytest.mark.parametrize(
-    ("conditions", "registered", "expected", "reason", "words"),
+    ("conditions", "registered", "expected", "reason", "text"),
     [
         ([ACCEPTED], 2, 2, ConditionReason.PROGRAMMED, ""),
         ([ACCEPTED], 1, 2, ConditionReason.PENDING, "1 of 2 backends are registered"),
@@ -26,12 +26,12 @@ STALE = Condition(ConditionType.STALE, True, ConditionReason.MEMBER_LOST, "not h
     ],
 )
 def test_programmed_is_the_first_refusal_or_the_count(
-    conditions: list[Condition], registered: int, expected: int, reason: ConditionReason, words: str
+    conditions: list[Condition], registered: int, expected: int, reason: ConditionReason, text: str
 ) -> None:
     summary = _programmed(conditions, registered, expected)
     assert (summary.type, summary.reason) == (ConditionType.PROGRAMMED, reason)
     assert summary.status == (reason is ConditionReason.PROGRAMMED)
-    assert words in summary.message
+    assert text in summary.message
 
 
 def test_a_condition_is_good_when_what_should_hold_holds_and_nothing_else() -> None:

@@ -51,14 +51,14 @@ class Told:
 
 @pytest.fixture
 async def told():
-    one = Told()
-    inventory = one.inventory
-    one.change(inventory.tenants, tenant())
-    one.change(inventory.classes, lb_class())
-    one.change(one.objects.cache, tcp("a"))
-    one.change(one.objects.cache, tcp("b", spec={"targets": "Pod", "className": "gold"}))
-    one.change(one.objects.cache, tcp("c", namespace="tenant-west"))
-    return one
+    woken = Told()
+    inventory = woken.inventory
+    woken.change(inventory.tenants, tenant())
+    woken.change(inventory.classes, lb_class())
+    woken.change(woken.objects.cache, tcp("a"))
+    woken.change(woken.objects.cache, tcp("b", spec={"targets": "Pod", "className": "gold"}))
+    woken.change(woken.objects.cache, tcp("c", namespace="tenant-west"))
+    return woken
 
 
 async def test_a_slice_concerns_the_load_balancer_it_is_labelled_with(told):
@@ -113,7 +113,7 @@ async def test_a_tenant_concerns_its_load_balancers_when_its_spec_changes(told):
 
 
 @pytest.mark.parametrize(
-    ("words", "woken"),
+    ("text", "woken"),
     [
         pytest.param({"status": {"address": "192.0.2.1"}}, [], id="address"),
         pytest.param({"status": {"targets": "1/2", "conditions": [{"type": "Accepted"}]}}, [], id="conditions"),
@@ -124,8 +124,8 @@ async def test_a_tenant_concerns_its_load_balancers_when_its_spec_changes(told):
     ],
 )
 @pytest.mark.req("KI-6")
-async def test_our_own_words_wake_nobody(told, words, woken):
-    assert told.change(told.objects.cache, tcp("a", **words), tcp("a")) == woken
+async def test_our_own_words_wake_nobody(told, text, woken):
+    assert told.change(told.objects.cache, tcp("a", **text), tcp("a")) == woken
 
 
 async def test_coming_and_going_wakes(told):

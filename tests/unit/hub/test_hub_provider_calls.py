@@ -38,5 +38,5 @@ def calls_of(path: Path) -> set[str]:
 def test_only_the_worker_changes_and_only_the_readback_reads():
     folders = ("hub", "sync", "ledger")
     modules = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
-    found = {path.relative_to(ROOT).as_posix(): calls for path in modules if (calls := calls_of(path))}
-    assert found == CALLERS
+    result = {path.relative_to(ROOT).as_posix(): calls for path in modules if (calls := calls_of(path))}
+    assert result == CALLERS

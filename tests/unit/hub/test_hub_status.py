@@ -36,7 +36,7 @@ def held(*messages):
 
 
 def conditions_of(view, report=None, observed=GOOD):
-    return {one.type: one for one in build_conditions(translate_tcp(view), report, observed)}
+    return {each.type: each for each in build_conditions(translate_tcp(view), report, observed)}
 
 
 def status_of(load_balancer, *, report=None, observed=GOOD, now=NOW, **view):
@@ -51,7 +51,7 @@ def status_of(load_balancer, *, report=None, observed=GOOD, now=NOW, **view):
 
 
 def wire(status, kind):
-    return next((one for one in status.conditions or () if one.type == kind), None)
+    return next((condition for condition in status.conditions or () if condition.type == kind), None)
 
 
 @pytest.mark.parametrize(
@@ -87,10 +87,10 @@ def wire(status, kind):
     ],
 )
 def test_programmed(report, observed, programmed):
-    status, reason, words = programmed
+    status, reason, text = programmed
     condition = conditions_of(tcp_view(), report, observed)[ConditionType.PROGRAMMED]
     assert (condition.status, condition.reason) == (status, reason)
-    assert words in condition.message
+    assert text in condition.message
 
 
 @pytest.mark.req("I-10", "X-17")
@@ -107,13 +107,13 @@ def test_held_removals_are_told_with_the_guards_own_words():
 
 def test_what_is_paused_is_not_called_guarded_too():
     view = tcp_view(tcp(annotations={"fairlead.dev/paused": "true"}))
-    found = conditions_of(view, held("x"))
-    assert ConditionType.PAUSED in found
-    assert ConditionType.GUARDED not in found
+    result = conditions_of(view, held("x"))
+    assert ConditionType.PAUSED in result
+    assert ConditionType.GUARDED not in result
 
 
 def test_conditions_come_in_one_order():
-    order = [one.type for one in build_conditions(translate_tcp(tcp_view(nodes_stale="x")), held("y"), GOOD)]
+    order = [each.type for each in build_conditions(translate_tcp(tcp_view(nodes_stale="x")), held("y"), GOOD)]
     assert order == [
         ConditionType.ACCEPTED,
         ConditionType.RESOLVED_REFS,
@@ -135,8 +135,8 @@ def test_the_status_of_a_good_one():
         [(80, "TCP")],
     )
     assert status.observed_generation == 3
-    assert {one.observed_generation for one in status.conditions} == {3}
-    assert {one.last_transition_time for one in status.conditions} == {NOW}
+    assert {condition.observed_generation for condition in status.conditions} == {3}
+    assert {condition.last_transition_time for condition in status.conditions} == {NOW}
 
 
 @pytest.mark.req("K-11")
@@ -147,26 +147,26 @@ def test_a_host_name_is_an_address_too():
 
 @pytest.mark.req("I-6")
 def test_an_address_stays_until_another_takes_its_place():
-    one = tcp(status=msgspec.to_builtins(status_of(tcp())))
-    assert status_of(one, observed=None).address == "192.0.2.7"
-    assert status_of(one, observed=Observed()).load_balancer == one.status.load_balancer
+    given = tcp(status=msgspec.to_builtins(status_of(tcp())))
+    assert status_of(given, observed=None).address == "192.0.2.7"
+    assert status_of(given, observed=Observed()).load_balancer == given.status.load_balancer
     moved = msgspec.structs.replace(GOOD, addresses=("192.0.2.8",))
-    assert status_of(one, observed=moved).address == "192.0.2.8"
+    assert status_of(given, observed=moved).address == "192.0.2.8"
 
 
 def test_a_transition_time_changes_with_the_status_only():
-    one = tcp(status=msgspec.to_builtins(status_of(tcp())))
+    given = tcp(status=msgspec.to_builtins(status_of(tcp())))
     later = "2030-01-01T01:00:00Z"
-    assert status_of(one, now=later) == one.status
-    broken = status_of(one, observed=None, now=later)
+    assert status_of(given, now=later) == given.status
+    broken = status_of(given, observed=None, now=later)
     assert wire(broken, "Programmed").last_transition_time == later
     assert wire(broken, "Accepted").last_transition_time == NOW
 
 
 def test_what_is_on_record_is_kept():
-    one = tcp(status={"accepted": {"ports": [{"port": 80, "nodePort": 1}]}, "allocation": {"address": "192.0.2.7"}})
-    status = status_of(one)
-    assert (status.accepted, status.allocation) == (one.status.accepted, one.status.allocation)
+    given = tcp(status={"accepted": {"ports": [{"port": 80, "nodePort": 1}]}, "allocation": {"address": "192.0.2.7"}})
+    status = status_of(given)
+    assert (status.accepted, status.allocation) == (given.status.accepted, given.status.allocation)
 
 
 @pytest.mark.parametrize(
@@ -182,8 +182,8 @@ def test_what_is_on_record_is_kept():
 )
 def test_bad_news_that_may_pass(observed, report, passing):
     was = status_of(tcp())
-    one = tcp(status=msgspec.to_builtins(was))
-    assert _is_passing(was.conditions, status_of(one, observed=observed, report=report).conditions) is passing
+    given = tcp(status=msgspec.to_builtins(was))
+    assert _is_passing(was.conditions, status_of(given, observed=observed, report=report).conditions) is passing
 
 
 @pytest.mark.req("T-11")

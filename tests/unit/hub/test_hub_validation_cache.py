@@ -39,9 +39,9 @@ class World:
 
 @pytest.fixture
 async def world():
-    one = World()
-    task = asyncio.create_task(run_workers(one.cache.queue, one.cache.ask, workers=2, name="opinion"))
-    yield one
+    world = World()
+    task = asyncio.create_task(run_workers(world.cache.queue, world.cache.ask, workers=2, name="opinion"))
+    yield world
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 

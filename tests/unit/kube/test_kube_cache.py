@@ -556,9 +556,9 @@ async def test_two_clusters_fail_apart(api: ScriptedApi, clock: QuickClock) -> N
         api.put("services", service("a"))
         other.answer(lambda _: True, 503, "ServiceUnavailable", times=9999)
         async with (
-            api.cluster(clock=clock) as one,
+            api.cluster(clock=clock) as first,
             other.cluster(name="two", clock=clock) as two,
-            running(one) as (good, _),
+            running(first) as (good, _),
             running(two, wait=False) as (bad, changes),
         ):
             await api.until(lambda: bool(bad.problem))

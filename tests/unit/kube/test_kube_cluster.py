@@ -31,8 +31,8 @@ from fairlead.runtime.clock import VirtualClock
 
 async def test_get_returns_the_typed_object(api: ScriptedApi, cluster: Cluster) -> None:
     api.put("services", service("web"))
-    found = await cluster.get(SERVICES, "a", "web")
-    assert found.spec.type == "LoadBalancer"
+    result = await cluster.get(SERVICES, "a", "web")
+    assert result.spec.type == "LoadBalancer"
     assert api.seen[-1].path == "/api/v1/namespaces/a/services/web"
 
 
@@ -193,15 +193,15 @@ SENTENCES = [
 ]
 
 
-@pytest.mark.parametrize(("code", "reason", "message", "kind", "words"), SENTENCES)
+@pytest.mark.parametrize(("code", "reason", "message", "kind", "text"), SENTENCES)
 async def test_every_answer_has_a_class_and_a_sentence(
-    api: ScriptedApi, cluster: Cluster, code: int, reason: str, message: str, kind: type[FairleadError], words: str
+    api: ScriptedApi, cluster: Cluster, code: int, reason: str, message: str, kind: type[FairleadError], text: str
 ) -> None:
     api.answer(method("GET"), code, reason, message, times=99)
     with pytest.raises(kind) as caught:
         await cluster.get(SERVICES, "a", "web")
     assert type(caught.value) is kind
-    assert words in caught.value.sentence
+    assert text in caught.value.sentence
     assert caught.value.sentence.startswith("Cannot get services a/web at one (127.0.0.1:")
     assert caught.value.sentence.endswith((".", "]"))
 
@@ -407,9 +407,9 @@ async def _many(cluster: Cluster, count: int) -> None:
 
 async def test_requests_are_counted_by_verb_resource_and_code(api: ScriptedApi) -> None:
     metrics = KubeMetrics()
-    async with api.cluster(metrics=metrics) as one, api.cluster(name="two", metrics=metrics) as two:
+    async with api.cluster(metrics=metrics) as first, api.cluster(name="two", metrics=metrics) as two:
         api.answer(is_list, 503)
-        await one.list(ENDPOINT_SLICES)
+        await first.list(ENDPOINT_SLICES)
         await two.list(SERVICES)
 
     def count(cluster: str, resource: str, code: str) -> float | None:

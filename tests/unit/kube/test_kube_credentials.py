@@ -91,7 +91,7 @@ async def test_many_requests_that_are_refused_at_once_run_the_plugin_once(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("script", "error", "words"),
+    ("script", "error", "pattern"),
     [
         ("import sys; sys.exit('no network: s3cr3t')", Unreachable, "plugin .*login.* failed. Run it by hand"),
         ("print('not json')", Unreachable, "failed"),
@@ -101,9 +101,9 @@ async def test_many_requests_that_are_refused_at_once_run_the_plugin_once(tmp_pa
         (credential(clientCertificateData="x", clientKeyData="y"), BadConfiguration, "no matching PEM pair"),
     ],
 )
-async def test_a_failing_plugin(tmp_path: Path, script: str, error: type[Exception], words: str) -> None:
+async def test_a_failing_plugin(tmp_path: Path, script: str, error: type[Exception], pattern: str) -> None:
     sign_in = load_config(write(tmp_path / "config", user=plugin(tmp_path / "login", script))).sign_in
-    with pytest.raises(error, match=words) as caught:
+    with pytest.raises(error, match=pattern) as caught:
         await sign_in(None)
     assert "s3cr3t" not in caught.value.sentence  # type: ignore[attr-defined]
 

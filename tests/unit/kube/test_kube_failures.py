@@ -45,7 +45,7 @@ def body(message: str = "", reason: str = "", **details: object) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("code", "answer", "error", "words"),
+    ("code", "answer", "error", "text"),
     [
         (302, b"", BadConfiguration, "answers with a redirect (302)"),
         (400, body("no such field"), Invalid, "no such field"),
@@ -62,11 +62,11 @@ def body(message: str = "", reason: str = "", **details: object) -> bytes:
     ],
 )
 def test_each_answer_is_an_error_that_says_whether_to_try_again(
-    code: int, answer: bytes, error: type[FairleadError], words: str
+    code: int, answer: bytes, error: type[FairleadError], text: str
 ) -> None:
     raised = error_from_answer(call(), code, answer)
     assert type(raised) is error
-    assert words in raised.sentence
+    assert text in raised.sentence
     assert "services shop/web at hub (hub:6443)" in raised.sentence
 
 
@@ -107,14 +107,14 @@ def test_a_missing_right_says_where_it_is_to_be_granted(resource: AnyResource, n
 
 
 @pytest.mark.parametrize(
-    ("error", "words"),
+    ("error", "text"),
     [
         (TimeoutError(), "did not answer in time"),
         (ConnectionResetError("reset"), "the connection to hub:6443 broke"),
     ],
 )
-def test_no_answer_at_all_is_tried_again(error: Exception, words: str) -> None:
+def test_no_answer_at_all_is_tried_again(error: Exception, text: str) -> None:
     raised = error_from_exception(call(), error)
     assert isinstance(raised, Unreachable)
-    assert words in raised.sentence
+    assert text in raised.sentence
     assert type(error).__name__ in raised.detail

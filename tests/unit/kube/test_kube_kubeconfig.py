@@ -45,14 +45,14 @@ def test_several_files_are_merged_and_the_first_one_wins(tmp_path: Path) -> None
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     (tmp_path / "two" / "token").write_text("t2\n")
-    one = write(tmp_path / "one" / "config", contexts=[{"name": "dev", "context": {"cluster": "c1", "user": "far"}}])
+    given = write(tmp_path / "one" / "config", contexts=[{"name": "dev", "context": {"cluster": "c1", "user": "far"}}])
     two = write(
         tmp_path / "two" / "config",
         cluster={"server": "https://second:1"},
         users=[{"name": "far", "user": {"tokenFile": "token"}}],
         **{"current-context": "other"},
     )
-    environ = {"KUBECONFIG": os.pathsep.join([str(tmp_path / "missing"), str(one), str(two)])}
+    environ = {"KUBECONFIG": os.pathsep.join([str(tmp_path / "missing"), str(given), str(two)])}
     config = load_config(environ=environ, home=tmp_path)
     assert config.server == "https://api.example:6443"
     assert config.user == "far"  # and its tokenFile was found beside the second file
@@ -126,10 +126,10 @@ WRONG: list[tuple[Fields, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "words"), WRONG)
-async def test_what_is_wrong_is_said_with_file_context_and_field(tmp_path: Path, fields: Fields, words: str) -> None:
+@pytest.mark.parametrize(("fields", "pattern"), WRONG)
+async def test_what_is_wrong_is_said_with_file_context_and_field(tmp_path: Path, fields: Fields, pattern: str) -> None:
     path = write(tmp_path / "config", **fields)
-    with pytest.raises(BadConfiguration, match=words) as caught:
+    with pytest.raises(BadConfiguration, match=pattern) as caught:
         await load_config(path, environ={}).sign_in(None)
     assert str(path) in caught.value.sentence
 

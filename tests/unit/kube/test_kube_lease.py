@@ -59,28 +59,28 @@ def lease(api: ScriptedApi) -> dict[str, object]:
 
 
 async def test_one_leads_and_the_other_waits(api: ScriptedApi, cluster: Cluster, clock: VirtualClock) -> None:
-    one = Candidate(cluster, "one")
-    await clock.advance_until(lambda: one.working)
+    candidate = Candidate(cluster, "one")
+    await clock.advance_until(lambda: candidate.working)
     two = Candidate(cluster, "two")
     await clock.advance_until(lambda: clock.monotonic() > 120, step_s=1)
-    assert (one.terms, two.terms) == ([1], [])
-    assert one.elector.is_leader
+    assert (candidate.terms, two.terms) == ([1], [])
+    assert candidate.elector.is_leader
     assert not two.elector.is_leader
     assert two.elector.holder == "one"
     assert lease(api)["holderIdentity"] == "one"
     assert lease(api)["leaseTransitions"] == 1
-    await one.stop()
+    await candidate.stop()
     await two.stop()
 
 
 async def test_a_clean_stop_hands_the_lease_over_at_once(
     api: ScriptedApi, cluster: Cluster, clock: VirtualClock
 ) -> None:
-    one = Candidate(cluster, "one")
-    await clock.advance_until(lambda: one.working)
+    candidate = Candidate(cluster, "one")
+    await clock.advance_until(lambda: candidate.working)
     two = Candidate(cluster, "two")
     await clock.advance_until(lambda: two.elector.holder == "one")
-    await one.stop()
+    await candidate.stop()
     assert lease(api)["holderIdentity"] == ""
     before = clock.monotonic()
     await clock.advance_until(lambda: two.working)
@@ -90,12 +90,12 @@ async def test_a_clean_stop_hands_the_lease_over_at_once(
 
 
 async def test_work_that_finishes_ends_the_candidacy(api: ScriptedApi, cluster: Cluster, clock: VirtualClock) -> None:
-    one = Candidate(cluster, "one")
-    await clock.advance_until(lambda: one.working)
-    one.finish.set()
-    await asyncio.wait_for(one.task, 60)
+    candidate = Candidate(cluster, "one")
+    await clock.advance_until(lambda: candidate.working)
+    candidate.finish.set()
+    await asyncio.wait_for(candidate.task, 60)
     assert lease(api)["holderIdentity"] == ""
-    assert not one.elector.is_leader
+    assert not candidate.elector.is_leader
 
 
 async def test_work_that_fails_fails_the_elector(api: ScriptedApi, cluster: Cluster, clock: VirtualClock) -> None:
@@ -116,8 +116,8 @@ async def test_work_that_fails_fails_the_elector(api: ScriptedApi, cluster: Clus
 async def test_a_leader_that_cannot_renew_stops_before_another_may_start(
     api: ScriptedApi, cluster: Cluster, clock: VirtualClock
 ) -> None:
-    one = Candidate(cluster, "one")
-    await clock.advance_until(lambda: one.working)
+    candidate = Candidate(cluster, "one")
+    await clock.advance_until(lambda: candidate.working)
     async with api.cluster(name="other", clock=clock, policy=ONCE, qps=0) as healthy:
         two = Candidate(healthy, "two")
         await clock.advance_until(lambda: two.elector.holder == "one")
@@ -127,8 +127,8 @@ async def test_a_leader_that_cannot_renew_stops_before_another_may_start(
         stopped: list[float] = []
 
         def both_never() -> bool:
-            assert not (one.working and two.working)
-            if not one.working and not stopped:
+            assert not (candidate.working and two.working)
+            if not candidate.working and not stopped:
                 stopped.append(clock.monotonic())
             return two.working
 
@@ -136,7 +136,7 @@ async def test_a_leader_that_cannot_renew_stops_before_another_may_start(
         assert stopped[0] - cut <= 10.5
         assert clock.monotonic() - cut >= 12
         assert two.terms == [2]
-        await one.stop()
+        await candidate.stop()
         await two.stop()
 
 
@@ -145,24 +145,24 @@ async def test_a_leader_that_cannot_renew_stops_before_another_may_start(
 async def test_a_leader_frozen_past_its_lease_knows_at_once(
     api: ScriptedApi, cluster: Cluster, clock: VirtualClock
 ) -> None:
-    one = Candidate(cluster, "one")
-    await clock.advance_until(lambda: one.working)
-    assert one.elector.is_leader
+    candidate = Candidate(cluster, "one")
+    await clock.advance_until(lambda: candidate.working)
+    assert candidate.elector.is_leader
     clock.jump(60)
-    assert not one.elector.is_leader  # without having run, or asked anybody
+    assert not candidate.elector.is_leader  # without having run, or asked anybody
     api.objects["leases"]["fairlead", "hub"]["spec"]["holderIdentity"] = "two"
     api.put("leases", api.objects["leases"]["fairlead", "hub"])
-    await clock.advance_until(lambda: not one.working)
-    assert one.elector.epoch == 1
-    await clock.advance_until(lambda: one.elector.holder == "two")
-    await one.stop()
+    await clock.advance_until(lambda: not candidate.working)
+    assert candidate.elector.epoch == 1
+    await clock.advance_until(lambda: candidate.elector.holder == "two")
+    await candidate.stop()
 
 
 async def test_a_request_that_hangs_does_not_hide_the_deadline(
     api: ScriptedApi, cluster: Cluster, clock: VirtualClock
 ) -> None:
-    one = Candidate(cluster, "one")
-    await clock.advance_until(lambda: one.working)
+    candidate = Candidate(cluster, "one")
+    await clock.advance_until(lambda: candidate.working)
     hanging = asyncio.Event()
     release = asyncio.Event()
 
@@ -173,42 +173,42 @@ async def test_a_request_that_hangs_does_not_hide_the_deadline(
     started = clock.monotonic()
     api.fault(method("PUT"), hang, times=99)
     await clock.advance_until(hanging.is_set)
-    await clock.advance_until(lambda: not one.working)
+    await clock.advance_until(lambda: not candidate.working)
     assert clock.monotonic() - started <= 10.5
-    assert not one.elector.is_leader
+    assert not candidate.elector.is_leader
     release.set()
-    await one.stop()
+    await candidate.stop()
 
 
 @pytest.mark.req("B15")
 async def test_a_stolen_lease_ends_the_term(api: ScriptedApi, cluster: Cluster, clock: VirtualClock) -> None:
-    one = Candidate(cluster, "one")
-    await clock.advance_until(lambda: one.working)
+    candidate = Candidate(cluster, "one")
+    await clock.advance_until(lambda: candidate.working)
     stolen = api.objects["leases"]["fairlead", "hub"]
     stolen["spec"].update(holderIdentity="thief", leaseTransitions=7)
     api.put("leases", stolen)
-    await clock.advance_until(lambda: not one.working, limit_s=5)
-    assert one.elector.holder == "thief"
+    await clock.advance_until(lambda: not candidate.working, limit_s=5)
+    assert candidate.elector.holder == "thief"
     before = clock.monotonic()
-    await clock.advance_until(lambda: one.working)  # the thief never renews
+    await clock.advance_until(lambda: candidate.working)  # the thief never renews
     assert clock.monotonic() - before >= 12
-    assert one.terms == [1, 8]
-    await one.stop()
+    assert candidate.terms == [1, 8]
+    await candidate.stop()
 
 
 @pytest.mark.req("B15")
 async def test_a_deleted_lease_means_a_new_election_with_a_higher_epoch(
     api: ScriptedApi, cluster: Cluster, clock: VirtualClock
 ) -> None:
-    one = Candidate(cluster, "one")
-    await clock.advance_until(lambda: one.working)
+    candidate = Candidate(cluster, "one")
+    await clock.advance_until(lambda: candidate.working)
     two = Candidate(cluster, "two")
     await clock.advance_until(lambda: two.elector.holder == "one")
     api.drop("leases", "fairlead", "hub")
-    await clock.advance_until(lambda: len(one.terms) + len(two.terms) == 2)
-    assert not (one.working and two.working)
-    assert sorted(one.terms + two.terms) == [1, 2]
-    await one.stop()
+    await clock.advance_until(lambda: len(candidate.terms) + len(two.terms) == 2)
+    assert not (candidate.working and two.working)
+    assert sorted(candidate.terms + two.terms) == [1, 2]
+    await candidate.stop()
     await two.stop()
 
 
@@ -271,24 +271,24 @@ async def test_leadership_counts_from_before_the_request_not_from_after_its_answ
 async def test_an_answer_that_was_lost_is_not_a_lost_lease(
     api: ScriptedApi, cluster: Cluster, clock: VirtualClock
 ) -> None:
-    one = Candidate(cluster, "one")
-    await clock.advance_until(lambda: one.working)
+    candidate = Candidate(cluster, "one")
+    await clock.advance_until(lambda: candidate.working)
     mine = api.objects["leases"]["fairlead", "hub"]
     api.put("leases", dict(mine, metadata=dict(mine["metadata"])))  # as stored by a PUT that we believe failed
     await clock.advance_until(lambda: len(api.requests("PUT")) >= 4)
-    assert one.terms == [1]
-    assert one.working
-    await one.stop()
+    assert candidate.terms == [1]
+    assert candidate.working
+    await candidate.stop()
 
 
 async def test_a_twin_with_our_name_is_waited_for(api: ScriptedApi, cluster: Cluster, clock: VirtualClock) -> None:
     spec = {"holderIdentity": "one", "leaseDurationSeconds": 15, "leaseTransitions": 3}
     api.put("leases", {"metadata": {"namespace": "fairlead", "name": "hub"}, "spec": spec})
-    one = Candidate(cluster, "one")
-    await clock.advance_until(lambda: one.working)
+    candidate = Candidate(cluster, "one")
+    await clock.advance_until(lambda: candidate.working)
     assert clock.monotonic() >= 15
-    assert one.terms == [4]
-    await one.stop()
+    assert candidate.terms == [4]
+    await candidate.stop()
 
 
 @pytest.mark.req("B19")
@@ -296,22 +296,22 @@ async def test_without_writes_nobody_leads_and_the_reason_is_known(
     api: ScriptedApi, cluster: Cluster, clock: VirtualClock
 ) -> None:
     api.answer(lambda s: s.method != "GET", 503, "ServiceUnavailable", "read only", times=3)
-    one = Candidate(cluster, "one")
-    await clock.advance_until(lambda: "read only" in one.elector.problem)
-    assert not one.terms
-    await clock.advance_until(lambda: one.working)
-    assert one.elector.problem == ""
-    await one.stop()
+    candidate = Candidate(cluster, "one")
+    await clock.advance_until(lambda: "read only" in candidate.elector.problem)
+    assert not candidate.terms
+    await clock.advance_until(lambda: candidate.working)
+    assert candidate.elector.problem == ""
+    await candidate.stop()
 
 
 async def test_what_others_wrote_into_the_lease_stays(api: ScriptedApi, cluster: Cluster, clock: VirtualClock) -> None:
     meta = {"namespace": "fairlead", "name": "hub", "labels": {"team": "a"}, "annotations": {"note": "b"}}
     api.put("leases", {"metadata": meta, "spec": {}})
-    one = Candidate(cluster, "one")
-    await clock.advance_until(lambda: one.working)
+    candidate = Candidate(cluster, "one")
+    await clock.advance_until(lambda: candidate.working)
     stored = api.objects["leases"]["fairlead", "hub"]["metadata"]
     assert (stored["labels"], stored["annotations"]) == ({"team": "a"}, {"note": "b"})
-    await one.stop()
+    await candidate.stop()
 
 
 async def test_times_that_make_no_sense_are_refused(cluster: Cluster) -> None:

@@ -42,14 +42,14 @@ def record(
 
 
 def shelf(*records: BackendRecord) -> Addresses:
-    one = Addresses()
+    addresses = Addresses()
     for each in records:
-        one.put(each)
-    return one
+        addresses.put(each)
+    return addresses
 
 
-def in_state(one: BackendRecord, state: RecordState) -> BackendRecord:
-    return msgspec.structs.replace(one, status=msgspec.structs.replace(one.status, state=state))
+def in_state(record: BackendRecord, state: RecordState) -> BackendRecord:
+    return msgspec.structs.replace(record, status=msgspec.structs.replace(record.status, state=state))
 
 
 @pytest.mark.parametrize(
@@ -67,43 +67,43 @@ def in_state(one: BackendRecord, state: RecordState) -> BackendRecord:
     ],
 )
 def test_a_backend_stays_while_another_record_keeps_it(other: BackendRecord, shares: bool) -> None:
-    one = record("a", generated="web-0", ip="10.0.0.2")
-    assert shelf(one, other).release(one) is shares
+    backend_record = record("a", generated="web-0", ip="10.0.0.2")
+    assert shelf(backend_record, other).release(backend_record) is shares
 
 
 def test_of_two_that_leave_together_the_last_takes_the_backend_with_it() -> None:
-    one, other = record("a", generated="x"), record("b", generated="x")
-    addresses = shelf(one, other)
-    assert addresses.release(one)
+    first, other = record("a", generated="x"), record("b", generated="x")
+    addresses = shelf(first, other)
+    assert addresses.release(first)
     assert not addresses.release(other)
-    addresses.drop(one.key)
+    addresses.drop(first.key)
     assert not addresses.release(other)
 
 
 def test_one_that_comes_back_keeps_the_backend_again() -> None:
-    one, other = record("a", generated="x"), record("b", generated="x")
-    addresses = shelf(one, other)
-    assert addresses.release(one)
-    assert addresses.acquire(one) is None
+    first, other = record("a", generated="x"), record("b", generated="x")
+    addresses = shelf(first, other)
+    assert addresses.release(first)
+    assert addresses.acquire(first) is None
     assert addresses.release(other)
 
 
 @pytest.mark.parametrize(("state", "waits"), [("Deregistering", True), ("Draining", False), ("Registered", False)])
 def test_a_newcomer_waits_for_a_deregistration_that_has_begun(state: RecordState, waits: bool) -> None:
     going, coming = record("a", generated="x", state=state), record("b", generated="x", state="Pending")
-    found = shelf(going, coming).acquire(coming)
-    assert (found is not None) is waits
+    result = shelf(going, coming).acquire(coming)
+    assert (result is not None) is waits
 
 
 def test_a_drain_that_is_not_answered_is_waited_for_and_two_that_come_back_never_wait_for_each_other() -> None:
-    one, other = record("a", generated="x", state="Draining"), record("b", generated="x", state="Draining")
-    addresses = shelf(one, other)
-    for each in (one, other):
+    first, other = record("a", generated="x", state="Draining"), record("b", generated="x", state="Draining")
+    addresses = shelf(first, other)
+    for each in (first, other):
         addresses.acknowledge(each.key, done=False)
         assert not addresses.release(each), "begun is finished"
-    assert addresses.acquire(one) == other
+    assert addresses.acquire(first) == other
     assert addresses.acquire(other) is None
-    assert addresses.acquire(one) is None
+    assert addresses.acquire(first) is None
 
 
 def test_a_given_address_is_an_address_and_one_that_is_yet_to_be_generated_is_none() -> None:

@@ -82,5 +82,5 @@ def test_a_node_port_in_the_words_of_the_driver_protocol() -> None:
 
 
 def test_what_an_address_is_made_from_adds_little_to_a_record() -> None:
-    sizes = {one: len(msgspec.json.encode(record(origin))) for one, origin in (("", None), ("pod", POD))}
+    sizes = {each: len(msgspec.json.encode(record(origin))) for each, origin in (("", None), ("pod", POD))}
     assert sizes["pod"] - sizes[""] < 200

@@ -12,10 +12,10 @@ from fairlead.model.desired import Listener
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
 
 STRUCTS = [
-    one
+    each
     for module in (change, condition, desired, observed)
-    for _, one in inspect.getmembers(module, inspect.isclass)
-    if issubclass(one, msgspec.Struct) and one.__module__ == module.__name__
+    for _, each in inspect.getmembers(module, inspect.isclass)
+    if issubclass(each, msgspec.Struct) and each.__module__ == module.__name__
 ]
 
 
@@ -46,7 +46,7 @@ def test_a_listener_opens_the_proxys_port_when_it_has_one():
     assert (Listener(80).bind_port, Listener(80, proxy_port=10080).bind_port) == (80, 10080)
 
 
-@pytest.mark.parametrize("words", [change.Action, change.Reason, condition.ConditionReason, condition.ConditionType])
-def test_reasons_are_fit_for_conditions(words):
-    assert all(word.value[0].isupper() and word.value.isalnum() for word in words)
+@pytest.mark.parametrize("text", [change.Action, change.Reason, condition.ConditionReason, condition.ConditionType])
+def test_reasons_are_fit_for_conditions(text):
+    assert all(word.value[0].isupper() and word.value.isalnum() for word in text)
     assert keys.Protocol.TCP == "TCP"

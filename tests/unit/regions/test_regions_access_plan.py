@@ -26,30 +26,30 @@ ADDRESSES = st.lists(st.sampled_from(["1.1.1.1", "2.2.2.2", "10.0.0.1", "9.9.9.9
 def test_what_is_shown_is_stable_complete_and_spares_others(
     regions: dict[str, list[str]], foreign: list[str], order: list[str]
 ) -> None:
-    found = tuple(
+    result = tuple(
         (RegionKey("default", "test", name), pool_service("test", name, of=service(), ingress=regions[name]))
         for name in order
         if name in regions
     )
     wanted = Wanted({name: pool(name) for name in ("a", "b", "c")})
-    source = service(status={"loadBalancer": {"ingress": [{"ip": one} for one in foreign]}})
+    source = service(status={"loadBalancer": {"ingress": [{"ip": each} for each in foreign]}})
     for _ in range(2):
-        plan = plan_access(AccessView(source, wanted, found), now=WHEN)
+        plan = plan_access(AccessView(source, wanted, result), now=WHEN)
         raw = json.loads(msgspec.json.encode(source))
         for step in plan.steps:
             annotations = step.patch.get("metadata", {}).get("annotations", {})
             raw["metadata"].setdefault("annotations", {}).update(annotations)
             raw["status"] = {**raw.get("status", {}), **step.patch.get("status", {})}
-            shown = {one["ip"] for one in (raw["status"].get("loadBalancer") or {}).get("ingress") or ()}
+            shown = {each["ip"] for each in (raw["status"].get("loadBalancer") or {}).get("ingress") or ()}
             record = json.loads(raw["metadata"]["annotations"].get("fairlead.dev/access-points") or "{}")
             # Whatever moment we die at, each address that we have shown is recorded as ours.
             assert shown - set(foreign) <= {address for addresses in record.values() for address in addresses}
         raw["metadata"]["annotations"] = {k: v for k, v in raw["metadata"]["annotations"].items() if v is not None}
         source = service(annotations=raw["metadata"]["annotations"], status=raw.get("status"))
     union = {address for addresses in regions.values() for address in addresses}
-    now_shown = [one.address for one in source.status.load_balancer.ingress or ()]
+    now_shown = [each.address for each in source.status.load_balancer.ingress or ()]
     assert set(now_shown) == union | set(foreign)
     assert len(now_shown) == len(set(now_shown))
     if union:
         assert now_shown == sorted(now_shown, key=lambda text: [int(part) for part in text.split(".")])
-    assert plan_access(AccessView(source, wanted, found), now=WHEN).steps == ()
+    assert plan_access(AccessView(source, wanted, result), now=WHEN).steps == ()

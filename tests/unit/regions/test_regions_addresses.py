@@ -25,17 +25,17 @@ def load_balancer(pool: str, requested: str = "") -> TCPLoadBalancer:
     return translated.load_balancer
 
 
-def key_of(one: TCPLoadBalancer) -> LoadBalancerKey:
-    return LoadBalancerKey("TCPLoadBalancer", one.metadata.namespace, one.metadata.name)
+def key_of(load_balancer: TCPLoadBalancer) -> LoadBalancerKey:
+    return LoadBalancerKey("TCPLoadBalancer", load_balancer.metadata.namespace, load_balancer.metadata.name)
 
 
-def allocate(book: AddressAllocator, one: TCPLoadBalancer) -> tuple[str, str]:
+def allocate(book: AddressAllocator, load_balancer: TCPLoadBalancer) -> tuple[str, str]:
     allocation, problem = book.allocate(
-        key_of(one),
+        key_of(load_balancer),
         AllocationKind.ADDRESS,
-        wanted=one.spec.address,
-        recorded=one.status.allocation,
-        listeners=listeners_of(one.spec),
+        wanted=load_balancer.spec.address,
+        recorded=load_balancer.status.allocation,
+        listeners=listeners_of(load_balancer.spec),
     )
     return allocation.address, problem.reason if problem is not None else ""
 

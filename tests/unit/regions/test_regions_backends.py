@@ -25,8 +25,8 @@ PODS = st.lists(
 @given(PLACES, PODS)
 def test_a_backend_is_in_one_region_at_most_and_in_its_nodes(places: dict[str, str], pods: list[Any]) -> None:
     who = membership(**places)
-    found = {name: build_backends(name, [slice_of(*pods)], who) for name in ("east", "west")}
-    addresses = {name: {e.address for g in found[name].groups for e in g.endpoints} for name in found}
+    result = {name: build_backends(name, [slice_of(*pods)], who) for name in ("east", "west")}
+    addresses = {name: {e.address for g in result[name].groups for e in g.endpoints} for name in result}
     assert not addresses["east"] & addresses["west"]
     for address, at, _ in pods:
         place = places.get(at, "")
@@ -36,9 +36,9 @@ def test_a_backend_is_in_one_region_at_most_and_in_its_nodes(places: dict[str, s
 @given(PLACES, PODS)
 def test_the_order_of_a_slice_does_not_matter(places: dict[str, str], pods: list[Any]) -> None:
     who = membership(**places)
-    one = build_backends("east", [slice_of(*pods)], who).encode()
-    assert one == build_backends("east", [slice_of(*reversed(pods))], who).encode()
-    assert (decode_backends(one) or Backends()).encode() == one
+    each = build_backends("east", [slice_of(*pods)], who).encode()
+    assert each == build_backends("east", [slice_of(*reversed(pods))], who).encode()
+    assert (decode_backends(each) or Backends()).encode() == each
 
 
 def test_a_lost_node_takes_nothing_along() -> None:
@@ -53,10 +53,10 @@ def test_a_lost_node_takes_nothing_along() -> None:
 def test_too_many_backends_become_a_hash_that_moves() -> None:
     pods = [(f"10.{n >> 8}.{n & 255}.1", "n1", True) for n in range(3000)]
     who = membership(n1="east")
-    one = build_backends("east", [slice_of(*pods)], who).encode()
+    given = build_backends("east", [slice_of(*pods)], who).encode()
     other = build_backends("east", [slice_of(*pods[1:])], who).encode()
-    assert max(len(one), len(other)) < BACKENDS_LIMIT_BYTES
-    assert one != other
+    assert max(len(given), len(other)) < BACKENDS_LIMIT_BYTES
+    assert given != other
 
 
 def test_nodes_that_may_not_take_traffic_are_none() -> None:

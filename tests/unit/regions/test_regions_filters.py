@@ -22,7 +22,7 @@ LATER = {"version": "2"}
 
 @pytest.mark.req("T-O-30", "T-O-31", "T-O-32", "T-O-33", "O-27")
 @pytest.mark.parametrize(
-    ("one", "matters"),
+    ("each", "matters"),
     [
         (service(), True),
         (service(kind="ClusterIP", class_name=None), False),
@@ -33,9 +33,9 @@ LATER = {"version": "2"}
         (service(selector="  "), False),
     ],
 )
-def test_coming_and_going(one: SourceService, matters: bool) -> None:
-    assert service_matters(None, one) is matters
-    assert service_matters(one, None) is matters
+def test_coming_and_going(each: SourceService, matters: bool) -> None:
+    assert service_matters(None, each) is matters
+    assert service_matters(each, None) is matters
 
 
 @pytest.mark.req(

@@ -27,7 +27,7 @@ def view(**more: Any) -> RegionView:
 
 def applied(of: RegionView) -> RegionView:
     """Do what a plan says, as an API server would, and return the view after that."""
-    present = {one.metadata.name: one for one in of.present}
+    present = {each.metadata.name: each for each in of.present}
     for write in plan_region(of, now=NOW).writes:
         if write.action == "delete":
             del present[write.name]
@@ -64,7 +64,7 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do(there: bool, tampered:
         after = applied(after)
     assert plan_region(after, now=NOW).writes == ()
     if wanted:
-        assert len([one for one in after.present if one.spec.load_balancer_class == "elb"]) == 1
+        assert len([each for each in after.present if each.spec.load_balancer_class == "elb"]) == 1
 
 
 @pytest.mark.req("O-11", "O-17")
@@ -72,9 +72,9 @@ def test_renew_time_moves_with_content_alone() -> None:
     whole = applied(view())
     assert whole.present[0].spec.renew_time == NOW
     later = "2031-01-01T00:00:00.000000Z"
-    one = whole.present[0]
+    given = whole.present[0]
     wrong = pool_service("test", "x").metadata.labels
-    label = msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, labels=wrong))
+    label = msgspec.structs.replace(given, metadata=msgspec.structs.replace(given.metadata, labels=wrong))
     (write,) = plan_region(msgspec.structs.replace(whole, present=(label,)), now=later).writes
     assert "spec" not in write.body
     assert write.modified == "labels"
@@ -89,14 +89,14 @@ def test_renew_time_moves_with_content_alone() -> None:
 @pytest.mark.req("O-20")
 def test_nothing_is_deleted_while_it_is_shown_or_something_cannot_be_seen() -> None:
     shown = service(status={"loadBalancer": {"ingress": [{"ip": "1.1.1.1"}]}})
-    one = pool_service("test", "np1", of=service(), ingress=["1.1.1.1"])
-    waiting = plan_region(view(service=shown, pool=None, present=(one,)), now=NOW)
+    given = pool_service("test", "np1", of=service(), ingress=["1.1.1.1"])
+    waiting = plan_region(view(service=shown, pool=None, present=(given,)), now=NOW)
     assert (waiting.writes, bool(waiting.waits)) == ((), True)
-    frozen = plan_region(view(pool=None, present=(one,), frozen="the API is away"), now=NOW)
+    frozen = plan_region(view(pool=None, present=(given,), frozen="the API is away"), now=NOW)
     assert (frozen.writes, frozen.waits) == ((), "the API is away")
-    assert [write.action for write in plan_region(view(pool=None, present=(one,)), now=NOW).writes] == ["delete"]
+    assert [write.action for write in plan_region(view(pool=None, present=(given,)), now=NOW).writes] == ["delete"]
     gone = service(deleting=True, status={"loadBalancer": {"ingress": [{"ip": "1.1.1.1"}]}})
-    assert [write.action for write in plan_region(view(service=gone, pool=None, present=(one,)), now=NOW).writes] == [
+    assert [write.action for write in plan_region(view(service=gone, pool=None, present=(given,)), now=NOW).writes] == [
         "delete"
     ]
 

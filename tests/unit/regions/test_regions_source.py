@@ -10,9 +10,9 @@ from fairlead.regions.source import DOCUMENT_LIMIT_BYTES
 
 @pytest.mark.req("O-10")
 def test_a_document_is_canonical_and_bounded() -> None:
-    one = service(labels={"b": "1", "a": "2"}, annotations={"z.io/a": "1"})
+    given = service(labels={"b": "1", "a": "2"}, annotations={"z.io/a": "1"})
     same = service(labels={"a": "2", "b": "1"}, annotations={"z.io/a": "1"}, finalizers=["x/y"], version="9")
-    assert one.document == same.document
+    assert given.document == same.document
     big = {f"example.com/{number}": "x" * 1000 for number in range(200)}
     long, other = service(annotations=big), service(annotations={**big, "example.com/0": "y"})
     assert len(long.document) < DOCUMENT_LIMIT_BYTES

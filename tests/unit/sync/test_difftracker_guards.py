@@ -51,8 +51,8 @@ KEY = lb_key()
 LOOSE = GuardPolicy(100, 0)
 
 
-def desired_state(*numbers, **words):
-    return desired([target(str(one)) for one in numbers], guard=LOOSE, **words)
+def desired_state(*numbers, **text):
+    return desired([target(str(number)) for number in numbers], guard=LOOSE, **text)
 
 
 class Picky(MemoryProvider):
@@ -251,7 +251,7 @@ async def test_terminal_update_keeps_applying_to_live_lb():
         await bench.engine.advance(10)
         assert bench.cloud.load_balancers[KEY].spec.address == "192.0.2.1"
         assert bench.on() == {1, 3}
-        report = next(one for one in bench.engine.reports if one.failure)
+        report = next(report for report in bench.engine.reports if report.failure)
         assert "is reserved" in report.failure
 
 
@@ -268,10 +268,10 @@ async def test_transient_get_error_keeps_entry_for_retry():
     readback = Readback(
         provider=provider, tracker=tracker, clock=clock, trigger=lambda: None, epoch_of=lambda _: "", lives=lives
     )
-    one = desired_state(1, 2)
-    await provider.ensure(one.spec)
-    tracker.restore(one.spec, {HTTP: {at: Registered(it) for at, it in one.targets[HTTP].items()}}, certain=True)
-    tracker.put(one)
+    given = desired_state(1, 2)
+    await provider.ensure(given.spec)
+    tracker.restore(given.spec, {HTTP: {at: Registered(it) for at, it in given.targets[HTTP].items()}}, certain=True)
+    tracker.put(given)
     await readback.look(KEY)
     seen = readback.drifts[KEY]
     assert len(seen.missing) == 2
@@ -280,7 +280,7 @@ async def test_transient_get_error_keeps_entry_for_retry():
     assert readback.drifts == {KEY: seen}
     assert len(tracker.state(KEY).recorded[HTTP]) == 2
     provider.faults.down = ""
-    cloud.load_balancers[KEY].members[HTTP] = dict(one.targets[HTTP])
+    cloud.load_balancers[KEY].members[HTTP] = dict(given.targets[HTTP])
     await readback.look(KEY)
     assert readback.drifts[KEY].ours == 0
 
@@ -331,11 +331,11 @@ async def test_locations_updater_reschedules_on_ready_finalizer_removal_failure(
 async def test_orphan_cleanup_pip_only_service_scheduled_for_deletion():
     """A load balancer that was made, with nothing on it, and that nobody wants when the next process begins."""
     async with Bench() as bench:
-        one = desired_state()
-        await bench.memory.ensure(one.spec)
+        given = desired_state()
+        await bench.memory.ensure(given.spec)
         bench.cloud.add_foreign(lb_key("theirs"), "by-hand", target("200"))
         await bench.memory.ensure(desired_state(key=lb_key("theirs")).spec)
-        bench.engine.tracker.restore(one.spec, {}, certain=True)
+        bench.engine.tracker.restore(given.spec, {}, certain=True)
         bench.engine.remove(KEY)
         await bench.engine.advance()
         assert [(call.method, call.load_balancer) for call in bench.provider.calls] == [("delete", KEY)]
@@ -374,7 +374,7 @@ async def test_public_method_storm(seed):
         bench.provider.script = lambda _call: Fault.NONE
         await bench.engine.advance(300)
         assert {key: bench.on(key) or None for key in keys} == last
-        assert len(bench.ledger.entries) == sum(len(one or ()) for one in last.values())
+        assert len(bench.ledger.entries) == sum(len(each or ()) for each in last.values())
         assert {bench.engine.last_report(key).failure for key in keys} == {""}
 
 
@@ -397,9 +397,11 @@ def owners_of(groups):
         )
         for name in groups
     ]
-    one = LoadBalancerView(SHARED, decoded(body, LoadBalancer), lb_class(), {"memory": ABLE}, tuple(views))
-    found = translate_loadbalancer(one).desired.targets[HTTP]
-    return {owner.rpartition("/")[2] for it in found.values() for owner in it.owners}, found
+    load_balancer_view = LoadBalancerView(
+        SHARED, decoded(body, LoadBalancer), lb_class(), {"memory": ABLE}, tuple(views)
+    )
+    target = translate_loadbalancer(load_balancer_view).desired.targets[HTTP]
+    return {owner.rpartition("/")[2] for it in target.values() for owner in it.owners}, target
 
 
 @pytest.mark.req("A-49", "A-28")
@@ -409,9 +411,9 @@ def test_add_pod_delete_pod_ref_count_symmetry(steps):
     members: set[str] = set()
     for joins, name in steps:
         (members.add if joins else members.discard)(name)
-        owners, found = owners_of(sorted(members))
+        owners, result = owners_of(sorted(members))
         assert owners == members
-        assert bool(found) == bool(members)
+        assert bool(result) == bool(members)
 
 
 @pytest.mark.req("A-33", "A-47")
@@ -424,9 +426,9 @@ async def test_unknown_state_no_panic():
     record = decoded({"metadata": {"name": "r", "namespace": KEY.namespace}, "spec": spec}, BackendRecord)
     odd = msgspec.structs.replace(record, status=msgspec.structs.replace(record.status, state="FromTheFuture"))
     async with Bench() as bench:
-        found = registered_of(odd, bench.clock)
-        assert found.unknown
-        bench.engine.tracker.restore(desired_state().spec, {HTTP: {found.target.key: found}})
+        result = registered_of(odd, bench.clock)
+        assert result.unknown
+        bench.engine.tracker.restore(desired_state().spec, {HTTP: {result.target.key: result}})
         bench.engine.put(desired_state(1))
         with capture_logs() as logs:
             await bench.engine.advance()
@@ -448,7 +450,7 @@ async def test_waits_for_pending_pod_deletions():
 
 
 def pods(*addresses, order=0):
-    parts = [endpoint_slice(f"s{number}", [one], load_balancer="web") for number, one in enumerate(addresses)]
+    parts = [endpoint_slice(f"s{number}", [each], load_balancer="web") for number, each in enumerate(addresses)]
     random.Random(order).shuffle(parts)
     return translate_tcp(tcp_view(tcp(ports=[{"port": 80}], spec={"targets": "Pod"}), slices=parts)).desired
 
@@ -483,9 +485,11 @@ async def test_non_canonical_ipv6_canonicalizes_location_keys():
 def test_fqdn_endpoint_slice_skipped():
     names = {**slice_body("names", ["db.example.com"], load_balancer="web"), "addressType": "FQDN"}
     parts = [decoded(names, type(endpoint_slice("x", []))), endpoint_slice("s", ["10.0.0.1"], load_balancer="web")]
-    one = translate_tcp(tcp_view(tcp(ports=[{"port": 80}], spec={"targets": "Pod"}), slices=parts, capabilities=PLAIN))
-    assert {at.address for at in one.desired.targets[HTTP]} == {"10.0.0.1"}
-    assert "db.example.com" in one.condition(ConditionReason.INVALID).message
+    given = translate_tcp(
+        tcp_view(tcp(ports=[{"port": 80}], spec={"targets": "Pod"}), slices=parts, capabilities=PLAIN)
+    )
+    assert {at.address for at in given.desired.targets[HTTP]} == {"10.0.0.1"}
+    assert "db.example.com" in given.condition(ConditionReason.INVALID).message
 
 
 @pytest.mark.req("A-34", "A-46")

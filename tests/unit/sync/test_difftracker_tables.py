@@ -38,7 +38,7 @@ ADDRESSES = {"s1": {"1"}, "s2": {"2"}}
 
 
 def desired_state(name, addresses):
-    return desired([target(one) for one in sorted(addresses)], key=lb_key(name), guard=GuardPolicy(100, 0))
+    return desired([target(address) for address in sorted(addresses)], key=lb_key(name), guard=GuardPolicy(100, 0))
 
 
 def step(tracker, outcome=DONE):
@@ -83,20 +83,20 @@ def with_there(there):
 
 
 def on_record(tracker):
-    found = {}
+    result = {}
     for key in tracker:
         side = tracker.state(key)
         if side.recorded_spec is not None:
-            found[key.name] = {short(at) for targets in side.recorded.values() for at in targets}
-    return found
+            result[key.name] = {short(at) for targets in side.recorded.values() for at in targets}
+    return result
 
 
 def identities(state):
-    found: dict[str, set[str]] = {}
+    result: dict[str, set[str]] = {}
     for name, addresses in state.items():
-        for one in addresses:
-            found.setdefault(one, set()).add(name)
-    return found
+        for address in addresses:
+            result.setdefault(address, set()).add(name)
+    return result
 
 
 @pytest.mark.req("A-7", "A-14", "A-15", "A-24", "A-25", "A-26", "A-27")
@@ -190,9 +190,9 @@ def test_at9_everything_that_happened_while_nobody_ran():
     wanted = {"s0": {"34", "0"}, "s1": {"1", "2"}, "s2": {"1"}, "e0": {"0"}, "e1": {"1"}, "e2": {"3", "2"}}
     tracker = Tracker()
     for name, addresses in there.items():
-        one = desired_state(name, addresses)
-        done = {HTTP: {at: Registered(it) for at, it in one.targets[HTTP].items()}} if addresses else {}
-        tracker.restore(one.spec, done, certain=True)
+        given = desired_state(name, addresses)
+        done = {HTTP: {at: Registered(it) for at, it in given.targets[HTTP].items()}} if addresses else {}
+        tracker.restore(given.spec, done, certain=True)
     assert step(tracker) == set()
     ask(tracker, wanted)
     assert step(tracker) == {
@@ -236,42 +236,42 @@ def test_at14_one_identity_of_an_address_goes_and_the_others_stay(leaves):
     stays = {"lb1": {"1", "2"}, "a": {"1"}, "b": {"1"}}
     gone = stays.pop(leaves)
     ask(tracker, stays)
-    assert step(tracker) == {("Delete", leaves), *(("Deregister", leaves, one) for one in gone)}
+    assert step(tracker) == {("Delete", leaves), *(("Deregister", leaves, each) for each in gone)}
     assert identities(on_record(tracker)) == identities(stays)
     assert lb_key(leaves) not in tracker
 
 
-def built(*endpoints, provider=ABLE, **words):
+def built(*endpoints, provider=ABLE, **text):
     slices = [endpoint_slice("s", endpoints, load_balancer="web")]
-    one = tcp(ports=[{"port": 80}], spec={"targets": "Pod"})
-    return translate_tcp(tcp_view(one, slices=slices, capabilities=provider, **words))
+    given = tcp(ports=[{"port": 80}], spec={"targets": "Pod"})
+    return translate_tcp(tcp_view(given, slices=slices, capabilities=provider, **text))
 
 
-def addresses_of(one):
-    return {at.address for targets in one.desired.targets.values() for at in targets}
+def addresses_of(item):
+    return {at.address for targets in item.desired.targets.values() for at in targets}
 
 
 @pytest.mark.req("A-24", "A-45")
 @pytest.mark.parametrize(
-    ("one", "other", "canonical"),
+    ("first", "other", "canonical"),
     [
         pytest.param("Egress2.example", "egress2.EXAMPLE.", "egress2.example", id="AT-15"),
         pytest.param("FD00::A", "fd00:0:0::000a", "fd00::a", id="IPv6"),
         pytest.param("::ffff:10.0.0.9", "10.0.0.9", "10.0.0.9", id="mapped"),
     ],
 )
-def test_two_spellings_are_one_address(one, other, canonical):
+def test_two_spellings_are_one_address(first, other, canonical):
     tracker = Tracker()
-    tracker.put(built(one).desired)
+    tracker.put(built(first).desired)
     step(tracker)
     assert not tracker.put(built(other).desired), "nothing differs"
-    assert not tracker.put(built(one, other).desired), "nor when it is listed in both spellings"
-    assert addresses_of(built(one)) == {canonical}
+    assert not tracker.put(built(first, other).desired), "nor when it is listed in both spellings"
+    assert addresses_of(built(first)) == {canonical}
 
 
 @pytest.mark.req("A-43", "A-36")
 @pytest.mark.parametrize(
-    ("bad", "told"),
+    ("bad", "reported"),
     [
         pytest.param("", True, id="AT-16-empty"),
         pytest.param("10.0.0.999", True, id="AT-16-malformed"),
@@ -282,12 +282,12 @@ def test_two_spellings_are_one_address(one, other, canonical):
         pytest.param(endpoint("10.0.0.7", ready=False, terminating=True), False, id="terminating"),
     ],
 )
-def test_what_is_no_backend_stops_none_of_the_others(bad, told):
-    one = built("10.0.0.1", bad, endpoint("10.0.0.2"))
+def test_what_is_no_backend_stops_none_of_the_others(bad, reported):
+    given = built("10.0.0.1", bad, endpoint("10.0.0.2"))
     tracker = Tracker()
-    tracker.put(one.desired)
+    tracker.put(given.desired)
     assert step(tracker) == {("Ensure", "web"), ("Register", "web", "1"), ("Register", "web", "2")}
-    assert (one.condition(ConditionReason.INVALID) is not None) == told
+    assert (given.condition(ConditionReason.INVALID) is not None) == reported
 
 
 @pytest.mark.req("A-27")
@@ -309,7 +309,7 @@ def test_at17_words_on_the_wire():
     plan = json.loads(msgspec.json.encode(plan_load_balancer(key, tracker.state(key), now_s=0.0)))
     assert (plan["frontend"]["action"], plan["frontend"]["reason"]) == ("Ensure", "New")
     assert [(row["action"], row["reason"]) for row in plan["changes"]] == [("Register", "New")]
-    assert [one.value for one in Action] == ["Ensure", "Register", "Update", "Drain", "Deregister", "Delete"]
+    assert [each.value for each in Action] == ["Ensure", "Register", "Update", "Drain", "Deregister", "Delete"]
     empty = json.loads(msgspec.json.encode(Plan(key)))
     assert (empty["changes"], empty["held"]) == ([], [])
 
@@ -321,7 +321,7 @@ def test_membership_is_the_union_of_all_slices(order):
     rng = random.Random(order)
 
     def packed(*slices):
-        parts = [endpoint_slice(f"s{number}", found, load_balancer="web") for number, found in enumerate(slices)]
+        parts = [endpoint_slice(f"s{number}", each, load_balancer="web") for number, each in enumerate(slices)]
         rng.shuffle(parts)
         return translate_tcp(tcp_view(tcp(ports=[{"port": 80}], spec={"targets": "Pod"}), slices=parts)).desired
 
@@ -338,11 +338,11 @@ def test_membership_is_the_union_of_all_slices(order):
 def test_backends_of_several_subnets_are_one_load_balancer():
     ranges = tenant(spec={"targetRanges": ["10.0.0.0/24", "172.16.0.0/16", "fd00:1::/64"]})
     inside = ("10.0.0.1", "172.16.9.9", "fd00:1::7")
-    one = built(*inside, "10.0.1.1", "fd00:2::7", tenant=ranges)
-    assert addresses_of(one) == set(inside)
-    assert one.condition(ConditionReason.INVALID) is not None
+    given = built(*inside, "10.0.1.1", "fd00:2::7", tenant=ranges)
+    assert addresses_of(given) == set(inside)
+    assert given.condition(ConditionReason.INVALID) is not None
     tracker = Tracker()
-    tracker.put(one.desired)
+    tracker.put(given.desired)
     assert {row[0] for row in step(tracker)} == {"Ensure", "Register"}
     assert {at.address for at in tracker.state(lb_key()).recorded[HTTP]} == set(inside)
 

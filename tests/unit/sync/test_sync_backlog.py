@@ -39,105 +39,110 @@ def many(count, number="1"):
 
 
 async def test_nothing_waits_when_all_is_done():
-    one = Watched()
-    async with one.engine:
-        assert (one.pending, one.oldest_s) == (0, 0.0)
-        one.engine.put(*many(3))
-        assert one.pending == 3
-        await one.engine.advance(10)
-        assert (one.pending, one.oldest_s, one.engine.worker.draining, one.engine.worker.parked) == (0, 0.0, 0, 0)
+    watched = Watched()
+    async with watched.engine:
+        assert (watched.pending, watched.oldest_s) == (0, 0.0)
+        watched.engine.put(*many(3))
+        assert watched.pending == 3
+        await watched.engine.advance(10)
+        assert (watched.pending, watched.oldest_s, watched.engine.worker.draining, watched.engine.worker.parked) == (
+            0,
+            0.0,
+            0,
+            0,
+        )
 
 
 @pytest.mark.parametrize("parallel", [1, 8])
 async def test_what_waits_for_a_call_has_waited_since_it_changed(parallel):
-    one = Watched(latency_s=1.0, parallel=parallel)
-    async with one.engine:
-        one.engine.put(*many(1))
-        await one.engine.advance(3)
-        assert (one.pending, one.oldest_s) == (1, 3.0)
-        await one.engine.advance(10)
-        assert one.pending == 0
+    watched = Watched(latency_s=1.0, parallel=parallel)
+    async with watched.engine:
+        watched.engine.put(*many(1))
+        await watched.engine.advance(3)
+        assert (watched.pending, watched.oldest_s) == (1, 3.0)
+        await watched.engine.advance(10)
+        assert watched.pending == 0
 
 
 async def test_a_failure_keeps_its_age_through_its_retries():
-    one = Watched()
-    one.memory.faults.down = "no answer"
-    async with one.engine:
-        one.engine.put(*many(1))
-        await one.engine.advance(100)
-        one.engine.put(*many(1, number="2"))
-        assert (one.pending, one.oldest_s) == (1, 100.0)
-        await one.engine.advance(20)
-        one.memory.faults.down = ""
-        assert (one.pending, one.oldest_s) == (1, 120.0)
-        await one.engine.advance(61)
-        assert (one.pending, one.oldest_s) == (0, 0.0)
+    watched = Watched()
+    watched.memory.faults.down = "no answer"
+    async with watched.engine:
+        watched.engine.put(*many(1))
+        await watched.engine.advance(100)
+        watched.engine.put(*many(1, number="2"))
+        assert (watched.pending, watched.oldest_s) == (1, 100.0)
+        await watched.engine.advance(20)
+        watched.memory.faults.down = ""
+        assert (watched.pending, watched.oldest_s) == (1, 120.0)
+        await watched.engine.advance(61)
+        assert (watched.pending, watched.oldest_s) == (0, 0.0)
 
 
 async def test_what_changes_during_a_call_is_as_old_as_that_change():
-    one = Watched(latency_s=2.0)
-    async with one.engine:
-        one.engine.put(*many(1))
-        await one.engine.advance(5)
-        one.engine.put(*many(1, number="2"))
-        await one.engine.advance(4)
-        assert (one.pending, one.oldest_s) == (1, 4.0), "the first change is done, the second is not"
+    watched = Watched(latency_s=2.0)
+    async with watched.engine:
+        watched.engine.put(*many(1))
+        await watched.engine.advance(5)
+        watched.engine.put(*many(1, number="2"))
+        await watched.engine.advance(4)
+        assert (watched.pending, watched.oldest_s) == (1, 4.0), "the first change is done, the second is not"
 
 
 async def test_what_nobody_has_taken_yet_counts_too():
     """A worker that calls one after the other takes up nothing new before it is through with what it took."""
-    one = Watched(latency_s=2.0, parallel=1)
-    async with one.engine:
-        one.engine.put(*many(1))
-        await one.engine.advance(5)
-        one.engine.put(desired([target("1")], key=lb_key("other")))
-        await one.engine.advance(1)
-        assert (one.pending, one.oldest_s) == (2, 6.0)
-        await one.engine.advance(2)
-        assert (one.pending, one.oldest_s) == (1, 3.0)
+    watched = Watched(latency_s=2.0, parallel=1)
+    async with watched.engine:
+        watched.engine.put(*many(1))
+        await watched.engine.advance(5)
+        watched.engine.put(desired([target("1")], key=lb_key("other")))
+        await watched.engine.advance(1)
+        assert (watched.pending, watched.oldest_s) == (2, 6.0)
+        await watched.engine.advance(2)
+        assert (watched.pending, watched.oldest_s) == (1, 3.0)
 
 
 async def test_what_drains_is_not_pending_but_draining():
-    one = Watched()
-    async with one.engine:
-        one.engine.put(desired([target("1"), target("2")], drain_s=30))
-        await one.engine.advance()
-        one.engine.put(desired([target("1")], drain_s=30))
-        await one.engine.advance(20)
-        assert (one.pending, one.engine.worker.draining) == (0, 1)
-        await one.engine.advance(11)
-        assert (one.pending, one.engine.worker.draining) == (0, 0)
+    watched = Watched()
+    async with watched.engine:
+        watched.engine.put(desired([target("1"), target("2")], drain_s=30))
+        await watched.engine.advance()
+        watched.engine.put(desired([target("1")], drain_s=30))
+        await watched.engine.advance(20)
+        assert (watched.pending, watched.engine.worker.draining) == (0, 1)
+        await watched.engine.advance(11)
+        assert (watched.pending, watched.engine.worker.draining) == (0, 0)
 
 
 async def test_what_is_deleted_while_it_drains_is_forgotten():
-    one = Watched()
-    async with one.engine:
-        one.engine.put(desired([target("1"), target("2")], drain_s=30))
-        await one.engine.advance()
-        one.engine.put(desired([target("1")], drain_s=30))
-        await one.engine.advance(1)
-        one.engine.remove(lb_key())
-        await one.engine.advance(1)
-        assert (one.pending, one.oldest_s, one.engine.worker.draining) == (0, 0.0, 0)
+    watched = Watched()
+    async with watched.engine:
+        watched.engine.put(desired([target("1"), target("2")], drain_s=30))
+        await watched.engine.advance()
+        watched.engine.put(desired([target("1")], drain_s=30))
+        await watched.engine.advance(1)
+        watched.engine.remove(lb_key())
+        await watched.engine.advance(1)
+        assert (watched.pending, watched.oldest_s, watched.engine.worker.draining) == (0, 0.0, 0)
 
 
 async def test_refused_backends_are_parked_and_no_longer_pending():
-    one = Watched()
-    one.provider.rejected[target("2").key] = "reserved"
-    async with one.engine:
-        one.engine.put(desired([target("1"), target("2")]))
-        await one.engine.advance(5)
-        assert (one.pending, one.engine.worker.parked) == (0, 1)
-        one.provider.rejected.clear()
-        await one.engine.advance(400)
-        assert (one.pending, one.engine.worker.parked) == (0, 0)
+    watched = Watched()
+    watched.provider.rejected[target("2").key] = "reserved"
+    async with watched.engine:
+        watched.engine.put(desired([target("1"), target("2")]))
+        await watched.engine.advance(5)
+        assert (watched.pending, watched.engine.worker.parked) == (0, 1)
+        watched.provider.rejected.clear()
+        await watched.engine.advance(400)
+        assert (watched.pending, watched.engine.worker.parked) == (0, 0)
 
 
 async def test_a_lost_trigger_is_not_a_lost_change():
-    one = Watched()
-    async with one.engine:
-        await one.engine.advance()
-        one.engine.tracker.put(*many(1))
-        assert one.pending == 1
-        await one.engine.advance(61)
-        assert one.pending == 0
+    watched = Watched()
+    async with watched.engine:
+        await watched.engine.advance()
+        watched.engine.tracker.put(*many(1))
+        assert watched.pending == 1
+        await watched.engine.advance(61)
+        assert watched.pending == 0

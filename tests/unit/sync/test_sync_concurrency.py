@@ -21,16 +21,16 @@ async def test_each_failure_domain_has_its_own_places():
 async def test_giving_twice_is_giving_once():
     freed = []
     slots = Concurrency(parallel=1, freed=lambda: freed.append(1))
-    one = slots.take("a")
-    one.give()
-    one.give()
+    slot = slots.take("a")
+    slot.give()
+    slot.give()
     assert (slots.taken("a"), freed) == (0, [1])
 
 
 async def test_taking_what_is_held_is_nothing():
     slots = Concurrency(parallel=1)
-    one = slots.take("a")
-    await one.take()
+    slot = slots.take("a")
+    await slot.take()
     assert slots.taken("a") == 1
 
 
@@ -54,13 +54,13 @@ async def test_who_waits_comes_before_what_is_new_and_in_order():
     assert (order, freed, slots.taken("a")) == (["x", "y", "z"], [1], 0)
 
 
-@pytest.mark.parametrize("moment", ["waiting", "given"])
+@pytest.mark.parametrize("moment", ["waiting", "slot"])
 async def test_who_is_cancelled_takes_no_place_along(moment):
     slots = Concurrency(parallel=1)
     holder = slots.take("a")
     waiter = asyncio.create_task(slots.acquire("a"))
     await asyncio.sleep(0)
-    if moment == "given":
+    if moment == "slot":
         holder.give()
         waiter.cancel()
     else:

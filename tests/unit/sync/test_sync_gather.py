@@ -14,7 +14,7 @@ from fairlead.testing.builders import HTTP, lb_key, target
 
 
 def rows(name, *numbers):
-    return [TargetChange(lb_key(name), HTTP, target(str(one)), Action.REGISTER, Reason.NEW) for one in numbers]
+    return [TargetChange(lb_key(name), HTTP, target(str(number)), Action.REGISTER, Reason.NEW) for number in numbers]
 
 
 class Counter:
@@ -42,7 +42,9 @@ class Counter:
                 await self.held.wait()
             if (error := self.error(names)) is not None:
                 raise error
-            outcomes = [Outcome(OutcomeStatus.DONE, f"{one.load_balancer.name} {one.key.address}") for one in changes]
+            outcomes = [
+                Outcome(OutcomeStatus.DONE, f"{change.load_balancer.name} {change.key.address}") for change in changes
+            ]
             return outcomes[:-1] if self.short and len(names) > 1 else outcomes
         except asyncio.CancelledError:
             self.cancelled += 1
@@ -80,7 +82,7 @@ async def test_what_comes_in_one_turn_is_one_call_and_everybody_gets_their_own_a
     asked = [counter.ask("a", 1, 2), counter.ask("b", 3), counter.ask("c", 4, 5)]
     await asyncio.gather(*asked)
     assert counter.shapes == [["a", "b", "c"]]
-    assert [words(one) for one in asked] == [
+    assert [words(each) for each in asked] == [
         ["a 10.0.0.1", "a 10.0.0.2"],
         ["b 10.0.0.3"],
         ["c 10.0.0.4", "c 10.0.0.5"],
@@ -160,7 +162,7 @@ async def test_an_answer_of_the_wrong_length_is_believed_for_nobody(counter):
     counter.short = True
     asked = [counter.ask("a", 1), counter.ask("b", 2)]
     await asyncio.gather(*asked)
-    assert [words(one) for one in asked] == [["a 10.0.0.1"], ["b 10.0.0.2"]]
+    assert [words(each) for each in asked] == [["a 10.0.0.1"], ["b 10.0.0.2"]]
     assert counter.shapes == [["a", "b"], ["a"], ["b"]]
 
 
@@ -168,7 +170,7 @@ async def test_a_lost_answer_is_lost_for_all_and_each_then_goes_alone_until_it_h
     counter.error = lambda names: Retry("no answer", reason="Timeout") if "bad" in names else None
     asked = [counter.ask(name, 1) for name in ("a", "bad", "c")]
     await asyncio.wait(asked)
-    assert [(one.exception().sentence, one.exception().reason) for one in asked] == [("no answer", "Timeout")] * 3
+    assert [(each.exception().sentence, each.exception().reason) for each in asked] == [("no answer", "Timeout")] * 3
     again = [counter.ask(name, 1) for name in ("a", "bad", "c")]
     await asyncio.wait(again)
     assert (words(again[0]), words(again[2])) == (["a 10.0.0.1"], ["c 10.0.0.1"])
@@ -184,7 +186,7 @@ async def test_who_is_told_to_wait_is_not_suspected(counter):
     counter.error = lambda _names: Retry("too many requests", after_s=30.0)
     asked = [counter.ask(name, 1) for name in ("a", "b")]
     await asyncio.wait(asked)
-    assert [one.exception().after_s for one in asked] == [30.0, 30.0]
+    assert [each.exception().after_s for each in asked] == [30.0, 30.0]
     counter.error = lambda _names: None
     await asyncio.gather(counter.ask("a", 1), counter.ask("b", 1))
     assert counter.shapes == [["a", "b"], ["a", "b"]]
@@ -236,19 +238,19 @@ class TestCancelled:
         counter.hold()
         asked = [counter.ask("a", 1), counter.ask("b", 1)]
         await settle()
-        for one in asked:
-            one.cancel()
+        for each in asked:
+            each.cancel()
         await asyncio.wait(asked)
         assert counter.cancelled == 1
         assert counter.busy == set()
-        assert all(one.cancelled() for one in asked)
+        assert all(each.cancelled() for each in asked)
 
     async def test_before_the_call_has_even_begun(self, counter):
         asked = [counter.ask("a", 1), counter.ask("b", 1)]
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        for one in asked:
-            one.cancel()
+        for each in asked:
+            each.cancel()
         await asyncio.wait(asked)
         await settle()
         assert counter.busy == set()
@@ -258,7 +260,7 @@ class TestCancelled:
         counter.error = lambda _names: asyncio.CancelledError()
         asked = [counter.ask("a", 1), counter.ask("b", 1)]
         await asyncio.wait(asked)
-        assert [type(one.exception()) for one in asked] == [Retry, Retry]
+        assert [type(each.exception()) for each in asked] == [Retry, Retry]
 
 
 async def finished(task):

@@ -14,18 +14,18 @@ from fairlead.testing.builders import HTTP, desired, target
 NOW_S = 50.0
 
 
-def side_of(desired_state, ready, **words):
-    done = {HTTP: {one.key: Registered(one, **words) for one in ready}} if ready else {}
+def side_of(desired_state, ready, **text):
+    done = {HTTP: {each.key: Registered(each, **text) for each in ready}} if ready else {}
     return LoadBalancerState(desired=desired_state, recorded_spec=desired_state.spec, recorded=done)
 
 
-def guarded(desired_state, ready, **words):
-    side = side_of(desired_state, ready, **words)
+def guarded(desired_state, ready, **text):
+    side = side_of(desired_state, ready, **text)
     return guard_plan(plan_load_balancer(desired_state.key, side, now_s=NOW_S), side, now_s=NOW_S)
 
 
-def numbers(count, *, start=1, **words):
-    return [target(str(start + number), **words) for number in range(count)]
+def numbers(count, *, start=1, **text):
+    return [target(str(start + number), **text) for number in range(count)]
 
 
 def held_reasons(plan):
@@ -94,11 +94,14 @@ class TestLastTargets:
     def test_each_listener_is_judged_by_itself(self):
         desired_state = desired({HTTP: [target("1")]}, ports=[80, 81])
         other = desired_state.spec.listeners[1].key
-        one, two = target("1"), target("2")
+        first, two = target("1"), target("2")
         side = LoadBalancerState(
             desired=desired_state,
             recorded_spec=desired_state.spec,
-            recorded={HTTP: {one.key: Registered(one), two.key: Registered(two)}, other: {one.key: Registered(one)}},
+            recorded={
+                HTTP: {first.key: Registered(first), two.key: Registered(two)},
+                other: {first.key: Registered(first)},
+            },
         )
         plan = guard_plan(plan_load_balancer(desired_state.key, side, now_s=NOW_S), side, now_s=NOW_S)
         assert [(change.listener, change.key) for change in plan.changes] == [(HTTP, two.key)]

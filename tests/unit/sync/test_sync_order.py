@@ -29,7 +29,7 @@ def row(action, *, draining=False, address="1", listener=HTTP):
     ids=["register", "update", "update-draining", "drain", "deregister"],
 )
 def test_phase(change, phase):
-    assert [list(one) for one in order_changes([change])] == ([[change], []] if phase == 0 else [[], [change]])
+    assert [list(each) for each in order_changes([change])] == ([[change], []] if phase == 0 else [[], [change]])
 
 
 @given(st.permutations([row(Action.REGISTER, address=str(n)) for n in range(6)]))

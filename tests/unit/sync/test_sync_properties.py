@@ -20,7 +20,7 @@ NOW_S = 1000.0
 targets = st.lists(
     st.builds(target, st.integers(1, 12).map(str), draining=st.booleans(), weight=st.sampled_from([1, 1, 3])),
     max_size=8,
-    unique_by=lambda one: one.key,
+    unique_by=lambda item: item.key,
 )
 desired_states = st.builds(
     desired,
@@ -40,9 +40,9 @@ registered = st.builds(
 
 @st.composite
 def sides(draw, desired_state=desired_states):
-    one = draw(desired_state)
+    given = draw(desired_state)
     done = {}
-    for listener in draw(st.sets(st.sampled_from([HTTP, *one.targets]), max_size=2)):
+    for listener in draw(st.sets(st.sampled_from([HTTP, *given.targets]), max_size=2)):
         entries = {}
         for number in draw(st.sets(st.integers(1, 14), min_size=1, max_size=8)):
             entry = draw(registered)
@@ -50,7 +50,7 @@ def sides(draw, desired_state=desired_states):
             entries[key] = msgspec.structs.replace(entry, target=msgspec.structs.replace(entry.target, key=key))
         done[listener] = entries
     return LoadBalancerState(
-        desired=one, recorded_spec=draw(st.sampled_from([None, one.spec])), recorded=done, generation=1
+        desired=given, recorded_spec=draw(st.sampled_from([None, given.spec])), recorded=done, generation=1
     )
 
 
@@ -64,7 +64,7 @@ def tracker_of(side):
     own = tracker.state(side.desired.key)
     own.recorded_spec, own.recorded = (
         side.recorded_spec,
-        {listener: dict(found) for listener, found in side.recorded.items()},
+        {listener: dict(each) for listener, each in side.recorded.items()},
     )
     return tracker
 
@@ -136,7 +136,7 @@ def test_a_plan_does_not_depend_on_any_order(side, rng):
     assert decide(side) == first
 
 
-@given(sides(desired_states.map(lambda one: msgspec.structs.replace(one, stale="endpointslices: 503"))))
+@given(sides(desired_states.map(lambda item: msgspec.structs.replace(item, stale="endpointslices: 503"))))
 @pytest.mark.req("I-1")
 def test_on_half_a_view_nothing_is_taken_that_was_not_leaving_already(side):
     for change in decide(side).changes:

@@ -21,8 +21,8 @@ HTTPS = ListenerKey(Protocol.TCP, 443)
 QUOTA = "192.0.2.66 is reserved; ask for another address"
 
 
-def desired_state(*numbers, **words):
-    return desired([target(str(one)) for one in numbers], guard=GuardPolicy(100, 0), **words)
+def desired_state(*numbers, **text):
+    return desired([target(str(number)) for number in numbers], guard=GuardPolicy(100, 0), **text)
 
 
 class Reserving(MemoryProvider):
@@ -47,7 +47,7 @@ class Bench:
         self.engine = EngineProcess(provider=self.provider, ledger=self.ledger, clock=self.clock)
 
     def on(self, listener=HTTP, key=KEY):
-        return {int(at.address.removeprefix("10.0.0.")) for one, at in self.cloud.members(key) if one == listener}
+        return {int(at.address.removeprefix("10.0.0.")) for each, at in self.cloud.members(key) if each == listener}
 
     @property
     def refused(self):
@@ -70,10 +70,10 @@ class Bench:
 
 @pytest.fixture
 async def bench():
-    one = Bench()
-    async with one.engine:
-        yield one
-    assert one.provider.overlaps == []
+    bench = Bench()
+    async with bench.engine:
+        yield bench
+    assert bench.provider.overlaps == []
 
 
 @pytest.mark.req("A-35", "A-37")

@@ -23,16 +23,16 @@ KEY = lb_key()
 SOON_S = 3 * CERTAIN_S
 
 
-def desired_state(*numbers, existing=False, **words):
-    one = desired([target(str(at)) for at in numbers], guard=GuardPolicy(100, 0), **words)
-    return msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, existing=existing))
+def desired_state(*numbers, existing=False, **text):
+    wanted = desired([target(str(at)) for at in numbers], guard=GuardPolicy(100, 0), **text)
+    return msgspec.structs.replace(wanted, spec=msgspec.structs.replace(wanted.spec, existing=existing))
 
 
 class Forgetful(MemoryProvider):
     """Shows nothing of load balancers in ``hidden``; for each look at one of them one is taken off."""
 
-    def __init__(self, **words):
-        super().__init__(**words)
+    def __init__(self, **text):
+        super().__init__(**text)
         self.hidden = {}
         self.hangs = set()
         self.bugs = set()
@@ -114,183 +114,183 @@ class Watched:
 
 @pytest.mark.req("A-52")
 async def test_one_that_we_made_is_made_again_with_its_backends_and_the_reason_is_told():
-    async with Watched() as one:
-        await one.served(desired_state(1, 2))
-        one.cloud.delete(KEY)
-        await one.engine.advance(CERTAIN_S - 1)
-        assert one.drift.gone
-        assert "it is made again" in one.drift.outlook
-        assert one.provider.calls == [], "one look is not enough"
-        await one.engine.advance(SOON_S)
-        assert one.on() == {1, 2}
-        assert one.engine.sentences() == ["Ensure load balancer (Vanished), Register 2 (New)"]
-        assert one.engine.reports[0].frontend.reason is Reason.VANISHED
-        assert not one.drift.gone
-        assert one.told == [KEY, KEY]
+    async with Watched() as watched:
+        await watched.served(desired_state(1, 2))
+        watched.cloud.delete(KEY)
+        await watched.engine.advance(CERTAIN_S - 1)
+        assert watched.drift.gone
+        assert "it is made again" in watched.drift.outlook
+        assert watched.provider.calls == [], "one look is not enough"
+        await watched.engine.advance(SOON_S)
+        assert watched.on() == {1, 2}
+        assert watched.engine.sentences() == ["Ensure load balancer (Vanished), Register 2 (New)"]
+        assert watched.engine.reports[0].frontend.reason is Reason.VANISHED
+        assert not watched.drift.gone
+        assert watched.told == [KEY, KEY]
 
 
 @pytest.mark.req("L-12", "L-13", "A-52")
 async def test_backends_that_were_changed_by_hand_stand():
-    async with Watched() as one:
-        await one.served(desired_state(1, 2, 3))
-        one.cloud.drift(KEY, HTTP, target("1").key, None)
-        one.cloud.drift(KEY, HTTP, target("2").key, target("2", weight=9))
-        await one.engine.advance(20 * LOOK_EVERY_S)
-        assert one.provider.calls == []
-        assert one.on() == {2, 3}
-        assert one.drift.ours == 2
-        assert "that stands" in one.drift.outlook
+    async with Watched() as watched:
+        await watched.served(desired_state(1, 2, 3))
+        watched.cloud.drift(KEY, HTTP, target("1").key, None)
+        watched.cloud.drift(KEY, HTTP, target("2").key, target("2", weight=9))
+        await watched.engine.advance(20 * LOOK_EVERY_S)
+        assert watched.provider.calls == []
+        assert watched.on() == {2, 3}
+        assert watched.drift.ours == 2
+        assert "that stands" in watched.drift.outlook
 
 
 async def test_one_that_others_made_for_us_is_told_and_left_to_them():
-    async with Watched() as one:
-        await one.served(desired_state(1, 2, existing=True))
-        one.cloud.delete(KEY)
-        await one.engine.advance(20 * LOOK_EVERY_S)
-        assert one.provider.calls == []
-        assert (one.drift.gone, one.drift.kept_by_others) == (True, True)
-        assert "its owner must make it again" in one.drift.outlook
+    async with Watched() as watched:
+        await watched.served(desired_state(1, 2, existing=True))
+        watched.cloud.delete(KEY)
+        await watched.engine.advance(20 * LOOK_EVERY_S)
+        assert watched.provider.calls == []
+        assert (watched.drift.gone, watched.drift.kept_by_others) == (True, True)
+        assert "its owner must make it again" in watched.drift.outlook
 
 
 @pytest.mark.parametrize("looks", [1, 2])
 async def test_what_reads_back_late_once_is_not_made_again(looks):
-    async with Watched() as one:
-        await one.served(desired_state(1, 2))
-        one.memory.hidden[KEY] = looks
+    async with Watched() as watched:
+        await watched.served(desired_state(1, 2))
+        watched.memory.hidden[KEY] = looks
         for _ in range(looks):
             # However many notices come at once: it takes time, and not many looks, to be certain.
-            one.readback.notice(KEY)
-            await one.engine.advance(0.5)
-        assert one.drift.gone
-        await one.engine.advance(10 * LOOK_EVERY_S)
-        assert one.provider.calls == []
-        assert not one.drift.gone
+            watched.readback.notice(KEY)
+            await watched.engine.advance(0.5)
+        assert watched.drift.gone
+        await watched.engine.advance(10 * LOOK_EVERY_S)
+        assert watched.provider.calls == []
+        assert not watched.drift.gone
 
 
 async def test_one_that_is_never_seen_is_made_again_less_and_less_often():
-    async with Watched() as one:
-        await one.served(desired_state(1))
-        one.memory.hidden[KEY] = 10**6
+    async with Watched() as watched:
+        await watched.served(desired_state(1))
+        watched.memory.hidden[KEY] = 10**6
         times = []
         for _ in range(6):
-            one.provider.calls.clear()
-            await one.engine.advance(3600)
-            times.append(sum(call.method == "ensure" for call in one.provider.calls))
+            watched.provider.calls.clear()
+            await watched.engine.advance(3600)
+            times.append(sum(call.method == "ensure" for call in watched.provider.calls))
         assert 3 <= times[0] <= 12
         assert times[-1] <= 1
 
 
 async def test_while_it_is_being_made_that_it_is_not_there_says_nothing():
-    async with Watched() as one:
-        one.memory.faults.down = "no answer"
-        one.engine.put(desired_state(1))
-        await one.engine.advance(30)
-        one.memory.faults.down = ""
-        one.provider.latency_s = 20.0
-        one.engine.put(desired_state(1, 2))
-        await one.engine.advance(200)
-        assert one.on() == {1, 2}
-        assert one.drift is None or not one.drift.gone
-        assert Reason.VANISHED not in {report.frontend.reason for report in one.engine.reports if report.frontend}
+    async with Watched() as watched:
+        watched.memory.faults.down = "no answer"
+        watched.engine.put(desired_state(1))
+        await watched.engine.advance(30)
+        watched.memory.faults.down = ""
+        watched.provider.latency_s = 20.0
+        watched.engine.put(desired_state(1, 2))
+        await watched.engine.advance(200)
+        assert watched.on() == {1, 2}
+        assert watched.drift is None or not watched.drift.gone
+        assert Reason.VANISHED not in {report.frontend.reason for report in watched.engine.reports if report.frontend}
 
 
 async def test_one_that_is_to_be_deleted_is_not_made_again():
-    async with Watched() as one:
-        await one.served(desired_state(1))
-        one.memory.faults.down = "no answer"
-        one.engine.remove(KEY)
-        await one.engine.advance(1)
-        one.cloud.load_balancers.clear()
-        one.memory.faults.down = ""
-        await one.engine.advance(5 * LOOK_EVERY_S)
-        assert KEY not in one.engine.tracker
-        assert one.cloud.load_balancers == {}
-        assert one.readback.drifts == {}
+    async with Watched() as watched:
+        await watched.served(desired_state(1))
+        watched.memory.faults.down = "no answer"
+        watched.engine.remove(KEY)
+        await watched.engine.advance(1)
+        watched.cloud.load_balancers.clear()
+        watched.memory.faults.down = ""
+        await watched.engine.advance(5 * LOOK_EVERY_S)
+        assert KEY not in watched.engine.tracker
+        assert watched.cloud.load_balancers == {}
+        assert watched.readback.drifts == {}
 
 
 async def test_one_that_is_paused_is_made_again_when_it_is_not():
-    async with Watched() as one:
-        await one.served(desired_state(1))
-        one.engine.put(msgspec.structs.replace(desired_state(1), paused=True))
-        one.cloud.delete(KEY)
-        await one.engine.advance(5 * LOOK_EVERY_S)
-        assert one.provider.calls == []
-        one.engine.put(desired_state(1))
-        await one.engine.advance(SOON_S)
-        assert one.on() == {1}
+    async with Watched() as watched:
+        await watched.served(desired_state(1))
+        watched.engine.put(msgspec.structs.replace(desired_state(1), paused=True))
+        watched.cloud.delete(KEY)
+        await watched.engine.advance(5 * LOOK_EVERY_S)
+        assert watched.provider.calls == []
+        watched.engine.put(desired_state(1))
+        await watched.engine.advance(SOON_S)
+        assert watched.on() == {1}
 
 
 async def test_one_that_cannot_be_read_is_not_one_that_is_gone():
-    async with Watched() as one:
-        await one.served(desired_state(1))
-        one.memory.faults.down = "no answer"
-        await one.engine.advance(10 * LOOK_EVERY_S)
-        assert one.drift is None
-        assert one.provider.calls == []
+    async with Watched() as watched:
+        await watched.served(desired_state(1))
+        watched.memory.faults.down = "no answer"
+        await watched.engine.advance(10 * LOOK_EVERY_S)
+        assert watched.drift is None
+        assert watched.provider.calls == []
 
 
 @pytest.mark.req("I-7")
 async def test_an_failure_domain_that_does_not_answer_keeps_nobody_from_looking_at_another():
-    async with Watched() as one:
+    async with Watched() as watched:
         theirs, ours = lb_key("web", namespace="hangs"), lb_key("web", namespace="answers")
-        await one.served(desired_state(1, key=theirs), desired_state(1, key=ours))
-        one.memory.hangs.add("hangs")
-        await one.engine.advance(2 * LOOK_EVERY_S)
-        one.cloud.delete(ours)
-        one.cloud.delete(theirs)
-        await one.engine.advance(SOON_S)
-        assert one.on(ours) == {1}
-        assert theirs not in one.cloud.load_balancers
+        await watched.served(desired_state(1, key=theirs), desired_state(1, key=ours))
+        watched.memory.hangs.add("hangs")
+        await watched.engine.advance(2 * LOOK_EVERY_S)
+        watched.cloud.delete(ours)
+        watched.cloud.delete(theirs)
+        await watched.engine.advance(SOON_S)
+        assert watched.on(ours) == {1}
+        assert theirs not in watched.cloud.load_balancers
 
 
 @pytest.mark.req("I-7")
 async def test_a_providers_own_mistake_about_one_keeps_nobody_from_looking_at_another():
-    async with Watched() as one:
+    async with Watched() as watched:
         broken, whole = lb_key("broken"), lb_key("whole")
-        await one.served(desired_state(1, key=broken), desired_state(1, key=whole))
-        one.memory.bugs.add(broken)
-        await one.engine.advance(2 * LOOK_EVERY_S)
-        one.cloud.delete(whole)
-        await one.engine.advance(SOON_S)
-        assert one.on(whole) == {1}
-        assert one.on(broken) == {1}
+        await watched.served(desired_state(1, key=broken), desired_state(1, key=whole))
+        watched.memory.bugs.add(broken)
+        await watched.engine.advance(2 * LOOK_EVERY_S)
+        watched.cloud.delete(whole)
+        await watched.engine.advance(SOON_S)
+        assert watched.on(whole) == {1}
+        assert watched.on(broken) == {1}
 
 
 async def test_a_notice_about_one_looks_at_that_one_alone():
-    async with Watched() as one:
+    async with Watched() as watched:
         keys = [lb_key(f"web-{number}") for number in range(50)]
-        await one.served(*(desired_state(1, key=key) for key in keys))
-        await one.engine.advance(READ_LIMIT_S + LOOK_EVERY_S + SOON_S)
-        one.memory.observed.clear()
-        one.cloud.drift(keys[7], HTTP, target("1").key, None)
-        await one.engine.advance(0.1)
-        assert one.memory.observed == [keys[7]]
-        assert one.readback.drifts[keys[7]].ours == 1
+        await watched.served(*(desired_state(1, key=key) for key in keys))
+        await watched.engine.advance(READ_LIMIT_S + LOOK_EVERY_S + SOON_S)
+        watched.memory.observed.clear()
+        watched.cloud.drift(keys[7], HTTP, target("1").key, None)
+        await watched.engine.advance(0.1)
+        assert watched.memory.observed == [keys[7]]
+        assert watched.readback.drifts[keys[7]].ours == 1
 
 
 async def test_that_it_cannot_be_read_is_told_once_that_has_lasted():
-    async with Watched() as one:
-        await one.served(desired_state(1))
-        one.memory.faults.down = "nobody answers"
-        one.readback.notice(KEY)
-        await one.engine.advance(CERTAIN_S - 1)
-        assert one.told == [], "a reload takes a moment"
-        await one.engine.advance(READ_LIMIT_S + LOOK_EVERY_S + SOON_S)
-        assert one.told == [KEY]
-        assert one.readback.seen[KEY] == "nobody answers"
-        one.memory.faults.down = ""
-        await one.engine.advance(SOON_S)
-        assert one.told == [KEY, KEY]
-        assert not isinstance(one.readback.seen[KEY], str)
+    async with Watched() as watched:
+        await watched.served(desired_state(1))
+        watched.memory.faults.down = "nobody answers"
+        watched.readback.notice(KEY)
+        await watched.engine.advance(CERTAIN_S - 1)
+        assert watched.told == [], "a reload takes a moment"
+        await watched.engine.advance(READ_LIMIT_S + LOOK_EVERY_S + SOON_S)
+        assert watched.told == [KEY]
+        assert watched.readback.seen[KEY] == "nobody answers"
+        watched.memory.faults.down = ""
+        await watched.engine.advance(SOON_S)
+        assert watched.told == [KEY, KEY]
+        assert not isinstance(watched.readback.seen[KEY], str)
 
 
 async def test_nothing_is_remembered_of_one_that_is_gone():
-    async with Watched() as one:
-        await one.served(desired_state(1))
-        assert KEY in one.readback.seen
-        one.engine.remove(KEY)
-        await one.engine.advance(SOON_S)
-        assert KEY not in one.readback.seen
+    async with Watched() as watched:
+        await watched.served(desired_state(1))
+        assert KEY in watched.readback.seen
+        watched.engine.remove(KEY)
+        await watched.engine.advance(SOON_S)
+        assert KEY not in watched.readback.seen
 
 
 @pytest.mark.req("T-12")

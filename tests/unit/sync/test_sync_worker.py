@@ -43,7 +43,7 @@ class Bench:
         return [call.method for call in self.provider.calls]
 
     def on(self, key=KEY, listener=HTTP):
-        return {at for one, at in self.cloud.members(key) if one == listener}
+        return {at for each, at in self.cloud.members(key) if each == listener}
 
     def target(self, number, key=KEY):
         return self.cloud.members(key)[HTTP, target(number).key]
@@ -51,10 +51,10 @@ class Bench:
 
 @pytest.fixture
 async def bench():
-    one = Bench()
-    async with one.engine:
-        yield one
-    assert one.provider.overlaps == []
+    bench = Bench()
+    async with bench.engine:
+        yield bench
+    assert bench.provider.overlaps == []
 
 
 async def test_a_desired_state_becomes_calls_in_order(bench):
@@ -249,7 +249,7 @@ class TestRetry:
     @pytest.mark.parametrize("fault", [Fault.REFUSE, Fault.LOSE, Fault.HALF])
     @pytest.mark.parametrize("call", [1, 2])
     async def test_any_lost_answer_converges(self, bench, fault, call):
-        bench.provider.script = lambda one: fault if one.number == call else Fault.NONE
+        bench.provider.script = lambda item: fault if item.number == call else Fault.NONE
         bench.engine.put(desired([target("1"), target("2"), target("3")]))
         await bench.engine.advance(1)
         assert len(bench.on()) == 3

@@ -23,13 +23,13 @@ def test_the_controllers_class_and_annotations_are_read():
 
 
 @pytest.mark.parametrize(
-    ("wrong", "words"),
+    ("wrong", "pattern"),
     [
         (spec(), "parameters.controllerClass of its class is missing"),
         (spec(controllerClass="nginx", colour="red"), "parameters.colour of its class is unknown to provider ingress"),
         (spec(l7=False, controllerClass="nginx"), "Ingresses and Gateways only"),
     ],
 )
-def test_what_is_wrong_is_named(wrong, words):
-    with pytest.raises(BadConfiguration, match=words):
+def test_what_is_wrong_is_named(wrong, pattern):
+    with pytest.raises(BadConfiguration, match=pattern):
         settings_from_spec(wrong, provider="ingress")
