@@ -1,0 +1,14 @@
+"""Fixtures of the tests beside this file."""
+
+from __future__ import annotations
+
+import pytest
+from worker_bench import Bench
+
+
+@pytest.fixture
+async def bench():
+    bench = Bench()
+    async with bench.engine:
+        yield bench
+    assert bench.provider.overlaps == []
