@@ -26,12 +26,12 @@ class TestCollisions:
         assert short_hash(*first) != short_hash(*other)
 
     @given(st.tuples(dns_label, dns_label), st.tuples(dns_label, dns_label))
-    def test_two_origins_never_share_a_name(self, one, other):
-        assert (hub_name(*one) == hub_name(*other)) == (one == other)
+    def test_two_origins_never_share_a_name(self, first, other):
+        assert (hub_name(*first) == hub_name(*other)) == (first == other)
 
     @given(st.lists(st.text(max_size=4), min_size=1, max_size=3), st.lists(st.text(max_size=4), min_size=1, max_size=3))
-    def test_hashes_are_of_parts(self, one, other):
-        assert (short_hash(*one) == short_hash(*other)) == (one == other)
+    def test_hashes_are_of_parts(self, first, other):
+        assert (short_hash(*first) == short_hash(*other)) == (first == other)
 
     @pytest.mark.parametrize("tail", ["a", "b"])
     def test_names_that_differ_only_at_the_end_differ(self, tail):

@@ -22,8 +22,8 @@ from fairlead.testing.builders import (
 )
 
 
-class Told:
-    """An inventory that is told of changes as its caches would tell it, without a server."""
+class Watched:
+    """An inventory that learns of changes as from its caches, without a server."""
 
     def __init__(self):
         cluster = Cluster(ClusterConfig(server="http://127.0.0.1:1"), name="hub")
@@ -39,7 +39,7 @@ class Told:
         self.causes.add(cause)
 
     def change(self, cache, new, old=None):
-        """Store what is new as the cache would, then tell."""
+        """Store what is new as the cache would, and notify."""
         self.woken.clear()
         if new is not None:
             cache._store.put(new)
@@ -50,8 +50,8 @@ class Told:
 
 
 @pytest.fixture
-async def told():
-    woken = Told()
+async def watched():
+    woken = Watched()
     inventory = woken.inventory
     woken.change(inventory.tenants, tenant())
     woken.change(inventory.classes, lb_class())
@@ -61,55 +61,55 @@ async def told():
     return woken
 
 
-async def test_a_slice_concerns_the_load_balancer_it_is_labelled_with(told):
-    cache = told.inventory.slices
+async def test_a_slice_concerns_the_load_balancer_it_is_labelled_with(watched):
+    cache = watched.inventory.slices
     mine = endpoint_slice("s", ["10.0.0.1"], load_balancer="b")
-    assert told.change(cache, mine) == ["b"]
-    assert told.inventory.slices_of(lb_key("b")) == (mine,)
+    assert watched.change(cache, mine) == ["b"]
+    assert watched.inventory.slices_of(lb_key("b")) == (mine,)
     moved = endpoint_slice("s", ["10.0.0.1"], load_balancer="a")
-    assert told.change(cache, moved, mine) == ["a", "b"]
-    assert told.change(cache, None, moved) == ["a"]
-    assert told.inventory.slices_of(lb_key("a")) == ()
+    assert watched.change(cache, moved, mine) == ["a", "b"]
+    assert watched.change(cache, None, moved) == ["a"]
+    assert watched.inventory.slices_of(lb_key("a")) == ()
 
 
 @pytest.mark.req("K-16", "K-17", "K-32")
-async def test_nodes_concern_all_load_balancers_of_nodes_of_that_member(told):
+async def test_nodes_concern_all_load_balancers_of_nodes_of_that_member(watched):
     nodes = endpoint_slice("n", ["10.0.0.1"], nodes=True)
-    assert told.change(told.inventory.slices, nodes) == ["a"]
-    assert told.inventory.node_slices_of("tenant-east") == (nodes,)
-    assert told.inventory.node_slices_of("tenant-west") == ()
+    assert watched.change(watched.inventory.slices, nodes) == ["a"]
+    assert watched.inventory.node_slices_of("tenant-east") == (nodes,)
+    assert watched.inventory.node_slices_of("tenant-west") == ()
 
 
-async def test_a_class_concerns_its_load_balancers_also_when_it_comes_late(told):
-    assert told.change(told.inventory.classes, lb_class("gold")) == ["b"]
-    assert "LoadBalancerClass gold changed" in told.causes
-    assert told.change(told.inventory.classes, None, lb_class("gold")) == ["b"]
-    assert told.change(told.inventory.classes, lb_class(), lb_class(spec={"drain": "1s"})) == ["a", "c"]
+async def test_a_class_concerns_its_load_balancers_also_when_it_comes_late(watched):
+    assert watched.change(watched.inventory.classes, lb_class("gold")) == ["b"]
+    assert "LoadBalancerClass gold changed" in watched.causes
+    assert watched.change(watched.inventory.classes, None, lb_class("gold")) == ["b"]
+    assert watched.change(watched.inventory.classes, lb_class(), lb_class(spec={"drain": "1s"})) == ["a", "c"]
     counted = msgspec.structs.replace(lb_class(), status=LoadBalancerClassStatus(load_balancers=2))
-    assert told.change(told.inventory.classes, lb_class(), counted) == []
+    assert watched.change(watched.inventory.classes, lb_class(), counted) == []
 
 
 @pytest.mark.req("X-12")
-async def test_load_balancers_of_the_default_class_are_served_as_before_while_it_is_made_again(told):
-    inventory, classes = told.inventory, told.inventory.classes
+async def test_load_balancers_of_the_default_class_are_served_as_before_while_it_is_made_again(watched):
+    inventory, classes = watched.inventory, watched.inventory.classes
     drained = lb_class("envoy", spec={"drain": "7s"})
-    told.change(classes, drained)
+    watched.change(classes, drained)
     metadata = msgspec.structs.replace(drained.metadata, deletion_timestamp="2030-01-01T00:00:00Z")
     deleted = msgspec.structs.replace(drained, metadata=metadata)
-    told.change(classes, deleted, drained)
+    watched.change(classes, deleted, drained)
     assert inventory.load_balancer_class("") == drained
-    told.change(classes, None, deleted)
+    watched.change(classes, None, deleted)
     assert inventory.load_balancer_class("envoy") == drained
-    told.change(classes, None, lb_class("gold"))
+    watched.change(classes, None, lb_class("gold"))
     assert inventory.load_balancer_class("gold") is None
 
 
-async def test_a_tenant_concerns_its_load_balancers_when_its_spec_changes(told):
+async def test_a_tenant_concerns_its_load_balancers_when_its_spec_changes(watched):
     east = tenant()
     limited = tenant(spec={"maxLoadBalancers": 1})
-    assert told.change(told.inventory.tenants, limited, east) == ["a", "b"]
-    assert told.change(told.inventory.tenants, limited, limited) == []
-    assert told.change(told.inventory.tenants, None, limited) == ["a", "b"]
+    assert watched.change(watched.inventory.tenants, limited, east) == ["a", "b"]
+    assert watched.change(watched.inventory.tenants, limited, limited) == []
+    assert watched.change(watched.inventory.tenants, None, limited) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -124,36 +124,36 @@ async def test_a_tenant_concerns_its_load_balancers_when_its_spec_changes(told):
     ],
 )
 @pytest.mark.req("KI-6")
-async def test_our_own_words_wake_nobody(told, text, woken):
-    assert told.change(told.objects.cache, tcp("a", **text), tcp("a")) == woken
+async def test_what_we_write_ourselves_wakes_no_key(watched, text, woken):
+    assert watched.change(watched.objects.cache, tcp("a", **text), tcp("a")) == woken
 
 
-async def test_coming_and_going_wakes(told):
-    assert told.change(told.objects.cache, tcp("d")) == ["d"]
-    assert told.change(told.objects.cache, None, tcp("d")) == ["d"]
+async def test_coming_and_going_wakes(watched):
+    assert watched.change(watched.objects.cache, tcp("d")) == ["d"]
+    assert watched.change(watched.objects.cache, None, tcp("d")) == ["d"]
 
 
-async def test_a_long_name_is_found_by_its_label(told):
+async def test_a_long_name_is_found_by_its_label(watched):
     name = "x" * 253
-    told.change(told.objects.cache, tcp(name))
-    assert told.change(told.inventory.slices, endpoint_slice("s", [], load_balancer=name)) == [name]
+    watched.change(watched.objects.cache, tcp(name))
+    assert watched.change(watched.inventory.slices, endpoint_slice("s", [], load_balancer=name)) == [name]
 
 
-async def test_slices_without_our_labels_are_nobodys(told):
+async def test_slices_without_our_labels_concern_no_key(watched):
     body = slice_body("s", ["10.0.0.1"])
-    assert told.change(told.inventory.slices, decoded(body, EndpointSlice)) == []
+    assert watched.change(watched.inventory.slices, decoded(body, EndpointSlice)) == []
 
 
-async def test_a_broken_cache_is_a_problem_of_the_whole_view(told):
-    assert told.inventory.problem == ""
-    told.inventory.slices.problem = "unreachable"
-    assert told.inventory.problem == "endpointslices: unreachable"
+async def test_a_broken_cache_is_a_problem_of_the_whole_view(watched):
+    assert watched.inventory.problem == ""
+    watched.inventory.slices.problem = "unreachable"
+    assert watched.inventory.problem == "endpointslices: unreachable"
 
 
-async def test_keys(told):
-    assert sorted(key.name for key in told.inventory.all_keys()) == ["a", "b", "c"]
-    assert [key.name for key in told.inventory.keys_of_namespace("tenant-west")] == ["c"]
-    assert told.inventory.intent(lb_key("a")).metadata.name == "a"
-    assert told.objects.key(tcp("a")) == lb_key("a")
-    assert told.inventory.tenant_of("tenant-east").metadata.name == "east"
-    assert told.inventory.tenant_of("nobodys") is None
+async def test_keys(watched):
+    assert sorted(key.name for key in watched.inventory.all_keys()) == ["a", "b", "c"]
+    assert [key.name for key in watched.inventory.keys_of_namespace("tenant-west")] == ["c"]
+    assert watched.inventory.intent(lb_key("a")).metadata.name == "a"
+    assert watched.objects.key(tcp("a")) == lb_key("a")
+    assert watched.inventory.tenant_of("tenant-east").metadata.name == "east"
+    assert watched.inventory.tenant_of("nobodys") is None
