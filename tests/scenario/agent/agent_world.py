@@ -22,6 +22,9 @@ from tests.scenario.any_api import EVENT, until
 
 HUB_NAMESPACE = "tenant-east"
 USER = "kubectl"
+#: Annotations of Services: its targets are pods; it is for Fairlead although it has node ports only.
+POD = {"fairlead.dev/target": "Pod"}
+KUBELB = {"kubernetes.io/service.class": "kubelb"}
 TOKEN = "for-these-tests-only"
 _ADMIN = Access(headers={"Authorization": f"Bearer {TOKEN}"})
 

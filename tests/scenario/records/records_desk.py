@@ -170,3 +170,8 @@ class Desk:
 
     def delete_record(self, address: str) -> None:
         self.api.do_delete(BACKEND_RECORDS, *self.records()[address].key)
+
+
+def at(number: int) -> str:
+    """Return the address of a backend."""
+    return f"10.0.0.{number}"
