@@ -22,6 +22,7 @@ from tests.left_running import end, left_running, marked
 
 COMMANDS = {
     "demo": (sys.executable, "-m", "fairlead.cli.main", "demo", "--plain"),
+    "http": (sys.executable, "-m", "fairlead.cli.main", "demo", "http", "--plain"),
     "regions": (sys.executable, "-m", "fairlead.cli.main", "demo", "regions", "--plain"),
     "storm": (
         sys.executable,
