@@ -43,6 +43,7 @@ from fairlead.hub.tenants.address_allocator import AddressAllocator
 from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.hub.tenants.tenants import Tenants
 from fairlead.hub.validation.class_protection import ClassProtection, default_class
+from fairlead.hub.vanished import retry_vanished
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.lease import LeaderElector
@@ -193,8 +194,10 @@ class Hub:
         )
         workers = self._config.workers
         return (
-            Controller("loadbalancer", self._queue, self._first_pass.counted(reconciler.reconcile), workers),
-            Controller("status", self._status_queue, self._write_status, workers),
+            Controller(
+                "loadbalancer", self._queue, self._first_pass.counted(retry_vanished(reconciler.reconcile)), workers
+            ),
+            Controller("status", self._status_queue, retry_vanished(self._write_status), workers),
             Controller("tenant", self._tenant_queue, tenants.reconcile),
             Controller("hostname", self._names.hosts, self._names.reconcile_host, workers),
             Controller("names", self._names.sources, self._names.reconcile_source, workers),

@@ -22,7 +22,7 @@ from typing import Generic, TypeVar
 import structlog
 
 from fairlead.api.meta import KubeObject, ObjectKey, Resource
-from fairlead.errors import Expired, FairleadError, Forbidden, Invalid, Retry, Terminal, Unreachable
+from fairlead.errors import Expired, FairleadError, Forbidden, Invalid, Retry, Terminal, Throttled, Unreachable
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.event_reader import BrokenStream, EventReader
 from fairlead.kube.frames import Frame, LineSplitter
@@ -384,8 +384,8 @@ class WatchCache(Generic[T]):
     def _report(self, error: FairleadError) -> None:
         if self.problem != error.sentence:
             self.problem = error.sentence
-            level = self._log.error if isinstance(error, Terminal) else self._log.warning
-            level("watch failed; the last state stays", sentence=error.sentence, detail=error.detail)
+            level = "error" if isinstance(error, Terminal) else "info" if isinstance(error, Throttled) else "warning"
+            getattr(self._log, level)("watch failed; the last state stays", sentence=self.problem, detail=error.detail)
 
     def _count(self, event: str) -> None:
         self._counters[event].inc()

@@ -27,6 +27,8 @@ from fairlead.runtime.queue import KeyedQueue, QueueClosed
 EventType = Literal["Normal", "Warning"]
 
 _MESSAGE_LIMIT = 1024  # the API server refuses more
+#: What the API server says of a namespace that is being deleted.
+_TERMINATING = "is being terminated"
 _ATTEMPTS = 5
 
 
@@ -154,6 +156,9 @@ class EventRecorder:
         self._queue.forget(about)
         self._entries.pop(about, None)
         self.dropped += 1
+        if isinstance(error, NotFound) or _TERMINATING in error.detail:
+            self._log.debug("event about what is gone", sentence=error.sentence, detail=error.detail)
+            return
         if self._logged != error.sentence:
             self._logged = error.sentence
             self._log.warning("event not written", sentence=error.sentence, detail=error.detail)

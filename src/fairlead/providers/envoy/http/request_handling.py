@@ -57,9 +57,16 @@ def connection_manager(schema: Schema, routes: str, settings: HttpSettings, *, q
             "config_source": {"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": duration(15.0)},
         },
         "http_filters": [
-            schema.extension(RATE_LIMIT, LOCAL_RATE_LIMIT, rate_limit(settings.requests_per_second)),
-            schema.extension(CORS, f"{_EXTENSIONS}.cors.v3.Cors"),
-            schema.extension(STATEFUL_SESSION, f"{_EXTENSIONS}.stateful_session.v3.StatefulSession"),
+            # A filter that is disabled costs a request nothing; a route that has settings for it enables it.
+            {
+                **schema.extension(RATE_LIMIT, LOCAL_RATE_LIMIT, rate_limit(settings.requests_per_second)),
+                "disabled": not settings.requests_per_second,
+            },
+            {**schema.extension(CORS, f"{_EXTENSIONS}.cors.v3.Cors"), "disabled": True},
+            {
+                **schema.extension(STATEFUL_SESSION, f"{_EXTENSIONS}.stateful_session.v3.StatefulSession"),
+                "disabled": True,
+            },
             # The headers with which Envoy speaks to Envoy are none of the clients' and backends' business.
             schema.extension(
                 "envoy.filters.http.router", f"{_EXTENSIONS}.router.v3.Router", {"suppress_envoy_headers": True}
