@@ -193,10 +193,9 @@ class Hub:
             domain=self._config.domain,
         )
         workers = self._config.workers
+        reconcile = self._first_pass.counted(retry_vanished(reconciler.reconcile))
         return (
-            Controller(
-                "loadbalancer", self._queue, self._first_pass.counted(retry_vanished(reconciler.reconcile)), workers
-            ),
+            Controller("loadbalancer", self._queue, reconcile, workers),
             Controller("status", self._status_queue, retry_vanished(self._write_status), workers),
             Controller("tenant", self._tenant_queue, tenants.reconcile),
             Controller("hostname", self._names.hosts, self._names.reconcile_host, workers),
