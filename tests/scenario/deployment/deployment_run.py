@@ -30,7 +30,7 @@ from fairlead.api.kubernetes import (
     SERVICES,
 )
 from fairlead.api.meta import JSONObject
-from fairlead.api.names import AGENT_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
+from fairlead.api.names import AGENT_SERVICE_ACCOUNT, ANNOTATION_HOSTNAME, SYSTEM_NAMESPACE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
 from fairlead.errors import Forbidden, NotFound
@@ -44,10 +44,11 @@ _MADE = {
     for kind in (NAMESPACES, SERVICE_ACCOUNTS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS)
 }
 
-#: Used only by a hub that has Ingresses, BackendGroups or load balancers with a ledger; here are none.
+#: Used only by a hub that has Ingresses, zones, BackendGroups or load balancers with a ledger; here are none.
 OF_BACKEND_GROUPS = {
     "httploadbalancers",
     "loadbalancerroutes",
+    "dnszones",
     "backendgroups",
     "backendrecords",
     "loadbalancers",
@@ -228,7 +229,8 @@ async def work(world: World, authority: bytes, *, of_hub: list[JSONObject], of_a
         await ready(agent_page, agent)
 
         ports = [{"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080}]
-        service = {"metadata": {"name": f"{world.prefix}-web", "namespace": "default"}}
+        annotations = {ANNOTATION_HOSTNAME: "web.example.com"}
+        service = {"metadata": {"name": f"{world.prefix}-web", "namespace": "default", "annotations": annotations}}
         spec = {"type": "LoadBalancer", "ports": ports, "selector": {"app": "web"}}
         await world.admin.create(SERVICES, {**service, "spec": spec})
 

@@ -28,7 +28,7 @@ from fairlead.agent.l7.sources import L7Sources
 from fairlead.agent.sources import Sources
 from fairlead.api.gateway import Gateway, GatewayClass, ListenerSet
 from fairlead.api.gateway_policies import BackendTLSPolicy, ReferenceGrant
-from fairlead.api.httploadbalancer import HTTPLoadBalancer
+from fairlead.api.httploadbalancer import HTTPLoadBalancer, LoadBalancerRoute
 from fairlead.api.kubernetes import EndpointSlice, Namespace, Secret, Service
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.managedcertificate import ManagedCertificate
@@ -74,6 +74,7 @@ class GatewayChanges:
         l7.secrets.on_change(self._secret)
         l7.load_balancers.on_change(self._load_balancer)
         l7.managed.on_change(self._managed)
+        l7.routes.on_change(self._route_of_hub)
         sources.services.on_change(self._service)
         sources.slices.on_change(self._slice)
         sources.classes.on_change(self._class_of_hub)
@@ -229,6 +230,12 @@ class GatewayChanges:
                 # It can be a backend or not, as it has endpoints.
                 for kind, route in users:
                     self._exports.add(key_of(kind, route))
+
+    def _route_of_hub(self, old: LoadBalancerRoute | None, new: LoadBalancerRoute | None) -> None:
+        origin = new.spec.origin if new is not None else None
+        changed = old is None or new is None or old.status != new.status
+        if origin is not None and origin.kind in self._gateway.routes and changed:
+            self._feedbacks.add((origin.kind, origin.namespace, origin.name))
 
     def _load_balancer(self, old: HTTPLoadBalancer | None, new: HTTPLoadBalancer | None) -> None:
         changed = new or old

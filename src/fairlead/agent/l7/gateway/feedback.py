@@ -154,7 +154,8 @@ class GatewayFeedback:
             return
         plan = self._exporter.attachments.plan_of(origin) or _NO_PARENTS
         refused = self._refused(origin, {parent.load_balancer for parent in plan.parents})
-        status = route_status(plan, route, now=self._now(), refused=refused)
+        names = {each.spec.load_balancer: each.status.names for each in self._l7.routes_of(origin)}
+        status = route_status(plan, route, now=self._now(), refused=refused, names=names)
         await self._replace(route, kind, status)
         ours = (each for each in status.parents or () if each.controller_name == GATEWAY_CONTROLLER)
         bad = {

@@ -9,13 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fairlead.agent.l7.gateway.plan import ConditionStatus, Judgement
+from fairlead.agent.names import refusal
 from fairlead.api.conditions import mirrored_conditions
+from fairlead.api.intent import NamesStatus
 from fairlead.api.meta import WireCondition
+from fairlead.api.names import GROUP
+from fairlead.model.condition import ConditionType
 
 ACCEPTED = "Accepted"
 RESOLVED_REFS = "ResolvedRefs"
 PROGRAMMED = "Programmed"
 CONFLICTED = "Conflicted"
+#: Not of Gateway API, which has no word for names that resolve: with our prefix, and only while one is refused.
+HOSTNAMES_ACCEPTED = f"{GROUP}/{ConditionType.HOSTNAMES_ACCEPTED}"
 
 _MESSAGES = {
     (ACCEPTED, "True"): "accepted",
@@ -43,6 +49,12 @@ def holds(judgements: Iterable[Judgement], kind: str) -> bool:
     """Say whether the judgement of one type is there and True."""
     judgement = find(judgements, kind)
     return judgement is not None and judgement.status == "True"
+
+
+def of_names(names: Iterable[NamesStatus]) -> list[Judgement]:
+    """Return the judgements about host names that the hub refuses, none while it refuses none."""
+    refusals = {(each.reason, each.message) for each in map(refusal, names) if each is not None}
+    return [bad(HOSTNAMES_ACCEPTED, reason, message) for reason, message in sorted(refusals)[:1]]
 
 
 def wire_judgements(

@@ -18,10 +18,11 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from fairlead.agent.l7.gateway.judgements import ACCEPTED, bad, wire_judgements
+from fairlead.agent.l7.gateway.judgements import ACCEPTED, bad, of_names, wire_judgements
 from fairlead.agent.l7.gateway.plan import Judgement, ParentJudgement, RoutePlan
 from fairlead.api.conditions import is_younger
 from fairlead.api.gateway_routes import AnyRoute, RouteParentStatus, RouteStatus
+from fairlead.api.intent import NamesStatus
 from fairlead.api.names import GATEWAY_CONTROLLER
 
 #: What the API server takes.
@@ -29,13 +30,23 @@ MAX_PARENTS = 32
 
 
 def route_status(
-    plan: RoutePlan, route: AnyRoute, *, now: str, refused: Mapping[str, str] | None = None
+    plan: RoutePlan,
+    route: AnyRoute,
+    *,
+    now: str,
+    refused: Mapping[str, str] | None = None,
+    names: Mapping[str, NamesStatus] | None = None,
 ) -> RouteStatus:
     """Return the status of ``route`` at ``now``, RFC 3339.
 
-    ``refused`` has the sentences of the hub by load balancer: why the route is not served there.
+    ``refused`` has the sentences of the hub by load balancer: why the route is not served there. ``names`` is what the
+    hub says of its host names, by load balancer.
     """
-    wanted = {parent.parent_ref: _with_refusal(parent, refused or {}) for parent in plan.parents}
+    of_hub = {lb: of_names([each]) for lb, each in (names or {}).items()}
+    wanted = {
+        parent.parent_ref: (*_with_refusal(parent, refused or {}), *of_hub.get(parent.load_balancer, ()))
+        for parent in plan.parents
+    }
     entries: list[RouteParentStatus] = []
     for entry in route.status.parents or ():
         if entry.controller_name != GATEWAY_CONTROLLER:

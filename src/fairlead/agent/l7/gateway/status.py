@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fairlead.agent.l7.gateway.judgements import ACCEPTED, PROGRAMMED, bad, find, good, holds, wire_judgements
+from fairlead.agent.l7.gateway.judgements import ACCEPTED, PROGRAMMED, bad, find, good, holds, of_names, wire_judgements
 from fairlead.agent.l7.gateway.plan import GatewayPlan, Judgement, ListenerPlan, ParentKey
+from fairlead.agent.names import made_names
 from fairlead.api.conditions import is_younger
 from fairlead.api.gateway import (
     Gateway,
@@ -52,6 +53,7 @@ def gateway_status(
         return gateway.status
     answer = _answer(plan, hub)
     judgements = plan.judgements if find(plan.judgements, PROGRAMMED) is not None else (*plan.judgements, answer)
+    judgements = (*judgements, *of_names([] if hub is None else [hub.status.names]))
     if plan.is_refused and hub is not None:
         judgements = tuple(map(_with_rest, judgements))
     generation = gateway.metadata.generation
@@ -168,7 +170,12 @@ def addresses_of(plan: GatewayPlan, hub: HTTPLoadBalancer | None) -> list[Gatewa
     """Return where the Gateway of ``plan`` is reached, as the hub says; if it is refused now, where it still is."""
     if hub is None or (plan.spec is None and not plan.is_refused):
         return []
+    entries = hub.status.load_balancer.ingress or ()
+    names = made_names([hub.status.names]) if entries else ()
     return [
-        GatewayAddress("IPAddress", each.ip) if each.ip else GatewayAddress("Hostname", each.hostname)
-        for each in hub.status.load_balancer.ingress or ()
+        *(
+            GatewayAddress("IPAddress", each.ip) if each.ip else GatewayAddress("Hostname", each.hostname)
+            for each in entries
+        ),
+        *(GatewayAddress("Hostname", each) for each in names),
     ]
