@@ -116,7 +116,9 @@ class RunningHub:
             clock=world.clock,
             capabilities=msgspec.structs.replace(ABLE, allocation=AllocationKind.ADDRESS, ipv6=False),
         )
-        config = HubConfig(identity=identity, address_pool=AddressPool.parse(pool), region=region, workers=2)
+        config = HubConfig(
+            identity=identity, address_pool=AddressPool.parse(pool), region=region, workers=2, domain=world.domain
+        )
         #: Behind the class of provider ``memory``: not ours to serve, so its ledger are BackendRecords.
         self.durable = MemoryProvider(cloud=world.outside)
         self.hub = Hub(
@@ -147,6 +149,8 @@ class HubWorld:
         self.factories: dict[str, Callable[[], Provider]] = {}
         #: The kinds that ask for load balancers; each hub makes its own.
         self.intents: Sequence[MakeIntent] = INTENTS
+        #: Where each hub makes names; empty: nowhere.
+        self.domain = ""
         self.hubs: list[RunningHub] = []
         self.user = self.connect("user")
 

@@ -284,3 +284,23 @@ def test_an_agent_that_starts_again_repeats_bad_news_and_no_good_news():
     assert emitted(good, good, expected=True) == ["EnsuredLoadBalancer"]
     assert emitted(good, bad, bad, good) == ["ServingStopped", "EnsuredLoadBalancer"]
     assert emitted(bad) == ["ServingStopped"]
+
+
+@pytest.mark.req("K-49")
+def test_the_name_that_the_hub_made_is_an_annotation_and_goes_with_it():
+    hub = hub_load_balancer(names={"hostname": "web-shop-svc.east.lb.example.com"})
+    assert build_feedback(service(), THREE, hub, status_is_ours=False).names == "web-shop-svc.east.lb.example.com"
+    named = service(annotations={"fairlead.dev/generated-hostname": "web-shop-svc.east.lb.example.com"})
+    assert build_feedback(named, THREE, hub, status_is_ours=False).names is None
+    assert build_feedback(named, THREE, hub_load_balancer(), status_is_ours=False).names == ""
+    assert build_feedback(named, NotOurs("none of ours"), None, status_is_ours=False).names == ""
+
+
+@pytest.mark.req("KI-9", "KI-10")
+def test_a_host_name_that_is_taken_is_an_event_and_the_address_stays():
+    refused = {"type": "HostnamesAccepted", "status": "False", "reason": "HostnameTaken", "message": "it is taken"}
+    feedback = build_feedback(
+        service(), THREE, hub_load_balancer(names={"conditions": [refused]}), status_is_ours=False
+    )
+    assert feedback.problems == (ServiceEvent(True, "HostnameTaken", "it is taken"),)
+    assert [each.address for each in feedback.ingress or ()] == ["192.0.2.1"]

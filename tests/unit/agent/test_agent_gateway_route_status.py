@@ -10,6 +10,7 @@ import pytest
 from fairlead.agent.l7.gateway.route_status import route_status
 from fairlead.agent.l7.gateway.routes import plan_route
 from fairlead.api.gateway_routes import HTTPRoute, RouteParentStatus, RouteStatus
+from fairlead.api.intent import NamesStatus
 from fairlead.api.meta import WireCondition
 from fairlead.api.names import GATEWAY_CONTROLLER
 from tests.unit.agent.gateway_builders import LOAD_BALANCER, http_route, ref, service, view
@@ -97,3 +98,14 @@ def test_the_reason_of_the_member_stays_when_the_hub_refuses_too() -> None:
     elsewhere = http_route(parents=[{"name": "main", "sectionName": "none"}])
     (entry,) = entries(elsewhere, refused={LOAD_BALANCER: "bad"})
     assert conditions(entry)["Accepted"].reason == "NoMatchingParent"
+
+
+@pytest.mark.req("KI-9", "KI-10")
+def test_a_host_name_that_is_taken_is_a_condition_of_ours_beside_those_of_gateway_api() -> None:
+    refused = WireCondition("HostnamesAccepted", "False", "HostnameTaken", "shop.example.com has another owner")
+    (entry,) = entries(ROUTE, names={LOAD_BALANCER: NamesStatus(conditions=[refused])})
+    shown = conditions(entry)["fairlead.dev/HostnamesAccepted"]
+    assert (shown.status, shown.reason, shown.message) == ("False", refused.reason, refused.message)
+    assert conditions(entry)["Accepted"].status == "True"
+    (before,) = entries(ROUTE, names={LOAD_BALANCER: NamesStatus()})
+    assert "fairlead.dev/HostnamesAccepted" not in conditions(before)

@@ -12,6 +12,7 @@ from fairlead.agent.l7.gateway.plan import GatewayPlan
 from fairlead.agent.l7.gateway.status import gateway_status, listener_set_status
 from fairlead.api.gateway import GatewayStatus, ListenerSetStatus
 from fairlead.api.httploadbalancer import HTTPLoadBalancer, HTTPLoadBalancerStatus, RefusedPart
+from fairlead.api.intent import NamesStatus
 from fairlead.api.kubernetes import Ingress, LoadBalancerStatus
 from fairlead.api.meta import ObjectMeta, WireCondition
 from tests.unit.agent.gateway_objects import gateway, http, https, listener_set, view
@@ -208,3 +209,28 @@ def test_a_status_of_a_younger_version_stays() -> None:
     )  # fmt: skip
     stale_set = msgspec.structs.replace(SET, status=of_set)
     assert listener_set_status(PLAN, stale_set, attached={}, hub=answer(), now=LATER) is of_set
+
+
+@pytest.mark.req("K-49")
+def test_the_name_that_the_hub_made_stands_after_the_addresses() -> None:
+    hub = answer()
+    named = msgspec.structs.replace(
+        hub, status=msgspec.structs.replace(hub.status, names=NamesStatus(hostname="web-shop-gw.east.lb.example.com"))
+    )
+    addresses = of_gateway(named).addresses or []
+    assert [(each.type, each.value) for each in addresses] == [
+        ("IPAddress", "192.0.2.1"),
+        ("Hostname", "web-shop-gw.east.lb.example.com"),
+    ]
+    bad = msgspec.structs.replace(hub, status=msgspec.structs.replace(hub.status, names=NamesStatus("no name\n")))
+    assert [each.type for each in of_gateway(bad).addresses or []] == ["IPAddress"]
+
+
+@pytest.mark.req("KI-9")
+def test_a_host_of_a_listener_that_is_taken_is_a_condition_of_ours() -> None:
+    refused = WireCondition("HostnamesAccepted", "False", "DomainReserved", "it is not yours")
+    hub = answer()
+    names = NamesStatus(conditions=[refused])
+    status = of_gateway(msgspec.structs.replace(hub, status=msgspec.structs.replace(hub.status, names=names)))
+    assert shown(status.conditions)["fairlead.dev/HostnamesAccepted"] == "False/DomainReserved"
+    assert shown(status.conditions)["Programmed"] == "True/Programmed"

@@ -35,6 +35,12 @@ LEGAL = [
         BY_FIELD,
         ServiceOptions(source_ranges=("10.0.0.0/8", "192.0.2.0/24")),
     ),
+    (
+        {"fairlead.dev/hostname": "b.example.com, *.a.example.com,generate,b.example.com"},
+        {},
+        BY_FIELD,
+        ServiceOptions(hostnames=("*.a.example.com", "b.example.com"), generate_hostname=True),
+    ),
 ]
 
 
@@ -63,3 +69,20 @@ def test_a_wrong_value_is_refused_by_name_and_keeps_what_works(annotations, spec
     assert isinstance(refused, Refused)
     assert refused.keep
     assert all(part in refused.sentence for part in parts), refused.sentence
+
+
+@pytest.mark.req("K-49", "KI-10")
+@pytest.mark.parametrize(
+    ("names", "step"),
+    [
+        ("bücher.example", "write it as xn--bcher-kva.example"),
+        ("a.example.com,Shop.example.com", "write shop.example.com"),
+        (",".join(f"h{number}.example.com" for number in range(33)), "32 are allowed"),
+    ],
+)
+def test_a_host_name_that_is_none_is_refused_with_the_next_step(names, step):
+    refused = read_options(service(annotations={"fairlead.dev/hostname": names}), scenario=BY_FIELD)
+    assert isinstance(refused, Refused)
+    assert refused.reason == "HostnameInvalid"
+    assert "fairlead.dev/hostname" in refused.sentence
+    assert step in refused.sentence

@@ -1,0 +1,125 @@
+"""Names of two members' Ingresses with real processes: the name that the hub makes routes through Envoy, and a host
+that another member has is refused in words while its requests are served."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from fairlead.api.hostname import HOSTNAMES
+from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
+from fairlead.api.kubernetes import SERVICES
+from fairlead.api.meta import KubeObject, Resource
+from fairlead.api.names import INGRESS_CONTROLLER, SYSTEM_NAMESPACE
+from fairlead.api.tenant import TENANTS
+from fairlead.testing.worlds.fleet import Fleet
+from fairlead.testing.worlds.loopback import service_port
+from fairlead.testing.worlds.member import Member
+from fairlead.testing.worlds.processes import wait_until
+from fairlead.testing.worlds.web import ingress_address
+from tests.e2e.e2e_backends import echoes
+from tests.e2e.e2e_http import HttpClient, answers, service
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.envoy,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(
+        service_port(80) != 80, reason="an Ingress is served at ports 80 and 443, which this user may not open"
+    ),
+]
+
+HOST = "named.example.com"
+DOMAIN = "east.lb.example.com"
+GENERATED = f"named-default.{DOMAIN}"
+
+
+class Event(KubeObject, frozen=True, gc=False):
+    """A core/v1 Event."""
+
+    reason: str = ""
+    message: str = ""
+
+
+EVENTS = Resource("", "v1", "Event", "events", True, Event)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def named(fleet: Fleet) -> AsyncIterator[Fleet]:
+    """The fleet, where member east has a domain for the length of a test."""
+
+    async def domain(name: str) -> None:
+        patch = {"spec": {"domain": name}}
+        await fleet.cluster.merge_patch(TENANTS, "", "east", patch, manager="operator")
+
+    await domain(DOMAIN)
+    yield fleet
+    for member in fleet.members.values():
+        await member.cluster.delete(INGRESSES, "default", "named")
+        await member.cluster.delete(SERVICES, "default", "named")
+    await domain("")
+
+    async def no_name() -> bool:
+        there = await fleet.cluster.list(HOSTNAMES, SYSTEM_NAMESPACE)
+        return not {each.spec.host for each in there} & {HOST, GENERATED}
+
+    await wait_until(no_name, "the names are given up with their Ingresses")
+
+
+async def ingress(member: Member) -> None:
+    of_class = {"metadata": {"name": "fairlead"}, "spec": {"controller": INGRESS_CONTROLLER}}
+    await member.cluster.apply(INGRESS_CLASSES, of_class, manager="user")
+    to = {"service": {"name": "named", "port": {"number": 80}}}
+    rules = [{"host": HOST, "http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": to}]}}]
+    body = {
+        "metadata": {"name": "named", "namespace": "default"},
+        "spec": {"ingressClassName": "fairlead", "rules": rules},
+    }
+    await member.cluster.apply(INGRESSES, body, manager="user")
+
+
+async def shown(member: Member) -> list[str]:
+    """Return the host names in the status of the Ingress."""
+    there = await member.cluster.get(INGRESSES, "default", "named")
+    return [each.hostname for each in there.status.load_balancer.ingress or () if each.hostname]
+
+
+@pytest.mark.req("KI-9", "K-47", "K-48", "K-49", "K-50")
+async def test_a_name_that_the_hub_made_routes_and_a_taken_host_is_refused_in_words(named: Fleet) -> None:
+    east, west = named.members["east"], named.members["west"]
+    ours, theirs = east.new_address(), west.new_address()
+    async with echoes((ours, 8080, "east"), (theirs, 8080, "west")):
+        await service(east, "named", ours)
+        await service(west, "named", theirs)
+        await ingress(east)
+
+        async def is_shown() -> bool:
+            return await shown(east) == [GENERATED]
+
+        await wait_until(is_shown, f"{GENERATED} in the status of the Ingress")
+        client = HttpClient(await ingress_address(east, "named"))
+        await answers(lambda: client.get(GENERATED), (200, "east"))
+        await answers(lambda: client.get(HOST), (200, "east"))
+
+        async def points() -> bool:
+            there = await named.cluster.get(HOSTNAMES, SYSTEM_NAMESPACE, HOST)
+            return (there.spec.owner.member, there.spec.addresses) == ("east", [client.address])
+
+        await wait_until(points, f"{HOST} points to the address of its owner")
+        await ingress(west)
+
+        async def refusals() -> list[str]:
+            there = await west.cluster.list(EVENTS, "default")
+            return [each.message for each in there if each.reason == "HostnameTaken"]
+
+        async def is_refused() -> bool:
+            return bool(await refusals())
+
+        await wait_until(is_refused, "the Event HostnameTaken at the other member's Ingress")
+        assert all(HOST in text and "east" not in text for text in await refusals())
+        elsewhere = HttpClient(await ingress_address(west, "named"))
+        await answers(lambda: elsewhere.get(HOST), (200, "west"))
+        assert await shown(west) == []
+        await points()

@@ -1,0 +1,119 @@
+"""A hub with a domain: names of Ingresses, Gateways and Services, what they answer, and what stays over a restart."""
+
+from __future__ import annotations
+
+import pytest
+from hub_world import HubWorld
+from names_world import answered, delete_route, gateway, gone, hostname, names_of, owned, route
+
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
+from fairlead.api.tenant import TENANTS
+from fairlead.errors import Invalid
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.testing.builders import lb_key
+
+GATEWAY = {"kind": "Gateway", "namespace": "shop", "name": "web", "uid": "uid-of-gateway"}
+NAME = "web-shop.east.lb.example.com"
+
+
+@pytest.fixture
+async def east(world: HubWorld):
+    world.domain = "lb.example.com"
+    hub = await world.start()
+    await world.tenant()
+    await gateway(world)
+    return hub
+
+
+def config(world, name="shop.gw"):
+    return world.cloud.load_balancers[LoadBalancerKey("HTTPLoadBalancer", "tenant-east", name)].spec.l7
+
+
+@pytest.mark.req("K-47", "K-48", "K-49", "K-50", "K-51")
+async def test_an_ingress_gets_a_name_that_meets_its_rules(world, east):
+    await route(world, "shop.example.com")
+    there = await owned(world, NAME, "east")
+    assert there.spec.generated
+    assert (await world.user.get(TENANTS, "", "east")).status.domain == "east.lb.example.com"
+
+    async def shown():
+        return (await names_of(world)).hostname == NAME
+
+    await world.until(shown, what="the name in the status")
+    (taken,) = config(world).routes
+    assert {host for each in taken.attachments for host in each.hostnames} == {"shop.example.com", NAME}
+    # Made again it has the same name.
+    await delete_route(world)
+    await gone(world, NAME)
+    await route(world, "other.example.com")
+    await owned(world, NAME, "east")
+
+
+@pytest.mark.req("K-49", "K-50")
+async def test_a_gateway_gets_a_name_that_meets_the_rules_of_its_routes(world, east):
+    listeners = [{"name": "http", "port": 80, "hostname": "shop.example.com"}]
+    await gateway(world, name="gateway.shop.web", listeners=listeners, origin=GATEWAY)
+    await route(world, "shop.example.com", kind="HTTPRoute", load_balancer="gateway.shop.web")
+    name = "web-shop-gw.east.lb.example.com"
+    await owned(world, name, "east")
+
+    async def shown():
+        there = await world.user.get(HTTP_LOAD_BALANCERS, "tenant-east", "gateway.shop.web")
+        return there.status.names.hostname == name
+
+    await world.until(shown, what="the name in the status")
+    await world.until(lambda: [each.hostname for each in config(world, "gateway.shop.web").listeners][1:] == [name])
+    attachments = config(world, "gateway.shop.web").routes[0].attachments
+    assert [each.listener for each in attachments] == ["http", "generated/80"]
+
+
+@pytest.mark.req("K-49")
+async def test_a_service_gets_a_name_when_it_asks_for_it(world, east):
+    origin = {"kind": "Service", "namespace": "shop", "name": "db"}
+    await world.lb("shop.db", spec={"generateHostname": True, "hostnames": ["db.example.com"], "origin": origin})
+    address = await world.programmed("shop.db")
+    there = await owned(world, "db-shop-svc.east.lb.example.com", "east")
+    assert there.spec.owner.load_balancer == str(lb_key("shop.db"))
+
+    async def points():
+        return (await hostname(world, "db.example.com")).spec.addresses == [address]
+
+    await world.until(points, what="the address of the Service")
+
+
+@pytest.mark.req("KI-9", "K-48")
+async def test_another_member_cannot_take_a_name_that_it_guesses(world, east):
+    await world.tenant("west")
+    await gateway(world, "west")
+    await route(world, NAME, member="west", name="guess")
+    await answered(world, "DomainReserved", member="west", name="guess")
+    await route(world, "shop.example.com")
+    await owned(world, NAME, "east")
+
+
+@pytest.mark.req("KI-9", "KI-6")
+async def test_a_restart_writes_nothing_and_idle_is_silent(world, east):
+    for number in range(20):
+        await route(world, f"h{number}.example.com", name=f"r{number}")
+    for number in range(20):
+        await owned(world, f"h{number}.example.com", "east")
+        await owned(world, f"r{number}-shop.east.lb.example.com", "east")
+    await world.quiet()
+    east.cluster.written.clear()
+    await world.quiet()
+    assert east.written == []
+    await world.stop(east)
+    again = await world.start()
+    await world.quiet()
+    assert [each for each in again.written if "Hostname" in each or "Route" in each or "Tenant" in each] == []
+
+
+@pytest.mark.req("K-48", "KI-10")
+async def test_a_tenants_own_domain_counts_and_one_that_is_none_is_refused_with_the_next_step(world, east):
+    await world.user.apply(TENANTS, {"metadata": {"name": "east"}, "spec": {"domain": "apps.example.net"}}, manager="k")
+    await route(world, "shop.example.com")
+    await owned(world, "web-shop.apps.example.net", "east")
+    for field, value in (("domain", "bücher.example"), ("domain", "a..b"), ("domains", ["*.example.com"])):
+        body = {"metadata": {"name": "west"}, "spec": {field: value}}
+        with pytest.raises(Invalid, match="A-label"):
+            await world.user.apply(TENANTS, body, manager="kubectl")
