@@ -37,6 +37,11 @@ def test_how_to_kill_the_controller(shell: Shell) -> None:
     shell.play(page("docs/how-to/kill-the-controller.md"))
 
 
+@pytest.mark.req("K-47", "K-49", "KI-9")
+def test_how_to_give_names(world: Shell) -> None:
+    world.play(page("docs/how-to/names.md"))
+
+
 @pytest.mark.skipif(not shutil.which("haproxy"), reason="the page is about a HAProxy that is there")
 def test_how_to_put_services_on_haproxy(world: Shell) -> None:
     world.play(page("docs/how-to/haproxy.md"))
