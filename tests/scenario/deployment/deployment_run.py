@@ -44,11 +44,13 @@ _MADE = {
     for kind in (NAMESPACES, SERVICE_ACCOUNTS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS)
 }
 
-#: Used only by a hub that has Ingresses, zones, BackendGroups or load balancers with a ledger; here are none.
+#: Used only by a hub that has Ingresses, zones, issuers, BackendGroups or load balancers with a ledger; here are none.
 OF_BACKEND_GROUPS = {
     "httploadbalancers",
     "loadbalancerroutes",
     "dnszones",
+    "certificateissuers",
+    "managedcertificates",
     "backendgroups",
     "backendrecords",
     "loadbalancers",
