@@ -10,6 +10,7 @@ In: a management cluster and settings. Out: a running controller. Losing the lea
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import structlog
 
@@ -21,7 +22,7 @@ from fairlead.capi.config import CapiConfig
 from fairlead.capi.facts import Facts
 from fairlead.capi.inventory import Inventory
 from fairlead.capi.reconcile import Reconciler
-from fairlead.errors import AlreadyExists, BadConfiguration, NotFound
+from fairlead.errors import AlreadyExists, BadConfiguration, Forbidden, NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.lease import LeaderElector
@@ -93,10 +94,9 @@ class Capi:
                 problems = [f"{self._cluster.name} does not serve {API_VERSION}: apply `fairlead crds` first."]
         if problems:
             raise BadConfiguration(f"The controller for Cluster API cannot start. {' '.join(problems)}")
-        try:
+        # Where that is not allowed, whoever gave us our rights has made it.
+        with suppress(AlreadyExists, Forbidden):
             await self._cluster.create(NAMESPACES, {"metadata": {"name": SYSTEM_NAMESPACE}})
-        except AlreadyExists:
-            return
 
     async def run(self) -> None:
         """Run until cancelled.

@@ -9,6 +9,7 @@ In: a key. Out: writes; seconds until the endpoint is probed again. Never: a wri
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 import structlog
@@ -82,12 +83,23 @@ class Reconciler:
         for name, group in plan.groups.items():
             if not is_same(view.groups.get(name), group):
                 body = group_body(load_balancer, name, view.listeners[name], group)
-                await self._cluster.apply(BACKEND_GROUPS, body, manager=MANAGER_CAPI)
+                await self._write_group(body, exists=name in view.groups)
                 log.info("backends", group=f"{load_balancer.metadata.namespace}/{name}", asked=len(group.static))
         await self._write_spec(view, plan)
         failure = await self._mark(view, plan.releases) or failure
         if failure is not None:
             raise failure
+
+    async def _write_group(self, body: JSONObject, *, exists: bool) -> None:
+        """Write a group as a whole: an apply would leave in its lists what another client has added."""
+        meta = body["metadata"]
+        if exists:
+            with suppress(NotFound):
+                await self._cluster.merge_patch(
+                    BACKEND_GROUPS, meta["namespace"], meta["name"], body, manager=MANAGER_CAPI
+                )
+                return
+        await self._cluster.apply(BACKEND_GROUPS, body, manager=MANAGER_CAPI)
 
     async def _write_spec(self, view: View, plan: Plan) -> None:
         """Fill in the LoadBalancer, publish the endpoint, and tie the LoadBalancer to its Cluster."""

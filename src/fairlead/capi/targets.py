@@ -136,7 +136,7 @@ class Targets:
         """Find a kind, again and again until it is served, and follow its objects from then on."""
         while True:
             try:
-                resource = await self._find(kind)
+                resource = await find_kind(self._cluster, kind)
                 self._missing[kind] = f"spec.targetKind: {self._cluster.name} does not serve {kind}; install it"
                 if resource is not None:
                     break
@@ -151,19 +151,6 @@ class Targets:
         await cache.wait_synced()
         self._looked()
 
-    async def _find(self, kind: TargetKind) -> Resource[TargetObject] | None:
-        try:
-            body = await self._cluster.raw("GET", f"/apis/{kind.api_group}")
-        except NotFound:
-            return None
-        group = msgspec.json.decode(body, type=_Group)
-        for version in sorted((each.version for each in group.versions or ()), key=_age):
-            body = await self._cluster.raw("GET", f"/apis/{kind.api_group}/{version}")
-            for row in msgspec.json.decode(body, type=_Kinds).resources or ():
-                if row.kind == kind.kind and "/" not in row.name:
-                    return Resource(kind.api_group, version, kind.kind, row.name, True, TargetObject)
-        return None
-
     def _cache(self, resource: Resource[TargetObject]) -> OptionalCache[TargetObject]:
         cache: OptionalCache[TargetObject] = OptionalCache(
             self._cluster,
@@ -172,6 +159,21 @@ class Targets:
         )
         cache.on_change(self._changed)
         return cache
+
+
+async def find_kind(cluster: ApiCluster, kind: TargetKind) -> Resource[TargetObject] | None:
+    """Return how objects of ``kind`` are addressed, by its newest version; None when it is not served."""
+    try:
+        body = await cluster.raw("GET", f"/apis/{kind.api_group}")
+    except NotFound:
+        return None
+    group = msgspec.json.decode(body, type=_Group)
+    for version in sorted((each.version for each in group.versions or ()), key=_age):
+        body = await cluster.raw("GET", f"/apis/{kind.api_group}/{version}")
+        for row in msgspec.json.decode(body, type=_Kinds).resources or ():
+            if row.kind == kind.kind and "/" not in row.name:
+                return Resource(kind.api_group, version, kind.kind, row.name, True, TargetObject)
+    return None
 
 
 def _namespace(obj: TargetObject) -> list[str]:

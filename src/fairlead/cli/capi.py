@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,6 +23,9 @@ from fairlead.cli.options import (
 )
 from fairlead.cli.run import run_async
 
+if TYPE_CHECKING:
+    from fairlead.standalone.capi_process import CapiSettings
+
 
 def capi(
     kubeconfig: Annotated[
@@ -32,6 +35,13 @@ def capi(
     workers: Annotated[
         int, typer.Option("--workers", metavar="N", help="How many load balancers it works on at once.")
     ] = 8,
+    release_hooks: Annotated[
+        bool,
+        typer.Option(
+            "--release-hooks",
+            help="Free every machine of Fairlead's hooks and finalizers, and end; stop the others first.",
+        ),
+    ] = False,
     identity: Identity = "",
     data_dir: StateDir = None,
     metrics: Metrics = "",
@@ -52,4 +62,16 @@ def capi(
     )
     settings.config()  # a bad number is an error before anything is started
     start_logging(log_level, log_format)
+    if release_hooks:
+        run_async(lambda: _release(settings))
+        return
     run_async(lambda: run_capi(settings))
+
+
+async def _release(settings: CapiSettings) -> None:
+    from fairlead.standalone.capi_process import free_all
+
+    freed = await free_all(settings)
+    for line in freed:
+        print(line)
+    print(f"{len(freed)} objects were freed." if freed else "No object carries anything of Fairlead.")

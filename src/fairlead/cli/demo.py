@@ -51,5 +51,22 @@ def demo_http(
     run_check(lambda: run_http_demo(DemoSettings(keep=keep, data_dir=data_dir, plain=plain)))
 
 
+def demo_clusterapi(
+    keep: Keep = False,
+    data_dir: DemoDir = None,
+    plain: Plain = False,
+    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
+) -> None:
+    """Show the endpoint of a cluster of Cluster API.
+
+    It is there before the first machine; every machine is replaced, one is disabled, one dies, and so does the hub.
+    Fails when a request fails.
+    """
+    from fairlead.demo.run import DemoSettings, run_clusterapi_demo
+
+    run_check(lambda: run_clusterapi_demo(DemoSettings(keep=keep, data_dir=data_dir, plain=plain)))
+
+
+app.command("cluster-api", cls=PlainCommand, epilog=EXIT_CODES)(demo_clusterapi)
 app.command("http", cls=PlainCommand, epilog=EXIT_CODES)(demo_http)
 app.command("regions", cls=PlainCommand, epilog=EXIT_CODES)(demo_regions)

@@ -21,13 +21,14 @@ from rich.console import Console
 from rich.text import Text
 
 from fairlead.demo.show import traffic_table
-from fairlead.demo.stories import members, regions, web
+from fairlead.demo.stories import clusterapi, members, regions, web
 from fairlead.demo.stories.fleet_stage import FleetStage
 from fairlead.demo.stories.stage import Stage
 from fairlead.errors import FairleadError
 from fairlead.testing.worlds.apis import EmbeddedApis
 from fairlead.testing.worlds.fleet import Fleet
 from fairlead.testing.worlds.guard import guard
+from fairlead.testing.worlds.machines import ManagementWorld
 from fairlead.testing.worlds.networks import choose_networks
 from fairlead.testing.worlds.regions import RegionsWorld
 
@@ -63,6 +64,13 @@ async def run_regions_demo(settings: DemoSettings) -> bool:
     world = RegionsWorld(directory, choose_networks(loopback=settings.loopback))
     stage = regions.RegionsStage(world=world, console=Console(), plain=_plain(settings))
     return await _run(stage, regions.STEPS, settings, directory)
+
+
+async def run_clusterapi_demo(settings: DemoSettings) -> bool:
+    """Show a cluster of Cluster API whose control plane is replaced; return whether all of it went as promised."""
+    directory = _directory(settings)
+    stage = clusterapi.MachinesStage(world=ManagementWorld(directory), console=Console(), plain=_plain(settings))
+    return await _run(stage, clusterapi.STEPS, settings, directory)
 
 
 async def play(stage: S, steps: Sequence[Callable[[S], Awaitable[None]]]) -> bool:

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from fairlead.capi.app import Capi
 from fairlead.capi.config import CapiConfig
+from fairlead.capi.release import release_hooks
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.metrics import KubeMetrics
 from fairlead.runtime.supervisor import Supervisor
@@ -75,6 +76,14 @@ async def run_capi(settings: CapiSettings, *, supervisor: Supervisor | None = No
                 own.spawn("pages", StatusServer(*settings.metrics, registry, capi.not_ready).run)
             own.spawn("capi", capi.run)
             await own.run_until_stopped()
+
+
+async def free_all(settings: CapiSettings) -> list[str]:
+    """Free every machine of what the controller put on it; return what was freed, one line each."""
+    async with Cluster.from_kubeconfig(
+        settings.kubeconfig, context=settings.context or None, name="the management cluster", policy=FIRST_CALLS
+    ) as cluster:
+        return await release_hooks(cluster)
 
 
 async def _check(cluster: Cluster) -> None:

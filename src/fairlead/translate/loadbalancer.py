@@ -21,7 +21,7 @@ from fairlead.api.loadbalancer import LoadBalancer
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import Capabilities
-from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, Listener, Owner, Targets
+from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolicy, Listener, Owner, Targets
 from fairlead.model.keys import ListenerKey, Protocol
 from fairlead.translate.backendgroup import owner_of
 from fairlead.translate.class_behaviour import guard_from_class, repair_asked, repair_s
@@ -168,7 +168,8 @@ def _desired(
         spec=frontend,
         targets=targets,
         drain_s=seconds_from_duration(class_spec.drain),
-        guard=guard_from_class(class_spec),
+        # The members of a Cluster leave one by one, each because it is deleted or disabled: also the last of them.
+        guard=GuardPolicy(100, 0) if view.load_balancer.spec.cluster_name else guard_from_class(class_spec),
         stale=view.stale,
         # Targets of groups that are gone are removed without the guard: deleting a group is a user's intention.
         owners=None if view.stale else frozenset(owner_of(item) for item in view.groups if not item.out_of_scope),

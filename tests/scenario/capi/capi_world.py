@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from fairlead.api.backendgroup import BACKEND_GROUPS, BackendGroup
-from fairlead.api.clusterapi import CLUSTERS, MACHINES, Cluster, TargetObject
+from fairlead.api.clusterapi import CLUSTER_API_VERSIONS, CLUSTERS, MACHINES, Cluster, TargetObject
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
@@ -73,7 +73,7 @@ class RunningCapi:
     """The controller, with its own connection."""
 
     def __init__(self, world: World) -> None:
-        self.cluster = ApiCluster(world.api, name="management", qps=10_000, burst=20_000)
+        self.cluster = ApiCluster(world.capi_api or world.api, name="management", qps=10_000, burst=20_000)
         config = CapiConfig(identity="capi", lease_s=4.0, reclaim_lease=True, look_s=0.2, probe_s=0.5)
         self.capi = Capi(cluster=self.cluster, config=config)
         self.task = asyncio.create_task(self.capi.run(), name="capi")
@@ -92,13 +92,22 @@ async def ended(task: asyncio.Task[None]) -> None:
 class World:
     """One management cluster, and who runs there."""
 
-    def __init__(self, api: ClusterConfig, user: ApiCluster) -> None:
+    def __init__(self, api: ClusterConfig, user: ApiCluster, versions: Sequence[str]) -> None:
         self.api = api
         self.user = user
+        self.versions = tuple(versions)
+        self.clusters = msgspec.structs.replace(CLUSTERS, version=self.versions[0])
+        self.machines = msgspec.structs.replace(MACHINES, version=self.versions[0])
         self.proxies = MemoryCloud(clock=SystemClock())
         self.cloud = MemoryCloud(clock=SystemClock())
+        #: How the controller signs in, where that is not as an administrator.
+        self.capi_api: ClusterConfig | None = None
         self.hub: RunningHub | None = None
         self.capi: RunningCapi | None = None
+
+    async def install(self) -> None:
+        """Install the kinds of Cluster API."""
+        assert not await install_crds(self.user, cluster_api_crds(self.versions), "clusterctl")
 
     # --- processes ---
 
@@ -137,7 +146,7 @@ class World:
 
     async def cluster(self, name: str = "blue", *, annotations: dict[str, str] | None = None, **spec: Any) -> None:
         body = {"metadata": {"name": name, "namespace": NAMESPACE, "annotations": annotations or {}}, "spec": spec}
-        await self.user.apply(CLUSTERS, body, manager="user")
+        await self.user.apply(self.clusters, body, manager="user")
 
     async def lb(self, name: str = "api", *, cluster: str = "blue", **spec: Any) -> None:
         whole = {"className": "edge", "clusterName": cluster, "listeners": [{"port": 6443, "protocol": "TCP"}], **spec}
@@ -158,22 +167,22 @@ class World:
         if behind:
             mine[NAME] = behind[0]
         meta = {"name": name, "namespace": NAMESPACE, "labels": {**mine, **(labels or {})}}
-        await self.user.apply(MACHINES, {"metadata": meta, "spec": {"clusterName": cluster}}, manager="user")
+        await self.user.apply(self.machines, {"metadata": meta, "spec": {"clusterName": cluster}}, manager="user")
         if addresses:
             await self.addresses(name, *addresses)
 
     async def addresses(self, name: str, *addresses: str) -> None:
         status = {"addresses": [{"type": "InternalIP", "address": each} for each in addresses]}
-        await self.user.merge_patch(MACHINES, NAMESPACE, name, {"status": status}, subresource="status")
+        await self.user.merge_patch(self.machines, NAMESPACE, name, {"status": status}, subresource="status")
 
     async def annotate(self, name: str, **annotations: str | None) -> None:
         await self.annotate_with(name, dict(annotations))
 
     async def annotate_with(self, name: str, annotations: dict[str, str | None]) -> None:
-        await self.user.merge_patch(MACHINES, NAMESPACE, name, {"metadata": {"annotations": annotations}})
+        await self.user.merge_patch(self.machines, NAMESPACE, name, {"metadata": {"annotations": annotations}})
 
     async def delete_machine(self, name: str) -> None:
-        await self.user.delete(MACHINES, NAMESPACE, name)
+        await self.user.delete(self.machines, NAMESPACE, name)
 
     # --- what is there ---
 
@@ -181,11 +190,11 @@ class World:
         return await self.user.get(LOAD_BALANCERS, NAMESPACE, name)
 
     async def get_cluster(self, name: str = "blue") -> Cluster:
-        return await self.user.get(CLUSTERS, NAMESPACE, name)
+        return await self.user.get(self.clusters, NAMESPACE, name)
 
     async def get_machine(self, name: str) -> TargetObject | None:
         try:
-            return await self.user.get(MACHINES, NAMESPACE, name)
+            return await self.user.get(self.machines, NAMESPACE, name)
         except NotFound:
             return None
 
@@ -245,24 +254,28 @@ def ours_on(machine: TargetObject) -> list[str]:
 
 
 @contextlib.asynccontextmanager
-async def new_world(api: ClusterConfig) -> AsyncIterator[World]:
+async def new_world(
+    api: ClusterConfig, *, versions: Sequence[str] = CLUSTER_API_VERSIONS, install: bool = True
+) -> AsyncIterator[World]:
     async with ApiCluster(api, name="user", qps=10_000, burst=20_000) as user:
-        problems = await install_crds(user, [*all_crds(), *cluster_api_crds()], "tests")
-        assert not problems, problems
+        world = World(api, user, versions)
+        assert not await install_crds(user, all_crds(), "tests")
+        if install:
+            await world.install()
         with contextlib.suppress(AlreadyExists):
             await user.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
-        world = World(api, user)
         try:
             yield world
         finally:
             await world.stop_capi()
             await world.stop_hub()
-            await _sweep(user)
+            await _sweep(world)
 
 
-async def _sweep(user: ApiCluster) -> None:
+async def _sweep(world: World) -> None:
     """Leave nothing for the next scenario at the same real API server."""
-    for resource in (MACHINES, LOAD_BALANCERS, BACKEND_GROUPS, CLUSTERS, LOAD_BALANCER_CLASSES):
+    user = world.user
+    for resource in (world.machines, LOAD_BALANCERS, BACKEND_GROUPS, world.clusters, LOAD_BALANCER_CLASSES):
         for obj in await user.list(resource):
             for _ in range(5):
                 with contextlib.suppress(NotFound, Conflict):

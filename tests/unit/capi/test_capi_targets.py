@@ -7,7 +7,7 @@ import json
 import pytest
 
 from fairlead.api.capiside import TargetKind
-from fairlead.capi.targets import Targets
+from fairlead.capi.targets import Targets, find_kind
 from fairlead.errors import NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
@@ -49,10 +49,10 @@ async def test_a_kind_is_looked_for_when_it_is_first_named(targets):
 
 
 async def test_the_newest_version_that_has_the_kind_is_read(targets):
-    made, api = targets
-    assert await made._find(POOL_MACHINE) is None
+    _made, api = targets
+    assert await find_kind(api, POOL_MACHINE) is None
     api.served = True
-    resource = await made._find(POOL_MACHINE)
+    resource = await find_kind(api, POOL_MACHINE)
     assert (resource.version, resource.plural) == ("v1beta1", "poolmachines")
 
 

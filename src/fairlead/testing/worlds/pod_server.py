@@ -1,8 +1,9 @@
 """The program of a pod: a small HTTP server that answers with its name.
 
-``python -m fairlead.testing.worlds.pod_server ADDRESS PORT NAME``. The head of an answer goes out at once and the body
-a little later, so that there is always something in flight. On SIGTERM it goes on accepting for a moment, asks its
-clients to close, and ends with the last connection. Standard library only, because many of them start at once.
+``python -m fairlead.testing.worlds.pod_server ADDRESS PORT NAME [CERTIFICATE KEY]``; the last two are files in PEM. The
+head of an answer goes out at once and the body a little later, so that there is always something in flight. On SIGTERM
+it goes on accepting for a moment, asks its clients to close, and ends with the last connection. Standard library only,
+because many of them start at once.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import ssl
 import sys
 
 _WORK_S = 0.01
@@ -27,9 +29,9 @@ class PodServer:
         self._idle: set[asyncio.StreamWriter] = set()
         self.draining = asyncio.Event()
 
-    async def serve(self, host: str, port: int) -> None:
+    async def serve(self, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> None:
         """Serve until ``draining`` is set and the last connection has ended."""
-        server = await asyncio.start_server(self._connected, host, port, backlog=512)
+        server = await asyncio.start_server(self._connected, host, port, backlog=512, ssl=tls)
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         await self.draining.wait()
@@ -71,12 +73,16 @@ class PodServer:
                 return
 
 
-async def _main(host: str, port: int, name: str) -> None:
+async def _main(host: str, port: int, name: str, *pair: str) -> None:
+    tls = None
+    if pair:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(*pair)
     server = PodServer(name)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.draining.set)
-    await server.serve(host, port)
+    await server.serve(host, port, tls=tls)
 
 
 if __name__ == "__main__":
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_main(sys.argv[1], int(sys.argv[2]), sys.argv[3]))
+        asyncio.run(_main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:]))
