@@ -46,12 +46,12 @@ async def test_a_member_is_checked_by_a_request_that_the_authority_of_its_cluste
         assert check.ca_bundle == world.authority.decode()
         # It listens, and answers; but what it shows is not signed by the authority of this cluster.
         world.renew_certificate()
-        stranger = await world.start_machine()
+        imposter = await world.start_machine()
 
         async def seen() -> bool:
             status = (await world.load_balancer()).status
-            return status.unhealthy_targets == [f"{stranger.address}:6443"] and status.active_targets == 1
+            return status.unhealthy_targets == [f"{imposter.address}:6443"] and status.active_targets == 1
 
-        await world.wait(seen, f"{stranger.name} of {NAME} is seen to be unhealthy")
+        await world.wait(seen, f"{imposter.name} of {NAME} is seen to be unhealthy")
     finally:
         await world.close()

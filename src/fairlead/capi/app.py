@@ -94,7 +94,7 @@ class Capi:
                 problems = [f"{self._cluster.name} does not serve {API_VERSION}: apply `fairlead crds` first."]
         if problems:
             raise BadConfiguration(f"The controller for Cluster API cannot start. {' '.join(problems)}")
-        # Where that is not allowed, whoever gave us our rights has made it.
+        # Where that is not allowed, the operator who gave us our rights has made it.
         with suppress(AlreadyExists, Forbidden):
             await self._cluster.create(NAMESPACES, {"metadata": {"name": SYSTEM_NAMESPACE}})
 

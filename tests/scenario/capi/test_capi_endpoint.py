@@ -21,7 +21,7 @@ async def test_t_c_02_an_endpoint_of_the_user_is_copied_and_stays(world: World) 
     await world.until_condition("EndpointPublished", "True")
     load_balancer = await world.get_lb()
     assert str(load_balancer.spec.endpoint) == "api.blue.example:6443"
-    # Its own address is shown, for whoever points the name at it.
+    # Its own address is shown, for the DNS record of that name.
     assert load_balancer.status.address.startswith("192.0.2.")
     assert str((await world.get_cluster()).endpoint) == "api.blue.example:6443"
     await world.until_condition("IsReachable", "False", reason="NameNotResolved")
