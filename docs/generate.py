@@ -15,7 +15,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from docs import charts, descriptions
+from docs import charts, descriptions, man
 from docs.registries import registries
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -36,6 +36,11 @@ def pages() -> dict[str, str]:
         "command-line.md": _command_line,
     }
     return {name: _HEAD + make().rstrip() + "\n" for name, make in made.items()}
+
+
+def others() -> dict[str, str]:
+    """Return what is generated elsewhere, by path from the root: the charts' files, and the man pages."""
+    return charts.files() | {f"docs/man/{name}": text for name, text in man.pages().items()}
 
 
 def _contents() -> str:
@@ -325,12 +330,12 @@ def main(arguments: Sequence[str]) -> int:
         REFERENCE.mkdir(exist_ok=True)
         for name, text in made.items():
             (REFERENCE / name).write_text(text, encoding="utf-8")
-        for name, text in charts.files().items():
+        for name, text in others().items():
             (charts.ROOT / name).write_text(text, encoding="utf-8")
         return 0
     differ = [f"docs/reference/{name}" for name, text in made.items() if not _same(REFERENCE / name, text)]
     differ += [f"docs/reference/{file.name}" for file in REFERENCE.glob("*") if file.name not in made]
-    differ += [name for name, text in charts.files().items() if not _same(charts.ROOT / name, text)]
+    differ += [name for name, text in others().items() if not _same(charts.ROOT / name, text)]
     for name in differ:
         sys.stderr.write(f"{name} differs from the source; run: make docs\n")
     return 1 if differ else 0

@@ -25,7 +25,7 @@ def test_reference_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_check_notices_drift(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generate, "REFERENCE", tmp_path)
-    monkeypatch.setattr(charts, "files", dict)
+    monkeypatch.setattr(generate, "others", dict)
     assert generate.main([]) == 0
     assert generate.main(["--check"]) == 0
     (tmp_path / "metrics.md").write_text("old", encoding="utf-8")

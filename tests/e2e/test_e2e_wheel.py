@@ -57,7 +57,10 @@ def test_the_wheel_has_every_file_of_the_package_and_nothing_else(wheel: Path) -
     assert wheel.name == f"fairlead-{__version__}-py3-none-any.whl"
     source = ROOT / "src"
     files = [path for path in (source / "fairlead").rglob("*") if path.is_file() and path.suffix != ".pyc"]
-    packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    names = [name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name]
+    packed = {name for name in names if ".data/" not in name}
+    pages = {name.rpartition("/")[2] for name in names if ".data/data/share/man/man1/" in name}
+    assert pages == {page.name for page in (ROOT / "docs" / "man").iterdir()}
     assert {path.relative_to(source).as_posix() for path in files} <= packed
     assert {name.partition("/")[0] for name in packed} == {"fairlead"}
     assert not [name for name in packed if name.endswith((".pyc", ".orig", ".rej"))]
@@ -77,6 +80,11 @@ def test_the_wheel_runs_the_demo_outside_the_checkout(wheel: Path, tmp_path: Pat
     where = run(empty / "bin" / "python", "-c", "import fairlead; print(fairlead.__file__)", where=tmp_path)
     assert Path(where.strip()).is_relative_to(site)
     check_commands(empty / "bin" / "fairlead", tmp_path)
+    # As `kubectl fairlead`, with its completion, and its man pages.
+    assert run(empty / "bin" / "kubectl-fairlead", "--version", where=tmp_path).split()[-1] == f"v{__version__}"
+    completed = run(empty / "bin" / "kubectl_complete-fairlead", "sta", where=tmp_path)
+    assert completed.split() == ["standalone", "status", ":4"]
+    assert (empty / "share" / "man" / "man1" / "fairlead.1").is_file()
 
 
 def check_commands(fairlead: Path, where: Path) -> None:

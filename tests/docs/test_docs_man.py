@@ -1,0 +1,56 @@
+"""The man pages: one for each command, which groff reads without a warning, and nothing acts as a request in them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from typing import Any
+
+import pytest
+import typer
+
+from docs import man
+from fairlead.cli.kubectl_complete import candidates
+from fairlead.cli.main import app
+
+
+@pytest.mark.req("OP-7")
+def test_each_command_has_a_page_with_each_of_its_options() -> None:
+    pages = man.pages()
+    root: Any = typer.main.get_command(app)
+    for name, command in root.commands.items():
+        page = pages[f"fairlead-{name}.1"].replace("\\-", "-")
+        missing = [
+            option for each in command.params for option in each.opts if option.startswith("-") and option not in page
+        ]
+        assert missing == [], name
+    assert "fairlead-tenant-add.1" in pages
+
+
+@pytest.mark.req("OP-7")
+def test_a_line_of_text_is_no_request() -> None:
+    for name, text in man.pages().items():
+        requests = {line.split()[0] for line in text.splitlines() if line.startswith((".", "'"))}
+        assert requests <= {'.\\"', ".TH", ".SH", ".B", ".TP", ".BR"}, name
+
+
+@pytest.mark.req("OP-7")
+@pytest.mark.skipif(not shutil.which("groff"), reason="groff is not installed: apt-get install groff")
+def test_groff_reads_the_pages_without_a_warning() -> None:
+    text = "".join(man.pages().values())
+    done = subprocess.run(
+        ["groff", "-man", "-Tutf8", "-ww", "-z", "-K", "utf8"],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.req("OP-7")
+def test_kubectl_is_given_commands_and_nothing_for_a_name_when_no_api_answers() -> None:
+    assert candidates(["sta"]) == ["standalone", "status"]
+    assert "doctor" in candidates([""])
+    assert candidates(["status", "--kubeconfig", "/nowhere", "tcplb/"]) == []
