@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.installed
 COVERED_BY := tests/unit/translate tests/unit/sync tests/unit/ledger tests/golden/translate tests/scenario/difftracker \
 	tests/scenario/records
 
-.PHONY: help demo test test-all-pythons check conformance bench crds docs golden fuzz soak crashes coverage coverage-of-requirements mutants \
+.PHONY: help demo test test-all-pythons check conformance bench crds docs site golden fuzz soak crashes coverage coverage-of-requirements mutants \
 	format hooks lock install helm image test-image test-wheel clean
 
 help: ## Show this list
@@ -84,6 +84,7 @@ lock: $(STAMP) ## Write the lock files anew, after a change of dependencies in p
 	@$(RESOLVE) $(ARGS) -o requirements/run.lock
 	@$(RESOLVE) $(ARGS) -c requirements/run.lock --group dev -o requirements/dev.lock
 	@$(RESOLVE) $(ARGS) -c requirements/dev.lock --group dev --group mutants -o requirements/mutants.lock
+	@$(RESOLVE) $(ARGS) -c requirements/dev.lock --group site -o requirements/site.lock
 
 fuzz: $(STAMP) ## Feed broken input to everything that reads what others write; FUZZ_SECONDS=60, ONLY=<target>
 	@$(BIN)/python -m tests.fuzz $(ONLY)
@@ -120,6 +121,11 @@ crds: $(RUN) ## Print all CustomResourceDefinitions as YAML
 docs: $(STAMP) ## Rewrite what is generated: docs/reference, and the charts' copies of manifests and alerts
 	@$(BIN)/python -m docs.generate
 
+site: $(RUN) ## Build the documentation as pages for a browser into site/, searchable and without requests to other servers
+	@$(PIP) --require-hashes -r requirements/site.lock
+	@$(BIN)/python -m mkdocs build --strict --quiet
+	@echo "site/index.html is the first page; to look at it with search: $(BIN)/python -m http.server --directory site"
+
 golden: $(STAMP) ## Rewrite the golden files after an intended change of behaviour
 	@$(BIN)/python -m pytest tests/golden --rewrite-golden
 
@@ -127,4 +133,4 @@ coverage-of-requirements: $(STAMP) ## Print every requirement ID with the tests 
 	@$(BIN)/python -m tests.requirements
 
 clean: ## Remove everything that make has installed or built
-	@rm -rf $(VENV) .venv-3.* .pytest_cache .ruff_cache .coverage mutants dist
+	@rm -rf $(VENV) .venv-3.* .pytest_cache .ruff_cache .coverage mutants dist site
