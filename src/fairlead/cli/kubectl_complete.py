@@ -14,14 +14,14 @@ from collections.abc import Sequence
 NO_FILES = ":4"
 
 
-def candidates(words: Sequence[str]) -> list[str]:
-    """Return what the last of ``words`` may become: commands, options, and names of objects."""
+def candidates(typed: Sequence[str]) -> list[str]:
+    """Return what the last of what was typed may become: commands, options, and names of objects."""
     import typer
     from click.shell_completion import ShellComplete
 
     from fairlead.cli.main import app
 
-    *before, incomplete = words or [""]
+    *before, incomplete = typed or [""]
     completion = ShellComplete(typer.main.get_command(app), {}, "fairlead", "_FAIRLEAD_COMPLETE")
     return [item.value for item in completion.get_completions(before, incomplete)]
 
