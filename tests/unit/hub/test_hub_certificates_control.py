@@ -21,7 +21,7 @@ from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.tenant import TENANTS
 from fairlead.apiserver.server import ApiServer
 from fairlead.errors import NotFound
-from fairlead.hub.certificates.control import CertificateControl, is_current, soon
+from fairlead.hub.certificates.control import CertificateControl, is_current
 from fairlead.hub.intents.http.objects import HTTPObjects
 from fairlead.hub.inventory import Inventory
 from fairlead.kube.cluster import Cluster
@@ -29,6 +29,7 @@ from fairlead.kube.events import EventRecorder
 from fairlead.kube.preflight import install_crds
 from fairlead.runtime.clock import VirtualClock
 from fairlead.testing.acme_server import AcmeServer
+from fairlead.translate.certificate_ends import ending, first_ends
 from fairlead.translate.certificates import certificate_of
 
 NAMESPACE, NAME, HOST = "tenant-east", "acme.shop", "shop.example.com"
@@ -140,8 +141,10 @@ async def test_a_certificate_is_in_its_secret_and_its_life_in_the_status(world: 
     )
     part = (renew_at - not_before) / (not_after - not_before)
     assert 0.6 < part <= 0.67
-    assert not soon(obj, world.clock.now(), timedelta(days=30))
-    assert soon(obj, world.clock.now(), timedelta(days=100))
+    assert ending([obj], world.clock.now()) == []
+    (row,) = ending([obj], world.clock.now(), within=timedelta(days=100))
+    assert (row.hosts, row.ends) == ((HOST,), not_after)
+    assert first_ends([obj]) == {NAMESPACE: not_after}
     # Nothing is asked while nothing is due, by this process or the next.
     world.restart()
     assert (await world.step() or 0) > 3600

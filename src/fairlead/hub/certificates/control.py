@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from contextlib import suppress
+from datetime import datetime
 
 from fairlead.api.certificateissuer import CertificateIssuer
 from fairlead.api.conditions import transitions
+from fairlead.api.hostname import HOSTNAMES, HostnameCertificate, HostnameStatus
 from fairlead.api.kubernetes import SECRETS, Secret
 from fairlead.api.managedcertificate import (
     MANAGED_CERTIFICATES,
@@ -21,8 +23,15 @@ from fairlead.api.managedcertificate import (
     ManagedCertificateStatus,
 )
 from fairlead.api.meta import JSONObject
-from fairlead.api.names import ANNOTATION_DIGEST, ANNOTATION_ORDER, MANAGER_HUB
-from fairlead.errors import NotFound, Terminal
+from fairlead.api.names import (
+    ANNOTATION_DIGEST,
+    ANNOTATION_ORDER,
+    MANAGER_CERTIFICATES,
+    MANAGER_HUB,
+    SYSTEM_NAMESPACE,
+)
+from fairlead.api.times import wire_time
+from fairlead.errors import Conflict, NotFound, Terminal
 from fairlead.hub.certificates.accounts import Accounts, reason_of
 from fairlead.hub.certificates.admission import refusal
 from fairlead.hub.certificates.backoff import retry_delay_s
@@ -36,6 +45,7 @@ from fairlead.hub.certificates.solvers import Solvers
 from fairlead.hub.certificates.threads import in_thread
 from fairlead.hub.intents.intent import Controller, IntentContext
 from fairlead.hub.inventory import only_status_changed
+from fairlead.hub.names.records import object_name
 from fairlead.kube.overlay import Overlay
 from fairlead.kube.status import emit_transitions, write_status
 from fairlead.runtime.queue import KeyedQueue
@@ -151,6 +161,7 @@ class CertificateControl:
         await self._write(obj, issued(obj, facts, digest, renew_at, now))
         self._issuance.forget(obj.key)
         await self._solvers.withdraw(*obj.key)
+        await self._show(obj, facts.not_after)
         return max(0.0, min((renew_at - now).total_seconds(), _CHECK_S))
 
     async def _adopted(self, obj: ManagedCertificate, order: str, now: datetime) -> ManagedCertificateStatus | None:
@@ -194,6 +205,18 @@ class CertificateControl:
         }
         await self._cluster.apply(SECRETS, body, manager=MANAGER_HUB)
         return digest
+
+    async def _show(self, obj: ManagedCertificate, not_after: datetime) -> None:
+        """Write into the Hostnames of its names which certificate is served for them."""
+        for host in obj.spec.hosts:
+            there = self._inventory.hostnames.get(SYSTEM_NAMESPACE, object_name(host))
+            if there is None or there.deleting:
+                continue
+            secret = f"{obj.metadata.namespace}/{obj.secret_name}"
+            certificate = HostnameCertificate(secret, obj.spec.issuer, wire_time(not_after))
+            old, new = HostnameStatus(certificate=there.status.certificate), HostnameStatus(certificate=certificate)
+            with suppress(Conflict, NotFound):  # it is gone, or another one by now
+                await write_status(self._cluster, HOSTNAMES, there, old, new, manager=MANAGER_CERTIFICATES)
 
     async def _failed(
         self, obj: ManagedCertificate, issuer: CertificateIssuer, error: AcmeRefused | Terminal, now: datetime
@@ -253,9 +276,3 @@ def is_current(obj: ManagedCertificate) -> bool:
     status = obj.status
     asked = (obj.spec.issuer, tuple(sorted(obj.spec.hosts)))
     return bool(status.digest) and (status.issued_by, status.issued_for) == asked
-
-
-def soon(obj: ManagedCertificate, now: datetime, within: timedelta) -> bool:
-    """Say whether what is served has ended, or ends within this time."""
-    ends = moment(obj.status.not_after)
-    return ends is not None and ends - now <= within

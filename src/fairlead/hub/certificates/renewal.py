@@ -6,7 +6,7 @@ same certificate has the same moment on every replica and after every restart.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
@@ -44,8 +44,3 @@ def renewal_time(
 def fraction(*identity: str) -> float:
     """Return a number from 0 to 1 that is the same for the same identity, and spread evenly."""
     return int(short_hash(*identity, size_bytes=6), 16) / 2**48
-
-
-def ends_within(not_after: datetime, now: datetime, within: timedelta) -> bool:
-    """Say whether a certificate has ended, or ends within this time."""
-    return not_after - now <= within

@@ -20,6 +20,7 @@ from fairlead.ledger.wire import load_balancer_of
 from fairlead.model.condition import ConditionType
 from fairlead.runtime.clock import Clock
 from fairlead.sync.worker import Worker
+from fairlead.translate.certificate_ends import first_ends
 
 
 class HubCollector(Collector):
@@ -53,6 +54,7 @@ class HubCollector(Collector):
         yield from self._pool()
         yield from self._sync()
         yield self._member_states()
+        yield from self._certificates()
 
     def _caches(self) -> Metric:
         family = GaugeMetricFamily(
@@ -212,6 +214,22 @@ class HubCollector(Collector):
         for state in ("Engaged", "Stale", "Lost", "Pending"):
             family.add_metric([state], states[state])
         return family
+
+    def _certificates(self) -> Iterable[Metric]:
+        ends = GaugeMetricFamily(
+            "fairlead_certificate_expiry_timestamp_seconds",
+            "When the first of a member's certificates ends that the hub gets itself.",
+            labels=["tenant"],
+        )
+        states = GaugeMetricFamily("fairlead_hub_certificates", "ManagedCertificates by state.", labels=["state"])
+        for namespace, first in sorted(first_ends(self._inventory.managed.values()).items()):
+            tenant = self._inventory.tenant_of(namespace)
+            if tenant is not None:
+                ends.add_metric([tenant.metadata.name], first.timestamp())
+        counts = Counter(each.status.state for each in self._inventory.managed.values())
+        for state in ("Pending", "Ordering", "Issued", "Failing"):
+            states.add_metric([state], counts[state])
+        yield from (ends, states)
 
 
 Read = Callable[[Worker], float]

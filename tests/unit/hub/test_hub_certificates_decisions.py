@@ -1,0 +1,103 @@
+"""When a certificate is renewed, when a failed order is repeated, and who may have one for a name."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from fairlead.api.certificateissuer import CertificateIssuer, CertificateIssuerSpec
+from fairlead.api.hostname import Hostname, HostnameOwner, HostnameSpec
+from fairlead.api.managedcertificate import ManagedCertificate, ManagedCertificateSpec
+from fairlead.api.meta import ObjectMeta
+from fairlead.api.names import LABEL_CHALLENGE
+from fairlead.hub.certificates.admission import is_within, refusal
+from fairlead.hub.certificates.backoff import retry_delay_s
+from fairlead.hub.certificates.owners import Owners
+from fairlead.hub.certificates.renewal import Window, renewal_time
+from fairlead.hub.inventory import Inventory
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.config import ClusterConfig
+
+BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
+END = BEGIN + timedelta(days=90)
+
+
+def test_renewal_is_before_two_thirds_of_the_life_and_spread_by_name():
+    times = [renewal_time(BEGIN, END, identity=(str(number),)) for number in range(200)]
+    parts = [(each - BEGIN) / (END - BEGIN) for each in times]
+    assert min(parts) > 0.61
+    assert max(parts) <= 2 / 3
+    assert len(set(times)) > 150
+    assert renewal_time(BEGIN, END, identity=("a",)) == renewal_time(BEGIN, END, identity=("a",))
+
+
+def test_the_window_of_the_authority_counts_unless_it_is_too_late():
+    early = Window(BEGIN + timedelta(days=1), BEGIN + timedelta(days=2))
+    assert early.start <= renewal_time(BEGIN, END, identity=("a",), window=early) <= early.end
+    late = Window(END + timedelta(days=1), END + timedelta(days=2))
+    assert renewal_time(BEGIN, END, identity=("a",), window=late) < END
+    across = Window(END - timedelta(minutes=1), END + timedelta(days=9))
+    assert renewal_time(BEGIN, END, identity=("a",), window=across) < END - timedelta(days=4)
+
+
+def test_failures_are_repeated_more_and_more_rarely_and_never_before_the_authority_allows():
+    delays = [retry_delay_s(failures, identity=("a",)) for failures in range(1, 20)]
+    assert 60 <= delays[0] <= 72
+    assert delays[:9] == sorted(delays[:9])
+    assert max(delays) <= 6 * 3600 * 1.2
+    assert retry_delay_s(1, identity=("a",), retry_after_s=5000) >= 5000
+    assert retry_delay_s(1, identity=("a",), rate_limited=True) >= 3600
+    assert retry_delay_s(1, identity=("a",), retry_after_s=1e9) == 7 * 24 * 3600
+
+
+def issuer(**spec) -> CertificateIssuer:
+    return CertificateIssuer(metadata=ObjectMeta(name="le"), spec=CertificateIssuerSpec(server="https://acme", **spec))
+
+
+def asked(*hosts: str) -> ManagedCertificate:
+    spec = ManagedCertificateSpec(hosts=hosts, issuer="le")
+    return ManagedCertificate(metadata=ObjectMeta(name="c", namespace="tenant-east"), spec=spec)
+
+
+@pytest.mark.req("KI-9")
+def test_no_member_gets_a_certificate_for_the_name_of_another():
+    condition = refusal(asked("a.example"), issuer(), "east", lambda _host: "west")
+    assert condition is not None
+    assert condition.reason == "NotAllowed"
+    assert "west" not in condition.message
+    assert refusal(asked("a.example"), issuer(), "west", lambda _host: "west") is None
+    # HTTP01 proves by itself whose load balancer a name leads to; the hub's own zone would prove any.
+    assert refusal(asked("a.example"), issuer(), "east", lambda _host: None) is None
+    for hosts, solvers in ((("*.a.example",), ("HTTP01", "DNS01")), (("a.example",), ("DNS01",))):
+        assert refusal(asked(*hosts), issuer(solvers=solvers), "east", lambda _host: None) is not None
+        assert refusal(asked(*hosts), issuer(solvers=solvers), "east", lambda _host: "east") is None
+
+
+def test_domains_have_their_sub_names():
+    assert is_within("a.b.example", "b.example")
+    assert is_within("*.b.example", "b.example")
+    assert not is_within("ab.example", "b.example")
+
+
+async def test_the_owner_of_a_name_is_that_of_its_hostname_or_of_the_star_above_it():
+    inventory = Inventory(Cluster(ClusterConfig(server="http://127.0.0.1:1"), name="hub"))
+    owners, changes = Owners(inventory), []
+    owners.watch(lambda: changes.append(1))
+
+    def hostname(host: str, member: str, **labels: str) -> Hostname:
+        name = host.replace("*", "star")
+        spec = HostnameSpec(host=host, owner=HostnameOwner(member=member))
+        return Hostname(metadata=ObjectMeta(name=name, namespace="fairlead-system", labels=labels), spec=spec)
+
+    star, exact = hostname("*.example.com", "east"), hostname("a.example.com", "west")
+    challenge = hostname("_acme-challenge.b.org", "west", **{LABEL_CHALLENGE: "x"})
+    for each in (star, exact, challenge):
+        inventory.hostnames._notify(None, each)
+    assert owners.of("A.example.com") == "west"
+    assert owners.of("b.example.com") == owners.of("x.b.example.com") == owners.of("*.example.com") == "east"
+    assert owners.of("example.com") is None
+    assert owners.of("_acme-challenge.b.org") is None
+    inventory.hostnames._notify(exact, None)
+    assert owners.of("a.example.com") == "east"
+    assert len(changes) == 3
