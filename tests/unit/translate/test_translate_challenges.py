@@ -19,7 +19,7 @@ def test_a_listener_of_http_that_takes_the_name_is_enough():
 
 @pytest.mark.parametrize("there", [(HTTPS,), (L7Listener("other", 80, hostname="b.example.com"), HTTPS)])
 def test_one_is_opened_for_the_name_as_long_as_the_challenge_lasts(there):
-    *own, added = with_challenge_listeners(there, [ANSWER])
+    *own, added = with_challenge_listeners(list(there), [ANSWER])
     assert tuple(own) == there
     assert (added.port, added.protocol, added.hostname) == (80, "HTTP", "a.example.com")
 
