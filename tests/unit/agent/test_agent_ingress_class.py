@@ -158,3 +158,18 @@ def test_above_the_most_listeners_only_the_hosts_of_the_youngest_are_left_out() 
     assert "late.example is not served over HTTPS" in made.problems[ObjectKey("shop", "younger")][0]
     assert "another IngressClass" in made.problems[ObjectKey("shop", "younger")][0]
     assert ObjectKey("shop", "older") not in made.problems
+
+
+@pytest.mark.req("K-60")
+def test_a_class_for_internal_networks_has_a_load_balancer_of_its_own() -> None:
+    """Its parameters name a LoadBalancerClass, whose provider and addresses are those of the internal network."""
+    named = {"apiGroup": "fairlead.dev", "kind": "LoadBalancerClass", "name": "internal"}
+    body = {"metadata": {"name": "inside"}, "spec": {"controller": INGRESS_CONTROLLER, "parameters": named}}
+    inside = msgspec.convert(body, IngressClass)
+    classes = [inside, ingress_class()]
+    asks = ingress(ingressClassName="inside")
+    assert class_of(asks, classes) is inside
+    internal = plan_class(ClassView(inside, (asks,), {})).spec
+    public = plan().spec
+    assert (internal.class_name, internal.origin.name) == ("internal", "inside")
+    assert (public.class_name, public.origin.name) == ("envoy", "fairlead")
