@@ -134,6 +134,13 @@ ValidFor = Annotated[
 ValidDays = Annotated[
     int | None, typer.Option("--valid-days", min=1, max=3650, hidden=True, help="Earlier name of --valid-for, in days.")
 ]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option("--output", metavar="FILE", help="Write the key there, for you alone (0600); default: stdout."),
+]
+HubAddress = Annotated[
+    str, typer.Option("--server", metavar="URL", help="Address of the hub as the member sees it; default: as we do.")
+]
 
 
 def host_and_port(text: str, flag: str) -> tuple[str, int]:

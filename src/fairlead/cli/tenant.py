@@ -10,7 +10,7 @@ import typer
 
 from fairlead.cli.exit_codes import EXIT_CODES
 from fairlead.cli.help_types import PlainCommand, PlainGroup
-from fairlead.cli.options import Context, Kubeconfig, ValidDays, ValidFor, Verbose
+from fairlead.cli.options import Context, HubAddress, KeyFile, Kubeconfig, ValidDays, ValidFor, Verbose
 from fairlead.cli.run import run_async
 from fairlead.cli.tenant_list import list_tenants
 from fairlead.cli.tenant_remove import remove
@@ -27,10 +27,7 @@ def tenant() -> None:
 @app.command("add", cls=PlainCommand, epilog=EXIT_CODES)
 def add(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the member, such as east.", show_default=False)],
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", metavar="FILE", help="Write the key there, for you alone (0600); default: stdout."),
-    ] = None,
+    output: KeyFile = None,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     region: Annotated[
@@ -38,10 +35,7 @@ def add(
     ] = "",
     valid_for: ValidFor = "24h",
     valid_days: ValidDays = None,
-    server: Annotated[
-        str,
-        typer.Option("--server", metavar="URL", help="Address of the hub as the member sees it; default: as we do."),
-    ] = "",
+    server: HubAddress = "",
     new_hub: Annotated[
         bool, typer.Option("--new-hub", help="No hub has run there yet: install the kinds, and go on.")
     ] = False,

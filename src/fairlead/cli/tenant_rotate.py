@@ -8,24 +8,18 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.options import Context, Kubeconfig, ValidDays, ValidFor, Verbose
+from fairlead.cli.options import Context, HubAddress, KeyFile, Kubeconfig, ValidDays, ValidFor, Verbose
 from fairlead.cli.run import run_async
 
 
 def rotate(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the member.", show_default=False)],
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", metavar="FILE", help="Write the key there, for you alone (0600); default: stdout."),
-    ] = None,
+    output: KeyFile = None,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     valid_for: ValidFor = "24h",
     valid_days: ValidDays = None,
-    server: Annotated[
-        str,
-        typer.Option("--server", metavar="URL", help="Address of the hub as the member sees it; default: as we do."),
-    ] = "",
+    server: HubAddress = "",
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
     """End every key that a tenant has been given, and write a new one.

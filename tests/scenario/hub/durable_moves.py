@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-import pytest
 from hub_world import HubWorld
 
 from fairlead.api.backendrecord import BACKEND_RECORDS
@@ -141,8 +140,3 @@ class Moves:
 
     def never_without(self) -> None:
         assert self.watcher.gaps == []
-
-
-@pytest.fixture
-async def moves(world: HubWorld) -> Moves:
-    return Moves(world)

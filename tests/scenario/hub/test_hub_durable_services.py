@@ -13,6 +13,11 @@ from fairlead.testing.builders import lb_key, target
 
 
 @pytest.fixture
+async def moves(world: HubWorld) -> Moves:
+    return Moves(world)
+
+
+@pytest.fixture
 async def led(moves: Moves, world: HubWorld) -> RunningHub:
     given = await world.start()
     await world.tenant()
