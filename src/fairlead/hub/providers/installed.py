@@ -25,6 +25,7 @@ _OURS = {
     "haproxy": "fairlead.providers.haproxy.provider",
     "ingress": "fairlead.providers.controller.ingress",
     "gateway": "fairlead.providers.controller.gateway",
+    "powerdns": "fairlead.providers.zones.powerdns.provider",
     "rfc2136": "fairlead.providers.zones.rfc2136.provider",
 }
 

@@ -206,7 +206,7 @@ class DNSProvider:
             if not planned.edits:
                 return [_outcome(planned.refused.get(index, "")) for index in range(len(rows))]
             if await _update(server, planned.edits, there, settings.max_records):
-                now = await server.read({edit.key for edit in planned.edits})
+                now = await server.answers({edit.key for edit in planned.edits})
                 return [self._judge(row, planned.refused.get(index, ""), now, there) for index, row in enumerate(rows)]
         raise Retry(
             f"zone {settings.zone} at {settings.name} is being changed by others at the same time; it is tried again",

@@ -38,6 +38,23 @@ def binary(name: str) -> str | None:
     return shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}{os.pathsep}{_SBIN}")
 
 
+async def ask(port: int, name: str, type_: str) -> set[str]:
+    """Return the values that the server on loopback answers, as a resolver would ask."""
+    question = dns.message.make_query(f"{name}.", type_)
+    answer = await dns.asyncquery.tcp(question, ADDRESS, timeout=_ASK_S, port=port)
+    wanted = dns.rdatatype.from_text(type_)
+    return {value_of(type_, rdata) for rrset in answer.answer if rrset.rdtype == wanted for rdata in list(rrset)}
+
+
+async def serves(port: int, zone: str) -> bool:
+    """Say whether the server on loopback answers for a zone."""
+    try:
+        answer = await dns.asyncquery.tcp(dns.message.make_query(f"{zone}.", "SOA"), ADDRESS, timeout=1.0, port=port)
+    except (OSError, EOFError, dns.exception.DNSException):
+        return False
+    return bool(answer.answer)
+
+
 class Bind:
     """A BIND 9 that is the primary server of one zone; the keys ``fairlead`` and ``other`` may update it."""
 
@@ -76,10 +93,7 @@ class Bind:
 
     async def ask(self, name: str, type_: str) -> set[str]:
         """Return the values that it answers, as a resolver would ask."""
-        question = dns.message.make_query(f"{name}.", type_)
-        answer = await dns.asyncquery.tcp(question, ADDRESS, timeout=_ASK_S, port=self.port)
-        wanted = dns.rdatatype.from_text(type_)
-        return {value_of(type_, rdata) for rrset in answer.answer if rrset.rdtype == wanted for rdata in rrset}
+        return await ask(self.port, name, type_)
 
     async def write(self, *changes: tuple[str, str, str, str], key: str = "other") -> None:
         """Update the zone as another client: (``add`` or ``delete``, name, type, value) each."""
@@ -126,12 +140,7 @@ class Bind:
     async def _answers(self) -> bool:
         if self._process is not None:
             self._process.check_running()
-        try:
-            question = dns.message.make_query(f"{self.zone}.", "SOA")
-            answer = await dns.asyncquery.tcp(question, ADDRESS, timeout=1.0, port=self.port)
-        except (OSError, EOFError, dns.exception.DNSException):
-            return False
-        return bool(answer.answer)
+        return await serves(self.port, self.zone)
 
     def _zone_file(self) -> str:
         head = f"$ORIGIN {self.zone}.\n$TTL 300\n@ SOA ns hostmaster 1 3600 600 86400 60\n@ NS ns\nns A {ADDRESS}\n"

@@ -12,7 +12,7 @@ from fairlead.runtime.clock import Clock, SystemClock
 def create(
     *, cluster: Cluster | None = None, clock: Clock | None = None, secrets: Secrets | None = None
 ) -> DNSProvider:
-    """Make the provider (entry point ``rfc2136``); ``secrets``: where keys are read, the hub's namespace by default."""
+    """Make the provider (entry point ``rfc2136``); ``secrets``: where keys are read, by default at the hub."""
     clock = clock or SystemClock()
     keys = secrets or HubSecrets(cluster, clock=clock)
     return DNSProvider(make=lambda settings: UpdateServer(settings, secrets=keys), own=PARAMETERS)

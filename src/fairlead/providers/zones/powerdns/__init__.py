@@ -1,0 +1,1 @@
+"""PowerDNS Authoritative Server, through its HTTP API."""
