@@ -47,6 +47,13 @@ def test_how_to_put_services_on_haproxy(world: Shell) -> None:
     world.play(page("docs/how-to/haproxy.md"))
 
 
+@pytest.mark.skipif(
+    not (shutil.which("named") and shutil.which("dig")), reason="the page is about a BIND that is there, asked by dig"
+)
+def test_how_to_publish_names(world: Shell) -> None:
+    world.play(page("docs/how-to/dns.md"))
+
+
 def test_how_to_use_an_address_pool(own_network: Shell) -> None:
     own_network.play(page("docs/how-to/address-pool.md"))
 

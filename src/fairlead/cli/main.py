@@ -24,6 +24,7 @@ from fairlead.cli import (
     explain,
     gc,
     hub,
+    names,
     one_cluster,
     pause,
     plan,
@@ -47,7 +48,7 @@ from fairlead.cli.run import run_app
 
 ORDER = (
     "demo", "run", "standalone", "hub", "agent", "regions", "capi", "apiserver",
-    "status", "doctor", "plan", "explain", "route", "drift", "collect", "version",
+    "status", "doctor", "plan", "explain", "route", "names", "drift", "collect", "version",
     "pause", "resume", "repair", "gc",
     "tenant", "convert", "crds",
 )  # fmt: skip
@@ -108,6 +109,7 @@ for name, panel, command, in_one_line in (
     ("plan", _LOOK, plan.plan, "What would change, and why?"),
     ("explain", _LOOK, explain.explain, "Why is a backend where it is?"),
     ("route", _LOOK, route.route, "What does a request meet, and why?"),
+    ("names", _LOOK, names.names, "Which names are there, and do they resolve?"),
     ("drift", _LOOK, drift.drift, "What did others change at the provider?"),
     ("collect", _LOOK, collect.collect, "Gather all that a bug report needs, without secrets."),
     ("version", _LOOK, version.version, "Which version is this?"),

@@ -23,6 +23,9 @@ KINDS = {
     "httplb": "HTTPLoadBalancer",
     "httploadbalancer": "HTTPLoadBalancer",
     "httploadbalancers": "HTTPLoadBalancer",
+    "hn": "Hostname",
+    "hostname": "Hostname",
+    "hostnames": "Hostname",
     "class": CLASS,
     "lbc": CLASS,
     "loadbalancerclass": CLASS,
@@ -35,6 +38,7 @@ _SHORT = {
     "LoadBalancer": "lb",
     "TCPLoadBalancer": "tcplb",
     "HTTPLoadBalancer": "httplb",
+    "Hostname": "hostname",
     CLASS: "class",
 }
 _LISTED = {
@@ -42,6 +46,7 @@ _LISTED = {
     "LoadBalancer": "lb -A",
     "TCPLoadBalancer": "tcplb -A",
     "HTTPLoadBalancer": "httplb -A",
+    "Hostname": "hostnames -A",
     CLASS: "lbc",
 }
 

@@ -115,11 +115,13 @@ async def _wait(cluster: Cluster, refs: list[ObjectRef], timeout_s: float) -> li
 
 
 def _resources():
+    from fairlead.api.hostname import HOSTNAMES
     from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
     from fairlead.api.loadbalancer import LOAD_BALANCERS
     from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 
-    return {resource.kind: resource for resource in (LOAD_BALANCERS, TCP_LOAD_BALANCERS, HTTP_LOAD_BALANCERS)}
+    kinds = (LOAD_BALANCERS, TCP_LOAD_BALANCERS, HTTP_LOAD_BALANCERS, HOSTNAMES)
+    return {resource.kind: resource for resource in kinds}
 
 
 def lines_of_repair(

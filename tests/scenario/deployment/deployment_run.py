@@ -49,6 +49,7 @@ OF_BACKEND_GROUPS = {
     "httploadbalancers",
     "loadbalancerroutes",
     "dnszones",
+    "hostnames",
     "certificateissuers",
     "managedcertificates",
     "backendgroups",

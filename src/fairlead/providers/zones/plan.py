@@ -138,8 +138,8 @@ class _Zone:
             )
         if change.type != TXT and self._foreign(change, marks):
             return (
-                f"{change.host} has a {change.type} record that Fairlead has not made; it is left as it is. Delete it, "
-                "or choose another host"
+                f"{change.host} has a record of type {change.type} that Fairlead has not made; it is left as it is. "
+                "Delete it, or choose another host"
             )
         return ""
 
@@ -157,7 +157,7 @@ class _Zone:
             ours = {mark.value for mark in mine} - theirs
             if any(marked(value) not in ours for value in values):
                 return (
-                    f"{change.host} has a {type_} record of another owner, and a name with a CNAME record has no other "
+                    f"{change.host} has a record of type {type_} of another owner; a name with a CNAME has no other "
                     "record; delete it, or choose another host"
                 )
             if values:

@@ -74,7 +74,7 @@ def settings_from_spec(spec: FrontendSpec, *, own: frozenset[str]) -> NameSettin
         raise BadConfiguration(f"{spec.key}: {name} is not in zone {zone}")
     if len(name) + PREFIX_LENGTH > LONGEST_NAME:
         raise BadConfiguration(f"{spec.key}: {name[:40]}… is longer than {LONGEST_NAME - PREFIX_LENGTH} characters")
-    host, port = _address(parameters.get("server", ""))
+    host, port = server_address(parameters.get("server", ""))
     return NameSettings(
         server=ServerSettings(
             zone,
@@ -105,7 +105,8 @@ def _check_names(spec: FrontendSpec, own: frozenset[str]) -> None:
         raise BadConfiguration(f"parameters.{name[:60]} of the DNSZone is unknown to its provider; {hint}")
 
 
-def _address(server: str) -> tuple[str, int]:
+def server_address(server: str) -> tuple[str, int]:
+    """Return host and port of parameter server; ``BadConfiguration`` when it is none."""
     host, colon, port = server.rpartition(":")
     if not colon or (":" in host and not host.startswith("[")):
         host, port = server, str(PORT)

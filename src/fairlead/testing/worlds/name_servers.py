@@ -124,6 +124,13 @@ class Bind:
                 there.setdefault(f"{str(name).rstrip('.')} {type_}", set()).add(value_of(type_, rdata))
         return there
 
+    async def serial(self) -> int:
+        """Return the serial of the zone: each update that changes something adds 1."""
+        answer = await dns.asyncquery.tcp(
+            dns.message.make_query(f"{self.zone}.", "SOA"), ADDRESS, timeout=_ASK_S, port=self.port
+        )
+        return int(answer.answer[0][0].to_text().split()[2])
+
     def message(self, key: str) -> dns.update.UpdateMessage:
         """Return an empty update, signed by ``key``."""
         message = dns.update.UpdateMessage(f"{self.zone}.")
