@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from fairlead.api.dnszone import DNSZone, DNSZoneSpec
 from fairlead.api.hostname import Hostname, HostnameCertificate, HostnameOwner, HostnameSpec, HostnameStatus
 from fairlead.api.meta import ObjectMeta, WireCondition
 from fairlead.cli.names_rows import NameRow, ask_zones, cells, expected, name_rows
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.testing.worlds.loopback import free_port
 from fairlead.translate.hostname import longest_suffix
-from tests.unit.translate.test_translate_hostname import zone
 
 KEY = LoadBalancerKey("Hostname", "fairlead-system", "www")
 
@@ -70,7 +70,9 @@ def test_expected_records_are_those_of_the_accepted_spec_and_none_when_they_cann
     ("server", "text"), [("", "names no server to ask"), ("not an address", "host:port"), ("free", "cannot be reached")]
 )
 async def test_what_cannot_be_asked_is_a_sentence(server: str, text: str):
-    there = zone(parameters={"server": f"127.0.0.1:{free_port()}" if server == "free" else server} if server else {})
+    parameters = {"server": f"127.0.0.1:{free_port()}" if server == "free" else server} if server else {}
+    spec = DNSZoneSpec(zone="example.test", provider="rfc2136", parameters=parameters)
+    there = DNSZone(metadata=ObjectMeta(name="example"), spec=spec)
     assert longest_suffix("www.example.test", [there]) is there
     (answer,) = (await ask_zones([hostname()], [there])).values()
     assert isinstance(answer, str)
