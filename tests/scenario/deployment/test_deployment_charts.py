@@ -1,6 +1,6 @@
 """deploy/charts: the charts make what the manifests have, refuse what they do not know, and hub and agent work so.
 
-Most of it needs Helm: `make helm` builds it into .venv with Go, and it is looked for on PATH too.
+Most of it needs Helm: `make helm` builds the version that is tested into .venv, with Go. Sentences of others differ.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fairlead.errors import FairleadError, NotFound
 
 ROOT = Path(__file__).parents[3]
 CHARTS = ROOT / "deploy" / "charts"
-HELM = shutil.which("helm", path=Path(sys.executable).parent) or shutil.which("helm")
+HELM = shutil.which("helm", path=Path(sys.executable).parent)
 needs_helm = pytest.mark.skipif(HELM is None, reason="Helm is not installed: make helm builds it, where Go is")
 NAMES = pytest.mark.parametrize("name", ["hub", "agent"])
 #: Everything that is off by default.
