@@ -64,14 +64,6 @@ class TargetSelector(Wire, frozen=True, gc=False):
         return not self.match_labels and not self.match_expressions
 
 
-class InfrastructureRef(Wire, frozen=True, gc=False):
-    """The object of another provider that makes this load balancer, in the same namespace."""
-
-    api_group: Annotated[str, Meta(max_length=253)]
-    kind: Annotated[str, Meta(min_length=1, max_length=63)]
-    name: Annotated[str, Meta(min_length=1, max_length=253)]
-
-
 class RequestCheck(Wire, frozen=True, gc=False):
     """The health check of the members: a request over TLS; what is left out is as the class has it.
 

@@ -13,7 +13,6 @@ from msgspec import Meta
 from fairlead.api.capiside import (
     MEMBERS_LISTED,
     Endpoint,
-    InfrastructureRef,
     MemberStatus,
     RequestCheck,
     TargetKind,
@@ -71,7 +70,6 @@ class LoadBalancerSpec(Wire, frozen=True, gc=False):
     target_kind: TargetKind | None = None
     selector: TargetSelector | None = None
     health_check: RequestCheck | None = None
-    infrastructure_ref: InfrastructureRef | None = None
 
 
 class LoadBalancerObjectStatus(IntentStatus, frozen=True, gc=False):

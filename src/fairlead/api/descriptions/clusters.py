@@ -13,7 +13,6 @@ CLUSTERS: Mapping[str, Mapping[str, str]] = {
         "values": "Values of the label.",
     },
     "TargetSelector": {"matchLabels": "Labels that a member must have.", "matchExpressions": "Terms that must hold."},
-    "InfrastructureRef": {"apiGroup": "API group of the object.", "kind": "Kind of the object.", "name": "Its name."},
     "RequestCheck": {
         "disabled": "Whether members are checked as the class says instead.",
         "path": "Path of the request.",

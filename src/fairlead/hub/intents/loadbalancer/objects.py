@@ -25,8 +25,7 @@ class LoadBalancerObjects(IntentObjects[LoadBalancer]):
         super().__init__(
             WatchCache(cluster, LOAD_BALANCERS, indexes=self.indexes(), transform=without_capi_side),
             LOAD_BALANCERS,
-            # Another provider makes what has an infrastructureRef.
-            serves=lambda obj: not inventory.region and obj.spec.infrastructure_ref is None,
+            serves=lambda _obj: not inventory.region,
             recorded=lambda obj: obj.status.recorded,
         )
         self._inventory = inventory
