@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import base64
-import ssl
 from collections import deque
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import aiohttp
 import msgspec
 import pytest
+from aiohttp.test_utils import make_mocked_request
 
-from conformance.podlet.kubelet import serve_logs
+from conformance.podlet.kubelet import _logs
 from conformance.podlet.node import PodNode
 from conformance.podlet.objects import RunnablePod
 from conformance.podlet.volumes import WaitingError, write_volumes
@@ -21,7 +20,6 @@ from fairlead.api.kubernetes import Secret
 from fairlead.errors import NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
-from fairlead.testing.worlds.loopback import free_network, free_port
 
 SPEC: dict[str, Any] = {
     "volumes": [{"name": "tls", "secret": {"secretName": "cert", "items": [{"key": "tls.crt", "path": "crt"}]}}]
@@ -80,20 +78,14 @@ async def test_a_pod_without_a_node_is_bound_to_this_one(tmp_path: Path, monkeyp
 
 @pytest.mark.req("G-9")
 async def test_the_log_of_a_container_is_shown_since_a_time() -> None:
-    ip = f"{free_network()}.10"
     run = SimpleNamespace(pod=pod(), logs={"echo": deque([(1000.0, "early"), (2000.0, "late")])})
-    node = SimpleNamespace(ip=ip, pods={"web-1": run})
-    port = free_port(ip)
-    await serve_logs(cast("Any", node), port)
-    unverified = ssl.create_default_context()
-    unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
-    url = f"https://{ip}:{port}/containerLogs/ns"
-    async with aiohttp.ClientSession() as session:
+    node = SimpleNamespace(ip="10.9.0.254", pods={"web-1": run})
 
-        async def read(path: str) -> tuple[int, str]:
-            async with session.get(f"{url}/{path}", ssl=unverified) as answer:
-                return answer.status, await answer.text()
+    def read(name: str, query: str = "") -> tuple[int, str | None]:
+        place = {"namespace": "ns", "pod": name, "container": "echo"}
+        answer = _logs(cast("Any", node), make_mocked_request("GET", f"/{query}", match_info=place))
+        return answer.status, answer.text
 
-        assert await read("web-1/echo") == (200, "early\nlate\n")
-        assert await read("web-1/echo?sinceTime=1970-01-01T00:20:00Z") == (200, "late\n")
-        assert (await read("web-2/echo"))[0] == 404
+    assert read("web-1") == (200, "early\nlate\n")
+    assert read("web-1", "?sinceTime=1970-01-01T00:20:00Z") == (200, "late\n")
+    assert read("web-2")[0] == 404
