@@ -157,9 +157,10 @@ async def test_a_killed_agent_leads_again_at_once_when_its_name_was_locked(world
         "spec": {"holderIdentity": "one", "leaseDurationSeconds": 3600, "leaseTransitions": 7},
     }
     await world.member.apply(LEASES, lease, manager="predecessor")
-    rival = await world.start(exporting=False, identity="one")
+    # Nothing but the name may decide: on a slow machine a short lease would expire by itself.
+    rival = await world.start(exporting=False, identity="one", lease_s=600.0)
     await until(lambda: rival.readiness() == [], what="waiting for its turn")
-    again = await world.start(identity="one", reclaim_lease=True)
+    again = await world.start(identity="one", reclaim_lease=True, lease_s=600.0)
     await world.load_balancer()
     assert not rival.leadership.may_write()
     assert writes(rival) == 0
