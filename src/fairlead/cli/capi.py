@@ -69,9 +69,8 @@ def capi(
 
 
 async def _release(settings: CapiSettings) -> None:
+    from fairlead.cli.formatting import say
     from fairlead.standalone.capi_process import free_all
 
     freed = await free_all(settings)
-    for line in freed:
-        print(line)
-    print(f"{len(freed)} objects were freed." if freed else "No object carries anything of Fairlead.")
+    say([*freed, f"{len(freed)} objects were freed." if freed else "No object carries anything of Fairlead."])
