@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from typing import Any
 
 import pytest
 import typer
 
 from docs import man
-from fairlead.cli.kubectl_complete import candidates
 from fairlead.cli.main import app
 
 
@@ -50,8 +50,13 @@ def test_groff_reads_the_pages_without_an_error() -> None:
     assert [line for line in done.stderr.splitlines() if "error" in line or "macro" in line] == []
 
 
+def completed(*typed: str) -> list[str]:
+    program = [sys.executable, "-c", "from fairlead.cli.kubectl_complete import main; main()", *typed]
+    return subprocess.run(program, capture_output=True, text=True, check=True, timeout=120).stdout.split()
+
+
 @pytest.mark.req("OP-7")
 def test_kubectl_is_given_commands_and_nothing_for_a_name_when_no_api_answers() -> None:
-    assert candidates(["sta"]) == ["standalone", "status"]
-    assert "doctor" in candidates([""])
-    assert candidates(["status", "--kubeconfig", "/nowhere", "tcplb/"]) == []
+    assert completed("sta") == ["standalone", "status", ":4"]
+    assert "doctor" in completed("")
+    assert completed("status", "--kubeconfig", "/nowhere", "tcplb/") == [":4"]
