@@ -233,6 +233,24 @@ CASES = [
         ],
         [({"addresses": ["2001:db8::7"], "ttlSeconds": 30}, ""), ({"host": "cart.example.com"}, "host is immutable")],
     ),
+    Case(
+        "certificateissuers",
+        {"server": "https://acme.example.com/directory", "solvers": ["HTTP01"]},
+        [
+            ({"server": "no address"}, "spec.server in body should match"),
+            ({"solvers": ["TLSALPN01"]}, "supported values"),
+        ],
+        [({"email": "ops@example.com"}, "")],
+    ),
+    Case(
+        "managedcertificates",
+        {"hosts": ["shop.example.com"], "issuer": "acme"},
+        [
+            ({"hosts": []}, "spec.hosts in body should have at least 1 items"),
+            ({"issuer": ""}, "spec.issuer in body should be at least 1 chars long"),
+        ],
+        [({"secretName": "other"}, "")],
+    ),
 ]
 
 
