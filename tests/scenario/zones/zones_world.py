@@ -22,6 +22,7 @@ from fairlead.hub.app import Hub
 from fairlead.hub.config import HubConfig
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
+from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.providers.zones.provider import DNSProvider
 from fairlead.providers.zones.rfc2136.provider import create
@@ -101,6 +102,13 @@ class ZonesWorld:
     async def delete(self, name: str) -> None:
         await self.user.delete(HOSTNAMES, SYSTEM_NAMESPACE, name)
 
+    def look(self, *names: str) -> None:
+        """Have names read back at once, as after a change that the provider notices."""
+        assert self.provider is not None
+        for notify in self.provider._notify:
+            for name in names:
+                notify(LoadBalancerKey(HOSTNAMES.kind, SYSTEM_NAMESPACE, name))
+
     # --- what they see ---
 
     async def hostname(self, name: str) -> Hostname:
@@ -135,7 +143,7 @@ class ZonesWorld:
         async def so() -> bool:
             return await self.bind.ask(f"{name}.{self.bind.zone}", type_) == set(values)
 
-        await until(so, what=f"{name} {type_} {values}")
+        await until(so, what=f"{name} {type_} {values}", timeout_s=240.0)
 
     async def gone(self, name: str) -> None:
         async def so() -> bool:
