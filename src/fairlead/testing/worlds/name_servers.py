@@ -12,6 +12,7 @@ import secrets
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import dns.asyncquery
 import dns.exception
@@ -43,7 +44,8 @@ async def ask(port: int, name: str, type_: str) -> set[str]:
     question = dns.message.make_query(f"{name}.", type_)
     answer = await dns.asyncquery.tcp(question, ADDRESS, timeout=_ASK_S, port=port)
     wanted = dns.rdatatype.from_text(type_)
-    return {value_of(type_, rdata) for rrset in answer.answer if rrset.rdtype == wanted for rdata in list(rrset)}
+    rrsets: list[Any] = list(answer.answer)
+    return {value_of(type_, rdata) for rrset in rrsets if rrset.rdtype == wanted for rdata in rrset}
 
 
 async def serves(port: int, zone: str) -> bool:
@@ -129,7 +131,8 @@ class Bind:
         answer = await dns.asyncquery.tcp(
             dns.message.make_query(f"{self.zone}.", "SOA"), ADDRESS, timeout=_ASK_S, port=self.port
         )
-        return int(answer.answer[0][0].to_text().split()[2])
+        rrsets: list[Any] = list(answer.answer)
+        return int(rrsets[0][0].serial)
 
     def message(self, key: str) -> dns.update.UpdateMessage:
         """Return an empty update, signed by ``key``."""
