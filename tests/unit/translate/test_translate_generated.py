@@ -12,7 +12,7 @@ from fairlead.api.httploadbalancer import LoadBalancerRoute, LoadBalancerRouteSp
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.tcploadbalancer import Origin
 from fairlead.api.tenant import Tenant, TenantSpec
-from fairlead.model.http import Attachment, L7Listener
+from fairlead.model.http import Attachment, L7Listener, RouteKind
 from fairlead.translate.generated import domain_problem, generated_host, member_domain, with_generated_routes
 
 DOMAIN = "east.lb.example.com"
@@ -87,7 +87,7 @@ def test_a_domain_leaves_room_for_names():
     assert "xn--bcher-kva.example" in domain_problem("bücher.example")
 
 
-def route(*hosts, listener="http", origin=INGRESS, kind="HTTP"):
+def route(*hosts, listener="http", origin=INGRESS, kind: RouteKind = "HTTP"):
     spec = LoadBalancerRouteSpec("lb", kind=kind, attachments=(Attachment(listener, hosts),), origin=origin)
     return LoadBalancerRoute(metadata=ObjectMeta(name="web"), spec=spec)
 
