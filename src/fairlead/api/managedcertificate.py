@@ -108,7 +108,7 @@ MANAGED_CERTIFICATE_CRD = Crd(
     MANAGED_CERTIFICATES,
     short_names=("mcert",),
     columns=(
-        Column("Hosts", ".spec.hosts"),
+        Column("Host", ".spec.hosts[0]", description="the first of its names"),
         Column("Issuer", ".spec.issuer"),
         Column("State", ".status.state"),
         Column("Ends", ".status.notAfter", "date"),

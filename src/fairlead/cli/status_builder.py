@@ -13,15 +13,19 @@ from datetime import datetime
 import msgspec
 
 from fairlead.api.backendgroup import BackendGroup
+from fairlead.api.dnszone import DNSZone
 from fairlead.api.heartbeat import StampedLease, age_s
+from fairlead.api.hostname import Hostname
 from fairlead.api.httploadbalancer import HTTPLoadBalancer
 from fairlead.api.loadbalancer import LoadBalancer
 from fairlead.api.loadbalancerclass import LoadBalancerClass
+from fairlead.api.managedcertificate import ManagedCertificate
 from fairlead.api.names import ANNOTATION_ORIGIN, DEFAULT_CLASS, LABEL_POOL_SERVICE_SERVICE
 from fairlead.api.naming import replica_key
 from fairlead.api.poolservice import PoolService
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.tenant import Tenant, state_by_age
+from fairlead.cli import status_names as names
 from fairlead.cli import status_problems as problems
 from fairlead.cli.status_conditions import SERVING, Finding, findings_of_load_balancer, worst_of
 from fairlead.cli.status_rows import (
@@ -44,6 +48,9 @@ class FleetObjects(msgspec.Struct, frozen=True, kw_only=True):
     pool_services: Sequence[PoolService] = ()
     classes: Sequence[LoadBalancerClass] = ()
     groups: Sequence[BackendGroup] = ()
+    zones: Sequence[DNSZone] = ()
+    hostnames: Sequence[Hostname] = ()
+    certificates: Sequence[ManagedCertificate] = ()
     leases: Mapping[str, StampedLease] = msgspec.field(default_factory=dict[str, StampedLease])
     hub_lease: StampedLease | None = None
     reports: Mapping[str, ReplicaReport] = msgspec.field(default_factory=dict[str, ReplicaReport])
@@ -64,6 +71,9 @@ def build_status(read: FleetObjects, *, now: datetime) -> FleetStatus:
         *problems.of_regions(regions),
         *problems.of_classes(read.classes),
         *problems.of_groups(read.groups),
+        *names.of_zones(read.zones),
+        *names.of_names(read.hostnames),
+        *names.of_certificates(read.certificates, now),
         *problems.of_proxies(proxies),
     ]
     return FleetStatus(

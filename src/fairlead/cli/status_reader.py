@@ -10,10 +10,13 @@ from datetime import datetime
 from typing import TypeVar
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
+from fairlead.api.dnszone import DNS_ZONES
 from fairlead.api.heartbeat import STAMPED_LEASES, StampedLease
+from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.api.names import AGENT_LEASE, HUB_LEASE, SYSTEM_NAMESPACE
 from fairlead.api.poolservice import POOL_SERVICES
@@ -34,6 +37,7 @@ async def gather_status(cluster: Cluster, *, now: datetime | None = None) -> Fle
         (tcp, http, shared),
         (pool_services, classes, groups),
         (tenants, leases, hub_lease, reports),
+        (zones, hostnames, certificates),
     ) = await asyncio.gather(
         asyncio.gather(
             cluster.list(TCP_LOAD_BALANCERS),
@@ -49,6 +53,9 @@ async def gather_status(cluster: Cluster, *, now: datetime | None = None) -> Fle
             _hub_lease(cluster),
             read_reports(cluster),
         ),
+        asyncio.gather(
+            _if_known(cluster, DNS_ZONES), _if_known(cluster, HOSTNAMES), _if_known(cluster, MANAGED_CERTIFICATES)
+        ),
     )
     read = FleetObjects(
         tenants=tenants,
@@ -56,6 +63,9 @@ async def gather_status(cluster: Cluster, *, now: datetime | None = None) -> Fle
         pool_services=pool_services,
         classes=classes,
         groups=groups,
+        zones=zones,
+        hostnames=hostnames,
+        certificates=certificates,
         leases={lease.metadata.namespace: lease for lease in leases},
         hub_lease=hub_lease,
         reports=reports,

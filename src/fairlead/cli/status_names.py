@@ -1,0 +1,48 @@
+"""What is not well about names and certificates, one ``Problem`` for each, in the order of their objects.
+
+In: Hostnames that a DNSZone holds, DNSZones, ManagedCertificates, the time. Out: problems. A name that no zone holds is
+none: its records may be kept by hand. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+from fairlead.api.dnszone import DNS_ZONES, DNSZone
+from fairlead.api.hostname import HOSTNAMES, Hostname
+from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertificate
+from fairlead.cli.status_conditions import findings_of
+from fairlead.cli.status_rows import Problem, Trouble
+from fairlead.translate.certificate_ends import ending
+
+
+def of_zones(zones: Iterable[DNSZone]) -> Iterator[Problem]:
+    """Say which zones cannot be written, or are written to on paper only."""
+    for zone in sorted(zones, key=lambda zone: zone.metadata.name):
+        name = zone.metadata.name
+        for finding in findings_of(zone.status.conditions)[:1]:
+            why = finding.message or finding.reason
+            yield Problem(Trouble.ATTENTION, DNS_ZONES.kind, "", name, finding.reason, f"zone {name}: {why}")
+
+
+def of_names(hostnames: Iterable[Hostname]) -> Iterator[Problem]:
+    """Say which names are not published by the zone that holds them."""
+    for obj in sorted(hostnames, key=lambda obj: obj.spec.host):
+        for finding in findings_of(obj.status.conditions if obj.status.zone else ())[:1]:
+            said = f"name {obj.spec.host} in zone {obj.status.zone}: {finding.message or finding.reason}"
+            yield Problem(Trouble.ATTENTION, HOSTNAMES.kind, *obj.key, finding.reason, said)
+
+
+def of_certificates(certificates: Iterable[ManagedCertificate], now: datetime) -> Iterator[Problem]:
+    """Say which certificates have ended, end soon though they should have been renewed, or could not be had."""
+    for row in ending(certificates, now):
+        hosts = ", ".join(row.hosts)
+        if row.ends is None:
+            reason, what = "NotIssued", f"there is no certificate for {hosts} yet"
+        elif row.ends <= now:
+            reason, what = "Ended", f"the certificate for {hosts} has ended at {row.ends:%Y-%m-%d %H:%M} UTC"
+        else:
+            reason, what = "EndsSoon", f"the certificate for {hosts} ends at {row.ends:%Y-%m-%d %H:%M} UTC"
+        trouble = Trouble.NOT_SERVING if reason == "Ended" else Trouble.ATTENTION
+        yield Problem(trouble, MANAGED_CERTIFICATES.kind, row.namespace, row.name, reason, f"{what}: {row.why}")
