@@ -18,11 +18,12 @@ API = "127.0.0.1:6443"
 DRIVER = "8765"
 NETWORKS = ("127.200.", "127.61.", "127.62.")
 _IN_OWN_NETWORK = ("unshare", "--map-root-user", "--net")
+#: The kinds are installed after the kubeconfig is there, so the first ``tenant add`` may come too early.
 _WORLD = """
 fairlead standalone --data-dir hub --listen 127.0.0.1:6443 --address-pool 127.200.0.0/16 2> hub.log & HUB=$!
 fairlead apiserver --data-dir east 2> east.log &
 until [ -s hub/kubeconfig ] && [ -s east/kubeconfig ]; do sleep 0.1; done
-fairlead tenant add east --output east-at-hub.kubeconfig --kubeconfig hub/kubeconfig 2> tenant.log
+until fairlead tenant add east --output east-at-hub.kubeconfig --kubeconfig hub/kubeconfig 2> t.log; do sleep 1; done
 export KUBECONFIG=$PWD/east/kubeconfig
 fairlead agent --tenant east --hub-kubeconfig east-at-hub.kubeconfig --target Pod 2> agent.log &
 fairlead status --kubeconfig hub/kubeconfig --wait

@@ -33,8 +33,20 @@ def build_conditions(view: View, plan: Plan) -> list[Condition]:
     ]
 
 
+#: Reasons of Serving while no member takes traffic, whatever is registered.
+_NONE_SERVES = frozenset(
+    {ConditionReason.NO_TARGETS, ConditionReason.NO_HEALTHY_TARGETS, ConditionReason.WAITING_FOR_FIRST_CHECK}
+)
+
+
 def active(view: View, plan: Plan) -> int:
-    """Return how many members take traffic: registered everywhere, and not seen unhealthy."""
+    """Return how many members take traffic: registered everywhere, and not seen unhealthy.
+
+    0 while the proxies have checked none, or see none healthy: registered is not serving.
+    """
+    serving = _of_hub(view, ConditionType.SERVING)
+    if serving is not None and serving.reason in _NONE_SERVES:
+        return 0
     unhealthy = {each.rpartition(":")[0].strip("[]") for each in view.load_balancer.status.unhealthy_targets or ()}
     return sum(member.state == ACTIVE and unhealthy.isdisjoint(member.addresses or ()) for member in plan.members)
 

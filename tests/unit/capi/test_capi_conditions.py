@@ -109,3 +109,26 @@ def test_a_member_that_is_seen_unhealthy_is_not_active():
     plan = plan_load_balancer(given)
     assert active(given, plan) == 0
     assert conditions(given)["Healthy"] == (False, "SomeMembersDown", "0 of 1 members take traffic")
+
+
+@pytest.mark.req("C-62")
+@pytest.mark.parametrize(
+    ("status", "reason", "count"),
+    [
+        ("True", "Serving", 1),
+        ("Unknown", "NotChecked", 1),
+        ("Unknown", "WaitingForFirstCheck", 0),
+        ("False", "NoHealthyTargets", 0),
+        ("False", "NoTargets", 0),
+    ],
+)
+def test_a_member_that_no_proxy_has_seen_healthy_takes_no_traffic(status, reason, count):
+    shown = [{"type": "Programmed", "status": "True"}, {"type": "Serving", "status": status, "reason": reason}]
+    given = view(
+        machine("m-1", "10.0.0.1", marked=["api"]),
+        groups=[group(ONE)],
+        load_balancer=lb(status={**GOOD, "conditions": shown}, endpoint={"host": "192.0.2.1", "port": 6443}),
+        cluster=cluster(endpoint="192.0.2.1"),
+    )
+    assert active(given, plan_load_balancer(given)) == count
+    assert conditions(given)["Healthy"][0] is bool(count)
