@@ -67,6 +67,23 @@ def demo_clusterapi(
     run_check(lambda: run_clusterapi_demo(DemoSettings(keep=keep, data_dir=data_dir, plain=plain)))
 
 
+def demo_names(
+    keep: Keep = False,
+    data_dir: DemoDir = None,
+    plain: Plain = False,
+    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
+) -> None:
+    """Show names and certificates of an Ingress and a Gateway, with a real DNS server (BIND 9).
+
+    Both resolve and get certificates by ACME; an address moves, pods are rolled and certificates renewed under load;
+    what others wrote in the zone stays. Fails when a request fails.
+    """
+    from fairlead.demo.run import DemoSettings, run_names_demo
+
+    run_check(lambda: run_names_demo(DemoSettings(keep=keep, data_dir=data_dir, plain=plain)))
+
+
 app.command("cluster-api", cls=PlainCommand, epilog=EXIT_CODES)(demo_clusterapi)
 app.command("http", cls=PlainCommand, epilog=EXIT_CODES)(demo_http)
+app.command("names", cls=PlainCommand, epilog=EXIT_CODES)(demo_names)
 app.command("regions", cls=PlainCommand, epilog=EXIT_CODES)(demo_regions)

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.text import Text
 
 from fairlead.demo.show import traffic_table
-from fairlead.demo.stories import clusterapi, members, regions, web
+from fairlead.demo.stories import clusterapi, members, names, names_stage, regions, web
 from fairlead.demo.stories.fleet_stage import FleetStage
 from fairlead.demo.stories.stage import Stage
 from fairlead.errors import FairleadError
@@ -29,6 +29,7 @@ from fairlead.testing.worlds.apis import EmbeddedApis
 from fairlead.testing.worlds.fleet import Fleet
 from fairlead.testing.worlds.guard import guard
 from fairlead.testing.worlds.machines import ManagementWorld
+from fairlead.testing.worlds.name_servers import bind_program
 from fairlead.testing.worlds.networks import choose_networks
 from fairlead.testing.worlds.regions import RegionsWorld
 
@@ -56,6 +57,16 @@ async def run_demo(settings: DemoSettings) -> bool:
 async def run_http_demo(settings: DemoSettings) -> bool:
     """Show an Ingress and a Gateway of two members over HTTPS; return whether all of it went as promised."""
     return await _run_fleet(web.WebStage, web.STEPS, settings)
+
+
+async def run_names_demo(settings: DemoSettings) -> bool:
+    """Show names in a real DNS server, and certificates by ACME; return whether all of it went as promised.
+
+    Raises:
+        Terminal: there is no DNS server on this machine; it says what to install.
+    """
+    bind_program()
+    return await _run_fleet(names_stage.NamesStage, names.STEPS, settings, "--domain", names_stage.DOMAIN)
 
 
 async def run_regions_demo(settings: DemoSettings) -> bool:
@@ -106,10 +117,13 @@ def sum_up(stage: Stage, *, passed: bool) -> None:
     out.print(Text(text, style="bold green" if passed else "bold red"))
 
 
-async def _run_fleet(kind: type[F], steps: Sequence[Callable[[F], Awaitable[None]]], settings: DemoSettings) -> bool:
+async def _run_fleet(
+    kind: type[F], steps: Sequence[Callable[[F], Awaitable[None]]], settings: DemoSettings, *hub_options: str
+) -> bool:
     directory = _directory(settings)
     apis = EmbeddedApis(directory, ("hub", "east", "west"))
-    fleet = Fleet(apis=apis, directory=directory, members={"east": "Pod", "west": "Pod"}, drain="3s")
+    both = {"east": "Pod", "west": "Pod"}
+    fleet = Fleet(apis=apis, directory=directory, members=both, drain="3s", hub_options=hub_options)
     stage = kind(fleet=fleet, apis=apis, console=Console(), plain=_plain(settings))
     return await _run(stage, steps, settings, directory)
 

@@ -10,7 +10,7 @@ In: API servers and a directory. Out: ``Fleet``, whose parts can be killed and s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
@@ -30,7 +30,7 @@ class Fleet:
     """A hub and its members. ``members``: the targets (``Pod`` or ``Node``) that each member's agent prefers.
 
     ``drain`` replaces that of the default class: its thirty seconds are right for people, and too long here.
-    ``environment`` is that of every process that is made from now on.
+    ``environment`` is that of every process that is made from now on. ``hub_options`` are added to those of hubs.
     """
 
     def __init__(
@@ -42,6 +42,7 @@ class Fleet:
         drain: str,
         log_level: str = "info",
         environment: Mapping[str, str] | None = None,
+        hub_options: Sequence[str] = (),
     ) -> None:
         self.apis = apis
         self.directory = directory
@@ -52,6 +53,7 @@ class Fleet:
         self._drain = drain
         self._log_level = log_level
         self._environment = environment
+        self._hub_options = tuple(hub_options)
         self._cluster: Cluster | None = None
         self.hub = self.hub_process("hub", directory / "envoy")
 
@@ -66,7 +68,7 @@ class Fleet:
         """Return a hub of this fleet, not started yet."""
         options = ("--kubeconfig", str(self.kubeconfig), "--address-pool", self.pool)
         more = ("--data-dir", str(envoy_directory), "--log-format", "json", "--log-level", self._log_level)
-        command = fairlead("hub", *options, *more)
+        command = fairlead("hub", *options, *more, *self._hub_options)
         log = self.directory / f"{name}.log"
         return HubProcess(name, command, envoy_directory=envoy_directory, log=log, environment=self._environment)
 

@@ -39,6 +39,14 @@ def binary(name: str) -> str | None:
     return shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}{os.pathsep}{_SBIN}")
 
 
+def bind_program() -> str:
+    """Return the path of BIND 9; ``Terminal`` says how to install it."""
+    program = binary("named")
+    if program is None:
+        raise Terminal("BIND 9 is not installed: apt-get install bind9, as root")
+    return program
+
+
 async def ask(port: int, name: str, type_: str) -> set[str]:
     """Return the values that the server on loopback answers, as a resolver would ask."""
     question = dns.message.make_query(f"{name}.", type_)
@@ -72,9 +80,7 @@ class Bind:
 
     async def start(self) -> None:
         """Start it with what its zone had when it ended, and wait until it answers."""
-        program = binary("named")
-        if program is None:
-            raise Terminal("BIND 9 is not installed: apt-get install bind9, as root")
+        program = bind_program()
         self._directory.mkdir(parents=True, exist_ok=True)
         if not self._file.exists():
             self._file.write_text(self._zone_file())

@@ -1,0 +1,114 @@
+"""What the story of names works on: a fleet, a real DNS server, a certificate authority, and clients that resolve.
+
+In: a fleet, not started yet. Out: ``NamesStage``. The authority is the small one of ``fairlead.testing``, over the real
+protocol; it issues for a name only what it finds proven in the zone of the DNS server.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from typing import Any
+
+import dns.exception
+from rich.console import Console
+
+from fairlead.api.gateway import GATEWAYS
+from fairlead.api.ingress import INGRESSES
+from fairlead.api.meta import Resource
+from fairlead.demo.stories.fleet_stage import FleetStage
+from fairlead.testing.acme_server import AcmeServer
+from fairlead.testing.worlds.apis import EmbeddedApis
+from fairlead.testing.worlds.fleet import Fleet
+from fairlead.testing.worlds.https_client import HttpsClient
+from fairlead.testing.worlds.loopback import service_port
+from fairlead.testing.worlds.name_servers import Bind
+from fairlead.testing.worlds.traffic import Connection
+
+ZONE = "example.test"
+DOMAIN = f"lb.{ZONE}"
+#: The host that the user of each member asks for.
+HOSTS = {"east": f"shop.{ZONE}", "west": f"api.{ZONE}"}
+#: What is in the zone before there is a hub.
+_RECORDS = ("mail A 192.0.2.25", "@ MX 10 mail", '@ TXT "v=spf1 -all"')
+#: The authority dates certificates five minutes back, and two thirds of a life are the time of renewal: with this one
+#: a certificate is renewed 5 to 30 s after it was issued, and still has more than two minutes then.
+_LIFE = dt.timedelta(seconds=195)
+
+
+class NamedClient:
+    """Clients of one name: each connection asks the zone's own server where it is, and verifies the certificate.
+
+    Where a name has several addresses, they go on to the next one when a connection cannot be opened, as browsers do.
+    """
+
+    def __init__(self, host: str, bind: Bind, root: bytes) -> None:
+        self.host = host
+        self.https = HttpsClient(host, root)
+        self._bind = bind
+
+    async def addresses(self) -> set[str]:
+        """Return the addresses that the zone's own server answers; ``OSError`` when it does not answer."""
+        try:
+            return await self._bind.ask(self.host, "A")
+        except dns.exception.DNSException as error:
+            raise OSError(f"{self.host}: {type(error).__name__}") from error
+
+    async def connect(self, host: str, port: int) -> Connection:
+        """Return a new connection to where the name points now; ``OSError`` when none can be opened."""
+        problem = OSError(f"{host} does not resolve")
+        for address in sorted(await self.addresses()):
+            try:
+                return await self.https.connect(address, port)
+            except OSError as error:
+                problem = error
+        raise problem
+
+
+class NamesStage(FleetStage):
+    """``entry``: the kind that gives each member its address. ``others``: the records that others have in the zone."""
+
+    def __init__(self, *, fleet: Fleet, apis: EmbeddedApis, console: Console, plain: bool) -> None:
+        super().__init__(fleet=fleet, apis=apis, console=console, plain=plain)
+        low_ports = service_port(80) == 80
+        self.entry: dict[str, Resource[Any]] = {"east": INGRESSES if low_ports else GATEWAYS, "west": GATEWAYS}
+        self.bind = Bind(fleet.directory / "bind", ZONE, records=_RECORDS)
+        self.authority = AcmeServer(where=lambda _: ("127.0.0.1", 80), texts=self._texts, life=_LIFE)
+        self.clients: dict[str, NamedClient] = {}
+        self.others: dict[str, set[str]] = {}
+
+    def title(self, member: str) -> str:
+        """Return what the traffic of a member is called."""
+        return f"{member} {self.entry[member].kind} default/web"
+
+    def generated(self, member: str) -> str:
+        """Return the name that the hub makes for the object of a member."""
+        kind = "" if self.entry[member] is INGRESSES else "-gw"
+        return f"web-default{kind}.{member}.{DOMAIN}"
+
+    def pods(self) -> Iterator[tuple[str, str]]:
+        """Return every pod that should answer, with the name of its traffic."""
+        return ((self.title(name), pod.name) for name, workload in self.workloads.items() for pod in workload.pods)
+
+    def ending(self, *, passed: bool) -> str:
+        """Return what else was checked."""
+        return f", {self.cut()} connections cut, every record of others still there" if passed else ""
+
+    def commands(self) -> list[str]:
+        """Return commands to try while everything is kept running."""
+        dig = f"  dig +short @127.0.0.1 -p {self.bind.port}"
+        return [
+            *self.kubectl("hostnames,dnszones,managedcertificates", "ingresses,gateways"),
+            f"  fairlead names --kubeconfig {self.fleet.kubeconfig}",
+            *(f"{dig} {client.host}     # {name}" for name, client in self.clients.items()),
+        ]
+
+    async def close(self) -> None:
+        """End traffic, pods and all processes."""
+        await super().close()
+        await self.authority.close()
+        await self.bind.kill()
+
+    async def _texts(self, name: str) -> list[str]:
+        """Return the texts that the zone's server answers, without their quotes."""
+        return [text.strip('"') for text in await self.bind.ask(name, "TXT")]

@@ -1,0 +1,40 @@
+"""The demo of names as people run it: a real DNS server, certificates by ACME, real Envoy and real traffic."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+
+import pytest
+
+from fairlead.testing.worlds.loopback import service_port
+from fairlead.testing.worlds.name_servers import binary
+from fairlead.testing.worlds.processes import fairlead
+from tests.left_running import end, left_running, marked
+
+pytestmark = [
+    pytest.mark.envoy,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(binary("named") is None, reason="BIND 9 is not installed: apt-get install bind9, as root"),
+]
+
+
+@pytest.mark.req("KI-9", "K-47", "K-49", "K-53", "C-53")
+async def test_the_demo_of_names_passes_and_leaves_no_process_behind() -> None:
+    """Names, certificates, a refused claim, rolled pods, renewals: no request fails, records of others stay."""
+    environment = marked()
+    process = await asyncio.create_subprocess_exec(
+        *fairlead("demo", "names", "--plain"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment
+    )
+    try:
+        out = (await asyncio.wait_for(process.communicate(), 500))[0].decode()
+    finally:
+        left = left_running(environment)
+        end(left)
+    assert process.returncode == 0, out
+    assert "PASSED" in out
+    assert " 0 failed, 0 connections cut, every record of others still there" in out
+    assert ("east: Ingress web" in out) == (service_port(80) == 80)
+    assert "west: Gateway web" in out
+    assert left == []
