@@ -75,8 +75,8 @@ def demo_names(
 ) -> None:
     """Show names and certificates of an Ingress and a Gateway, with a real DNS server (BIND 9).
 
-    Both resolve and get certificates by ACME; an address moves, pods are rolled and certificates renewed under load;
-    what others wrote in the zone stays. Fails when a request fails.
+    Both resolve and get certificates by ACME; pods are rolled and certificates renewed under load; what others wrote
+    in the zone stays. Fails when a request fails.
     """
     from fairlead.demo.run import DemoSettings, run_names_demo
 

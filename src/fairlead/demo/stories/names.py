@@ -40,8 +40,6 @@ from fairlead.testing.worlds.workload import POD_PORT, Workload
 REPLICAS = 2
 CLASS = "fairlead"
 ISSUER = "demo"
-#: The Gateway that the host of the west moves to.
-MOVED = "web-2"
 #: A request that meets a pod which has ended gets a 503: what a preStop hook is for.
 _PRE_STOP_S = 2.0
 _CONNECTIONS_OF_CERTIFICATE = 20
@@ -123,30 +121,6 @@ async def refuse_a_taken_host(stage: NamesStage) -> None:
     stage.show.done("a member that asks for a host of another one reads that it is taken", f"west: {message}")
 
 
-async def move_address(stage: NamesStage) -> None:
-    """Replace the Gateway of the west by another one: its host has both addresses for a while, and then the new one."""
-    west, client = stage.fleet.members["west"], stage.clients["west"]
-    stage.show.doing(f"{client.host} moves to another Gateway")
-    old = await client.addresses()
-    await _route(west, "web", MOVED)
-    await _enter(stage, west, MOVED)
-    new = {await gateway_address(west, MOVED)}
-    for wanted in (old | new, new):
-
-        async def points(wanted: set[str] = wanted) -> bool:
-            return await client.addresses() == wanted
-
-        await wait_until(points, f"{client.host} is {' and '.join(sorted(wanted))}", timeout_s=_SLOW_S)
-        await stage.every_pod_answers(stage.pods)
-        if wanted != new:
-            await west.cluster.delete(GATEWAYS, "default", "web")
-    stage.check_traffic("while an address moved")
-    stage.show.done(
-        "a name moved to another address under load, and no request failed",
-        f"west: {client.host} was {', '.join(old)}, then both, and now is {', '.join(new)}",
-    )
-
-
 async def roll_pods(stage: NamesStage) -> None:
     """Replace every pod of both members, gracefully."""
     stage.show.doing("all pods are replaced, one by one: not ready, drained, stopped")
@@ -175,10 +149,9 @@ async def take_names_back(stage: NamesStage) -> None:
     ]:
         raise ExpectationFailed(f"records of others are gone from the zone: {', '.join(missing)}")
     ours = _number(await _zone(stage)) - _number(stage.others)
-    east, west = stage.fleet.members["east"], stage.fleet.members["west"]
-    await east.cluster.delete(stage.entry["east"], "default", "web")
-    await west.cluster.delete(GATEWAYS, "default", MOVED)
-    await west.delete("late")
+    for name, member in stage.fleet.members.items():
+        await member.cluster.delete(stage.entry[name], "default", "web")
+    await stage.fleet.members["west"].delete("late")
 
     async def as_before() -> bool:
         return await _zone(stage) == stage.others
@@ -196,7 +169,6 @@ STEPS = (
     give_names,
     reach_every_backend,
     refuse_a_taken_host,
-    move_address,
     roll_pods,
     renew_certificates,
     take_names_back,
@@ -218,20 +190,14 @@ async def _prepare(stage: NamesStage, member: Member) -> None:
     if problems := await install_crds(member.cluster, gateway_crds(), "user"):
         raise ExpectationFailed(problems[0])
     await put(member, GATEWAY_CLASSES, CLASS, {"controllerName": GATEWAY_CONTROLLER})
-    await _route(member, "web")
-
-
-async def _route(member: Member, *gateways: str) -> None:
-    """Write the HTTPRoute of some Gateways."""
     rules = [{"backendRefs": [{"name": "web", "port": 80}]}]
-    parents = [{"name": gateway} for gateway in gateways]
-    await put(member, HTTP_ROUTES, "web", {"parentRefs": parents, "rules": rules})
+    await put(member, HTTP_ROUTES, "web", {"parentRefs": [{"name": "web"}], "rules": rules})
 
 
-async def _enter(stage: NamesStage, member: Member, name: str = "web") -> None:
+async def _enter(stage: NamesStage, member: Member) -> None:
     """Write the Ingress or Gateway; the hub is asked for its certificate."""
     kind, host = stage.entry[member.name], HOSTS[member.name]
-    meta = {"name": name, "namespace": "default", "annotations": {ANNOTATION_CERTIFICATE_ISSUER: ISSUER}}
+    meta = {"name": "web", "namespace": "default", "annotations": {ANNOTATION_CERTIFICATE_ISSUER: ISSUER}}
     spec = _ingress(host) if kind is INGRESSES else _gateway(host)
     await member.cluster.apply(kind, {"metadata": meta, "spec": spec}, manager="user")
 

@@ -37,10 +37,7 @@ _LIFE = dt.timedelta(seconds=195)
 
 
 class NamedClient:
-    """Clients of one name: each connection asks the zone's own server where it is, and verifies the certificate.
-
-    Where a name has several addresses, they go on to the next one when a connection cannot be opened, as browsers do.
-    """
+    """Clients of one name: each connection asks the zone's own server where it is, and verifies the certificate."""
 
     def __init__(self, host: str, bind: Bind, root: bytes) -> None:
         self.host = host
@@ -55,14 +52,11 @@ class NamedClient:
             raise OSError(f"{self.host}: {type(error).__name__}") from error
 
     async def connect(self, host: str, port: int) -> Connection:
-        """Return a new connection to where the name points now; ``OSError`` when none can be opened."""
-        problem = OSError(f"{host} does not resolve")
-        for address in sorted(await self.addresses()):
-            try:
-                return await self.https.connect(address, port)
-            except OSError as error:
-                problem = error
-        raise problem
+        """Return a new connection to where the name points now; ``OSError`` when it points nowhere."""
+        addresses = sorted(await self.addresses())
+        if not addresses:
+            raise OSError(f"{host} does not resolve")
+        return await self.https.connect(addresses[0], port)
 
 
 class NamesStage(FleetStage):
