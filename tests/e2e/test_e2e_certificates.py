@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,23 +9,13 @@ import pytest
 import pytest_asyncio
 
 from fairlead.api.certificateissuer import CERTIFICATE_ISSUERS
-from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS
-from fairlead.api.gateway_routes import HTTP_ROUTES
-from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
-from fairlead.api.kubernetes import EVENTS, SECRETS
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertificate
 from fairlead.api.names import (
     ANNOTATION_CERTIFICATE_ISSUER,
-    GATEWAY_CONTROLLER,
     INGRESS_CONTROLLER,
-    SYSTEM_NAMESPACE,
 )
-from fairlead.errors import Forbidden, NotFound
-from fairlead.kube.cluster import Cluster
-from fairlead.kube.preflight import install_crds
 from fairlead.testing.acme_server import AcmeServer
-from fairlead.testing.gateway_kinds import gateway_crds
 from fairlead.testing.worlds.fleet import Fleet
 from fairlead.testing.worlds.loopback import service_port
 from fairlead.testing.worlds.member import Member
@@ -84,12 +73,12 @@ async def test_an_ingress_gets_a_certificate_by_http_01_and_is_served_with_it(
         await put(east, INGRESS_CLASSES, "fairlead", {"controller": INGRESS_CONTROLLER})
         await service(east, "secure", shop)
         authority.wrong.bad_nonces = 3
-        await secure_ingress(east, "secure", host, "test")
+        await secure_ingress(east, "secure", host, "of-ingresses")
         PLACES[host] = await ingress_address(east, "secure")
         client = HttpClient(PLACES[host])
         # HTTP is served before there is an issuer, and before there is a certificate.
         await answers(lambda: client.get(host), (200, "secure"))
-        await issuer(fleet, authority, "test")
+        await issuer(fleet, authority, "of-ingresses")
         await answers(lambda: client.get_tls(host, authority.root), (200, "secure"))
         assert await client.get(host) == (200, "secure")
         (there,) = await certificates(fleet, "east", host)
@@ -102,80 +91,3 @@ async def test_an_ingress_gets_a_certificate_by_http_01_and_is_served_with_it(
             return not await certificates(fleet, "east", host)
 
         await wait_until(gone, "the certificate of an Ingress that is gone is gone")
-
-
-@pytest.mark.req("K-53", "E-16")
-async def test_a_gateway_without_http_gets_one_and_no_key_leaves_its_secret(
-    fleet: Fleet, authority: AcmeServer
-) -> None:
-    east, host = fleet.members["east"], "gated.example.com"
-    shop = east.new_address()
-    async with echoes((shop, 8080, "gated")):
-        assert not await install_crds(east.cluster, gateway_crds(), "admin")
-        await put(east, GATEWAY_CLASSES, "fairlead", {"controllerName": GATEWAY_CONTROLLER})
-        await service(east, "gated", shop)
-        await issuer(fleet, authority, "test")
-        listener = {
-            "name": "https",
-            "port": 443,
-            "protocol": "HTTPS",
-            "hostname": host,
-            "tls": {"certificateRefs": [{"name": "gated-tls"}]},
-        }
-        meta = {"name": "gated", "namespace": "default", "annotations": {ANNOTATION_CERTIFICATE_ISSUER: "test"}}
-        spec = {"gatewayClassName": "fairlead", "listeners": [listener]}
-        await east.cluster.apply(GATEWAYS, {"metadata": meta, "spec": spec}, manager="user")
-        rule = {"backendRefs": [{"name": "gated", "port": 80}]}
-        await put(east, HTTP_ROUTES, "gated", {"parentRefs": [{"name": "gated"}], "rules": [rule]})
-        # cert-manager answers challenges with a route of its own beside the user's: the exact path counts.
-        solver = east.new_address()
-        async with echoes((solver, 8080, "solved")):
-            await service(east, "solver", solver)
-            exact = {"path": {"type": "Exact", "value": "/.well-known/acme-challenge/token"}}
-            solves = {"matches": [exact], "backendRefs": [{"name": "solver", "port": 80}]}
-            await put(east, HTTP_ROUTES, "cm-acme-http-solver", {"parentRefs": [{"name": "gated"}], "rules": [solves]})
-
-            async def address() -> str:
-                try:
-                    there = await fleet.cluster.get(HTTP_LOAD_BALANCERS, "tenant-east", "gateway.default.gated")
-                except NotFound:
-                    return ""
-                return there.status.address
-
-            await wait_until(address, "the Gateway has an address")
-            PLACES[host] = await address()
-            client = HttpClient(PLACES[host])
-            await answers(lambda: client.get_tls(host, authority.root), (200, "gated"))
-            await answers(
-                lambda: client.get_tls(host, authority.root, "/.well-known/acme-challenge/token"), (200, "solved")
-            )
-        # The port of the challenge is closed again.
-        await answers(lambda: client.get(host), (0, ""))
-        (there,) = await certificates(fleet, "east", host)
-        secret = await fleet.cluster.get(SECRETS, "tenant-east", there.metadata.name)
-        encoded = (secret.data or {})["tls.key"]
-        secrets = {encoded, *base64.b64decode(encoded).decode().splitlines()[1:-1]}
-        _, pages = await fleet.hub.page("/debug/keys/HTTPLoadBalancer/tenant-east/gateway.default.gated")
-        events = (await fleet.cluster.raw("GET", EVENTS.path(""))).decode()
-        statuses = (await fleet.cluster.raw("GET", MANAGED_CERTIFICATES.path())).decode()
-        logs = "".join(log.read_text(errors="replace") for log in fleet.directory.glob("*.log"))
-        assert len(logs) > 1000
-        for text in (pages, events, statuses, logs):
-            assert not any(line in text for line in secrets)
-        # The agent of another member may not read it.
-        async with Cluster.from_kubeconfig(fleet.directory / "west-at-hub.kubeconfig", name="west") as west:
-            for namespace in ("tenant-east", SYSTEM_NAMESPACE):
-                with pytest.raises(Forbidden):
-                    await west.list(SECRETS, namespace)
-            with pytest.raises(Forbidden):
-                await west.get(SECRETS, "tenant-east", there.metadata.name)
-            with pytest.raises(Forbidden):
-                await west.list(MANAGED_CERTIFICATES, "tenant-east")
-        await east.cluster.delete(GATEWAYS, "default", "gated")
-
-        async def gone() -> bool:
-            return await certificates(fleet, "east", host) == []
-
-        await wait_until(gone, "the certificate of a Gateway that is gone is gone")
-        for name in ("gated", "cm-acme-http-solver"):
-            await east.cluster.delete(HTTP_ROUTES, "default", name)

@@ -82,7 +82,7 @@ def configure_logging(level: str = "info", json: bool | None = None) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    for noisy in ("aiohttp.access", "asyncio", "kubernetes"):
+    for noisy in ("aiohttp.access", "asyncio", "kubernetes", "acme.client", "urllib3"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     structlog.configure(
         processors=[

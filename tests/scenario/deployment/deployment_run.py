@@ -253,7 +253,7 @@ async def work(world: World, authority: bytes, *, of_hub: list[JSONObject], of_a
             return not await unused()
 
         try:
-            await until(all_used, timeout_s=10)
+            await until(all_used, timeout_s=60)
         except AssertionError:
             assert await unused() == [], "asked for and never used"
     except AssertionError as error:
