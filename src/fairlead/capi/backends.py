@@ -12,6 +12,7 @@ from __future__ import annotations
 import msgspec
 
 from fairlead.api.backendgroup import BackendGroup
+from fairlead.api.json_text import read_json
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer, LoadBalancerListener
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import ANNOTATION_MEMBERS, LABEL_MANAGED_BY, LABEL_MEMBERS_OF, MANAGED_BY
@@ -24,10 +25,7 @@ def members_in(group: BackendGroup | None) -> dict[str, str]:
     """Return the member of each backend that is, or may be, registered; one that nothing is known of is its own."""
     if group is None:
         return {}
-    try:
-        names = msgspec.json.decode(group.annotation(ANNOTATION_MEMBERS) or "{}", type=dict[str, str])
-    except msgspec.DecodeError:
-        names = {}
+    names = read_json(group.annotation(ANNOTATION_MEMBERS) or "{}", dict[str, str]) or {}
     return {**names, **{backend: backend for backend in group.spec.static or () if backend not in names}}
 
 
