@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 import pytest_asyncio
 
@@ -36,9 +37,16 @@ DOMAIN = "east.lb.example.com"
 GENERATED = f"named-default.{DOMAIN}"
 
 
-class Event(KubeObject, frozen=True, gc=False):
+class Regarding(msgspec.Struct, frozen=True, gc=False):
+    """The object that an Event is about."""
+
+    name: str = ""
+
+
+class Event(KubeObject, frozen=True, gc=False, rename="camel"):
     """A core/v1 Event."""
 
+    involved_object: Regarding = Regarding()
     reason: str = ""
     message: str = ""
 
@@ -112,7 +120,8 @@ async def test_a_name_that_the_hub_made_routes_and_a_taken_host_is_refused_in_wo
 
         async def refusals() -> list[str]:
             there = await west.cluster.list(EVENTS, "default")
-            return [each.message for each in there if each.reason == "HostnameTaken"]
+            ours = [each for each in there if each.involved_object.name == "named"]
+            return [each.message for each in ours if each.reason == "HostnameTaken"]
 
         async def is_refused() -> bool:
             return bool(await refusals())
