@@ -69,7 +69,8 @@ class ManagedCertificateStatus(Wire, frozen=True, gc=False):
     """What became of it.
 
     digest names the version in the Secret; empty while there is none. Times are RFC 3339. failures counts failed
-    orders since the last success; after each the next is tried at nextTry.
+    orders since the last success; after each the next is tried at nextTry, or as soon as the issuer is not the one any
+    more that triedWith names.
     """
 
     state: CertificateState = "Pending"
@@ -82,6 +83,7 @@ class ManagedCertificateStatus(Wire, frozen=True, gc=False):
     renew_at: str = ""
     failures: int = 0
     next_try: str = ""
+    tried_with: str = ""
     order: CertificateOrder | None = None
     observed_generation: int = 0
     conditions: Annotated[

@@ -23,6 +23,8 @@ from cryptography.x509.oid import NameOID
 from josepy.b64 import b64encode
 from josepy.jwk import JWKOct
 
+_PROBLEM = "urn:ietf:params:acme:error:"
+
 
 class Misbehaviour(msgspec.Struct):
     """What it does wrong, as real authorities do; each number counts down."""
@@ -38,6 +40,14 @@ class Misbehaviour(msgspec.Struct):
     slow_s: float = 0.0
     #: Answer 503 to everything.
     down: bool = False
+
+
+class Refused(Exception):
+    """A request that is answered with a problem document."""
+
+    def __init__(self, kind: str, detail: str, *, status: int = 403, retry_after_s: int = 0) -> None:
+        super().__init__(detail)
+        self.kind, self.detail, self.status, self.retry_after_s = kind, detail, status, retry_after_s
 
 
 class Signed:
@@ -78,6 +88,11 @@ def token() -> str:
 def challenge_text(authorization: str) -> str:
     """Return the text of the TXT record that proves a name."""
     return b64encode(hashlib.sha256(authorization.encode()).digest()).decode()
+
+
+def problem(kind: str, detail: str) -> dict[str, str]:
+    """Return a problem document."""
+    return {"type": _PROBLEM + kind, "detail": detail}
 
 
 class Authority:

@@ -21,9 +21,18 @@ import msgspec
 from aiohttp import web
 from cryptography import x509
 
-from fairlead.testing.acme_authority import Authority, Misbehaviour, Signed, challenge_text, is_bound, thumbprint, token
+from fairlead.testing.acme_authority import (
+    Authority,
+    Misbehaviour,
+    Refused,
+    Signed,
+    challenge_text,
+    is_bound,
+    problem,
+    thumbprint,
+    token,
+)
 
-_PROBLEM = "urn:ietf:params:acme:error:"
 _LOOK_S = 10.0
 
 
@@ -51,12 +60,6 @@ class _Account(msgspec.Struct):
     status: str = "valid"
 
 
-class _Refused(Exception):
-    def __init__(self, kind: str, detail: str, *, status: int = 403, retry_after_s: int = 0) -> None:
-        super().__init__(detail)
-        self.kind, self.detail, self.status, self.retry_after_s = kind, detail, status, retry_after_s
-
-
 class AcmeServer:
     """``where`` returns the address and port at which a name answers HTTP; ``texts`` its TXT records.
 
@@ -77,7 +80,6 @@ class AcmeServer:
         self.trusting = False
         #: How often each thing happened: newOrder, validated, issued, badNonce, account.
         self.counts: Counter[str] = Counter()
-        #: What a client asks for may be seen here; no key ever is.
         self.issued: list[tuple[str, ...]] = []
         self._where = where
         self._texts = texts
@@ -151,6 +153,12 @@ class AcmeServer:
         self._orders.clear()
         self._proven.clear()
 
+    def end_orders(self, kind: str) -> None:
+        """Let every order that is pending be invalid, with this problem."""
+        for order in self._orders.values():
+            if order.status == "pending":
+                order.status, order.error = "invalid", problem(kind, "it ended on purpose")
+
     # --- the protocol --------------------------------------------------------------------------------------------
 
     async def _directory(self, _: web.Request) -> web.Response:
@@ -178,8 +186,8 @@ class AcmeServer:
                 account, payload, key = self._verified(request, await request.text())
                 answer = await handler(request, account, payload, key)
                 answer.headers.update(self._headers())
-            except _Refused as refused:
-                body = {"type": _PROBLEM + refused.kind, "detail": refused.detail, "status": refused.status}
+            except Refused as refused:
+                body = {**problem(refused.kind, refused.detail), "status": refused.status}
                 headers = self._headers()
                 if refused.retry_after_s:
                     headers["Retry-After"] = str(refused.retry_after_s)
@@ -200,20 +208,20 @@ class AcmeServer:
             self._nonces.discard(signed.nonce)
             self.wrong.bad_nonces = max(0, self.wrong.bad_nonces - 1)
             self.counts["badNonce"] += 1
-            raise _Refused("badNonce", "this nonce is not one of ours", status=400)
+            raise Refused("badNonce", "this nonce is not one of ours", status=400)
         self._nonces.discard(signed.nonce)
         if signed.url != f"{self.url}{request.path}":
-            raise _Refused("unauthorized", "the URL that was signed is another one")
+            raise Refused("unauthorized", "the URL that was signed is another one")
         key = signed.key
         if key is None:
             known = self._accounts.get(signed.account)
             if known is None:
-                raise _Refused("accountDoesNotExist", "no such account", status=400)
+                raise Refused("accountDoesNotExist", "no such account", status=400)
             if known.status != "valid":
-                raise _Refused("unauthorized", f"the account is {known.status}")
+                raise Refused("unauthorized", f"the account is {known.status}")
             key = known.jwk
         if not signed.is_by(key):
-            raise _Refused("malformed", "the signature is wrong", status=400)
+            raise Refused("malformed", "the signature is wrong", status=400)
         return signed.account, signed.payload, key
 
     async def _new_account(self, request: web.Request, account: str, payload: dict[str, Any], key: Any) -> web.Response:
@@ -222,7 +230,7 @@ class AcmeServer:
         known = self._accounts.get(url)
         if known is None:
             if payload.get("onlyReturnExisting"):
-                raise _Refused("accountDoesNotExist", "no account has this key", status=400)
+                raise Refused("accountDoesNotExist", "no account has this key", status=400)
             if self._external is not None:
                 self._check_binding(payload.get("externalAccountBinding"), key)
             self._accounts[url] = known = _Account(key)
@@ -231,20 +239,20 @@ class AcmeServer:
 
     def _check_binding(self, binding: dict[str, Any] | None, key: Any) -> None:
         if not binding:
-            raise _Refused("externalAccountRequired", "an account at the authority is needed")
+            raise Refused("externalAccountRequired", "an account at the authority is needed")
         if not is_bound(binding, key, self._external or {}):
-            raise _Refused("unauthorized", "the account at the authority is unknown, or its key is another one")
+            raise Refused("unauthorized", "the account at the authority is unknown, or its key is another one")
 
     async def _new_order(self, request: web.Request, account: str, payload: dict[str, Any], key: Any) -> web.Response:
         del request
         self.counts["newOrder"] += 1
         if self.wrong.rate_limited > 0:
             self.wrong.rate_limited -= 1
-            raise _Refused("rateLimited", "too many orders", status=429, retry_after_s=self.wrong.retry_after_s)
+            raise Refused("rateLimited", "too many orders", status=429, retry_after_s=self.wrong.retry_after_s)
         hosts = tuple(str(each["value"]) for each in payload["identifiers"])
         refused = sorted(self.wrong.caa.intersection(hosts))
         if refused:
-            raise _Refused("caa", f"CAA record of {refused[0]} prevents issuance")
+            raise Refused("caa", f"CAA record of {refused[0]} prevents issuance")
         names = tuple(self._new_name(host, account, key) for host in hosts)
         number = secrets.token_hex(8)
         self._orders[number] = order = _Order(hosts, account, names)
@@ -269,7 +277,7 @@ class AcmeServer:
         del account, payload, key
         number = request.match_info["id"]
         if number not in self._orders:
-            raise _Refused("malformed", "no such order", status=404)
+            raise Refused("malformed", "no such order", status=404)
         return web.json_response(self._order_body(number))
 
     async def _show_name(self, request: web.Request, account: str, payload: dict[str, Any], key: Any) -> web.Response:
@@ -291,7 +299,7 @@ class AcmeServer:
         await asyncio.sleep(self.wrong.slow_s)
         expected = f"{name.token}.{name.thumbprint}"
         if self.wrong.fail_validation:
-            name.status, name.error = "invalid", _problem(self.wrong.fail_validation, "it fails on purpose")
+            name.status, name.error = "invalid", problem(self.wrong.fail_validation, "it fails on purpose")
         elif kind == "http-01":
             name.status, name.error = await self._fetch(name, expected)
         else:
@@ -299,7 +307,7 @@ class AcmeServer:
             there = await self._texts(f"_acme-challenge.{name.host}") if self._texts is not None else []
             right = digest in there
             name.status = "valid" if right else "invalid"
-            name.error = None if right else _problem("unauthorized", f"the TXT records are {there}")
+            name.error = None if right else problem("unauthorized", f"the TXT records are {there}")
         self.counts["validated"] += name.status == "valid"
         if name.status == "valid":
             self._proven.add((account, f"*.{name.host}" if name.wildcard else name.host))
@@ -317,20 +325,20 @@ class AcmeServer:
             ):
                 got = (await answer.text()).strip()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            return "invalid", _problem("connection", f"{address}:{port}: {type(error).__name__}")
-        return ("valid", None) if got == expected else ("invalid", _problem("incorrectResponse", "it is another text"))
+            return "invalid", problem("connection", f"{address}:{port}: {type(error).__name__}")
+        return ("valid", None) if got == expected else ("invalid", problem("incorrectResponse", "it is another text"))
 
     async def _finalize(self, request: web.Request, account: str, payload: dict[str, Any], key: Any) -> web.Response:
         del account, key
         number = request.match_info["id"]
         order = self._orders[number]
         if order.status != "ready":
-            raise _Refused("orderNotReady", f"the order is {order.status}")
+            raise Refused("orderNotReady", f"the order is {order.status}")
         raw = payload["csr"]
         asked = x509.load_der_x509_csr(base64.urlsafe_b64decode(raw + "=" * (-len(raw) % 4)))
         names = asked.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         if not asked.is_signature_valid or set(names.get_values_for_type(x509.DNSName)) != set(order.hosts):
-            raise _Refused("badCSR", "the request is not for the names of the order", status=400)
+            raise Refused("badCSR", "the request is not for the names of the order", status=400)
         order.chain = self._authority.issue(asked, order.hosts, self.life)
         order.status = "valid"
         self.issued.append(order.hosts)
@@ -352,7 +360,7 @@ class AcmeServer:
         if all(name.status == "valid" for name in names):
             order.status = "ready"
         elif any(name.status == "invalid" for name in names):
-            order.status, order.error = "invalid", _problem("unauthorized", "a name is not proven")
+            order.status, order.error = "invalid", problem("unauthorized", "a name is not proven")
 
     def _order_body(self, number: str) -> dict[str, Any]:
         order = self._orders[number]
@@ -389,7 +397,3 @@ class AcmeServer:
         if name.error and name.tried == kind:
             body["error"] = name.error
         return body
-
-
-def _problem(kind: str, detail: str) -> dict[str, str]:
-    return {"type": _PROBLEM + kind, "detail": detail}

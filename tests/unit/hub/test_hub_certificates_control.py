@@ -212,6 +212,66 @@ async def test_what_fails_for_ever_is_tried_more_and_more_rarely_and_reported_on
     assert (await world.settle("Issued")).status.failures == 0
 
 
+@pytest.mark.req("K-53")
+async def test_an_issuer_whose_server_is_another_one_is_asked_at_once(world: World) -> None:
+    """What failed at a server that is gone says nothing of the next one: not for the certificate, nor its account."""
+    world.authority.wrong.down = True
+    await world.issuer()
+    await world.ask(HOST)
+    for failures in (1, 2):
+        again_s = await world.step() or 0
+        obj = await world.read()
+        assert (obj.status.state, obj.status.failures) == ("Failing", failures)
+        world.clock.jump(again_s + 1)
+    await world.step()
+    # Not yet: it failed with this server.
+    assert (await world.step() or 0) > 60
+    # Other members and names at the issuer change nothing about its server.
+    await world.issuer(tenants=["east"])
+    assert (await world.step() or 0) > 60
+    async with AcmeServer(where=lambda _host: ("127.0.0.1", 1)) as another:
+        another.trusting = True
+        await world.issuer(server=another.directory)
+        another.wrong.caa = {HOST}
+        await world.settle("Failing")
+        assert (await world.read()).status.failures == 1
+        assert another.counts["newOrder"] == 1
+        assert "CAA" in (await world.condition("Ready"))[2]
+        another.wrong.caa = set()
+        await world.issuer(server=another.directory, solvers=["HTTP01", "DNS01"])
+        assert (await world.settle("Issued")).status.tried_with == ""
+
+
+async def test_an_authority_that_is_away_is_asked_again_within_a_quarter_of_an_hour(world: World) -> None:
+    world.authority.wrong.down = True
+    await world.issuer()
+    await world.ask(HOST)
+    for _ in range(8):
+        again_s = await world.step() or 0
+        assert again_s <= 900 * 1.2
+        world.clock.jump(again_s + 1)
+    since = {each.last_transition_time for each in (await world.read()).status.conditions or ()}
+    assert len(since) == 1
+    world.authority.wrong.down = False
+    await world.settle("Issued")
+    assert world.authority.counts["newOrder"] == 1
+
+
+@pytest.mark.parametrize("kind", ["serverInternal", "connection"])
+async def test_an_order_that_is_over_is_not_asked_for_again(world: World, kind: str) -> None:
+    world.authority.trusting = False
+    await world.issuer()
+    await world.ask(HOST)
+    await world.settle("Ordering")
+    world.authority.end_orders(kind)
+    failing = await world.settle("Failing")
+    assert failing.status.order is None
+    world.authority.trusting = True
+    world.clock.jump(3600)
+    await world.settle("Issued")
+    assert world.authority.counts["newOrder"] == 2
+
+
 async def test_limits_are_kept_as_the_authority_asks(world: World) -> None:
     await world.issuer()
     world.authority.wrong.rate_limited, world.authority.wrong.retry_after_s = 1, 7200

@@ -60,6 +60,7 @@ CERTIFICATES: Mapping[str, Mapping[str, str]] = {
         "renewAt": "When the next one is ordered.",
         "failures": "Failed orders since the last success.",
         "nextTry": "When the next order is tried after a failure.",
+        "triedWith": "Digest of the server, the account and the solvers that failed; others are tried at once.",
         "order": "The order at the authority that has not ended.",
     },
 }  # fmt: skip

@@ -54,7 +54,8 @@ class Accounts:
         self._leading = context.leading
         self.queue: KeyedQueue[str] = KeyedQueue(clock=context.clock)
         self._clients: dict[str, _Held] = {}
-        self._failures: dict[str, int] = {}
+        #: What failed for an issuer, and how often in a row.
+        self._failures: dict[str, tuple[str, int]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def reconcile(self, name: str) -> float | None:
@@ -62,6 +63,7 @@ class Accounts:
         issuer = self._issuers.get("", name)
         if issuer is None or issuer.deleting:
             self.forget(name)
+            self._failures.pop(name, None)
             return None
         if not self._leading():
             return None
@@ -69,9 +71,14 @@ class Accounts:
         try:
             client = await self.client(issuer)
         except (AcmeRefused, Terminal) as error:
-            self._failures[name] = failures = self._failures.get(name, 0) + 1
+            # Failures with another server, or another account, say nothing of this one.
+            before, identity = self._failures.get(name), _identity(issuer)
+            failures = before[1] + 1 if before is not None and before[0] == identity else 1
+            self._failures[name] = (identity, failures)
             after_s, limited = (error.after_s, error.rate_limited) if isinstance(error, AcmeRefused) else (None, False)
-            again_s = retry_delay_s(failures, identity=(name,), retry_after_s=after_s, rate_limited=limited)
+            again_s = retry_delay_s(
+                failures, identity=(name,), retry_after_s=after_s, rate_limited=limited, ordered=False
+            )
             reason = reason_of(error)
             await self._write(issuer, Condition(ConditionType.ACCEPTED, False, reason, error.sentence), "")
         else:
@@ -194,6 +201,11 @@ def _identity(issuer: CertificateIssuer) -> str:
     parts = (external.key_id, external.secret_ref) if external is not None else ()
     name = spec.account_key_name(issuer.metadata.name)
     return short_hash(issuer.metadata.uid, spec.server, spec.email, name, spec.ca_bundle, *parts)
+
+
+def attempt_of(issuer: CertificateIssuer) -> str:
+    """Name what an order depends on: as whom it is made at which server, and how names are proven."""
+    return short_hash(_identity(issuer), *issuer.spec.solvers)
 
 
 def _decoded(raw: str) -> bytes:

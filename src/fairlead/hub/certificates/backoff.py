@@ -10,6 +10,8 @@ from fairlead.hub.certificates.renewal import fraction
 #: The first failure is often a name that does not resolve yet; authorities allow five failed validations an hour.
 _BASE_S = 60.0
 _LIMIT_S = 6 * 3600.0
+#: What costs the authority nothing, such as looking whether it can be reached again, need not wait for hours.
+_NOT_ORDERED_LIMIT_S = 900.0
 #: An authority that refuses because of its limits is not asked again sooner, whatever it says.
 _RATE_LIMITED_S = 3600.0
 #: More than a week is a mistake of the server: a certificate may end meanwhile.
@@ -18,13 +20,19 @@ _JITTER = 0.2
 
 
 def retry_delay_s(
-    failures: int, *, identity: tuple[str, ...], retry_after_s: float | None = None, rate_limited: bool = False
+    failures: int,
+    *,
+    identity: tuple[str, ...],
+    retry_after_s: float | None = None,
+    rate_limited: bool = False,
+    ordered: bool = True,
 ) -> float:
     """Return the seconds until the next order after the n-th failure in a row (from 1).
 
-    It doubles from a minute to six hours; a Retry-After of the authority is never undercut.
+    It doubles from a minute to six hours, or to a quarter of an hour where nothing could be ``ordered``; a Retry-After
+    of the authority is never undercut.
     """
-    delay_s = min(_LIMIT_S, _BASE_S * 2.0 ** min(max(failures, 1) - 1, 16))
+    delay_s = min(_LIMIT_S if ordered else _NOT_ORDERED_LIMIT_S, _BASE_S * 2.0 ** min(max(failures, 1) - 1, 16))
     if rate_limited and retry_after_s is None:
         delay_s = max(delay_s, _RATE_LIMITED_S)
     delay_s *= 1 + _JITTER * fraction(*identity, str(failures))

@@ -11,6 +11,7 @@ import base64
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from fairlead.api.certificateissuer import CertificateIssuer
 from fairlead.api.conditions import transitions
@@ -32,7 +33,7 @@ from fairlead.api.names import (
 )
 from fairlead.api.times import wire_time
 from fairlead.errors import Conflict, NotFound, Terminal
-from fairlead.hub.certificates.accounts import Accounts, reason_of
+from fairlead.hub.certificates.accounts import Accounts, attempt_of, reason_of
 from fairlead.hub.certificates.admission import refusal
 from fairlead.hub.certificates.backoff import retry_delay_s
 from fairlead.hub.certificates.issuance import Issuance, Made
@@ -50,6 +51,9 @@ from fairlead.kube.overlay import Overlay
 from fairlead.kube.status import emit_transitions, write_status
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.translate.certificates import certificate_of, pair_digest
+
+if TYPE_CHECKING:
+    from fairlead.hub.certificates.client import AcmeClient
 
 Key = tuple[str, str]
 _WORKERS = 4
@@ -111,17 +115,21 @@ class CertificateControl:
             if not_allowed is not None:
                 await self._write(obj, refused(obj, not_allowed, now))
             return None
-        if (later_s := await self._later_s(obj, now)) is not None:
+        if (later_s := await self._later_s(obj, attempt_of(issuer), now)) is not None:
             return later_s
         try:
-            return await self._step(obj, issuer, member, now)
+            client = await self._accounts.client(issuer)
+        except (AcmeRefused, Terminal) as error:
+            return await self._failed(obj, issuer, error, now, ordered=False)
+        try:
+            return await self._step(obj, issuer, client, member, now)
         except (AcmeRefused, Terminal) as error:
             return await self._failed(obj, issuer, error, now)
 
-    async def _later_s(self, obj: ManagedCertificate, now: datetime) -> float | None:
-        """Return the seconds until something is to be done; None: now."""
+    async def _later_s(self, obj: ManagedCertificate, attempt: str, now: datetime) -> float | None:
+        """Return the seconds until something is to be done; None: now. ``attempt`` names how it would be tried."""
         tried = moment(obj.status.next_try)
-        if tried is not None and tried > now:
+        if tried is not None and tried > now and obj.status.tried_with == attempt:
             return (tried - now).total_seconds()
         if obj.status.order is not None or not is_current(obj):
             return None
@@ -138,8 +146,9 @@ class CertificateControl:
         except (NotFound, ValueError):
             return False
 
-    async def _step(self, obj: ManagedCertificate, issuer: CertificateIssuer, member: str, now: datetime) -> float:
-        client = await self._accounts.client(issuer)
+    async def _step(
+        self, obj: ManagedCertificate, issuer: CertificateIssuer, client: AcmeClient, member: str, now: datetime
+    ) -> float:
         order = obj.status.order
         if order is not None and not _is_of(order, obj, client.account):
             order = None
@@ -219,20 +228,38 @@ class CertificateControl:
                 await write_status(self._cluster, HOSTNAMES, there, old, new, manager=MANAGER_CERTIFICATES)
 
     async def _failed(
-        self, obj: ManagedCertificate, issuer: CertificateIssuer, error: AcmeRefused | Terminal, now: datetime
+        self,
+        obj: ManagedCertificate,
+        issuer: CertificateIssuer,
+        error: AcmeRefused | Terminal,
+        now: datetime,
+        *,
+        ordered: bool = True,
     ) -> float:
         of_authority = error if isinstance(error, AcmeRefused) else None
         if of_authority is not None and of_authority.of_account:
             self._accounts.forget(issuer.metadata.name)
             self._accounts.queue.add(issuer.metadata.name)
+        keep = of_authority is not None and of_authority.kind in _KEPT_ON and not of_authority.ended
+        attempt = attempt_of(issuer)
+        failures = obj.status.failures + 1 if obj.status.tried_with == attempt else 1
         delay_s = retry_delay_s(
-            obj.status.failures + 1,
+            failures,
             identity=obj.key,
             retry_after_s=of_authority.after_s if of_authority is not None else None,
             rate_limited=of_authority is not None and of_authority.rate_limited,
+            ordered=ordered and (of_authority is None or of_authority.rate_limited or not keep),
         )
-        keep = of_authority is not None and of_authority.kind in _KEPT_ON
-        status = failed(obj, reason_of(error), error.sentence, delay_s=delay_s, now=now, keep_order=keep)
+        status = failed(
+            obj,
+            reason_of(error),
+            error.sentence,
+            delay_s=delay_s,
+            now=now,
+            keep_order=keep,
+            failures=failures,
+            tried_with=attempt,
+        )
         await self._write(obj, status)
         if not keep:
             self._issuance.forget(obj.key)

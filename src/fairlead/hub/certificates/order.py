@@ -23,7 +23,7 @@ import msgspec
 from fairlead.api.certificateissuer import Solver
 from fairlead.api.managedcertificate import ChallengeType, OrderChallenge
 from fairlead.errors import Terminal
-from fairlead.hub.certificates.problems import AcmeRefused, refused
+from fairlead.hub.certificates.problems import ORDER_OVER, AcmeRefused, refused
 
 _TYPES: dict[Solver, ChallengeType] = {"HTTP01": "http-01", "DNS01": "dns-01"}
 
@@ -137,9 +137,10 @@ def failure_of(hosts: Sequence[str], remote: RemoteOrder, authorizations: Iterab
     for authorization in authorizations:
         for challenge in authorization.challenges:
             if challenge.problem is not None:
-                return refused(f"the proof of {_host(authorization)}", *challenge.problem, after_s=remote.after_s)
-    kind, said = remote.problem or ("", "")
-    return refused(f"the order for {shown(hosts)}", kind, said, after_s=remote.after_s)
+                what = f"the proof of {_host(authorization)}"
+                return refused(what, *challenge.problem, after_s=remote.after_s, ended=True)
+    kind, said = remote.problem or (ORDER_OVER, "")
+    return refused(f"the order for {shown(hosts)}", kind, said, after_s=remote.after_s, ended=True)
 
 
 def shown(hosts: Sequence[str]) -> str:

@@ -50,6 +50,7 @@ def issued(
         renew_at=wire_time(renew_at),
         failures=0,
         next_try="",
+        tried_with="",
         order=None,
     )
     return _with(obj, status, now, [_ready(True, ConditionReason.ISSUED, f"it ends at {wire_time(facts.not_after)}")])
@@ -63,12 +64,18 @@ def failed(
     delay_s: float,
     now: datetime,
     keep_order: bool,
+    failures: int,
+    tried_with: str,
 ) -> ManagedCertificateStatus:
-    """Return the status after an order has failed, or could not be made; the next one is tried in ``delay_s``."""
+    """Return the status after an order has failed, or could not be made; the next one is tried in ``delay_s``.
+
+    ``failures``: how often in a row with what ``tried_with`` names.
+    """
     status = msgspec.structs.replace(
         obj.status,
         state="Failing",
-        failures=obj.status.failures + 1,
+        failures=failures,
+        tried_with=tried_with,
         next_try=wire_time(now + timedelta(seconds=delay_s)),
         order=obj.status.order if keep_order else None,
     )

@@ -11,6 +11,8 @@ from fairlead.errors import Retry
 _PREFIX = "urn:ietf:params:acme:error:"
 RATE_LIMITED = "rateLimited"
 BAD_NONCE = "badNonce"
+#: An order that is invalid and says nothing about it: it was not completed in time.
+ORDER_OVER = "orderOver"
 #: The account is gone, or may do nothing any more.
 _ACCOUNT = frozenset({"accountDoesNotExist", "externalAccountRequired", "userActionRequired"})
 _NEXT_STEP = {
@@ -25,6 +27,7 @@ _NEXT_STEP = {
     "to the key that it gave you",
     "incorrectResponse": "what answers at the name is not this load balancer: let the name resolve to its address only",
     "invalidContact": "it does not take the e-mail address: correct spec.email of the CertificateIssuer",
+    ORDER_OVER: "the time for it is over, or it was withdrawn: nothing is to be done, another one is made",
     "malformed": "it did not understand the request; report this, with the version of Fairlead",
     RATE_LIMITED: "its limit is reached: nothing is to be done, the order is repeated when it allows that",
     "rejectedIdentifier": "it does not issue for this name: choose another name, or another CertificateIssuer",
@@ -39,11 +42,17 @@ _UNKNOWN = "see what it says, and correct the name or the CertificateIssuer"
 
 
 class AcmeRefused(Retry):
-    """The authority refused something, or cannot be used now; ``kind`` is its word for it, empty without an answer."""
+    """The authority refused something, or cannot be used now; ``kind`` is its word for it, empty without an answer.
 
-    def __init__(self, sentence: str, *, kind: str = "", after_s: float | None = None, detail: str = "") -> None:
+    ``ended``: the order that it is about is over, whatever the reason was.
+    """
+
+    def __init__(
+        self, sentence: str, *, kind: str = "", after_s: float | None = None, detail: str = "", ended: bool = False
+    ) -> None:
         super().__init__(sentence, after_s=after_s, detail=detail, reason=_reason(kind))
         self.kind = kind
+        self.ended = ended
 
     @property
     def rate_limited(self) -> bool:
@@ -56,12 +65,12 @@ class AcmeRefused(Retry):
         return self.kind in _ACCOUNT
 
 
-def refused(what: str, kind: str, said: str, *, after_s: float | None = None) -> AcmeRefused:
+def refused(what: str, kind: str, said: str, *, after_s: float | None = None, ended: bool = False) -> AcmeRefused:
     """Return the error for a problem document; ``what`` says what was refused, such as "the order for a.example"."""
     short = kind.removeprefix(_PREFIX)
     quoted = f' (it says: "{one_line(said)}")' if said else ""
     sentence = f"the certificate authority refused {what}: {_NEXT_STEP.get(short, _UNKNOWN)}{quoted}"
-    return AcmeRefused(sentence, kind=short, after_s=after_s)
+    return AcmeRefused(sentence, kind=short, after_s=after_s, ended=ended)
 
 
 def unreachable(server: str, why: str) -> AcmeRefused:
