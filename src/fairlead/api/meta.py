@@ -119,6 +119,10 @@ class Resource(msgspec.Struct, Generic[T_co], frozen=True):
         """Return ``plural.group``, as RBAC and error messages write it."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
+    def owner(self, meta: ObjectMeta, *, controller: bool | None = None) -> OwnerReference:
+        """Return the reference that makes others dependents of the object with this metadata."""
+        return OwnerReference(self.api_version, self.kind, meta.name, meta.uid, controller)
+
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """Return the URL path of the collection, an object or a subresource of an object."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"

@@ -10,23 +10,21 @@ In: a management cluster and settings. Out: a running controller. Losing the lea
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 
 import structlog
 
-from fairlead.api.kinds import all_crds
-from fairlead.api.kubernetes import NAMESPACES
+from fairlead.api.backendgroup import BACKEND_GROUPS
+from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.meta import ObjectKey
-from fairlead.api.names import API_VERSION, CAPI_LEASE, MANAGER_CAPI, SYSTEM_NAMESPACE
+from fairlead.api.names import CAPI_LEASE, MANAGER_CAPI
 from fairlead.capi.config import CapiConfig
 from fairlead.capi.facts import Facts
 from fairlead.capi.inventory import Inventory
 from fairlead.capi.reconcile import Reconciler
-from fairlead.errors import AlreadyExists, BadConfiguration, Forbidden, NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.lease import LeaderElector
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.leading import Leading
+from fairlead.kube.own_kinds import ensure_own_kinds
 from fairlead.runtime.loop import run_workers
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.runtime.telemetry import Telemetry
@@ -43,7 +41,9 @@ class Capi:
         self._config = config
         self._telemetry = telemetry or Telemetry()
         self._events = EventRecorder(cluster, component="fairlead-capi")
-        self._in_term = False
+        self.term = Leading(
+            cluster, CAPI_LEASE, identity=config.identity, lease_s=config.lease_s, reclaim=config.reclaim_lease
+        )
         self.queue: KeyedQueue[ObjectKey] = KeyedQueue(clock=cluster.clock)
         self.inventory = Inventory(cluster, wake=self.queue.add, look_s=config.look_s)
         self.facts = Facts(cluster, changed=self.queue.add, probe_s=config.probe_s)
@@ -52,23 +52,13 @@ class Capi:
             inventory=self.inventory,
             facts=self.facts,
             events=self._events,
-            leading=self._may_write,
-        )
-        self.elector = LeaderElector(
-            cluster,
-            namespace=SYSTEM_NAMESPACE,
-            name=CAPI_LEASE,
-            identity=config.identity,
-            lease_s=config.lease_s,
-            renew_s=config.lease_s * 2 / 3,
-            retry_s=config.lease_s / 8,
-            reclaim=config.reclaim_lease,
+            leading=self.term.may_write,
         )
 
     @property
     def leading(self) -> bool:
         """Say whether this replica may write, at this very moment."""
-        return self._may_write()
+        return self.term.may_write()
 
     def not_ready(self) -> list[str]:
         """Return the reasons why this replica is not ready, one sentence each; none when it is."""
@@ -86,17 +76,13 @@ class Capi:
         Raises:
             BadConfiguration: a kind is missing, and it may not be installed.
         """
-        problems = await install_crds(self._cluster, all_crds(), MANAGER_CAPI) if self._config.install_crds else []
-        if not self._config.install_crds:
-            try:
-                await self._cluster.raw("GET", f"/apis/{API_VERSION}")
-            except NotFound:
-                problems = [f"{self._cluster.name} does not serve {API_VERSION}: apply `fairlead crds` first."]
-        if problems:
-            raise BadConfiguration(f"The controller for Cluster API cannot start. {' '.join(problems)}")
-        # Where that is not allowed, the operator who gave us our rights has made it.
-        with suppress(AlreadyExists, Forbidden):
-            await self._cluster.create(NAMESPACES, {"metadata": {"name": SYSTEM_NAMESPACE}})
+        await ensure_own_kinds(
+            self._cluster,
+            (LOAD_BALANCERS, BACKEND_GROUPS),
+            who="The controller for Cluster API",
+            manager=MANAGER_CAPI,
+            install=self._config.install_crds,
+        )
 
     async def run(self) -> None:
         """Run until cancelled.
@@ -120,17 +106,11 @@ class Capi:
                     telemetry=self._telemetry,
                 )
             )
-            group.create_task(self.elector.run(self._lead))
+            group.create_task(self.term.run(self._begin))
 
-    async def _lead(self, epoch: int) -> None:
-        log.info("leading", epoch=epoch, identity=self._config.identity)
-        self._in_term = True
-        try:
-            for key in self.inventory.served():
-                self.queue.add(key)
-            await asyncio.Event().wait()
-        finally:
-            self._in_term = False
+    def _begin(self) -> None:
+        for key in self.inventory.served():
+            self.queue.add(key)
 
     async def _report(self) -> None:
         """Say what Cluster API lacks, once for each that is lacking."""
@@ -142,6 +122,3 @@ class Capi:
                 if problem:
                     log.warning("waiting", sentence=problem)
             await self._cluster.clock.sleep(self._config.look_s)
-
-    def _may_write(self) -> bool:
-        return self._in_term and self.elector.is_leader

@@ -62,12 +62,6 @@ def is_same(group: BackendGroup | None, plan: GroupPlan) -> bool:
 def group_body(load_balancer: LoadBalancer, name: str, listener: LoadBalancerListener, plan: GroupPlan) -> JSONObject:
     """Return the group as it is applied."""
     meta = load_balancer.metadata
-    owner = {
-        "apiVersion": LOAD_BALANCERS.api_version,
-        "kind": LOAD_BALANCERS.kind,
-        "name": meta.name,
-        "uid": meta.uid,
-    }
     spec: JSONObject = {
         "loadBalancers": [meta.name],
         "static": sorted(plan.static),
@@ -82,7 +76,7 @@ def group_body(load_balancer: LoadBalancer, name: str, listener: LoadBalancerLis
             "namespace": meta.namespace,
             "labels": {LABEL_MANAGED_BY: MANAGED_BY, LABEL_MEMBERS_OF: label_value(meta.name)},
             "annotations": {ANNOTATION_MEMBERS: msgspec.json.encode(dict(sorted(plan.members.items()))).decode()},
-            "ownerReferences": [owner],
+            "ownerReferences": [msgspec.to_builtins(LOAD_BALANCERS.owner(meta))],
         },
         "spec": spec,
     }

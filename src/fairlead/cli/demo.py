@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -36,54 +37,43 @@ def demo(
     run_check(lambda: run_demo(DemoSettings(keep=keep, data_dir=data_dir, plain=plain)))
 
 
-def demo_http(
-    keep: Keep = False,
-    data_dir: DemoDir = None,
-    plain: Plain = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
-) -> None:
-    """Show an Ingress of one member and a Gateway of another over HTTPS.
-
-    A weighted canary, new certificates, rolled pods and a killed hub under load. Fails when a request fails.
-    """
-    from fairlead.demo.run import DemoSettings, run_http_demo
-
-    run_check(lambda: run_http_demo(DemoSettings(keep=keep, data_dir=data_dir, plain=plain)))
-
-
-def demo_clusterapi(
-    keep: Keep = False,
-    data_dir: DemoDir = None,
-    plain: Plain = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
-) -> None:
-    """Show the endpoint of a cluster of Cluster API.
+#: What each story shows; ``fairlead.demo.run`` plays it.
+STORIES = {
+    "cluster-api": """Show the endpoint of a cluster of Cluster API.
 
     It is there before the first machine; every machine is replaced, one is disabled, one dies, and so does the hub.
     Fails when a request fails.
-    """
-    from fairlead.demo.run import DemoSettings, run_clusterapi_demo
+    """,
+    "http": """Show an Ingress of one member and a Gateway of another over HTTPS.
 
-    run_check(lambda: run_clusterapi_demo(DemoSettings(keep=keep, data_dir=data_dir, plain=plain)))
-
-
-def demo_names(
-    keep: Keep = False,
-    data_dir: DemoDir = None,
-    plain: Plain = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
-) -> None:
-    """Show names and certificates of an Ingress and a Gateway, with a real DNS server (BIND 9).
+    A weighted canary, new certificates, rolled pods and a killed hub under load. Fails when a request fails.
+    """,
+    "names": """Show names and certificates of an Ingress and a Gateway, with a real DNS server (BIND 9).
 
     Both resolve and get certificates by ACME; pods are rolled and certificates renewed under load; what others wrote
     in the zone stays. Fails when a request fails.
-    """
-    from fairlead.demo.run import DemoSettings, run_names_demo
-
-    run_check(lambda: run_names_demo(DemoSettings(keep=keep, data_dir=data_dir, plain=plain)))
+    """,
+}
 
 
-app.command("cluster-api", cls=PlainCommand, epilog=EXIT_CODES)(demo_clusterapi)
-app.command("http", cls=PlainCommand, epilog=EXIT_CODES)(demo_http)
-app.command("names", cls=PlainCommand, epilog=EXIT_CODES)(demo_names)
+def _story(name: str) -> Callable[..., None]:
+    """Return the command that plays one story."""
+
+    def command(
+        keep: Keep = False,
+        data_dir: DemoDir = None,
+        plain: Plain = False,
+        verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
+    ) -> None:
+        from fairlead.demo.run import STORIES as PLAYED
+        from fairlead.demo.run import DemoSettings
+
+        run_check(lambda: PLAYED[name](DemoSettings(keep=keep, data_dir=data_dir, plain=plain)))
+
+    command.__doc__ = STORIES[name]
+    return command
+
+
+for _name in STORIES:
+    app.command(_name, cls=PlainCommand, epilog=EXIT_CODES)(_story(_name))
 app.command("regions", cls=PlainCommand, epilog=EXIT_CODES)(demo_regions)

@@ -84,6 +84,14 @@ async def run_clusterapi_demo(settings: DemoSettings) -> bool:
     return await _run(stage, clusterapi.STEPS, settings, directory)
 
 
+#: The stories that every option of the demo is for, by their command.
+STORIES: dict[str, Callable[[DemoSettings], Awaitable[bool]]] = {
+    "cluster-api": run_clusterapi_demo,
+    "http": run_http_demo,
+    "names": run_names_demo,
+}
+
+
 async def play(stage: S, steps: Sequence[Callable[[S], Awaitable[None]]]) -> bool:
     """Play ``steps`` in order, then wait for the last answers; return whether every promise was kept."""
     async with stage.show as show:

@@ -6,9 +6,7 @@ In: facts about the hub. Out: findings about load balancers, the proxies that se
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-
-import msgspec
+from collections.abc import Iterator
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.kubernetes import CONFIG_MAPS, DEPLOYMENTS, SERVICES
@@ -33,7 +31,7 @@ from fairlead.doctor.reading import (
 )
 from fairlead.model.condition import ConditionReason
 from fairlead.standalone.proxy_report import NAME as PROXY_REPORTS
-from fairlead.standalone.proxy_report import ProxyRow, ReplicaReport
+from fairlead.standalone.proxy_report import decode_reports
 
 _SHORT = {"TCPLoadBalancer": "tcplb", "HTTPLoadBalancer": "httplb", "LoadBalancer": "lb"}
 _NO_ADDRESS = {
@@ -143,8 +141,8 @@ def proxies_stale(facts: Facts) -> Iterator[Finding]:
     for config_map in facts.hub.list(CONFIG_MAPS) if facts.hub else ():
         if (meta(config_map, "namespace"), name_of(config_map)) != (SYSTEM_NAMESPACE, PROXY_REPORTS):
             continue
-        for text in mapping(config_map.get("data")).values():
-            for row in _proxies(text):
+        for report in decode_reports(mapping(config_map.get("data"))).values():
+            for row in report.proxies:
                 if row.state == "STALE":
                     fault = f"it does not have the newest state; it refused {row.refused} updates"
                     mend = f"kubectl -n {SYSTEM_NAMESPACE} logs deployment/fairlead-hub | grep -i refused"
@@ -161,13 +159,6 @@ def services_without_address(facts: Facts) -> Iterator[Finding]:
             fault = "the hub's cluster gives it no address; something there has to implement type LoadBalancer"
             mend = f"kubectl -n {meta(service, 'namespace')} describe service {name_of(service)}"
             yield error(path_of("Service", service), fault, mend)
-
-
-def _proxies(text: str) -> Sequence[ProxyRow]:
-    try:
-        return msgspec.json.decode(text, type=ReplicaReport).proxies
-    except msgspec.DecodeError:
-        return ()  # written by a hub of another version
 
 
 def _load_balancers(facts: Facts) -> Iterator[tuple[str, str, JSONObject]]:

@@ -13,20 +13,22 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
-import structlog
-
-from fairlead.api.names import REGIONS_LEASE, SYSTEM_NAMESPACE
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.names import MANAGER_REGIONS, REGIONS_LEASE
+from fairlead.api.nodepool import NODE_POOLS
+from fairlead.api.poolservice import POOL_SERVICES
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.errors import Forbidden, Retry
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.lease import LeaderElector
+from fairlead.kube.leading import Leading
+from fairlead.kube.own_kinds import ensure_own_kinds
 from fairlead.regions.access_points import AccessPointsController
 from fairlead.regions.balancer.reconcile import Balancer
 from fairlead.regions.changes import Changes
 from fairlead.regions.config import RegionsConfig
 from fairlead.regions.inventory import Inventory
-from fairlead.regions.kinds import ensure_kinds
 from fairlead.regions.node_conflicts import NodeConflicts
 from fairlead.regions.openyurt import OpenYurt
 from fairlead.regions.pool_endpoints import PoolEndpointsController
@@ -36,8 +38,7 @@ from fairlead.runtime.loop import run_workers
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.runtime.telemetry import Telemetry
 
-log = structlog.get_logger(__name__)
-
+_KINDS = (NODE_POOLS, POOL_SERVICES, TCP_LOAD_BALANCERS, LOAD_BALANCER_CLASSES)
 _RIGHTS_RETRY_S = 30.0
 
 
@@ -59,26 +60,18 @@ class Regions:
         self._config = config
         self._telemetry = telemetry or Telemetry()
         self._events = EventRecorder(cluster, component="fairlead-regions")
-        self._in_term = False
         self.inventory: Inventory | None = None
         self.changes: Changes | None = None
         self.balancer: Balancer | None = None
         self.queues: dict[str, KeyedQueue[Any]] = {}
-        self.elector = LeaderElector(
-            cluster,
-            namespace=SYSTEM_NAMESPACE,
-            name=REGIONS_LEASE,
-            identity=config.identity,
-            lease_s=config.lease_s,
-            renew_s=config.lease_s * 2 / 3,
-            retry_s=config.lease_s / 8,
-            reclaim=config.reclaim_lease,
+        self.term = Leading(
+            cluster, REGIONS_LEASE, identity=config.identity, lease_s=config.lease_s, reclaim=config.reclaim_lease
         )
 
     @property
     def leading(self) -> bool:
         """Say whether this replica may write, at this very moment."""
-        return self._may_write()
+        return self.term.may_write()
 
     @property
     def caches(self) -> dict[str, WatchCache[Any]]:
@@ -110,20 +103,14 @@ class Regions:
         await openyurt.find()
         loops = self._loops(inventory, changes)
         self.queues = {loop.name: loop.queue for loop in loops}
-        conflicts = NodeConflicts(inventory=inventory, events=self._events, leading=self._may_write)
+        conflicts = NodeConflicts(inventory=inventory, events=self._events, leading=self.term.may_write)
         changes.on_pools.append(lambda _pool: conflicts.emit())
 
-        async def lead(epoch: int) -> None:
-            log.info("leading", epoch=epoch, identity=self._config.identity)
-            self._in_term = True
-            try:
-                for loop in loops:
-                    for key in loop.everything():
-                        loop.queue.add(key)
-                conflicts.emit()
-                await asyncio.Event().wait()
-            finally:
-                self._in_term = False
+        def begin() -> None:
+            for loop in loops:
+                for key in loop.everything():
+                    loop.queue.add(key)
+            conflicts.emit()
 
         async with asyncio.TaskGroup() as group:
             for cache in self.caches.values():
@@ -138,14 +125,16 @@ class Regions:
                 group.create_task(
                     run_workers(loop.queue, reconcile, workers=workers, name=loop.name, telemetry=self._telemetry)
                 )
-            group.create_task(self.elector.run(lead))
+            group.create_task(self.term.run(begin))
 
     async def prepare(self) -> None:
         """Check that the kinds are there."""
-        await ensure_kinds(self._cluster, install=self._config.install_crds)
+        await ensure_own_kinds(
+            self._cluster, _KINDS, who="Regions", manager=MANAGER_REGIONS, install=self._config.install_crds
+        )
 
     def _loops(self, inventory: Inventory, changes: Changes) -> list[_Loop]:
-        cluster, events, leading = self._cluster, self._events, self._may_write
+        cluster, events, leading = self._cluster, self._events, self.term.may_write
         writer = PoolServiceWriter(cluster=cluster, inventory=inventory, events=events, leading=leading)
         services = PoolServiceController(
             cluster=cluster, inventory=inventory, changes=changes, writer=writer, leading=leading
@@ -168,9 +157,6 @@ class Regions:
             )
             loops.append(_Loop("balancer", balancer.watch.queue, balancer.reconcile, balancer.watch.keys))
         return loops
-
-    def _may_write(self) -> bool:
-        return self._in_term and self.elector.is_leader
 
 
 def _retried_when_forbidden(

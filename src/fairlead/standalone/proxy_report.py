@@ -9,7 +9,8 @@ Never reports the moment between a push and its acknowledgement.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 import msgspec
 import structlog
@@ -59,12 +60,15 @@ async def read_reports(cluster: Cluster) -> dict[str, ReplicaReport]:
         config_map: _ConfigMap = await cluster.get(_READABLE, SYSTEM_NAMESPACE, NAME)
     except NotFound:
         return {}
+    return decode_reports(config_map.data or {})
+
+
+def decode_reports(data: Mapping[str, str]) -> dict[str, ReplicaReport]:
+    """Return the reports in the data of the ConfigMap; one that cannot be read is left out."""
     reports: dict[str, ReplicaReport] = {}
-    for identity, text in sorted((config_map.data or {}).items()):
-        try:
+    for identity, text in sorted(data.items()):
+        with suppress(msgspec.DecodeError):  # written by a hub of another version: others can still be read
             reports[identity] = msgspec.json.decode(text, type=ReplicaReport)
-        except msgspec.DecodeError:
-            continue  # written by a hub of another version: others can still be read
     return reports
 
 

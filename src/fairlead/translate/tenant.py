@@ -7,6 +7,8 @@ It may not write any status, or see another member.
 
 from __future__ import annotations
 
+import msgspec
+
 from fairlead.api.kubernetes import NAMESPACES, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource
 from fairlead.api.names import (
@@ -42,12 +44,7 @@ def tenant_objects(
     """
     name, namespace = tenant.metadata.name, tenant.namespace
     labels = {LABEL_MANAGED_BY: MANAGED_BY, LABEL_TENANT: name}
-    owner = {
-        "apiVersion": TENANTS.api_version,
-        "kind": TENANTS.kind,
-        "name": name,
-        "uid": tenant.metadata.uid,
-    }
+    owner = msgspec.to_builtins(TENANTS.owner(tenant.metadata))
     subject = {"kind": "ServiceAccount", "name": AGENT_SERVICE_ACCOUNT, "namespace": namespace}
     inside = {"name": AGENT_SERVICE_ACCOUNT, "namespace": namespace, "labels": labels}
     of_hub = {

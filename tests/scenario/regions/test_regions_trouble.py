@@ -181,10 +181,10 @@ async def test_a_crash_after_every_single_write_converges_to_the_same(world: Wor
     while True:
         runs += 1
         running = Running(world.api, identity=f"run-{runs}", lease_s=4.0)
-        allowed = running.regions._may_write
-        running.regions._may_write = lambda running=running, allowed=allowed: allowed() and not running.requests()  # type: ignore[method-assign]
+        allowed = running.regions.term.may_write
+        running.regions.term.may_write = lambda running=running, allowed=allowed: allowed() and not running.requests()  # type: ignore[method-assign]
         world.running.append(running)
-        await until(lambda running=running: running.regions._in_term, what="leading")
+        await until(lambda running=running: running.regions.term.in_term, what="leading")
         await until(lambda running=running: running.requests() or running.regions.leading, what="looked")
         await world.settled()
         wrote = running.requests()

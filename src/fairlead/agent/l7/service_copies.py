@@ -69,13 +69,12 @@ def copy_of(service: Service) -> Service | None:
     if service.deleting or has_node_ports(service) or why_no_copy(service):
         return None
     meta = service.metadata
-    owner = OwnerReference(api_version=SERVICES.api_version, kind=SERVICES.kind, name=meta.name, uid=meta.uid)
     return Service(
         metadata=ObjectMeta(
             name=copy_name(meta.name),
             namespace=meta.namespace,
             labels={LABEL_MANAGED_BY: MANAGED_BY, LABEL_COPY_OF: label_value(meta.name)},
-            owner_references=[owner],
+            owner_references=[SERVICES.owner(meta)],
         ),
         spec=ServiceSpec(
             type="NodePort",

@@ -13,6 +13,8 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from fairlead.api.certificateissuer import CertificateIssuer
 from fairlead.api.conditions import transitions
 from fairlead.api.hostname import HOSTNAMES, HostnameCertificate, HostnameStatus
@@ -193,18 +195,12 @@ class CertificateControl:
         """Write the Secret; returns the digest of what is in it."""
         digest = pair_digest(made.chain, made.key)
         meta = obj.metadata
-        owner = {
-            "apiVersion": MANAGED_CERTIFICATES.api_version,
-            "kind": MANAGED_CERTIFICATES.kind,
-            "name": meta.name,
-            "uid": meta.uid,
-        }
         body: JSONObject = {
             "metadata": {
                 "name": obj.secret_name,
                 "namespace": meta.namespace,
                 "annotations": {ANNOTATION_DIGEST: digest, ANNOTATION_ORDER: made.order},
-                "ownerReferences": [owner],
+                "ownerReferences": [msgspec.to_builtins(MANAGED_CERTIFICATES.owner(meta))],
             },
             "type": "kubernetes.io/tls",
             "data": {

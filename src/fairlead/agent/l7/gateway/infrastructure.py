@@ -17,7 +17,7 @@ import msgspec
 from fairlead.agent.l7.gateway.plan import GatewayPlan
 from fairlead.api.gateway import GATEWAYS, Gateway
 from fairlead.api.kubernetes import Endpoint, EndpointPort, EndpointSlice, Service, ServicePort, ServiceSpec
-from fairlead.api.meta import KubeObject, ObjectMeta, OwnerReference
+from fairlead.api.meta import KubeObject, ObjectMeta
 from fairlead.api.names import (
     LABEL_MANAGED_BY,
     LABEL_SERVICE_NAME,
@@ -107,16 +107,13 @@ def _slice(
 
 def _meta(gateway: Gateway, name: str, own: dict[str, str] | None = None) -> ObjectMeta:
     asked, meta = gateway.spec.infrastructure, gateway.metadata
-    owner = OwnerReference(
-        api_version=GATEWAYS.api_version, kind=GATEWAYS.kind, name=meta.name, uid=meta.uid, controller=True
-    )
     ours = {LABEL_GATEWAY_NAME: label_value(meta.name), LABEL_MANAGED_BY: MANAGED_BY, **(own or {})}
     return ObjectMeta(
         name=name,
         namespace=meta.namespace,
         labels={**((asked.labels if asked is not None else None) or {}), **ours},
         annotations=dict((asked.annotations if asked is not None else None) or {}) or None,
-        owner_references=[owner],
+        owner_references=[GATEWAYS.owner(meta, controller=True)],
     )
 
 

@@ -1,0 +1,97 @@
+"""Run one controller as a process; the API is asked first, so that a wrong address is one sentence.
+
+In: how it was called, and how to make it. Out: ``run_controller`` returns after a clean stop, or raises one error
+with a sentence. Never: decides anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.metrics import KubeMetrics
+from fairlead.runtime.supervisor import Supervisor
+from fairlead.runtime.telemetry import StatusServer, Telemetry
+from fairlead.standalone.first_calls import FIRST_CALLS, reached
+from fairlead.standalone.identity import Claim, claim_for
+
+#: One Service in fifty regions is fifty writes: the default of a client is too slow for a cold start of thousands.
+QPS, BURST = 1000.0, 2000
+_STOP_S = 4.0
+
+
+class Controller(Protocol):
+    """What runs in the process, until it is cancelled."""
+
+    def not_ready(self) -> list[str]:
+        """Return the reasons why it is not ready, one sentence each."""
+        ...
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        ...
+
+
+class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a controller was called. A kubeconfig of None is the default one; ``metrics`` None: no pages.
+
+    ``context`` empty: the current one of the kubeconfig. ``identity`` empty: it is kept in ``data_dir``, or in
+    ``STATE_DIR``.
+    """
+
+    kubeconfig: Path | None = None
+    context: str = ""
+    identity: str = ""
+    data_dir: Path | None = None
+    lease_s: float = 15.0
+    metrics: tuple[str, int] | None = None
+
+
+class ControllerKind(NamedTuple):
+    """Its name, that of its cluster, and the kind (group, plural) that it must be able to list there."""
+
+    name: str
+    cluster: str
+    lists: tuple[str, str]
+
+
+Make = Callable[[Cluster, "Claim | None", Telemetry], Controller]
+
+
+async def run_controller(
+    kind: ControllerKind, settings: ControllerSettings, make: Make, *, supervisor: Supervisor | None = None
+) -> None:
+    """Run the controller that ``make`` returns until SIGTERM."""
+    registry = CollectorRegistry()
+    async with Cluster.from_kubeconfig(
+        settings.kubeconfig,
+        context=settings.context or None,
+        name=kind.cluster,
+        metrics=KubeMetrics(registry),
+        qps=QPS,
+        burst=BURST,
+    ) as cluster:
+        if not await reached(lambda: _check(cluster, kind.lists), pages=settings.metrics):
+            return
+        own = supervisor or Supervisor(stop_deadline_s=_STOP_S)
+        with ExitStack() as kept:
+            claim: Claim | None = None
+            if not settings.identity:
+                claim = kept.enter_context(claim_for(kind.name, cluster.server, data_dir=settings.data_dir))
+            controller = make(cluster, claim, Telemetry(registry))
+            if settings.metrics is not None:
+                own.spawn("pages", StatusServer(*settings.metrics, registry, controller.not_ready).run)
+            own.spawn(kind.name, controller.run)
+            await own.run_until_stopped()
+
+
+async def _check(cluster: Cluster, lists: tuple[str, str]) -> None:
+    async with Cluster(cluster.config, name=cluster.name, policy=FIRST_CALLS) as first:
+        # A review needs a sign-in; /version answers without one, and would not show a wrong token.
+        await first.can_i("list", *lists)
