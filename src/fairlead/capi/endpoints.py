@@ -8,6 +8,8 @@
     none      none           none          wait
     set       the same       any           settled
 
+    another Cluster has the same endpoint  error, nothing is written
+
 In: the endpoints. Out: a ``Verdict``. Never: a change of an endpoint that is set.
 """
 
@@ -46,13 +48,23 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def settle(
-    cluster: Endpoint, load_balancer: Endpoint, own: Endpoint, *, additional: bool = False, claimed_by: str = ""
+    cluster: Endpoint,
+    load_balancer: Endpoint,
+    own: Endpoint,
+    *,
+    additional: bool = False,
+    claimed_by: str = "",
+    taken_by: str = "",
 ) -> Verdict:
     """Return what is to be written.
 
     ``own``: address and port that the provider gave. ``additional``: the Cluster has the endpoint of another load
-    balancer. ``claimed_by``: an older load balancer that claims the Cluster's endpoint, too.
+    balancer. ``claimed_by``: an older load balancer that claims the Cluster's endpoint, too. ``taken_by``: a load
+    balancer of another Cluster that has the same endpoint.
     """
+    if taken_by:
+        shared = load_balancer if load_balancer.given else cluster
+        return Verdict(State.CLAIMED, load_balancer, message=_taken(shared, taken_by))
     if additional:
         if load_balancer.given or not own.given:
             return Verdict(State.OWN, load_balancer)
@@ -83,4 +95,11 @@ def _claimed(other: str) -> str:
     return (
         f"LoadBalancer {other} claims the endpoint of this Cluster, and is older; set spec.additional of this one, or "
         "delete one of them"
+    )
+
+
+def _taken(endpoint: Endpoint, other: str) -> str:
+    return (
+        f"{endpoint} is the endpoint of LoadBalancer {other}, which stands before another Cluster: clients of the one "
+        "would reach the other; create this one again with another endpoint"
     )

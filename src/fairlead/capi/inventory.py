@@ -40,6 +40,7 @@ class Inventory:
                 "served": lambda obj: [bool(obj.spec.cluster_name)],
                 "namespace": lambda obj: [obj.metadata.namespace] if obj.spec.cluster_name else [],
                 "cluster": lambda obj: [(obj.metadata.namespace, obj.spec.cluster_name)],
+                "endpoint": lambda obj: [str(obj.spec.endpoint)] if obj.spec.cluster_name else [],
             },
         )
         self.groups: WatchCache[BackendGroup] = WatchCache(cluster, BACKEND_GROUPS, label_selector=LABEL_MEMBERS_OF)
@@ -69,6 +70,7 @@ class Inventory:
         kind = obj.spec.target_kind or DEFAULT_KIND
         of_cluster = stays_in_cluster(obj)
         targets = self.targets
+        cluster = targets.clusters.get(key.namespace, obj.spec.cluster_name)
         objects = (
             targets.of_cluster(kind, key.namespace, obj.spec.cluster_name)
             if of_cluster
@@ -76,10 +78,11 @@ class Inventory:
         )
         view = View(
             obj,
-            targets.clusters.get(key.namespace, obj.spec.cluster_name),
+            cluster,
             tuple(objects),
             incomplete=targets.incomplete(kind),
             claimed_by=self._claimed_by(obj),
+            taken_by=self._taken_by(obj, cluster),
             authority=authority,
             probe=probe,
         )
@@ -103,16 +106,36 @@ class Inventory:
             return ""
         rivals = self.load_balancers.by_index("cluster", (obj.metadata.namespace, obj.spec.cluster_name))
         claims = [each for each in rivals if not each.spec.additional and not each.deleting]
-        oldest = min(claims, key=lambda each: (each.metadata.creation_timestamp or "", each.key), default=obj)
+        oldest = min(claims, key=_age, default=obj)
         return "" if oldest.key == obj.key else oldest.metadata.name
+
+    def _taken_by(self, obj: LoadBalancer, cluster: Cluster | None) -> str:
+        """Return the load balancer of another Cluster that has the endpoint of ``obj``, or that it would get."""
+        mine = obj.spec.endpoint
+        endpoint = mine if mine.given or cluster is None or obj.spec.additional else cluster.endpoint
+        if not endpoint.given:
+            return ""
+        others = [
+            each
+            for each in self.load_balancers.by_index("endpoint", str(endpoint))
+            if not each.deleting
+            and (each.metadata.namespace, each.spec.cluster_name) != (obj.metadata.namespace, obj.spec.cluster_name)
+        ]
+        oldest = min(others, key=_age, default=None)
+        if oldest is None or (mine.given and _age(obj) < _age(oldest)):
+            return ""
+        return str(oldest.key)
 
     def _load_balancer_changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
         obj = new or old
         if obj is None or not obj.spec.cluster_name:
             return
         if old is None or new is None or old.spec != new.spec or old.deleting != new.deleting:
-            for rival in self.load_balancers.by_index("cluster", (obj.metadata.namespace, obj.spec.cluster_name)):
-                self._wake(rival.key)
+            same_cluster = ("cluster", (obj.metadata.namespace, obj.spec.cluster_name))
+            same_endpoint = ("endpoint", str(obj.spec.endpoint))
+            for index, value in (same_cluster, same_endpoint) if obj.spec.endpoint.given else (same_cluster,):
+                for rival in self.load_balancers.by_index(index, value):
+                    self._wake(rival.key)
         self._wake(obj.key)
 
     def _group_changed(self, old: BackendGroup | None, new: BackendGroup | None) -> None:
@@ -138,6 +161,10 @@ class Inventory:
     def _looked(self) -> None:
         for key in self.served():
             self._wake(key)
+
+
+def _age(obj: LoadBalancer) -> tuple[str, ObjectKey]:
+    return (obj.metadata.creation_timestamp or "", obj.key)
 
 
 def _same_cluster(old: Cluster, new: Cluster) -> bool:

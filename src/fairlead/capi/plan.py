@@ -67,6 +67,7 @@ def endpoint_of(view: View) -> Verdict:
         own,
         additional=load_balancer.spec.additional,
         claimed_by=view.claimed_by,
+        taken_by=view.taken_by,
     )
 
 

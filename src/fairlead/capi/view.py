@@ -33,7 +33,8 @@ class View(msgspec.Struct, frozen=True):
 
     ``objects`` are those of the kind of its members, in its namespace. ``groups`` are its BackendGroups by name.
     ``incomplete``: why the objects are not all known, else empty. ``claimed_by``: the older load balancer that claims
-    the endpoint of the same Cluster, else empty. ``authority``: the certificate (PEM) of the Cluster's authority.
+    the endpoint of the same Cluster, else empty. ``taken_by``: a load balancer of another Cluster with the same
+    endpoint, as namespace/name. ``authority``: the certificate (PEM) of the Cluster's authority.
     """
 
     load_balancer: LoadBalancer
@@ -42,6 +43,7 @@ class View(msgspec.Struct, frozen=True):
     groups: Mapping[str, BackendGroup] = {}
     incomplete: str = ""
     claimed_by: str = ""
+    taken_by: str = ""
     authority: str = ""
     probe: Probe | None = None
 

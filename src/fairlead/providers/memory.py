@@ -65,6 +65,8 @@ class MemoryCloud:
         self.clock: Clock = clock or SystemClock()
         self.epoch = 1
         self.load_balancers: dict[LoadBalancerKey, _LoadBalancer] = {}
+        #: Members that its health checks do not reach.
+        self.unhealthy: set[TargetKey] = set()
         self._foreign: dict[LoadBalancerKey, dict[str, Target]] = {}
         self._history: dict[LoadBalancerKey, list[tuple[float, Observed | None]]] = {}
         self._notify: list[Notify] = []
@@ -139,7 +141,7 @@ class MemoryCloud:
         if load_balancer is None:
             return None
         targets = tuple(
-            ObservedTarget(listener, at, target.weight, target.draining)
+            ObservedTarget(listener, at, target.weight, target.draining, False if at in self.unhealthy else None)
             for (listener, at), target in sorted(self.members(key).items())
         )
         return Observed(

@@ -30,7 +30,7 @@ from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import SystemClock
 from fairlead.testing.builders import ABLE
 from fairlead.testing.clusterapi_kinds import cluster_api_crds
-from fairlead.testing.faults import FaultyProvider
+from fairlead.testing.faults import Fault, FaultyProvider
 from fairlead.translate.allocate import AddressPool
 from tests.scenario.any_api import until
 
@@ -54,7 +54,10 @@ class RunningHub:
             clock=clock,
             capabilities=msgspec.structs.replace(ABLE, allocation=AllocationKind.ADDRESS),
         )
-        self.durable = MemoryProvider(cloud=world.cloud)
+        #: What happens to each load balancer that is to be made at the cloud.
+        self.at_cloud = Fault.NONE
+        inner = MemoryProvider(cloud=world.cloud)
+        self.durable = FaultyProvider(inner, clock=clock, script=lambda call: self._fault(call.method))
         self.hub = Hub(
             cluster=self.cluster,
             providers={"envoy": self.provider},
@@ -63,6 +66,9 @@ class RunningHub:
             factories={"memory": lambda: self.durable},
         )
         self.task = asyncio.create_task(self.hub.run(), name="hub")
+
+    def _fault(self, method: str) -> Fault:
+        return self.at_cloud if method == "ensure" else Fault.NONE
 
     async def stop(self) -> None:
         await ended(self.task)

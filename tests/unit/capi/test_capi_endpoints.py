@@ -68,3 +68,12 @@ def test_the_younger_of_two_that_claim_one_endpoint_writes_nothing():
 @pytest.mark.req("C-69")
 def test_an_ipv6_endpoint_is_written_in_brackets():
     assert str(Endpoint("2001:db8::1", 6443)) == "[2001:db8::1]:6443"
+
+
+@pytest.mark.req("C-25")
+@pytest.mark.parametrize("additional", [True, False])
+def test_an_endpoint_of_another_cluster_is_refused(additional):
+    verdict = settle(NONE, USER, OWN, additional=additional, taken_by="fleet/red")
+    assert (verdict.state, verdict.to_load_balancer, verdict.to_cluster) == (State.CLAIMED, None, None)
+    assert "fleet/red" in verdict.message
+    assert "api.example:6443" in verdict.message

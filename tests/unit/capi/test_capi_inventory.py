@@ -95,3 +95,18 @@ async def test_without_cluster_api_a_sentence_says_what_to_install(woken):
     assert "install Cluster API" in inventory.targets.problem
     inventory.targets.machines.synced = False
     assert inventory.view(API, authority="", probe=None).incomplete
+
+
+@pytest.mark.req("C-25")
+async def test_the_older_load_balancer_has_an_endpoint_that_two_clusters_ask_for(woken):
+    inventory, keys = woken
+    shared = {"host": "192.0.2.9", "port": 6443}
+    put(inventory.load_balancers, lb(endpoint=shared), lb("red", clusterName="red", endpoint=shared))
+    assert ObjectKey("fleet", "api") in keys
+    taken = {
+        name: inventory.view(ObjectKey("fleet", name), authority="", probe=None).taken_by for name in ("api", "red")
+    }
+    assert taken == {"api": "", "red": "fleet/api"}
+    # Several of one Cluster may share its name: that is how one takes the place of another.
+    put(inventory.load_balancers, lb("next", endpoint=shared, additional=True))
+    assert inventory.view(ObjectKey("fleet", "next"), authority="", probe=None).taken_by == ""
