@@ -118,6 +118,8 @@ FINALIZER_LOAD_BALANCER = "fairlead.dev/load-balancer"
 # --- Cluster API ------------------------------------------------------------------------------------------------
 #: On a LoadBalancer with spec.clusterName: its members may still carry our hooks.
 FINALIZER_MEMBERS = "fairlead.dev/members"
+#: On a LoadBalancer whose Cluster is in another cluster: the uid of that Cluster, with which it goes.
+ANNOTATION_CLUSTER_UID = "fairlead.dev/cluster-uid"
 #: On a BackendGroup that is made from the members of a LoadBalancer: the name of that.
 LABEL_MEMBERS_OF = "fairlead.dev/members-of"
 #: On such a BackendGroup: which member each backend is of, as JSON.

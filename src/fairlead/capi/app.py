@@ -4,7 +4,8 @@
     2 Cluster API is there        or it says so, and waits
     3 leading                     every key once, then each that a change concerns
 
-In: a management cluster and settings. Out: a running controller. Losing the lease stops every write.
+In: a management cluster, the hub where that is another one, and settings. Out: a running controller. Losing the
+lease stops every write.
 """
 
 from __future__ import annotations
@@ -35,23 +36,30 @@ log = structlog.get_logger(__name__)
 class Capi:
     """One replica of the controller."""
 
-    def __init__(self, *, cluster: Cluster, config: CapiConfig, telemetry: Telemetry | None = None) -> None:
+    def __init__(
+        self, *, cluster: Cluster, hub: Cluster | None = None, config: CapiConfig, telemetry: Telemetry | None = None
+    ) -> None:
         config.check()
         self._cluster = cluster
+        #: Where LoadBalancers and their groups are.
+        self._hub = hub or cluster
         self._config = config
         self._telemetry = telemetry or Telemetry()
         self._events = EventRecorder(cluster, component="fairlead-capi")
+        self._hub_events = EventRecorder(hub, component="fairlead-capi") if hub is not None else self._events
         self.term = Leading(
-            cluster, CAPI_LEASE, identity=config.identity, lease_s=config.lease_s, reclaim=config.reclaim_lease
+            self._hub, CAPI_LEASE, identity=config.identity, lease_s=config.lease_s, reclaim=config.reclaim_lease
         )
         self.queue: KeyedQueue[ObjectKey] = KeyedQueue(clock=cluster.clock)
-        self.inventory = Inventory(cluster, wake=self.queue.add, look_s=config.look_s)
+        self.inventory = Inventory(cluster, hub=self._hub, wake=self.queue.add, look_s=config.look_s)
         self.facts = Facts(cluster, changed=self.queue.add, probe_s=config.probe_s)
         self._reconciler = Reconciler(
             cluster=cluster,
+            hub=self._hub,
             inventory=self.inventory,
             facts=self.facts,
             events=self._events,
+            hub_events=self._hub_events,
             leading=self.term.may_write,
         )
 
@@ -77,7 +85,7 @@ class Capi:
             BadConfiguration: a kind is missing, and it may not be installed.
         """
         await ensure_own_kinds(
-            self._cluster,
+            self._hub,
             (LOAD_BALANCERS, BACKEND_GROUPS),
             who="The controller for Cluster API",
             manager=MANAGER_CAPI,
@@ -94,6 +102,8 @@ class Capi:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.inventory.run())
             group.create_task(self._events.run())
+            if self._hub_events is not self._events:
+                group.create_task(self._hub_events.run())
             group.create_task(self.facts.run())
             group.create_task(self._report())
             await self.inventory.wait_synced()

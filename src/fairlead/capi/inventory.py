@@ -4,7 +4,8 @@
     Cluster                             its load balancers
     an object of a member's kind        the load balancers of its Cluster, and those whose selector reaches it
 
-In: the management cluster. Out: views. Never: a load balancer without ``spec.clusterName``.
+In: the management cluster, and the hub where that is another one. Out: views. Never: a load balancer without
+``spec.clusterName``.
 """
 
 from __future__ import annotations
@@ -31,10 +32,13 @@ from fairlead.kube.cluster import Cluster as ApiCluster
 class Inventory:
     """What there is. ``wake`` is called with the key of each load balancer that a change concerns."""
 
-    def __init__(self, cluster: ApiCluster, *, wake: Callable[[ObjectKey], None], look_s: float) -> None:
+    def __init__(
+        self, cluster: ApiCluster, *, hub: ApiCluster | None = None, wake: Callable[[ObjectKey], None], look_s: float
+    ) -> None:
+        hub = hub or cluster
         self._wake = wake
         self.load_balancers: WatchCache[LoadBalancer] = WatchCache(
-            cluster,
+            hub,
             LOAD_BALANCERS,
             indexes={
                 "served": lambda obj: [bool(obj.spec.cluster_name)],
@@ -43,7 +47,7 @@ class Inventory:
                 "endpoint": lambda obj: [str(obj.spec.endpoint)] if obj.spec.cluster_name else [],
             },
         )
-        self.groups: WatchCache[BackendGroup] = WatchCache(cluster, BACKEND_GROUPS, label_selector=LABEL_MEMBERS_OF)
+        self.groups: WatchCache[BackendGroup] = WatchCache(hub, BACKEND_GROUPS, label_selector=LABEL_MEMBERS_OF)
         self.targets = Targets(cluster, changed=self._target_changed, look_s=look_s, looked=self._looked)
         self.load_balancers.on_change(self._load_balancer_changed)
         self.groups.on_change(self._group_changed)

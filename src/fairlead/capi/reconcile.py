@@ -20,7 +20,7 @@ from fairlead.api.clusterapi import CLUSTERS, Cluster, TargetObject
 from fairlead.api.conditions import transitions, wire_conditions
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer, LoadBalancerObjectStatus
 from fairlead.api.meta import JSONObject, ObjectKey
-from fairlead.api.names import FINALIZER_CLEANUP, FINALIZER_MEMBERS, MANAGER_CAPI
+from fairlead.api.names import ANNOTATION_CLUSTER_UID, FINALIZER_CLEANUP, FINALIZER_MEMBERS, MANAGER_CAPI
 from fairlead.api.times import wire_time
 from fairlead.capi.backends import group_body, is_same
 from fairlead.capi.conditions import active, build_conditions
@@ -40,21 +40,28 @@ log = structlog.get_logger(__name__)
 
 
 class Reconciler:
-    """Reconciles load balancers of Clusters; ``leading`` says whether this replica may write."""
+    """Reconciles load balancers of Clusters; ``leading`` says whether this replica may write.
+
+    ``hub`` has the LoadBalancers and their groups, ``cluster`` Clusters and members; often they are the same.
+    """
 
     def __init__(
         self,
         *,
         cluster: ApiCluster,
+        hub: ApiCluster,
         inventory: Inventory,
         facts: Facts,
         events: EventRecorder,
+        hub_events: EventRecorder,
         leading: Callable[[], bool],
     ) -> None:
         self._cluster = cluster
+        self._hub = hub
         self._inventory = inventory
         self._facts = facts
         self._events = events
+        self._hub_events = hub_events
         self._leading = leading
 
     async def reconcile(self, key: ObjectKey) -> float | None:
@@ -68,6 +75,11 @@ class Reconciler:
         if view.load_balancer.deleting:
             await self._end(view)
             return None
+        if self._hub is not self._cluster and view.outlived:
+            log.info("its Cluster is gone", key=str(key))
+            with suppress(NotFound):
+                await self._hub.delete(LOAD_BALANCERS, *key)
+            return None
         plan = plan_load_balancer(view)
         self._facts.want(key, plan.verdict.endpoint, view)
         if not plan.held_up:
@@ -78,7 +90,7 @@ class Reconciler:
     async def _write(self, view: View, plan: Plan) -> None:
         """Make the writes of a plan; a member whose object has changed meanwhile holds up nothing else."""
         load_balancer = view.load_balancer
-        await hold(self._cluster, LOAD_BALANCERS, load_balancer, FINALIZER_MEMBERS, manager=MANAGER_CAPI)
+        await hold(self._hub, LOAD_BALANCERS, load_balancer, FINALIZER_MEMBERS, manager=MANAGER_CAPI)
         failure = await self._mark(view, plan.holds)
         for name, group in plan.groups.items():
             if not is_same(view.groups.get(name), group):
@@ -95,24 +107,22 @@ class Reconciler:
         meta = body["metadata"]
         if exists:
             with suppress(NotFound):
-                await self._cluster.merge_patch(
-                    BACKEND_GROUPS, meta["namespace"], meta["name"], body, manager=MANAGER_CAPI
-                )
+                await self._hub.merge_patch(BACKEND_GROUPS, meta["namespace"], meta["name"], body, manager=MANAGER_CAPI)
                 return
-        await self._cluster.apply(BACKEND_GROUPS, body, manager=MANAGER_CAPI)
+        await self._hub.apply(BACKEND_GROUPS, body, manager=MANAGER_CAPI)
 
     async def _write_spec(self, view: View, plan: Plan) -> None:
         """Fill in the LoadBalancer, publish the endpoint, and tie the LoadBalancer to its Cluster."""
         load_balancer, cluster = view.load_balancer, view.cluster
         patch: JSONObject = {"spec": dict(plan.patch)} if plan.patch else {}
-        if cluster is not None and (owners := _owners(load_balancer, cluster)) is not None:
-            patch["metadata"] = {"ownerReferences": owners}
+        if cluster is not None and (meta := self._tie(load_balancer, cluster)):
+            patch["metadata"] = meta
         if patch:
             # The version: what a user writes meanwhile is never written over.
             meta = patch.setdefault("metadata", {})
             meta["resourceVersion"] = load_balancer.metadata.resource_version
             try:
-                await self._cluster.merge_patch(LOAD_BALANCERS, *load_balancer.key, patch, manager=MANAGER_CAPI)
+                await self._hub.merge_patch(LOAD_BALANCERS, *load_balancer.key, patch, manager=MANAGER_CAPI)
             except Retry as error:
                 # The finalizer above may have been what changed it: the watch shows that, and the key comes again.
                 log.debug("the load balancer has changed", key=str(load_balancer.key), sentence=error.sentence)
@@ -126,6 +136,16 @@ class Reconciler:
             self._events.emit_about(
                 CLUSTERS, cluster, warning=False, reason="EndpointPublished", message=f"endpoint {endpoint}"
             )
+
+    def _tie(self, load_balancer: LoadBalancer, cluster: Cluster) -> JSONObject:
+        """Return what of the metadata makes a LoadBalancer go with its Cluster; empty when it says so already."""
+        if self._hub is self._cluster:
+            owners = _owners(load_balancer, cluster)
+            return {"ownerReferences": owners} if owners is not None else {}
+        # No owner reference reaches into another cluster.
+        if load_balancer.annotation(ANNOTATION_CLUSTER_UID) == cluster.metadata.uid:
+            return {}
+        return {"annotations": {ANNOTATION_CLUSTER_UID: cluster.metadata.uid}}
 
     async def _mark(self, view: View, plans: tuple[MarkPlan, ...]) -> Retry | None:
         """Write what stands on members; returns the first failure that passes."""
@@ -160,7 +180,7 @@ class Reconciler:
                 failure = await self._mark(view, (MarkPlan(obj, marks, after),)) or failure
         if failure is not None:
             raise failure
-        await release(self._cluster, LOAD_BALANCERS, load_balancer, FINALIZER_MEMBERS, manager=MANAGER_CAPI)
+        await release(self._hub, LOAD_BALANCERS, load_balancer, FINALIZER_MEMBERS, manager=MANAGER_CAPI)
 
     async def _write_status(self, view: View, plan: Plan) -> None:
         obj, old = view.load_balancer, view.load_balancer.status
@@ -188,10 +208,10 @@ class Reconciler:
             conditions=mine or None,
         )
         written = await write_status(
-            self._cluster, LOAD_BALANCERS, obj, before, new, manager=MANAGER_CAPI, always=("targets", "activeTargets")
+            self._hub, LOAD_BALANCERS, obj, before, new, manager=MANAGER_CAPI, always=("targets", "activeTargets")
         )
         if written is not None:
-            emit_transitions(self._events, LOAD_BALANCERS, obj, transitions(mine, conditions))
+            emit_transitions(self._hub_events, LOAD_BALANCERS, obj, transitions(mine, conditions))
 
 
 def _since(member: MemberStatus, now: str) -> MemberStatus:

@@ -23,13 +23,16 @@ from fairlead.kube.finalizers import release
 _TRIES = 5
 
 
-async def release_hooks(cluster: Cluster) -> list[str]:
+async def release_hooks(cluster: Cluster, hub: Cluster | None = None) -> list[str]:
     """Free every object; return what was freed, as kind namespace/name, in order.
+
+    ``hub`` has the LoadBalancers; None: ``cluster`` has them, too.
 
     Raises:
         Conflict: another client writes an object faster than it can be read.
     """
-    load_balancers = [obj for obj in await cluster.list(LOAD_BALANCERS) if obj.spec.cluster_name]
+    hub = hub or cluster
+    load_balancers = [obj for obj in await hub.list(LOAD_BALANCERS) if obj.spec.cluster_name]
     kinds = {obj.spec.target_kind or DEFAULT_KIND for obj in load_balancers} | {DEFAULT_KIND}
     freed: list[str] = []
     for kind in sorted(kinds, key=str):
@@ -40,8 +43,8 @@ async def release_hooks(cluster: Cluster) -> list[str]:
         freed += [f"{kind.kind} {obj.key}" for obj in marked]
     for obj in load_balancers:
         if obj.held_by(FINALIZER_MEMBERS):
-            fresh = await cluster.get(LOAD_BALANCERS, *obj.key)
-            await release(cluster, LOAD_BALANCERS, fresh, FINALIZER_MEMBERS, manager=MANAGER_CAPI)
+            fresh = await hub.get(LOAD_BALANCERS, *obj.key)
+            await release(hub, LOAD_BALANCERS, fresh, FINALIZER_MEMBERS, manager=MANAGER_CAPI)
             freed.append(f"LoadBalancer {obj.key}")
     return freed
 

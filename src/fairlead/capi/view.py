@@ -13,6 +13,7 @@ from fairlead.api.backendgroup import BackendGroup
 from fairlead.api.capiside import MemberStatus, TargetKind
 from fairlead.api.clusterapi import Cluster, TargetObject
 from fairlead.api.loadbalancer import LoadBalancer, LoadBalancerListener
+from fairlead.api.names import ANNOTATION_CLUSTER_UID
 from fairlead.capi.endpoints import Verdict
 from fairlead.capi.hooks import Marks
 from fairlead.capi.selection import Selection
@@ -51,6 +52,13 @@ class View(msgspec.Struct, frozen=True):
     def name(self) -> str:
         """Return the name of the load balancer."""
         return self.load_balancer.metadata.name
+
+    @property
+    def outlived(self) -> bool:
+        """Say whether the Cluster that it was tied to is known to be gone."""
+        tied = self.load_balancer.annotation(ANNOTATION_CLUSTER_UID)
+        gone = self.cluster is None or self.cluster.metadata.uid != tied
+        return bool(tied) and gone and not self.incomplete
 
     @property
     def kind(self) -> TargetKind:

@@ -32,6 +32,14 @@ def capi(
         Path | None, typer.Option("--kubeconfig", metavar="FILE", help=kubeconfig_help("The management cluster's API"))
     ] = None,
     context: Context = "",
+    hub_kubeconfig: Annotated[
+        Path | None,
+        typer.Option(
+            "--hub-kubeconfig",
+            metavar="FILE",
+            help="The hub, where that is another cluster; LoadBalancers are there, Clusters are not.",
+        ),
+    ] = None,
     workers: Annotated[
         int, typer.Option("--workers", metavar="N", help="How many load balancers it works on at once.")
     ] = 8,
@@ -55,6 +63,7 @@ def capi(
     settings = CapiSettings(
         kubeconfig=kubeconfig,
         context=context,
+        hub_kubeconfig=hub_kubeconfig,
         workers=workers,
         identity=identity,
         data_dir=data_dir,

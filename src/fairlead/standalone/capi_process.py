@@ -5,14 +5,25 @@ In: ``CapiSettings``. Out: ``run_capi`` returns after a clean stop, or raises on
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
 from fairlead.capi.app import Capi
 from fairlead.capi.config import CapiConfig
 from fairlead.capi.release import release_hooks
 from fairlead.kube.cluster import Cluster
 from fairlead.runtime.supervisor import Supervisor
 from fairlead.runtime.telemetry import Telemetry
-from fairlead.standalone.controller_process import ControllerKind, ControllerSettings, run_controller
-from fairlead.standalone.first_calls import FIRST_CALLS
+from fairlead.standalone.controller_process import (
+    BURST,
+    QPS,
+    ControllerKind,
+    ControllerSettings,
+    check_sign_in,
+    run_controller,
+)
+from fairlead.standalone.first_calls import FIRST_CALLS, reached
 from fairlead.standalone.identity import Claim
 
 _CLUSTER = "the management cluster"
@@ -20,9 +31,10 @@ _KIND = ControllerKind("capi", _CLUSTER, ("fairlead.dev", "loadbalancers"))
 
 
 class CapiSettings(ControllerSettings, frozen=True, kw_only=True):
-    """How ``fairlead capi`` was called."""
+    """How ``fairlead capi`` was called; ``hub_kubeconfig`` None: the management cluster is the hub."""
 
     workers: int = 8
+    hub_kubeconfig: Path | None = None
 
     def config(self, claim: Claim | None = None) -> CapiConfig:
         """Return the settings of the controller; ``BadConfiguration`` says what is wrong with them."""
@@ -38,16 +50,32 @@ class CapiSettings(ControllerSettings, frozen=True, kw_only=True):
 
 async def run_capi(settings: CapiSettings, *, supervisor: Supervisor | None = None) -> None:
     """Run the controller until SIGTERM."""
+    async with _hub_of(settings) as hub:
 
-    def make(cluster: Cluster, claim: Claim | None, telemetry: Telemetry) -> Capi:
-        return Capi(cluster=cluster, config=settings.config(claim), telemetry=telemetry)
+        def make(cluster: Cluster, claim: Claim | None, telemetry: Telemetry) -> Capi:
+            return Capi(cluster=cluster, hub=hub, config=settings.config(claim), telemetry=telemetry)
 
-    await run_controller(_KIND, settings, make, supervisor=supervisor)
+        if hub is not None and not await reached(lambda: check_sign_in(hub, _KIND.lists), pages=settings.metrics):
+            return
+        await run_controller(_KIND, settings, make, supervisor=supervisor)
 
 
 async def free_all(settings: CapiSettings) -> list[str]:
     """Free every machine of what the controller put on it; return what was freed, one line each."""
-    async with Cluster.from_kubeconfig(
-        settings.kubeconfig, context=settings.context or None, name=_CLUSTER, policy=FIRST_CALLS
-    ) as cluster:
-        return await release_hooks(cluster)
+    async with (
+        Cluster.from_kubeconfig(
+            settings.kubeconfig, context=settings.context or None, name=_CLUSTER, policy=FIRST_CALLS
+        ) as cluster,
+        _hub_of(settings) as hub,
+    ):
+        return await release_hooks(cluster, hub)
+
+
+@asynccontextmanager
+async def _hub_of(settings: CapiSettings) -> AsyncGenerator[Cluster | None]:
+    """Connect to the hub, where it is another cluster than that of the Clusters."""
+    if settings.hub_kubeconfig is None:
+        yield None
+        return
+    async with Cluster.from_kubeconfig(settings.hub_kubeconfig, name="the hub", qps=QPS, burst=BURST) as hub:
+        yield hub

@@ -77,7 +77,7 @@ async def run_controller(
         qps=QPS,
         burst=BURST,
     ) as cluster:
-        if not await reached(lambda: _check(cluster, kind.lists), pages=settings.metrics):
+        if not await reached(lambda: check_sign_in(cluster, kind.lists), pages=settings.metrics):
             return
         own = supervisor or Supervisor(stop_deadline_s=_STOP_S)
         with ExitStack() as kept:
@@ -91,7 +91,12 @@ async def run_controller(
             await own.run_until_stopped()
 
 
-async def _check(cluster: Cluster, lists: tuple[str, str]) -> None:
+async def check_sign_in(cluster: Cluster, lists: tuple[str, str]) -> None:
+    """Ask the API once, as who we are; ``lists`` is a kind (group, plural) that the controller lists.
+
+    Raises:
+        FairleadError: it is not reached, or does not know us.
+    """
     async with Cluster(cluster.config, name=cluster.name, policy=FIRST_CALLS) as first:
         # A review needs a sign-in; /version answers without one, and would not show a wrong token.
         await first.can_i("list", *lists)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import msgspec
@@ -79,14 +79,20 @@ class RunningCapi:
     """The controller, with its own connection."""
 
     def __init__(self, world: World) -> None:
-        self.cluster = ApiCluster(world.capi_api or world.api, name="management", qps=10_000, burst=20_000)
+        self.cluster = ApiCluster(
+            world.capi_api or world.management_api or world.api, name="management", qps=10_000, burst=20_000
+        )
         config = CapiConfig(identity="capi", lease_s=4.0, reclaim_lease=True, look_s=0.2, probe_s=0.5)
-        self.capi = Capi(cluster=self.cluster, config=config)
+        apart = world.management_api is not None
+        self.hub = ApiCluster(world.api, name="hub", qps=10_000, burst=20_000) if apart else None
+        self.capi = Capi(cluster=self.cluster, hub=self.hub, config=config)
         self.task = asyncio.create_task(self.capi.run(), name="capi")
 
     async def stop(self) -> None:
         await ended(self.task)
         await self.cluster.aclose()
+        if self.hub is not None:
+            await self.hub.aclose()
 
 
 async def ended(task: asyncio.Task[None]) -> None:
@@ -106,6 +112,9 @@ class World:
         self.machines = msgspec.structs.replace(MACHINES, version=self.versions[0])
         self.proxies = MemoryCloud(clock=SystemClock())
         self.cloud = MemoryCloud(clock=SystemClock())
+        #: Where Clusters and Machines are, when that is not the hub.
+        self.management_api: ClusterConfig | None = None
+        self.management = user
         #: How the controller signs in, where that is not as an administrator.
         self.capi_api: ClusterConfig | None = None
         self.hub: RunningHub | None = None
@@ -113,7 +122,7 @@ class World:
 
     async def install(self) -> None:
         """Install the kinds of Cluster API."""
-        assert not await install_crds(self.user, cluster_api_crds(self.versions), "clusterctl")
+        assert not await install_crds(self.management, cluster_api_crds(self.versions), "clusterctl")
 
     # --- processes ---
 
@@ -152,7 +161,7 @@ class World:
 
     async def cluster(self, name: str = "blue", *, annotations: dict[str, str] | None = None, **spec: Any) -> None:
         body = {"metadata": {"name": name, "namespace": NAMESPACE, "annotations": annotations or {}}, "spec": spec}
-        await self.user.apply(self.clusters, body, manager="user")
+        await self.management.apply(self.clusters, body, manager="user")
 
     async def lb(self, name: str = "api", *, cluster: str = "blue", **spec: Any) -> None:
         whole = {"className": "edge", "clusterName": cluster, "listeners": [{"port": 6443, "protocol": "TCP"}], **spec}
@@ -173,22 +182,22 @@ class World:
         if behind:
             mine[NAME] = behind[0]
         meta = {"name": name, "namespace": NAMESPACE, "labels": {**mine, **(labels or {})}}
-        await self.user.apply(self.machines, {"metadata": meta, "spec": {"clusterName": cluster}}, manager="user")
+        await self.management.apply(self.machines, {"metadata": meta, "spec": {"clusterName": cluster}}, manager="user")
         if addresses:
             await self.addresses(name, *addresses)
 
     async def addresses(self, name: str, *addresses: str) -> None:
         status = {"addresses": [{"type": "InternalIP", "address": each} for each in addresses]}
-        await self.user.merge_patch(self.machines, NAMESPACE, name, {"status": status}, subresource="status")
+        await self.management.merge_patch(self.machines, NAMESPACE, name, {"status": status}, subresource="status")
 
     async def annotate(self, name: str, **annotations: str | None) -> None:
         await self.annotate_with(name, dict(annotations))
 
     async def annotate_with(self, name: str, annotations: dict[str, str | None]) -> None:
-        await self.user.merge_patch(self.machines, NAMESPACE, name, {"metadata": {"annotations": annotations}})
+        await self.management.merge_patch(self.machines, NAMESPACE, name, {"metadata": {"annotations": annotations}})
 
     async def delete_machine(self, name: str) -> None:
-        await self.user.delete(self.machines, NAMESPACE, name)
+        await self.management.delete(self.machines, NAMESPACE, name)
 
     # --- what is there ---
 
@@ -196,11 +205,11 @@ class World:
         return await self.user.get(LOAD_BALANCERS, NAMESPACE, name)
 
     async def get_cluster(self, name: str = "blue") -> Cluster:
-        return await self.user.get(self.clusters, NAMESPACE, name)
+        return await self.management.get(self.clusters, NAMESPACE, name)
 
     async def get_machine(self, name: str) -> TargetObject | None:
         try:
-            return await self.user.get(self.machines, NAMESPACE, name)
+            return await self.management.get(self.machines, NAMESPACE, name)
         except NotFound:
             return None
 
@@ -261,15 +270,24 @@ def ours_on(machine: TargetObject) -> list[str]:
 
 @contextlib.asynccontextmanager
 async def new_world(
-    api: ClusterConfig, *, versions: Sequence[str] = CLUSTER_API_VERSIONS, install: bool = True
-) -> AsyncIterator[World]:
-    async with ApiCluster(api, name="user", qps=10_000, burst=20_000) as user:
+    api: ClusterConfig,
+    *,
+    versions: Sequence[str] = CLUSTER_API_VERSIONS,
+    install: bool = True,
+    management: ClusterConfig | None = None,
+) -> AsyncGenerator[World]:
+    async with contextlib.AsyncExitStack() as opened:
+        user = await opened.enter_async_context(ApiCluster(api, name="user", qps=10_000, burst=20_000))
         world = World(api, user, versions)
+        if management is not None:
+            world.management_api = management
+            world.management = await opened.enter_async_context(ApiCluster(management, name="user", qps=10_000))
         assert not await install_crds(user, all_crds(), "tests")
         if install:
             await world.install()
-        with contextlib.suppress(AlreadyExists):
-            await user.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+        for each in {user, world.management}:
+            with contextlib.suppress(AlreadyExists):
+                await each.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
         try:
             yield world
         finally:
@@ -280,8 +298,8 @@ async def new_world(
 
 async def _sweep(world: World) -> None:
     """Leave nothing for the next scenario at the same real API server."""
-    user = world.user
     for resource in (world.machines, LOAD_BALANCERS, BACKEND_GROUPS, world.clusters, LOAD_BALANCER_CLASSES):
+        user = world.management if resource in (world.machines, world.clusters) else world.user
         for obj in await user.list(resource):
             for _ in range(5):
                 with contextlib.suppress(NotFound, Conflict):

@@ -21,7 +21,15 @@ def test_a_load_balancer_belongs_to_its_cluster_beside_its_other_owners():
 
 async def test_a_replica_that_does_not_lead_writes_nothing():
     nothing: Any = SimpleNamespace()
-    made = Reconciler(cluster=nothing, inventory=nothing, facts=nothing, events=nothing, leading=lambda: False)
+    made = Reconciler(
+        cluster=nothing,
+        hub=nothing,
+        hub_events=nothing,
+        inventory=nothing,
+        facts=nothing,
+        events=nothing,
+        leading=lambda: False,
+    )
     with pytest.raises(Wait):
         await made.reconcile(ObjectKey("fleet", "api"))
 
@@ -31,6 +39,14 @@ async def test_a_load_balancer_that_is_gone_is_forgotten():
     inventory: Any = SimpleNamespace(view=lambda *_args, **_named: None)
     facts: Any = SimpleNamespace(authority=lambda _key: "", probe=lambda _key: None, forget=dropped.append)
     nothing: Any = SimpleNamespace()
-    made = Reconciler(cluster=nothing, inventory=inventory, facts=facts, events=nothing, leading=lambda: True)
+    made = Reconciler(
+        cluster=nothing,
+        hub=nothing,
+        hub_events=nothing,
+        inventory=inventory,
+        facts=facts,
+        events=nothing,
+        leading=lambda: True,
+    )
     assert await made.reconcile(ObjectKey("fleet", "api")) is None
     assert dropped == [ObjectKey("fleet", "api")]

@@ -1,0 +1,77 @@
+"""Clusters in one cluster, LoadBalancers at a hub in another."""
+
+from __future__ import annotations
+
+import pytest
+from capi_world import NAMESPACE, World, new_world, ours_on
+
+from fairlead.api.loadbalancer import LOAD_BALANCERS
+from fairlead.capi.release import release_hooks
+from fairlead.errors import NotFound
+from fairlead.kube.config import ClusterConfig
+from tests.scenario.any_api import embedded_api, until
+
+
+async def serving(world: World) -> None:
+    await world.start()
+    await world.cluster()
+    await world.lb()
+    await world.machine("m-1", "10.0.0.1")
+    await world.machine("m-2", "10.0.0.2")
+    await world.until_states(m_1="active", m_2="active")
+
+
+@pytest.mark.req("C-56", "C-57")
+async def test_clusters_of_another_cluster_get_their_endpoint_at_the_hub(api: ClusterConfig) -> None:
+    async with embedded_api() as management, new_world(api, management=management) as world:
+        await serving(world)
+        await world.until_condition("EndpointPublished", "True")
+        assert (await world.get_cluster()).endpoint.host == (await world.get_lb()).status.address
+        await world.until_served("10.0.0.1:6443", "10.0.0.2:6443")
+        # The management cluster has nothing of ours but marks, the hub nothing of Cluster API.
+        with pytest.raises(NotFound):
+            await world.management.list(LOAD_BALANCERS)
+        with pytest.raises(NotFound):
+            await world.user.list(world.machines)
+        await world.delete_machine("m-1")
+        await world.until_free("m-1")
+        await world.until_served("10.0.0.2:6443")
+
+
+@pytest.mark.req("C-7")
+async def test_a_load_balancer_goes_with_its_cluster_although_no_owner_reference_reaches_there(
+    api: ClusterConfig,
+) -> None:
+    async with embedded_api() as management, new_world(api, management=management) as world:
+        await serving(world)
+        await world.lb("waiting", cluster="green")
+
+        async def tied() -> bool:
+            return bool((await world.get_lb()).annotation("fairlead.dev/cluster-uid"))
+
+        await until(tied, what="the load balancer is tied to its Cluster")
+        await world.management.delete(world.clusters, NAMESPACE, "blue")
+
+        async def gone() -> bool:
+            try:
+                await world.get_lb()
+            except NotFound:
+                return True
+            return False
+
+        await until(gone, what="the LoadBalancer has gone with its Cluster")
+        for name in ("m-1", "m-2"):
+            machine = await world.get_machine(name)
+            assert machine is not None
+            assert ours_on(machine) == []
+        # One whose Cluster has not been there yet waits for it.
+        assert not (await world.get_lb("waiting")).deleting
+
+
+@pytest.mark.req("C-50")
+async def test_release_hooks_frees_machines_of_another_cluster(api: ClusterConfig) -> None:
+    async with embedded_api() as management, new_world(api, management=management) as world:
+        await serving(world)
+        await world.stop_capi()
+        freed = await release_hooks(world.management, world.user)
+        assert sorted(freed) == ["LoadBalancer fleet/api", "Machine fleet/m-1", "Machine fleet/m-2"]
