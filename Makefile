@@ -10,7 +10,7 @@ COVERED_BY := tests/unit/translate tests/unit/sync tests/unit/ledger tests/golde
 	tests/scenario/records
 
 .PHONY: help demo test test-all-pythons check conformance bench crds docs site golden fuzz soak crashes coverage coverage-of-requirements mutants \
-	format hooks lock install helm image test-image test-wheel clean
+	format hooks lock install helm image test-image test-wheel test-acme clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-26s %s\n", $$1, $$2}'
@@ -112,6 +112,10 @@ test-image: $(STAMP) ## Build the image with buildah from this Debian's packages
 
 test-wheel: $(STAMP) ## Install the wheel with pip on each Python that is here, and with pipx, and run the demo (asks an index; minutes)
 	@FAIRLEAD_TEST_WHEEL=1 $(BIN)/python -m pytest -n 0 tests/e2e/test_e2e_wheel.py
+
+test-acme: $(STAMP) ## Build Pebble, a real ACME server, with Go, and run the tests of certificates against it (minutes)
+	@$(BIN)/python -m conformance.pebble
+	@$(BIN)/python -m pytest -n 0 tests/contract/acme tests/e2e/test_e2e_pebble.py
 
 bench: $(STAMP) ## Print the performance figures beside their limits
 	@$(BIN)/python -m bench

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fairlead.api.backendrecord import BACKEND_RECORDS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.errors import NotFound
 from fairlead.testing.worlds.fleet import Fleet
 from fairlead.testing.worlds.loopback import free_port
 from fairlead.testing.worlds.member import Member
@@ -87,6 +88,20 @@ async def add_class(fleet: Fleet, name: str, spec: dict[str, object]) -> None:
     await fleet.cluster.apply(LOAD_BALANCER_CLASSES, {"metadata": {"name": name}, "spec": spec}, manager="operator")
 
 
+async def no_class(fleet: Fleet, name: str) -> None:
+    """Delete a class, and wait until it is gone: one that is still used stays until its load balancers are."""
+    await fleet.cluster.delete(LOAD_BALANCER_CLASSES, "", name)
+
+    async def gone() -> bool:
+        try:
+            await fleet.cluster.get(LOAD_BALANCER_CLASSES, "", name)
+        except NotFound:
+            return True
+        return False
+
+    await wait_until(gone, f"LoadBalancerClass {name} is gone")
+
+
 async def on_haproxy(member: Member, edge: Edge, name: str, *pods: str) -> None:
     """Make an ordinary Service that asks for the class, and wait until HAProxy serves its pods."""
     port = {"port": edge.ports[name], "targetPort": 8080}
@@ -99,6 +114,8 @@ def without_ages(state: str) -> list[list[str]]:
     return [[*row[:9], *row[10:]] for row in map(str.split, state.splitlines())]
 
 
-async def record_versions(fleet: Fleet, namespace: str) -> dict[str, str]:
+async def record_versions(fleet: Fleet, namespace: str, load_balancer: str = "") -> dict[str, str]:
+    """Return the versions of the records by their names: those of one load balancer, or all of a namespace."""
     records = await fleet.cluster.list(BACKEND_RECORDS, namespace)
-    return {record.metadata.name: record.metadata.resource_version for record in records}
+    ours = [record for record in records if load_balancer in ("", record.spec.load_balancer.name)]
+    return {record.metadata.name: record.metadata.resource_version for record in ours}

@@ -13,13 +13,12 @@ from fairlead.api.certificateissuer import CERTIFICATE_ISSUERS
 from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS
 from fairlead.api.gateway_routes import HTTP_ROUTES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
-from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
+from fairlead.api.ingress import INGRESSES
 from fairlead.api.kubernetes import EVENTS, SECRETS
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertificate
 from fairlead.api.names import (
     ANNOTATION_CERTIFICATE_ISSUER,
     GATEWAY_CONTROLLER,
-    INGRESS_CONTROLLER,
     SYSTEM_NAMESPACE,
 )
 from fairlead.errors import Forbidden, NotFound
@@ -34,6 +33,7 @@ from fairlead.testing.worlds.processes import wait_until
 from fairlead.testing.worlds.web import ingress_address, put
 from tests.e2e.e2e_backends import echoes
 from tests.e2e.e2e_http import HttpClient, answers, service
+from tests.e2e.e2e_own import no_ingresses, no_web, own_class
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
@@ -67,7 +67,7 @@ async def secure_ingress(member: Member, name: str, host: str, of_issuer: str) -
     """Write an Ingress whose certificate the hub is to get."""
     path = {"path": "/", "pathType": "Prefix", "backend": {"service": {"name": name, "port": {"number": 80}}}}
     spec = {
-        "ingressClassName": "fairlead",
+        "ingressClassName": "of-certificates",
         "rules": [{"host": host, "http": {"paths": [path]}}],
         "tls": [{"hosts": [host], "secretName": f"{name}-tls"}],
     }
@@ -96,7 +96,7 @@ async def test_an_ingress_gets_a_certificate_by_http_01_and_is_served_with_it(
     east, host = fleet.members["east"], "secure.example.com"
     shop = east.new_address()
     async with echoes((shop, 8080, "secure")):
-        await put(east, INGRESS_CLASSES, "fairlead", {"controller": INGRESS_CONTROLLER})
+        await own_class(east, "of-certificates")
         await service(east, "secure", shop)
         authority.wrong.bad_nonces = 3
         await secure_ingress(east, "secure", host, "of-ingresses")
@@ -111,7 +111,7 @@ async def test_an_ingress_gets_a_certificate_by_http_01_and_is_served_with_it(
         assert there.status.state == "Issued"
         assert there.status.order is None
         assert authority.issued == [(host,)]
-        await east.cluster.delete(INGRESSES, "default", "secure")
+        await no_ingresses(fleet, east, "of-certificates", "secure")
         await no_certificate(fleet, "east", host)
     await east.delete("secure")
 
@@ -187,5 +187,6 @@ async def test_a_gateway_without_http_gets_one_and_no_key_leaves_its_secret(
         for name in ("gated", "cm-acme-http-solver"):
             await east.cluster.delete(HTTP_ROUTES, "default", name)
         await no_certificate(fleet, "east", host)
+        await no_web(fleet, east, "gateway.default.gated")
     for name in ("gated", "solver"):
         await east.delete(name)

@@ -18,6 +18,7 @@ from fairlead.testing.worlds.processes import wait_until
 from fairlead.testing.worlds.web import certificate, gateway_address, put
 from tests.e2e.e2e_backends import echoes
 from tests.e2e.e2e_http import HttpClient, answers, service
+from tests.e2e.e2e_own import no_web
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
@@ -34,16 +35,22 @@ LISTENERS = (
         "port": 443,
         "protocol": "HTTPS",
         "hostname": "shop.example.com",
-        "tls": {"mode": "Terminate", "certificateRefs": [{"name": "cert"}]},
+        "tls": {"mode": "Terminate", "certificateRefs": [{"name": "gw-cert"}]},
     },
     {"name": "tcp", "port": 9000, "protocol": "TCP"},
 )
+#: The objects of this test by their kinds; other tests have others.
+ROUTES = {
+    GATEWAYS.kind: ("gw-web",),
+    HTTP_ROUTES.kind: ("gw-shop", "gw-more", "gw-last"),
+    TCP_ROUTES.kind: ("gw-raw",),
+}
 
 
-async def http_route(member: Member, name: str = "shop", host: str = "shop.example.com", **weights: int) -> None:
+async def http_route(member: Member, name: str = "gw-shop", host: str = "shop.example.com", **weights: int) -> None:
     """Write an HTTPRoute that shares the requests by weight."""
     spec = {
-        "parentRefs": [{"name": "web", "sectionName": section} for section in _sections(host)],
+        "parentRefs": [{"name": "gw-web", "sectionName": section} for section in _sections(host)],
         "hostnames": [host],
         "rules": [{"backendRefs": [{"name": to, "port": 80, "weight": weight} for to, weight in weights.items()]}],
     }
@@ -64,13 +71,13 @@ async def test_a_gateway_serves_http_https_and_tcp_and_follows_its_routes(fleet:
         await service(east, "gw-shop", shop)
         await service(east, "gw-canary", canary)
         assert await install_crds(east.cluster, gateway_crds(), "user") == []
-        chain = await certificate(east, "shop.example.com")
+        chain = await certificate(east, "shop.example.com", "gw-cert")
         await put(east, GATEWAY_CLASSES, "fairlead", {"controllerName": GATEWAY_CONTROLLER})
-        await put(east, GATEWAYS, "web", {"gatewayClassName": "fairlead", "listeners": list(LISTENERS)})
+        await put(east, GATEWAYS, "gw-web", {"gatewayClassName": "fairlead", "listeners": list(LISTENERS)})
         await http_route(east, **{"gw-shop": 1})
-        tcp = {"parentRefs": [{"name": "web"}], "rules": [{"backendRefs": [{"name": "gw-canary", "port": 80}]}]}
-        await put(east, TCP_ROUTES, "raw", tcp)
-        client = HttpClient(await gateway_address(east, "web"))
+        tcp = {"parentRefs": [{"name": "gw-web"}], "rules": [{"backendRefs": [{"name": "gw-canary", "port": 80}]}]}
+        await put(east, TCP_ROUTES, "gw-raw", tcp)
+        client = HttpClient(await gateway_address(east, "gw-web"))
         await answers(lambda: client.get("shop.example.com"), (200, "shop"))
         await answers(lambda: client.get_tls("shop.example.com", chain), (200, "shop"))
         await answers(lambda: client.get("any.example.com", port=9000), (200, "canary"))
@@ -78,7 +85,7 @@ async def test_a_gateway_serves_http_https_and_tcp_and_follows_its_routes(fleet:
         # A changed weight counts, and then a route beside it.
         await http_route(east, **{"gw-shop": 0, "gw-canary": 1})
         await answers(lambda: client.get("shop.example.com"), (200, "canary"))
-        await http_route(east, "more", host="more.example.com", **{"gw-shop": 1})
+        await http_route(east, "gw-more", host="more.example.com", **{"gw-shop": 1})
         await answers(lambda: client.get("more.example.com"), (200, "shop"))
         await attached(east, 2)
         await statuses_are_current(east)
@@ -86,31 +93,34 @@ async def test_a_gateway_serves_http_https_and_tcp_and_follows_its_routes(fleet:
         before = await versions(fleet, east)
         await east.agent.kill()
         await east.agent.start()
-        await http_route(east, "last", host="last.example.com", **{"gw-shop": 1})
+        await http_route(east, "gw-last", host="last.example.com", **{"gw-shop": 1})
         await answers(lambda: client.get("last.example.com"), (200, "shop"))
         after = await versions(fleet, east)
-        assert {name: after.get(name) for name in before if name != "Gateway web"} == {
-            name: version for name, version in before.items() if name != "Gateway web"
+        assert {name: after.get(name) for name in before if name != "Gateway gw-web"} == {
+            name: version for name, version in before.items() if name != "Gateway gw-web"
         }
         # A deleted Gateway takes everything along, and its address answers no more.
-        await east.cluster.delete(GATEWAYS, "default", "web")
+        await east.cluster.delete(GATEWAYS, "default", "gw-web")
         await answers(lambda: client.get("shop.example.com"), (0, ""))
 
         async def nothing() -> bool:
             return not await versions(fleet, east, routes_only=True)
 
         await wait_until(nothing, "the hub has no route of the Gateway any more")
-        for name in ("shop", "more", "last"):
+        for name in ROUTES[HTTP_ROUTES.kind]:
             await east.cluster.delete(HTTP_ROUTES, "default", name)
-        await east.cluster.delete(TCP_ROUTES, "default", "raw")
-        await east.cluster.delete(SECRETS, "default", "cert")
+        await east.cluster.delete(TCP_ROUTES, "default", "gw-raw")
+        await no_web(fleet, east, "gateway.default.gw-web")
+        for name in ("gw-shop", "gw-canary"):
+            await east.delete(name)
+        await east.cluster.delete(SECRETS, "default", "gw-cert")
 
 
 async def attached(member: Member, routes: int) -> None:
     """Wait until the HTTP listener of the Gateway has this many routes."""
 
     async def counted() -> bool:
-        shown = await member.cluster.get(GATEWAYS, "default", "web")
+        shown = await member.cluster.get(GATEWAYS, "default", "gw-web")
         return [each.attached_routes for each in shown.status.listeners or () if each.name == "http"] == [routes]
 
     await wait_until(counted, f"{routes} routes are attached")
@@ -120,7 +130,12 @@ async def statuses_are_current(member: Member) -> None:
     """Wait until every route shows what became of its present version."""
 
     async def current() -> bool:
-        there = [*await member.cluster.list(HTTP_ROUTES, "default"), *await member.cluster.list(TCP_ROUTES, "default")]
+        there = [
+            each
+            for kind in (HTTP_ROUTES, TCP_ROUTES)
+            for each in await member.cluster.list(kind, "default")
+            if each.metadata.name in ROUTES[kind.kind]
+        ]
         return all(
             {condition.observed_generation for entry in each.status.parents or () for condition in entry.conditions}
             == {each.metadata.generation}
@@ -133,14 +148,17 @@ async def statuses_are_current(member: Member) -> None:
 async def versions(fleet: Fleet, member: Member, *, routes_only: bool = False) -> dict[str, str]:
     """Return the resourceVersions of what is published for Gateway API, and of what users see."""
     published = await fleet.cluster.list(LOAD_BALANCER_ROUTES, f"tenant-{member.name}")
-    ours = [each for each in published if each.spec.origin.kind != "Ingress"]
+    ours = [each for each in published if each.spec.origin.name in ROUTES.get(each.spec.origin.kind, ())]
     shown = {f"at hub {each.metadata.name}": each.metadata.resource_version for each in ours}
     if routes_only:
         return shown
     for each in await fleet.cluster.list(HTTP_LOAD_BALANCERS, f"tenant-{member.name}"):
         # The hub counts routes in its status: the generation is that of the spec, which the agent writes.
-        shown[f"at hub {each.metadata.name}"] = str(each.metadata.generation)
+        if each.metadata.name == "gateway.default.gw-web":
+            shown[f"at hub {each.metadata.name}"] = str(each.metadata.generation)
     for kind in (GATEWAYS, HTTP_ROUTES, TCP_ROUTES):
         for each in await member.cluster.list(kind, "default"):
+            if each.metadata.name not in ROUTES[kind.kind]:
+                continue
             shown[f"{kind.kind} {each.metadata.name}"] = each.metadata.resource_version
     return shown

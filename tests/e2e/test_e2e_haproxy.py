@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from fairlead.api.backendrecord import BACKEND_RECORDS
 from fairlead.api.kubernetes import ENDPOINT_SLICES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.testing.builders import slice_body
@@ -28,15 +27,17 @@ from tests.e2e.e2e_haproxy import (
     Edge,
     add_class,
     edge_class,
+    no_class,
     on_haproxy,
     record_versions,
     started,
     without_ages,
 )
+from tests.e2e.e2e_own import no_services
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.envoy, pytest.mark.timeout(900)]
 
-NAMES = ("shop", "rolling", "lasting", "reloaded", "moving")
+NAMES = ("edge-shop", "rolling", "lasting", "reloaded", "moving")
 #: A TCPLoadBalancer that an operator wrote, of a member without an agent: a Service's class cannot change.
 MOVING = "tenant-mover/moving"
 
@@ -67,39 +68,40 @@ async def pods(member: Member, count: int) -> AsyncGenerator[list[Echo]]:
 
 @pytest.mark.req("A-2", "A-5", "I-4")
 async def test_an_ordinary_service_is_served_by_haproxy_and_leaves_nothing_behind(fleet: Fleet, edge: Edge) -> None:
-    theirs = edge.theirs("shop")
+    theirs = edge.theirs("edge-shop")
     async with pods(fleet.members["west"], 2) as servers:
         addresses = {server.host for server in servers}
         west = fleet.members["west"]
-        await west.endpoints("shop", 8080, *addresses)
-        await on_haproxy(west, edge, "shop", *addresses)
-        service = await west.get("shop")
+        await west.endpoints("edge-shop", 8080, *addresses)
+        await on_haproxy(west, edge, "edge-shop", *addresses)
+        service = await west.get("edge-shop")
         (ingress,) = tuple(service.status.load_balancer.ingress or ())
         assert (ingress.ip, ingress.ip_mode) == (ADDRESS, "Proxy")
-        assert [(port.port, port.protocol) for port in ingress.ports or ()] == [(edge.ports["shop"], "TCP")]
-        assert {await ask(ADDRESS, edge.ports["shop"]) for _ in range(6)} == addresses
+        assert [(port.port, port.protocol) for port in ingress.ports or ()] == [(edge.ports["edge-shop"], "TCP")]
+        assert {await ask(ADDRESS, edge.ports["edge-shop"]) for _ in range(6)} == addresses
         # Both policies reach every pod in one hop.
-        port = {"port": edge.ports["shop"], "targetPort": 8080}
-        await west.service("shop", port, loadBalancerClass="fairlead.dev/edge-haproxy", externalTrafficPolicy="Local")
+        port = {"port": edge.ports["edge-shop"], "targetPort": 8080}
+        await west.service(
+            "edge-shop", port, loadBalancerClass="fairlead.dev/edge-haproxy", externalTrafficPolicy="Local"
+        )
 
         async def is_local() -> bool:
-            load_balancer = await fleet.at_hub("west", "default.shop")
+            load_balancer = await fleet.at_hub("west", "default.edge-shop")
             accepted = load_balancer.status.accepted if load_balancer is not None else None
             return accepted is not None and accepted.external_traffic_policy == "Local"
 
         await wait_until(is_local, "the hub serves the other policy")
-        assert edge.ours("shop") == addresses
-        assert {await ask(ADDRESS, edge.ports["shop"]) for _ in range(6)} == addresses
-        assert edge.theirs("shop") == theirs
+        assert edge.ours("edge-shop") == addresses
+        assert {await ask(ADDRESS, edge.ports["edge-shop"]) for _ in range(6)} == addresses
+        assert edge.theirs("edge-shop") == theirs
 
         async def said_to_be_ensured() -> bool:
-            return "EnsuredLoadBalancer" in await west.events("shop")
+            return "EnsuredLoadBalancer" in await west.events("edge-shop")
 
         await wait_until(said_to_be_ensured, "an Event says that the load balancer has its address")
-        await west.delete("shop")
-        await fleet.gone("west", "default.shop")
-        assert edge.servers("shop") == theirs
-        assert await fleet.cluster.list(BACKEND_RECORDS, "tenant-west") == []
+        await no_services(fleet, west, "edge-shop")
+        assert edge.servers("edge-shop") == theirs
+        assert await record_versions(fleet, "tenant-west", "default.edge-shop") == {}
 
 
 @pytest.mark.req("I-9")
@@ -123,8 +125,7 @@ async def test_b35_pods_roll_under_load_and_no_request_fails(fleet: Fleet, edge:
         assert traffic.count.failed == 0, traffic.count.failures
         assert traffic.count.answered, "there was traffic"
         assert set(traffic.count.by_pod) >= {server.host for server in new}
-        await west.delete("rolling")
-        await fleet.gone("west", "default.rolling")
+        await no_services(fleet, west, "rolling")
 
 
 @pytest.mark.req("I-8", "A-31")
@@ -136,7 +137,7 @@ async def test_hub_and_agent_killed_and_started_again_change_nothing(fleet: Flee
         version = (await west.get("lasting")).metadata.resource_version
         await edge.checked("default-lasting")
         before = edge.haproxy.ask("show servers state default-lasting")
-        records = await record_versions(fleet, "tenant-west")
+        records = await record_versions(fleet, "tenant-west", "default.lasting")
         traffic = Traffic(host=ADDRESS, port=edge.ports["lasting"], kept=0)
         traffic.start()
         await asyncio.gather(fleet.hub.kill(), west.agent.kill())
@@ -153,11 +154,10 @@ async def test_hub_and_agent_killed_and_started_again_change_nothing(fleet: Flee
         assert traffic.count.failed == 0, traffic.count.failures
         # Field 10 counts the seconds since the last change of a server, and those alone have passed.
         assert without_ages(edge.haproxy.ask("show servers state default-lasting")) == without_ages(before)
-        assert await record_versions(fleet, "tenant-west") == records
+        assert records
+        assert await record_versions(fleet, "tenant-west", "default.lasting") == records
         assert (await west.get("lasting")).metadata.resource_version == version
-        for name in ("proof", "lasting"):
-            await west.delete(name)
-            await fleet.gone("west", f"default.{name}")
+        await no_services(fleet, west, "proof", "lasting")
 
 
 @pytest.mark.req("I-4")
@@ -172,8 +172,7 @@ async def test_haproxy_reloaded_is_healed_from_the_ledger(fleet: Fleet, edge: Ed
         assert edge.theirs("reloaded") == theirs
         answers = {await ask(ADDRESS, edge.ports["reloaded"]) for _ in range(6)}
         assert answers == {server.host for server in servers}
-        await west.delete("reloaded")
-        await fleet.gone("west", "default.reloaded")
+        await no_services(fleet, west, "reloaded")
 
 
 MISTAKES = [
@@ -201,8 +200,8 @@ async def test_a_mistake_in_the_class_is_shown_on_the_service(
 
     await wait_until(shown, f"an Event of the Service says: {expected}")
     assert all("TCPLoadBalancer" not in message for message in (await west.events(name)).values())
-    await west.delete(name)
-    await fleet.gone("west", f"default.{name}")
+    await no_services(fleet, west, name)
+    await no_class(fleet, f"wrong-{name}")
 
 
 async def test_unknown_classes_and_providers_are_named_by_field_on_the_service(fleet: Fleet, edge: Edge) -> None:
@@ -222,8 +221,8 @@ async def test_unknown_classes_and_providers_are_named_by_field_on_the_service(f
             return any(sentence in message for message in (await west.events(f"asks-{name}")).values())
 
         await wait_until(shown, f"an Event of the Service says: {sentence}")
-        await west.delete(f"asks-{name}")
-        await fleet.gone("west", f"default.asks-{name}")
+        await no_services(fleet, west, f"asks-{name}")
+    await no_class(fleet, "from-the-moon")
 
 
 async def at_hub(fleet: Fleet) -> TCPLoadBalancer:
@@ -278,7 +277,8 @@ async def test_b31_moved_from_envoy_to_haproxy_and_back_every_request_is_answere
         assert shown == [first, ADDRESS, first]
         await fleet.cluster.delete(TCP_LOAD_BALANCERS, namespace, name)
         await fleet.gone("mover", name)
-        assert await fleet.cluster.list(BACKEND_RECORDS, namespace) == []
+        assert await record_versions(fleet, namespace, name) == {}
+    await no_class(fleet, "moving-haproxy")
 
 
 async def move(fleet: Fleet, class_name: str, port: int) -> None:

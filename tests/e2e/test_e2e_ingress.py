@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
-from fairlead.api.kubernetes import NODES, SECRETS, SERVICES
-from fairlead.api.names import INGRESS_CONTROLLER
+from fairlead.api.ingress import INGRESSES
+from fairlead.api.kubernetes import SECRETS, SERVICES
 from fairlead.testing.certificates import self_signed
 from fairlead.testing.worlds.fleet import Fleet
 from fairlead.testing.worlds.loopback import service_port
@@ -22,6 +21,7 @@ from fairlead.testing.worlds.processes import run_fairlead, wait_until
 from fairlead.testing.worlds.web import certificate, ingress_address
 from tests.e2e.e2e_backends import Echo, echoes
 from tests.e2e.e2e_http import HttpClient, answers, service
+from tests.e2e.e2e_own import no_ingresses, no_nodes, own_class
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
@@ -33,13 +33,8 @@ pytestmark = [
 ]
 
 
-async def ingress_class(member: Member) -> None:
-    body = {"metadata": {"name": "fairlead"}, "spec": {"controller": INGRESS_CONTROLLER}}
-    await member.cluster.apply(INGRESS_CLASSES, body, manager="user")
-
-
-async def ingress(member: Member, name: str, hosts: dict[str, dict[str, str]], **spec: Any) -> None:
-    """Write an Ingress: for each host its paths (all of type Prefix) and their Services."""
+async def ingress(member: Member, of_class: str, name: str, hosts: dict[str, dict[str, str]], **spec: Any) -> None:
+    """Write an Ingress of a class: for each host its paths (all of type Prefix) and their Services."""
     rules = [
         {
             "host": host,
@@ -54,7 +49,7 @@ async def ingress(member: Member, name: str, hosts: dict[str, dict[str, str]], *
     ]
     body = {
         "metadata": {"name": name, "namespace": "default"},
-        "spec": {"ingressClassName": "fairlead", "rules": rules, **spec},
+        "spec": {"ingressClassName": of_class, "rules": rules, **spec},
     }
     await member.cluster.apply(INGRESSES, body, manager="user")
 
@@ -70,15 +65,17 @@ async def test_ingresses_of_two_members_by_host_and_path(fleet: Fleet) -> None:
     shop, cart, other = east.new_address(), east.new_address(), west.new_address()
     async with echoes((shop, 8080, "shop"), (cart, 8080, "cart"), (other, 8080, "west")):
         for member in (east, west):
-            await ingress_class(member)
-        await service(east, "shop", shop)
-        await service(east, "cart", cart)
-        await service(west, "shop", other)
-        await ingress(
-            east, "web", {"shop.example.com": {"/": "shop", "/cart": "cart"}, "*.shop.example.com": {"/": "cart"}}
-        )
-        await ingress(west, "web", {"shop.example.com": {"/": "shop"}})
-        in_east, in_west = await client_of(east, "web"), await client_of(west, "web")
+            await own_class(member, "of-paths")
+        await service(east, "web-shop", shop)
+        await service(east, "web-cart", cart)
+        await service(west, "web-shop", other)
+        hosts = {
+            "shop.example.com": {"/": "web-shop", "/cart": "web-cart"},
+            "*.shop.example.com": {"/": "web-cart"},
+        }
+        await ingress(east, "of-paths", "web-paths", hosts)
+        await ingress(west, "of-paths", "web-paths", {"shop.example.com": {"/": "web-shop"}})
+        in_east, in_west = await client_of(east, "web-paths"), await client_of(west, "web-paths")
         assert in_east.address != in_west.address
         await answers(lambda: in_east.get("shop.example.com"), (200, "shop"))
         assert await in_east.get("shop.example.com", "/cart/1") == (200, "cart")
@@ -88,10 +85,14 @@ async def test_ingresses_of_two_members_by_host_and_path(fleet: Fleet) -> None:
         assert (await in_east.get("unknown.example.com"))[0] == 404
         await answers(lambda: in_west.get("shop.example.com"), (200, "west"))
         # A backend of an Ingress has no address of its own.
-        assert await fleet.at_hub("east", "default.shop") is None
+        assert await fleet.at_hub("east", "default.web-shop") is None
         for member in (east, west):
-            await member.cluster.delete(INGRESSES, "default", "web")
+            await member.cluster.delete(INGRESSES, "default", "web-paths")
         await answers(lambda: in_east.get("shop.example.com"), (404, ""), (0, ""))
+        for member in (east, west):
+            await no_ingresses(fleet, member, "of-paths")
+            for name in ("web-shop", "web-cart"):
+                await member.delete(name)
 
 
 @pytest.mark.req("K-41", "K-46")
@@ -109,17 +110,17 @@ async def test_route_says_what_a_request_meets_and_the_proxy_does_just_that(flee
 
     shop = east.new_address()
     async with echoes((shop, 8080, "shop")):
-        await ingress_class(east)
-        await service(east, "asked", shop)
-        await service(east, "idle")
-        hosts = {"asked.example.com": {"/": "asked", "/idle": "idle", "/missing": "missing"}}
-        await ingress(east, "asked", hosts)
-        client = await client_of(east, "asked")
+        await own_class(east, "of-route")
+        await service(east, "web-asked", shop)
+        await service(east, "web-idle")
+        hosts = {"asked.example.com": {"/": "web-asked", "/idle": "web-idle", "/missing": "missing"}}
+        await ingress(east, "of-route", "web-asked", hosts)
+        client = await client_of(east, "web-asked")
         await answers(lambda: client.get("asked.example.com"), (200, "shop"))
         (row,) = await route("http://asked.example.com/a", "-H", "x: y")
         assert (row["member"], row["address"], row["outcome"]) == ("east", client.address, "Forwarded")
-        assert row["originOfRoute"] == "Ingress default/asked"
-        assert [(each["service"], each["ready"]) for each in row["backends"]] == [("default/asked", 1)]
+        assert row["originOfRoute"] == "Ingress default/web-asked"
+        assert [(each["service"], each["ready"]) for each in row["backends"]] == [("default/web-asked", 1)]
         for path, status in (("/idle", 503), ("/missing", 500)):
             (row,) = await route(f"http://asked.example.com{path}", code=1)
             assert row["status"] == (await client.get("asked.example.com", path))[0] == status
@@ -128,7 +129,9 @@ async def test_route_says_what_a_request_meets_and_the_proxy_does_just_that(flee
         ended, out, _ = await run_fairlead("route", "GET", "http://asked.example.com/", "--kubeconfig", kubeconfig)
         assert ended == 0
         assert "Goes to a backend:" in out
-        await east.cluster.delete(INGRESSES, "default", "asked")
+        await no_ingresses(fleet, east, "of-route", "web-asked")
+        for name in ("web-asked", "web-idle"):
+            await east.delete(name)
 
 
 @pytest.mark.req("E-16", "GI-5", "GI-7", "GI-9", "G-43", "K-53")
@@ -136,13 +139,15 @@ async def test_https_a_rotated_certificate_and_pods_that_come_and_go(fleet: Flee
     east = fleet.members["east"]
     first, second = east.new_address(), east.new_address()
     async with echoes((first, 8080, "first")) as running:
-        await ingress_class(east)
-        await service(east, "tls", first)
-        old = await certificate(east, "tls.example.com")
-        default = {"service": {"name": "tls", "port": {"number": 80}}}
-        tls = [{"hosts": ["tls.example.com"], "secretName": "cert"}]
-        await ingress(east, "tls", {"tls.example.com": {"/x": "tls"}}, tls=tls, defaultBackend=default)
-        client = await client_of(east, "tls")
+        await own_class(east, "of-tls")
+        await service(east, "web-tls", first)
+        old = await certificate(east, "tls.example.com", "web-tls")
+        default = {"service": {"name": "web-tls", "port": {"number": 80}}}
+        tls = [{"hosts": ["tls.example.com"], "secretName": "web-tls"}]
+        await ingress(
+            east, "of-tls", "web-tls", {"tls.example.com": {"/x": "web-tls"}}, tls=tls, defaultBackend=default
+        )
+        client = await client_of(east, "web-tls")
         await answers(lambda: client.get_tls("tls.example.com", old, "/x"), (200, "first"))
         assert await client.get_tls("tls.example.com", old, "/elsewhere") == (200, "first")
         assert await client.get("any.example.com") == (200, "first")
@@ -150,19 +155,20 @@ async def test_https_a_rotated_certificate_and_pods_that_come_and_go(fleet: Flee
         for name in (None, "unknown.example.com"):
             assert b"fallback.fairlead.invalid" in await client.certificate(name)
         assert b"tls.example.com" in await client.certificate("tls.example.com")
-        new = await certificate(east, "tls.example.com")
+        new = await certificate(east, "tls.example.com", "web-tls")
         await answers(lambda: client.get_tls("tls.example.com", new, "/x"), (200, "first"))
         assert (await client.get_tls("tls.example.com", old, "/x"))[0] == 0
         running.append(await Echo(second, 8080, "second").start())
-        await east.endpoints("tls", 8080, second)
+        await east.endpoints("web-tls", 8080, second)
         await answers(lambda: client.get_tls("tls.example.com", new, "/x"), (200, "second"))
-        await service(east, "empty")
-        await ingress(east, "empty", {"empty.example.com": {"/": "empty", "/none": "missing"}})
+        await service(east, "web-empty")
+        await ingress(east, "of-tls", "web-empty", {"empty.example.com": {"/": "web-empty", "/none": "missing"}})
         await answers(lambda: client.get("empty.example.com"), (503, "no healthy upstream"))
         assert (await client.get("empty.example.com", "/none"))[0] == 500
-        for name in ("tls", "empty"):
-            await east.cluster.delete(INGRESSES, "default", name)
-        await east.cluster.delete(SECRETS, "default", "cert")
+        await no_ingresses(fleet, east, "of-tls", "web-tls", "web-empty")
+        for name in ("web-tls", "web-empty"):
+            await east.delete(name)
+        await east.cluster.delete(SECRETS, "default", "web-tls")
 
 
 @pytest.mark.req("K-38", "E-19")
@@ -170,11 +176,11 @@ async def test_a_service_that_only_pods_reach_is_reached_by_the_nodes_of_its_mem
     """The nodes are the backends in this member: a copy of the Service opens a port at each of them."""
     west = fleet.members["west"]
     node = west.new_address()
-    await ingress_class(west)
+    await own_class(west, "of-nodes")
     spec = {"type": "ClusterIP", "ports": [{"port": 80, "targetPort": 8080}], "selector": {"app": "inside"}}
     meta = {"name": "inside", "namespace": "default"}
     await west.cluster.apply(SERVICES, {"metadata": meta, "spec": spec}, manager="user")
-    await ingress(west, "inside", {"inside.example.com": {"/": "inside"}})
+    await ingress(west, "of-nodes", "inside", {"inside.example.com": {"/": "inside"}})
 
     async def copied() -> bool:
         return any(
@@ -188,13 +194,13 @@ async def test_a_service_that_only_pods_reach_is_reached_by_the_nodes_of_its_mem
         client = await client_of(west, "inside")
         await answers(lambda: client.get("inside.example.com"), (200, "inside"))
     assert (await west.get("inside")).spec.type == "ClusterIP"
-    await west.cluster.delete(INGRESSES, "default", "inside")
+    await no_ingresses(fleet, west, "of-nodes", "inside")
 
     async def gone() -> bool:
         return not await copied()
 
     await wait_until(gone, "nothing needs the copy any more")
-    await west.cluster.delete(NODES, "", "inside-node")
+    await no_nodes(west, "inside-node")
     await west.delete("inside")
 
 
@@ -207,13 +213,13 @@ async def test_a_hub_that_starts_again_with_many_tls_hosts_closes_none_of_their_
     chain, key = self_signed("*.many.example.com")
     data = {"tls.crt": base64.b64encode(chain).decode(), "tls.key": base64.b64encode(key).decode()}
     async with echoes((pod, 8080, "many")):
-        await ingress_class(east)
+        await own_class(east, "of-many")
         await service(east, "many", pod)
         for host in hosts:
             body = {"metadata": {"name": host, "namespace": "default"}, "type": "kubernetes.io/tls", "data": data}
             await east.cluster.apply(SECRETS, body, manager="user")
         tls = [{"hosts": [host], "secretName": host} for host in hosts]
-        await ingress(east, "many", {host: {"/": "many"} for host in hosts}, tls=tls)
+        await ingress(east, "of-many", "many", {host: {"/": "many"} for host in hosts}, tls=tls)
         client = await client_of(east, "many")
         for host in hosts:
             await answers(lambda host=host: client.get_tls(host, chain), (200, "many"))
@@ -245,7 +251,8 @@ async def test_a_hub_that_starts_again_with_many_tls_hosts_closes_none_of_their_
         assert set(seen) == {(200, "many")}, seen
         assert await fleet.hub.metric("fairlead_xds_changing_pushes_total") == 0
         assert await _listener_changes(fleet) == before
-        await east.cluster.delete(INGRESSES, "default", "many")
+        await no_ingresses(fleet, east, "of-many", "many")
+        await east.delete("many")
         for host in hosts:
             await east.cluster.delete(SECRETS, "default", host)
 

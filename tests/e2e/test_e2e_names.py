@@ -10,10 +10,9 @@ import pytest
 import pytest_asyncio
 
 from fairlead.api.hostname import HOSTNAMES
-from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
-from fairlead.api.kubernetes import SERVICES
+from fairlead.api.ingress import INGRESSES
 from fairlead.api.meta import KubeObject, Resource
-from fairlead.api.names import INGRESS_CONTROLLER, SYSTEM_NAMESPACE
+from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.tenant import TENANTS
 from fairlead.testing.worlds.fleet import Fleet
 from fairlead.testing.worlds.loopback import service_port
@@ -22,6 +21,7 @@ from fairlead.testing.worlds.processes import wait_until
 from fairlead.testing.worlds.web import ingress_address
 from tests.e2e.e2e_backends import echoes
 from tests.e2e.e2e_http import HttpClient, answers, service
+from tests.e2e.e2e_own import no_ingresses, own_class
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
@@ -33,8 +33,9 @@ pytestmark = [
 ]
 
 HOST = "named.example.com"
+CLASS = "of-names"
 DOMAIN = "east.lb.example.com"
-GENERATED = f"named-default.{DOMAIN}"
+GENERATED = f"named-host-default.{DOMAIN}"
 
 
 class Regarding(msgspec.Struct, frozen=True, gc=False):
@@ -64,9 +65,9 @@ async def named(fleet: Fleet) -> AsyncIterator[Fleet]:
 
     await domain(DOMAIN)
     yield fleet
-    for member in fleet.members.values():
-        await member.cluster.delete(INGRESSES, "default", "named")
-        await member.cluster.delete(SERVICES, "default", "named")
+    for member in (fleet.members["east"], fleet.members["west"]):
+        await no_ingresses(fleet, member, CLASS, "named-host")
+        await member.delete("named-host")
     await domain("")
 
     async def no_name() -> bool:
@@ -77,20 +78,19 @@ async def named(fleet: Fleet) -> AsyncIterator[Fleet]:
 
 
 async def ingress(member: Member) -> None:
-    of_class = {"metadata": {"name": "fairlead"}, "spec": {"controller": INGRESS_CONTROLLER}}
-    await member.cluster.apply(INGRESS_CLASSES, of_class, manager="user")
-    to = {"service": {"name": "named", "port": {"number": 80}}}
+    await own_class(member, CLASS)
+    to = {"service": {"name": "named-host", "port": {"number": 80}}}
     rules = [{"host": HOST, "http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": to}]}}]
     body = {
-        "metadata": {"name": "named", "namespace": "default"},
-        "spec": {"ingressClassName": "fairlead", "rules": rules},
+        "metadata": {"name": "named-host", "namespace": "default"},
+        "spec": {"ingressClassName": CLASS, "rules": rules},
     }
     await member.cluster.apply(INGRESSES, body, manager="user")
 
 
 async def shown(member: Member) -> list[str]:
     """Return the host names in the status of the Ingress."""
-    there = await member.cluster.get(INGRESSES, "default", "named")
+    there = await member.cluster.get(INGRESSES, "default", "named-host")
     return [each.hostname for each in there.status.load_balancer.ingress or () if each.hostname]
 
 
@@ -99,15 +99,15 @@ async def test_a_name_that_the_hub_made_routes_and_a_taken_host_is_refused_in_wo
     east, west = named.members["east"], named.members["west"]
     ours, theirs = east.new_address(), west.new_address()
     async with echoes((ours, 8080, "east"), (theirs, 8080, "west")):
-        await service(east, "named", ours)
-        await service(west, "named", theirs)
+        await service(east, "named-host", ours)
+        await service(west, "named-host", theirs)
         await ingress(east)
 
         async def is_shown() -> bool:
             return await shown(east) == [GENERATED]
 
         await wait_until(is_shown, f"{GENERATED} in the status of the Ingress")
-        client = HttpClient(await ingress_address(east, "named"))
+        client = HttpClient(await ingress_address(east, "named-host"))
         await answers(lambda: client.get(GENERATED), (200, "east"))
         await answers(lambda: client.get(HOST), (200, "east"))
 
@@ -120,7 +120,7 @@ async def test_a_name_that_the_hub_made_routes_and_a_taken_host_is_refused_in_wo
 
         async def refusals() -> list[str]:
             there = await west.cluster.list(EVENTS, "default")
-            ours = [each for each in there if each.involved_object.name == "named"]
+            ours = [each for each in there if each.involved_object.name == "named-host"]
             return [each.message for each in ours if each.reason == "HostnameTaken"]
 
         async def is_refused() -> bool:
@@ -128,7 +128,7 @@ async def test_a_name_that_the_hub_made_routes_and_a_taken_host_is_refused_in_wo
 
         await wait_until(is_refused, "the Event HostnameTaken at the other member's Ingress")
         assert all(HOST in text and "east" not in text for text in await refusals())
-        elsewhere = HttpClient(await ingress_address(west, "named"))
+        elsewhere = HttpClient(await ingress_address(west, "named-host"))
         await answers(lambda: elsewhere.get(HOST), (200, "west"))
         assert await shown(west) == []
         await points()

@@ -13,6 +13,7 @@ from fairlead.testing.worlds.fleet import Fleet
 from fairlead.testing.worlds.processes import wait_until
 from fairlead.testing.worlds.traffic import Traffic
 from tests.e2e.e2e_backends import UdpEcho, ask, ask_udp, echoes, http, ready, refused
+from tests.e2e.e2e_own import no_nodes, no_services
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.envoy, pytest.mark.timeout(900)]
 
@@ -35,8 +36,7 @@ async def test_a_service_gets_an_address_that_works_and_leaves_nothing_behind(fl
             return f"answers at {address}" in (await east.events("basic")).get("EnsuredLoadBalancer", "")
 
         await wait_until(said_to_answer, "an Event says that the address answers")
-        await east.delete("basic")
-        await fleet.gone("east", "default.basic")
+        await no_services(fleet, east, "basic")
 
         async def closed() -> bool:
             return await refused(address, 80)
@@ -56,7 +56,7 @@ async def test_each_of_several_named_ports_answers_for_itself(fleet: Fleet) -> N
         await ready(east, "ports", 81)
         assert {await ask(address, 80) for _ in range(10)} == {"one"}
         assert {await ask(address, 81) for _ in range(10)} == {"two"}
-    await east.delete("ports")
+    await no_services(fleet, east, "ports")
 
 
 @pytest.mark.req("E-3", "E-4", "K-14", "K-16", "K-17", "K-18", "K-30")
@@ -84,15 +84,13 @@ async def test_nodes_come_fail_and_go_under_traffic(fleet: Fleet) -> None:
         await answered_by("n1", "n2", "n3", "n4")
         await west.node("n1", nodes["n1"], ready=False)
         await answered_by("n2", "n3", "n4")
-        from fairlead.api.kubernetes import NODES
-
-        await west.cluster.delete(NODES, "", "n2")
+        await no_nodes(west, "n2")
         await answered_by("n3", "n4")
         await traffic.stop()
         assert traffic.count.failed == 0, traffic.count.failures
         assert traffic.count.sent > 0
-    await west.delete("nodes")
-    await fleet.gone("west", "default.nodes")
+    await no_services(fleet, west, "nodes")
+    await no_nodes(west, *nodes)
 
 
 @pytest.mark.req("E-5", "I-6")
@@ -108,11 +106,10 @@ async def test_two_services_have_two_addresses_and_deleting_one_leaves_the_other
         assert addresses["first"] != addresses["second"]
         for name, address in addresses.items():
             assert {await ask(address, 80) for _ in range(10)} == {name}
-        await east.delete("first")
-        await fleet.gone("east", "default.first")
+        await no_services(fleet, east, "first")
         assert await east.address("second") == addresses["second"]
         assert await ask(addresses["second"], 80) == "second"
-    await east.delete("second")
+    await no_services(fleet, east, "second")
 
 
 @pytest.mark.req("E-6", "K-1", "K-6", "K-26", "KI-5")
@@ -144,12 +141,10 @@ async def test_the_same_name_in_two_members_and_names_made_to_collide(fleet: Fle
         seen[address] = True
         assert len(seen) == 4
         assert all(seen.values())
-    from fairlead.api.kubernetes import NODES
-
-    await west.cluster.delete(NODES, "", "same-node")
-    await west.delete("same")
+    await no_services(fleet, west, "same")
+    await no_nodes(west, "same-node")
     for namespace, name in places:
-        await east.delete(name, namespace)
+        await no_services(fleet, east, name, namespace=namespace)
 
 
 @pytest.mark.req("E-7", "K-13", "K-19", "K-20", "KI-11")
@@ -174,8 +169,7 @@ async def test_what_is_not_ours_is_left_alone(fleet: Fleet) -> None:
         for name in ("cluster-ip", "node-port", "elsewhere", "other-class"):
             assert await fleet.at_hub("east", f"default.{name}") is None
             assert not (await east.get(name)).status.load_balancer.ingress
-    for name in ("cluster-ip", "node-port", "elsewhere", "other-class", "asked"):
-        await east.delete(name)
+    await no_services(fleet, east, "cluster-ip", "node-port", "elsewhere", "other-class", "asked")
 
 
 @pytest.mark.req("E-8", "E-9", "KI-4")
@@ -198,7 +192,7 @@ async def test_udp_answers_and_tcp_there_does_not(fleet: Fleet) -> None:
         assert all([await refused(address, 9999) for _ in range(5)])
     finally:
         transport.close()
-    await east.delete("udp")
+    await no_services(fleet, east, "udp")
 
 
 @pytest.mark.req("E-10", "K-33", "K-34")
@@ -225,8 +219,7 @@ async def test_the_proxy_protocol_names_the_client_to_the_backend(fleet: Fleet) 
         at_hub = await fleet.at_hub("east", "default.plain")
         assert at_hub is not None
         assert at_hub.spec.external_traffic_policy == "Local"
-    await east.delete("plain")
-    await east.delete("named")
+    await no_services(fleet, east, "plain", "named")
 
 
 @pytest.mark.req("E-11")
@@ -244,7 +237,7 @@ async def test_session_affinity_keeps_a_client_on_one_target(fleet: Fleet) -> No
         await wait_until(only_one, "20 of 20 requests reach the same target")
         clients = [f"127.0.0.{last}" for last in range(10, 40)]
         assert len({await ask(address, 80, source=client) for client in clients}) > 1
-    await east.delete("sticky")
+    await no_services(fleet, east, "sticky")
 
 
 @pytest.mark.req("K-25", "KI-2")
@@ -275,4 +268,4 @@ async def test_a_changed_request_changes_the_address_and_a_withdrawn_one_removes
             return not (await east.get("moved")).status.load_balancer.ingress
 
         await wait_until(cleared, "the address is taken from the status")
-    await east.delete("moved")
+    await no_services(fleet, east, "moved")

@@ -14,6 +14,7 @@ from fairlead.testing.worlds.member import Member
 from fairlead.testing.worlds.processes import run_fairlead, wait_until
 from fairlead.testing.worlds.traffic import Traffic
 from tests.e2e.e2e_backends import ask, echoes, http, ready, refused
+from tests.e2e.e2e_own import no_services
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
@@ -78,8 +79,7 @@ async def test_hub_and_agent_die_and_come_back_without_a_trace(fleet: Fleet) -> 
         assert (await east.get("steady")).metadata.resource_version == version
         await traffic.stop()
         assert traffic.count.failed == 0, traffic.count.failures
-    await east.delete("steady")
-    await fleet.gone("east", "default.steady")
+    await no_services(fleet, east, "steady")
 
 
 async def connected(fleet: Fleet) -> bool:
@@ -115,8 +115,7 @@ async def test_the_hubs_api_dies_and_what_happened_meanwhile_is_caught_up_with(f
         assert await east.address("caught") == address
         await traffic.stop()
         assert traffic.count.failed == 0, traffic.count.failures
-    await east.delete("caught")
-    await fleet.gone("east", "default.caught", timeout_s=60)
+    await no_services(fleet, east, "caught")
 
 
 @pytest.mark.req("I-5", "I-6")
@@ -158,7 +157,7 @@ async def test_a_second_hub_waits_and_changes_nothing(fleet: Fleet) -> None:
         third = await run_fairlead(*same_directory.command[3:])
         assert third[0] == 2
         assert "another hub uses the data directory" in third[2].lower()
-    await east.delete("twin")
+    await no_services(fleet, east, "twin")
 
 
 @pytest.mark.req("KI-12", "K-63")
@@ -175,9 +174,13 @@ async def test_hub_and_member_may_be_the_same_cluster(fleet: Fleet) -> None:
 
         names = [obj.metadata.name for obj in await fleet.cluster.list(TCP_LOAD_BALANCERS, "tenant-self")]
         assert names == ["default.home"]
-    await member.delete("home")
-    await fleet.gone("self", "default.home")
+    await no_services(fleet, member, "home")
+    # For other tests the fleet has two members.
     await member.agent.kill()
+    code, _, problem = await run_fairlead("tenant", "remove", "self", "--kubeconfig", str(fleet.kubeconfig))
+    assert code == 0, problem
+    del fleet.members["self"]
+    await member.cluster.aclose()
 
 
 @pytest.mark.req("KI-8", "K-8")
@@ -249,7 +252,7 @@ async def test_status_shows_members_load_balancers_and_proxies(fleet: Fleet) -> 
         await wait_until(complete, "status shows it all", timeout_s=60)
         _, out, _ = await run_fairlead("status", "--kubeconfig", hub)
         assert "east/default/shown" in out
-    await east.delete("shown")
+    await no_services(fleet, east, "shown")
 
 
 @pytest.mark.req("I-8")
@@ -266,4 +269,4 @@ async def test_sigterm_ends_the_hub_soon_and_leaves_envoy_serving(fleet: Fleet) 
         assert await ask(address, 80) == "served on"
         await fleet.hub.start_ready()
         assert await east.address("on") == address
-    await east.delete("on")
+    await no_services(fleet, east, "on")

@@ -25,17 +25,17 @@ async def put(member: Member, kind: Resource[Any], name: str, spec: Mapping[str,
     await member.cluster.apply(kind, {"metadata": meta, "spec": dict(spec)}, manager="user")
 
 
-async def certificate(member: Member, host: str) -> bytes:
-    """Write the Secret ``cert`` with a new certificate for ``host``; return the certificate, PEM."""
+async def certificate(member: Member, host: str, name: str = "cert") -> bytes:
+    """Write a Secret with a new certificate for ``host``; return the certificate, PEM."""
     chain, key = self_signed(host)
-    await write_certificate(member, chain, key)
+    await write_certificate(member, chain, key, name)
     return chain
 
 
-async def write_certificate(member: Member, chain: bytes, key: bytes) -> None:
-    """Write the Secret ``cert`` with a certificate and its key, both PEM."""
+async def write_certificate(member: Member, chain: bytes, key: bytes, name: str = "cert") -> None:
+    """Write a Secret with a certificate and its key, both PEM."""
     body: JSONObject = {
-        "metadata": {"name": "cert", "namespace": "default"},
+        "metadata": {"name": name, "namespace": "default"},
         "type": "kubernetes.io/tls",
         "data": {"tls.crt": base64.b64encode(chain).decode(), "tls.key": base64.b64encode(key).decode()},
     }

@@ -1,0 +1,57 @@
+"""What a test makes in the fleet that all tests share: under names of its own, and gone before the next test begins.
+
+In: the fleet, a member, names. Out: objects as their users write them; each ``no_...`` returns once the hub has nothing
+of them any more. What another test made is never looked at.
+"""
+
+from __future__ import annotations
+
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
+from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
+from fairlead.api.kubernetes import NODES, SERVICES
+from fairlead.api.names import INGRESS_CONTROLLER
+from fairlead.errors import NotFound
+from fairlead.testing.worlds.fleet import Fleet
+from fairlead.testing.worlds.member import Member
+from fairlead.testing.worlds.processes import wait_until
+from fairlead.testing.worlds.web import put
+
+
+async def no_services(fleet: Fleet, member: Member, *names: str, namespace: str = "default") -> None:
+    """Delete Services, and wait until the hub has none of them."""
+    for name in names:
+        await member.cluster.delete(SERVICES, namespace, name)
+    for name in names:
+        await fleet.gone(member.name, f"{namespace}.{name}")
+
+
+async def no_nodes(member: Member, *names: str) -> None:
+    """Delete nodes; what still names one of them as a target has to be gone before."""
+    for name in names:
+        await member.cluster.delete(NODES, "", name)
+
+
+async def own_class(member: Member, name: str) -> None:
+    """Write an IngressClass: its Ingresses have a load balancer, and an address, of their own."""
+    await put(member, INGRESS_CLASSES, name, {"controller": INGRESS_CONTROLLER})
+
+
+async def no_ingresses(fleet: Fleet, member: Member, of_class: str, *names: str) -> None:
+    """Delete all Ingresses of a class, and the class; wait until the hub has no load balancer for it."""
+    for name in names:
+        await member.cluster.delete(INGRESSES, "default", name)
+    await member.cluster.delete(INGRESS_CLASSES, "", of_class)
+    await no_web(fleet, member, f"ingressclass.{of_class}")
+
+
+async def no_web(fleet: Fleet, member: Member, load_balancer: str) -> None:
+    """Wait until the hub has no load balancer of this name for HTTP any more."""
+
+    async def gone() -> bool:
+        try:
+            await fleet.cluster.get(HTTP_LOAD_BALANCERS, f"tenant-{member.name}", load_balancer)
+        except NotFound:
+            return True
+        return False
+
+    await wait_until(gone, f"{load_balancer} of {member.name} is gone from the hub", timeout_s=120)
