@@ -14,6 +14,7 @@ import msgspec
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.backendrecord import BACKEND_RECORDS
+from fairlead.api.certificateissuer import CERTIFICATE_ISSUERS
 from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
@@ -29,6 +30,7 @@ from fairlead.api.kubernetes import (
 )
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
 from fairlead.api.meta import AnyResource, JSONObject, Wire
 from fairlead.api.names import (
     API_VERSION,
@@ -72,6 +74,8 @@ HUB = (
     Wanted(BACKEND_GROUPS),
     Wanted(BACKEND_RECORDS),
     Wanted(POOL_SERVICES),
+    Wanted(CERTIFICATE_ISSUERS),
+    Wanted(MANAGED_CERTIFICATES),
     Wanted(LEASES),
     Wanted(NAMESPACES),
     Wanted(CRDS, optional=True),

@@ -17,10 +17,10 @@ from cryptography import x509
 
 from fairlead.api.kubernetes import NAMESPACES, SECRETS
 from fairlead.api.meta import JSONObject
-from fairlead.api.names import LABEL_TENANT, SYSTEM_NAMESPACE
+from fairlead.api.names import ANNOTATION_ORDER, LABEL_TENANT, SYSTEM_NAMESPACE
 from fairlead.doctor.facts import ApiFacts, Ending
 from fairlead.doctor.gather import Wanted, list_objects
-from fairlead.doctor.reading import mapping, meta, name_of, path_of
+from fairlead.doctor.reading import annotation, mapping, meta, name_of, path_of
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.oidc import expiry_of
 
@@ -50,7 +50,8 @@ async def _certificates(cluster: Cluster, namespaces: list[JSONObject]) -> list[
     endings: list[Ending] = []
     for secret in (secret for answer in answers if isinstance(answer, list) for secret in answer):
         ends = _end_of(mapping(secret.get("data")).get("tls.crt"))
-        if ends is not None:
+        # Of those that the hub gets itself, the check of certificates says more.
+        if ends is not None and not annotation(secret, ANNOTATION_ORDER):
             copied = name_of(secret).startswith("fairlead-")
             renew = (
                 "fairlead hub   renews it while it leads: look at its log"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from fairlead.doctor import (
+    checks_certificates,
     checks_connection,
     checks_fleet,
     checks_installation,
@@ -24,6 +25,8 @@ CHECKS = (
     Check("kubernetes-version", "Is Kubernetes new enough?", checks_connection.old_kubernetes),
     Check("clocks", "Do the clocks agree?", checks_connection.clocks),
     Check("endings", "Do tokens and certificates last?", checks_connection.endings),
+    Check("issuers", "Can the issuers of certificates be used?", checks_certificates.issuers),
+    Check("certificates", "Do the certificates last that the hub gets?", checks_certificates.certificates),
     Check("kubeconfig-mode", "Are keys readable for their owner only?", checks_connection.open_kubeconfigs),
     Check("unread", "Could everything be read?", checks_connection.unread),
     Check("kinds", "Are all kinds installed at the hub?", checks_installation.kinds_missing),

@@ -1,0 +1,61 @@
+"""Faults of certificates that the hub gets itself, and of their issuers, planted one by one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from doctor_facts import NOW, obj, only, with_more
+
+from fairlead.api.certificateissuer import CERTIFICATE_ISSUERS
+from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
+from fairlead.api.times import wire_time
+from fairlead.doctor.facts import Facts
+from fairlead.doctor.table import examine
+
+pytestmark = pytest.mark.req("OP-5", "K-53")
+
+
+def certificate(**status: Any) -> Facts:
+    spec = {"hosts": ["a.example.com"], "issuer": "le"}
+    return with_more("hub", MANAGED_CERTIFICATES, obj("acme.a", "tenant-east", spec=spec, status=status))
+
+
+def ends(days: float, **status: Any) -> Facts:
+    return certificate(digest="d", notAfter=wire_time(NOW + timedelta(days=days)), **status)
+
+
+def conditions(kind: str, message: str) -> list[dict[str, str]]:
+    status = "False" if kind in {"Ready", "Accepted"} else "True"
+    return [{"type": kind, "status": status, "reason": "AuthorityRefused", "message": message}]
+
+
+def test_a_certificate_that_ends_soon_says_why_there_is_no_newer_one() -> None:
+    finding = only(ends(5, conditions=conditions("Stale", "a CAA record forbids it")), "certificates")
+    assert (finding.severity.value, finding.object) == ("warning", "ManagedCertificate/tenant-east/acme.a")
+    assert "a.example.com ends at 2030-01-06 00:00 UTC: a CAA record forbids it" in finding.fault
+    assert finding.mend == "kubectl describe mcert -n tenant-east acme.a"
+
+
+def test_a_certificate_that_has_ended_is_an_error() -> None:
+    finding = only(ends(-1), "certificates")
+    assert finding.severity.value == "error"
+    assert "has ended" in finding.fault
+
+
+def test_a_certificate_that_could_not_be_had_is_an_error() -> None:
+    finding = only(certificate(failures=3, conditions=conditions("Ready", "its limit is reached")), "certificates")
+    assert (finding.severity.value, "its limit is reached" in finding.fault) == ("error", True)
+
+
+@pytest.mark.parametrize("facts", [ends(60), certificate(), certificate(digest=7)], ids=["lasts", "ordered", "unknown"])
+def test_what_lasts_is_being_ordered_or_cannot_be_read_is_no_fault(facts: Facts) -> None:
+    assert examine(facts) == []
+
+
+def test_an_issuer_without_an_account_is_an_error() -> None:
+    issuer = obj("le", spec={}, status={"conditions": conditions("Accepted", "the account is deactivated")})
+    finding = only(with_more("hub", CERTIFICATE_ISSUERS, issuer), "issuers")
+    assert (finding.severity.value, finding.object) == ("error", "CertificateIssuer/le")
+    assert (finding.fault, finding.mend) == ("the account is deactivated", "kubectl edit certissuer le")
