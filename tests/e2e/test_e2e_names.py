@@ -35,7 +35,7 @@ pytestmark = [
 HOST = "named.example.com"
 CLASS = "of-names"
 DOMAIN = "east.lb.example.com"
-GENERATED = f"named-host-default.{DOMAIN}"
+GENERATED = f"hosted-default.{DOMAIN}"
 
 
 class Regarding(msgspec.Struct, frozen=True, gc=False):
@@ -66,8 +66,8 @@ async def named(fleet: Fleet) -> AsyncIterator[Fleet]:
     await domain(DOMAIN)
     yield fleet
     for member in (fleet.members["east"], fleet.members["west"]):
-        await no_ingresses(fleet, member, CLASS, "named-host")
-        await member.delete("named-host")
+        await no_ingresses(fleet, member, CLASS, "hosted")
+        await member.delete("hosted")
     await domain("")
 
     async def no_name() -> bool:
@@ -79,10 +79,10 @@ async def named(fleet: Fleet) -> AsyncIterator[Fleet]:
 
 async def ingress(member: Member) -> None:
     await own_class(member, CLASS)
-    to = {"service": {"name": "named-host", "port": {"number": 80}}}
+    to = {"service": {"name": "hosted", "port": {"number": 80}}}
     rules = [{"host": HOST, "http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": to}]}}]
     body = {
-        "metadata": {"name": "named-host", "namespace": "default"},
+        "metadata": {"name": "hosted", "namespace": "default"},
         "spec": {"ingressClassName": CLASS, "rules": rules},
     }
     await member.cluster.apply(INGRESSES, body, manager="user")
@@ -90,7 +90,7 @@ async def ingress(member: Member) -> None:
 
 async def shown(member: Member) -> list[str]:
     """Return the host names in the status of the Ingress."""
-    there = await member.cluster.get(INGRESSES, "default", "named-host")
+    there = await member.cluster.get(INGRESSES, "default", "hosted")
     return [each.hostname for each in there.status.load_balancer.ingress or () if each.hostname]
 
 
@@ -99,15 +99,15 @@ async def test_a_name_that_the_hub_made_routes_and_a_taken_host_is_refused_in_wo
     east, west = named.members["east"], named.members["west"]
     ours, theirs = east.new_address(), west.new_address()
     async with echoes((ours, 8080, "east"), (theirs, 8080, "west")):
-        await service(east, "named-host", ours)
-        await service(west, "named-host", theirs)
+        await service(east, "hosted", ours)
+        await service(west, "hosted", theirs)
         await ingress(east)
 
         async def is_shown() -> bool:
             return await shown(east) == [GENERATED]
 
         await wait_until(is_shown, f"{GENERATED} in the status of the Ingress")
-        client = HttpClient(await ingress_address(east, "named-host"))
+        client = HttpClient(await ingress_address(east, "hosted"))
         await answers(lambda: client.get(GENERATED), (200, "east"))
         await answers(lambda: client.get(HOST), (200, "east"))
 
@@ -120,7 +120,7 @@ async def test_a_name_that_the_hub_made_routes_and_a_taken_host_is_refused_in_wo
 
         async def refusals() -> list[str]:
             there = await west.cluster.list(EVENTS, "default")
-            ours = [each for each in there if each.involved_object.name == "named-host"]
+            ours = [each for each in there if each.involved_object.name == "hosted"]
             return [each.message for each in ours if each.reason == "HostnameTaken"]
 
         async def is_refused() -> bool:
@@ -128,7 +128,7 @@ async def test_a_name_that_the_hub_made_routes_and_a_taken_host_is_refused_in_wo
 
         await wait_until(is_refused, "the Event HostnameTaken at the other member's Ingress")
         assert all(HOST in text and "east" not in text for text in await refusals())
-        elsewhere = HttpClient(await ingress_address(west, "named-host"))
+        elsewhere = HttpClient(await ingress_address(west, "hosted"))
         await answers(lambda: elsewhere.get(HOST), (200, "west"))
         assert await shown(west) == []
         await points()
