@@ -150,3 +150,35 @@ async def test_bad_settings_are_refused_with_a_sentence(http: HttpWorld) -> None
     with pytest.raises(Terminal) as caught:
         await http.provider.ensure(http.spec(config(route("r", to("one"))), parameters=bad))
     assert all(name in str(caught.value) for name in bad)
+
+
+@pytest.mark.req("K-41")
+async def test_connections_of_a_deleted_load_balancer_are_answered_and_closed(http: HttpWorld) -> None:
+    backend = await http.echo("one")
+    doomed, other = [await http.start(config(route("r", to("one"))), backend) for _ in range(2)]
+    request = b"GET / HTTP/1.1\r\nHost: shop.example.com\r\n\r\n"
+    async with asyncio.timeout(TIMEOUT_S):
+        streams = [await asyncio.open_connection(doomed.address, 80) for _ in range(4)]
+        for reader, writer in streams:
+            writer.write(request)
+            assert b" 200 " in await reader.readline()
+        await http.provider.delete(doomed.key)
+        await closed_port(doomed.address)
+        for reader, writer in streams:
+            writer.write(request)
+            rest = await reader.read()  # up to its end: the proxy closes
+            assert rest.count(b"HTTP/1.1 200 OK") == 1, rest
+            assert b"connection: close" in rest.lower()
+            await close(writer)
+    assert (await get(other)).backend == "one"
+
+
+async def closed_port(address: str) -> None:
+    """Wait until nothing listens there."""
+    while True:
+        try:
+            _, writer = await asyncio.open_connection(address, 80)
+        except ConnectionRefusedError:
+            return
+        await close(writer)
+        await asyncio.sleep(0.02)

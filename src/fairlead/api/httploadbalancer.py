@@ -8,6 +8,7 @@ there.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Annotated
 
 from msgspec import Meta
@@ -17,7 +18,7 @@ from fairlead.api.intent import IntentObject, IntentStatus, NamesStatus
 from fairlead.api.meta import KubeObject, Resource, Wire
 from fairlead.api.names import DEFAULT_CLASS, GROUP, VERSION
 from fairlead.api.tcploadbalancer import Origin, TargetType
-from fairlead.model.http import Attachment, Backend, L7Listener, RouteKind, Rule
+from fairlead.model.http import Attachment, Backend, L7Listener, Route, RouteKind, Rule
 
 _BY_NAME = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
 
@@ -120,11 +121,24 @@ class LoadBalancerRouteStatus(Wire, frozen=True, gc=False):
     names: NamesStatus = NamesStatus()
 
 
-class LoadBalancerRoute(KubeObject, frozen=True, gc=False):
+class LoadBalancerRoute(KubeObject, frozen=True, gc=True, dict=True):
     """One Ingress or route of a member, attached to one HTTPLoadBalancer."""
 
     spec: LoadBalancerRouteSpec = LoadBalancerRouteSpec(load_balancer="")
     status: LoadBalancerRouteStatus = LoadBalancerRouteStatus()
+
+    @cached_property
+    def route(self) -> Route:
+        """Return what a provider serves: the same object each time, so that thousands are compared by identity."""
+        spec, origin = self.spec, self.spec.origin
+        return Route(
+            name=self.metadata.name,
+            kind=spec.kind,
+            attachments=spec.attachments,
+            rules=spec.rules,
+            created=spec.created,
+            origin=f"{origin.namespace}/{origin.name}" if origin.name else self.metadata.name,
+        )
 
 
 LOAD_BALANCER_ROUTES = Resource(GROUP, VERSION, "LoadBalancerRoute", "loadbalancerroutes", True, LoadBalancerRoute)

@@ -7,6 +7,7 @@ objects (``LoadBalancerRoute``) to the encoder of a provider. All names are thos
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, Literal
 
 import msgspec
@@ -297,7 +298,7 @@ class FixedAnswer(msgspec.Struct, frozen=True):
     content: str
 
 
-class L7Config(msgspec.Struct, frozen=True):
+class L7Config(msgspec.Struct, frozen=True, dict=True):
     """All that an L7 load balancer does beside opening ports; backends' addresses are targets, by backend name.
 
     ``listeners`` are in order of precedence, ``routes`` and ``backends`` ordered by name.
@@ -309,7 +310,7 @@ class L7Config(msgspec.Struct, frozen=True):
     certificates: Mapping[str, Certificate] = msgspec.field(default_factory=dict[str, Certificate])
     answers: tuple[FixedAnswer, ...] = ()
 
-    @property
+    @cached_property
     def without_requests(self) -> frozenset[str]:
         """Return the backends that answer no request: they get copies only, or no share of any rule."""
         answering = {

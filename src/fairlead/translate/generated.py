@@ -82,6 +82,8 @@ def with_generated_routes(
         for port in sorted(set(ports.values()) if of_gateway else ())
     )
     open_to_all = {each.name for each in listeners if each.protocol == "HTTP" and not each.hostname}
+    if not domain:
+        return tuple(listeners), tuple(routes)
     changed: list[LoadBalancerRoute] = []
     for route in routes:
         attachments = route.spec.attachments

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from fairlead.api.httploadbalancer import HTTPLoadBalancerSpec, LoadBalancerRoute
+from fairlead.api.httploadbalancer import HTTPLoadBalancerSpec
 from fairlead.api.tcploadbalancer import LoadBalancerPort
 from fairlead.model.condition import Condition, ConditionReason
 from fairlead.model.desired import FrontendSpec, Listener, Targets
-from fairlead.model.http import Backend, L7Config, L7Listener, Route
+from fairlead.model.http import Backend, L7Config, L7Listener
 from fairlead.model.keys import ListenerKey, Protocol, backend_key
 from fairlead.translate.challenges import with_challenge_listeners
 from fairlead.translate.class_behaviour import health_check_from_class
@@ -92,22 +92,10 @@ def _config(view: HTTPView, spec: HTTPLoadBalancerSpec) -> L7Config:
     listeners, routes = with_generated_routes(domain, spec.origin, spec.listeners, view.routes)
     return L7Config(
         listeners=with_challenge_listeners(listeners, view.answers),
-        routes=tuple(map(_route, routes)),
+        routes=tuple(each.route for each in routes),
         backends=tuple(backends[name] for name in sorted(backends)),
         certificates=view.certificates,
         answers=view.answers,
-    )
-
-
-def _route(route: LoadBalancerRoute) -> Route:
-    spec, origin = route.spec, route.spec.origin
-    return Route(
-        name=route.metadata.name,
-        kind=spec.kind,
-        attachments=spec.attachments,
-        rules=spec.rules,
-        created=spec.created,
-        origin=f"{origin.namespace}/{origin.name}" if origin.name else route.metadata.name,
     )
 
 

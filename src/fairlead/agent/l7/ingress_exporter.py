@@ -121,9 +121,11 @@ class IngressExporter:
 
     def needs_node_ports(self, namespace: str, name: str) -> bool:
         """Say whether an Ingress of ours, of a class with the nodes as backends, names this Service."""
-        classes = {self.class_of(each) for each in self._l7.ingresses.by_index(BY_SERVICE, (namespace, name))}
-        plans = (self.plan_of(each) for each in classes if each is not None)
-        return any(plan is not None and plan.spec.targets == "Node" for plan in plans)
+        by_nodes = {each for each in self._classes() if (plan := self.plan_of(each)) and plan.spec.targets == "Node"}
+        if not by_nodes:  # thousands of Ingresses may name one Service
+            return False
+        users = self._l7.ingresses.by_index(BY_SERVICE, (namespace, name))
+        return any(self.class_of(each) in by_nodes for each in users)
 
     def needs_secret(self, namespace: str, name: str) -> bool:
         """Say whether an Ingress of ours names this Secret."""
@@ -131,8 +133,7 @@ class IngressExporter:
 
     def requests(self, name: str) -> list[CertificateRequest]:
         """Return what Ingresses of ours ask the hub to get under this name."""
-        classes = [each.metadata.name for each in self._l7.ingress_classes.values()]
-        plans = [plan for each in classes if (plan := self.plan_of(each)) is not None]
+        plans = [plan for each in self._classes() if (plan := self.plan_of(each)) is not None]
         return [request for plan in plans for request in plan.requests.get(name, ())]
 
     def is_fresh(self, *, fresh_s: float) -> bool:
@@ -145,6 +146,9 @@ class IngressExporter:
         """Return the name of the class of ours that an Ingress is of, None when it is of none."""
         of_class = class_of(ingress, self._l7.ingress_classes.values())
         return None if of_class is None else of_class.metadata.name
+
+    def _classes(self) -> list[str]:
+        return [each.metadata.name for each in self._l7.ingress_classes.values()]
 
     def ingresses_of(self, ingress_class: str) -> tuple[IngressObject, ...]:
         """Return the Ingresses of one class that stay."""

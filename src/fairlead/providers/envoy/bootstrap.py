@@ -20,6 +20,16 @@ _OWN = "own-certificate"
 _HUB = "hub-authority"
 _ADMIN_PATHS = ("/ready", "/server_info", "/listeners", "/clusters")
 
+#: So long, in seconds, may connections of a listener that was removed stay open.
+DRAIN_S = 600
+#: What every Envoy is started with. A connection that drains is to be closed with its next response, not at random
+#: within the drain time. Unknown fields are accepted either way; to look for them costs a third of what it takes to
+#: take over the routes of a port.
+ENVOY_FLAGS = (
+    "--drain-time-s", str(DRAIN_S), "--drain-strategy", "immediate", "--ignore-unknown-dynamic-fields",
+    "--log-level", "warning",
+)  # fmt: skip
+
 #: Envoy's limit of 100 refuses [a-z0-9]{1,36}; matching takes linear time whatever the size.
 _RUNTIME: Json = {"re2.max_program_size.error_level": 2000}
 

@@ -17,7 +17,7 @@ from fairlead.model.contract import AllocationKind
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured
-from fairlead.providers.envoy.bootstrap import Bootstrap, bootstrap_json
+from fairlead.providers.envoy.bootstrap import ENVOY_FLAGS, Bootstrap, bootstrap_json
 from fairlead.providers.envoy.envoy_process import Running, check_socket_path, file_limit
 from fairlead.providers.envoy.local_envoy import LocalEnvoy
 
@@ -49,7 +49,6 @@ class LocalFleet:
         concurrency: int = 0,
         binary: Path | None = None,
         max_files: int = 0,
-        drain_s: int = 600,
     ) -> None:
         data_dir = data_dir.absolute()
         concurrency = concurrency or min(2, os.cpu_count() or 1)
@@ -72,7 +71,7 @@ class LocalFleet:
             data_dir=data_dir,
             admin_socket=self.admin_socket,
             bootstrap=msgspec.json.format(msgspec.json.encode(bootstrap), indent=1),
-            options=("--concurrency", str(concurrency), "--drain-time-s", str(drain_s), "--log-level", "warning"),
+            options=("--concurrency", str(concurrency), *ENVOY_FLAGS),
             binary=binary,
         )
 

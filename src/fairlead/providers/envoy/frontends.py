@@ -65,6 +65,12 @@ class EnvoyFrontends:
             return None
         return next(((frontend.spec, at, port) for at, port in frontend.ports.items() if port.name == name), None)
 
+    def wants(self, group: str, name: str) -> bool:
+        """Return whether a load balancer in this group has a resource of this name."""
+        key = load_balancer_of(name)
+        frontend = self._frontends.get(key) if key is not None else None
+        return frontend is not None and frontend.group == group and name in frontend.serving.labels
+
     def in_group(self, group: str) -> list[LoadBalancerKey]:
         """Return the load balancers of a group."""
         return [key for key, frontend in self._frontends.items() if frontend.group == group]

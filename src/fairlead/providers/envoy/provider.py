@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -25,7 +25,9 @@ from fairlead.model.contract import EVERY_FEATURE, Capabilities
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured, Observed
+from fairlead.providers.envoy.bootstrap import DRAIN_S
 from fairlead.providers.envoy.counters import Counters
+from fairlead.providers.envoy.draining import split_removals
 from fairlead.providers.envoy.fleet import Fleet
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.frontends import EnvoyFrontends
@@ -192,12 +194,20 @@ class EnvoyProvider:
         self._store(self._frontends.release(key, backends))
         self._notifier.hint((key,))
 
-    def _store(self, changes: dict[str, list[ResourceChange]]) -> None:
-        for group, resources in changes.items():
+    def _store(self, changes: Mapping[str, Sequence[ResourceChange]]) -> None:
+        for group, listed in changes.items():
+            resources, later = split_removals(listed)
+            if later:
+                asyncio.get_running_loop().call_later(DRAIN_S, self._drained, group, later)
             if self.store.group(group).apply(resources):
                 self._health.touch(group, (each.name for each in resources if each.kind in _WITH_TARGETS))
                 for key in _owners(resource.name for resource in resources):
                     self._notifier.expect_ack(key)
+
+    def _drained(self, group: str, removals: Sequence[ResourceChange]) -> None:
+        """Remove what has waited for connections to end, unless it is wanted again."""
+        gone = [each for each in removals if not self._frontends.wants(group, each.name)]
+        self._store({group: gone})
 
     def _progressed(self, session: Session, names: Iterable[str]) -> None:
         self._progress.set()

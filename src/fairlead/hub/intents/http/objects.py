@@ -53,6 +53,9 @@ class HTTPObjects(IntentObjects[HTTPLoadBalancer]):
         )
         self.managed = ManagedObjects(inventory.managed, wake=self._managed_changed)
         inventory.register(self, {LOAD_BALANCER_ROUTES.plural: self.routes})
+        #: The routes of a load balancer until one of them changes: of thousands, each reconcile reads all.
+        self._ordered: dict[LoadBalancerKey, tuple[LoadBalancerRoute, ...]] = {}
+        self.routes.on_change(self._forget_order)
 
     def watch(self) -> None:
         """Wake load balancers when routes, slices or their Tenant change."""
@@ -66,13 +69,21 @@ class HTTPObjects(IntentObjects[HTTPLoadBalancer]):
 
     def routes_of(self, key: LoadBalancerKey) -> tuple[LoadBalancerRoute, ...]:
         """Return the routes of one load balancer that stay, ordered by name."""
-        routes = (route for route in self.routes.by_index("lb", key) if not route.deleting)
-        return tuple(sorted(routes, key=lambda route: route.metadata.name))
+        known = self._ordered.get(key)
+        if known is None:
+            # Those of one index entry are in one namespace, and come ordered by name.
+            known = tuple(route for route in self.routes.by_index("lb", key) if not route.deleting)
+            self._ordered[key] = known
+        return known
 
     def unreadable_routes(self, namespace: str) -> str:
         """Return which route in ``namespace`` cannot be decoded, empty when there is none."""
         broken = sorted(key for key in self.routes.broken if key[0] == namespace)
         return first_broken(LOAD_BALANCER_ROUTES.kind, self.routes, broken)
+
+    def _forget_order(self, old: LoadBalancerRoute | None, new: LoadBalancerRoute | None) -> None:
+        for route in filter(None, (old, new)):
+            self._ordered.pop(load_balancer_of(route), None)
 
     def _route_changed(self, old: LoadBalancerRoute | None, new: LoadBalancerRoute | None) -> None:
         if not (old and new and only_status_changed(old, new)):

@@ -17,6 +17,11 @@ def cluster_name(key: LoadBalancerKey, backend: str) -> str:
     return f"{key}/backend/{backend}"
 
 
+def is_backend_of(key: LoadBalancerKey, name: str) -> bool:
+    """Return whether a cluster, or endpoints, belong to a backend of requests."""
+    return name.startswith(f"{key}/backend/")
+
+
 def unresolved_name(key: LoadBalancerKey) -> str:
     """Name a cluster that never exists: a share of requests that leads to it is answered 500."""
     return f"{key}/unresolved/-"

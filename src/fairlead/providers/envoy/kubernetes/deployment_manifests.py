@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from fairlead.providers.envoy.bootstrap import Bootstrap, TlsFiles, bootstrap_json, secret_files
+from fairlead.providers.envoy.bootstrap import ENVOY_FLAGS, Bootstrap, TlsFiles, bootstrap_json, secret_files
 from fairlead.providers.envoy.kubernetes.manifests import GROUP_LABEL, Manifest, group_labels, group_name, hashed
 
 _CONFIG_DIR = "/etc/envoy"
@@ -162,7 +162,7 @@ def _container(settings: DeploymentSettings) -> Manifest:
         "name": "envoy",
         "image": settings.image,
         "command": ["envoy"],
-        "args": ["-c", f"{_CONFIG_DIR}/bootstrap.json", *flags, "--log-level", "warning"],
+        "args": ["-c", f"{_CONFIG_DIR}/bootstrap.json", *flags, *ENVOY_FLAGS],
         "env": [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
         "ports": [{"name": "readiness", "containerPort": settings.readiness_port, "protocol": "TCP"}],
         # No liveness probe: a proxy that waits for its first configuration is not broken, and a broken one exits.
