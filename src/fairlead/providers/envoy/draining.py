@@ -1,7 +1,7 @@
 """Which removals wait, since connections that are open may still need what is removed?
 
-A listener that goes closes its port at once, and drains: each open connection is answered until it is idle, told to
-close with its next response, and cut after ``DRAIN_S``. The proxy keeps the routes of such a listener. Its clusters it
+A listener that goes closes its port at once, and drains: each open connection is answered, closed with its next
+response, and cut after ``DRAIN_S`` if there is none. The proxy keeps the routes of such a listener. Its clusters it
 would drop when we do, and answer 500. So clusters of requests that go together with a listener go ``DRAIN_S`` later.
 
 In: changes. Out: those for now, and those for later. It does not wait itself.
