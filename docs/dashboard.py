@@ -36,8 +36,9 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             Panel("Targets", "sum by (state) (fairlead_hub_targets)", "{{state}}"),
             Panel("Members", "max by (state) (fairlead_hub_members)", "{{state}}"),
             Panel(
-                "Addresses given, share of the pool",
-                "max(fairlead_hub_addresses_used) / (max(fairlead_hub_addresses) > 0)",
+                "Addresses given, share of each pool",
+                "max by (pool) (fairlead_hub_addresses_used) / (max by (pool) (fairlead_hub_addresses) > 0)",
+                "{{pool}}",
                 unit="percentunit",
             ),
         ),

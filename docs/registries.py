@@ -38,14 +38,14 @@ async def _hub() -> list[Family]:
     from fairlead.providers.envoy.counters import Counters
     from fairlead.providers.webhook.metrics import WebhookMetrics
     from fairlead.runtime.telemetry import Telemetry
-    from fairlead.translate.allocate import AddressPool
+    from fairlead.translate.address_ranges import AddressRanges
 
     registry = CollectorRegistry()
     KubeMetrics(registry)
     Counters(registry=registry)
     WebhookMetrics(registry)
     async with Cluster(ClusterConfig(server="http://127.0.0.1:9"), name="hub") as cluster:
-        config = HubConfig(identity="reference", address_pool=AddressPool.parse("192.0.2.0/24"))
+        config = HubConfig(identity="reference", address_pool=AddressRanges.parse("192.0.2.0/24"))
         Hub(cluster=cluster, providers={}, config=config, telemetry=Telemetry(registry))
         return _families(registry)
 

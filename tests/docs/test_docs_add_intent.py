@@ -26,7 +26,7 @@ from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import SystemClock
 from fairlead.testing.faults import FaultyProvider
-from fairlead.translate.allocate import AddressPool
+from fairlead.translate.address_ranges import AddressRanges
 from tests.docs.docs_console import ROOT, blocks_of
 
 PAGE = ROOT / "docs" / "how-to" / "add-an-intent.md"
@@ -93,7 +93,7 @@ async def world(request: pytest.FixtureRequest, example: Any) -> AsyncIterator[W
                 cluster=connection,
                 intents=example.INTENTS,
                 providers={"envoy": FaultyProvider(served, clock=clock)},
-                config=HubConfig(identity="hub", address_pool=AddressPool.parse("192.0.2.0/29")),
+                config=HubConfig(identity="hub", address_pool=AddressRanges.parse("192.0.2.0/29")),
                 factories={"memory": lambda: MemoryProvider(cloud=cloud)},
             )
             running = asyncio.create_task(hub.run())

@@ -26,13 +26,17 @@ class ProxyPort(Wire, frozen=True, gc=False):
 
 
 class Allocation(Wire, frozen=True, gc=False):
-    """What was given to this load balancer and stays its own: recorded before anything is programmed."""
+    """What was given to this load balancer and stays its own: recorded before anything is programmed.
+
+    pool is the AddressPool that the address is of; empty for --address-pool.
+    """
 
     address: str = ""
     ports: Annotated[
         list[ProxyPort],
         Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["port", "protocol"]}),
     ] = msgspec.field(default_factory=list[ProxyPort])
+    pool: str = ""
 
 
 class HeldChange(Wire, frozen=True, gc=False):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fairlead.api.addresspool import ADDRESS_POOL_CRD
 from fairlead.api.backendgroup import BACKEND_GROUP_CRD
 from fairlead.api.backendrecord import BACKEND_RECORD_CRD
 from fairlead.api.certificateissuer import CERTIFICATE_ISSUER_CRD
@@ -22,6 +23,7 @@ from fairlead.api.tenant import TENANT_CRD
 CRDS = (
     TENANT_CRD,
     LOAD_BALANCER_CLASS_CRD,
+    ADDRESS_POOL_CRD,
     TCP_LOAD_BALANCER_CRD,
     HTTP_LOAD_BALANCER_CRD,
     LOAD_BALANCER_ROUTE_CRD,

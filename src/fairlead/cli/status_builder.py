@@ -12,6 +12,7 @@ from datetime import datetime
 
 import msgspec
 
+from fairlead.api.addresspool import AddressPool
 from fairlead.api.backendgroup import BackendGroup
 from fairlead.api.dnszone import DNSZone
 from fairlead.api.heartbeat import StampedLease, age_s
@@ -48,6 +49,7 @@ class FleetObjects(msgspec.Struct, frozen=True, kw_only=True):
     pool_services: Sequence[PoolService] = ()
     classes: Sequence[LoadBalancerClass] = ()
     groups: Sequence[BackendGroup] = ()
+    pools: Sequence[AddressPool] = ()
     zones: Sequence[DNSZone] = ()
     hostnames: Sequence[Hostname] = ()
     certificates: Sequence[ManagedCertificate] = ()
@@ -71,6 +73,7 @@ def build_status(read: FleetObjects, *, now: datetime) -> FleetStatus:
         *problems.of_regions(regions),
         *problems.of_classes(read.classes),
         *problems.of_groups(read.groups),
+        *names.of_pools(read.pools),
         *names.of_zones(read.zones),
         *names.of_names(read.hostnames),
         *names.of_certificates(read.certificates, now),

@@ -1,7 +1,7 @@
-"""What is not well about names and certificates, one ``Problem`` for each, in the order of their objects.
+"""What is not well about names, certificates and addresses, one ``Problem`` for each, in the order of their objects.
 
-In: Hostnames that a DNSZone holds, DNSZones, ManagedCertificates, the time. Out: problems. A name that no zone holds is
-none: its records may be kept by hand. Pure.
+In: AddressPools, DNSZones, the Hostnames that they hold, ManagedCertificates, the time. Out: problems. A name that no
+zone holds is none: its records may be kept by hand. Pure.
 """
 
 from __future__ import annotations
@@ -9,12 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
+from fairlead.api.addresspool import ADDRESS_POOLS, AddressPool
 from fairlead.api.dnszone import DNS_ZONES, DNSZone
 from fairlead.api.hostname import HOSTNAMES, Hostname
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertificate
 from fairlead.cli.status_conditions import findings_of
 from fairlead.cli.status_rows import Problem, Trouble
 from fairlead.translate.certificate_ends import ending
+
+
+def of_pools(pools: Iterable[AddressPool]) -> Iterator[Problem]:
+    """Say which pools give no addresses."""
+    for pool in sorted(pools, key=lambda pool: pool.metadata.name):
+        name = pool.metadata.name
+        for finding in findings_of(pool.status.conditions)[:1]:
+            why = finding.message or finding.reason
+            yield Problem(Trouble.ATTENTION, ADDRESS_POOLS.kind, "", name, finding.reason, f"pool {name}: {why}")
 
 
 def of_zones(zones: Iterable[DNSZone]) -> Iterator[Problem]:

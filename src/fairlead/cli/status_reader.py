@@ -9,6 +9,7 @@ import asyncio
 from datetime import datetime
 from typing import TypeVar
 
+from fairlead.api.addresspool import ADDRESS_POOLS
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.dnszone import DNS_ZONES
 from fairlead.api.heartbeat import STAMPED_LEASES, StampedLease
@@ -37,7 +38,7 @@ async def gather_status(cluster: Cluster, *, now: datetime | None = None) -> Fle
         (tcp, http, shared),
         (pool_services, classes, groups),
         (tenants, leases, hub_lease, reports),
-        (zones, hostnames, certificates),
+        (pools, zones, hostnames, certificates),
     ) = await asyncio.gather(
         asyncio.gather(
             cluster.list(TCP_LOAD_BALANCERS),
@@ -54,7 +55,10 @@ async def gather_status(cluster: Cluster, *, now: datetime | None = None) -> Fle
             read_reports(cluster),
         ),
         asyncio.gather(
-            _if_known(cluster, DNS_ZONES), _if_known(cluster, HOSTNAMES), _if_known(cluster, MANAGED_CERTIFICATES)
+            _if_known(cluster, ADDRESS_POOLS),
+            _if_known(cluster, DNS_ZONES),
+            _if_known(cluster, HOSTNAMES),
+            _if_known(cluster, MANAGED_CERTIFICATES),
         ),
     )
     read = FleetObjects(
@@ -63,6 +67,7 @@ async def gather_status(cluster: Cluster, *, now: datetime | None = None) -> Fle
         pool_services=pool_services,
         classes=classes,
         groups=groups,
+        pools=pools,
         zones=zones,
         hostnames=hostnames,
         certificates=certificates,

@@ -39,7 +39,7 @@ from fairlead.hub.names.controller import Names
 from fairlead.hub.providers.migration import ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.reconcile import Reconciler
-from fairlead.hub.tenants.address_allocator import AddressAllocator
+from fairlead.hub.tenants.address_pools import AddressPools
 from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.hub.tenants.tenants import Tenants
 from fairlead.hub.validation.class_protection import ClassProtection, default_class
@@ -95,7 +95,15 @@ class Hub:
         self.history = History(now=self._clock.now)
         self.inventory = Inventory(cluster, region=config.region)
         self._target_counts = TargetCounts()
-        self.allocator = AddressAllocator(config.address_pool)
+        self._pools = AddressPools(
+            cluster=cluster,
+            inventory=self.inventory,
+            own=config.address_pool,
+            region=config.region,
+            clock=self._clock,
+            leading=self._may_write,
+        )
+        self.allocator = self._pools.allocator
         self.member_health = MemberHealth(
             clock=self._clock, changed=self._member_changed, server_now=cluster.server_clock.now
         )
@@ -200,6 +208,7 @@ class Hub:
             Controller("tenant", self._tenant_queue, tenants.reconcile),
             Controller("hostname", self._names.hosts, self._names.reconcile_host, workers),
             Controller("names", self._names.sources, self._names.reconcile_source, workers),
+            Controller("addresspool", self._pools.queue, self._pools.reconcile),
             Controller("loadbalancerclass", self._classes.queue, self._classes.reconcile),
             *self._certificates.controllers(),
             *(controller for intent in self.intents.values() for controller in intent.controllers()),
@@ -294,7 +303,7 @@ class Hub:
         self.inventory.records.on_change(self.providers.record_changed)
         for intent in self.intents.values():
             intent.watch()
-        for part in (self._classes, self._names, self._certificates):
+        for part in (self._classes, self._pools, self._names, self._certificates):
             part.watch()
         for provider in self._served.values():
             provider.on_change(self._status_queue.add)
@@ -355,7 +364,7 @@ class Hub:
             for intent in self.intents.values():
                 intent.status.refresh()
                 intent.lead()
-            for part in (self._classes, self._names, self._certificates):
+            for part in (self._classes, self._pools, self._names, self._certificates):
                 part.lead()
             await self.providers.run()
         finally:

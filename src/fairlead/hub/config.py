@@ -7,7 +7,7 @@ from typing import Protocol
 import msgspec
 
 from fairlead.model.contract import Provider
-from fairlead.translate.allocate import AddressPool
+from fairlead.translate.address_ranges import AddressRanges
 
 
 class RunningProvider(Provider, Protocol):
@@ -37,7 +37,7 @@ class HubConfig(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     identity: str
-    address_pool: AddressPool | None = None
+    address_pool: AddressRanges | None = None
     loopback_targets: bool = False
     tenant_ports: int = 0
     domain: str = ""

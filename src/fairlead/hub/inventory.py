@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from fairlead.api.addresspool import ADDRESS_POOLS, AddressPool
 from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord
 from fairlead.api.certificateissuer import CERTIFICATE_ISSUERS, CertificateIssuer
 from fairlead.api.heartbeat import STAMPED_LEASES, StampedLease
@@ -113,6 +114,7 @@ class Inventory:
             cluster, TENANTS, indexes={"namespace": lambda tenant: [tenant.namespace]}
         )
         self.classes: WatchCache[LoadBalancerClass] = WatchCache(cluster, LOAD_BALANCER_CLASSES)
+        self.address_pools: WatchCache[AddressPool] = WatchCache(cluster, ADDRESS_POOLS)
         #: The default class as it was before it was deleted; the leader makes it again like that.
         self.last_default_class: LoadBalancerClass | None = None
         self.slices: WatchCache[EndpointSlice] = WatchCache(
@@ -164,6 +166,7 @@ class Inventory:
         return {
             "tenants": self.tenants,
             "loadbalancerclasses": self.classes,
+            "addresspools": self.address_pools,
             "endpointslices": self.slices,
             "leases": self.leases,
             "backendrecords": self.records,

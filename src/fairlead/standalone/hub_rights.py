@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fairlead.api.addresspool import ADDRESS_POOLS
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.backendrecord import BACKEND_RECORDS
 from fairlead.api.certificateissuer import CERTIFICATE_ISSUERS
@@ -46,6 +47,7 @@ def hub_needs(*, deployment: bool) -> list[AccessNeed]:
         for resource in (
             TENANTS,
             LOAD_BALANCER_CLASSES,
+            ADDRESS_POOLS,
             TCP_LOAD_BALANCERS,
             HTTP_LOAD_BALANCERS,
             LOAD_BALANCER_ROUTES,
@@ -83,6 +85,7 @@ def hub_needs(*, deployment: bool) -> list[AccessNeed]:
             LOAD_BALANCERS,
             BACKEND_GROUPS,
             LOAD_BALANCER_CLASSES,
+            ADDRESS_POOLS,
             HOSTNAMES,
             DNS_ZONES,
             CERTIFICATE_ISSUERS,

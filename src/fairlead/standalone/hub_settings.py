@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from fairlead.errors import BadConfiguration
-from fairlead.translate.allocate import AddressPool
+from fairlead.translate.address_ranges import AddressRanges
 from fairlead.translate.generated import domain_problem
 
 #: A quarter of what a proxy of an ordinary machine can open.
@@ -53,7 +53,7 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
         if self.domain and (problem := domain_problem(self.domain)):
             raise BadConfiguration(f"--domain: {self.domain!r} is no domain that names can be made in: {problem}")
 
-    def pool(self) -> AddressPool | None:
+    def pool(self) -> AddressRanges | None:
         """Return the address pool, None without one.
 
         Raises:
@@ -61,7 +61,7 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
         """
         if not self.address_pool:
             return None
-        pool = AddressPool.parse(self.address_pool)
+        pool = AddressRanges.parse(self.address_pool)
         if not self.deployment:
             check_bindable(pool)
         return pool
@@ -69,10 +69,10 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
     def loopback_targets(self) -> bool:
         """Say whether backends may be on loopback: only where load balancers are, too, so that no outsider comes in."""
         pool = None if self.deployment else self.pool()
-        return pool is not None and all(network.is_loopback for network in pool.ranges)
+        return pool is not None and pool.loopback
 
 
-def check_bindable(pool: AddressPool) -> None:
+def check_bindable(pool: AddressRanges) -> None:
     """Refuse a pool whose first address this machine does not have: its local Envoy could not listen there."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         try:

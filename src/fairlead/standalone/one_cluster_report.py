@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from fairlead.translate.allocate import AddressPool
+from fairlead.translate.address_ranges import AddressRanges
 
 #: The name of the classes of Ingresses and Gateways that this cluster has by default.
 CLASS_NAME = "fairlead"
@@ -20,7 +20,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What was read of a cluster and its machine; ``missing`` are sentences, most urgent first."""
 
     server: str
-    pool: AddressPool
+    pool: AddressRanges
     data_dir: Path
     ingresses: bool
     gateways: bool
@@ -49,9 +49,9 @@ def report(facts: RunFacts) -> list[str]:
     return lines
 
 
-def _addresses(pool: AddressPool) -> str:
+def _addresses(pool: AddressRanges) -> str:
     text = f"Each gets an address from {pool} ({len(pool)} addresses)"
-    if all(network.is_loopback for network in pool.ranges):
+    if pool.loopback:
         return f"{text}, which only this machine reaches; for others give it addresses of its own with --address-pool."
     return f"{text}; your network has to route them to this machine."
 

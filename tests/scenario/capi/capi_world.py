@@ -31,7 +31,7 @@ from fairlead.runtime.clock import SystemClock
 from fairlead.testing.builders import ABLE
 from fairlead.testing.clusterapi_kinds import cluster_api_crds
 from fairlead.testing.faults import Fault, FaultyProvider
-from fairlead.translate.allocate import AddressPool
+from fairlead.translate.address_ranges import AddressRanges
 from tests.scenario.any_api import until
 
 NAMESPACE = "fleet"
@@ -61,7 +61,7 @@ class RunningHub:
         self.hub = Hub(
             cluster=self.cluster,
             providers={"envoy": self.provider},
-            config=HubConfig(identity="hub", address_pool=AddressPool.parse(POOL), reclaim_lease=True),
+            config=HubConfig(identity="hub", address_pool=AddressRanges.parse(POOL), reclaim_lease=True),
             clock=clock,
             factories={"memory": lambda: self.durable},
         )

@@ -31,7 +31,7 @@ from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import VirtualClock
 from fairlead.testing.builders import ABLE, NAMESPACE, lb_key, slice_body, tcp_body
 from fairlead.testing.faults import FaultyProvider
-from fairlead.translate.allocate import AddressPool
+from fairlead.translate.address_ranges import AddressRanges
 
 TOKEN = "for-these-tests-only"
 POOL = "192.0.2.0/29"
@@ -117,7 +117,11 @@ class RunningHub:
             capabilities=msgspec.structs.replace(ABLE, allocation=AllocationKind.ADDRESS, ipv6=False),
         )
         config = HubConfig(
-            identity=identity, address_pool=AddressPool.parse(pool), region=region, workers=2, domain=world.domain
+            identity=identity,
+            address_pool=AddressRanges.parse(pool) if pool else None,
+            region=region,
+            workers=2,
+            domain=world.domain,
         )
         #: Behind the class of provider ``memory``: not ours to serve, so its ledger are BackendRecords.
         self.durable = MemoryProvider(cloud=world.outside)

@@ -24,7 +24,7 @@ from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import SystemClock
 from fairlead.testing.builders import ABLE
 from fairlead.testing.faults import Fault, FaultyProvider
-from fairlead.translate.allocate import AddressPool
+from fairlead.translate.address_ranges import AddressRanges
 
 #: As many addresses as the range of the original, which ends at 192.168.1.1.
 RANGE = "192.168.0.0/24,192.168.1.1/32"
@@ -53,7 +53,7 @@ async def a_hub(world: World, *, pool: str = RANGE) -> AsyncIterator[Cloud]:
         capabilities=msgspec.structs.replace(ABLE, allocation=AllocationKind.ADDRESS, ipv6=False),
     )
     async with Cluster(world.api, name="hub", qps=10_000, burst=20_000) as cluster:
-        config = HubConfig(identity="hub", address_pool=AddressPool.parse(pool), workers=2)
+        config = HubConfig(identity="hub", address_pool=AddressRanges.parse(pool), workers=2)
         hub = Hub(cluster=cluster, providers={"envoy": provider}, config=config, clock=clock)
         await hub.prepare()
         await world.user.merge_patch(LOAD_BALANCER_CLASSES, "", "envoy", {"spec": {"drain": "0s"}}, manager="user")
@@ -119,7 +119,7 @@ async def test_t_o_71_a_new_one_gets_a_finalizer_and_an_address_of_the_pool(worl
         await until_condition(world, "np1", "True", "Programmed")
         load_balancer = await world.get("test-np1")
         assert FINALIZER_LOAD_BALANCER in (load_balancer.metadata.finalizers or ())
-        assert load_balancer.status.address in AddressPool.parse(RANGE)
+        assert load_balancer.status.address in AddressRanges.parse(RANGE)
         assert load_balancer.spec.load_balancer_class == "fairlead.dev/envoy"
         assert load_balancer.metadata.labels == {
             "openyurt.io/pool-name": "np1",

@@ -17,12 +17,12 @@ from fairlead.model.contract import Capabilities, Provider
 from fairlead.runtime.clock import VirtualClock
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.sync.history import History
-from fairlead.translate.allocate import AddressPool
+from fairlead.translate.address_ranges import AddressRanges
 
 
 def intent_context(
     *,
-    pool: AddressPool | None = None,
+    pool: AddressRanges | None = None,
     capabilities: Mapping[str, Capabilities] | None = None,
     served: Mapping[str, Provider] | None = None,
     factories: Mapping[str, Callable[[], Provider]] | None = None,

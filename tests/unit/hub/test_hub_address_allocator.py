@@ -11,14 +11,14 @@ from fairlead.hub.tenants.address_allocator import AddressAllocator, listeners_o
 from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import AllocationKind
 from fairlead.testing.builders import lb_key, tcp
-from fairlead.translate.allocate import AddressPool
+from fairlead.translate.address_ranges import AddressRanges
 
 ADDRESS, PROXY_PORT = AllocationKind.ADDRESS, AllocationKind.PROXY_PORT
 POOL = "192.0.2.0/29"  # six addresses
 
 
 def book_of(text=POOL):
-    return AddressAllocator(AddressPool.parse(text) if text else None)
+    return AddressAllocator(AddressRanges.parse(text) if text else None)
 
 
 def one(name, *, address="", ports=(80,), namespace="tenant-east", recorded=None):
@@ -40,7 +40,8 @@ def give(book, load_balancer, kind=ADDRESS):
 
 def restarted(book, given_):
     """Return the book of the next process: everything recorded is read before anything is given away."""
-    again = AddressAllocator(book.pool)
+    again = AddressAllocator(None)
+    again.use(book.pools)
     for load_balancer, allocation in given_:
         again.hold(key_of(load_balancer), allocation, listeners_of(load_balancer.spec))
     return again
@@ -51,7 +52,7 @@ class TestAddress:
         book = book_of()
         first, problem = give(book, one("a"))
         assert problem is None
-        assert first.address in book.pool
+        assert first.address in book.pools
         assert give(book, one("a")) == (first, None)
         assert len(book) == 1
 

@@ -14,9 +14,10 @@ from fairlead.hub.intents.tcp.objects import TCPObjects
 from fairlead.hub.intents.tcp.view import TCPViews
 from fairlead.model.contract import AllocationKind, Capabilities
 from fairlead.testing.builders import endpoint_slice, lb_class, lb_key, tcp, tenant
-from fairlead.translate.allocate import AddressPool, allocate_address
+from fairlead.translate.address_ranges import AddressRanges
+from fairlead.translate.allocate import allocate_address
 
-POOL = AddressPool.parse("192.0.2.0/28")
+POOL = AddressRanges.parse("192.0.2.0/28")
 PODS = {"targets": "Pod"}
 CAPABILITIES = {"memory": Capabilities(allocation=AllocationKind.ADDRESS)}
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from fairlead.standalone.one_cluster_report import RunFacts, report
-from fairlead.translate.allocate import AddressPool
+from fairlead.translate.address_ranges import AddressRanges
 
 
 def lines(pool: str, *, ingresses: bool = True, gateways: bool = True, missing: tuple[str, ...] = ()) -> list[str]:
     facts = RunFacts(
         server="https://api:6443",
-        pool=AddressPool.parse(pool),
+        pool=AddressRanges.parse(pool),
         data_dir=Path("/var/lib/fairlead"),
         ingresses=ingresses,
         gateways=gateways,

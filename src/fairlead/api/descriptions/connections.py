@@ -56,6 +56,7 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
     "PortStatus": PORT,
     "Allocation": {
         "address": "Address of the hub's pool that is kept for it.",
+        "pool": "AddressPool that the address is of; empty for --address-pool.",
         "ports": "Ports of the shared proxies that are kept for it.",
     },
     "ProxyPort": PORT,

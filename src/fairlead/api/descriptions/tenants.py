@@ -34,6 +34,28 @@ TENANTS: Mapping[str, Mapping[str, str]] = {
         "state": "How its agent is: Engaged, Stale (silent for 40 s), Lost (for 5 minutes) or Pending (never heard).",
         "lastSyncTime": "When its agent was heard, as of the last change of state, by the API server's clock.",
     },
+    "AddressPoolSpec": {
+        "addresses": "CIDRs, ranges such as 192.0.2.10-192.0.2.20, and single addresses.",
+        "avoid": "CIDRs, ranges and addresses that are never given, though they are in addresses.",
+        "classes": "LoadBalancerClasses whose load balancers may get an address of it; all when empty.",
+        "tenants": "Tenants whose load balancers may get an address of it; all when empty.",
+        "maxPerTenant": "The most addresses of it that one Tenant may have; 0: any number.",
+        "region": "Region of the hub that gives its addresses away; empty for a hub without a region.",
+    },
+    "Reservation": {
+        "address": "Address that is kept.",
+        "tenant": "Tenant that it is kept for; empty for a load balancer of the hub's own cluster.",
+        "loadBalancer": "Object that gets it without asking, as namespace/name, or its name at the hub; when empty, "
+        "any load balancer of the tenant that asks for it.",
+    },
+    "AddressPoolStatus": {
+        **OBSERVED,
+        "size": "How many addresses it has.",
+        "used": "How many of them load balancers have.",
+        "reserved": "How many are reserved for a load balancer that does not have them (yet).",
+        "free": "How many any load balancer that it serves may still get.",
+        "outside": "How many that were given are not in spec.addresses any more; their load balancers keep them.",
+    },
     "EnsurePolicy": {
         "policy": "IfNotSucc lets what others changed stand and shows it; Always repairs our own entries.",
         "minPeriod": "The least time between two repairs, such as 60s.",

@@ -113,12 +113,16 @@ class HubCollector(Collector):
         return family
 
     def _pool(self) -> Iterable[Metric]:
-        if self._allocator.pool is None:
-            return
-        yield _gauge("fairlead_hub_addresses", "Addresses in the pool.", len(self._allocator.pool))
-        yield _gauge(
-            "fairlead_hub_addresses_used", "Addresses that are given to a load balancer.", len(self._allocator)
+        size = GaugeMetricFamily("fairlead_hub_addresses", "Addresses in a pool.", labels=["pool"])
+        used = GaugeMetricFamily(
+            "fairlead_hub_addresses_used", "Addresses of a pool that are given to a load balancer.", labels=["pool"]
         )
+        given = {allocation.address for allocation in self._allocator.given()}
+        for pool in self._allocator.pools.pools:
+            size.add_metric([pool.name], len(pool.ranges))
+            used.add_metric([pool.name], sum(address in pool.ranges for address in given))
+        yield size
+        yield used
 
     def _sync(self) -> Iterable[Metric]:
         for name, kind, text, read in _OF_WORKERS:

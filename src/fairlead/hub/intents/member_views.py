@@ -104,6 +104,8 @@ class MemberViews(Generic[Obj, V]):
             recorded=obj.status.allocation,
             listeners=[*self.listeners(obj.spec), *self.listeners_beside(view)],
             limit=(tenant.spec.max_ports or self._tenant_ports) if tenant else 0,
+            tenant=tenant.metadata.name if tenant else "",
+            class_name=load_balancer_class.metadata.name,
         )
         return msgspec.structs.replace(view, allocation=allocation, allocation_problem=problem)
 

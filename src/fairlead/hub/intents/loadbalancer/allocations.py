@@ -41,14 +41,15 @@ class Allocations:
             return view
         if refuse(view) is not None:
             return view
-        pool, host = self._allocator.pool, obj.spec.endpoint.host
+        host = obj.spec.endpoint.host
         allocation, problem = self._allocator.allocate(
             view.key,
             capabilities.allocation,
-            # An endpoint that is not of the pool is a name, or an address of somewhere else, for the one that we give.
-            wanted=host if pool is not None and host in pool else "",
+            # An endpoint that is of no pool is a name, or an address of somewhere else, for the one that we give.
+            wanted=host if host in self._allocator.pools else "",
             recorded=obj.status.allocation,
             listeners=_listeners(obj),
+            class_name=obj.class_name,
         )
         return msgspec.structs.replace(view, allocation=allocation, allocation_problem=problem)
 

@@ -1,0 +1,125 @@
+"""Which AddressPools does this hub give addresses of, and how full are they?
+
+In: AddressPools, and what the allocator has given. Out: pools for the allocator, wake-ups of load balancers that wait
+for an address, and the status of each pool. Never: an address is taken from a load balancer that has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from fairlead.api.addresspool import ADDRESS_POOLS, AddressPool, AddressPoolStatus
+from fairlead.api.conditions import wire_conditions
+from fairlead.api.names import MANAGER_HUB
+from fairlead.api.times import wire_time
+from fairlead.hub.inventory import Inventory, only_status_changed
+from fairlead.hub.tenants.address_allocator import AddressAllocator
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.status import write_status
+from fairlead.model.condition import Condition
+from fairlead.runtime.clock import Clock
+from fairlead.runtime.queue import KeyedQueue
+from fairlead.translate.address_pools import OWN_POOL, Pool, usable_pools
+from fairlead.translate.address_ranges import AddressRanges
+
+#: Many addresses may be given at once; one write counts them all.
+_GATHER_S = 2.0
+#: How many addresses a message names.
+_NAMED = 3
+
+
+class AddressPools:
+    """Keeps the allocator's pools as the objects say, and writes the status of each."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        inventory: Inventory,
+        own: AddressRanges | None,
+        region: str,
+        clock: Clock,
+        leading: Callable[[], bool],
+    ) -> None:
+        self._cluster = cluster
+        self._inventory = inventory
+        self._own = own
+        self._region = region
+        self._clock = clock
+        self._leading = leading
+        self._conditions: dict[str, Condition] = {}
+        self.queue: KeyedQueue[str] = KeyedQueue(clock=clock)
+        self.allocator = AddressAllocator(own, changed=self._count_later)
+
+    def watch(self) -> None:
+        """Subscribe to AddressPools."""
+        self._inventory.address_pools.on_change(self._changed)
+
+    def lead(self) -> None:
+        """Write the status of every pool: this replica has begun to lead."""
+        for name in self._conditions:
+            self.queue.add(name)
+
+    async def reconcile(self, name: str) -> None:
+        """Write the status of pool ``name`` when it differs."""
+        obj, accepted = self._inventory.address_pools.get("", name), self._conditions.get(name)
+        if obj is None or accepted is None or not self._leading():
+            return
+        pool = next((pool for pool in self.allocator.pools.pools if pool.name == name), None)
+        counted = self._count(name, pool)
+        if accepted.status and counted.outside:
+            accepted = msgspec.structs.replace(accepted, message=self._outside(name, pool))
+        generation = obj.metadata.generation
+        new = msgspec.structs.replace(
+            counted,
+            observed_generation=generation,
+            conditions=wire_conditions(
+                [accepted], obj.status.conditions, generation=generation, now=wire_time(self._clock.now())
+            ),
+        )
+        always = ("size", "used", "reserved", "free", "outside")
+        await write_status(self._cluster, ADDRESS_POOLS, obj, obj.status, new, manager=MANAGER_HUB, always=always)
+
+    def _count(self, name: str, pool: Pool | None) -> AddressPoolStatus:
+        if pool is None:
+            return AddressPoolStatus(outside=len(self._given(name)))
+        used = {allocation.address for allocation in self.allocator.given() if allocation.address in pool.ranges}
+        reserved = len(pool.reservations.keys() - used)
+        size = len(pool.ranges)
+        return AddressPoolStatus(
+            size=size,
+            used=len(used),
+            reserved=reserved,
+            free=size - len(used) - reserved,
+            outside=sum(address not in pool.ranges for address in self._given(name)),
+        )
+
+    def _given(self, name: str) -> set[str]:
+        """Return the addresses that were given from the pool ``name``, whatever it says now."""
+        return {allocation.address for allocation in self.allocator.given() if allocation.pool == name}
+
+    def _outside(self, name: str, pool: Pool | None) -> str:
+        outside = sorted(address for address in self._given(name) if pool is None or address not in pool.ranges)
+        more = f" and {len(outside) - _NAMED} more" if len(outside) > _NAMED else ""
+        return (
+            f"spec.addresses: {', '.join(outside[:_NAMED])}{more} are given and not in the pool any more; their load "
+            "balancers keep them until they are deleted or ask for others (spec.address)"
+        )
+
+    def _changed(self, old: AddressPool | None, new: AddressPool | None) -> None:
+        if old is not None and new is not None and only_status_changed(old, new):
+            return
+        objects = self._inventory.address_pools.values()
+        pools, self._conditions = usable_pools(self._own, objects, region=self._region)
+        waiting = self.allocator.use(pools)
+        changed = new or old
+        name = changed.metadata.name if changed is not None else OWN_POOL
+        self._inventory.wake(waiting, f"AddressPool {name} changed")
+        for each in self._conditions:
+            self.queue.add(each)
+
+    def _count_later(self) -> None:
+        for name in self._conditions:
+            self.queue.add_after(name, _GATHER_S)

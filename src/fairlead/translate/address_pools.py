@@ -1,0 +1,163 @@
+"""Which pools may this load balancer get an address of, and which addresses are kept for others?
+
+In: AddressPool objects, and the ranges of --address-pool. Out: pools in the order in which they are tried, and for each
+object the condition Accepted. Pools that name tenants or classes come before those for all; then the older first.
+Pure: knows nothing of what is given away.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from fairlead.api.addresspool import AddressPool, Reservation
+from fairlead.api.naming import hub_name
+from fairlead.errors import BadConfiguration
+from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.translate.address_ranges import AddressRanges
+
+#: How the pool of the hub's own flag is called, beside the names of AddressPools.
+OWN_POOL = "--address-pool"
+
+
+class Claimant(msgspec.Struct, frozen=True):
+    """A load balancer that needs an address, the Tenant it belongs to (empty for none) and its class."""
+
+    key: LoadBalancerKey
+    tenant: str = ""
+    class_name: str = ""
+
+
+class Pool(msgspec.Struct, frozen=True, kw_only=True):
+    """Ranges, and who is served from them. ``name`` is that of the AddressPool, or ``OWN_POOL``."""
+
+    name: str
+    ranges: AddressRanges
+    classes: frozenset[str] = frozenset()
+    tenants: frozenset[str] = frozenset()
+    max_per_tenant: int = 0
+    #: By address, in its canonical form.
+    reservations: Mapping[str, Reservation] = msgspec.field(default_factory=dict[str, Reservation])
+
+    def serves(self, claimant: Claimant) -> bool:
+        """Say whether ``claimant`` may get an address of this pool."""
+        return (not self.classes or claimant.class_name in self.classes) and (
+            not self.tenants or claimant.tenant in self.tenants
+        )
+
+    def may_have(self, claimant: Claimant, address: str) -> bool:
+        """Say whether no reservation keeps ``address`` from ``claimant``."""
+        reserved = self.reservations.get(address)
+        if reserved is None:
+            return True
+        return reserved.tenant == claimant.tenant and (not reserved.load_balancer or _is_for(reserved, claimant))
+
+    def kept_for(self, claimant: Claimant) -> list[str]:
+        """Return the addresses that are reserved for exactly this load balancer, in the order of the spec."""
+        return [
+            address
+            for address, each in self.reservations.items()
+            if each.load_balancer and each.tenant == claimant.tenant and _is_for(each, claimant)
+        ]
+
+
+class Pools(msgspec.Struct, frozen=True):
+    """All pools that can be used, in the order in which they are tried."""
+
+    pools: tuple[Pool, ...] = ()
+
+    @classmethod
+    def own(cls, ranges: AddressRanges | None) -> Pools:
+        """Return the pools of a hub without AddressPools."""
+        return cls((Pool(name=OWN_POOL, ranges=ranges),) if ranges is not None else ())
+
+    def serving(self, claimant: Claimant) -> Sequence[Pool]:
+        """Return the pools that ``claimant`` may get an address of."""
+        return [pool for pool in self.pools if pool.serves(claimant)]
+
+    def __contains__(self, address: object) -> bool:
+        return any(address in pool.ranges for pool in self.pools)
+
+    def __len__(self) -> int:
+        return len(self.pools)
+
+    def __str__(self) -> str:
+        return "; ".join(describe(pool) for pool in self.pools)
+
+
+def describe(pool: Pool) -> str:
+    """Return a pool as messages name it, such as "AddressPool edge (192.0.2.0/24)"."""
+    kind = "the hub's address pool" if pool.name == OWN_POOL else f"AddressPool {pool.name}"
+    return f"{kind} ({pool.ranges})"
+
+
+def usable_pools(
+    own: AddressRanges | None, objects: Iterable[AddressPool], *, region: str
+) -> tuple[Pools, dict[str, Condition]]:
+    """Return the pools of the hub of ``region``, and the condition Accepted of each of its objects by name.
+
+    An object that overlaps an older one, or --address-pool, is not used.
+    """
+    pools = list(Pools.own(own).pools)
+    taken = list(pools)
+    conditions: dict[str, Condition] = {}
+    ours = (obj for obj in objects if obj.spec.region == region and not obj.deleting)
+    for obj in sorted(ours, key=lambda obj: (obj.metadata.creation_timestamp or "", obj.metadata.name)):
+        name = obj.metadata.name
+        try:
+            pool = _pool(obj)
+            older = next((other for other in taken if pool.ranges.overlap(other.ranges)), None)
+            taken.append(pool)
+            if older is not None:
+                mine, theirs = pool.ranges.overlap(older.ranges) or ("", "")
+                raise BadConfiguration(
+                    f"spec.addresses: {mine} overlaps {theirs} of {describe(older)}, which is older; no address is "
+                    "given from this pool until they do not overlap"
+                )
+        except BadConfiguration as error:
+            conditions[name] = Condition(ConditionType.ACCEPTED, False, ConditionReason.INVALID, error.sentence)
+            continue
+        pools.append(pool)
+        conditions[name] = Condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "")
+    # Stable: the older first within each kind.
+    pools.sort(key=lambda pool: (not pool.tenants, not pool.classes))
+    return Pools(tuple(pools)), conditions
+
+
+def _pool(obj: AddressPool) -> Pool:
+    spec = obj.spec
+    avoid = AddressRanges.whole(",".join(spec.avoid or ()), field="spec.avoid")
+    ranges = AddressRanges.parse(",".join(spec.addresses or ()), field="spec.addresses", avoid=avoid)
+    reservations: dict[str, Reservation] = {}
+    for index, each in enumerate(spec.reservations or ()):
+        field = f"spec.reservations[{index}]"
+        try:
+            address = str(ipaddress.ip_address(each.address))
+        except ValueError:
+            raise BadConfiguration(f"{field}.address: {each.address!r} is no IP address") from None
+        if address not in ranges:
+            raise BadConfiguration(f"{field}.address: {address} is not in spec.addresses; add it there, or remove this")
+        if not each.tenant and "/" not in each.load_balancer:
+            raise BadConfiguration(
+                f"{field}: names neither a tenant nor a load balancer as namespace/name; say who {address} is for"
+            )
+        reservations[address] = each
+    return Pool(
+        name=obj.metadata.name,
+        ranges=ranges,
+        classes=frozenset(spec.classes or ()),
+        tenants=frozenset(spec.tenants or ()),
+        max_per_tenant=spec.max_per_tenant,
+        reservations=reservations,
+    )
+
+
+def _is_for(reserved: Reservation, claimant: Claimant) -> bool:
+    namespace, slash, name = reserved.load_balancer.partition("/")
+    key = claimant.key
+    if not claimant.tenant:
+        return (namespace, name) == (key.namespace, key.name)
+    return key.name == (hub_name(namespace, name) if slash else reserved.load_balancer)

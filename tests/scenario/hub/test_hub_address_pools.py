@@ -1,0 +1,138 @@
+"""AddressPools at a hub: which address a load balancer gets, what a person reads, and what a change leaves."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.api.addresspool import ADDRESS_POOLS
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+
+pytestmark = pytest.mark.req("K-58")
+
+
+@pytest.fixture
+async def plain(world):
+    """A hub without --address-pool, with two members."""
+    running = await world.start(pool="")
+    for name in ("east", "west"):
+        await world.tenant(name)
+    return running
+
+
+async def pool(world, name, *addresses, **spec):
+    body = {"metadata": {"name": name}, "spec": {"addresses": list(addresses), **spec}}
+    await world.user.apply(ADDRESS_POOLS, body, manager="kubectl")
+
+
+async def counts(world, name, **expected):
+    """Wait until the status of a pool says this; returns it."""
+
+    async def shown():
+        status = (await world.user.get(ADDRESS_POOLS, "", name)).status
+        return status if all(getattr(status, field) == value for field, value in expected.items()) else None
+
+    return await world.until(shown, what=f"{expected} in the status of AddressPool {name}")
+
+
+async def accepted(world, name, status):
+    async def shown():
+        conditions = (await world.user.get(ADDRESS_POOLS, "", name)).status.conditions or ()
+        return next((each for each in conditions if each.status == status), None)
+
+    return await world.until(shown, what=f"Accepted={status} of AddressPool {name}")
+
+
+async def served(world, name="web", member="east", **options):
+    namespace = f"tenant-{member}"
+    await world.lb(name, namespace=namespace, **options)
+    await world.slice(name, "10.1.0.1", namespace=namespace)
+    return await world.programmed(name, namespace)
+
+
+async def test_a_load_balancer_waits_for_a_pool_and_is_counted_in_it(world, plain):
+    await world.lb()
+    waiting = await world.said("Programmed", "False")
+    assert waiting.reason == "AddressNotAssigned"
+    assert "create an AddressPool" in waiting.message
+    await pool(world, "edge", "192.0.2.0/29", avoid=["192.0.2.2-192.0.2.6"])
+    await world.slice("web", "10.1.0.1")
+    assert await world.programmed() == "192.0.2.1"
+    await counts(world, "edge", size=1, used=1, free=0)
+    await world.lb("late")
+    full = await world.said("Programmed", "False", name="late")
+    assert full.reason == "AddressPoolExhausted"
+    assert "all 1 addresses of AddressPool edge (192.0.2.0/29) are taken" in full.message
+    await world.delete_lb()
+    await world.slice("late", "10.1.0.1")
+    assert await world.programmed("late") == "192.0.2.1"
+    await world.delete_lb("late")
+    await counts(world, "edge", size=1, used=0, free=1)
+
+
+async def test_classes_and_tenants_choose_their_pools(world, plain):
+    await world.user.create(LOAD_BALANCER_CLASSES, {"metadata": {"name": "gold"}, "spec": {"provider": "envoy"}})
+    await pool(world, "gold", "198.51.100.7", classes=["gold"])
+    await pool(world, "west", "203.0.113.9", tenants=["west"])
+    await world.lb()
+    refused = await world.said("Programmed", "False")
+    assert refused.reason == "AddressNotAssigned"
+    assert "no AddressPool serves LoadBalancerClass" in refused.message
+    assert await served(world, "rich", spec={"className": "gold"}) == "198.51.100.7"
+    assert await served(world, "web", "west") == "203.0.113.9"
+
+
+async def test_a_reserved_address_is_kept_over_deletion_and_moves_to_another_member(world, plain):
+    ours = [{"address": "192.0.2.9", "tenant": "east", "loadBalancer": "default/web"}]
+    await pool(world, "edge", "192.0.2.9-192.0.2.10", reservations=ours)
+    assert await served(world, "default.web") == "192.0.2.9"
+    assert await served(world, "other") == "192.0.2.10"
+    await counts(world, "edge", used=2, reserved=0, free=0)
+    await world.delete_lb("default.web")
+    await counts(world, "edge", used=1, reserved=1, free=0)
+    await world.lb("greedy", spec={"address": "192.0.2.9"})
+    refused = await world.said("Programmed", "False", name="greedy")
+    assert refused.reason == "AddressNotUsable"
+    assert "192.0.2.9 is reserved for another load balancer" in refused.message
+    assert await served(world, "default.web") == "192.0.2.9", "created again"
+    theirs = [{"address": "192.0.2.9", "tenant": "west", "loadBalancer": "default/web"}]
+    await pool(world, "edge", "192.0.2.9-192.0.2.10", reservations=theirs)
+    await world.lb("default.web", namespace="tenant-west")
+    await world.slice("default.web", "10.2.0.1", namespace="tenant-west")
+    waits = await world.said("Programmed", "False", name="default.web", namespace="tenant-west")
+    assert waits.reason == "AddressPoolExhausted"
+    assert await world.programmed("default.web") == "192.0.2.9", "who has it keeps it"
+    await world.delete_lb("default.web")
+    assert await world.programmed("default.web", "tenant-west") == "192.0.2.9"
+
+
+async def test_a_member_gets_its_share_and_may_share_an_address(world, plain):
+    await pool(world, "edge", "192.0.2.0/28", maxPerTenant=1)
+    first = await served(world)
+    await world.lb("more", ports=[{"port": 8080}])
+    refused = await world.said("Programmed", "False", name="more")
+    assert refused.reason == "QuotaExceeded"
+    assert "all 1 addresses of AddressPool edge (192.0.2.0/28) that spec.maxPerTenant allows" in refused.message
+    assert await served(world, "more", ports=[{"port": 8080}], spec={"address": first}) == first
+    assert await served(world, "web", "west") != first
+
+
+async def test_a_pool_that_shrinks_overlaps_or_goes_takes_nothing_away(world, plain):
+    await pool(world, "edge", "192.0.2.9", "198.51.100.9")
+    had = {name: await served(world, name) for name in ("a", "b")}
+    assert set(had.values()) == {"192.0.2.9", "198.51.100.9"}
+    await pool(world, "edge", "192.0.2.9")
+    shrunk = await counts(world, "edge", size=1, used=1, free=0, outside=1)
+    assert "198.51.100.9 are given and not in the pool any more" in shrunk.conditions[0].message
+    await pool(world, "young", "192.0.2.0/24")
+    refused = await accepted(world, "young", "False")
+    assert refused.reason == "Invalid"
+    assert "overlaps 192.0.2.9/32 of AddressPool edge" in refused.message
+    await world.user.delete(ADDRESS_POOLS, "", "edge")
+    await accepted(world, "young", "True")
+    await counts(world, "young", used=1)
+    await world.stop(plain)
+    again = await world.start(pool="")
+    await world.quiet()
+    assert {name: await world.programmed(name) for name in had} == had
+    assert [each for each in again.written if "TCPLoadBalancer" in each or "AddressPool" in each] == []
+    assert all(world.address_at_cloud(name) == address for name, address in had.items())

@@ -1,0 +1,103 @@
+"""What an operator's text of addresses means, and what is wrong with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.errors import BadConfiguration
+from fairlead.translate.address_ranges import AddressRanges
+
+POOL = AddressRanges.parse("192.0.2.0/24")
+
+
+@pytest.mark.parametrize(
+    ("text", "addresses"),
+    [
+        ("192.0.2.7/32", ["192.0.2.7"]),
+        ("192.0.2.6/31", ["192.0.2.6", "192.0.2.7"]),
+        ("192.0.2.4/30", ["192.0.2.5", "192.0.2.6"]),
+        ("192.0.2.7", ["192.0.2.7"]),
+        ("192.0.2.5/30", ["192.0.2.5", "192.0.2.6"]),
+        ("192.0.2.0/32, 198.51.100.8/30 ,", ["192.0.2.0", "198.51.100.9", "198.51.100.10"]),
+        ("192.0.2.8 - 192.0.2.10", ["192.0.2.8", "192.0.2.9", "192.0.2.10"]),
+        ("192.0.2.255-192.0.3.0", ["192.0.2.255", "192.0.3.0"]),
+    ],
+    ids=["32", "31", "30", "no-length", "host-bits", "several", "range", "range-with-edges"],
+)
+def test_the_addresses_of_a_pool(text, addresses):
+    pool = AddressRanges.parse(text)
+    assert list(pool) == addresses
+    assert len(pool) == len(addresses)
+    assert all(address in pool for address in addresses)
+    with pytest.raises(IndexError):
+        pool[len(pool)]
+
+
+@pytest.mark.parametrize("other", ["192.0.2.0", "192.0.2.255", "192.0.3.1", "web", 7, None, "2001:db8::1"])
+def test_what_is_not_in_a_pool(other):
+    assert other not in POOL
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("", ["--address-pool", "is empty", "192.0.2.0/24"]),
+        (" , ", ["is empty"]),
+        ("192.0.2.0/33", ["--address-pool", "'192.0.2.0/33'", "not an IPv4 CIDR"]),
+        ("10.0.0.0/8,nonsense", ["'nonsense'"]),
+        ("2001:db8::/64", ["'2001:db8::/64'", "is IPv6"]),
+        ("10.0.0.0/8,10.1.0.0/16", ["'10.1.0.0/16'", "overlaps"]),
+        ("192.0.2.9-192.0.2.3", ["'192.0.2.9-192.0.2.3'", "ends before it begins"]),
+        ("192.0.2.9-", ["'192.0.2.9-'", "is not"]),
+        ("192.0.2.0/24,192.0.2.9-192.0.2.10", ["overlaps"]),
+    ],
+    ids=["nothing", "commas", "length", "word", "ipv6", "overlap", "backwards", "half-a-range", "range-overlaps"],
+)
+def test_a_bad_pool_is_named(text, parts):
+    with pytest.raises(BadConfiguration) as caught:
+        AddressRanges.parse(text)
+    for word in parts:
+        assert word in caught.value.sentence
+
+
+def test_a_pool_says_what_it_is():
+    assert str(AddressRanges.parse("10.0.0.1/8, 192.0.2.0/24")) == "10.0.0.0/8,192.0.2.0/24"
+    assert str(AddressRanges.parse("192.0.2.3-192.0.2.4")) == "192.0.2.3-192.0.2.4"
+
+
+@pytest.mark.req("K-58")
+@pytest.mark.parametrize(
+    ("avoid", "left"),
+    [
+        ("", [1, 2, 3, 4, 5, 6]),
+        ("192.0.2.1", [2, 3, 4, 5, 6]),
+        ("192.0.2.6", [1, 2, 3, 4, 5]),
+        ("192.0.2.3-192.0.2.4", [1, 2, 5, 6]),
+        ("192.0.2.5, 192.0.2.2", [1, 3, 4, 6]),
+        ("192.0.2.2/31,192.0.2.3-192.0.2.5", [1, 6]),
+        ("198.51.100.0/24", [1, 2, 3, 4, 5, 6]),
+    ],
+)
+def test_what_is_avoided_is_not_in_the_pool(avoid, left):
+    pool = AddressRanges.parse("192.0.2.0/29", avoid=AddressRanges.whole(avoid, field="spec.avoid"))
+    assert list(pool) == [f"192.0.2.{number}" for number in left]
+    assert str(pool) == "192.0.2.0/29"
+
+
+@pytest.mark.req("K-58")
+def test_a_pool_of_which_everything_is_avoided_is_refused():
+    with pytest.raises(BadConfiguration, match=r"spec\.addresses: nothing is left of 192\.0\.2\.0/29"):
+        AddressRanges.parse(
+            "192.0.2.0/29", field="spec.addresses", avoid=AddressRanges.whole("192.0.2.0/24", field="spec.avoid")
+        )
+
+
+@pytest.mark.parametrize(("text", "loopback"), [("127.1.0.0/24", True), ("127.0.0.9,192.0.2.1", False)])
+def test_whether_only_this_machine_reaches_it(text, loopback):
+    assert AddressRanges.parse(text).loopback is loopback
+
+
+def test_which_ranges_overlap():
+    other = AddressRanges.parse("10.0.0.1,192.0.2.250-192.0.3.1")
+    assert POOL.overlap(other) == ("192.0.2.0/24", "192.0.2.250-192.0.3.1")
+    assert POOL.overlap(AddressRanges.parse("192.0.3.0/24")) is None
