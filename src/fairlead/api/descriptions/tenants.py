@@ -40,6 +40,7 @@ TENANTS: Mapping[str, Mapping[str, str]] = {
         "classes": "LoadBalancerClasses whose load balancers may get an address of it; all when empty.",
         "tenants": "Tenants whose load balancers may get an address of it; all when empty.",
         "maxPerTenant": "The most addresses of it that one Tenant may have; 0: any number.",
+        "reservations": "Addresses that only one Tenant, or only one load balancer, may get.",
         "region": "Region of the hub that gives its addresses away; empty for a hub without a region.",
     },
     "Reservation": {
