@@ -386,7 +386,11 @@ class Hub:
         """Take over what a worker did; a load balancer that no provider has any more may be finalized."""
         self.history.record(report)
         key = report.load_balancer
-        self.intents[key.kind].status.report(report)
+        if self._migration.reported(key):
+            # Only what was held is back; what it has to become is looked at now.
+            self._queue.add(key)
+        else:
+            self.intents[key.kind].status.report(report)
         if not any(key in runner.tracker for runner in self.providers.values()):
             self._queue.add(key)
 

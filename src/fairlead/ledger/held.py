@@ -7,10 +7,36 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fairlead.api.intent import HELD_LISTED, HeldChange
+import msgspec
+
+from fairlead.api.intent import HELD_LISTED, HeldChange, IntentStatus
 from fairlead.model.change import Action, Held, Reason, TargetChange
 from fairlead.model.desired import Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
+from fairlead.sync.guard import WARMING
+from fairlead.sync.report import Report
+
+
+class HeldRows(msgspec.Struct, frozen=True):
+    """What is held of one load balancer: ``total`` changes, and the first of them or all."""
+
+    rows: Sequence[Held] = ()
+    total: int = 0
+
+
+NO_ROWS = HeldRows()
+
+
+def held_now(report: Report) -> HeldRows:
+    """Return what a worker holds; a moment for a first health check needs no action of a user, and is left out."""
+    rows = [row for row in report.held if row.reason != WARMING]
+    return HeldRows(rows, len(rows))
+
+
+def held_before(key: LoadBalancerKey, status: IntentStatus) -> HeldRows:
+    """Return what the status of ``key`` lists as held: by the process that wrote it, until another one has looked."""
+    rows = held_changes(key, status.held or ())
+    return HeldRows(rows, max(status.held_total, len(rows))) if rows else NO_ROWS
 
 
 def held_wire(held: Sequence[Held]) -> list[HeldChange] | None:

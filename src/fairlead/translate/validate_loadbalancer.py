@@ -70,11 +70,17 @@ def _refusals(view: LoadBalancerView) -> Iterator[Condition]:
             text = f"spec.listeners: {listener.protocol}/{listener.port}: this class has no {listener.protocol}"
             yield refused(ConditionReason.UNSUPPORTED_PROTOCOL, text)
     if view.conflict:
-        text = (
-            f"spec.existing: LoadBalancer {view.conflict} has this one already; name {view.conflict} in "
-            "spec.loadBalancers of the BackendGroups instead, or correct spec.existing"
-        )
-        yield refused(ConditionReason.INVALID, text)
+        yield refused(ConditionReason.INVALID, f"spec.existing: {_conflict(view)}, or correct spec.existing")
+
+
+def _conflict(view: LoadBalancerView) -> str:
+    """Return which other LoadBalancer has this one; what others call theirs is not for every namespace to know."""
+    if view.conflict.partition("/")[0] != view.key.namespace:
+        return "a LoadBalancer of another namespace has this one already; have its owner share it by spec.scope"
+    return (
+        f"LoadBalancer {view.conflict} has this one already; name {view.conflict} in spec.loadBalancers of the "
+        "BackendGroups instead"
+    )
 
 
 def _parameters_of_the_class(view: LoadBalancerView, capabilities: Capabilities) -> Iterator[Condition]:

@@ -8,6 +8,7 @@ from hub_world import EVENT
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.backendrecord import BACKEND_RECORDS
+from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.names import FINALIZER_DEREGISTER
 from fairlead.api.pods import PODS
@@ -191,6 +192,27 @@ async def test_two_load_balancers_that_are_the_same_one_do_not_share_it(shop, wo
         return text and text[0].status == "False" and "shop/mine" in text[0].message
 
     await world.until(refused)
+
+
+@pytest.mark.req("X-13")
+async def test_who_has_an_existing_one_is_not_for_another_namespace_to_know(shop, world):
+    await shop.lb("secret", existing={"backend": "b"})
+    await world.quiet(2)
+    await world.user.apply(NAMESPACES, {"metadata": {"name": "other"}}, manager="kubectl")
+    spec = {"className": "edge", "listeners": [{"name": "http", "port": 80}], "existing": {"backend": "b"}}
+    body = {"metadata": {"name": "mine", "namespace": "other"}, "spec": spec}
+    await world.user.apply(LOAD_BALANCERS, body, manager="kubectl")
+
+    async def refusal():
+        lb = await world.user.get(LOAD_BALANCERS, "other", "mine")
+        refused = [each for each in lb.status.conditions or () if each.type == "Accepted" and each.status == "False"]
+        return refused and lb
+
+    lb = await world.until(refusal)
+    text = " ".join(condition.message for condition in lb.status.conditions)
+    assert "a LoadBalancer of another namespace has this one already" in text
+    assert "shop" not in text
+    assert "secret" not in text
 
 
 @pytest.mark.req("I-10")

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from fairlead.api.kubernetes import Ingress, PortStatus
+from fairlead.ledger.held import NO_ROWS, HeldRows, held_now
 from fairlead.model.change import Action, Held
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.observed import Health, Observed
-from fairlead.sync.guard import WARMING
 from fairlead.sync.readback import Drift
 from fairlead.sync.report import Report
 from fairlead.translate.view import Translation
@@ -32,17 +32,20 @@ def build_conditions(
     needs_address: bool = True,
     waiting_for: str = "",
     wanted: bool = False,
+    held: HeldRows | None = None,
 ) -> list[Condition]:
     """Return the conditions of ``translation`` with Programmed, Serving, Guarded, Drifted, and what a provider refuses.
 
     ``waiting_for``: why another provider still serves it; then it is not Programmed as its spec asks. ``wanted``: each
-    of its listeners is to have a target.
+    of its listeners is to have a target. ``held``: what is held, by default what ``report`` says.
     """
+    if held is None:
+        held = held_now(report) if report is not None else NO_ROWS
     conditions = {condition.type: condition for condition in translation.conditions}
     if ConditionType.PROGRAMMED not in conditions:
         conditions[ConditionType.PROGRAMMED] = _programmed(report, observed, drift, needs_address=needs_address)
+    _add_held(conditions, held)
     if report is not None:
-        _add_held(conditions, report)
         _add_quarantined(conditions, report)
     if drift is not None and drift.ours:
         text = f"{drift.sentence}; {drift.outlook}"
@@ -56,19 +59,18 @@ def build_conditions(
     return sorted(conditions.values(), key=lambda condition: order.index(condition.type))
 
 
-def _add_held(conditions: dict[ConditionType, Condition], report: Report) -> None:
-    # A moment for a first health check is part of every replacement, and needs no action of a user.
-    held = [row for row in report.held if row.reason != WARMING]
-    if not held:
+def _add_held(conditions: dict[ConditionType, Condition], held: HeldRows) -> None:
+    if not held.rows:
         return
     paused = conditions.get(ConditionType.PAUSED)
     if paused is not None:
         conditions[paused.type] = msgspec.structs.replace(
-            paused, message=f"{paused.message}; {len(held)} held: {_rows(held)}"
+            paused, message=f"{paused.message}; {held.total} held: {_rows(held.rows)}"
         )
         return
-    noun = "removal" if all(row.change.action in _REMOVALS for row in held) else "change"
-    message = f"{len(held)} {noun}{'s' if len(held) > 1 else ''} held ({_rows(held)}): {held[0].message}"
+    noun = "removal" if all(row.change.action in _REMOVALS for row in held.rows) else "change"
+    text = f"{held.total} {noun}{'s' if held.total > 1 else ''} held ({_rows(held.rows)})"
+    message = f"{text}: {held.rows[0].message}"
     guarded = Condition(ConditionType.GUARDED, True, ConditionReason.REMOVALS_HELD, message)
     conditions[guarded.type] = guarded
 

@@ -34,13 +34,12 @@ from fairlead.hub.providers.runner import DurableRunner
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.status import emit_transitions, write_status
-from fairlead.ledger.held import held_wire
+from fairlead.ledger.held import held_before, held_now, held_wire
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import KeyedQueue
-from fairlead.sync.guard import WARMING
 from fairlead.sync.readback import Drift
 from fairlead.sync.report import Report
 from fairlead.translate.protection import is_leaving
@@ -252,6 +251,8 @@ class StatusWriter(Generic[Obj, T]):
             return None
         observed, drift = await self._observe(key, obj, known.translation.provider)
         self._count(key, obj, known.translation.provider, observed)
+        # A restart lets nothing go: until the worker has looked, what the last one held is held.
+        held = held_now(known.report) if known.report is not None else held_before(key, obj.status)
         conditions = build_conditions(
             known.translation,
             known.report,
@@ -260,17 +261,17 @@ class StatusWriter(Generic[Obj, T]):
             needs_address=self._rules.needs_address,
             waiting_for=known.waiting_for,
             wanted=known.wanted,
+            held=held,
         )
         obj = self._as_written(known, obj)
         old = obj.status
         again_s = self._damp(known, conditions, old)
         generation, now = obj.metadata.generation, wire_time(self._clock.now())
         wire = wire_conditions(conditions, obj.status.conditions, generation=generation, now=now)
-        held = [row for row in known.report.held if row.reason != WARMING] if known.report is not None else []
         new = msgspec.structs.replace(
             self._rules.compose(obj, known.translation, wire, observed),
-            held=held_wire(held),
-            held_total=len(held),
+            held=held_wire(held.rows),
+            held_total=held.total,
             repaired=self._repaired(key, obj, known.translation.provider),
         )
         if new == old or msgspec.to_builtins(new) == msgspec.to_builtins(old):

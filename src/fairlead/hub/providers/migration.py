@@ -18,6 +18,7 @@ from enum import StrEnum
 import msgspec
 
 from fairlead.api.intent import Allocation, IntentObject
+from fairlead.hub.providers.held_targets import HeldTargets
 from fairlead.hub.providers.observe import observed_of
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.providers.runner import DurableRunner, ProviderRunner
@@ -58,6 +59,7 @@ class ProviderMigration:
         self._clock = clock
         #: Since when (monotonic seconds) the address of the serving provider has been in the status.
         self._announced_since_s: dict[LoadBalancerKey, float] = {}
+        self._held = HeldTargets()
 
     def is_moving(self, obj: IntentObject, translation: Translation) -> bool:
         """Say whether another provider serves ``obj`` than the one it asks for now."""
@@ -113,7 +115,7 @@ class ProviderMigration:
 
     def place(self, key: LoadBalancerKey, obj: IntentObject, placement: Placement) -> bool:
         """Put ``placement`` into the trackers; returns whether some provider still has to release ``key``."""
-        self._put(placement.serving)
+        self._put(placement.serving, obj)
         if placement.next is not None:
             self._put(placement.next)
         settled = placement.phase is Phase.SETTLED and placement.serving.desired is not None
@@ -122,14 +124,22 @@ class ProviderMigration:
     def forget(self, key: LoadBalancerKey) -> None:
         """Drop what is known of a load balancer that is gone."""
         self._announced_since_s.pop(key, None)
+        self._held.forget(key)
+
+    def reported(self, key: LoadBalancerKey) -> bool:
+        """Note that a worker looked at ``key``; returns whether it did no more than bring back what was held."""
+        return self._held.reported(key)
 
     # --- inside -----------------------------------------------------------------------------------------------
 
-    def _put(self, translation: Translation) -> None:
-        runner = self._providers.get(translation.provider)
-        if translation.desired is None or runner is None:
+    def _put(self, translation: Translation, obj: IntentObject | None = None) -> None:
+        """Put what ``translation`` desires; ``obj``: it is served there already, and so is what is held of it."""
+        desired, runner = translation.desired, self._providers.get(translation.provider)
+        if desired is None or runner is None:
             return
-        if runner.tracker.put(translation.desired):
+        if obj is not None and not runner.durable:
+            desired = self._held.first(desired, obj.status, is_new=desired.key not in runner.tracker)
+        if runner.tracker.put(desired):
             runner.worker.trigger()
 
     def _release_others(self, key: LoadBalancerKey, obj: IntentObject, serving: Translation) -> bool:

@@ -1,0 +1,76 @@
+"""What is served first after a start: as a guard or a pause had held it."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.api.intent import IntentStatus
+from fairlead.hub.providers.held_targets import HeldTargets, as_held
+from fairlead.ledger.held import held_wire
+from fairlead.model.change import Action, Held, Reason, TargetChange
+from fairlead.model.desired import DesiredLoadBalancer
+from fairlead.model.keys import ListenerKey, Protocol
+from fairlead.sync.guard import DRY_RUN, LAST_TARGETS, PAUSED
+from fairlead.testing.builders import HTTP, desired, lb_key, target
+
+KEY = lb_key()
+
+
+def row(action: Action, last: str, *, by: str = PAUSED, listener: ListenerKey = HTTP) -> Held:
+    return Held(TargetChange(KEY, listener, target(last), action, Reason.ABSENT), by, "because")
+
+
+def wanted(*lasts: str) -> DesiredLoadBalancer:
+    return desired([target(last) for last in lasts])
+
+
+def addresses(of: DesiredLoadBalancer) -> list[str]:
+    return sorted(key.address.rpartition(".")[2] for key in of.targets[HTTP])
+
+
+@pytest.mark.req("I-10")
+@pytest.mark.parametrize(
+    ("held", "expected"),
+    [
+        ([row(Action.DRAIN, "9", by=LAST_TARGETS)], ["1", "2", "9"]),
+        ([row(Action.DEREGISTER, "9")], ["1", "2", "9"]),
+        ([row(Action.REGISTER, "2")], ["1"]),
+        ([row(Action.REGISTER, "2"), row(Action.DEREGISTER, "9")], ["1", "9"]),
+        ([row(Action.DEREGISTER, "9", by=DRY_RUN)], ["1", "2"]),
+        ([row(Action.DEREGISTER, "9", listener=ListenerKey(Protocol.TCP, 8443))], ["1", "2"]),
+        ([], ["1", "2"]),
+    ],
+    ids=["drain", "deregister", "register", "both", "never-programmed", "listener-gone", "nothing"],
+)
+def test_targets_are_as_they_were_held(held: list[Held], expected: list[str]) -> None:
+    assert addresses(as_held(wanted("1", "2"), held)) == expected
+
+
+def test_a_held_drain_of_a_target_that_is_going_is_held_still() -> None:
+    going = target("1", draining=True)
+    assert not as_held(desired([going]), [row(Action.UPDATE, "1")]).targets[HTTP][going.key].draining
+
+
+@pytest.mark.req("I-10")
+def test_it_is_put_as_it_was_until_the_worker_has_looked_once() -> None:
+    first, status = HeldTargets(), IntentStatus(held=held_wire([row(Action.DRAIN, "9")]), held_total=1)
+    now = wanted("1")
+    assert addresses(first.first(now, status, is_new=True)) == ["1", "9"]
+    assert addresses(first.first(now, status, is_new=False)) == ["1", "9"], "the worker has not looked yet"
+    assert first.reported(KEY)
+    assert first.first(now, status, is_new=False) == now
+    assert not first.reported(KEY), "only the first report is about what was held"
+
+
+def test_what_is_wanted_again_meanwhile_is_put_at_once() -> None:
+    first, status = HeldTargets(), IntentStatus(held=held_wire([row(Action.DRAIN, "9")]), held_total=1)
+    first.first(wanted("1"), status, is_new=True)
+    assert first.first(wanted("1", "9"), status, is_new=False) == wanted("1", "9")
+    assert not first.reported(KEY)
+
+
+def test_what_is_gone_is_forgotten() -> None:
+    first, status = HeldTargets(), IntentStatus(held=held_wire([row(Action.DRAIN, "9")]), held_total=1)
+    first.first(wanted("1"), status, is_new=True)
+    first.forget(KEY)
+    assert not first.reported(KEY)
