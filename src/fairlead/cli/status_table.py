@@ -28,7 +28,12 @@ _WORDS = {
     "Stale": Trouble.ATTENTION, "Pending": Trouble.ATTENTION,
     "Unknown": Trouble.ATTENTION, "UNKNOWN": Trouble.ATTENTION,
 }  # fmt: skip
-_SAID = {Trouble.NONE: "serve", Trouble.ATTENTION: "need attention", Trouble.NOT_SERVING: "do not serve"}
+#: How the summary counts load balancers: what one does, what several do.
+_COUNTED = {
+    Trouble.NONE: ("serves", "serve"),
+    Trouble.ATTENTION: ("needs attention", "need attention"),
+    Trouble.NOT_SERVING: ("does not serve", "do not serve"),
+}
 
 
 def print_status(
@@ -83,7 +88,11 @@ def _summary(status: FleetStatus) -> Iterator[str]:
         yield f"Hub {hub.holder}: {word}, last heard {age_text(hub.age_s)} ago"
     if status.load_balancers:
         counts = Counter(row.state for row in status.load_balancers)
-        parts = [f"{counts[state]} {word}" for state, word in _SAID.items() if counts[state]]
+        parts = [
+            f"{counts[state]} {one if counts[state] == 1 else several}"
+            for state, (one, several) in _COUNTED.items()
+            if counts[state]
+        ]
         yield f"{counted(len(status.load_balancers), 'load balancer')}: {', '.join(parts)}"
 
 

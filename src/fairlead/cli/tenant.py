@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -66,6 +67,10 @@ def add(
     )
 
 
+async def _is_file(path: Path) -> bool:
+    return path.exists()  # noqa: ASYNC240 - one look at a local file
+
+
 async def _add(
     name: str,
     *,
@@ -81,10 +86,13 @@ async def _add(
     from fairlead.cli.connect import connect
     from fairlead.cli.tenant_access import issue_access
     from fairlead.cli.tenant_key import hand_over
+    from fairlead.standalone.await_hub import await_hub
     from fairlead.standalone.right_cluster import check_has_hub
 
+    if kubeconfig is not None:
+        await await_hub(kubeconfig, partial(_is_file, kubeconfig), what="its kubeconfig")
     async with connect(kubeconfig, context=context, name="the hub") as cluster:
-        await check_has_hub(cluster, new_hub=new_hub)
+        await check_has_hub(cluster, new_hub=new_hub, kubeconfig=kubeconfig)
         access = await issue_access(
             cluster,
             name=name,

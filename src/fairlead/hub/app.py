@@ -370,7 +370,8 @@ class Hub:
         finally:
             self._lead = False
             self._on_lead(False)
-            log.warning("not leading any more", holder=self.elector.holder)
+            note = log.info if self.elector.is_leader else log.warning  # ended on purpose, or the lease is lost
+            note("not leading any more", holder=self.elector.holder)
 
     async def _write_status(self, key: LoadBalancerKey) -> float | None:
         return await self.intents[key.kind].status.write(key)
@@ -386,12 +387,10 @@ class Hub:
         """Take over what a worker did; a load balancer that no provider has any more may be finalized."""
         self.history.record(report)
         key = report.load_balancer
-        if self._migration.reported(key):
-            # Only what was held is back; what it has to become is looked at now.
-            self._queue.add(key)
-        else:
+        resumed = self._migration.reported(key)
+        if not resumed:
             self.intents[key.kind].status.report(report)
-        if not any(key in runner.tracker for runner in self.providers.values()):
+        if resumed or not any(key in runner.tracker for runner in self.providers.values()):
             self._queue.add(key)
 
     def _changed_at_provider(self, key: LoadBalancerKey) -> None:

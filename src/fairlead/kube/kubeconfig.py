@@ -75,7 +75,8 @@ def _from_files(
     present = [path for path in paths if path.exists()]
     if not present:
         missing = os.pathsep.join(str(path) for path in paths)
-        raise BadConfiguration(f"The kubeconfig {missing} ({asked_by}) does not exist. Correct the path.")
+        soon = "" if paths[0].name != "kubeconfig" else " A hub that was started just now writes it within seconds."
+        raise BadConfiguration(f"The kubeconfig {missing} ({asked_by}) does not exist. Correct the path.{soon}")
     kubeconfig = Kubeconfig.read(present)
     chosen = kubeconfig.choose(context)
     # Everything that can be checked without the server is checked now, not at the first request.

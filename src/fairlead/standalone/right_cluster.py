@@ -11,6 +11,8 @@ Never: a write, and never a guess: what a server does not answer is no reason to
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 
 from fairlead.api.kubernetes import LEASES
@@ -25,6 +27,7 @@ from fairlead.api.names import (
 from fairlead.api.tenant import TENANTS
 from fairlead.errors import BadConfiguration, Forbidden, Invalid, NotFound
 from fairlead.kube.cluster import Cluster
+from fairlead.standalone.await_hub import await_hub
 
 #: The tenant of a cluster that is its own hub.
 OWN_TENANT = "local"
@@ -131,14 +134,14 @@ async def check_own_member(cluster: Cluster) -> None:
         )
 
 
-async def check_has_hub(cluster: Cluster, *, new_hub: bool) -> None:
-    """Refuse an API where no hub has ever run.
+async def check_has_hub(cluster: Cluster, *, new_hub: bool, kubeconfig: Path | None = None) -> None:
+    """Refuse an API where no hub has ever run; one that is being started beside ``kubeconfig`` is waited for.
 
     Raises:
         BadConfiguration: names the flag, the server behind it and what to give instead.
     """
     await _refuse_tenants_key(cluster)
-    if new_hub or await hub_has_run(cluster):
+    if new_hub or await await_hub(kubeconfig, lambda: hub_has_run(cluster), what="its kinds"):
         return
     raise BadConfiguration(
         f"--kubeconfig: no hub has run at {cluster.server} ({cluster.config.source or 'as configured'}), is it a "
