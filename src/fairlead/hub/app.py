@@ -81,8 +81,7 @@ class Hub:
     ) -> None:
         self._cluster = cluster
         self._config = config
-        self._on_lead = on_lead
-        self._served = providers
+        self._on_lead, self._served = on_lead, providers
         self._clock = clock or SystemClock()
         self._telemetry = telemetry or Telemetry()
         self._queue: KeyedQueue[LoadBalancerKey] = KeyedQueue(clock=self._clock)
@@ -370,8 +369,7 @@ class Hub:
         finally:
             self._lead = False
             self._on_lead(False)
-            note = log.info if self.elector.is_leader else log.warning  # ended on purpose, or the lease is lost
-            note("not leading any more", holder=self.elector.holder)
+            (log.info if self.elector.is_leader else log.warning)("not leading any more", holder=self.elector.holder)
 
     async def _write_status(self, key: LoadBalancerKey) -> float | None:
         return await self.intents[key.kind].status.write(key)
@@ -387,8 +385,7 @@ class Hub:
         """Take over what a worker did; a load balancer that no provider has any more may be finalized."""
         self.history.record(report)
         key = report.load_balancer
-        resumed = self._migration.reported(key)
-        if not resumed:
+        if not (resumed := self._migration.reported(key)):
             self.intents[key.kind].status.report(report)
         if resumed or not any(key in runner.tracker for runner in self.providers.values()):
             self._queue.add(key)
