@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -24,6 +27,11 @@ settings.load_profile("fairlead")
 def pytest_configure(config: pytest.Config) -> None:
     """End whatever a test has started also when the tests are killed; run all tests only where all of them can run."""
     guard()
+    if not hasattr(config, "workerinput"):
+        # Agents keep their names there; the home of whoever runs the tests is not theirs. Workers inherit it.
+        state = tempfile.TemporaryDirectory(prefix="fairlead-state-", ignore_cleanup_errors=True)
+        os.environ["XDG_STATE_HOME"] = state.name
+        config.add_cleanup(state.cleanup)
     everything = not config.getoption("markexpr") and list(config.args) == config.getini("testpaths")
     if everything and not hasattr(config, "workerinput") and (problem := _without_envoy()):
         pytest.exit(problem, returncode=pytest.ExitCode.USAGE_ERROR)

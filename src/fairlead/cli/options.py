@@ -102,7 +102,7 @@ StateDir = Annotated[
         metavar="DIR",
         parser=directory,
         help="Keeps this copy's name, so that it leads again at once when it was killed; "
-        "default: ~/.local/state/fairlead.",
+        "default: ~/.local/state/fairlead, or fairlead in XDG_STATE_HOME.",
     ),
 ]
 Identity = Annotated[

@@ -13,8 +13,6 @@ from fairlead.api.intent import HELD_LISTED, HeldChange, IntentStatus
 from fairlead.model.change import Action, Held, Reason, TargetChange
 from fairlead.model.desired import Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
-from fairlead.sync.guard import WARMING
-from fairlead.sync.report import Report
 
 
 class HeldRows(msgspec.Struct, frozen=True):
@@ -25,12 +23,6 @@ class HeldRows(msgspec.Struct, frozen=True):
 
 
 NO_ROWS = HeldRows()
-
-
-def held_now(report: Report) -> HeldRows:
-    """Return what a worker holds; a moment for a first health check needs no action of a user, and is left out."""
-    rows = [row for row in report.held if row.reason != WARMING]
-    return HeldRows(rows, len(rows))
 
 
 def held_before(key: LoadBalancerKey, status: IntentStatus) -> HeldRows:

@@ -19,7 +19,7 @@ from fairlead.standalone.right_cluster import check_agent_sides
 
 
 async def run_agent_process(config: AgentConfig, *, data_dir: Path | None = None) -> None:
-    """Run an agent until SIGTERM; without ``data_dir`` its name is kept in ``STATE_DIR``.
+    """Run an agent until SIGTERM; without ``data_dir`` its name is kept in ``state_dir``.
 
     Raises:
         Unauthorized: one of them does not accept our credentials.

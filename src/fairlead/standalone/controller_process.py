@@ -42,7 +42,7 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a controller was called. A kubeconfig of None is the default one; ``metrics`` None: no pages.
 
     ``context`` empty: the current one of the kubeconfig. ``identity`` empty: it is kept in ``data_dir``, or in
-    ``STATE_DIR``.
+    ``state_dir``.
     """
 
     kubeconfig: Path | None = None

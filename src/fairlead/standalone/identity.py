@@ -22,13 +22,17 @@ import structlog
 
 from fairlead.errors import BadConfiguration
 
-#: Where processes keep their names by default.
-STATE_DIR = Path("~/.local/state/fairlead")
-
 log = structlog.get_logger(__name__)
 
 _FILE = "identity"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+def state_dir() -> Path:
+    """Return where processes keep their state by default, which a person may move by XDG_STATE_HOME."""
+    home = os.environ.get("XDG_STATE_HOME", "")
+    # As the specification of these directories has it, one that is not absolute does not count.
+    return Path(home if home.startswith("/") else "~/.local/state") / "fairlead"
 
 
 class Claim(NamedTuple):
@@ -95,14 +99,14 @@ def claim_identity(path: Path) -> Claim:
 def claim_for(role: str, server: str, *, data_dir: Path | None) -> Generator[Claim]:
     """Hold one name for each role at each API server, kept in ``data_dir``, for as long as the block runs.
 
-    Without ``data_dir`` it is kept in ``STATE_DIR``; where that cannot be written (a container), the name is new.
+    Without ``data_dir`` it is kept in ``state_dir``; where that cannot be written (a container), the name is new.
 
     Raises:
         BadConfiguration: ``data_dir`` was asked for, and cannot be used.
     """
     name = f"{role}-{sha256(server.encode()).hexdigest()[:8]}.lock"
     try:
-        claim = claim_identity((STATE_DIR if data_dir is None else data_dir).expanduser() / name)
+        claim = claim_identity((state_dir() if data_dir is None else data_dir).expanduser() / name)
     except (BadConfiguration, RuntimeError) as error:  # RuntimeError: no home directory
         if data_dir is not None:
             raise

@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 
 from fairlead.api.intent import IntentStatus
-from fairlead.ledger.held import NO_ROWS, held_before, held_changes, held_now, held_wire
+from fairlead.ledger.held import NO_ROWS, held_before, held_changes, held_wire
 from fairlead.model.change import Action, Held, Reason, TargetChange
 from fairlead.model.desired import Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey, backend_key
-from fairlead.sync.guard import WARMING
-from fairlead.sync.report import Report
 
 KEY = LoadBalancerKey("HTTPLoadBalancer", "tenant-east", "web")
 
@@ -29,12 +27,6 @@ def test_a_held_change_of_a_listener_or_a_backend_comes_back_as_it_was(listener)
 
 def test_nothing_held_is_nothing_listed():
     assert held_wire([]) is None
-
-
-def test_a_moment_for_a_first_health_check_is_not_shown_as_held():
-    row = held(ListenerKey(Protocol.TCP, 80))
-    report = Report(KEY, held=(row, Held(row.change, WARMING, "new targets")))
-    assert (list(held_now(report).rows), held_now(report).total) == ([row], 1)
 
 
 def test_what_a_status_lists_is_held_until_the_worker_has_looked():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.errors import BadConfiguration
-from fairlead.standalone.identity import claim_for, claim_identity, kept_identity
+from fairlead.standalone.identity import claim_for, claim_identity, kept_identity, state_dir
 
 HOLD = """
 import sys, time
@@ -76,7 +76,7 @@ def test_a_directory_that_cannot_be_used_matters_only_to_who_asked_for_it(
         claim_for("agent-east", "https://a", data_dir=tmp_path / "file"),
     ):
         pass
-    monkeypatch.setenv("HOME", str(tmp_path / "file"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     with claim_for("agent-east", "https://a", data_dir=None) as made_up:
         assert made_up.lock is None
         assert made_up.identity
@@ -89,3 +89,18 @@ def test_an_identity_is_kept_and_never_shared(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BadConfiguration, match="--data-dir"):
         kept_identity(tmp_path / "file")
+
+
+def test_names_are_kept_in_the_state_directory_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "moved"))
+    with claim_for("agent-east", "https://a", data_dir=None) as claim:
+        assert [path.name.startswith("agent-east-") for path in (tmp_path / "moved/fairlead").iterdir()] == [True]
+        assert claim.lock is not None
+    assert not (tmp_path / "home").exists()
+    monkeypatch.setenv("XDG_STATE_HOME", "relative")
+    assert state_dir().expanduser() == tmp_path / "home/.local/state/fairlead"
+
+
+def test_tests_keep_their_names_out_of_the_home_directory() -> None:
+    assert not state_dir().expanduser().is_relative_to(Path.home())

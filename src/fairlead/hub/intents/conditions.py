@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from fairlead.api.kubernetes import Ingress, PortStatus
-from fairlead.ledger.held import NO_ROWS, HeldRows, held_now
+from fairlead.ledger.held import NO_ROWS, HeldRows
 from fairlead.model.change import Action, Held
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.observed import Health, Observed
+from fairlead.sync.guard import WARMING
 from fairlead.sync.readback import Drift
 from fairlead.sync.report import Report
 from fairlead.translate.view import Translation
@@ -57,6 +58,12 @@ def build_conditions(
     conditions[ConditionType.SERVING] = _serving(conditions, observed, coming=coming)
     order = list(ConditionType)
     return sorted(conditions.values(), key=lambda condition: order.index(condition.type))
+
+
+def held_now(report: Report) -> HeldRows:
+    """Return what a worker holds; a moment for a first health check needs no action of a user, and is left out."""
+    rows = [row for row in report.held if row.reason != WARMING]
+    return HeldRows(rows, len(rows))
 
 
 def _add_held(conditions: dict[ConditionType, Condition], held: HeldRows) -> None:

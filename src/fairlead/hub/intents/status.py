@@ -23,7 +23,7 @@ from fairlead.api.kubernetes import Ingress, LoadBalancerStatus
 from fairlead.api.meta import Resource, WireCondition
 from fairlead.api.names import DEFAULT_CLASS, MANAGER_HUB
 from fairlead.api.times import wire_time
-from fairlead.hub.intents.conditions import build_conditions, ingress_of
+from fairlead.hub.intents.conditions import build_conditions, held_now, ingress_of
 from fairlead.hub.intents.damping import Damping
 from fairlead.hub.intents.target_counts import TargetCounts, counted, in_rotation, is_complete, not_seen
 from fairlead.hub.inventory import IntentObjects
@@ -34,7 +34,7 @@ from fairlead.hub.providers.runner import DurableRunner
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.status import emit_transitions, write_status
-from fairlead.ledger.held import held_before, held_now, held_wire
+from fairlead.ledger.held import held_before, held_wire
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed
