@@ -81,7 +81,8 @@ class Hub:
     ) -> None:
         self._cluster = cluster
         self._config = config
-        self._on_lead, self._served = on_lead, providers
+        self._on_lead = on_lead
+        self._served = providers
         self._clock = clock or SystemClock()
         self._telemetry = telemetry or Telemetry()
         self._queue: KeyedQueue[LoadBalancerKey] = KeyedQueue(clock=self._clock)
@@ -369,7 +370,7 @@ class Hub:
         finally:
             self._lead = False
             self._on_lead(False)
-            (log.info if self.elector.is_leader else log.warning)("not leading any more", holder=self.elector.holder)
+            log.info("not leading any more", holder=self.elector.holder)
 
     async def _write_status(self, key: LoadBalancerKey) -> float | None:
         return await self.intents[key.kind].status.write(key)
@@ -385,9 +386,7 @@ class Hub:
         """Take over what a worker did; a load balancer that no provider has any more may be finalized."""
         self.history.record(report)
         key = report.load_balancer
-        if not (resumed := self._migration.reported(key)):
-            self.intents[key.kind].status.report(report)
-        if resumed or not any(key in runner.tracker for runner in self.providers.values()):
+        if self._migration.reported(report, self.intents[key.kind].status.report):
             self._queue.add(key)
 
     def _changed_at_provider(self, key: LoadBalancerKey) -> None:

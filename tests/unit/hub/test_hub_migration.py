@@ -10,10 +10,13 @@ from hub_parts import intent_context
 
 from fairlead.api.intent import Allocation, ProxyPort
 from fairlead.hub.providers.migration import Phase, Placement
+from fairlead.ledger.held import held_wire
+from fairlead.model.change import Action, Held, Reason, TargetChange
 from fairlead.model.contract import AllocationKind
 from fairlead.model.observed import Observed
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import settle
+from fairlead.sync.report import Report
 from fairlead.sync.tracker import Registered
 from fairlead.testing.builders import ABLE, HTTP, desired, lb_key, target, tcp
 from fairlead.testing.faults import FaultyProvider
@@ -298,3 +301,19 @@ def test_what_is_forgotten_drains_anew(bench):
 
 def test_a_provider_that_does_not_run_is_asked_for_nothing(bench):
     assert not bench.place(translation("gone", "1"), obj=served_by("gone"))
+
+
+@pytest.mark.req("I-10")
+async def test_what_was_held_before_a_start_is_brought_back_first_and_that_is_no_report(bench):
+    rows = [TargetChange(KEY, HTTP, target("9"), Action.DRAIN, Reason.ABSENT)]
+    held = held_wire([Held(row, "LastTargets", "the last ones stay") for row in rows])
+    obj = tcp(status={"held": msgspec.to_builtins(held), "heldTotal": 1})
+    wanted = Translation(desired([target("1")]), (), targets="1", provider="old")
+    bench.place(wanted, obj=obj)
+    assert bench.targets("old") == ["1", "9"]
+    reports = []
+    assert bench.migration.reported(Report(KEY), reports.append), "it is reconciled at once"
+    bench.place(wanted, obj=obj)
+    assert bench.targets("old") == ["1"]
+    assert not bench.migration.reported(Report(KEY), reports.append)
+    assert reports == [Report(KEY)]

@@ -13,6 +13,7 @@ Never: a load balancer that no provider has completely, and a call of a provider
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 
 import msgspec
@@ -28,6 +29,7 @@ from fairlead.model.desired import DesiredLoadBalancer
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed
 from fairlead.runtime.clock import Clock
+from fairlead.sync.report import Report
 from fairlead.translate.view import Translation
 
 NO_ALLOCATION = Allocation()
@@ -126,9 +128,16 @@ class ProviderMigration:
         self._announced_since_s.pop(key, None)
         self._held.forget(key)
 
-    def reported(self, key: LoadBalancerKey) -> bool:
-        """Note that a worker looked at ``key``; returns whether it did no more than bring back what was held."""
-        return self._held.reported(key)
+    def reported(self, report: Report, tell: Callable[[Report], None]) -> bool:
+        """Pass on what a worker did; returns whether its load balancer is to be reconciled now.
+
+        It is when only what was held before a start was brought back, which is not told, and when no provider has it.
+        """
+        key = report.load_balancer
+        if self._held.reported(key):
+            return True
+        tell(report)
+        return not any(key in runner.tracker for runner in self._providers.values())
 
     # --- inside -----------------------------------------------------------------------------------------------
 
