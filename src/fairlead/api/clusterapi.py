@@ -12,6 +12,7 @@ from fairlead.api.meta import KubeObject, Resource, Wire
 CLUSTER_API_GROUP = "cluster.x-k8s.io"
 #: The versions that are read, the preferred one first.
 CLUSTER_API_VERSIONS = ("v1beta2", "v1beta1")
+LABEL_CONTROL_PLANE = "cluster.x-k8s.io/control-plane"
 LABEL_CLUSTER_NAME = "cluster.x-k8s.io/cluster-name"
 ANNOTATION_CLUSTER_PAUSED = "cluster.x-k8s.io/paused"
 MARKER_NAME = "loadbalancer.cluster.x-k8s.io/name"
@@ -21,10 +22,26 @@ PRE_DRAIN_HOOK = "pre-drain.delete.hook.machine.cluster.x-k8s.io"
 PRE_TERMINATE_HOOK = "pre-terminate.delete.hook.machine.cluster.x-k8s.io"
 
 
+class Reference(Wire, frozen=True, gc=False):
+    """Another object of the same namespace; v1beta1 has apiVersion, v1beta2 apiGroup."""
+
+    kind: str = ""
+    name: str = ""
+    api_group: str = ""
+    api_version: str = ""
+
+    @property
+    def group(self) -> str:
+        """Return the API group, whichever version said it."""
+        return self.api_group or self.api_version.rpartition("/")[0]
+
+
 class ClusterSpec(Wire, frozen=True, gc=False):
-    """Where its API is reached, and whether controllers are to leave it alone."""
+    """Where its API is reached, who makes its machines, and whether controllers are to leave it alone."""
 
     control_plane_endpoint: Endpoint | None = None
+    control_plane_ref: Reference | None = None
+    infrastructure_ref: Reference | None = None
     paused: bool | None = None
 
 

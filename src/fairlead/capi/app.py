@@ -15,12 +15,14 @@ import asyncio
 import structlog
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
+from fairlead.api.clusterpolicy import CLUSTER_POLICIES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.meta import ObjectKey
 from fairlead.api.names import CAPI_LEASE, MANAGER_CAPI
 from fairlead.capi.config import CapiConfig
 from fairlead.capi.facts import Facts
 from fairlead.capi.inventory import Inventory
+from fairlead.capi.making import Maker
 from fairlead.capi.reconcile import Reconciler
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
@@ -51,7 +53,14 @@ class Capi:
             self._hub, CAPI_LEASE, identity=config.identity, lease_s=config.lease_s, reclaim=config.reclaim_lease
         )
         self.queue: KeyedQueue[ObjectKey] = KeyedQueue(clock=cluster.clock)
-        self.inventory = Inventory(cluster, hub=self._hub, wake=self.queue.add, look_s=config.look_s)
+        self.namespaces: KeyedQueue[str] = KeyedQueue(clock=cluster.clock)
+        self.inventory = Inventory(
+            cluster,
+            hub=self._hub,
+            wake=self.queue.add,
+            wake_namespace=self.namespaces.add,
+            look_s=config.look_s,
+        )
         self.facts = Facts(cluster, changed=self.queue.add, probe_s=config.probe_s)
         self._reconciler = Reconciler(
             cluster=cluster,
@@ -63,6 +72,8 @@ class Capi:
             leading=self.term.may_write,
         )
 
+        self._maker = Maker(hub=self._hub, inventory=self.inventory, events=self._events, leading=self.term.may_write)
+
     @property
     def leading(self) -> bool:
         """Say whether this replica may write, at this very moment."""
@@ -72,7 +83,11 @@ class Capi:
         """Return the reasons why this replica is not ready, one sentence each; none when it is."""
         own = [
             f"{name}: {cache.problem or 'not read yet'}"
-            for name, cache in (("loadbalancers", self.inventory.load_balancers), ("groups", self.inventory.groups))
+            for name, cache in (
+                ("loadbalancers", self.inventory.load_balancers),
+                ("groups", self.inventory.groups),
+                ("policies", self.inventory.policies),
+            )
             if cache.problem or not cache.synced
         ]
         problem = self.inventory.targets.problem
@@ -86,7 +101,7 @@ class Capi:
         """
         await ensure_own_kinds(
             self._hub,
-            (LOAD_BALANCERS, BACKEND_GROUPS),
+            (LOAD_BALANCERS, BACKEND_GROUPS, CLUSTER_POLICIES),
             who="The controller for Cluster API",
             manager=MANAGER_CAPI,
             install=self._config.install_crds,
@@ -116,11 +131,18 @@ class Capi:
                     telemetry=self._telemetry,
                 )
             )
+            group.create_task(
+                run_workers(
+                    self.namespaces, self._maker.reconcile, workers=1, name="capi-policies", telemetry=self._telemetry
+                )
+            )
             group.create_task(self.term.run(self._begin))
 
     def _begin(self) -> None:
         for key in self.inventory.served():
             self.queue.add(key)
+        for namespace in self.inventory.namespaces():
+            self.namespaces.add(namespace)
 
     async def _report(self) -> None:
         """Say what Cluster API lacks, once for each that is lacking."""

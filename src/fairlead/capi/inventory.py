@@ -18,6 +18,7 @@ import msgspec
 
 from fairlead.api.backendgroup import BACKEND_GROUPS, BackendGroup
 from fairlead.api.clusterapi import Cluster, TargetObject
+from fairlead.api.clusterpolicy import CLUSTER_POLICIES, ClusterLoadBalancerPolicy
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
 from fairlead.api.meta import ObjectKey
 from fairlead.api.names import LABEL_MEMBERS_OF
@@ -33,16 +34,27 @@ class Inventory:
     """What there is. ``wake`` is called with the key of each load balancer that a change concerns."""
 
     def __init__(
-        self, cluster: ApiCluster, *, hub: ApiCluster | None = None, wake: Callable[[ObjectKey], None], look_s: float
+        self,
+        cluster: ApiCluster,
+        *,
+        hub: ApiCluster | None = None,
+        wake: Callable[[ObjectKey], None],
+        look_s: float,
+        wake_namespace: Callable[[str], None] = lambda _: None,
     ) -> None:
         hub = hub or cluster
         self._wake = wake
+        self._wake_namespace = wake_namespace
+        self.policies: WatchCache[ClusterLoadBalancerPolicy] = WatchCache(
+            hub, CLUSTER_POLICIES, indexes={"namespace": lambda obj: [obj.metadata.namespace]}
+        )
         self.load_balancers: WatchCache[LoadBalancer] = WatchCache(
             hub,
             LOAD_BALANCERS,
             indexes={
                 "served": lambda obj: [bool(obj.spec.cluster_name)],
                 "namespace": lambda obj: [obj.metadata.namespace] if obj.spec.cluster_name else [],
+                "all in namespace": lambda obj: [obj.metadata.namespace],
                 "cluster": lambda obj: [(obj.metadata.namespace, obj.spec.cluster_name)],
                 "endpoint": lambda obj: [str(obj.spec.endpoint)] if obj.spec.cluster_name else [],
             },
@@ -51,6 +63,7 @@ class Inventory:
         self.targets = Targets(cluster, changed=self._target_changed, look_s=look_s, looked=self._looked)
         self.load_balancers.on_change(self._load_balancer_changed)
         self.groups.on_change(self._group_changed)
+        self.policies.on_change(self._policy_changed)
         self.targets.clusters.on_change(self._cluster_changed)
 
     @property
@@ -59,6 +72,7 @@ class Inventory:
         own: dict[str, WatchCache[Any]] = {
             LOAD_BALANCERS.full_name: self.load_balancers,
             BACKEND_GROUPS.full_name: self.groups,
+            CLUSTER_POLICIES.full_name: self.policies,
         }
         return {**own, **self.targets.caches}
 
@@ -98,12 +112,18 @@ class Inventory:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.load_balancers.run())
             group.create_task(self.groups.run())
+            group.create_task(self.policies.run())
             group.create_task(self.targets.run())
 
     async def wait_synced(self) -> None:
         """Return once our own kinds have been read."""
         await self.load_balancers.wait_synced()
         await self.groups.wait_synced()
+        await self.policies.wait_synced()
+
+    def namespaces(self) -> set[str]:
+        """Return the namespaces in which Clusters may get a LoadBalancer by themselves."""
+        return {each.metadata.namespace for cache in (self.policies, self.targets.clusters) for each in cache.values()}
 
     def _claimed_by(self, obj: LoadBalancer) -> str:
         if obj.spec.additional:
@@ -132,6 +152,8 @@ class Inventory:
 
     def _load_balancer_changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
         obj = new or old
+        if obj is not None and (old is None or new is None):
+            self._wake_namespace(obj.metadata.namespace)
         if obj is None or not obj.spec.cluster_name:
             return
         if old is None or new is None or old.spec != new.spec or old.deleting != new.deleting:
@@ -149,10 +171,16 @@ class Inventory:
 
     def _cluster_changed(self, old: Cluster | None, new: Cluster | None) -> None:
         cluster = new or old
+        if cluster is not None and not (old and new and _same_for_policies(old, new)):
+            self._wake_namespace(cluster.metadata.namespace)
         if cluster is None or (old and new and _same_cluster(old, new)):
             return
         for obj in self.load_balancers.by_index("cluster", cluster.key):
             self._wake(obj.key)
+
+    def _policy_changed(self, old: ClusterLoadBalancerPolicy | None, new: ClusterLoadBalancerPolicy | None) -> None:
+        for policy in filter(None, (new or old,)):
+            self._wake_namespace(policy.metadata.namespace)
 
     def _target_changed(self, old: TargetObject | None, new: TargetObject | None) -> None:
         if old and new and _same_target(old, new):
@@ -165,6 +193,13 @@ class Inventory:
     def _looked(self) -> None:
         for key in self.served():
             self._wake(key)
+        for namespace in self.namespaces():
+            self._wake_namespace(namespace)
+
+
+def _same_for_policies(old: Cluster, new: Cluster) -> bool:
+    same = old.metadata.labels == new.metadata.labels and old.metadata.annotations == new.metadata.annotations
+    return same and _same_cluster(old, new)
 
 
 def _age(obj: LoadBalancer) -> tuple[str, ObjectKey]:

@@ -18,7 +18,7 @@ import structlog
 
 from fairlead.api.capiside import TargetKind
 from fairlead.api.clusterapi import CLUSTER_API_GROUP, CLUSTER_API_VERSIONS, CLUSTERS, MACHINES, Cluster, TargetObject
-from fairlead.api.meta import Resource, Wire
+from fairlead.api.meta import KubeObject, Resource, Wire
 from fairlead.errors import FairleadError, NotFound
 from fairlead.kube.cluster import Cluster as ApiCluster
 from fairlead.kube.served import Discovery, OptionalCache
@@ -53,7 +53,7 @@ class Targets:
         self._changed = changed
         self._look_s = look_s
         self._looked = looked
-        self.clusters: OptionalCache[Cluster] = OptionalCache(cluster, CLUSTERS)
+        self.clusters: OptionalCache[Cluster] = OptionalCache(cluster, CLUSTERS, indexes={"namespace": _namespace})
         self.machines = self._cache(MACHINES)
         self._caches: dict[TargetKind, OptionalCache[TargetObject]] = {MACHINE: self.machines}
         self._missing: dict[TargetKind, str] = {}
@@ -176,7 +176,7 @@ async def find_kind(cluster: ApiCluster, kind: TargetKind) -> Resource[TargetObj
     return None
 
 
-def _namespace(obj: TargetObject) -> list[str]:
+def _namespace(obj: KubeObject) -> list[str]:
     return [obj.metadata.namespace]
 
 

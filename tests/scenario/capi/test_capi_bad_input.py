@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+import msgspec
 import pytest
 from capi_world import NAMESPACE, World, ours_on
 
@@ -150,11 +151,10 @@ async def _finalizers(world: World, name: str) -> list[str]:
 
 
 @pytest.mark.req("C-60", "C-63")
-async def test_the_kinds_of_cluster_api_are_removed_while_it_runs(world: World) -> None:
+async def test_the_kind_of_clusters_is_not_served_for_a_while(world: World) -> None:
     await serving(world)
     await world.until_condition("EndpointPublished", "True")
-    definition = await world.user.get(CRDS, "", CLUSTERS.full_name)
-    await world.user.delete(CRDS, "", definition.metadata.name)
+    await _serve(world, CLUSTERS.full_name, served=False)
     assert world.capi is not None
     capi = world.capi.capi
     await until(
@@ -162,26 +162,52 @@ async def test_the_kinds_of_cluster_api_are_removed_while_it_runs(world: World) 
         what="the controller says that Cluster API is missing",
     )
     assert world.at_proxies() == {"10.0.0.1:6443": False, "10.0.0.2:6443": False}
-
-    async def installed() -> bool:
-        """A real API server takes the kind again only when the old one is gone."""
-        await world.install()
-        await world.cluster()
-        return True
-
-    await until(_patiently(installed), what="the kinds are back")
-    await world.until_condition("EndpointPublished", "True")
+    await _serve(world, CLUSTERS.full_name, served=True)
+    await until(lambda: capi.not_ready() == [], what="the controller has what it needs")
     await world.machine("m-3", "10.0.0.3")
     await world.until_served("10.0.0.1:6443", "10.0.0.2:6443", "10.0.0.3:6443")
+    assert not world.capi.task.done()
+
+
+async def _serve(world: World, name: str, *, served: bool) -> None:
+    there = msgspec.json.decode(await world.user.raw("GET", f"/apis/apiextensions.k8s.io/v1/{CRDS.plural}/{name}"))
+    versions = [{**each, "served": served} for each in there["spec"]["versions"]]
+    await world.user.merge_patch(CRDS, "", name, {"spec": {"versions": versions}})
+
+
+@pytest.mark.req("C-50", "C-63")
+async def test_the_kind_of_machines_is_removed_while_it_runs(world: World) -> None:
+    await serving(world)
+    await world.user.delete(CRDS, "", MACHINES.full_name)
+
+    async def removed() -> bool:
+        """Its objects are deleted with it, and it waits until nothing of ours holds them."""
+        try:
+            await world.user.get(CRDS, "", MACHINES.full_name)
+        except NotFound:
+            return True
+        return False
+
+    await until(removed, what="the kind is gone")
+    assert world.capi is not None
+    capi = world.capi.capi
+    await until(
+        lambda: any("install Cluster API" in each for each in capi.not_ready()),
+        what="the controller says that Cluster API is missing",
+    )
+    await until(_patiently(world.install), what="the kinds are back")
+    await until(_patiently(lambda: world.machine("m-3", "10.0.0.3")), what="there is another machine")
+    await until(lambda: "10.0.0.3:6443" in world.at_proxies(), what="m-3 is served")
     assert not world.capi.task.done()
 
 
 def _patiently(action: Any) -> Any:
     async def trying() -> bool:
         try:
-            return bool(await action())
+            await action()
         except (FairleadError, AssertionError):
             return False
+        return True
 
     return trying
 

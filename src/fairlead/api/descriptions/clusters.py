@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fairlead.api.descriptions.shared import OBSERVED
+
 CLUSTERS: Mapping[str, Mapping[str, str]] = {
     "Endpoint": {"host": "IP address or DNS name.", "port": "Port that clients connect to."},
     "TargetKind": {"apiGroup": "API group of the kind.", "kind": "The kind; its objects have status.addresses."},
@@ -28,6 +30,14 @@ CLUSTERS: Mapping[str, Mapping[str, str]] = {
         "host": "Name that is asked for.",
         "caBundle": "Authority that the certificate must come from, PEM.",
     },
+    "ClusterLoadBalancerPolicySpec": {
+        "className": "LoadBalancerClass of what is made.",
+        "clusterSelector": "Labels of the Clusters that are meant; empty: all of the namespace.",
+        "infrastructureKinds": "Kinds of spec.infrastructureRef that are meant; empty: all.",
+        "parameters": "Parameters of what is made.",
+        "listeners": "Ports of what is made; 6443 when there are none.",
+    },
+    "ClusterLoadBalancerPolicyStatus": {**OBSERVED, "loadBalancers": "How many LoadBalancers it has made."},
     "MemberStatus": {
         "name": "Name of the member.",
         "addresses": "Its addresses.",
