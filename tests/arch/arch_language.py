@@ -1,23 +1,20 @@
 """Count the words that the project does not use: in identifiers, docstrings, comments, messages and documentation.
 
-In: the tree. Out: findings as ``file:line: kind: word``. ``python -m tests.arch.arch_language`` lowers the numbers in
-``arch_allowed.json`` to what is found, ``python -m tests.arch.arch_language DIRECTORY`` prints the findings below it.
+In: the tree. Out: findings as ``file:line: kind: word``; ``python -m tests.arch.arch_language DIRECTORY`` prints those
+below it.
 """
 
 from __future__ import annotations
 
 import ast
 import io
-import json
 import re
 import sys
 import tokenize
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-ALLOWED_FILE = Path(__file__).with_name("arch_allowed.json")
 
 #: Parts of an identifier (``tell_status``, ``TellStatus``) that no identifier has.
 PARTS = frozenset(
@@ -55,14 +52,6 @@ _LINK_TARGET = re.compile(r"\]\([^)]*\)|`tests/[^`]*`")
 NOT_READ = ("docs/adr/", "docs/reference/")
 #: This file and the test name the words to ban them.
 NOT_SCANNED = frozenset({"tests/arch/arch_language.py", "tests/arch/test_arch_language.py"})
-
-
-def directory_of(file: str) -> str:
-    """Return the directory that a finding is counted for: a room of the source, all tests, or the pages."""
-    parts = file.split("/")[:-1]
-    if parts[:1] == ["tests"] or parts[:3] == ["src", "fairlead", "testing"]:
-        return "tests"
-    return "/".join(parts[:3]) if parts[:1] == ["src"] else "/".join(parts[:2]) or "."
 
 
 def findings() -> Iterator[tuple[str, int, str]]:
@@ -127,24 +116,11 @@ def parts_of(name: str) -> list[str]:
     return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)]
 
 
-def counts() -> Counter[str]:
-    """Return how many findings each directory has."""
-    return Counter(directory_of(file) for file, _, _ in findings())
-
-
 def main(arguments: list[str]) -> None:
-    """Print the findings below a directory, or lower the allowed numbers."""
-    if arguments:
-        for file, line, what in findings():
-            if file.startswith(arguments[0]):
-                sys.stdout.write(f"{file}:{line}: {what}\n")
-        return
-    known = json.loads(ALLOWED_FILE.read_text())
-    now = counts()
-    known["language"] = {
-        name: min(now[name], known["language"].get(name, 0)) for name in sorted(now) if known["language"].get(name, 0)
-    }
-    ALLOWED_FILE.write_text(json.dumps(known, indent=2, sort_keys=True) + "\n")
+    """Print the findings below a directory, or all of them."""
+    for file, line, what in findings():
+        if file.startswith(tuple(arguments) or ""):
+            sys.stdout.write(f"{file}:{line}: {what}\n")
 
 
 if __name__ == "__main__":

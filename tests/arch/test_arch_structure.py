@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
-from tests.arch.arch_language import ALLOWED_FILE
 from tests.arch.arch_structure import (
     SOURCE,
     TESTED_ELSEWHERE,
@@ -17,7 +17,7 @@ from tests.arch.arch_structure import (
     without_unit_test,
 )
 
-ALLOWED = json.loads(ALLOWED_FILE.read_text())
+ALLOWED = json.loads(Path(__file__).with_name("arch_allowed.json").read_text(encoding="utf-8"))
 
 
 def test_every_module_that_decides_has_a_unit_test():

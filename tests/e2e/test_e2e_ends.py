@@ -1,4 +1,4 @@
-"""Demo and bench end everything that they began: when they are told to end, are killed, or fail at their start."""
+"""Demo and bench end everything that they began: when they are asked to end, are killed, or fail at their start."""
 
 from __future__ import annotations
 

@@ -125,11 +125,11 @@ async def test_errors_are_of_the_right_class(cluster: Cluster, config: ClusterCo
     with pytest.raises(NotFound, match="does not serve Thing"):
         await cluster.list(things("nobody.example"))
     unknown = ClusterConfig(
-        server=config.server, sign_in=bearer("wrong", tls=(await config.sign_in(None)).ssl), user="stranger"
+        server=config.server, sign_in=bearer("wrong", tls=(await config.sign_in(None)).ssl), user="unknown_user"
     )
-    async with Cluster(unknown, name="contract") as stranger:
-        with pytest.raises(Unauthorized, match="stranger"):
-            await stranger.list(SERVICES)
+    async with Cluster(unknown, name="contract") as unknown_user:
+        with pytest.raises(Unauthorized, match="unknown_user"):
+            await unknown_user.list(SERVICES)
 
 
 async def test_pages_and_selectors(cluster: Cluster, namespace: str) -> None:

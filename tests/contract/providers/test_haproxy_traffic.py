@@ -499,7 +499,7 @@ async def test_the_proxy_header_is_sent(balanced: Balanced, version: ProxyProtoc
 
 
 async def test_a_moved_server_is_moved_back_when_the_core_says_so(balanced: Balanced) -> None:
-    """Somebody gave one of ours another address: that is drift, and one update mends it."""
+    """One of ours was given another address by hand: that is drift, and one update mends it."""
     web = await balanced.web("one")
     await balanced.must(Action.REGISTER, web)
     balanced.haproxy.ask(f"set server front/{balanced.name(web)} addr 127.0.0.9 port 99")

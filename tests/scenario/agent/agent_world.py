@@ -203,7 +203,7 @@ class World:
             return None
 
     async def gone(self, name: str = "shop.web") -> None:
-        """Wait until a TCPLoadBalancer is being deleted, let it go as the hub does, then for its slices to be gone."""
+        """Wait until a TCPLoadBalancer is being deleted, release it as the hub does, then for its slices to be gone."""
 
         async def deleting() -> bool:
             load_balancer = await self.find(name)

@@ -27,7 +27,7 @@ from tests.scenario.any_api import api, authority, embedded_api, real, until
 __all__ = ["api", "authority", "real"]
 
 
-class Side:
+class ApiSide:
     """One API: its administrator, and a kubeconfig of that administrator."""
 
     def __init__(self, config: ClusterConfig, kubeconfig: Path) -> None:
@@ -38,10 +38,10 @@ class Side:
         return [crd.metadata.name for crd in await self.cluster.list(CRDS)]
 
 
-async def side(config: ClusterConfig, path: Path, *, authority: bytes = b"") -> Side:
+async def side(config: ClusterConfig, path: Path, *, authority: bytes = b"") -> ApiSide:
     access = await config.sign_in(None)
     write_kubeconfig(path, config.server, access.headers["Authorization"].removeprefix("Bearer "), authority)
-    return Side(config, path)
+    return ApiSide(config, path)
 
 
 def write_kubeconfig(path: Path, server: str, token: str, authority: bytes) -> None:
@@ -78,7 +78,7 @@ def names_in(path: Path) -> list[str]:
 
 
 @asynccontextmanager
-async def fresh_side(path: Path) -> AsyncIterator[Side]:
+async def fresh_side(path: Path) -> AsyncIterator[ApiSide]:
     async with embedded_api() as config:
         made = await side(config, path)
         async with made.cluster:
@@ -86,13 +86,13 @@ async def fresh_side(path: Path) -> AsyncIterator[Side]:
 
 
 @pytest.fixture
-async def member(tmp_path: Path) -> AsyncIterator[Side]:
+async def member(tmp_path: Path) -> AsyncIterator[ApiSide]:
     async with fresh_side(tmp_path / "member") as made:
         yield made
 
 
 @pytest.fixture
-async def hub(api: ClusterConfig, authority: bytes, tmp_path: Path) -> AsyncIterator[Side]:
+async def hub(api: ClusterConfig, authority: bytes, tmp_path: Path) -> AsyncIterator[ApiSide]:
     """An API where a hub has run: its kinds, and its lease."""
     made = await side(api, tmp_path / "hub", authority=authority)
     async with made.cluster as cluster:
@@ -110,7 +110,7 @@ async def refused(*arguments: str) -> str:
     return problem
 
 
-async def key(hub: Side, tmp_path: Path, name: str = "east") -> str:
+async def key(hub: ApiSide, tmp_path: Path, name: str = "east") -> str:
     path = tmp_path / f"{name}-at-hub"
     code, out, problem = await run_fairlead(
         "tenant", "add", name, "--output", str(path), "--kubeconfig", hub.kubeconfig
@@ -120,7 +120,7 @@ async def key(hub: Side, tmp_path: Path, name: str = "east") -> str:
 
 
 @pytest.mark.req("X-10")
-async def test_tenant_add_writes_nothing_where_no_hub_has_run(member: Side):
+async def test_tenant_add_writes_nothing_where_no_hub_has_run(member: ApiSide):
     problem = await refused("tenant", "add", "east", "--kubeconfig", member.kubeconfig)
     for word in ("--kubeconfig", member.cluster.server, 'context "member"', "--context", "--new-hub"):
         assert word in problem
@@ -132,7 +132,7 @@ async def test_tenant_add_writes_nothing_where_no_hub_has_run(member: Side):
 
 
 @pytest.mark.req("X-10")
-async def test_the_context_chooses_between_hub_and_member(member: Side, tmp_path: Path):
+async def test_the_context_chooses_between_hub_and_member(member: ApiSide, tmp_path: Path):
     async with fresh_side(tmp_path / "other") as other:
         both = tmp_path / "both"
         merge(both, member.kubeconfig, other.kubeconfig)
@@ -145,7 +145,7 @@ async def test_the_context_chooses_between_hub_and_member(member: Side, tmp_path
 
 
 @pytest.mark.req("X-11")
-async def test_swapped_kubeconfigs_are_refused(hub: Side, member: Side, tmp_path: Path):
+async def test_swapped_kubeconfigs_are_refused(hub: ApiSide, member: ApiSide, tmp_path: Path):
     at_hub = await key(hub, tmp_path)
     problem = await refused("agent", "--tenant", "east", "--kubeconfig", at_hub, "--hub-kubeconfig", member.kubeconfig)
     for word in ("--kubeconfig", hub.cluster.server, "the key of tenant east", "exchange --kubeconfig and --hub-kube"):
@@ -155,7 +155,7 @@ async def test_swapped_kubeconfigs_are_refused(hub: Side, member: Side, tmp_path
 
 
 @pytest.mark.req("X-11")
-async def test_the_hubs_key_for_both_sides_is_refused(hub: Side, tmp_path: Path):
+async def test_the_hubs_key_for_both_sides_is_refused(hub: ApiSide, tmp_path: Path):
     at_hub = await key(hub, tmp_path)
     problem = await refused("agent", "--tenant", "east", "--kubeconfig", at_hub, "--hub-kubeconfig", at_hub)
     assert "--kubeconfig" in problem
@@ -164,7 +164,7 @@ async def test_the_hubs_key_for_both_sides_is_refused(hub: Side, tmp_path: Path)
 
 
 @pytest.mark.req("X-11")
-async def test_a_member_for_both_sides_is_refused(member: Side):
+async def test_a_member_for_both_sides_is_refused(member: ApiSide):
     arguments = ("--kubeconfig", member.kubeconfig, "--hub-kubeconfig", member.kubeconfig)
     problem = await refused("agent", "--tenant", "east", *arguments)
     for word in ("--hub-kubeconfig", member.cluster.server, "fairlead tenant add east --output"):
@@ -173,7 +173,7 @@ async def test_a_member_for_both_sides_is_refused(member: Side):
 
 
 @pytest.mark.req("X-11")
-async def test_the_key_of_another_tenant_is_refused(hub: Side, member: Side, tmp_path: Path):
+async def test_the_key_of_another_tenant_is_refused(hub: ApiSide, member: ApiSide, tmp_path: Path):
     at_hub = await key(hub, tmp_path, "west")
     problem = await refused("agent", "--tenant", "east", "--kubeconfig", member.kubeconfig, "--hub-kubeconfig", at_hub)
     assert "--hub-kubeconfig is the key of tenant" in problem
@@ -182,7 +182,7 @@ async def test_the_key_of_another_tenant_is_refused(hub: Side, member: Side, tmp
 
 
 @pytest.mark.req("X-11")
-async def test_a_hub_with_a_tenants_key_is_refused(hub: Side, tmp_path: Path):
+async def test_a_hub_with_a_tenants_key_is_refused(hub: ApiSide, tmp_path: Path):
     at_hub = await key(hub, tmp_path)
     problem = await refused("hub", "--kubeconfig", at_hub, "--data-dir", str(tmp_path / "data"))
     assert "the key of tenant east" in problem
@@ -192,7 +192,7 @@ async def test_a_hub_with_a_tenants_key_is_refused(hub: Side, tmp_path: Path):
 
 
 @pytest.mark.req("X-11")
-async def test_a_hub_that_was_given_a_member_writes_nothing_there(member: Side, tmp_path: Path):
+async def test_a_hub_that_was_given_a_member_writes_nothing_there(member: ApiSide, tmp_path: Path):
     await member.cluster.apply(NAMESPACES, {"metadata": {"name": "kube-system"}}, manager="admin")
     await Heartbeat(member.cluster, namespace="kube-system", name=AGENT_LEADER_LEASE, identity="agent").beat()
     problem = await refused("hub", "--kubeconfig", member.kubeconfig, "--data-dir", str(tmp_path / "data"))
@@ -202,7 +202,7 @@ async def test_a_hub_that_was_given_a_member_writes_nothing_there(member: Side, 
 
 
 @pytest.mark.req("X-14", "S-11")
-async def test_a_key_is_written_for_its_owner_alone(hub: Side, tmp_path: Path):
+async def test_a_key_is_written_for_its_owner_alone(hub: ApiSide, tmp_path: Path):
     path = tmp_path / "key"
     path.write_text("old")
     path.chmod(0o644)
@@ -215,7 +215,7 @@ async def test_a_key_is_written_for_its_owner_alone(hub: Side, tmp_path: Path):
 
 
 @pytest.mark.req("X-14")
-async def test_a_key_on_stdout_says_so(hub: Side):
+async def test_a_key_on_stdout_says_so(hub: ApiSide):
     code, out, problem = await run_fairlead("tenant", "add", "east", "--kubeconfig", hub.kubeconfig)
     assert code == 0
     assert "token:" in out
@@ -224,7 +224,9 @@ async def test_a_key_on_stdout_says_so(hub: Side):
 
 @pytest.mark.req("X-14")
 @pytest.mark.parametrize(("output", "says"), [("{}", "is a directory"), ("{}/no/key", "does not exist")])
-async def test_a_file_that_cannot_be_written_is_refused_before_anything_is_done(member: Side, tmp_path, output, says):
+async def test_a_file_that_cannot_be_written_is_refused_before_anything_is_done(
+    member: ApiSide, tmp_path, output, says
+):
     arguments = ("tenant", "add", "east", "--new-hub", "--kubeconfig", member.kubeconfig)
     problem = await refused(*arguments, "--output", output.format(tmp_path))
     assert "--output" in problem
@@ -248,7 +250,7 @@ async def ended(kubeconfig: str) -> bool:
 
 
 @pytest.mark.req("S-11")
-async def test_rotation_ends_every_earlier_key(hub: Side, tmp_path: Path):
+async def test_rotation_ends_every_earlier_key(hub: ApiSide, tmp_path: Path):
     first = await key(hub, tmp_path)
     second = str(tmp_path / "second")
     arguments = ("east", "--kubeconfig", hub.kubeconfig, "--output")
@@ -267,14 +269,14 @@ async def test_rotation_ends_every_earlier_key(hub: Side, tmp_path: Path):
 
 
 @pytest.mark.req("S-11")
-async def test_rotation_makes_no_tenant(hub: Side, tmp_path: Path):
+async def test_rotation_makes_no_tenant(hub: ApiSide, tmp_path: Path):
     code, _, problem = await run_fairlead("tenant", "rotate", "nowhere", "--kubeconfig", hub.kubeconfig)
     assert code == 1
     assert "There is no Tenant nowhere" in problem
 
 
 @pytest.mark.req("X-5")
-async def test_the_list_of_members_counts_load_balancers_of_every_kind(hub: Side, tmp_path: Path):
+async def test_the_list_of_members_counts_load_balancers_of_every_kind(hub: ApiSide, tmp_path: Path):
     await key(hub, tmp_path)
     at = {"namespace": "tenant-east"}
     listener = {"name": "web", "port": 80, "protocol": "HTTP"}

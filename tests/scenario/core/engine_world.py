@@ -25,7 +25,7 @@ DRAIN_S = 2.0
 
 @dataclass
 class Story:
-    """What users do: (seconds to wait before it, key, wish or None for a deletion)."""
+    """What users do: (seconds to wait before it, key, intended or None for a deletion)."""
 
     steps: list[tuple[float, LoadBalancerKey, DesiredLoadBalancer | None]]
     ends: dict[LoadBalancerKey, DesiredLoadBalancer | None] = field(default_factory=dict)
@@ -37,8 +37,8 @@ def story(seed: int, *, length: int = 5) -> Story:
     steps = []
     for _ in range(length):
         key = rng.choice(KEYS)
-        wish = None if rng.random() < 0.2 else _wish(rng, key)
-        steps.append((rng.choice((0.0, 0.3, 1.0, 3.0)), key, wish))
+        intended = None if rng.random() < 0.2 else _intended(rng, key)
+        steps.append((rng.choice((0.0, 0.3, 1.0, 3.0)), key, intended))
     ends: dict[LoadBalancerKey, DesiredLoadBalancer | None] = {}
     for key in KEYS:
         gone = rng.random() < 0.3
@@ -49,7 +49,7 @@ def story(seed: int, *, length: int = 5) -> Story:
     return Story(steps, ends)
 
 
-def _wish(rng: random.Random, key: LoadBalancerKey) -> DesiredLoadBalancer:
+def _intended(rng: random.Random, key: LoadBalancerKey) -> DesiredLoadBalancer:
     numbers = rng.sample(range(1, 7), rng.randint(0, 4))
     targets = [target(str(n), draining=rng.random() < 0.2, weight=rng.choice((1, 1, 2))) for n in numbers]
     return desired(
@@ -133,12 +133,12 @@ class World:
         self.crash_at = None
         self.crashes += 1
         self.engine = self._process()
-        for key, wish in self.objects.items():
+        for key, intended in self.objects.items():
             done = self.ledger.recorded(key)
             if done:
                 self.engine.tracker.restore(self.ledger.specs[key], done)
-            if wish is not None:
-                self.engine.put(wish)
+            if intended is not None:
+                self.engine.put(intended)
             else:
                 self.engine.remove(key, though_unknown=True)
         self.engine.worker.trigger()
@@ -150,38 +150,40 @@ class World:
         while self.crashed:
             await self.restart()
             await self.engine.advance(seconds)
-        for key in [key for key, wish in self.objects.items() if wish is None and key not in self.engine.tracker]:
+        for key in [
+            key for key, intended in self.objects.items() if intended is None and key not in self.engine.tracker
+        ]:
             del self.objects[key]
         self.check()
 
     # --- the story ---
 
-    async def tell(self, story: Story) -> None:
+    async def play(self, story: Story) -> None:
         """Let users do what the story says, then wait until nothing more can happen."""
         self.engine.start()
-        for wait_s, key, wish in story.steps:
+        for wait_s, key, intended in story.steps:
             await self.advance(wait_s)
-            await self.user(key, wish)
+            await self.user(key, intended)
         self.fault_rate = 0.0
         for _ in range(4):
             await self.advance(70.0)
-        for key, wish in story.ends.items():
+        for key, intended in story.ends.items():
             # What could not be created because its namesake was still on its way out is created now.
-            if self.objects.get(key) != wish:
-                await self.user(key, wish)
+            if self.objects.get(key) != intended:
+                await self.user(key, intended)
         await self.advance(70.0)
         await self.advance(70.0)
         await self.engine.die()
 
-    async def user(self, key: LoadBalancerKey, wish: DesiredLoadBalancer | None) -> None:
+    async def user(self, key: LoadBalancerKey, intended: DesiredLoadBalancer | None) -> None:
         """Create, change or delete one object; one that is on its way out cannot be changed back."""
-        if wish is None:
+        if intended is None:
             if key in self.objects and self.objects[key] is not None:
                 self.objects[key] = None
                 self.engine.remove(key, though_unknown=True)
         elif key not in self.objects or self.objects[key] is not None:
-            self.objects[key] = wish
-            self.engine.put(wish)
+            self.objects[key] = intended
+            self.engine.put(intended)
 
     def snapshot(self) -> dict[str, object]:
         """Return what is at the cloud, in a form that compares."""

@@ -1,4 +1,4 @@
-"""Whoever dies at whatever moment: the same ends at the cloud, and nothing of anybody else's is touched."""
+"""Whichever process dies at whatever moment: the same ends at the cloud, and nothing of others is touched."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ SCHEDULES_OF_A_CRASH_STORY = 100
 SCHEDULES_OF_A_STORM_STORY = 20
 
 
-async def told(seed, *, crash_at=None, **text):
+async def played(seed, *, crash_at=None, **text):
     world = World(**text)
     world.crash_at = crash_at
     given = story(seed)
-    await world.tell(given)
+    await world.play(given)
     return world, given
 
 
@@ -25,15 +25,15 @@ def expected(item):
     """Return what each load balancer of a story must be in the end."""
     return {
         str(key): (
-            wish.spec,
-            {(listener, at): t for listener, each in wish.targets.items() for at, t in each.items()},
+            intended.spec,
+            {(listener, at): t for listener, each in intended.targets.items() for at, t in each.items()},
         )
-        for key, wish in sorted(item.ends.items())
-        if wish is not None
+        for key, intended in sorted(item.ends.items())
+        if intended is not None
     }
 
 
-def as_wished(world, item):
+def as_intended(world, item):
     assert world.violations == []
     snapshot = world.snapshot()
     wanted = expected(item)
@@ -49,13 +49,13 @@ async def test_a_crash_before_or_after_any_call_changes_nothing_in_the_end(reque
     schedules = 0
     stories = request.config.getoption("--schedules") // SCHEDULES_OF_A_CRASH_STORY
     for seed in range(stories):
-        calm, given = await told(seed)
-        as_wished(calm, given)
+        calm, given = await played(seed)
+        as_intended(calm, given)
         for number in range(1, len(calm.provider.calls) + 1):
             for moment in (Fault.STALL, Fault.VANISH):
-                world, _ = await told(seed, crash_at=(number, moment))
+                world, _ = await played(seed, crash_at=(number, moment))
                 assert world.crashes == 1, (seed, number, moment)
-                as_wished(world, given)
+                as_intended(world, given)
                 assert world.snapshot() == calm.snapshot()
                 schedules += 1
     record_property("schedules", schedules)
@@ -75,9 +75,9 @@ async def test_errors_lost_answers_and_latency_in_any_mixture_converge(request, 
         world.fault_rate = 0.3
         world.crash_at = (1 + seed % 11, Fault.VANISH if seed % 5 else Fault.STALL) if seed % 4 == 0 else None
         given = story(10_000 + seed)
-        await world.tell(given)
+        await world.play(given)
         crashes += world.crashes
-        as_wished(world, given)
+        as_intended(world, given)
     record_property("schedules", stories)
     with capsys.disabled():
         print(f"\n  storm schedules: {stories}, {crashes} of them with a crash")
@@ -86,7 +86,7 @@ async def test_errors_lost_answers_and_latency_in_any_mixture_converge(request, 
 
 @pytest.mark.req("KI-6", "I-4")
 async def test_a_restart_with_nothing_changed_removes_nothing():
-    world, given = await told(3)
+    world, given = await played(3)
     before = world.snapshot()
     removals = world.removals
     await world.restart()
@@ -94,12 +94,12 @@ async def test_a_restart_with_nothing_changed_removes_nothing():
     await world.engine.die()
     assert world.snapshot() == before
     assert world.removals == removals
-    as_wished(world, given)
+    as_intended(world, given)
 
 
 @pytest.mark.req("I-3")
-async def test_deleted_while_nobody_ran_is_deleted_when_somebody_does():
-    world, _ = await told(3)
+async def test_deleted_while_no_process_ran_is_deleted_by_the_next():
+    world, _ = await played(3)
     assert world.snapshot()
     for key in KEYS:
         if key in world.objects:

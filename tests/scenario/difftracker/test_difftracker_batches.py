@@ -20,7 +20,7 @@ from fairlead.testing.simulation import EngineProcess
 KEY = lb_key()
 
 
-def wish(*numbers, **text):
+def intended(*numbers, **text):
     return desired([target(str(number)) for number in numbers], guard=GuardPolicy(100, 0), **text)
 
 
@@ -44,7 +44,7 @@ class Process:
         return {int(at.address.removeprefix("10.0.0.")) for _, at in self.cloud.members(key)}
 
     async def served(self, *numbers):
-        self.engine.put(wish(*numbers))
+        self.engine.put(intended(*numbers))
         await self.engine.advance(20)
         assert self.on() == set(numbers)
         self.provider.calls.clear()
@@ -69,7 +69,7 @@ async def slow():
 async def test_at18_one_update_of_an_idle_worker_is_one_run(process):
     await process.engine.advance(100)
     runs = process.engine.worker.runs
-    process.engine.put(wish(1))
+    process.engine.put(intended(1))
     await process.engine.advance(100)
     assert process.engine.worker.runs == runs + 1
     assert process.calls == [("ensure", 0), ("apply", 1)]
@@ -78,12 +78,12 @@ async def test_at18_one_update_of_an_idle_worker_is_one_run(process):
 @pytest.mark.req("A-9", "A-11", "A-12", "A-47")
 async def test_at19_a_thousand_updates_during_a_call_are_one_further_run(slow):
     await slow.served(1)
-    slow.engine.put(wish(1, 2))
+    slow.engine.put(intended(1, 2))
     await slow.engine.advance(0.5)
     assert slow.calls == [("apply", 1)]
     for number in range(1000):
         # Nothing here awaits: neither the update nor the trigger can wait for the call that is under way.
-        slow.engine.put(wish(1, 2, *range(3, 4 + number % 200)))
+        slow.engine.put(intended(1, 2, *range(3, 4 + number % 200)))
         slow.engine.worker.trigger()
     await slow.engine.advance(60)
     assert slow.calls == [("apply", 1), ("apply", 200)]
@@ -93,9 +93,9 @@ async def test_at19_a_thousand_updates_during_a_call_are_one_further_run(slow):
 @pytest.mark.req("A-10")
 @pytest.mark.parametrize("after_s", [0.0, 0.3, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5])
 async def test_the_last_update_is_seen_whenever_it_comes(slow, after_s):
-    slow.engine.put(wish(1))
+    slow.engine.put(intended(1))
     await slow.engine.advance(after_s)
-    slow.engine.put(wish(2, 3))
+    slow.engine.put(intended(2, 3))
     await slow.engine.advance(60)
     assert slow.on() == {2, 3}
 
@@ -105,8 +105,8 @@ async def test_a_run_has_one_batch_of_each_kind_in_the_order_of_the_document(pro
     """Frontend, additions, removals: one path for what users write of a load balancer and for its endpoints."""
     await process.served(*range(1, 11))
     for number in range(20):
-        process.engine.put(wish(*range(1 + number, 11 + number)))
-    process.engine.put(wish(*range(6, 21), address="192.0.2.9"))
+        process.engine.put(intended(*range(1 + number, 11 + number)))
+    process.engine.put(intended(*range(6, 21), address="192.0.2.9"))
     await process.engine.advance(30)
     assert process.calls == [("ensure", 0), ("apply", 10), ("apply", 5)]
     actions = [{change.action.value for change in call.changes} for call in process.provider.calls[1:]]
@@ -114,12 +114,12 @@ async def test_a_run_has_one_batch_of_each_kind_in_the_order_of_the_document(pro
 
 
 @pytest.mark.req("A-8", "A-16")
-async def test_an_update_is_stored_before_anybody_works_on_it():
-    """What watches do is store and trigger; nobody but the worker calls a provider."""
+async def test_an_update_is_stored_before_a_worker_takes_it():
+    """What watches do is store and trigger; only the worker calls a provider."""
     clock = VirtualClock()
     provider = FaultyProvider(MemoryProvider(cloud=MemoryCloud(clock=clock)), clock=clock)
     engine = EngineProcess(provider=provider, ledger=SurvivingLedger(), clock=clock)
-    engine.put(wish(1), wish(2, key=lb_key("other")))
+    engine.put(intended(1), intended(2, key=lb_key("other")))
     engine.remove(lb_key("other"))
     await engine.advance(100)
     assert provider.calls == []
@@ -140,7 +140,7 @@ async def test_at21_the_wait_grows_has_a_limit_and_ends_with_a_fresh_trigger(pro
         return Fault.REFUSE
 
     process.provider.script = refuse
-    process.engine.put(wish(1, 2))
+    process.engine.put(intended(1, 2))
     await process.engine.advance(1800)
     done = process.engine.tracker.state(KEY).recorded[HTTP]
     assert not done[target("1").key].unknown
@@ -151,7 +151,7 @@ async def test_at21_the_wait_grows_has_a_limit_and_ends_with_a_fresh_trigger(pro
     assert len({round(pause, 3) for pause in pauses[-10:]}) == 10, "jittered"
     tries = len(at_s)
     process.provider.script = lambda _call: Fault.NONE
-    process.engine.put(wish(1, 2, 3))
+    process.engine.put(intended(1, 2, 3))
     await process.engine.advance()
     assert process.on() == {1, 2, 3}, "news does not wait for a retry"
     assert len(at_s) == tries
@@ -160,7 +160,7 @@ async def test_at21_the_wait_grows_has_a_limit_and_ends_with_a_fresh_trigger(pro
 @pytest.mark.req("A-38")
 async def test_after_any_number_of_failures_it_works_again_by_itself(process):
     process.memory.faults.down = "no answer"
-    process.engine.put(wish(1))
+    process.engine.put(intended(1))
     await process.engine.advance(4 * 3600)
     assert process.on() == set()
     calls = len(process.provider.calls)
@@ -182,10 +182,10 @@ async def test_at22_others_go_on_while_a_call_hangs(process):
     other = lb_key("other")
     engine = Limited(process)
     async with engine:
-        engine.put(wish(1), wish(2, key=other))
+        engine.put(intended(1), intended(2, key=other))
         await engine.advance(1)
         assert process.on(other) == {2}
-        engine.put(wish(2, 3, key=other))
+        engine.put(intended(2, 3, key=other))
         await engine.advance(1)
         assert process.on(other) == {2, 3}
         assert process.on() == set()
@@ -212,7 +212,7 @@ class Limited(EngineProcess):
 @pytest.mark.req("A-14")
 async def test_at23_what_succeeded_is_not_repeated(process):
     process.provider.script = lambda call: Fault.REFUSE if call.number == 2 else Fault.NONE
-    process.engine.put(wish(1, 2))
+    process.engine.put(intended(1, 2))
     await process.engine.advance(10)
     assert process.calls == [("ensure", 0), ("apply", 2), ("apply", 2)]
     assert process.on() == {1, 2}
@@ -220,23 +220,23 @@ async def test_at23_what_succeeded_is_not_repeated(process):
 
 @pytest.mark.req("A-47")
 async def test_at24_updates_are_accepted_while_a_call_is_under_way(slow):
-    slow.engine.put(wish(1))
+    slow.engine.put(intended(1))
     await slow.engine.advance(0.5)
     assert slow.calls == [("ensure", 0)]
-    assert slow.engine.tracker.put(wish(7))
-    assert slow.engine.tracker.put(wish(3, key=lb_key("other")))
+    assert slow.engine.tracker.put(intended(7))
+    assert slow.engine.tracker.put(intended(3, key=lb_key("other")))
     assert slow.engine.tracker.remove(lb_key("other"))
-    assert slow.engine.tracker.state(KEY).desired == wish(7)
+    assert slow.engine.tracker.state(KEY).desired == intended(7)
     slow.engine.worker.trigger()
     await slow.engine.advance(30)
     assert slow.on() == {7}
 
 
 @pytest.mark.req("A-17")
-async def test_at26_what_nobody_triggered_is_done_at_the_next_tick(process):
+async def test_at26_what_no_event_triggered_is_done_at_the_next_tick(process):
     await process.served(1)
     await process.engine.advance(500)
-    process.engine.tracker.put(wish(1, 2))
+    process.engine.tracker.put(intended(1, 2))
     await process.engine.advance(120)
     assert process.on() == {1, 2}
 
@@ -244,11 +244,11 @@ async def test_at26_what_nobody_triggered_is_done_at_the_next_tick(process):
 @pytest.mark.req("A-40")
 async def test_at35_rapid_edits_converge_to_the_last_and_none_is_a_call(slow):
     await slow.served(1)
-    slow.engine.put(wish(1))
+    slow.engine.put(intended(1))
     await slow.engine.advance(30)
     assert slow.calls == []
     for number in range(2, 8):
-        slow.engine.put(wish(1, address=f"192.0.2.{number}"))
+        slow.engine.put(intended(1, address=f"192.0.2.{number}"))
         await slow.engine.advance(0.3)
     await slow.engine.advance(30)
     assert slow.cloud.load_balancers[KEY].spec.address == "192.0.2.7"
@@ -257,10 +257,10 @@ async def test_at35_rapid_edits_converge_to_the_last_and_none_is_a_call(slow):
 
 @pytest.mark.req("A-26")
 async def test_at36_a_port_that_goes_takes_only_its_own_rows(process):
-    process.engine.put(wish(1, 2, ports=(80, 443)))
+    process.engine.put(intended(1, 2, ports=(80, 443)))
     await process.engine.advance()
     process.provider.calls.clear()
-    process.engine.put(wish(1, 2, ports=(80,)))
+    process.engine.put(intended(1, 2, ports=(80,)))
     await process.engine.advance()
     rows = [change for call in process.provider.calls for change in call.changes]
     assert {(row.listener.port, row.reason) for row in rows} == {(443, Reason.LISTENER_REMOVED)}
@@ -316,10 +316,10 @@ async def test_at44_what_is_unknown_or_done_already_is_no_call(process):
 @pytest.mark.req("A-3", "A-20")
 async def test_at46_any_number_of_load_balancers_may_have_the_same_backends(process):
     keys = [lb_key(f"lb-{number}") for number in range(50)]
-    process.engine.put(*(wish(1, 2, key=key) for key in keys))
+    process.engine.put(*(intended(1, 2, key=key) for key in keys))
     await process.engine.advance(10)
     assert all(process.on(key) == {1, 2} for key in keys)
-    process.engine.put(wish(2, key=keys[7]))
+    process.engine.put(intended(2, key=keys[7]))
     await process.engine.advance(10)
     assert [key.name for key in keys if process.on(key) != {1, 2}] == ["lb-7"]
 
@@ -329,7 +329,7 @@ async def test_at46_any_number_of_load_balancers_may_have_the_same_backends(proc
 async def test_scaling_up_and_down_makes_one_call_for_each_direction(process, sizes):
     for before, size in itertools.pairwise((0, *sizes)):
         process.provider.calls.clear()
-        process.engine.put(wish(*range(size)))
+        process.engine.put(intended(*range(size)))
         await process.engine.advance(10)
         assert process.on() == set(range(size))
         assert sum(count for _, count in process.calls) == abs(size - before)
@@ -339,7 +339,7 @@ async def test_scaling_up_and_down_makes_one_call_for_each_direction(process, si
 async def test_twenty_load_balancers_churn_together(slow):
     keys = [lb_key(f"lb-{number}") for number in range(20)]
     for round_ in range(6):
-        slow.engine.put(*(wish(round_, round_ + 1, round_ + 2, key=key) for key in keys))
+        slow.engine.put(*(intended(round_, round_ + 1, round_ + 2, key=key) for key in keys))
         await slow.engine.advance(0.7)
     await slow.engine.advance(120)
     assert all(slow.on(key) == {5, 6, 7} for key in keys)

@@ -1,4 +1,4 @@
-"""Many load balancers at one provider: few calls, and nobody pays for what is wrong with somebody else."""
+"""Many load balancers at one provider: few calls, and none pays for what is wrong with another."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairlead.testing.ledger import SurvivingLedger
 from fairlead.testing.simulation import EngineProcess
 
 
-def wish(name, *numbers, failure_domain=""):
+def intended(name, *numbers, failure_domain=""):
     wanted = desired([target(str(at)) for at in numbers], key=lb_key(name), guard=GuardPolicy(100, 0))
     wanted.spec.parameters["failure_domain"] = failure_domain
     return wanted
@@ -75,7 +75,7 @@ class Hub:
         return {int(at.address.removeprefix("10.0.0.")) for _, at in self.cloud.members(lb_key(name))}
 
     async def served(self, *names, failure_domain=""):
-        self.engine.put(*(wish(name, 1, failure_domain=failure_domain) for name in names))
+        self.engine.put(*(intended(name, 1, failure_domain=failure_domain) for name in names))
         await self.engine.advance(30)
         assert all(self.on(name) == {1} for name in names)
         self.provider.calls.clear()
@@ -98,7 +98,7 @@ async def test_a_thousand_changes_of_a_hundred_load_balancers_in_one_second_are_
             # Ten load balancers get a backend each time, and every one has eleven in the end.
             for number in range(10):
                 name = f"lb-{(step * 10 + number) % 100}"
-                hub.engine.put(wish(name, *range(1, 2 + (step + 9) // 10)))
+                hub.engine.put(intended(name, *range(1, 2 + (step + 9) // 10)))
             await hub.engine.advance(0.01)
         await hub.engine.advance(2.0)
         assert all(hub.on(name) == set(range(1, 12)) for name in names(100))
@@ -114,7 +114,7 @@ async def test_as_long_as_calls_are_answered_there_is_one_at_a_time():
         seen = []
         hub.provider.script = lambda _call: seen.append(hub.provider.concurrent) or Fault.NONE
         for step in range(2, 40):
-            hub.engine.put(*(wish(name, *range(1, step)) for name in names(50)))
+            hub.engine.put(*(intended(name, *range(1, step)) for name in names(50)))
             await hub.engine.advance(0.02)
         await hub.engine.advance(5)
         assert all(hub.on(name) == set(range(1, 39)) for name in names(50))
@@ -126,7 +126,7 @@ async def test_a_batch_that_is_refused_is_refused_for_the_culprit_alone():
     async with Hub() as hub:
         await hub.served(*names(20))
         hub.memory.poison = frozenset({"10.0.0.66"})
-        hub.engine.put(*(wish(name, 1, 2, 3, *((66,) if name == "lb-7" else ())) for name in names(20)))
+        hub.engine.put(*(intended(name, 1, 2, 3, *((66,) if name == "lb-7" else ())) for name in names(20)))
         await hub.engine.advance(10)
         assert all(hub.on(name) == {1, 2, 3} for name in names(20))
         assert [each.change.key.address for each in hub.engine.last_report(lb_key("lb-7")).quarantined] == ["10.0.0.66"]
@@ -138,7 +138,7 @@ async def test_an_answer_that_is_lost_is_lost_for_all_and_all_get_there():
     async with Hub() as hub:
         await hub.served(*names(20))
         hub.provider.script = lambda call: Fault.LOSE if call is hub.applies[0] else Fault.NONE
-        hub.engine.put(*(wish(name, 1, 2) for name in names(20)))
+        hub.engine.put(*(intended(name, 1, 2) for name in names(20)))
         await hub.engine.advance(0.15)
         done = {name: hub.engine.tracker.state(lb_key(name)).recorded for name in names(20)}
         assert all(each[next(iter(each))][target("2").key].unknown for each in done.values())
@@ -158,10 +158,10 @@ async def test_one_that_is_never_answered_holds_up_those_who_share_its_call_once
             return Fault.STALL if any(change.load_balancer.name == "lb-7" for change in call.changes) else Fault.NONE
 
         hub.provider.script = stall
-        hub.engine.put(*(wish(name, 1, 2) for name in names(20)))
+        hub.engine.put(*(intended(name, 1, 2) for name in names(20)))
         await hub.engine.advance(21)
         assert all(hub.on(name) == {1, 2} for name in names(20) if name != "lb-7")
-        hub.engine.put(*(wish(name, 1, 2, 3) for name in names(20)))
+        hub.engine.put(*(intended(name, 1, 2, 3) for name in names(20)))
         await hub.engine.advance(1)
         assert all(hub.on(name) == {1, 2, 3} for name in names(20) if name != "lb-7"), "and never again"
 
@@ -176,12 +176,13 @@ async def test_an_failure_domain_that_hangs_takes_no_place_from_another():
             return Fault.STALL if call.load_balancer.name.startswith("a") else Fault.NONE
 
         hub.provider.script = stall
-        hub.engine.put(*(wish(name, 1, 2, failure_domain="a") for name in names(40, "a")))
-        hub.engine.put(*(wish(f"a-new-{n}", 1, failure_domain="a") for n in range(40)))
+        hub.engine.put(*(intended(name, 1, 2, failure_domain="a") for name in names(40, "a")))
+        hub.engine.put(*(intended(f"a-new-{n}", 1, failure_domain="a") for n in range(40)))
         await hub.engine.advance(1)
         assert hub.provider.concurrent == 10, "all places of the failure domain hang"
         hub.engine.put(
-            *(wish(name, 1, 2, failure_domain="b") for name in names(3, "b")), wish("b-new", 5, failure_domain="b")
+            *(intended(name, 1, 2, failure_domain="b") for name in names(3, "b")),
+            intended("b-new", 5, failure_domain="b"),
         )
         await hub.engine.advance(0.5)
         assert [hub.on(name) for name in (*names(3, "b"), "b-new")] == [{1, 2}, {1, 2}, {1, 2}, {5}]
@@ -193,9 +194,9 @@ async def test_an_failure_domain_that_hangs_takes_no_place_from_another():
 async def test_no_call_is_about_two_failure_domains():
     async with Hub() as hub:
         failure_domain = {name: f"failure domain-{number % 3}" for number, name in enumerate(names(30))}
-        hub.engine.put(*(wish(name, 1, failure_domain=failure_domain[name]) for name in names(30)))
+        hub.engine.put(*(intended(name, 1, failure_domain=failure_domain[name]) for name in names(30)))
         await hub.engine.advance(5)
-        hub.engine.put(*(wish(name, 1, 2, failure_domain=failure_domain[name]) for name in names(30)))
+        hub.engine.put(*(intended(name, 1, 2, failure_domain=failure_domain[name]) for name in names(30)))
         await hub.engine.advance(5)
         assert all(hub.on(name) == {1, 2} for name in names(30))
         for call in hub.applies:
@@ -216,9 +217,9 @@ async def test_an_failure_domain_that_says_not_now_slows_no_other():
         await hub.served(*theirs, failure_domain="a")
         await hub.served(*ours, failure_domain="b")
         hub.provider.inner = Throttling(cloud=hub.cloud)
-        hub.engine.put(*(wish(name, 1, 2, failure_domain="a") for name in theirs))
+        hub.engine.put(*(intended(name, 1, 2, failure_domain="a") for name in theirs))
         for step in range(2, 12):
-            hub.engine.put(*(wish(name, *range(1, step + 1), failure_domain="b") for name in ours))
+            hub.engine.put(*(intended(name, *range(1, step + 1), failure_domain="b") for name in ours))
             await hub.engine.advance(0.5)
             assert all(hub.on(name) == set(range(1, step + 1)) for name in ours)
         tries = [call for call in hub.applies if call.load_balancer.name.startswith("a")]
@@ -228,9 +229,9 @@ async def test_an_failure_domain_that_says_not_now_slows_no_other():
 async def test_who_does_not_lead_any_more_makes_no_call_for_those_who_wait():
     async with Hub() as hub:
         await hub.served(*names(20))
-        hub.engine.put(wish("lb-0", 1, 2))
+        hub.engine.put(intended("lb-0", 1, 2))
         await hub.engine.advance(0.01)
-        hub.engine.put(*(wish(name, 1, 2) for name in names(20)))
+        hub.engine.put(*(intended(name, 1, 2) for name in names(20)))
         await hub.engine.advance(0.01)
         hub.leads = False
         await hub.engine.advance(30)
@@ -259,7 +260,7 @@ async def test_a_crash_in_the_middle_of_a_gathered_call_leaves_no_call_behind():
     async with hub:
         await hub.served(*names(20))
         hub.provider.script = lambda call: Fault.VANISH if call.method == "apply" else Fault.NONE
-        hub.engine.put(*(wish(name, 1, 2) for name in names(20)))
+        hub.engine.put(*(intended(name, 1, 2) for name in names(20)))
         await hub.engine.advance(5)
         assert hub.provider.concurrent > 0
     assert all(hub.on(name) == {1, 2} for name in names(20)), "all was done, and nobody was told"
@@ -267,17 +268,17 @@ async def test_a_crash_in_the_middle_of_a_gathered_call_leaves_no_call_behind():
     async with EngineProcess(provider=hub.provider, ledger=hub.ledger, clock=hub.clock) as after:
         for name in names(20):
             after.tracker.restore(hub.ledger.specs[lb_key(name)], hub.ledger.recorded(lb_key(name)))
-        after.put(*(wish(name, 1) for name in names(20)))
+        after.put(*(intended(name, 1) for name in names(20)))
         await after.advance(10)
         assert all(hub.on(name) == {1} for name in names(20))
 
 
 @pytest.mark.req("I-7")
-async def test_a_provider_that_cannot_tell_an_failure_domain_is_one_failure_domain():
+async def test_a_provider_that_cannot_name_a_failure_domain_is_one_failure_domain():
     async with Hub() as hub:
-        del (unnamed := wish("unnamed", 1)).spec.parameters["failure_domain"]
+        del (unnamed := intended("unnamed", 1)).spec.parameters["failure_domain"]
         with capture_logs() as logs:
-            hub.engine.put(unnamed, wish("named", 2, failure_domain="a"))
+            hub.engine.put(unnamed, intended("named", 2, failure_domain="a"))
             await hub.engine.advance(5)
         assert (hub.on("unnamed"), hub.on("named")) == ({1}, {2})
         assert {line["load_balancer"] for line in logs if line["event"] == "bug"} == {str(unnamed.key)}
@@ -291,7 +292,7 @@ async def test_a_provider_that_says_not_now_to_one_call_gets_no_other_one_for_th
     async with Hub() as hub:
         await hub.served("web")
         hub.provider.inner = Busy(cloud=hub.cloud)
-        changed = wish("web", 1, 2)
+        changed = intended("web", 1, 2)
         spec = msgspec.structs.replace(changed.spec, address="192.0.2.9")
         hub.engine.put(msgspec.structs.replace(changed, spec=spec))
         await hub.engine.advance(19)

@@ -59,7 +59,7 @@ async def edge(world, hub):
 
 
 @pytest.mark.req("A-1")
-async def test_at52_without_such_a_class_nobody_is_called_and_nothing_more_is_written(world, hub):
+async def test_at52_without_such_a_class_no_provider_is_called_and_nothing_more_is_written(world, hub):
     await world.lb()
     await world.slice("web", "10.1.0.1")
     await world.programmed()
@@ -120,7 +120,7 @@ def ready(world):
 
 
 @pytest.mark.req("A-44")
-async def test_slices_that_are_packed_anew_take_nobody_away(world, edge, hub):
+async def test_slices_that_are_packed_anew_remove_no_backend(world, edge, hub):
     await edge.lb()
     await world.slice("web", "10.1.0.1", "10.1.0.2")
     second = slice_body("web-2", ["10.1.0.2", "10.1.0.3"], load_balancer="web")
@@ -208,7 +208,7 @@ async def test_at69_what_cannot_be_listed_at_the_start_is_not_decided(world, edg
 
 
 @pytest.mark.req("A-32", "A-31")
-async def test_at66_added_deleted_and_moved_while_nobody_ran(world, edge, hub):
+async def test_at66_added_deleted_and_moved_while_no_process_ran(world, edge, hub):
     for name in ("a", "b", "c"):
         await edge.lb(name)
         await world.slice(name, "10.1.0.1", "10.1.0.2")
@@ -232,7 +232,7 @@ async def test_at66_added_deleted_and_moved_while_nobody_ran(world, edge, hub):
 
 
 @pytest.mark.req("A-37", "A-35")
-async def test_at37_an_invalid_update_is_told_and_the_live_backends_go_on(world, edge):
+async def test_at37_an_invalid_update_is_reported_and_the_live_backends_go_on(world, edge):
     await edge.lb()
     await world.slice("web", "10.1.0.1")
     await edge.until("10.1.0.1")
@@ -277,7 +277,7 @@ async def test_at51_a_class_that_is_nobodys_here_is_left_alone(world, edge, hub)
 
 
 @pytest.mark.req("A-48")
-async def test_the_address_is_told_repaired_and_never_wiped(world, hub):
+async def test_the_address_is_reported_repaired_and_never_wiped(world, hub):
     await world.lb()
     await world.slice("web", "10.1.0.1")
     address = await world.programmed()
@@ -343,7 +343,7 @@ async def test_what_is_pending_failing_refused_and_drifted_is_counted(world, edg
 
 
 @pytest.mark.req("A-50")
-async def test_at61_a_group_that_names_a_load_balancer_of_others_is_refused_and_told(world, edge):
+async def test_at61_a_group_that_names_a_load_balancer_of_others_is_refused_and_reported(world, edge):
     for name in ("shop", "thieves"):
         await world.user.apply(NAMESPACES, {"metadata": {"name": name}}, manager="kubectl")
     spec = {"className": "edge", "listeners": [{"name": "http", "port": 80, "protocol": "TCP"}]}

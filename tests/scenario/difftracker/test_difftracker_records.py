@@ -40,15 +40,15 @@ def test_the_finalizer_is_there_before_the_call_and_goes_after_the_backend(desk)
             held.append((change.action.value, FINALIZER_DEREGISTER in record.metadata.finalizers, record.deleting))
 
     desk.provider.before = look
-    desk.wish(backend(1), backend(2), guard=LOOSE)
-    desk.wish(backend(2), guard=LOOSE)
+    desk.intended(backend(1), backend(2), guard=LOOSE)
+    desk.intended(backend(2), guard=LOOSE)
     assert held == [("Register", True, False), ("Register", True, False), ("Deregister", True, True)]
     assert set(desk.records()) == {at(2)}
 
 
 @pytest.mark.req("A-42", "A-34")
-def test_a_finalizer_that_cannot_be_removed_now_is_removed_later_and_nobody_is_forgotten(desk):
-    desk.wish(backend(1), backend(2), guard=LOOSE)
+def test_a_finalizer_that_cannot_be_removed_now_is_removed_later_and_no_backend_is_forgotten(desk):
+    desk.intended(backend(1), backend(2), guard=LOOSE)
     refused = []
 
     async def fail(when, what, number=0):
@@ -60,7 +60,7 @@ def test_a_finalizer_that_cannot_be_removed_now_is_removed_later_and_nobody_is_f
         return number
 
     desk.api.at_call = fail
-    desk.wish(backend(2), guard=LOOSE, after_s=0.04)
+    desk.intended(backend(2), guard=LOOSE, after_s=0.04)
     assert desk.at_cloud() == {at(2)}
     assert set(desk.records()) == {at(1), at(2)}
     desk.do(after_s=30)
@@ -71,7 +71,7 @@ def test_a_finalizer_that_cannot_be_removed_now_is_removed_later_and_nobody_is_f
 @pytest.mark.req("A-42")
 def test_does_not_strip_replacement_pod_finalizer(desk):
     """While a backend is being deregistered its record is torn away, and a namesake takes its place."""
-    desk.wish(backend(1), backend(2), guard=LOOSE)
+    desk.intended(backend(1), backend(2), guard=LOOSE)
     first = desk.records()[at(1)].metadata.uid
     reported, second = [], []
 
@@ -87,7 +87,7 @@ def test_does_not_strip_replacement_pod_finalizer(desk):
             second.append(desk.api.do_create(BACKEND_RECORDS, body).metadata.uid)
 
     desk.provider.before = tear
-    desk.wish(backend(2), guard=LOOSE, after_s=60)
+    desk.intended(backend(2), guard=LOOSE, after_s=60)
     assert reported == [first, *second], "the namesake keeps its finalizer until it has been deregistered itself"
     assert set(desk.records()) == {at(2)}
 
@@ -122,13 +122,13 @@ def test_at67_what_was_made_and_not_recorded_is_adopted_or_taken_away(desk, call
     desk.provider.inner = inner = Mute(cloud=desk.cloud)
     inner.mute = call if done else ""
     desk.provider.latency_s = 0.0 if done else 1.0
-    wish = desk.wish(backend(1), guard=LOOSE, after_s=1.5 if call == "apply" else 0.5)
+    intended = desk.intended(backend(1), guard=LOOSE, after_s=1.5 if call == "apply" else 0.5)
     desk.stop()
     assert (KEY in desk.cloud.load_balancers) == (there is not None)
     assert desk.at_cloud() == {at(number) for number in there or ()}
     inner.mute = ""
     desk.provider.latency_s = 0.0
-    desk.start(wish=wish if wanted else None)
+    desk.start(intended=intended if wanted else None)
     if not wanted:
         desk.do(lambda: desk.engine.tracker.remove(KEY, though_unknown=True))
     desk.do(after_s=60)
@@ -142,12 +142,12 @@ def test_at67_what_was_made_and_not_recorded_is_adopted_or_taken_away(desk, call
 @pytest.mark.req("A-33")
 def test_at70_what_has_no_record_is_not_ours_whatever_it_is_called(desk):
     theirs = lb_key("theirs")
-    desk.wish(backend(1), backend(2), guard=LOOSE)
+    desk.intended(backend(1), backend(2), guard=LOOSE)
     desk.cloud.drift(KEY, HTTP, backend(9).key, backend(9))
     desk.cloud.load_balancers[theirs] = desk.cloud.load_balancers[KEY]
     desk.stop()
     desk.start()
-    desk.wish(backend(2), guard=LOOSE, after_s=200)
+    desk.intended(backend(2), guard=LOOSE, after_s=200)
     assert desk.at_cloud() == {at(2), at(9)}
     assert theirs in desk.cloud.load_balancers
     assert at(9) not in {address for _, address in desk.provider.rows()}
@@ -155,11 +155,11 @@ def test_at70_what_has_no_record_is_not_ours_whatever_it_is_called(desk):
 
 @pytest.mark.req("A-35", "A-36", "A-51")
 def test_one_address_that_is_refused_holds_up_neither_additions_nor_removals_nor_other_load_balancers(desk):
-    desk.wish(*(backend(number) for number in range(1, 6)), guard=LOOSE)
+    desk.intended(*(backend(number) for number in range(1, 6)), guard=LOOSE)
     desk.provider.answer = lambda change: (
         Outcome(OutcomeStatus.REJECTED, "10.0.0.66 is reserved") if change.key.address == at(66) else None
     )
-    desk.wish(backend(66), *(backend(number) for number in range(3, 9)), guard=LOOSE, after_s=20)
+    desk.intended(backend(66), *(backend(number) for number in range(3, 9)), guard=LOOSE, after_s=20)
     assert desk.at_cloud() == {at(number) for number in range(3, 9)}
     asked = [address for _, address in desk.provider.rows()].count(at(66))
     assert asked == 1, "a refusal is not asked about again and again"

@@ -125,7 +125,7 @@ class Moves:
         return (await self.world.get()).status.address != address
 
     async def class_is_gone(self, name: str) -> None:
-        """Wait until a class that was deleted is gone; whoever holds it on is overruled."""
+        """Wait until a class that was deleted is gone; what still holds it is overruled."""
         with contextlib.suppress(NotFound):
             meta = {"metadata": {"finalizers": None}}
             await self.world.user.merge_patch(LOAD_BALANCER_CLASSES, "", name, meta)

@@ -50,7 +50,7 @@ EVENT = Resource("", "v1", "Event", "events", True, Event)
 
 
 class WatchedCluster(Cluster):
-    """A cluster that notes what is written through it, and can be told to refuse all of that."""
+    """A cluster that notes what is written through it, and can be made to refuse all of that."""
 
     refuse_writes = False
     #: The definitions of kinds, the system namespace and the default class, which a hub ensures when it starts.

@@ -23,7 +23,7 @@ async def shop(world, hub):
 
 
 @pytest.mark.req("L-1", "L-2", "L-10", "L-19", "L-40", "A-4", "A-6")
-async def test_ready_pods_are_registered_with_a_record_each_and_nobody_else(shop, world):
+async def test_ready_pods_are_registered_with_a_record_each_and_no_other_pods(shop, world):
     """LT-1, LT-2, LT-9."""
     world.outside.add_foreign(KEY, "by-hand", target("200"))
     await shop.pod("web-0", "10.1.0.1")
@@ -41,12 +41,12 @@ async def test_ready_pods_are_registered_with_a_record_each_and_nobody_else(shop
     assert world.outside.members(KEY)[HTTP, target("10.1.0.1").key].weight == 10
     assert world.outside.foreign(KEY) == {"by-hand": target("200")}
 
-    async def told():
+    async def reported():
         lb = await world.user.get(LOAD_BALANCERS, "shop", "shared")
         group = await world.user.get(BACKEND_GROUPS, "shop", "web")
         return (lb.status.backends, group.status.backends, group.status.registered_backends) == ("1/1", 1, 1)
 
-    await world.until(told)
+    await world.until(reported)
 
 
 @pytest.mark.req("L-34", "L-35", "L-6", "L-9")
@@ -77,7 +77,7 @@ async def test_the_only_group_takes_all_backends_with_it(shop, world):
 
 
 @pytest.mark.req("L-6", "I-3")
-async def test_a_group_deleted_while_nobody_runs_takes_all_its_backends_with_it(shop, world, hub):
+async def test_a_group_deleted_while_no_hub_runs_takes_all_its_backends_with_it(shop, world, hub):
     await shop.group("fixed", static=["10.9.0.1:8080", "10.9.0.2:8080"])
     await shop.until("10.9.0.1", "10.9.0.2")
     await shop.registered(2)
@@ -110,7 +110,7 @@ async def test_an_address_of_two_groups_goes_with_the_last_of_them(shop, world, 
 
 
 @pytest.mark.req("L-5", "L-7", "L-15")
-async def test_a_pod_that_goes_while_nobody_runs_is_deregistered_when_somebody_does(shop, world, hub):
+async def test_a_pod_that_goes_while_no_hub_runs_is_deregistered_by_the_next(shop, world, hub):
     """LT-7: found by its absence, with no event delivered."""
     for number in (1, 2, 3):
         await shop.pod(f"web-{number + 4}", f"10.1.0.{number}")
@@ -124,7 +124,7 @@ async def test_a_pod_that_goes_while_nobody_runs_is_deregistered_when_somebody_d
 
 
 @pytest.mark.req("L-17", "A-31", "L-12")
-async def test_a_restart_with_nothing_changed_calls_nobody_and_writes_nothing(shop, world, hub):
+async def test_a_restart_with_nothing_changed_calls_no_provider_and_writes_nothing(shop, world, hub):
     """LT-10, AT-68: and what was changed by hand stands."""
     await shop.pod("web-0", "10.1.0.1")
     await shop.pod("web-5", "10.1.0.5")
@@ -222,8 +222,8 @@ async def test_every_removal_has_its_reason_in_an_event(shop, world):
     await shop.group("fixed", static=["10.9.0.1:8080"])
     await shop.until("10.9.0.1")
 
-    async def told():
+    async def reported():
         events = await world.user.list(EVENT, "shop")
         return [event.message for event in events if event.reason == "Deregister" and "Absent" in event.message]
 
-    assert await world.until(told)
+    assert await world.until(reported)

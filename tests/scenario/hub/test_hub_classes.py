@@ -155,7 +155,7 @@ async def test_a_class_in_use_is_counted_and_does_not_vanish(shop, world):
 
 
 @pytest.mark.req("L-38")
-async def test_a_class_that_is_deleted_while_nobody_runs_is_there_when_somebody_does(shop, world):
+async def test_a_class_that_is_deleted_while_no_hub_runs_is_finished_by_the_next(shop, world):
     await world.lb("old")
     await world.slice("old", "10.1.0.1")
     await world.programmed("old")
@@ -183,7 +183,7 @@ async def test_a_class_that_is_deleted_while_nobody_runs_is_there_when_somebody_
 
 @pytest.mark.req("L-38")
 async def test_records_alone_keep_their_class(shop, world):
-    """The object was torn away; the driver still has the backend, and does not let go of it yet."""
+    """The object was torn away; the driver still has the backend, and does not release it yet."""
     await shop.class_("driven")
     await shop.lb("mine", className="driven", parameters={"lbID": "7"})
     await shop.group("fixed", lbs=["mine"], static=["10.9.0.1:8080"])

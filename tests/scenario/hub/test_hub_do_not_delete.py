@@ -35,10 +35,10 @@ async def held(world, resource, namespace, name):
     condition = await world.until(check, what=f"{name} is held")
     assert (condition.status, condition.reason) == ("True", "DoNotDelete")
     assert "remove the label to release it" in condition.message
-    await world.until(lambda: told(world, namespace, name))
+    await world.until(lambda: reported(world, namespace, name))
 
 
-async def told(world, namespace, name):
+async def reported(world, namespace, name):
     return ("Warning", "DoNotDelete") in await world.events(name, namespace)
 
 

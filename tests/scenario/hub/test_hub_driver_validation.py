@@ -72,7 +72,7 @@ async def test_a_refused_change_leaves_what_was_accepted_through_a_restart(shop)
 
 
 @pytest.mark.req("L-37", "L-17")
-async def test_a_restart_asks_nobody_about_what_was_accepted(shop):
+async def test_a_restart_asks_no_driver_about_what_was_accepted(shop):
     await made(shop, attributes={"size": "s"})
     await shop.group("fixed", lbs=["mine"], static=["10.9.0.1:8080"], parameters={"zone": "a"})
     await shop.driver_has("10.9.0.1")
@@ -80,7 +80,7 @@ async def test_a_restart_asks_nobody_about_what_was_accepted(shop):
     await shop.world.quiet()
     await shop.world.stop(shop.world.hubs[0])
     before = len(shop.driver.calls)
-    # Nobody answers: what lives is not harmed by a driver that is away when the hub comes back.
+    # No driver answers: what lives is not harmed by a driver that is away when the hub comes back.
     shop.driver.on("validateLoadBalancer", lambda _body: web.Response(status=500))
     shop.driver.on("validateBackend", lambda _body: web.Response(status=500))
     await shop.world.start(identity="hub-1")
@@ -100,7 +100,7 @@ async def test_a_driver_that_cannot_be_asked_has_not_accepted_and_is_asked_again
     accepted = await shop.lb_says("Accepted", "False", "cannot be asked", shop.driver.url, name="mine")
     assert accepted.reason == "ProviderFailed"
     assert shop.driver.asked("createLoadBalancer") == []
-    # Meanwhile nobody else waits.
+    # Meanwhile no other waits.
     await shop.group("fixed", static=["10.9.0.1:8080"])
     await shop.until("10.9.0.1")
     shop.driver.gate.set()
@@ -164,7 +164,7 @@ async def test_a_group_whose_acceptance_cannot_be_recorded_waits_and_the_others_
 
 
 @pytest.mark.req("L-37")
-async def test_a_group_on_record_is_not_new_because_nobody_wrote_that_it_was_accepted(shop):
+async def test_a_group_on_record_is_not_new_because_it_was_never_written_that_it_was_accepted(shop):
     """As after an upgrade from a release that did not."""
     await made(shop)
     await shop.group("fixed", lbs=["mine"], static=["10.9.0.1:8080"])

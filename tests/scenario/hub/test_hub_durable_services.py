@@ -124,7 +124,7 @@ async def test_one_that_is_refused_over_there_serves_over_here_and_says_so(moves
 
 @pytest.mark.req("I-6", "I-7")
 async def test_one_bad_target_over_there_keeps_it_here(moves, led):
-    """Every target that is wanted must be there first: whoever is missing would be missed by somebody."""
+    """Every target that is wanted must be there first: one that is missing would be missed by its users."""
     old = await moves.serve("edge")
     moves.rack.faults.rejected = frozenset({target("10.1.0.2").key})
     await moves.ask("rack")

@@ -1,4 +1,4 @@
-"""A load balancer comes, changes and goes, whoever is there at the moment."""
+"""A load balancer comes, changes and goes, with agents and hub there or not."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_a_rolling_update_is_followed(world, hub):
 
 
 @pytest.mark.req("I-1")
-async def test_an_emptied_slice_takes_the_last_targets_from_nobody_and_says_so(world, hub):
+async def test_an_emptied_slice_takes_the_last_targets_from_no_load_balancer_and_says_so(world, hub):
     await world.lb()
     await world.slice("web", "10.1.0.1", "10.1.0.2")
     await world.programmed()
@@ -108,7 +108,7 @@ async def test_a_restart_with_nothing_changed_writes_nothing(world, hub):
 
 
 @pytest.mark.req("I-4")
-async def test_what_somebody_else_put_there_is_never_touched(world, hub):
+async def test_what_others_put_there_is_never_touched(world, hub):
     world.cloud.add_foreign(lb_key(), "by-hand", target("200"))
     world.cloud.add_foreign(lb_key("theirs"), "by-hand", target("201"))
     await world.lb()
@@ -137,7 +137,7 @@ async def test_paused_nothing_changes_until_it_is_taken_away(world, hub):
 
 
 @pytest.mark.req("K-16", "K-17", "K-32")
-async def test_a_node_more_is_no_status_write_for_anybody(world, hub):
+async def test_a_node_more_is_no_status_write_at_all(world, hub):
     await world.nodes("10.0.0.1", "10.0.0.2")
     for number in range(4):
         port = {"port": 80, "nodePort": 30080 + number}

@@ -17,7 +17,7 @@ from fairlead.providers.webhook.provider import WebhookProvider
 from fairlead.runtime.telemetry import StatusServer
 from fairlead.testing.builders import HTTP, target
 
-NOBODY = {"maxRemovalPercent": 100, "minBackends": 0}
+UNGUARDED = {"maxRemovalPercent": 100, "minBackends": 0}
 
 
 class Scrape:
@@ -49,7 +49,7 @@ async def scraped(hub: RunningHub):
 @pytest.fixture
 async def shop(world, hub):
     shop = Shop(world)
-    await shop.open(guard=NOBODY)
+    await shop.open(guard=UNGUARDED)
     return shop
 
 
@@ -170,7 +170,7 @@ async def test_drift_orphans_and_what_is_held_are_counted(shop, world, hub):
 
 
 @pytest.mark.req("L-45")
-async def test_the_depth_of_a_queue_is_how_many_keys_nobody_works_on_yet(shop, world, hub):
+async def test_the_depth_of_a_queue_is_how_many_keys_wait_for_a_worker(shop, world, hub):
     async with scraped(hub) as page:
         await becomes(world, page, 0, "fairlead_queue_depth", controller="loadbalancer")
         hub.cluster.slow_kind = LOAD_BALANCERS.kind
@@ -186,7 +186,7 @@ async def test_the_depth_of_a_queue_is_how_many_keys_nobody_works_on_yet(shop, w
 
 
 @pytest.mark.req("I-7")
-async def test_a_provider_that_does_not_answer_keeps_nobody_from_being_reconciled(shop, world, hub):
+async def test_a_provider_that_does_not_answer_keeps_no_other_from_being_reconciled(shop, world, hub):
     await shop.group("fixed", static=["10.9.0.1:8080"])
     await shop.until("10.9.0.1")
     await shop.registered(1)
@@ -199,7 +199,7 @@ async def test_a_provider_that_does_not_answer_keeps_nobody_from_being_reconcile
         await becomes(world, page, 0, "fairlead_queue_depth", controller="loadbalancer")
         await world.quiet(10)
 
-        async def told():
+        async def reported():
             load_balancers = await world.user.list(LOAD_BALANCERS, "shop")
             return len(load_balancers) == 7 and all(
                 load_balancer.status.observed_generation == load_balancer.metadata.generation
@@ -207,7 +207,7 @@ async def test_a_provider_that_does_not_answer_keeps_nobody_from_being_reconcile
                 for load_balancer in load_balancers
             )
 
-        assert await told(), "every status says what its object asks for, though nobody has answered"
+        assert await reported(), "every status says what its object asks for, though nobody has answered"
 
 
 @pytest.mark.req("L-45")

@@ -28,7 +28,7 @@ async def shop(world, hub):
     return shop
 
 
-def told(result):
+def reported(result):
     return "\n".join(lines_of(explained(result, now=NOW, leading=True), now=NOW))
 
 
@@ -37,7 +37,7 @@ def fields(row):
 
 
 @pytest.mark.req("I-10", "L-41")
-async def test_what_would_change_is_told_with_its_reason_and_nothing_is_written(shop, world, hub):
+async def test_what_would_change_is_shown_with_its_reason_and_nothing_is_written(shop, world, hub):
     await shop.pod("web-0", "10.1.0.1")
     await shop.group("web", pods=PODS_OF_WEB)
     await shop.group("fixed", static=["10.9.0.1:8080"])
@@ -64,7 +64,7 @@ async def test_what_would_change_is_told_with_its_reason_and_nothing_is_written(
     assert fields(rows["Register", "10.9.0.2:8080"])["owners"] == ("", "BackendGroup/shop/fixed")
     assert fields(rows["Deregister", "10.9.0.1:8080"])["weight"] == ("1", "")
     assert len(world.user.written) == written
-    text = told(previewed)
+    text = reported(previewed)
     assert "10.1.0.1:8080  Registered" in text
     assert "for BackendGroup/shop/web" in text
     assert "waits: Deregister is next, Absent: not listed any more" in text
@@ -155,7 +155,7 @@ async def test_what_a_driver_says_while_it_is_at_it_is_what_a_backend_waits_for(
         assert len(shop.driver.asked("ensureBackend")) > 3
         assert world.hubs[0].written.count(patched) == written, "once is enough"
         previewed = {each.key.name: each for each in await preview(world.user)}["driven"]
-        text = told(previewed)
+        text = reported(previewed)
         assert "10.9.0.1:8080  Pending" in text
         assert "its provider says: driver" in text
         assert "is still at ensureBackend for 10.9.0.1:8080" in text
@@ -173,7 +173,7 @@ async def test_a_class_that_is_not_there_is_said_and_nothing_is_planned(shop, wo
     plan = plan_of(previewed["lost"])
     assert plan.rows == []
     assert "NoSuchClass" in plan.problem
-    assert "none-such" in told(previewed["lost"])
+    assert "none-such" in reported(previewed["lost"])
 
 
 async def test_one_that_its_provider_refuses_is_not_called_deleted(shop, world, hub):
@@ -188,13 +188,13 @@ async def test_one_that_its_provider_refuses_is_not_called_deleted(shop, world, 
     await world.until(refused)
     previewed = {each.key.name: each for each in await preview(world.user)}["second"]
     assert not previewed.drift.ours
-    text = told(previewed)
+    text = reported(previewed)
     assert "the quota is used up" in text
     assert "waits: Register is next, after the load balancer itself, New" in text
 
 
 @pytest.mark.req("I-2", "L-6")
-async def test_a_load_balancer_whose_object_was_torn_away_is_told_as_an_orphan_and_cleaned_up(shop, world, hub):
+async def test_a_load_balancer_whose_object_was_torn_away_is_reported_as_an_orphan_and_cleaned_up(shop, world, hub):
     await shop.group("fixed", static=["10.9.0.1:8080"])
     await shop.until("10.9.0.1")
     await shop.registered(1)
@@ -202,7 +202,7 @@ async def test_a_load_balancer_whose_object_was_torn_away_is_told_as_an_orphan_a
     await world.stop(hub)
     await world.user.merge_patch(LOAD_BALANCERS, "shop", "shared", {"metadata": {"finalizers": None}})
     await world.user.delete(LOAD_BALANCERS, "shop", "shared")
-    # Not even its class is left: what is on record says who must let go.
+    # Not even its class is left: what is on record says who must release it.
     await world.user.merge_patch(LOAD_BALANCER_CLASSES, "", "edge", {"metadata": {"finalizers": None}})
     await world.user.delete(LOAD_BALANCER_CLASSES, "", "edge")
     (previewed,) = await preview(world.user)
@@ -253,4 +253,4 @@ async def test_a_record_of_a_provider_that_is_not_installed_here_is_an_orphan_li
     assert (previewed.provider, previewed.gone) == ("gone-away", True)
     assert previewed.unread == "provider 'gone-away' is not installed where this command runs"
     assert [(each.kind, each.record) for each in orphans_of(previewed)] == [(OrphanKind.RECORD, ("shop", "old-1"))]
-    assert "10.9.0.9:8080" in told(previewed)
+    assert "10.9.0.9:8080" in reported(previewed)

@@ -75,7 +75,7 @@ async def gone(shop: DrivenShop, resource: Any, name: str) -> None:
 @pytest.mark.real_api
 @pytest.mark.req("L-36", "L-37", "L-38", "L-39")
 async def test_one_life_of_everything(shop: DrivenShop) -> None:
-    """Refused, accepted, refused again; used, held, let go."""
+    """Refused, accepted, refused again; used, held, released."""
     await shop.class_("driven")
     shop.driver.on("validateLoadBalancer", {"succ": False, "msg": "lbID 7 is taken"})
     await shop.lb("mine", className="driven", parameters={"lbID": "7"})

@@ -1,4 +1,4 @@
-"""Every refusal has a reason that the user reads, and takes nothing from anybody."""
+"""Every refusal has a reason that the user reads, and takes nothing from others."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_a_class_that_is_deleted_takes_nothing_away(world, hub):
     await world.user.create(LOAD_BALANCER_CLASSES, gold)
     address = await served(world, spec={"className": "gold"})
     await world.user.delete(LOAD_BALANCER_CLASSES, "", "gold")
-    # It is held while it is used, unless somebody insists.
+    # It is held while it is used, unless a user insists.
     await world.user.merge_patch(LOAD_BALANCER_CLASSES, "", "gold", {"metadata": {"finalizers": None}})
     accepted = await world.said("Accepted", "False")
     assert accepted.reason == "NoSuchClass"
@@ -125,7 +125,7 @@ async def test_a_bad_source_range_leaves_the_last_good_version_through_a_restart
 
 
 @pytest.mark.req("I-7")
-async def test_one_bad_object_among_others_stops_nobody(world, hub):
+async def test_one_bad_object_among_others_stops_no_other(world, hub):
     await world.lb("bad", spec={"address": "nonsense"})
     await served(world, "good")
     assert (await world.said("Accepted", "False", name="bad")).reason == "AddressNotUsable"

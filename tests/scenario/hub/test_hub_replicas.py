@@ -34,7 +34,7 @@ async def test_only_the_leader_writes_and_the_other_takes_over(world, hub):
 
 
 @pytest.mark.req("I-6", "I-5")
-async def test_b11_a_new_leader_gives_nobody_an_address_that_somebody_has(world, hub):
+async def test_b11_a_new_leader_gives_out_no_address_that_is_in_use(world, hub):
     """The second hub was there before any address was given: its book is what it has learnt since."""
     second = await world.start(identity="hub-1", lead=False)
     had = {name: await served(world, name) for name in ("a", "b", "c")}
@@ -110,7 +110,7 @@ async def test_a_class_that_was_deleted_still_serves_after_a_restart(world, hub)
     await world.user.create(LOAD_BALANCER_CLASSES, {"metadata": {"name": "gold"}, "spec": {"provider": "envoy"}})
     await served(world, "a", spec={"className": "gold"})
     await world.user.delete(LOAD_BALANCER_CLASSES, "", "gold")
-    # It is held while it is used, unless somebody insists.
+    # It is held while it is used, unless a user insists.
     await world.user.merge_patch(LOAD_BALANCER_CLASSES, "", "gold", {"metadata": {"finalizers": None}})
     await world.said("Accepted", "False", name="a")
     await world.stop(hub)

@@ -163,7 +163,7 @@ async def test_when_no_node_is_ready_those_that_are_registered_stay(nodes):
     await shop.node("n3", "10.2.0.3", ready=False, labels={"pool": "edge"})
     for number in (1, 2):
         await shop.node(f"n{number}", f"10.2.0.{number}", ready=False, labels={"pool": "edge"})
-    # What the last-but-one lost its place for is put right as soon as nobody is left.
+    # What the last-but-one lost its place for is put right as soon as none is left.
     await shop.group_says("web", "Stale", "True", "none of 3 nodes", "is Ready")
     await shop.lb_says("Stale", "True", "is Ready")
     await shop.world.quiet(60)
@@ -219,7 +219,7 @@ async def test_a_weight_counts_and_a_bad_one_leaves_the_last(shop):
     await shop.world.until(lambda: shop.world.outside.members(KEY)[place].weight == 9)
 
 
-async def test_two_groups_with_other_parameters_for_one_address_are_told_whose_count(shop):
+async def test_two_groups_with_other_parameters_for_one_address_are_shown_whose_count(shop):
     await shop.group("b", static=["10.9.0.1:8080"], parameters={"weight": "2"})
     await shop.until("10.9.0.1")
     await shop.registered(1)

@@ -1,4 +1,4 @@
-"""A Tenant that is deleted: served on until it may go, then drained, then gone; whoever kills the hub meanwhile."""
+"""A Tenant that is deleted: served on until it may go, then drained, then gone; the hub may be killed meanwhile."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Driver(ScriptedDriver):
         self.on(hook, *replies, self.really[hook])
 
     def always(self, hook: str, reply: Reply | Mapping[str, Any]) -> None:
-        """Answer this until told otherwise."""
+        """Answer this until asked otherwise."""
         self.on(hook, reply)
 
     def mend(self, hook: str) -> None:

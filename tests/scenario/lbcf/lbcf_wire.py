@@ -27,7 +27,7 @@ class Wire:
         self.refused: Counter[str] = Counter()
         #: Every request, whatever became of it.
         self.asked: Counter[tuple[str, str]] = Counter()
-        #: What is read of a kind has its first bytes replaced by the second ones: objects that nobody understands.
+        #: What is read of a kind has its first bytes replaced by the second ones: objects that cannot be read.
         self.garbled: dict[str, tuple[bytes, bytes]] = {}
         #: Is at both sides of each write: before anything has happened, and after all of it has.
         self.at_point: Callable[[], Awaitable[None]] = nothing
@@ -105,7 +105,7 @@ class Wire:
                     await response.write(chunk.replace(*self.garbled[kind]) if kind in self.garbled else chunk)
                 await response.write_eof()
             except (ConnectionError, aiohttp.ClientError):
-                pass  # somebody has hung up
+                pass  # the client has hung up
             finally:
                 if streamed in self._open:
                     self._open.remove(streamed)
@@ -113,7 +113,7 @@ class Wire:
 
 
 async def nothing() -> None:
-    """Be at a point at which nobody dies."""
+    """Be at a point at which no process dies."""
 
 
 def _plural(path: str) -> str:

@@ -159,7 +159,7 @@ class Shop:
         return {record.spec.target.address: record.status.state for record in await self.records()}
 
     async def touch(self, kind: str) -> None:
-        """Write all objects of one kind once more, so that whoever could not read them reads them again."""
+        """Write all objects of one kind once more, so that a cache that could not read them reads them again."""
         for resource in (PODS, SERVICES, NODES, BACKEND_GROUPS, LOAD_BALANCERS, LOAD_BALANCER_CLASSES):
             for each in await self.api.list(resource) if resource.plural == kind else ():
                 await self.api.merge_patch(resource, *each.key, {"metadata": {"annotations": {"touched": "yes"}}})
@@ -169,10 +169,10 @@ class Shop:
 
     async def forget_everything(self, name: str) -> None:
         """Tear out what is left of one load balancer, while no hub runs."""
-        nobody = {"metadata": {"finalizers": None}}
+        without_finalizers = {"metadata": {"finalizers": None}}
         for resource in (BACKEND_RECORDS, LOAD_BALANCERS):
             for each in await self.api.list(resource, "shop"):
-                await self.api.merge_patch(resource, *each.key, nobody)
+                await self.api.merge_patch(resource, *each.key, without_finalizers)
                 await self.api.delete(resource, *each.key)
         await self.api.delete(BACKEND_GROUPS, "shop", name)
         for each in await self.api.list(PODS, "shop"):
@@ -222,7 +222,7 @@ class Shop:
 
         await self.world.until(check, what=f"a condition of {name} says {text}")
 
-    async def told(self, *text: str) -> None:
+    async def reported(self, *text: str) -> None:
         """Wait for an Event whose message names all of ``words``."""
 
         async def check() -> bool:

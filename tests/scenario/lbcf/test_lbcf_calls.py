@@ -71,7 +71,7 @@ async def test_lt17_an_address_that_is_not_generated_registers_nothing(shop, dri
     assert driver.rows() == []
     assert driver.at() == {"10.9.0.1:80"}
     if text:
-        await shop.told(text, "generateBackendAddr", "10.1.0.1:80")
+        await shop.reported(text, "generateBackendAddr", "10.1.0.1:80")
     await shop.until_at("web-0:80", "10.9.0.1:80", limit_s=LONG_S)
     await shop.registered("10.1.0.1", "10.9.0.1")
     await shop.is_good()
@@ -81,7 +81,7 @@ async def test_lt17_an_address_that_is_not_generated_registers_nothing(shop, dri
 
 
 @pytest.mark.req("L-26", "L-40", "L-23", "L-22")
-async def test_lt18_a_failed_registration_is_told_and_injected_info_is_kept_from_success_only(shop, driver, world):
+async def test_lt18_a_failed_registration_is_reported_and_injected_info_is_of_success_only(shop, driver, world):
     """LT-18."""
     driver.first(
         "ensureBackend",
@@ -135,7 +135,7 @@ async def test_lt19_lt20_the_finalizer_stays_until_the_deregistration_is_done(sh
 
 @pytest.mark.req("L-29")
 @pytest.mark.parametrize("who", ["pod", "record"])
-async def test_lt21_without_an_address_nobody_is_asked_to_deregister(shop, driver, world, who):
+async def test_lt21_without_an_address_no_driver_is_asked_to_deregister(shop, driver, world, who):
     """LT-21."""
     driver.always("generateBackendAddr", RUNNING)
     await shop.pod("web-0", "10.1.0.1")
@@ -204,7 +204,7 @@ async def test_lt23_and_it_does_so_across_a_restart(shop, driver, world, hub):
 
 @pytest.mark.req("L-28")
 async def test_lt24_a_conflict_on_the_finalizer_never_takes_the_successor_away(shop, driver, world, hub):
-    """LT-24: somebody writes to the record between its deregistration and the removal of its finalizer."""
+    """LT-24: another client writes to the record between its deregistration and the removal of its finalizer."""
     await shop.pod("web-0", "10.1.0.1")
     await shop.group()
     await shop.registered("10.1.0.1")
@@ -255,10 +255,10 @@ async def test_records_that_are_one_backend_there_share_it(shop, driver, world, 
         await world.start(identity="hub-1")
     await world.user.delete(BACKEND_GROUPS, "shop", "on-a")
 
-    async def one():
+    async def call_once():
         return len(await shop.records()) == 1
 
-    await world.until(one)
+    await world.until(call_once)
     assert driver.at() == {"10.9.0.1:80"}
     assert driver.hooks["deregisterBackend"] == 0
     await world.user.delete(BACKEND_GROUPS, "shop", "on-b")
@@ -313,7 +313,7 @@ async def test_lt30_a_load_balancer_stays_until_its_driver_has_deleted_it(shop, 
     await world.user.delete(LOAD_BALANCERS, "shop", "shared")
     await world.until(lambda: driver.hooks["deleteLoadBalancer"] == 2)
     assert await world.find(LOAD_BALANCERS, "shop", "shared") is not None
-    await shop.told("still in use", "deleteLoadBalancer")
+    await shop.reported("still in use", "deleteLoadBalancer")
     await shop.until_gone(limit_s=LONG_S)
     asked = driver.asked("deleteLoadBalancer")
     assert len(asked) == 3

@@ -7,9 +7,9 @@
     LT-4   lbcf/test_lbcf_records.py::test_lt04_a_pod_by_name_that_is_not_there_is_nothing
     LT-5   lbcf/test_lbcf_records.py::test_lt05_a_node_port_service_is_one_backend_for_each_matching_node
     LT-6   lbcf/test_lbcf_records.py::test_lt06_a_static_address_is_taken_as_it_is
-    LT-7   lbcf/test_lbcf_restarts.py::test_lt07_a_pod_that_goes_while_nobody_runs_is_found_missing
-    LT-8   lbcf/test_lbcf_restarts.py::test_lt08_what_is_deleted_while_nobody_runs_is_deregistered_afterwards
-    LT-9   lbcf/test_lbcf_restarts.py::test_lt09_a_server_of_somebody_else_is_never_spoken_of
+    LT-7   lbcf/test_lbcf_restarts.py::test_lt07_a_pod_that_goes_while_no_hub_runs_is_found_missing
+    LT-8   lbcf/test_lbcf_restarts.py::test_lt08_what_is_deleted_while_no_hub_runs_is_deregistered_afterwards
+    LT-9   lbcf/test_lbcf_restarts.py::test_lt09_a_server_of_others_is_never_spoken_of
     LT-10  lbcf/test_lbcf_restarts.py::test_lt10_what_an_operator_changed_stays_and_a_calm_restart_does_nothing
     LT-11  lbcf/test_lbcf_restarts.py::test_lt11_always_means_no_sooner_than_the_period_across_a_restart_too
     LT-12  lbcf/test_lbcf_records.py::test_lt12_other_parameters_are_ensured_in_place
@@ -18,10 +18,10 @@
     LT-15  lbcf/test_lbcf_records.py::test_lt15_a_load_balancer_that_a_group_leaves_loses_that_groups_records_only
     LT-16  hub
     LT-17  lbcf/test_lbcf_calls.py::test_lt17_an_address_that_is_not_generated_registers_nothing
-    LT-18  lbcf/test_lbcf_calls.py::test_lt18_a_failed_registration_is_told_and_injected_info_is_kept_from_success_only
+    LT-18  lbcf/test_lbcf_calls.py::test_lt18_a_failed_registration_is_reported_and_injected_info_is_of_success_only
     LT-19  lbcf/test_lbcf_calls.py::test_lt19_lt20_the_finalizer_stays_until_the_deregistration_is_done
     LT-20  lbcf/test_lbcf_calls.py::test_lt19_lt20_the_finalizer_stays_until_the_deregistration_is_done
-    LT-21  lbcf/test_lbcf_calls.py::test_lt21_without_an_address_nobody_is_asked_to_deregister
+    LT-21  lbcf/test_lbcf_calls.py::test_lt21_without_an_address_no_driver_is_asked_to_deregister
     LT-22  lbcf/test_lbcf_calls.py::test_lt22_a_registration_waits_for_the_deregistration_of_the_same_address
     LT-23  lbcf/test_lbcf_calls.py::test_lt23_and_it_does_so_across_a_restart
     LT-24  lbcf/test_lbcf_calls.py::test_lt24_a_conflict_on_the_finalizer_never_takes_the_successor_away

@@ -1,4 +1,4 @@
-"""LT-36: looking at what would be done does nothing, and asks nobody who has not agreed."""
+"""LT-36: looking at what would be done does nothing, and asks no driver that has not agreed."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ async def test_what_cannot_be_read_is_not_gone(shop, world, hub, kind, way, when
 
 @pytest.mark.req("L-43", "I-7")
 @pytest.mark.parametrize("kind", ["backendgroups", "pods"])
-async def test_one_object_that_nobody_understands_holds_up_no_other_namespace(shop, world, hub, kind):
+async def test_one_object_that_cannot_be_read_holds_up_no_other_namespace(shop, world, hub, kind):
     """A hub that starts and does not understand one object goes on with all that it cannot be about."""
     await opened(shop)
     await shop.elsewhere("10.8.0.1:80", "10.8.0.2:80")

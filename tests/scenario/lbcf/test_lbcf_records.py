@@ -43,7 +43,7 @@ async def test_lt01_the_record_with_everything_in_it_is_there_before_the_driver_
 
 @pytest.mark.req("L-2")
 async def test_lt01_an_address_is_generated_once_from_the_whole_pod(shop, driver, world):
-    """LT-1: what generateBackendAddr is told of a pod, and that it is never asked again."""
+    """LT-1: what generateBackendAddr is sent of a pod, and that it is never asked again."""
     await shop.pod("web-0", "10.1.0.1", labels={"app": "web", "zone": "a"})
     await shop.group()
     await shop.registered("10.1.0.1")
@@ -109,7 +109,7 @@ async def test_lt04_a_pod_by_name_that_is_not_there_is_nothing(shop, driver, wor
 @pytest.mark.req("L-2")
 @pytest.mark.parametrize("end", ["deleted", "no NodePort", "port missing"])
 async def test_lt05_a_node_port_service_is_one_backend_for_each_matching_node(shop, driver, world, end):
-    """LT-5: and what generateBackendAddr is told of it."""
+    """LT-5: and what generateBackendAddr is sent of it."""
     await shop.node("n1", "10.0.0.1", pick="me")
     await shop.node("n2", "10.0.0.2")
     await shop.service("svc", port=80, node_port=30200)
@@ -216,11 +216,11 @@ async def test_lt14_a_load_balancer_that_goes_takes_its_records_first(shop, driv
     await world.user.delete(LOAD_BALANCERS, "shop", "stays")
     await shop.until_gone("stays")
 
-    async def told():
+    async def reported():
         group = await world.user.get(BACKEND_GROUPS, "shop", "web")
         return (group.status.backends, group.status.registered_backends) == (0, 0)
 
-    await world.until(told, what="status.backends of the group is 0")
+    await world.until(reported, what="status.backends of the group is 0")
 
 
 @pytest.mark.req("L-34")

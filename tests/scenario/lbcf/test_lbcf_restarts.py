@@ -1,4 +1,4 @@
-"""Whoever dies, and whatever was changed by hand: LT-7 to LT-11, LT-27, LT-28, LT-40."""
+"""Whichever process dies, and whatever was changed by hand: LT-7 to LT-11, LT-27, LT-28, LT-40."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairlead.api.loadbalancer import LOAD_BALANCERS
 
 
 @pytest.mark.req("L-2", "L-4", "L-5", "L-7", "L-9", "L-15")
-async def test_lt07_a_pod_that_goes_while_nobody_runs_is_found_missing(shop, driver, world, hub):
+async def test_lt07_a_pod_that_goes_while_no_hub_runs_is_found_missing(shop, driver, world, hub):
     """LT-7."""
     await shop.pod("p1", "10.1.0.1")
     await shop.pod("p2", "10.1.0.2")
@@ -49,7 +49,7 @@ async def test_lt07_a_pod_that_goes_while_nobody_runs_is_found_missing(shop, dri
 
 @pytest.mark.req("L-2", "L-6", "L-15")
 @pytest.mark.parametrize("what", ["group", "load balancer", "service", "everything but the records"])
-async def test_lt08_what_is_deleted_while_nobody_runs_is_deregistered_afterwards(shop, driver, world, hub, what):
+async def test_lt08_what_is_deleted_while_no_hub_runs_is_deregistered_afterwards(shop, driver, world, hub, what):
     """LT-8."""
     await shop.node("n1", "10.0.0.1")
     await shop.service("svc", node_port=30200)
@@ -66,7 +66,7 @@ async def test_lt08_what_is_deleted_while_nobody_runs_is_deregistered_afterwards
         await world.user.delete(LOAD_BALANCERS, "shop", "shared")
         left = set()
     if what == "everything but the records":
-        # Somebody tore it all out, finalizers and all.
+        # A user tore it all out, finalizers and all.
         await world.user.merge_patch(LOAD_BALANCERS, "shop", "shared", {"metadata": {"finalizers": None}})
         for name in ("web", "fixed"):
             await world.user.delete(BACKEND_GROUPS, "shop", name)
@@ -80,7 +80,7 @@ async def test_lt08_what_is_deleted_while_nobody_runs_is_deregistered_afterwards
 
 @pytest.mark.req("L-10", "L-11")
 @pytest.mark.parametrize("verify", ["false", "true"])
-async def test_lt09_a_server_of_somebody_else_is_never_spoken_of(world, driver, hub, verify):
+async def test_lt09_a_server_of_others_is_never_spoken_of(world, driver, hub, verify):
     """LT-9."""
     driver.lbs["id-shared"] = {"x:99": {"theirs": "yes"}}
     shop = Shop(world)
@@ -220,8 +220,8 @@ async def story(shop, world, name):
     await world.quiet(5)
 
 
-async def told(shop, world, driver, name, point):
-    """Tell the story with a hub that dies at one point of it; False when the story ends before that."""
+async def played(shop, world, driver, name, point):
+    """Play the story with a hub that dies at one point of it; False when the story ends before that."""
     hub = await world.start(identity=f"hub-{name}")
     death = Death(point)
     world.wire.at_point = death.at_point
@@ -253,7 +253,7 @@ async def test_lt40_killed_at_any_call_or_write_it_ends_the_same(world, driver, 
     await world.stop(hub)
     for number in itertools.count():
         name = f"lb-{number}"
-        died = await told(shop, world, driver, name, shard + 4 * number)
+        died = await played(shop, world, driver, name, shard + 4 * number)
         assert driver.at(name) == {f"{name}-1:80"}
         for each in list(world.hubs):
             await world.stop(each)

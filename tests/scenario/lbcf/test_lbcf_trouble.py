@@ -1,11 +1,11 @@
-"""Bad input, and what it gets: told with the next step, others unaffected, nothing leaked, and it ends well.
+"""Bad input, and what it gets: a message with the next step, others unaffected, nothing leaked, and it ends well.
 
-driver down                     test_a_driver_that_is_down_is_told_and_stops_nobody_else
+driver down                     test_a_driver_that_is_down_is_reported_and_stops_no_other
 driver slow                     test_lt34_... (test_lbcf_calls), test_one_slow_driver_holds_up_no_other
 driver lying                    test_a_driver_that_says_succ_and_does_nothing_is_found_out
 500, HTML, unknown status, {}   test_lt17_... (test_lbcf_calls), test_whatever_a_driver_answers_to_a_registration_...
 one address of 500 rejected     test_one_address_of_five_hundred
-quota full, then delete         test_a_full_quota_is_told_and_deleting_leaves_nothing
+quota full, then delete         test_a_full_quota_is_reported_and_deleting_leaves_nothing
 two groups, one address         test_two_groups_of_one_address_...
 pod IP reused                   test_an_address_that_changes_hands_...
 edited during creation          test_what_is_edited_while_it_is_created_...
@@ -13,7 +13,7 @@ record hand-edited              test_a_record_that_a_person_edits_is_mended
 finalizer stripped              test_a_record_that_loses_its_finalizer_and_goes_is_made_anew
 its group gone                  test_lt08_... (test_lbcf_restarts)
 429 storm                       test_a_storm_of_429_...
-class parameters wrong          test_a_wrong_parameter_of_the_class_is_told_on_its_load_balancers
+class parameters wrong          test_a_wrong_parameter_of_the_class_is_reported_on_its_load_balancers
 lease stolen                    tests/e2e/test_e2e_lease_theft.py
 """
 
@@ -59,7 +59,7 @@ async def goes_on(shop, world, neighbour):
 
 
 @pytest.mark.req("I-7", "L-24", "L-40")
-async def test_a_driver_that_is_down_is_told_and_stops_nobody_else(shop, driver, world, neighbour):
+async def test_a_driver_that_is_down_is_reported_and_stops_no_other(shop, driver, world, neighbour):
     await shop.pod("web-0", "10.1.0.1")
     await shop.group()
     await shop.registered("10.1.0.1", "10.7.0.1")
@@ -67,7 +67,7 @@ async def test_a_driver_that_is_down_is_told_and_stops_nobody_else(shop, driver,
     await driver.stop()
     await shop.pod("web-1", "10.1.0.2")
     await shop.says("Programmed", "no connection", "parameters.url", driver.url)
-    await shop.told("no connection")
+    await shop.reported("no connection")
     await goes_on(shop, world, neighbour)
     await shop.delete_pod("web-0")
     calls = count_calls(world)
@@ -121,7 +121,7 @@ ANSWERS = {
 
 @pytest.mark.req("L-23", "I-7", "L-40")
 @pytest.mark.parametrize("answer", ANSWERS)
-async def test_whatever_a_driver_answers_to_a_registration_is_told_and_ends_well(
+async def test_whatever_a_driver_answers_to_a_registration_is_reported_and_ends_well(
     shop, driver, world, neighbour, answer
 ):
     reply, text = ANSWERS[answer]
@@ -165,11 +165,11 @@ async def test_one_address_of_five_hundred(shop, driver, world):
     await shop.until_at(*(address for address in addresses if address != bad), limit_s=LONG_S)
     await shop.says("Programmed", "10.9.1.99 is reserved here", bad)
 
-    async def told():
+    async def reported():
         states = await shop.states()
         return states.pop("10.9.1.99") == "Failed" and set(states.values()) == {"Registered"} and len(states) == 499
 
-    await world.until(told, limit_s=LONG_S)
+    await world.until(reported, limit_s=LONG_S)
     driver.mend("ensureBackend")
     await shop.until_at(*addresses, limit_s=LONG_S)
     await shop.is_good()
@@ -177,7 +177,7 @@ async def test_one_address_of_five_hundred(shop, driver, world):
 
 @pytest.mark.req("I-2")
 @pytest.mark.parametrize("lost", [False, True])
-async def test_a_full_quota_is_told_and_deleting_leaves_nothing(world, driver, hub, lost):
+async def test_a_full_quota_is_reported_and_deleting_leaves_nothing(world, driver, hub, lost):
     """``lost``: the driver had made it all the same, and then said Fail with an answer that never arrived."""
 
     def full(body):
@@ -191,7 +191,7 @@ async def test_a_full_quota_is_told_and_deleting_leaves_nothing(world, driver, h
     await shop.open(lbs=("shared",))
     await shop.group(static=["10.9.0.1:80"])
     await shop.says("Programmed", "HTTP 502" if lost else "quota of load balancers is full", "createLoadBalancer")
-    await shop.told("createLoadBalancer")
+    await shop.reported("createLoadBalancer")
     assert await shop.records() == []
 
     def delete_what_may_be(body):
@@ -223,7 +223,7 @@ async def test_two_groups_of_one_address_share_it_until_the_last_has_gone(shop, 
 
 @pytest.mark.req("L-44", "L-2")
 async def test_a_static_address_that_is_a_pods_too_goes_with_the_last_of_them(shop, driver, world, hub):
-    """The driver knows it by the address that was given, whoever comes to want it later, and across a restart."""
+    """The driver knows it by the address that was given, also when another wants it later, and across a restart."""
     await shop.group("fixed", static=["10.1.0.1:80"])
     await shop.registered("10.1.0.1")
     await shop.pod("web-0", "10.1.0.1")
@@ -324,7 +324,7 @@ async def test_a_record_that_a_person_edits_is_mended(shop, driver, world, hub, 
 
 @pytest.mark.req("L-42")
 async def test_a_record_that_loses_its_finalizer_and_goes_is_made_anew(shop, driver, world):
-    """Forgetting, as long as somebody wants the backend, is no more than a moment without a record."""
+    """Forgetting, as long as the backend is wanted, is no more than a moment without a record."""
     await shop.group(static=["10.9.0.1:80", "10.9.0.2:80"])
     await shop.registered("10.9.0.1", "10.9.0.2")
     before = next(record for record in await shop.records() if record.spec.target.address == "10.9.0.1")
@@ -370,7 +370,7 @@ async def test_a_storm_of_429_from_the_api_delays_and_loses_nothing(shop, driver
         ({"parallel": "none"}, "parameters.parallel"),
     ],
 )
-async def test_a_wrong_parameter_of_the_class_is_told_on_its_load_balancers(shop, driver, world, wrong, text):
+async def test_a_wrong_parameter_of_the_class_is_reported_on_its_load_balancers(shop, driver, world, wrong, text):
     """And what is there already goes on as it was."""
     await shop.group("fixed", static=["10.9.0.1:80"])
     await shop.registered("10.9.0.1")

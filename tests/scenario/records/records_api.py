@@ -38,7 +38,7 @@ class TinyApi:
         self._versions = itertools.count(1)
         self._watches: list[Watch] = []
         self._events: deque[tuple[Watch, BackendRecord | None, BackendRecord | None]] = deque()
-        self._told_s = 0.0
+        self._sent_s = 0.0
 
     # --- what tests look at ---
 
@@ -57,7 +57,7 @@ class TinyApi:
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Any:
         number = await self.at_call("before", f"get {resource.kind}")
-        result = self._found(resource, namespace, name)
+        result = self._stored(resource, namespace, name)
         await self.at_call("after", f"get {resource.kind}", number)
         return _typed(resource, result)
 
@@ -72,7 +72,7 @@ class TinyApi:
     ) -> Any:
         number = await self.at_call("before", f"apply {resource.kind}")
         meta, (entry,) = obj["metadata"], obj["status"]["provisioned"]
-        status = self._found(resource, meta["namespace"], meta["name"]).get("status") or {}
+        status = self._stored(resource, meta["namespace"], meta["name"]).get("status") or {}
         others = [known for known in status.get("provisioned") or () if known["provider"] != entry["provider"]]
         version = {"resourceVersion": meta["resourceVersion"]} if "resourceVersion" in meta else {}
         patch: JSONObject = {"metadata": version, "status": {"provisioned": [*others, entry]}}
@@ -120,7 +120,7 @@ class TinyApi:
         return _typed(resource, given)
 
     def do_patch(self, resource: Resource, namespace: str, name: str, patch: JSONObject) -> Any:
-        old = self._found(resource, namespace, name)
+        old = self._stored(resource, namespace, name)
         meta = patch.get("metadata") or {}
         if meta.get("resourceVersion", old["metadata"]["resourceVersion"]) != old["metadata"]["resourceVersion"]:
             raise Conflict(f"{name} was written by somebody else")
@@ -150,7 +150,7 @@ class TinyApi:
 
     # --- inside ---
 
-    def _found(self, resource: Resource, namespace: str, name: str) -> JSONObject:
+    def _stored(self, resource: Resource, namespace: str, name: str) -> JSONObject:
         stored = self.objects.get((resource.kind, namespace, name))
         if stored is None:
             raise NotFound(f"there is no {resource.kind} {namespace}/{name}")
@@ -161,24 +161,24 @@ class TinyApi:
         new["metadata"]["resourceVersion"] = str(next(self._versions))
         self.objects[key] = new
         self.writes += 1
-        self._tell(key, old, new)
+        self._send(key, old, new)
 
     def _remove(self, key: Key) -> None:
         old = self.objects.pop(key)
         self.writes += 1
-        self._tell(key, old, None)
+        self._send(key, old, None)
 
-    def _tell(self, key: Key, old: JSONObject | None, new: JSONObject | None) -> None:
+    def _send(self, key: Key, old: JSONObject | None, new: JSONObject | None) -> None:
         if key[0] != "BackendRecord" or not self._watches:
             return
         before = _typed(BACKEND_RECORDS, old) if old is not None else None
         after = _typed(BACKEND_RECORDS, new) if new is not None else None
         loop = asyncio.get_running_loop()
         # Late, but in order.
-        self._told_s = max(self._told_s, loop.time() + self.lag_s())
+        self._sent_s = max(self._sent_s, loop.time() + self.lag_s())
         for watch in self._watches:
             self._events.append((watch, before, after))
-            loop.call_at(self._told_s, self._deliver)
+            loop.call_at(self._sent_s, self._deliver)
 
     def _deliver(self) -> None:
         # Timers of one moment fire in any order; events do not.

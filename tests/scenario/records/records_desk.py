@@ -1,6 +1,6 @@
 """One durable engine over a tiny API and a scripted provider, in time that costs nothing: for one scenario each.
 
-In: wishes, what people do to records, and what the provider answers. Out: calls, records, reports.
+In: what is desired, what people do to records, and what the provider answers. Out: calls, records, reports.
 """
 
 from __future__ import annotations
@@ -102,8 +102,10 @@ class Desk:
         self._unwatch: Callable[[], None] = lambda: None
         self.start()
 
-    def start(self, *, wish: DesiredLoadBalancer | None = None, meanwhile: Callable[[], object] = lambda: None) -> None:
-        """Begin a term from what is on record, and wish; ``meanwhile`` happens after the records were read."""
+    def start(
+        self, *, intended: DesiredLoadBalancer | None = None, meanwhile: Callable[[], object] = lambda: None
+    ) -> None:
+        """Begin a term from what is on record and intended; ``meanwhile`` happens after the records were read."""
 
         async def begin() -> None:
             self.engine = DurableRunner(
@@ -123,8 +125,8 @@ class Desk:
                 records = self.api.records()
                 meanwhile()
                 self.engine.begin(records, {KEY: frontend} if frontend is not None else {})
-            if wish is not None:
-                self.engine.tracker.put(wish)
+            if intended is not None:
+                self.engine.tracker.put(intended)
             self.engine.worker.trigger()
             self._task = asyncio.create_task(self.engine.run())
 
@@ -141,8 +143,8 @@ class Desk:
 
         self.loop.run_until_complete(end())
 
-    def wish(self, *targets: Any, after_s: float = 1.0, **text: Any) -> DesiredLoadBalancer:
-        """Wish for these targets, and let time pass."""
+    def intended(self, *targets: Any, after_s: float = 1.0, **text: Any) -> DesiredLoadBalancer:
+        """Desire these targets, and let time pass."""
         text = {"drain_s": 0.0, "key": KEY, **text}
         repair_s = text.pop("repair_s", 0.0)
         wanted = msgspec.structs.replace(desired(targets, **text), repair_s=repair_s)

@@ -13,7 +13,7 @@ _START = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 class _Selector(selectors.SelectSelector):
-    """Selects nothing, and lets the time pass that somebody was willing to wait."""
+    """Selects nothing, and lets the time pass that a task was willing to wait."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class _Selector(selectors.SelectSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """A loop for programs that talk to nobody outside."""
+    """A loop for programs that talk to nothing outside."""
 
     def __init__(self) -> None:
         self._virtual = _Selector()

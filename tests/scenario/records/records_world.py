@@ -36,7 +36,7 @@ KEYS = tuple(LoadBalancerKey("LoadBalancer", "shop", name) for name in ("a", "b"
 FOREIGN = ("by-hand", target("200"))
 DRAIN_S = 2.0
 
-Wish = DesiredLoadBalancer | None
+Intended = DesiredLoadBalancer | None
 Step = tuple[float, str, LoadBalancerKey, Any]
 
 
@@ -53,7 +53,7 @@ def backend(
     )
 
 
-def story(seed: int, *, length: int = 2) -> tuple[list[Step], dict[LoadBalancerKey, Wish]]:
+def story(seed: int, *, length: int = 2) -> tuple[list[Step], dict[LoadBalancerKey, Intended]]:
     """Make up what users do; each load balancer ends deleted, or with at least one ready backend."""
     rng = random.Random(seed)
     steps: list[Step] = []
@@ -66,18 +66,18 @@ def story(seed: int, *, length: int = 2) -> tuple[list[Step], dict[LoadBalancerK
         elif what < 0.3:
             steps.append((wait_s, "delete record", key, rng.random()))
         else:
-            steps.append((wait_s, "wish", key, _wish(rng, key)))
-    ends: dict[LoadBalancerKey, Wish] = {}
+            steps.append((wait_s, "intended", key, _intended(rng, key)))
+    ends: dict[LoadBalancerKey, Intended] = {}
     for key in KEYS:
         numbers = rng.sample(range(1, 4), rng.randint(1, 2))
         gone = rng.random() < 0.3
         end = None if gone else desired([_some(rng, n) for n in numbers], key=key, drain_s=DRAIN_S)
-        steps.append((rng.choice((0.0, 0.5)), "delete" if gone else "wish", key, end))
+        steps.append((rng.choice((0.0, 0.5)), "delete" if gone else "intended", key, end))
         ends[key] = end
     return steps, ends
 
 
-def _wish(rng: random.Random, key: LoadBalancerKey) -> DesiredLoadBalancer:
+def _intended(rng: random.Random, key: LoadBalancerKey) -> DesiredLoadBalancer:
     numbers = rng.sample(range(1, 4), rng.randint(0, 3))
     return desired(
         [_some(rng, n, draining=rng.random() < 0.15) for n in numbers],
@@ -157,7 +157,7 @@ class World:
         self.api = TinyApi()
         self.api.at_call = self.at_call
         self.api.lag_s = lambda: self.rng.choice((0.0, 0.01, 0.5))
-        self.objects: dict[LoadBalancerKey, Wish] = {}
+        self.objects: dict[LoadBalancerKey, Intended] = {}
         self.violations: list[str] = []
         self.checks = 0
         self.calls = 0
@@ -307,15 +307,17 @@ class World:
         self._let_go()
 
     def _let_go(self) -> None:
-        for key in [key for key, wish in self.objects.items() if wish is None and key not in self.engine.tracker]:
+        for key in [
+            key for key, intended in self.objects.items() if intended is None and key not in self.engine.tracker
+        ]:
             del self.objects[key]
             self.api.do_delete(LOAD_BALANCERS, key.namespace, key.name)
 
     # --- users ------------------------------------------------------------------------------------------------
 
     def _reconcile(self, key: LoadBalancerKey) -> None:
-        wish = self.objects.get(key)
-        changed = self.engine.tracker.put(wish) if wish is not None else self.engine.tracker.remove(key)
+        intended = self.objects.get(key)
+        changed = self.engine.tracker.put(intended) if intended is not None else self.engine.tracker.remove(key)
         if changed:
             self.engine.worker.trigger()
 
@@ -341,21 +343,21 @@ class World:
         self.objects[key] = detail
         self._reconcile(key)
 
-    def _note_replacements(self, key: LoadBalancerKey, wish: DesiredLoadBalancer) -> None:
+    def _note_replacements(self, key: LoadBalancerKey, intended: DesiredLoadBalancer) -> None:
         """An address that goes from one pod to another is deregistered in between, whatever the guard says."""
         sources = {place_of(record): record.spec.target.source for record in self.api.records()}
-        for listener, each in wish.targets.items():
+        for listener, each in intended.targets.items():
             for at, item in each.items():
                 if item.source and sources.get((key, listener, at), item.source) not in ("", item.source):
                     self._excused.add(key)
         before = self.objects.get(key)
         for listener, each in (before.targets if before is not None else {}).items():
             for at, item in each.items():
-                after = wish.targets.get(listener, {}).get(at)
+                after = intended.targets.get(listener, {}).get(at)
                 if after is not None and item.source != after.source:
                     self._excused.add(key)
 
-    async def tell(self, steps: Sequence[Step], ends: dict[LoadBalancerKey, Wish]) -> None:
+    async def play(self, steps: Sequence[Step], ends: dict[LoadBalancerKey, Intended]) -> None:
         """Let users do what the story says, then wait until nothing more can happen."""
         self._excused = set()
         self.start()
@@ -365,34 +367,34 @@ class World:
         for _ in range(40):
             await self.let_pass(5.0)
             self.fault_rate = 0.0
-            for key, wish in ends.items():
+            for key, intended in ends.items():
                 # What could not be created because its namesake was still on its way out is created now.
-                if wish is not None and self.objects.get(key) != wish:
-                    self.user("wish", key, wish)
+                if intended is not None and self.objects.get(key) != intended:
+                    self.user("intended", key, intended)
             if self.as_wanted(ends):
                 break
         await self.stop()
 
-    def as_wanted(self, ends: dict[LoadBalancerKey, Wish]) -> bool:
+    def as_wanted(self, ends: dict[LoadBalancerKey, Intended]) -> bool:
         """Say whether everything is as the story ends, at the cloud and in the ledger."""
         return not self.differences(ends)
 
-    def differences(self, ends: dict[LoadBalancerKey, Wish]) -> list[str]:
+    def differences(self, ends: dict[LoadBalancerKey, Intended]) -> list[str]:
         """Return where cloud or ledger are not as the story ends, in words."""
         out: list[str] = []
         records = {place_of(record): record for record in self.api.records()}
         wanted: dict[Any, Target] = {}
-        for key, wish in ends.items():
+        for key, intended in ends.items():
             load_balancer = self.cloud.load_balancers.get(key)
-            if (load_balancer.spec if load_balancer else None) != (wish.spec if wish else None):
+            if (load_balancer.spec if load_balancer else None) != (intended.spec if intended else None):
                 out.append(f"{key} is not as it should be")
-            for listener, targets in (wish.targets if wish is not None else {}).items():
+            for listener, targets in (intended.targets if intended is not None else {}).items():
                 wanted |= {(key, listener, at): each for at, each in targets.items()}
-            # Owners are the ledger's business: the provider is not told of them.
-            members = {(key, *place): _as_told(each) for place, each in self.cloud.members(key).items()}
-            if members != {place: _as_told(each) for place, each in wanted.items() if place[0] == key}:
+            # Owners are the ledger's business: the provider does not learn of them.
+            members = {(key, *place): _as_sent(each) for place, each in self.cloud.members(key).items()}
+            if members != {place: _as_sent(each) for place, each in wanted.items() if place[0] == key}:
                 out.append(f"{key} has {sorted(map(str, members))}")
-            if (key in self.objects) != (wish is not None):
+            if (key in self.objects) != (intended is not None):
                 out.append(f"{key} has not let go of its object")
         if records.keys() != wanted.keys():
             out.append("records without backends, or backends without records")
@@ -405,5 +407,5 @@ class World:
         return out
 
 
-def _as_told(target: Target) -> Target:
+def _as_sent(target: Target) -> Target:
     return msgspec.structs.replace(target, owners=(), source="")

@@ -21,7 +21,7 @@ LOOSE = GuardPolicy(100, 0)
 def test_lt1_a_record_with_all_that_is_needed_is_there_before_the_call(desk):
     seen = []
     desk.provider.before = lambda method, changes: seen.extend(desk.records().values()) if changes else None
-    desk.wish(backend(1, owners=["g"], weight=2))
+    desk.intended(backend(1, owners=["g"], weight=2))
     assert [FINALIZER_DEREGISTER in each.metadata.finalizers for each in seen] == [True]
     assert seen[0].status.state == "Pending"
     assert seen[0].spec.parameters == {"weight": "2"}
@@ -31,7 +31,7 @@ def test_lt1_a_record_with_all_that_is_needed_is_there_before_the_call(desk):
 
 @pytest.mark.req("L-2", "L-6", "L-14")
 def test_lt8_everything_is_deregistered_from_records_alone(desk):
-    desk.wish(backend(1), backend(2))
+    desk.intended(backend(1), backend(2))
     desk.stop()
     desk.api.objects = {key: each for key, each in desk.api.objects.items() if key[0] == "BackendRecord"}
     desk.start()
@@ -43,11 +43,11 @@ def test_lt8_everything_is_deregistered_from_records_alone(desk):
 
 @pytest.mark.req("L-12", "L-13")
 def test_lt10_what_a_person_changed_stands_through_resync_and_restart(desk):
-    wanted = desk.wish(backend(1), backend(2))
+    wanted = desk.intended(backend(1), backend(2))
     desk.do(lambda: desk.cloud.drift(KEY, HTTP, backend(2).key, None), after_s=300)
     assert desk.engine.readback.drifts[KEY].missing == ((HTTP, backend(2).key),)
     desk.stop()
-    desk.start(wish=wanted)
+    desk.start(intended=wanted)
     desk.do(after_s=300)
     assert desk.at_cloud() == {at(1)}
 
@@ -55,7 +55,7 @@ def test_lt10_what_a_person_changed_stands_through_resync_and_restart(desk):
 @pytest.mark.req("L-30", "A-52")
 def test_lt11_always_repairs_our_own_no_sooner_than_the_period(desk):
     desk.cloud.add_foreign(KEY, "by-hand", backend(9))
-    desk.wish(backend(1), backend(2), repair_s=30.0)
+    desk.intended(backend(1), backend(2), repair_s=30.0)
     desk.do(lambda: desk.cloud.drift(KEY, HTTP, backend(2).key, None), after_s=20)
     assert desk.at_cloud() == {at(1)}
     desk.do(after_s=60)
@@ -65,20 +65,20 @@ def test_lt11_always_repairs_our_own_no_sooner_than_the_period(desk):
 
 @pytest.mark.req("L-31")
 def test_lt12_other_parameters_update_in_place(desk):
-    desk.wish(backend(1))
-    desk.wish(backend(1, weight=2))
+    desk.intended(backend(1))
+    desk.intended(backend(1, weight=2))
     assert desk.provider.rows() == [("Register", at(1)), ("Update", at(1))]
     assert desk.records()[at(1)].spec.parameters == {"weight": "2"}
 
 
 @pytest.mark.req("L-9", "L-23")
 def test_lt19_the_finalizer_stays_while_a_deregistration_runs(desk):
-    desk.wish(backend(1), guard=LOOSE)
+    desk.intended(backend(1), guard=LOOSE)
     running = [True]
     desk.provider.answer = lambda change: (
         Outcome(OutcomeStatus.RUNNING, retry_after_s=2.0) if change.action == "Deregister" and running[0] else None
     )
-    desk.wish(guard=LOOSE, after_s=20)
+    desk.intended(guard=LOOSE, after_s=20)
     asked = len(desk.provider.rows())
     assert desk.states() == {at(1): "Deregistering"}
     assert 8 <= asked <= 12, "every two seconds, and no more slowly each time"
@@ -89,7 +89,7 @@ def test_lt19_the_finalizer_stays_while_a_deregistration_runs(desk):
 
 @pytest.mark.req("L-24", "A-34", "A-38")
 def test_lt20_a_failed_deregistration_is_retried_for_ever_with_the_same_record(desk):
-    desk.wish(backend(1), guard=LOOSE)
+    desk.intended(backend(1), guard=LOOSE)
     record = desk.records()[at(1)]
     ids = []
 
@@ -98,21 +98,21 @@ def test_lt20_a_failed_deregistration_is_retried_for_ever_with_the_same_record(d
         return Outcome(OutcomeStatus.RETRY, "not now") if len(ids) < 6 else None
 
     desk.provider.answer = fail
-    desk.wish(guard=LOOSE, after_s=120)
+    desk.intended(guard=LOOSE, after_s=120)
     assert set(ids) == {record.metadata.uid}
     assert desk.records() == {}
 
 
 @pytest.mark.req("L-18", "L-27", "A-39")
 def test_lt22_a_new_registration_waits_for_the_old_deregistration(desk):
-    desk.wish(backend(1), backend(2), guard=LOOSE)
+    desk.intended(backend(1), backend(2), guard=LOOSE)
     running = [True]
     desk.provider.answer = lambda change: (
         Outcome(OutcomeStatus.RUNNING, retry_after_s=1.0) if change.action == "Deregister" and running[0] else None
     )
-    desk.wish(backend(2), guard=LOOSE)
+    desk.intended(backend(2), guard=LOOSE)
     desk.provider.calls.clear()
-    desk.wish(backend(1), backend(2), guard=LOOSE, after_s=10)
+    desk.intended(backend(1), backend(2), guard=LOOSE, after_s=10)
     assert ("Register", at(1)) not in desk.provider.rows()
     running[0] = False
     desk.do(after_s=5)
@@ -122,24 +122,24 @@ def test_lt22_a_new_registration_waits_for_the_old_deregistration(desk):
 
 @pytest.mark.req("L-28")
 def test_lt23_and_so_it_does_across_a_restart(desk):
-    desk.wish(backend(1), backend(2), guard=LOOSE)
+    desk.intended(backend(1), backend(2), guard=LOOSE)
     running = [True]
     desk.provider.answer = lambda change: (
         Outcome(OutcomeStatus.RUNNING, retry_after_s=1.0) if change.action == "Deregister" and running[0] else None
     )
-    desk.wish(backend(2), guard=LOOSE)
-    wanted = desk.wish(backend(1), backend(2), guard=LOOSE)
+    desk.intended(backend(2), guard=LOOSE)
+    wanted = desk.intended(backend(1), backend(2), guard=LOOSE)
     desk.stop()
     desk.provider.calls.clear()
     running[0] = False
-    desk.start(wish=wanted)
+    desk.start(intended=wanted)
     desk.do(after_s=5)
     assert desk.provider.rows() == [("Deregister", at(1)), ("Register", at(1))]
 
 
 @pytest.mark.req("L-28")
 def test_lt24_a_conflict_on_the_finalizer_never_deregisters_the_successor(desk):
-    desk.wish(backend(1), backend(2), guard=LOOSE)
+    desk.intended(backend(1), backend(2), guard=LOOSE)
     hits = [0]
 
     async def meddle(when, what, number=0):
@@ -152,8 +152,8 @@ def test_lt24_a_conflict_on_the_finalizer_never_deregisters_the_successor(desk):
         return number
 
     desk.api.at_call = meddle
-    desk.wish(backend(2), guard=LOOSE, after_s=0.0)
-    desk.wish(backend(1), backend(2), guard=LOOSE, after_s=10)
+    desk.intended(backend(2), guard=LOOSE, after_s=0.0)
+    desk.intended(backend(1), backend(2), guard=LOOSE, after_s=10)
     assert hits == [1]
     rows = [action for action, address in desk.provider.rows() if address == at(1)]
     assert rows[-1] == "Register"
@@ -162,11 +162,11 @@ def test_lt24_a_conflict_on_the_finalizer_never_deregisters_the_successor(desk):
 
 @pytest.mark.req("L-42")
 def test_a_record_whose_finalizer_was_taken_away_is_forgotten_without_a_call(desk):
-    desk.wish(backend(1), backend(2))
-    nobody = {"metadata": {"finalizers": None}}
-    desk.do(lambda: desk.api.do_patch(BACKEND_RECORDS, *desk.records()[at(1)].key, nobody))
+    desk.intended(backend(1), backend(2))
+    without_finalizers = {"metadata": {"finalizers": None}}
+    desk.do(lambda: desk.api.do_patch(BACKEND_RECORDS, *desk.records()[at(1)].key, without_finalizers))
     desk.provider.calls.clear()
-    desk.wish(backend(2))
+    desk.intended(backend(2))
     assert ("Deregister", at(1)) not in desk.provider.rows()
     assert desk.at_cloud() == {at(1), at(2)}, "it stays as whoever forgot it wanted"
     assert desk.states() == {at(2): "Registered"}
@@ -174,7 +174,7 @@ def test_a_record_whose_finalizer_was_taken_away_is_forgotten_without_a_call(des
 
 @pytest.mark.req("L-8", "L-18")
 def test_lt39_a_deleted_record_is_deregistered_then_made_anew(desk):
-    desk.wish(backend(1), backend(2))
+    desk.intended(backend(1), backend(2))
     before = desk.records()[at(1)].metadata.uid
     desk.provider.calls.clear()
     desk.do(lambda: desk.delete_record(at(1)), after_s=5)
@@ -183,18 +183,18 @@ def test_lt39_a_deleted_record_is_deregistered_then_made_anew(desk):
 
 
 @pytest.mark.req("L-11", "L-44")
-def test_other_owners_are_recorded_and_nobody_is_called(desk):
-    desk.wish(backend(1, owners=["a", "b"]))
+def test_other_owners_are_recorded_and_no_provider_is_called(desk):
+    desk.intended(backend(1, owners=["a", "b"]))
     desk.provider.calls.clear()
-    desk.wish(backend(1, owners=["b"]))
+    desk.intended(backend(1, owners=["b"]))
     assert desk.provider.calls == []
     assert desk.records()[at(1)].spec.owners == ["b"]
 
 
 def test_an_address_of_another_pod_is_another_backend(desk):
-    desk.wish(backend(1, pod="web-1"), backend(2))
+    desk.intended(backend(1, pod="web-1"), backend(2))
     desk.provider.calls.clear()
-    desk.wish(backend(1, pod="web-9"), backend(2), after_s=5)
+    desk.intended(backend(1, pod="web-9"), backend(2), after_s=5)
     assert desk.provider.rows() == [("Deregister", at(1)), ("Register", at(1))]
     assert desk.records()[at(1)].spec.target.source == "Pod/shop/web-9/uid-web-9"
 
@@ -208,7 +208,7 @@ def test_a_batch_that_is_refused_as_a_whole_is_halved_until_the_culprit_is_found
             raise Terminal("10.0.0.7 is reserved")
 
     desk.provider.before = refuse
-    desk.wish(*(backend(number) for number in range(1, 33)), after_s=5)
+    desk.intended(*(backend(number) for number in range(1, 33)), after_s=5)
     assert desk.at_cloud() == {at(number) for number in range(1, 33) if number != 7}
     assert desk.records()[at(7)].status.state == "Failed"
     assert "reserved" in desk.records()[at(7)].status.message
@@ -222,11 +222,11 @@ def test_a_batch_that_is_refused_as_a_whole_is_halved_until_the_culprit_is_found
 
 
 @pytest.mark.req("A-35", "L-9")
-def test_a_refused_backend_that_nobody_wants_any_more_leaves_no_record(desk):
+def test_a_refused_backend_that_is_not_wanted_any_more_leaves_no_record(desk):
     desk.provider.answer = lambda change: (
         Outcome(OutcomeStatus.REJECTED, "no") if change.key.address == at(2) and change.action == "Register" else None
     )
-    desk.wish(backend(1), backend(2), after_s=5)
+    desk.intended(backend(1), backend(2), after_s=5)
     assert desk.states() == {at(1): "Registered", at(2): "Failed"}
-    desk.wish(backend(1), after_s=5)
+    desk.intended(backend(1), after_s=5)
     assert desk.states() == {at(1): "Registered"}

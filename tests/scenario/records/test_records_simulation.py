@@ -1,6 +1,6 @@
-"""Whoever dies at whatever moment: cloud and ledger end the same, and no promise is broken on the way.
+"""Whichever process dies at whatever moment: cloud and ledger end the same, and no promise is broken on the way.
 
-Each story is told once without a crash, then once for every external call (of the API and of the provider) and both
+Each story is played once without a crash, then once for every external call (of the API and of the provider) and both
 of its moments, and once with lost calls and answers. Every schedule ends with the cloud as users want it, which is
 what the one without a crash ends with. A failure names its seed and its crash.
 
@@ -36,19 +36,19 @@ INVARIANTS = (
 )
 
 
-def told(loop, seed, *, die_at=None, fault_rate=0.0):
-    """Tell one story; returns its world and what is wrong with how it ended."""
+def played(loop, seed, *, die_at=None, fault_rate=0.0):
+    """Play one story; returns its world and what is wrong with how it ended."""
     steps, ends = story(seed)
 
-    async def tell():
+    async def play():
         world = World(loop, seed=seed, latency=bool(seed % 3), max_batch=seed % 4)
         world.die_at = die_at
         world.fault_rate = fault_rate
-        await world.tell(steps, ends)
+        await world.play(steps, ends)
         return world
 
     loop.reset()
-    world = loop.run_until_complete(tell())
+    world = loop.run_until_complete(play())
     return world, [*world.violations, *world.differences(ends)]
 
 
@@ -63,13 +63,13 @@ def test_a_crash_at_any_call_changes_nothing_in_the_end(shard, request, virtual,
     schedules = checks = crashes = mixed = 0
     for number in itertools.count():
         seed = shard + number * SHARDS
-        calm, wrong = told(virtual, seed)
+        calm, wrong = played(virtual, seed)
         assert not wrong, f"seed {seed}, no crash: {wrong[:3]}"
         moments = [(call, moment) for call in range(1, calm.calls + 1) for moment in ("before", "after")]
         chosen = random.Random(seed).sample(moments, max(1, round(len(moments) * share)))
         runs = [(None, 0.2), *((die_at, 0.0) for die_at in sorted(chosen))]
         for die_at, fault_rate in runs:
-            world, wrong = told(virtual, seed, die_at=die_at, fault_rate=fault_rate)
+            world, wrong = played(virtual, seed, die_at=die_at, fault_rate=fault_rate)
             assert not wrong, f"seed {seed}, dies at {die_at}, faults {fault_rate}: {wrong[:3]}"
             # A call that is refused (not found, conflict) has no moment after it.
             assert world.crashes or die_at is None or die_at[1] == "after", f"seed {seed}, dies at {die_at}"
@@ -87,4 +87,4 @@ def test_a_crash_at_any_call_changes_nothing_in_the_end(shard, request, virtual,
 
 
 def test_some_of_these_stories_have_calls_about_several_load_balancers(virtual):
-    assert sum(told(virtual, seed)[0].mixed > 0 for seed in range(SHARDS)) > 1
+    assert sum(played(virtual, seed)[0].mixed > 0 for seed in range(SHARDS)) > 1

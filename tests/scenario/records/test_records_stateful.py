@@ -37,13 +37,13 @@ class Durable(RuleBasedStateMachine):
             raise Retry("no answer")
 
     @rule(numbers=st.sets(st.integers(1, 4), max_size=3), weight=st.integers(1, 2), drain_s=st.sampled_from((0.0, 2.0)))
-    def wish(self, numbers: set[int], weight: int, drain_s: float) -> None:
+    def intended(self, numbers: set[int], weight: int, drain_s: float) -> None:
         targets = [backend(number, owners=["g"], weight=weight) for number in sorted(numbers)]
         self.wanted = desired(targets, key=KEY, drain_s=drain_s, guard=LOOSE)
         self.desk.do(lambda: self.desk.engine.tracker.put(self.wanted), after_s=0.05)
 
     @rule(number=st.integers(1, 4))
-    def somebody_deletes_a_record(self, number: int) -> None:
+    def a_record_is_deleted_by_hand(self, number: int) -> None:
         if f"10.0.0.{number}" in self.desk.records():
             self.desk.do(lambda: self.desk.delete_record(f"10.0.0.{number}"), after_s=0.05)
 
@@ -58,7 +58,7 @@ class Durable(RuleBasedStateMachine):
     @rule()
     def the_process_dies_and_another_begins(self) -> None:
         self.desk.stop()
-        self.desk.start(wish=self.wanted)
+        self.desk.start(intended=self.wanted)
 
     @invariant()
     def what_is_registered_is_on_record_and_held(self) -> None:
@@ -70,7 +70,7 @@ class Durable(RuleBasedStateMachine):
         assert self.desk.at_cloud() <= held
 
     @invariant()
-    def nobody_else_is_touched(self) -> None:
+    def no_other_is_touched(self) -> None:
         assert self.desk.cloud.foreign(KEY) == {"by-hand": backend(99)}
 
     def teardown(self) -> None:

@@ -35,7 +35,7 @@ def test_whole_tests_count_and_their_cases_do_not() -> None:
         (f"{_MARK}--- SKIP: TestConformance/MeshBasic (0.00s)\n", 0),
     ],
 )
-def test_any_doubt_is_a_failure(output: str, code: int) -> None:
+def test_any_uncertainty_is_a_failure(output: str, code: int) -> None:
     assert not read_verdict(output, code).passed
 
 

@@ -1,4 +1,4 @@
-"""The book: who has which address and port, through restarts, in any order, and never somebody else's."""
+"""The book: who has which address and port, through restarts, in any order, and never that of another."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def book_of(text=POOL):
     return AddressAllocator(AddressRanges.parse(text) if text else None)
 
 
-def one(name, *, address="", ports=(80,), namespace="tenant-east", recorded=None):
+def load_balancer_named(name, *, address="", ports=(80,), namespace="tenant-east", recorded=None):
     spec = {"address": address} if address else None
     status = {"allocation": recorded} if recorded else None
     text = [{"port": port, "nodePort": 30000 + port} for port in ports]
@@ -50,24 +50,24 @@ def restarted(book, given_):
 class TestAddress:
     def test_is_given_once_and_kept(self):
         book = book_of()
-        first, problem = give(book, one("a"))
+        first, problem = give(book, load_balancer_named("a"))
         assert problem is None
         assert first.address in book.pools
-        assert give(book, one("a")) == (first, None)
+        assert give(book, load_balancer_named("a")) == (first, None)
         assert len(book) == 1
 
     @pytest.mark.req("I-6")
     def test_two_get_two(self):
         book = book_of()
-        given_ = {give(book, one(f"lb-{n}"))[0].address for n in range(6)}
+        given_ = {give(book, load_balancer_named(f"lb-{n}"))[0].address for n in range(6)}
         assert len(given_) == 6
 
     @pytest.mark.req("KI-10")
-    def test_an_exhausted_pool_is_a_reason_and_not_somebody_elses_address(self):
+    def test_an_exhausted_pool_is_a_reason_and_not_the_address_of_another(self):
         book = book_of()
         for n in range(6):
-            give(book, one(f"lb-{n}"))
-        allocation, problem = give(book, one("late"))
+            give(book, load_balancer_named(f"lb-{n}"))
+        allocation, problem = give(book, load_balancer_named("late"))
         assert allocation == Allocation()
         assert problem.reason is ConditionReason.ADDRESS_POOL_EXHAUSTED
         assert "all 6 addresses of the pool 192.0.2.0/29" in problem.message
@@ -75,18 +75,18 @@ class TestAddress:
     @pytest.mark.req("O-53")
     def test_who_was_refused_hears_of_what_is_given_back(self):
         book = book_of("192.0.2.1/32")
-        give(book, one("a"))
-        late, later = one("late"), one("later")
+        give(book, load_balancer_named("a"))
+        late, later = load_balancer_named("late"), load_balancer_named("later")
         for refused in (late, later):
             give(book, refused)
-        assert book.leave(key_of(one("a"))) == {key_of(late), key_of(later)}
+        assert book.leave(key_of(load_balancer_named("a"))) == {key_of(late), key_of(later)}
         give(book, late)
         assert book.leave(key_of(later)) == frozenset(), "one has it now, the other is gone"
 
     @pytest.mark.req("I-6")
     def test_b12_deleting_one_does_not_move_another(self):
         book = book_of()
-        first, second = one("a"), one("b")
+        first, second = load_balancer_named("a"), load_balancer_named("b")
         give(book, first)
         kept, _ = give(book, second)
         book.release(key_of(first))
@@ -95,60 +95,60 @@ class TestAddress:
     @pytest.mark.req("I-6")
     def test_a_re_created_object_gets_the_address_it_had(self):
         book = book_of("10.0.0.0/16")
-        had, _ = give(book, one("a"))
+        had, _ = give(book, load_balancer_named("a"))
         book.release(lb_key("a"))
-        give(book, one("b"))
-        assert give(book, one("a"))[0] == had
+        give(book, load_balancer_named("b"))
+        assert give(book, load_balancer_named("a"))[0] == had
 
     def test_release_twice_is_once(self):
         book = book_of()
-        give(book, one("a"))
+        give(book, load_balancer_named("a"))
         book.release(lb_key("a"))
         book.release(lb_key("a"))
         assert len(book) == 0
 
     def test_without_a_pool_there_is_a_reason(self):
-        _, problem = give(book_of(""), one("a"))
+        _, problem = give(book_of(""), load_balancer_named("a"))
         assert problem.reason is ConditionReason.ADDRESS_NOT_ASSIGNED
         assert "--address-pool" in problem.message
 
     @pytest.mark.req("I-6")
     def test_a_smaller_pool_after_a_restart_takes_nothing_away(self):
         book = book_of("198.51.100.0/30")
-        allocation, problem = give(book, one("a", recorded={"address": "192.0.2.5"}))
+        allocation, problem = give(book, load_balancer_named("a", recorded={"address": "192.0.2.5"}))
         assert (allocation.address, problem) == ("192.0.2.5", None)
 
     def test_a_provider_that_needs_nothing_gets_nothing(self):
-        assert give(book_of(), one("a"), AllocationKind.NONE) == (Allocation(), None)
+        assert give(book_of(), load_balancer_named("a"), AllocationKind.NONE) == (Allocation(), None)
 
 
 class TestRequestedAddress:
     def test_is_given_when_it_is_free(self):
-        assert give(book_of(), one("a", address="192.0.2.3"))[0].address == "192.0.2.3"
+        assert give(book_of(), load_balancer_named("a", address="192.0.2.3"))[0].address == "192.0.2.3"
 
     @pytest.mark.parametrize("address", ["203.0.113.9", "192.0.2.0", "192.0.2.7"])
     def test_outside_the_pool_is_refused(self, address):
-        allocation, problem = give(book_of(), one("a", address=address))
+        allocation, problem = give(book_of(), load_balancer_named("a", address=address))
         assert allocation == Allocation()
         assert problem.reason is ConditionReason.ADDRESS_NOT_USABLE
         assert f"spec.address: {address} is not in the hub's address pool" in problem.message
 
     def test_is_shared_within_a_member_by_different_ports(self):
         book = book_of()
-        give(book, one("a", address="192.0.2.3", ports=[80]))
-        allocation, problem = give(book, one("b", address="192.0.2.3", ports=[443]))
+        give(book, load_balancer_named("a", address="192.0.2.3", ports=[80]))
+        allocation, problem = give(book, load_balancer_named("b", address="192.0.2.3", ports=[443]))
         assert (allocation.address, problem) == ("192.0.2.3", None)
         assert len(book) == 1
         book.release(lb_key("a"))
-        assert give(book, one("c", address="192.0.2.3", ports=[443]))[1] is not None
+        assert give(book, load_balancer_named("c", address="192.0.2.3", ports=[443]))[1] is not None
 
     @pytest.mark.parametrize(
         "other", [{"ports": [80, 443]}, {"ports": [443], "namespace": "tenant-west"}], ids=["same-port", "other-member"]
     )
     def test_a_clash_is_refused_and_names_who_is_in_the_way(self, other):
         book = book_of()
-        give(book, one("a", address="192.0.2.3", ports=[80]))
-        allocation, problem = give(book, one("b", address="192.0.2.3", **other))
+        give(book, load_balancer_named("a", address="192.0.2.3", ports=[80]))
+        allocation, problem = give(book, load_balancer_named("b", address="192.0.2.3", **other))
         assert allocation == Allocation()
         assert problem.reason is ConditionReason.PORT_CONFLICT
         same_member = "namespace" not in other
@@ -157,23 +157,23 @@ class TestRequestedAddress:
     @pytest.mark.req("I-6")
     def test_a_clash_leaves_what_it_had(self):
         book = book_of()
-        give(book, one("a", address="192.0.2.3"))
-        had, _ = give(book, one("b"))
-        allocation, problem = give(book, one("b", address="192.0.2.3"))
+        give(book, load_balancer_named("a", address="192.0.2.3"))
+        had, _ = give(book, load_balancer_named("b"))
+        allocation, problem = give(book, load_balancer_named("b", address="192.0.2.3"))
         assert allocation == had
         assert problem is not None
-        assert give(book, one("b")) == (had, None)
+        assert give(book, load_balancer_named("b")) == (had, None)
 
     def test_a_free_address_is_never_one_that_is_shared(self):
         book = book_of("192.0.2.0/31")
-        give(book, one("a", address="192.0.2.0", ports=[80]))
-        give(book, one("b", address="192.0.2.1", ports=[80]))
-        assert give(book, one("c", ports=[443]))[1].reason is ConditionReason.ADDRESS_POOL_EXHAUSTED
+        give(book, load_balancer_named("a", address="192.0.2.0", ports=[80]))
+        give(book, load_balancer_named("b", address="192.0.2.1", ports=[80]))
+        assert give(book, load_balancer_named("c", ports=[443]))[1].reason is ConditionReason.ADDRESS_POOL_EXHAUSTED
 
 
 class TestProxyPorts:
     def test_each_listener_gets_its_own(self):
-        allocation, problem = give(book_of(""), one("a", ports=[80, 443]), PROXY_PORT)
+        allocation, problem = give(book_of(""), load_balancer_named("a", ports=[80, 443]), PROXY_PORT)
         assert problem is None
         assert [(port.port, port.protocol) for port in allocation.ports] == [(80, "TCP"), (443, "TCP")]
         assert len({port.proxy_port for port in allocation.ports}) == 2
@@ -181,15 +181,15 @@ class TestProxyPorts:
     @pytest.mark.req("I-6")
     def test_a_port_more_does_not_move_the_others(self):
         book = book_of("")
-        first, _ = give(book, one("a", ports=[80, 443]), PROXY_PORT)
-        second, _ = give(book, one("a", ports=[443, 8080, 80]), PROXY_PORT)
+        first, _ = give(book, load_balancer_named("a", ports=[80, 443]), PROXY_PORT)
+        second, _ = give(book, load_balancer_named("a", ports=[443, 8080, 80]), PROXY_PORT)
         before = {port.port: port.proxy_port for port in first.ports}
         assert before.items() <= {port.port: port.proxy_port for port in second.ports}.items()
 
     @pytest.mark.req("I-6")
     def test_b19_a_recorded_duplicate_moves_only_one_of_the_two(self):
         recorded = {"ports": [{"port": 80, "protocol": "TCP", "proxyPort": 10080}]}
-        first, second = one("a", recorded=recorded), one("b", recorded=recorded)
+        first, second = load_balancer_named("a", recorded=recorded), load_balancer_named("b", recorded=recorded)
         book = restarted(book_of(""), [(lb, lb.status.allocation) for lb in (first, second)])
         kept, _ = give(book, first, PROXY_PORT)
         moved, _ = give(book, second, PROXY_PORT)
@@ -198,16 +198,16 @@ class TestProxyPorts:
 
     def test_members_do_not_share_a_table(self):
         book = book_of("")
-        east, _ = give(book, one("a"), PROXY_PORT)
-        west, _ = give(book, one("a", namespace="tenant-west"), PROXY_PORT)
+        east, _ = give(book, load_balancer_named("a"), PROXY_PORT)
+        west, _ = give(book, load_balancer_named("a", namespace="tenant-west"), PROXY_PORT)
         assert east.ports
         assert west.ports
 
     def test_a_released_port_is_free_again(self):
         book = book_of("")
-        had, _ = give(book, one("a"), PROXY_PORT)
+        had, _ = give(book, load_balancer_named("a"), PROXY_PORT)
         book.release(lb_key("a"))
-        assert give(book, one("a"), PROXY_PORT) == (had, None)
+        assert give(book, load_balancer_named("a"), PROXY_PORT) == (had, None)
 
 
 names = st.lists(st.integers(0, 40).map(lambda n: f"lb-{n}"), unique=True, min_size=1, max_size=6)
@@ -215,20 +215,20 @@ names = st.lists(st.integers(0, 40).map(lambda n: f"lb-{n}"), unique=True, min_s
 
 @given(names, st.data(), st.sampled_from([ADDRESS, PROXY_PORT]))
 @pytest.mark.req("I-6")
-def test_b11_b13_a_restart_in_any_order_moves_nobody(everyone, data, kind):
-    """Pending ones are looked at first: they get what is free, and nobody who had something loses it."""
+def test_b11_b13_a_restart_in_any_order_moves_no_address(everyone, data, kind):
+    """Pending ones are looked at first: they get what is free, and none that had something loses it."""
     served = data.draw(st.lists(st.sampled_from(everyone), unique=True))
     book = book_of()
     given_ = []
     for name in served:
-        allocation, problem = give(book, one(name), kind)
+        allocation, problem = give(book, load_balancer_named(name), kind)
         assert problem is None
-        given_.append((one(name), allocation))
+        given_.append((load_balancer_named(name), allocation))
     pending = [name for name in everyone if name not in served]
     again = restarted(book, given_)
     after: dict[str, Allocation] = {}
     for name in data.draw(st.permutations(pending)) + data.draw(st.permutations(served)):
-        allocation, problem = give(again, one(name), kind)
+        allocation, problem = give(again, load_balancer_named(name), kind)
         assert problem is None
         after[name] = allocation
     for load_balancer, allocation in given_:
@@ -249,42 +249,42 @@ class TestPortQuota:
     @pytest.mark.parametrize("kind", [ADDRESS, PROXY_PORT])
     def test_a_member_gets_no_more_ports_than_it_may_have(self, kind):
         book = book_of()
-        assert self.give(book, one("a", ports=(1, 2, 3)), kind)[1] is None
-        _, problem = self.give(book, one("b", ports=(4, 5)), kind)
+        assert self.give(book, load_balancer_named("a", ports=(1, 2, 3)), kind)[1] is None
+        _, problem = self.give(book, load_balancer_named("b", ports=(4, 5)), kind)
         assert problem.reason is ConditionReason.QUOTA_EXCEEDED
         assert "needs 2, its member has 3 others, and may have 4 together" in problem.message
-        assert self.give(book, one("b", ports=(4,)), kind)[1] is None
-        _, problem = self.give(book, one("a", ports=(1, 2, 3, 6)), kind)
+        assert self.give(book, load_balancer_named("b", ports=(4,)), kind)[1] is None
+        _, problem = self.give(book, load_balancer_named("a", ports=(1, 2, 3, 6)), kind)
         assert problem.reason is ConditionReason.QUOTA_EXCEEDED, "one that grows counts, too"
-        assert self.give(book, one("c", ports=(1, 2, 3, 4), namespace="tenant-west"), kind)[1] is None
-        assert key_of(one("b")) not in book.leave(key_of(one("a")))
-        assert self.give(book, one("b", ports=(1, 2, 3, 4)), kind)[1] is None
+        assert self.give(book, load_balancer_named("c", ports=(1, 2, 3, 4), namespace="tenant-west"), kind)[1] is None
+        assert key_of(load_balancer_named("b")) not in book.leave(key_of(load_balancer_named("a")))
+        assert self.give(book, load_balancer_named("b", ports=(1, 2, 3, 4)), kind)[1] is None
 
     def test_who_was_refused_hears_when_ports_are_given_back(self):
         book = book_of()
-        self.give(book, one("a", ports=(1, 2, 3)))
-        self.give(book, one("b", ports=(4, 5)))
-        assert book.leave(key_of(one("a"))) == {key_of(one("b"))}
+        self.give(book, load_balancer_named("a", ports=(1, 2, 3)))
+        self.give(book, load_balancer_named("b", ports=(4, 5)))
+        assert book.leave(key_of(load_balancer_named("a"))) == {key_of(load_balancer_named("b"))}
 
     def test_what_is_on_record_is_kept_whatever_the_quota_says_now(self):
-        book, old = book_of(), one("a", ports=tuple(range(1, 9)), recorded={"address": "192.0.2.1"})
+        book, old = book_of(), load_balancer_named("a", ports=tuple(range(1, 9)), recorded={"address": "192.0.2.1"})
         book.hold(key_of(old), old.status.allocation, listeners_of(old.spec))
         allocation, problem = self.give(book, old)
         assert (allocation.address, problem) == ("192.0.2.1", None)
-        assert self.give(book, one("b", ports=(80,)))[1].reason is ConditionReason.QUOTA_EXCEEDED
+        assert self.give(book, load_balancer_named("b", ports=(80,)))[1].reason is ConditionReason.QUOTA_EXCEEDED
 
     def test_a_provider_that_opens_no_ports_of_ours_has_no_quota(self):
-        assert self.give(book_of(), one("a", ports=tuple(range(1, 9))), AllocationKind.NONE)[1] is None
+        assert self.give(book_of(), load_balancer_named("a", ports=tuple(range(1, 9))), AllocationKind.NONE)[1] is None
 
 
 @pytest.mark.req("X-13")
 def test_who_has_an_address_is_not_for_another_member_to_know():
     book = book_of()
-    give(book, one("secret-shop", address="192.0.2.3", namespace="tenant-east"))
-    _, problem = give(book, one("mine", address="192.0.2.3", namespace="tenant-west"))
+    give(book, load_balancer_named("secret-shop", address="192.0.2.3", namespace="tenant-east"))
+    _, problem = give(book, load_balancer_named("mine", address="192.0.2.3", namespace="tenant-west"))
     assert problem.reason is ConditionReason.PORT_CONFLICT
     assert "192.0.2.3 is taken by another load balancer; leave spec.address empty" in problem.message
     assert "east" not in problem.message
     assert "secret-shop" not in problem.message
-    _, own = give(book, one("second", address="192.0.2.3", namespace="tenant-east"))
+    _, own = give(book, load_balancer_named("second", address="192.0.2.3", namespace="tenant-east"))
     assert "taken by TCPLoadBalancer/tenant-east/secret-shop" in own.message

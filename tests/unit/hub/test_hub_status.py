@@ -94,7 +94,7 @@ def test_programmed(report, observed, programmed):
 
 
 @pytest.mark.req("I-10", "X-17")
-def test_held_removals_are_told_with_the_guards_own_words():
+def test_held_removals_are_reported_with_the_guards_reason():
     condition = conditions_of(tcp_view(), held("no other is ready", "no other is ready"))[ConditionType.GUARDED]
     assert condition.status
     assert condition.message == (

@@ -117,7 +117,7 @@ async def test_what_may_change_with_time_is_asked_again(world):
     assert (world.of(again_s=60), len(world.woken)) == (Verdict(answer="two"), 2)
 
 
-async def test_nobody_is_asked_while_another_replica_leads(world):
+async def test_no_driver_is_asked_while_another_replica_leads(world):
     world.leads = False
     world.answers = ["yes"]
     world.of()
@@ -129,7 +129,7 @@ async def test_nobody_is_asked_while_another_replica_leads(world):
     assert world.of() == Verdict(answer="yes")
 
 
-async def test_nobody_is_asked_for_what_is_gone(world):
+async def test_no_driver_is_asked_for_what_is_gone(world):
     world.answers = [Retry("nobody there"), "no news", "no news"]
     shared = ("Pods", None, ("shop", "web"))
     world.of()

@@ -1,4 +1,4 @@
-"""A Kubernetes API over real HTTP that does as it is told: enough truth to work, and any fault on demand."""
+"""A Kubernetes API over real HTTP that does as a test asks: enough truth to work, and any fault on demand."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ class ScriptedApi:
 
         self.fault(match, respond, times=times)
 
-    def put(self, plural: str, obj: JSON, *, tell: bool = True) -> JSON:
-        """Store an object with a new version, and tell the watches."""
+    def put(self, plural: str, obj: JSON, *, notify: bool = True) -> JSON:
+        """Store an object with a new version, and send it to the watches."""
         self.version += 1
         meta = obj.setdefault("metadata", {})
         key = (meta.get("namespace", ""), meta["name"])
@@ -105,18 +105,18 @@ class ScriptedApi:
         meta["uid"] = before["metadata"]["uid"] if before else f"uid-{self.version}"
         meta["resourceVersion"] = str(self.version)
         self.objects[plural][key] = obj
-        if tell:
-            self.tell(plural, line("MODIFIED" if before else "ADDED", obj))
+        if notify:
+            self.notify(plural, line("MODIFIED" if before else "ADDED", obj))
         return obj
 
-    def drop(self, plural: str, namespace: str, name: str, *, tell: bool = True) -> None:
+    def drop(self, plural: str, namespace: str, name: str, *, notify: bool = True) -> None:
         self.version += 1
         obj = self.objects[plural].pop((namespace, name))
         obj = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self.version)}}
-        if tell:
-            self.tell(plural, line("DELETED", obj))
+        if notify:
+            self.notify(plural, line("DELETED", obj))
 
-    def tell(self, plural: str, data: bytes) -> None:
+    def notify(self, plural: str, data: bytes) -> None:
         for watch in self.watches:
             if watch.seen.path.rsplit("/", 1)[-1] == plural:
                 watch.send(data)

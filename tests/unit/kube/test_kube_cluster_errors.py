@@ -114,7 +114,7 @@ async def test_an_unexpected_shape_is_invalid(api: ScriptedApi, cluster: Cluster
 # --- retries --------------------------------------------------------------------------------------------------
 
 
-async def test_429_waits_as_long_as_told_also_for_create(api: ScriptedApi) -> None:
+async def test_429_waits_as_long_as_asked_also_for_create(api: ScriptedApi) -> None:
     clock = VirtualClock()
     async with api.cluster(clock=clock, policy=RetryPolicy(deadline_s=60)) as cluster:
         api.answer(method("POST"), 429, times=2, headers={"Retry-After": "7"})

@@ -70,7 +70,7 @@ def test_each_answer_is_an_error_that_says_whether_to_try_again(
     assert "services shop/web at hub (hub:6443)" in raised.sentence
 
 
-def test_a_kind_that_is_not_served_is_told_from_an_object_that_is_not_there() -> None:
+def test_a_kind_that_is_not_served_is_distinguished_from_an_object_that_is_not_there() -> None:
     raised = error_from_answer(call("list", name=""), 404, b"404 page not found")
     assert "does not serve Service in v1. Install its CustomResourceDefinition" in raised.sentence
 

@@ -149,7 +149,7 @@ async def test_a_leader_frozen_past_its_lease_knows_at_once(
     await clock.advance_until(lambda: candidate.working)
     assert candidate.elector.is_leader
     clock.jump(60)
-    assert not candidate.elector.is_leader  # without having run, or asked anybody
+    assert not candidate.elector.is_leader  # without having run, or asked the server
     api.objects["leases"]["fairlead", "hub"]["spec"]["holderIdentity"] = "two"
     api.put("leases", api.objects["leases"]["fairlead", "hub"])
     await clock.advance_until(lambda: not candidate.working)
@@ -292,7 +292,7 @@ async def test_a_twin_with_our_name_is_waited_for(api: ScriptedApi, cluster: Clu
 
 
 @pytest.mark.req("B19")
-async def test_without_writes_nobody_leads_and_the_reason_is_known(
+async def test_without_writes_no_candidate_leads_and_the_reason_is_known(
     api: ScriptedApi, cluster: Cluster, clock: VirtualClock
 ) -> None:
     api.answer(lambda s: s.method != "GET", 503, "ServiceUnavailable", "read only", times=3)

@@ -32,21 +32,21 @@ class World:
         self.overlay = Overlay(self.cache)
 
     def write(self, name: str, port: int, **spec: str) -> Service:
-        """Write without telling the watch; return the server's answer."""
-        obj = self.api.put("services", service(name, port=port, **spec), tell=False)
+        """Write without an event of the watch; return the server's answer."""
+        obj = self.api.put("services", service(name, port=port, **spec), notify=False)
         return msgspec.json.decode(msgspec.json.encode(obj), type=Service)
 
     async def show(self, name: str) -> None:
         """Let the cache see the object as it is at the server."""
         obj = self.api.objects["services"]["a", name]
-        self.api.tell("services", line("MODIFIED", obj))
+        self.api.notify("services", line("MODIFIED", obj))
         version = obj["metadata"]["resourceVersion"]
         await self.api.until(lambda: self.version(name) == version)
 
     async def hear(self) -> None:
         """Let the cache hear something about no object."""
         before_s = self.cache.age_s
-        self.api.tell("services", bookmark(self.api.version))
+        self.api.notify("services", bookmark(self.api.version))
         await self.api.until(lambda: self.cache.age_s < before_s)
 
     def version(self, name: str) -> str:
@@ -93,7 +93,7 @@ async def test_several_writes_stand_until_the_last_one_is_shown(world: World) ->
         world.overlay.written(world.write("web", port), before=before)
         if port == 2:
             shown = dict(world.api.objects["services"]["a", "web"])
-    world.api.tell("services", line("MODIFIED", shown))
+    world.api.notify("services", line("MODIFIED", shown))
     await world.api.until(lambda: world.version("web") == shown["metadata"]["resourceVersion"])
     assert world.port() == 3
     await world.show("web")

@@ -1,4 +1,4 @@
-"""What a driver is told of a pod or a node port, from the record alone; and that a record stays small."""
+"""What a driver is sent of a pod or a node port, from the record alone; and that a record stays small."""
 
 from __future__ import annotations
 

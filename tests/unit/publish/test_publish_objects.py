@@ -1,4 +1,4 @@
-"""An object that is being deleted is not written onto, and whoever needs it comes back for it."""
+"""An object that is being deleted is not written onto, and the key that needs it comes back for it."""
 
 from __future__ import annotations
 

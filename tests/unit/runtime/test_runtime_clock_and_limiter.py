@@ -56,7 +56,7 @@ async def test_advance_until_gives_up() -> None:
         await VirtualClock().advance_until(lambda: False, step_s=10, limit_s=50)
 
 
-async def test_the_bucket_lets_a_burst_through_and_then_its_rate() -> None:
+async def test_the_bucket_passes_a_burst_and_then_its_rate() -> None:
     clock = VirtualClock()
     bucket = TokenBucket(10, 5, clock)
     times: list[float] = []

@@ -1,4 +1,4 @@
-"""What tenants write does nothing to the terminal of whoever reads it."""
+"""What tenants write does nothing to the terminal of its reader."""
 
 from __future__ import annotations
 

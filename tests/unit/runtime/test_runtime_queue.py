@@ -73,7 +73,7 @@ async def test_the_earliest_of_several_times_stands(queue: KeyedQueue[str], cloc
     assert queue.delayed == 0
 
 
-async def test_a_time_that_comes_while_nobody_waits_is_seen_by_the_next_get(
+async def test_a_time_that_comes_while_no_worker_waits_is_seen_by_the_next_get(
     queue: KeyedQueue[str], clock: VirtualClock
 ) -> None:
     queue.add_after("a", 5)
@@ -142,12 +142,12 @@ async def test_close_ends_every_worker(queue: KeyedQueue[str]) -> None:
     st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["add", "after", "retry"])), max_size=60),
     st.randoms(use_true_random=True),
 )
-def test_no_two_workers_on_one_key_and_no_key_is_lost(wishes: list[tuple[int, str]], chance: random.Random) -> None:
+def test_no_two_workers_on_one_key_and_no_key_is_lost(adds: list[tuple[int, str]], chance: random.Random) -> None:
     async def scenario() -> None:
         clock = VirtualClock()
         queue: KeyedQueue[int] = KeyedQueue(clock=clock)
         running: set[int] = set()
-        last_wish: dict[int, int] = {}
+        last_add: dict[int, int] = {}
         last_start: dict[int, int] = {}
         step = 0
 
@@ -167,9 +167,9 @@ def test_no_two_workers_on_one_key_and_no_key_is_lost(wishes: list[tuple[int, st
                 queue.done(key)
 
         workers = [asyncio.create_task(work()) for _ in range(3)]
-        for key, how in wishes:
+        for key, how in adds:
             step += 1
-            last_wish[key] = step
+            last_add[key] = step
             if how == "add":
                 queue.add(key)
             elif how == "after":
@@ -181,8 +181,8 @@ def test_no_two_workers_on_one_key_and_no_key_is_lost(wishes: list[tuple[int, st
         await clock.advance(200)
         assert not running
         assert len(queue) == queue.delayed == queue.processing == 0
-        # After the last wish for a key, a run of it has started.
-        assert all(last_start[key] > wished for key, wished in last_wish.items())
+        # After the last add of a key, a run of it has started.
+        assert all(last_start[key] > added for key, added in last_add.items())
         queue.close()
         await asyncio.gather(*workers)
 

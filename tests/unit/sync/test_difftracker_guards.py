@@ -240,7 +240,7 @@ async def test_locations_updater_reschedules_on_ready_finalizer_removal_failure(
 
 @pytest.mark.req("A-33")
 async def test_orphan_cleanup_pip_only_service_scheduled_for_deletion():
-    """A load balancer that was made, with nothing on it, and that nobody wants when the next process begins."""
+    """A load balancer that was made, with nothing on it, and that no object wants when the next process begins."""
     async with Bench() as bench:
         given = desired_state()
         await bench.memory.ensure(given.spec)

@@ -66,7 +66,7 @@ def short(key):
 
 
 def ask(tracker, wanted):
-    """Wish for exactly ``wanted``."""
+    """Desire exactly ``wanted``."""
     for name, addresses in wanted.items():
         tracker.put(desired_state(name, addresses))
     for key in list(tracker):
@@ -184,7 +184,7 @@ def test_diff_and_fold(wanted, there, rows):
 
 
 @pytest.mark.req("A-27", "A-32")
-def test_at9_everything_that_happened_while_nobody_ran():
+def test_at9_everything_that_happened_while_no_process_ran():
     """What the ledger says is restored, with nothing desired yet; then come the desired state of the day."""
     there = {"s0": {"34", "0", "4", "5"}, "s5": {"34"}, "s6": {"00"}, "e0": {"0"}, "e5": {"00"}, "e6": set()}
     wanted = {"s0": {"34", "0"}, "s1": {"1", "2"}, "s2": {"1"}, "e0": {"0"}, "e1": {"1"}, "e2": {"3", "2"}}

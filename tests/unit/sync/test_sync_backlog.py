@@ -1,4 +1,4 @@
-"""What waits, for how long and why, as it is counted for whoever watches."""
+"""What waits, for how long and why, as it is counted for an operator."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_what_changes_during_a_call_is_as_old_as_that_change():
         assert (watched.pending, watched.oldest_s) == (1, 4.0), "the first change is done, the second is not"
 
 
-async def test_what_nobody_has_taken_yet_counts_too():
+async def test_what_no_worker_has_taken_yet_counts_too():
     """A worker that calls one after the other takes up nothing new before it is through with what it took."""
     watched = Watched(latency_s=2.0, parallel=1)
     async with watched.engine:

@@ -73,7 +73,7 @@ def counter():
     return Counter()
 
 
-def words(task):
+def message(task):
     return [outcome.message for outcome in task.result()]
 
 
@@ -82,7 +82,7 @@ async def test_what_comes_in_one_turn_is_one_call_and_everybody_gets_their_own_a
     asked = [counter.ask("a", 1, 2), counter.ask("b", 3), counter.ask("c", 4, 5)]
     await asyncio.gather(*asked)
     assert counter.shapes == [["a", "b", "c"]]
-    assert [words(each) for each in asked] == [
+    assert [message(each) for each in asked] == [
         ["a 10.0.0.1", "a 10.0.0.2"],
         ["b 10.0.0.3"],
         ["c 10.0.0.4", "c 10.0.0.5"],
@@ -111,13 +111,13 @@ async def test_a_call_that_takes_long_is_not_waited_for(counter):
     await counter.clock.advance(PATIENCE_S / 2)
     assert not other.done()
     await counter.clock.advance(PATIENCE_S / 2)
-    assert words(other) == ["b 10.0.0.1"]
+    assert message(other) == ["b 10.0.0.1"]
     assert not slow.done()
     still.set()
     await slow
 
 
-async def test_a_batch_is_no_larger_than_the_provider_takes_and_a_full_one_waits_for_nobody():
+async def test_a_batch_is_no_larger_than_the_provider_takes_and_a_full_one_does_not_wait():
     counter = Counter(size=4)
     counter.hold()
     first = counter.ask("a", 1)
@@ -152,17 +152,17 @@ async def test_a_refusal_or_a_mistake_is_only_of_those_that_it_is_about(counter,
     counter.error = lambda names: error if "bad" in names else None
     asked = {name: counter.ask(name, 1) for name in ("a", "bad", "c")}
     await asyncio.wait(asked.values())
-    assert words(asked["a"]) == ["a 10.0.0.1"]
-    assert words(asked["c"]) == ["c 10.0.0.1"]
+    assert message(asked["a"]) == ["a 10.0.0.1"]
+    assert message(asked["c"]) == ["c 10.0.0.1"]
     assert asked["bad"].exception() is error
     assert counter.shapes == [["a", "bad", "c"], ["a"], ["bad"], ["c"]]
 
 
-async def test_an_answer_of_the_wrong_length_is_believed_for_nobody(counter):
+async def test_an_answer_of_the_wrong_length_is_believed_for_no_load_balancer(counter):
     counter.short = True
     asked = [counter.ask("a", 1), counter.ask("b", 2)]
     await asyncio.gather(*asked)
-    assert [words(each) for each in asked] == [["a 10.0.0.1"], ["b 10.0.0.2"]]
+    assert [message(each) for each in asked] == [["a 10.0.0.1"], ["b 10.0.0.2"]]
     assert counter.shapes == [["a", "b"], ["a"], ["b"]]
 
 
@@ -173,7 +173,7 @@ async def test_a_lost_answer_is_lost_for_all_and_each_then_goes_alone_until_it_h
     assert [(each.exception().sentence, each.exception().reason) for each in asked] == [("no answer", "Timeout")] * 3
     again = [counter.ask(name, 1) for name in ("a", "bad", "c")]
     await asyncio.wait(again)
-    assert (words(again[0]), words(again[2])) == (["a 10.0.0.1"], ["c 10.0.0.1"])
+    assert (message(again[0]), message(again[2])) == (["a 10.0.0.1"], ["c 10.0.0.1"])
     assert again[1].exception().sentence == "no answer"
     assert counter.shapes[1:] == [["a"], ["bad"], ["c"]]
     third = [counter.ask(name, 1) for name in ("a", "bad", "c")]
@@ -182,7 +182,7 @@ async def test_a_lost_answer_is_lost_for_all_and_each_then_goes_alone_until_it_h
     assert counter.shapes[4:] == [["bad"], ["a", "c"]]
 
 
-async def test_who_is_told_to_wait_is_not_suspected(counter):
+async def test_a_caller_that_has_to_wait_is_not_blamed(counter):
     counter.error = lambda _names: Retry("too many requests", after_s=30.0)
     asked = [counter.ask(name, 1) for name in ("a", "b")]
     await asyncio.wait(asked)
@@ -215,7 +215,7 @@ class TestCancelled:
         gone, stays = counter.ask("a", 1), counter.ask("b", 1)
         await asyncio.sleep(0)
         gone.cancel()
-        assert words(await finished(stays)) == ["b 10.0.0.1"]
+        assert message(await finished(stays)) == ["b 10.0.0.1"]
         await asyncio.wait((gone,))
         assert gone.cancelled()
         assert counter.cancelled == 0
@@ -226,15 +226,15 @@ class TestCancelled:
         await settle()
         gone.cancel()
         await settle()
-        # Its load balancer is in a call: whoever cancelled it must not begin another one about it.
+        # Its load balancer is in a call: the one that cancelled it must not begin another one about it.
         assert not gone.done()
         counter.let_go()
-        assert words(await finished(stays)) == ["b 10.0.0.1"]
+        assert message(await finished(stays)) == ["b 10.0.0.1"]
         await asyncio.wait((gone,))
         assert gone.cancelled()
         assert counter.cancelled == 0
 
-    async def test_when_nobody_waits_any_more_the_call_ends_too(self, counter):
+    async def test_when_no_caller_waits_any_more_the_call_ends_too(self, counter):
         counter.hold()
         asked = [counter.ask("a", 1), counter.ask("b", 1)]
         await settle()
@@ -254,7 +254,7 @@ class TestCancelled:
         await asyncio.wait(asked)
         await settle()
         assert counter.busy == set()
-        assert words(await finished(counter.ask("a", 2))) == ["a 10.0.0.2"], "nothing keeps the next one"
+        assert message(await finished(counter.ask("a", 2))) == ["a 10.0.0.2"], "nothing keeps the next one"
 
     async def test_a_call_that_was_given_up_inside_is_a_lost_answer(self, counter):
         counter.error = lambda _names: asyncio.CancelledError()

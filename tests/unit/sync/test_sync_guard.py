@@ -1,4 +1,4 @@
-"""What a guard holds back, in whose words, and that it lets go in the end."""
+"""What a guard holds back, in whose words, and that it releases in the end."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TestLastTargets:
         assert plan.changes == ()
         assert held_reasons(plan) == {LAST_TARGETS}
 
-    def test_a_replacement_lets_the_old_one_go(self):
+    def test_a_replacement_releases_the_old_one(self):
         plan = guarded(desired([target("9")]), numbers(1))
         assert [change.action for change in plan.changes] == [Action.REGISTER, Action.DEREGISTER]
         assert plan.held == ()
@@ -78,7 +78,7 @@ class TestLastTargets:
         assert held_reasons(plan) == {LAST_TARGETS}
         assert "left with 2 ready targets" in plan.held[0].message
 
-    def test_a_minimum_of_zero_lets_everything_go(self):
+    def test_a_minimum_of_zero_releases_everything(self):
         plan = guarded(desired([], guard=GuardPolicy(100, 0)), numbers(3))
         assert len(plan.changes) == 3
         assert plan.held == ()

@@ -1,4 +1,4 @@
-"""What a provider refuses for good is parked: not asked for again and again, told, and tried again in its time."""
+"""What a provider refuses for good is parked: not asked for again and again, reported, and tried again in its time."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def bench():
 
 
 @pytest.mark.req("A-35", "A-37")
-async def test_a_new_one_that_is_refused_is_asked_for_once_and_told_all_the_time(bench):
+async def test_a_new_one_that_is_refused_is_asked_for_once_and_reported_all_the_time(bench):
     await bench.do(desired_state(1, address="192.0.2.66"))
     for number in range(2, 20):
         await bench.do(desired_state(*range(1, number), address="192.0.2.66"), after_s=10)
@@ -117,7 +117,7 @@ async def test_one_that_stays_refused_is_asked_for_once_in_that_time(bench):
 
 
 @pytest.mark.req("A-37", "I-7")
-async def test_the_backends_of_one_that_is_live_go_on_and_the_refusal_stays_told(bench):
+async def test_the_backends_of_one_that_is_live_go_on_and_the_refusal_stays_reported(bench):
     await bench.live_and_refused()
     for numbers in ((1, 2, 3), (2, 3), (2, 3, 4, 5), (5,)):
         await bench.do(desired_state(*numbers, address="192.0.2.66"))
@@ -175,7 +175,7 @@ async def test_one_that_is_refused_can_be_deleted(bench):
     assert (len(bench.engine.tracker), bench.engine.worker.parked, bench.ledger.entries) == (0, 0, {})
 
 
-async def test_one_that_is_paused_asks_for_nothing_and_the_refusal_stays_told(bench):
+async def test_one_that_is_paused_asks_for_nothing_and_the_refusal_stays_reported(bench):
     await bench.live_and_refused()
     paused = msgspec.structs.replace(desired_state(1, 2, 3, address="192.0.2.66"), paused=True)
     await bench.do(paused, after_s=3 * PARK_S)

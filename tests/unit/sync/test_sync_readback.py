@@ -69,7 +69,7 @@ class Watched:
         self.memory = Forgetful(cloud=self.cloud)
         self.provider = FaultyProvider(self.memory, clock=self.clock)
         self.engine = EngineProcess(provider=self.provider, ledger=SurvivingLedger(), clock=self.clock)
-        self.told = []
+        self.reported = []
 
         async def lives(_key, _epoch):
             pass
@@ -81,7 +81,7 @@ class Watched:
             trigger=self.engine.worker.trigger,
             epoch_of=lambda _key: "",
             lives=lives,
-            changed=self.told.append,
+            changed=self.reported.append,
             failure_domain=lambda key: key.namespace,
         )
         self.memory.on_change(self.readback.notice)
@@ -109,11 +109,11 @@ class Watched:
         await self.engine.advance(SOON_S)
         self.provider.calls.clear()
         self.engine.reports.clear()
-        self.told.clear()
+        self.reported.clear()
 
 
 @pytest.mark.req("A-52")
-async def test_one_that_we_made_is_made_again_with_its_backends_and_the_reason_is_told():
+async def test_one_that_we_made_is_made_again_with_its_backends_and_the_reason_is_reported():
     async with Watched() as watched:
         await watched.served(desired_state(1, 2))
         watched.cloud.delete(KEY)
@@ -126,7 +126,7 @@ async def test_one_that_we_made_is_made_again_with_its_backends_and_the_reason_i
         assert watched.engine.sentences() == ["Ensure load balancer (Vanished), Register 2 (New)"]
         assert watched.engine.reports[0].frontend.reason is Reason.VANISHED
         assert not watched.drift.gone
-        assert watched.told == [KEY, KEY]
+        assert watched.reported == [KEY, KEY]
 
 
 @pytest.mark.req("L-12", "L-13", "A-52")
@@ -142,7 +142,7 @@ async def test_backends_that_were_changed_by_hand_stand():
         assert "that stands" in watched.drift.outlook
 
 
-async def test_one_that_others_made_for_us_is_told_and_left_to_them():
+async def test_one_that_others_made_for_us_is_reported_and_left_to_them():
     async with Watched() as watched:
         await watched.served(desired_state(1, 2, existing=True))
         watched.cloud.delete(KEY)
@@ -230,7 +230,7 @@ async def test_one_that_cannot_be_read_is_not_one_that_is_gone():
 
 
 @pytest.mark.req("I-7")
-async def test_an_failure_domain_that_does_not_answer_keeps_nobody_from_looking_at_another():
+async def test_a_failure_domain_that_does_not_answer_keeps_no_other_from_being_read():
     async with Watched() as watched:
         theirs, ours = lb_key("web", namespace="hangs"), lb_key("web", namespace="answers")
         await watched.served(desired_state(1, key=theirs), desired_state(1, key=ours))
@@ -244,7 +244,7 @@ async def test_an_failure_domain_that_does_not_answer_keeps_nobody_from_looking_
 
 
 @pytest.mark.req("I-7")
-async def test_a_providers_own_mistake_about_one_keeps_nobody_from_looking_at_another():
+async def test_a_providers_own_mistake_about_one_keeps_no_other_from_being_read():
     async with Watched() as watched:
         broken, whole = lb_key("broken"), lb_key("whole")
         await watched.served(desired_state(1, key=broken), desired_state(1, key=whole))
@@ -268,19 +268,19 @@ async def test_a_notice_about_one_looks_at_that_one_alone():
         assert watched.readback.drifts[keys[7]].ours == 1
 
 
-async def test_that_it_cannot_be_read_is_told_once_that_has_lasted():
+async def test_that_it_cannot_be_read_is_reported_once_that_has_lasted():
     async with Watched() as watched:
         await watched.served(desired_state(1))
         watched.memory.faults.down = "nobody answers"
         watched.readback.notice(KEY)
         await watched.engine.advance(CERTAIN_S - 1)
-        assert watched.told == [], "a reload takes a moment"
+        assert watched.reported == [], "a reload takes a moment"
         await watched.engine.advance(READ_LIMIT_S + LOOK_EVERY_S + SOON_S)
-        assert watched.told == [KEY]
+        assert watched.reported == [KEY]
         assert watched.readback.seen[KEY] == "nobody answers"
         watched.memory.faults.down = ""
         await watched.engine.advance(SOON_S)
-        assert watched.told == [KEY, KEY]
+        assert watched.reported == [KEY, KEY]
         assert not isinstance(watched.readback.seen[KEY], str)
 
 
@@ -321,7 +321,7 @@ async def test_when_the_provider_answers_again_what_was_deleted_meanwhile_is_mad
 
 
 @pytest.mark.req("T-12")
-async def test_a_provider_that_does_not_even_end_when_it_is_told_to_keeps_no_other_from_being_looked_at():
+async def test_a_provider_that_does_not_even_end_when_it_is_asked_to_keeps_no_other_from_being_looked_at():
     async with Watched() as watched:
         stuck, other = lb_key("stuck"), lb_key("web")
         await watched.served(desired_state(1, key=stuck), desired_state(1, key=other))

@@ -141,7 +141,7 @@ class TestFold:
         assert tracker.state(KEY).recorded == {}
         assert tracker.state(KEY).recorded_spec is None
 
-    def test_a_fold_for_somebody_unknown_is_ignored(self):
+    def test_a_fold_for_an_unknown_key_is_ignored(self):
         tracker = Tracker()
         tracker.fold_frontend(FrontendChange(KEY, None, Action.DELETE, Reason.OWNER_DELETED), DONE)
         tracker.fold_targets([TargetChange(KEY, HTTP, target("1"), Action.REGISTER, Reason.NEW)], [DONE], now_s=0)
@@ -235,7 +235,7 @@ class TestRestore:
         assert carry_out(tracker).frontend.action is Action.ENSURE
         assert plan_of(tracker).empty
 
-    def test_what_the_ledger_holds_and_nobody_wants_is_deleted(self):
+    def test_what_the_ledger_holds_and_no_object_wants_is_deleted(self):
         tracker = Tracker()
         tracker.restore(desired([]).spec, {HTTP: {target("1").key: Registered(target("1"))}})
         assert tracker.take() == []

@@ -65,7 +65,7 @@ class TestRetry:
             await engine.advance(0.2)
             assert provider.asked == 2
 
-    async def test_a_terminal_error_is_told_in_its_own_words(self):
+    async def test_a_terminal_error_is_reported_with_its_own_message(self):
         class Full(MemoryProvider):
             async def ensure(self, spec):
                 raise Terminal("quota of 100 load balancers is used up", reason="QuotaExceeded")

@@ -123,12 +123,12 @@ async def test_the_ledger_knows_before_the_provider_does():
             seen.append("settle")
             await super().settle(spec, changes, outcomes)
 
-    class Told(MemoryProvider):
+    class RecordingProvider(MemoryProvider):
         async def apply(self, changes):
             seen.append("apply")
             return await super().apply(changes)
 
-    async with EngineProcess(provider=Told(), ledger=Watching(), clock=VirtualClock()) as engine:
+    async with EngineProcess(provider=RecordingProvider(), ledger=Watching(), clock=VirtualClock()) as engine:
         engine.put(desired([target("1")]))
         await engine.advance()
     assert seen == ["record", "apply", "settle"]

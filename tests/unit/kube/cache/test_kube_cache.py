@@ -43,7 +43,7 @@ async def test_nothing_is_a_state_too(api: ScriptedApi, cluster: Cluster, offer:
 
 
 @pytest.mark.req("I-1")
-async def test_not_synced_before_the_server_has_told_everything(api: ScriptedApi, cluster: Cluster) -> None:
+async def test_not_synced_before_the_server_has_sent_everything(api: ScriptedApi, cluster: Cluster) -> None:
     api.watch_list = "ignored"
     api.put("services", service("a"))
     async with running(cluster, settings=CacheSettings(first_idle_s=60), wait=False) as (cache, changes):
@@ -55,7 +55,7 @@ async def test_not_synced_before_the_server_has_told_everything(api: ScriptedApi
         api.watches[0].end()  # broken off half-way: still nothing that could be believed
         await api.until(lambda: len(api.requests("GET", watch=True)) > 1)
         assert not cache.synced
-        api.tell("services", bookmark(api.version, end=True))
+        api.notify("services", bookmark(api.version, end=True))
         await cache.wait_synced(5)
         assert names(cache) == ["a"]
 
@@ -70,7 +70,7 @@ async def test_age_and_problem_before_and_after(api: ScriptedApi) -> None:
         await virtual.advance(42)
         assert cache.age_s >= 42
         await api.until(lambda: bool(api.watches))
-        api.tell("services", bookmark(api.version))
+        api.notify("services", bookmark(api.version))
         await api.until(lambda: cache.age_s == 0)
         task.cancel()
 
@@ -93,7 +93,7 @@ async def test_the_same_version_again_is_no_change(api: ScriptedApi, cluster: Cl
     obj = api.put("services", service("a"))
     async with running(cluster) as (_, changes):
         await api.until(lambda: bool(api.watches))
-        api.tell("services", line("MODIFIED", obj) * 5)
+        api.notify("services", line("MODIFIED", obj) * 5)
         api.put("services", service("b"))
         await api.until(lambda: (None, "b") in changes)
         assert changes == [(None, "a"), (None, "b")]
@@ -103,7 +103,7 @@ async def test_after_a_normal_end_it_goes_on_from_the_last_version(api: Scripted
     api.put("services", service("a"))
     async with running(cluster) as (cache, changes):
         await api.until(lambda: bool(api.watches))
-        api.tell("services", bookmark(4711))
+        api.notify("services", bookmark(4711))
         api.end_watches()
         await api.until(lambda: len(api.requests("GET", watch=True)) == 2)
         assert api.seen[-1].query["resourceVersion"] == "4711"
@@ -150,7 +150,7 @@ async def test_events_may_be_cut_anywhere(api: ScriptedApi, cluster: Cluster) ->
         await api.until(lambda: bool(api.watches))
         data = b"".join(line("ADDED", _versioned(service(f"s{n}"), n)) for n in range(20))
         for start in range(0, len(data), 7):
-            api.tell("services", data[start : start + 7])
+            api.notify("services", data[start : start + 7])
         await api.until(lambda: len(cache) == 20)
 
 

@@ -18,7 +18,7 @@ from fairlead.kube.cluster import Cluster
 
 def _gone_event(api: ScriptedApi) -> None:
     gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
-    api.tell("services", line("ERROR", gone))
+    api.notify("services", line("ERROR", gone))
 
 
 def _gone_http(api: ScriptedApi) -> None:
@@ -29,7 +29,7 @@ def _gone_http(api: ScriptedApi) -> None:
 @pytest.mark.req("B17")
 @pytest.mark.parametrize("gone", [_gone_event, _gone_http])
 @pytest.mark.parametrize("offer", ["yes", "no"])
-async def test_after_410_the_difference_is_told(
+async def test_after_410_the_difference_is_reported(
     api: ScriptedApi, cluster: Cluster, gone: Callable[[ScriptedApi], None], offer: str
 ) -> None:
     api.watch_list = offer
@@ -38,9 +38,9 @@ async def test_after_410_the_difference_is_told(
     async with running(cluster) as (cache, changes):
         await api.until(lambda: bool(api.watches))
         changes.clear()
-        api.put("services", service("changed", type="ClusterIP"), tell=False)
-        api.put("services", service("new"), tell=False)
-        api.drop("services", "a", "deleted", tell=False)
+        api.put("services", service("changed", type="ClusterIP"), notify=False)
+        api.put("services", service("new"), notify=False)
+        api.drop("services", "a", "deleted", notify=False)
         gone(api)
         await api.until(lambda: len(changes) == 3)
         api.oldest = 0
@@ -119,7 +119,7 @@ async def test_an_empty_list_is_believed_when_a_second_one_agrees(
     api.put("services", service("a"))
     async with running(cluster, settings=CacheSettings(confirm_after_s=3.0)) as (cache, changes):
         await api.until(lambda: bool(api.watches))
-        api.drop("services", "a", "a", tell=False)
+        api.drop("services", "a", "a", notify=False)
         before = lists(api)
         _gone_event(api)
         await api.until(lambda: changes[-1] == ("a", None))
@@ -133,7 +133,7 @@ async def test_confirmation_can_be_switched_off(api: ScriptedApi, cluster: Clust
     api.put("services", service("a"))
     async with running(cluster, settings=CacheSettings(confirm_empty=False)) as (cache, _):
         await api.until(lambda: bool(api.watches))
-        api.drop("services", "a", "a", tell=False)
+        api.drop("services", "a", "a", notify=False)
         before = lists(api)
         _gone_event(api)
         await api.until(lambda: len(cache) == 0)
@@ -179,7 +179,7 @@ async def test_a_lost_server_is_a_problem_with_an_age(api: ScriptedApi, clock: Q
 
 @pytest.mark.req("I-7")
 @pytest.mark.parametrize("offer", ["yes", "no"])
-async def test_one_unreadable_object_keeps_its_last_state_and_stops_nobody(
+async def test_one_unreadable_object_keeps_its_last_state_and_stops_no_other(
     api: ScriptedApi, cluster: Cluster, offer: str
 ) -> None:
     api.watch_list = offer
@@ -246,7 +246,7 @@ async def test_an_object_whose_size_hides_its_name_removes_nothing(
     async with running(cluster) as (cache, _changes):
         hidden = service("hidden")
         hidden["metadata"] = {"annotations": {"a": "x" * 1_000_000}, **hidden["metadata"]}
-        api.put("services", hidden, tell=False)
+        api.put("services", hidden, notify=False)
         _gone_event(api)
         await api.until(lambda: relists(cluster) == 2)
         assert names(cache) == ["hidden", "other"]
@@ -269,8 +269,8 @@ async def test_a_line_that_is_no_event_starts_over(api: ScriptedApi, cluster: Cl
     api.put("services", service("a"))
     async with running(cluster) as (cache, changes):
         await api.until(lambda: bool(api.watches))
-        api.put("services", service("missed"), tell=False)
-        api.tell("services", rubbish)
+        api.put("services", service("missed"), notify=False)
+        api.notify("services", rubbish)
         await api.until(lambda: (None, "missed") in changes)
         assert "a" in names(cache)
 
@@ -278,7 +278,7 @@ async def test_a_line_that_is_no_event_starts_over(api: ScriptedApi, cluster: Cl
 async def test_an_event_of_an_unknown_type_is_passed_over(api: ScriptedApi, cluster: Cluster) -> None:
     async with running(cluster) as (cache, _):
         await api.until(lambda: bool(api.watches))
-        api.tell("services", line("SHINY", service("x")))
+        api.notify("services", line("SHINY", service("x")))
         api.put("services", service("a"))
         await api.until(lambda: len(cache) == 1)
 
@@ -287,7 +287,7 @@ async def test_an_error_event_that_is_not_410_resumes(api: ScriptedApi, cluster:
     api.put("services", service("a"))
     async with running(cluster) as (cache, changes):
         await api.until(lambda: bool(api.watches))
-        api.tell("services", line("ERROR", {"kind": "Status", "code": 500, "message": "etcd"}))
+        api.notify("services", line("ERROR", {"kind": "Status", "code": 500, "message": "etcd"}))
         await api.until(lambda: "etcd" in cache.problem)
         await api.until(lambda: cache.problem == "")
         assert "sendInitialEvents" not in api.seen[-1].query

@@ -1,4 +1,4 @@
-"""What users read when a provider refuses their load balancer, and when somebody has deleted it at the provider."""
+"""What users read when a provider refuses their load balancer, and when others have deleted it at the provider."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def events(world, reason):
 
 
 @pytest.mark.req("A-35", "A-37", "A-38")
-async def test_a_quota_is_told_in_the_providers_words_asked_for_once_and_used_when_it_has_grown(world, edge):
+async def test_a_quota_is_reported_with_the_providers_message_asked_for_once_and_used_when_it_has_grown(world, edge):
     edge.faults.refuse_new = QUOTA
     await ask(world, "10.1.0.1")
     await world.said("Programmed", "False")
@@ -82,7 +82,7 @@ async def test_what_is_refused_stops_no_other(world, edge):
 
 
 @pytest.mark.req("A-52")
-async def test_a_load_balancer_that_somebody_deleted_is_told_and_made_again(world, edge):
+async def test_a_load_balancer_that_others_deleted_is_reported_and_made_again(world, edge):
     await ask(world, "10.1.0.1", "10.1.0.2")
     await world.said("Programmed", "True")
     await world.quiet()
@@ -101,7 +101,7 @@ async def test_a_load_balancer_that_somebody_deleted_is_told_and_made_again(worl
 
 
 @pytest.mark.req("L-12", "L-13")
-async def test_backends_that_were_removed_by_hand_stay_away_and_that_is_told(world, edge):
+async def test_backends_that_were_removed_by_hand_stay_away_and_that_is_reported(world, edge):
     await ask(world, "10.1.0.1", "10.1.0.2")
     await world.said("Programmed", "True")
     await world.quiet()
