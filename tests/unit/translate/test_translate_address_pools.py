@@ -30,8 +30,8 @@ def usable(*objects, own=None, region=""):
 def refusal(*objects, own=None):
     """Return the name of the one pool that is refused, and why."""
     _, conditions = usable(*objects, own=own)
-    [found] = [(name, condition.message) for name, condition in conditions.items() if not condition.status]
-    return found
+    [unmet] = [(name, condition.message) for name, condition in conditions.items() if not condition.status]
+    return unmet
 
 
 EAST = Claimant(lb_key("default.web"), "east", "gold")
