@@ -25,7 +25,12 @@ ALERTS = ROOT / "deploy" / "monitoring" / "alerts.yaml"
 _RIGHTS = frozenset({"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"})
 _VALUES = re.compile(r"(?s)(<!-- values: written by `make docs` from values.schema.json -->\n).*?(<!-- /values -->)")
 #: Manifests beside hub.yaml, and the value that asks for each.
-_OPTIONAL = {"limits": "limits", "protection": "protection", "another-controller": "anotherController"}
+_OPTIONAL = {
+    "limits": "limits",
+    "protection": "protection",
+    "another-controller": "anotherController",
+    "external-dns": "externalDNS",
+}
 _SUMMARY = {
     "hub": "The hub of Fairlead: gives Services of member clusters their addresses, with Envoys in this cluster.",
     "agent": "The agent of Fairlead: asks a hub for load balancers on behalf of this cluster.",
@@ -48,6 +53,7 @@ def files() -> dict[str, str]:
         ("limits", "limits"),
         ("protection", "protection"),
         ("another-controller", "anotherController"),
+        ("external-dns", "externalDNS"),
     ):
         text = (MANIFESTS / f"{name}.yaml").read_text(encoding="utf-8")
         made[f"{hub}/templates/{name}.yaml"] = _if(f"{value}.enabled", f"{name}.yaml", text)

@@ -71,6 +71,8 @@ LABEL_MADE_FOR = "fairlead.dev/made-for"
 ANNOTATION_BACKEND = "fairlead.dev/backend-name"
 #: On what the hub makes for another controller: the digest of what was applied.
 ANNOTATION_APPLIED = "fairlead.dev/applied-digest"
+#: On a DNSEndpoint that the hub made: whose each of its records is, as JSON by type.
+ANNOTATION_MARKS = "fairlead.dev/marks"
 LABEL_TENANT = "fairlead.dev/tenant"
 LABEL_ORIGIN_NAMESPACE = "fairlead.dev/origin-namespace"
 LABEL_ORIGIN_NAME = "fairlead.dev/origin-name"

@@ -36,6 +36,7 @@ ALL_ON = {
     "dashboard.enabled": "true",
     "protection.enabled": "true",
     "anotherController.enabled": "true",
+    "externalDNS.enabled": "true",
 }
 #: Kinds that are served only where the Prometheus operator is.
 OF_OTHERS = {"ServiceMonitor", "PrometheusRule"}

@@ -13,6 +13,7 @@ from deployment_run import work
 from deployment_world import World
 
 from fairlead.agent.checks import gateway_needs, ingress_needs, member_needs
+from fairlead.api.dnsendpoint import DNS_ENDPOINTS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import GROUP, SYSTEM_NAMESPACE
@@ -119,6 +120,13 @@ def test_for_another_controller_the_hub_has_the_rights_that_its_providers_use_an
         for verb in ("list", "create", "patch", "delete", *(("watch",) if kind is form.answering else ()))
     }
     assert rights(objects("another-controller")) == used
+
+
+@pytest.mark.req("KI-8", "C-53")
+def test_for_external_dns_the_hub_has_the_rights_that_its_provider_uses_in_its_own_namespace_and_no_more() -> None:
+    kind = DNS_ENDPOINTS
+    used = {(SYSTEM_NAMESPACE, kind.group, kind.plural, verb) for verb in ("get", "list", "create", "patch", "delete")}
+    assert rights(objects("external-dns")) == used
 
 
 @pytest.mark.req("KI-8")

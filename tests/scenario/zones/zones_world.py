@@ -22,8 +22,9 @@ from fairlead.hub.app import Hub
 from fairlead.hub.config import HubConfig
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
-from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
+from fairlead.providers.zones.external_dns import provider as external_dns
+from fairlead.providers.zones.powerdns import provider as powerdns
 from fairlead.providers.zones.provider import DNSProvider
 from fairlead.providers.zones.rfc2136.provider import create
 from fairlead.runtime.clock import SystemClock
@@ -59,7 +60,11 @@ class ZonesWorld:
             cluster=cluster,
             providers={"envoy": FaultyProvider(MemoryProvider(cloud=MemoryCloud(clock=clock)), clock=clock)},
             config=HubConfig(identity="hub-0", reclaim_lease=True),
-            factories={"rfc2136": make},
+            factories={
+                "rfc2136": make,
+                "external-dns": lambda: external_dns.create(cluster=cluster),
+                "powerdns": lambda: powerdns.create(cluster=cluster, clock=clock),
+            },
         )
         self._hub = (hub, cluster, asyncio.create_task(hub.run(), name="hub"))
         await until(lambda: hub.leading or self._ended(), what="the hub leads")
@@ -101,13 +106,6 @@ class ZonesWorld:
 
     async def delete(self, name: str) -> None:
         await self.user.delete(HOSTNAMES, SYSTEM_NAMESPACE, name)
-
-    def look(self, *names: str) -> None:
-        """Have names read back at once, as after a change that the provider notices."""
-        assert self.provider is not None
-        for notify in self.provider._notify:
-            for name in names:
-                notify(LoadBalancerKey(HOSTNAMES.kind, SYSTEM_NAMESPACE, name))
 
     # --- what they see ---
 

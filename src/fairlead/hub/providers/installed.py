@@ -26,6 +26,7 @@ _OURS = {
     "ingress": "fairlead.providers.controller.ingress",
     "gateway": "fairlead.providers.controller.gateway",
     "powerdns": "fairlead.providers.zones.powerdns.provider",
+    "external-dns": "fairlead.providers.zones.external_dns.provider",
     "rfc2136": "fairlead.providers.zones.rfc2136.provider",
 }
 

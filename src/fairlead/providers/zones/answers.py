@@ -15,6 +15,7 @@ import dns.rcode
 import dns.rdata
 import dns.rdataclass
 import dns.rdatatype
+import dns.rdtypes.ANY.SOA
 import dns.rdtypes.ANY.TXT
 
 from fairlead.errors import Retry
@@ -40,6 +41,20 @@ async def ask_records(connection: DNSConnection, settings: ServerSettings, keys:
         if (rrset := _set_of(answer, key)) is not None:
             there[key] = rrset
     return there
+
+
+async def ask_serial(connection: DNSConnection, settings: ServerSettings) -> int:
+    """Return the serial of the zone, from its SOA record."""
+    answer = await connection.ask(query(settings.zone, "SOA"))
+    require_authority(answer, settings)
+    for rrset in answer.answer:
+        for rdata in rrset:
+            if isinstance(rdata, dns.rdtypes.ANY.SOA.SOA) and rrset.name == absolute(settings.zone):
+                return rdata.serial
+    raise Retry(
+        f"DNS server {settings.name} answers no SOA record for {settings.zone}; is spec.zone the apex of the zone?",
+        reason="DNSNotAuthoritative",
+    )
 
 
 def query(name: str, type_: str) -> dns.message.Message:

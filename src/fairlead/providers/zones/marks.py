@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from typing import NamedTuple
 
-from fairlead.providers.zones.rrsets import TXT, RRKey, is_within
+from fairlead.providers.zones.rrsets import TXT, Edit, RRKey, is_within
 
 _PREFIX = "fairlead-"
 #: The longest label that is put before a host.
@@ -63,6 +63,11 @@ def mark_from_text(text: str) -> Mark | None:
     if not {"owner", "for", "value"} <= values.keys():
         return None
     return Mark(Holder(values["owner"], values["for"]), values["value"])
+
+
+def host_of(edit: Edit) -> str:
+    """Return the name that an edit is about; a mark is about the name below its first label."""
+    return edit.key.name.partition(".")[2] if mark_from_text(edit.value) is not None else edit.key.name
 
 
 def external_marks(host: str, type_: str, zone: str, *, prefix: str = "", suffix: str = "") -> tuple[RRKey, ...]:

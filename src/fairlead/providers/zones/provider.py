@@ -2,7 +2,7 @@
 
     ensure     the server answers for the zone; nothing is changed
     apply      read what is there, plan, one update for many names, read back
-    observe    what the authoritative server answers; None when all that is registered is gone
+    observe    what the authoritative server answers; None when all that is registered is gone where it was written
     delete     what our marks say is this name's
 
 In: the ``Provider`` protocol. Out: records of a zone. One batch at a time for each zone, so that none plans on what
@@ -11,7 +11,8 @@ another is changing. Never: a record that neither a mark nor the ledger says is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 import structlog
@@ -25,11 +26,13 @@ from fairlead.model.keys import RECORD_PORT, LoadBalancerKey, TargetKey, backend
 from fairlead.model.observed import Ensured, Health, Observed, ObservedTarget
 from fairlead.providers.load_balancer_states import LoadBalancerStates
 from fairlead.providers.outcomes import is_removal
-from fairlead.providers.zones.marks import mark_from_text, mark_key
+from fairlead.providers.zones.follow import Followed, ZoneFollower
+from fairlead.providers.zones.marks import host_of, mark_from_text, mark_key
 from fairlead.providers.zones.plan import RecordChange, plan_records, reads
 from fairlead.providers.zones.rrsets import EMPTY, TYPES, Edit, RRKey, RRSets, canonical_value
 from fairlead.providers.zones.settings import NameSettings, ServerSettings, failure_domain, settings_from_spec
 from fairlead.providers.zones.zone_server import ZoneServer
+from fairlead.runtime.clock import Clock, SystemClock
 from fairlead.runtime.keyed_lock import KeyedLock
 
 #: So often a batch is planned anew because the zone has changed in between.
@@ -43,7 +46,9 @@ Value = tuple[str, str]
 class DNSProvider:
     """Names in zones; ``make`` returns the server of a zone, ``own`` are the parameters of that kind of server."""
 
-    def __init__(self, *, make: Callable[[ServerSettings], ZoneServer], own: frozenset[str]) -> None:
+    def __init__(
+        self, *, make: Callable[[ServerSettings], ZoneServer], own: frozenset[str], clock: Clock | None = None
+    ) -> None:
         self._make = make
         self._own = own
         self._names: LoadBalancerStates[NameSettings] = LoadBalancerStates()
@@ -52,14 +57,26 @@ class DNSProvider:
         self._servers: dict[ServerSettings, ZoneServer] = {}
         self._locks = KeyedLock()
         self._notify: list[Callable[[LoadBalancerKey], None]] = []
+        #: Whether all records of a name were answered when it was read back.
+        self._complete: dict[LoadBalancerKey, bool] = {}
+        self._follower = ZoneFollower(
+            clock=clock or SystemClock(), servers=lambda: self._servers, names=self._followed, notify=self._changed
+        )
+        self._following: asyncio.Task[None] | None = None
 
     # --- life -------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Connections are made when they are needed."""
+        """Follow what others change; connections are made when they are needed."""
+        if self._following is None:
+            self._following = asyncio.create_task(self._follower.run(), name="zones")
 
     async def close(self) -> None:
         """Close all connections; records stay."""
+        following, self._following = self._following, None
+        if following is not None:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
         for server in self._servers.values():
             await server.close()
 
@@ -80,6 +97,7 @@ class DNSProvider:
         """Drop all that is known of a name."""
         self._names.release(key)
         self._held.pop(key, None)
+        self._complete.pop(key, None)
 
     def failure_domain(self, spec: FrontendSpec) -> str:
         """Return the zone at its server."""
@@ -154,11 +172,14 @@ class DNSProvider:
             return None
         held = frozenset(self._held.get(key, ()))
         types = {type_ for type_, _ in held}
-        there = await self._server(settings.server).answers({RRKey(settings.name, type_) for type_ in types})
-        answered = {(each.type, value) for each, rrset in there.items() for value in rrset.values}
-        if held and not held & answered:
+        server, keys = self._server(settings.server), {RRKey(settings.name, type_) for type_ in types}
+        kept = _values(await server.kept(keys))
+        self._complete[key] = False
+        if held and not held & kept:
             return None
-        return _observed(held, answered, settings)
+        answered = kept if server.immediate else _values(await server.answers(keys))
+        self._complete[key] = held <= answered
+        return _observed(held, kept, answered, settings)
 
     async def delete(self, key: LoadBalancerKey) -> None:
         """Remove every record that a mark says is this name's."""
@@ -205,13 +226,23 @@ class DNSProvider:
             planned = plan_records(rows, there)
             if not planned.edits:
                 return [_outcome(planned.refused.get(index, "")) for index in range(len(rows))]
-            if await _update(server, planned.edits, there, settings.max_records):
-                now = await server.answers({edit.key for edit in planned.edits})
+            if await self._update(settings, planned.edits, there):
+                now = await server.kept({edit.key for edit in planned.edits})
                 return [self._judge(row, planned.refused.get(index, ""), now, there) for index, row in enumerate(rows)]
         raise Retry(
             f"zone {settings.zone} at {settings.name} is being changed by others at the same time; it is tried again",
             reason="DNSChanging",
         )
+
+    async def _update(self, settings: ServerSettings, edits: Sequence[Edit], there: RRSets) -> bool:
+        """Send ``edits``; False when one of the updates was not done because the zone had changed."""
+        done = True
+        for batch in _batches(edits, settings.max_records):
+            if await self._server(settings).update(batch, there):
+                self._follower.updated(settings)
+            else:
+                done = False
+        return done
 
     def _judge(self, row: RecordChange, refused: str, now: RRSets, there: RRSets) -> Outcome:
         """Return what became of a change: what the server answers counts, not what it promised."""
@@ -238,8 +269,21 @@ class DNSProvider:
                 held.add(value)
             keys.add(change.load_balancer)
         for key in keys:
-            for notify in self._notify:
-                notify(key)
+            self._changed(key)
+
+    def _changed(self, key: LoadBalancerKey) -> None:
+        for notify in self._notify:
+            notify(key)
+
+    def _followed(self, settings: ServerSettings) -> Iterator[Followed]:
+        for key, name in self._names.items():
+            if name.server == settings:
+                held = frozenset((RRKey(name.name, type_), value) for type_, value in self._held.get(key, ()))
+                yield Followed(key, held, self._complete.get(key))
+
+
+def _values(rrsets: RRSets) -> set[Value]:
+    return {(key.type, value) for key, rrset in rrsets.items() for value in rrset.values}
 
 
 def _value(type_: str, value: str) -> Value:
@@ -260,34 +304,29 @@ def _row(settings: NameSettings, type_: str, value: str, ttl: int, *, wanted: bo
     )
 
 
-async def _update(server: ZoneServer, edits: Sequence[Edit], there: RRSets, size: int) -> bool:
-    """Send ``edits`` in messages of ``size`` records; what is about one name stays together."""
+def _batches(edits: Sequence[Edit], size: int) -> list[list[Edit]]:
+    """Return ``edits`` in messages of ``size`` records; what is about one name stays together."""
     batches: list[list[Edit]] = [[]]
     by_host: dict[str, list[Edit]] = {}
     for edit in edits:
-        by_host.setdefault(_host(edit), []).append(edit)
+        by_host.setdefault(host_of(edit), []).append(edit)
     for together in by_host.values():
         if batches[-1] and len(batches[-1]) + len(together) > size:
             batches.append([])
         batches[-1] += together
-    return all([await server.update(batch, there) for batch in batches])
-
-
-def _host(edit: Edit) -> str:
-    """Return the name that an edit is about; a mark is about the name below its first label."""
-    return edit.key.name.partition(".")[2] if mark_from_text(edit.value) is not None else edit.key.name
+    return batches
 
 
 def _outcome(refused: str) -> Outcome:
     return Outcome(OutcomeStatus.REJECTED, refused) if refused else DONE
 
 
-def _observed(held: frozenset[Value], answered: set[Value], settings: NameSettings) -> Observed:
+def _observed(held: frozenset[Value], kept: set[Value], answered: set[Value], settings: NameSettings) -> Observed:
     missing = sorted(held - answered)
     targets = sorted(
         (
             ObservedTarget(backend_key(type_), TargetKey(value, RECORD_PORT), healthy=True)
-            for type_, value in held & answered
+            for type_, value in held & kept
         ),
         key=lambda target: (target.listener, target.key),
     )

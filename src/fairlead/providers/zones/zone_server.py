@@ -13,10 +13,19 @@ from fairlead.providers.zones.rrsets import Edit, RRKey, RRSets
 
 
 class ZoneServer(Protocol):
-    """One zone at one server."""
+    """One zone at one server. ``immediate``: what was written is answered at once, so that ``kept`` is ``answers``."""
+
+    @property
+    def immediate(self) -> bool:
+        """Say whether what was written is answered at once."""
+        ...
 
     async def check(self) -> None:
         """Raise what is wrong with the zone, the server or the credentials, as far as reading can show it."""
+        ...
+
+    async def serial(self) -> int:
+        """Return the serial of the zone, which moves with each change of it."""
         ...
 
     async def read(self, keys: Iterable[RRKey]) -> RRSets:
@@ -25,6 +34,10 @@ class ZoneServer(Protocol):
 
     async def answers(self, keys: Iterable[RRKey]) -> RRSets:
         """Return what the server answers to a question for ``keys``."""
+        ...
+
+    async def kept(self, keys: Iterable[RRKey]) -> RRSets:
+        """Return what there is of ``keys`` where they are written, by which an update is judged."""
         ...
 
     async def update(self, edits: Sequence[Edit], there: RRSets) -> bool:

@@ -13,5 +13,6 @@ def create(
     *, cluster: Cluster | None = None, clock: Clock | None = None, secrets: Secrets | None = None
 ) -> DNSProvider:
     """Make the provider (entry point ``powerdns``); ``secrets``: where keys are read, by default at the hub."""
-    keys = secrets or HubSecrets(cluster, clock=clock or SystemClock())
-    return DNSProvider(make=lambda settings: PowerDNSServer(settings, secrets=keys), own=PARAMETERS)
+    clock = clock or SystemClock()
+    keys = secrets or HubSecrets(cluster, clock=clock)
+    return DNSProvider(make=lambda settings: PowerDNSServer(settings, secrets=keys), own=PARAMETERS, clock=clock)

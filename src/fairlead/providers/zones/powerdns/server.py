@@ -15,7 +15,7 @@ import dns.exception
 import dns.rdata
 
 from fairlead.errors import Retry
-from fairlead.providers.zones.answers import ask_records, query, rdata_of, require_authority, value_of
+from fairlead.providers.zones.answers import ask_records, ask_serial, rdata_of, value_of
 from fairlead.providers.zones.connection import DNSConnection
 from fairlead.providers.zones.powerdns.api import ApiRecord, ApiSet, PowerDNSApi
 from fairlead.providers.zones.rrsets import Edit, RRKey, RRSet, RRSets, canonical_name
@@ -38,10 +38,16 @@ class PowerDNSServer:
         #: The records of the sets that were read last, as the API has them.
         self._read: dict[RRKey, tuple[ApiRecord, ...]] = {}
 
+    immediate = True
+
     async def check(self) -> None:
         """Ask the API for the zone, and the server for its SOA record."""
         await self._api.check()
-        require_authority(await self._connection.ask(query(self._settings.zone, "SOA")), self._settings)
+        await self.serial()
+
+    async def serial(self) -> int:
+        """Return the serial of the zone."""
+        return await ask_serial(self._connection, self._settings)
 
     async def read(self, keys: Iterable[RRKey]) -> RRSets:
         """Return what the zone has, disabled records included."""
@@ -55,6 +61,10 @@ class PowerDNSServer:
     async def answers(self, keys: Iterable[RRKey]) -> RRSets:
         """Return what the server answers."""
         return await ask_records(self._connection, self._settings, keys)
+
+    async def kept(self, keys: Iterable[RRKey]) -> RRSets:
+        """Return what the server answers: by that an update is judged, not by what it was answered."""
+        return await self.answers(keys)
 
     async def update(self, edits: Sequence[Edit], there: RRSets) -> bool:
         """Replace the sets that ``edits`` are about."""

@@ -15,4 +15,4 @@ def create(
     """Make the provider (entry point ``rfc2136``); ``secrets``: where keys are read, by default at the hub."""
     clock = clock or SystemClock()
     keys = secrets or HubSecrets(cluster, clock=clock)
-    return DNSProvider(make=lambda settings: UpdateServer(settings, secrets=keys), own=PARAMETERS)
+    return DNSProvider(make=lambda settings: UpdateServer(settings, secrets=keys), own=PARAMETERS, clock=clock)

@@ -21,7 +21,7 @@ import dns.tsigkeyring
 import dns.update
 
 from fairlead.errors import BadConfiguration
-from fairlead.providers.zones.answers import absolute, ask_records, query, rdata_of, refused, require_authority
+from fairlead.providers.zones.answers import absolute, ask_records, ask_serial, rdata_of, refused
 from fairlead.providers.zones.connection import DNSConnection
 from fairlead.providers.zones.marks import mark_from_text, mark_key
 from fairlead.providers.zones.rrsets import CNAME, EMPTY, TXT, TYPES, Edit, RRKey, RRSets
@@ -44,9 +44,15 @@ class UpdateServer:
         self._secrets = secrets
         self._connection = DNSConnection(settings)
 
+    immediate = True
+
     async def check(self) -> None:
         """Ask for the zone's SOA record."""
-        require_authority(await self._connection.ask(query(self._settings.zone, "SOA")), self._settings)
+        await self.serial()
+
+    async def serial(self) -> int:
+        """Return the serial of the zone."""
+        return await ask_serial(self._connection, self._settings)
 
     async def read(self, keys: Iterable[RRKey]) -> RRSets:
         """Return what the zone has; what only a wildcard makes up is not in it."""
@@ -59,6 +65,10 @@ class UpdateServer:
     async def answers(self, keys: Iterable[RRKey]) -> RRSets:
         """Return what the server answers."""
         return await ask_records(self._connection, self._settings, keys)
+
+    async def kept(self, keys: Iterable[RRKey]) -> RRSets:
+        """Return what the server answers: by that an update is judged, not by what it was answered."""
+        return await self.answers(keys)
 
     async def update(self, edits: Sequence[Edit], there: RRSets) -> bool:
         """Send one update; False when a prerequisite is not true any more."""

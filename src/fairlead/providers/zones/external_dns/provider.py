@@ -1,0 +1,13 @@
+"""Provider ``external-dns``: names as DNSEndpoint objects that external-dns writes into its zones."""
+
+from __future__ import annotations
+
+from fairlead.kube.cluster import Cluster
+from fairlead.providers.zones.external_dns.server import EndpointServer
+from fairlead.providers.zones.provider import DNSProvider
+from fairlead.runtime.clock import Clock
+
+
+def create(*, cluster: Cluster | None = None, clock: Clock | None = None) -> DNSProvider:
+    """Make the provider (entry point ``external-dns``), for the cluster of the hub."""
+    return DNSProvider(make=lambda settings: EndpointServer(settings, cluster=cluster), own=frozenset(), clock=clock)

@@ -1,0 +1,165 @@
+"""How are records changed where external-dns writes them?
+
+    read     the DNSEndpoints of the hub's namespace: ours, and those of others for the same names
+    update   one object for each name, only in the version that was read
+    answers  what the zone's own server answers, some time after external-dns has written it
+
+In: edits. Out: objects. Never: an object of others changed, or one of ours that has changed since it was read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from fairlead.api.dnsendpoint import DNS_ENDPOINTS, DNSEndpoint
+from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY, MANAGER_HUB, SYSTEM_NAMESPACE
+from fairlead.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, Retry
+from fairlead.kube.cluster import Cluster
+from fairlead.providers.zones.answers import ask_records, ask_serial
+from fairlead.providers.zones.connection import DNSConnection
+from fairlead.providers.zones.external_dns.objects import Held, body, changed, held, is_ours, joined, object_name
+from fairlead.providers.zones.marks import host_of
+from fairlead.providers.zones.rrsets import Edit, RRKey, RRSets, is_within
+from fairlead.providers.zones.settings import ServerSettings
+
+#: From so many names on all objects are read at once.
+_MANY = 8
+_WRITES_AT_ONCE = 16
+_KIND = DNS_ENDPOINTS.full_name
+
+
+class EndpointServer:
+    """The DNSEndpoints of one zone, and the server that answers for it."""
+
+    #: external-dns looks at its sources once a minute, unless it is set to do so sooner.
+    immediate = False
+
+    def __init__(self, settings: ServerSettings, *, cluster: Cluster | None) -> None:
+        self._settings = settings
+        self._cluster = cluster
+        self._connection = DNSConnection(settings)
+        #: What was read last of ours, by host.
+        self._held: dict[str, Held] = {}
+
+    async def check(self) -> None:
+        """Ask for the kind, and the server for the zone's SOA record."""
+        await self._objects(f"{LABEL_MANAGED_BY}!={MANAGED_BY}")
+        await self.serial()
+
+    async def serial(self) -> int:
+        """Return the serial of the zone."""
+        return await ask_serial(self._connection, self._settings)
+
+    async def read(self, keys: Iterable[RRKey]) -> RRSets:
+        """Return what the objects have; whose records are marked in the zone by external-dns is its own business."""
+        wanted = set(keys)
+        hosts = {key.name for key in wanted}
+        others = await self._objects(f"{LABEL_MANAGED_BY}!={MANAGED_BY}")
+        ours = await self._ours(hosts)
+        self._held = {host: held(obj) for host, obj in ours.items()}
+        there = joined([*self._held.values(), *map(held, others)])
+        return {key: there[key] for key in wanted & there.keys()}
+
+    async def answers(self, keys: Iterable[RRKey]) -> RRSets:
+        """Return what the server answers."""
+        return await ask_records(self._connection, self._settings, keys)
+
+    async def kept(self, keys: Iterable[RRKey]) -> RRSets:
+        """Return what the objects have."""
+        wanted = set(keys)
+        there = joined(map(held, (await self._ours({key.name for key in wanted})).values()))
+        return {key: there[key] for key in wanted & there.keys()}
+
+    async def update(self, edits: Sequence[Edit], there: RRSets) -> bool:
+        """Write the objects; False when one of them is no longer as it was read, and that one was not written."""
+        del there
+        by_host: dict[str, list[Edit]] = {}
+        for edit in edits:
+            by_host.setdefault(host_of(edit), []).append(edit)
+        window = asyncio.Semaphore(_WRITES_AT_ONCE)
+
+        async def write(host: str, edits: Sequence[Edit]) -> bool:
+            async with window:
+                return await self._write(host, edits)
+
+        return all(await asyncio.gather(*(write(host, each) for host, each in by_host.items())))
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._connection.close()
+
+    # --- inside -----------------------------------------------------------------------------------------------
+
+    async def _ours(self, hosts: set[str]) -> dict[str, DNSEndpoint]:
+        """Return our objects of ``hosts``, which may be names of marks, too."""
+        cluster = self._needed()
+        zone = self._settings.zone
+        # The name of a mark is one of our hosts with a label before it.
+        names = {object_name(host): host for host in (*hosts, *(host.partition(".")[2] for host in hosts))}
+        names = {name: host for name, host in names.items() if is_within(host, zone)}
+        if len(names) >= _MANY:
+            objects = await self._objects(f"{LABEL_MANAGED_BY}={MANAGED_BY}")
+        else:
+            objects = []
+            for name in sorted(names):
+                try:
+                    objects.append(await cluster.get(DNS_ENDPOINTS, SYSTEM_NAMESPACE, name))
+                except NotFound:
+                    continue
+                except Forbidden as error:
+                    raise _not_allowed(error) from error
+        return {names[obj.metadata.name]: obj for obj in objects if is_ours(obj) and obj.metadata.name in names}
+
+    async def _objects(self, selector: str) -> list[DNSEndpoint]:
+        cluster = self._needed()
+        try:
+            return await cluster.list(DNS_ENDPOINTS, SYSTEM_NAMESPACE, label_selector=selector)
+        except NotFound as error:
+            raise Retry(
+                f"the hub's cluster does not have the kind {_KIND} that provider external-dns writes; install "
+                "external-dns's CustomResourceDefinition, and run it with --source=crd",
+                detail=error.sentence,
+                reason="NoDNSEndpoints",
+            ) from error
+        except Forbidden as error:
+            raise _not_allowed(error) from error
+
+    async def _write(self, host: str, edits: Sequence[Edit]) -> bool:
+        cluster, before = self._needed(), self._held.get(host, Held())
+        rrsets = changed(before.rrsets, edits)
+        name = object_name(host)
+        try:
+            if not rrsets:
+                await cluster.delete(
+                    DNS_ENDPOINTS, SYSTEM_NAMESPACE, name, uid=before.uid, resource_version=before.version
+                )
+            elif before.version:
+                made = body(host, rrsets, version=before.version)
+                await cluster.apply(DNS_ENDPOINTS, made, manager=MANAGER_HUB)
+            else:
+                await cluster.create(DNS_ENDPOINTS, body(host, rrsets))
+        except (Conflict, AlreadyExists):
+            return False
+        except Forbidden as error:
+            raise _not_allowed(error) from error
+        except Invalid as error:
+            raise Retry(
+                f"the DNSEndpoint of {host} is refused; is external-dns's CustomResourceDefinition an older one? "
+                f"{error.sentence}",
+                reason="DNSEndpointRefused",
+            ) from error
+        return True
+
+    def _needed(self) -> Cluster:
+        if self._cluster is None:
+            raise Retry("this process has no cluster to write DNSEndpoints to", reason="NoDNSEndpoints")
+        return self._cluster
+
+
+def _not_allowed(error: Forbidden) -> Retry:
+    return Retry(
+        f"the hub may not write {_KIND} in {SYSTEM_NAMESPACE}; apply deploy/kubernetes/external-dns.yaml",
+        detail=error.sentence,
+        reason="NoDNSEndpoints",
+    )

@@ -1,0 +1,97 @@
+"""external-dns as a test plays it: reads DNSEndpoints and writes a BIND's zone, with a registry of its own there.
+
+In: a cluster, a BIND, a policy of ``sync``. Out: records, each with a registry mark of ``owner``. Never: a change of
+what another writer has. The kind is made from the type that Fairlead writes; it is not the official definition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import dns.exception
+
+from fairlead.api.dnsendpoint import DNS_ENDPOINTS
+from fairlead.api.meta import JSONObject
+from fairlead.errors import FairleadError
+from fairlead.kube.cluster import Cluster
+from fairlead.providers.zones.marks import external_marks, is_external_mark
+from fairlead.testing.clusterapi_kinds import member_crd
+from fairlead.testing.worlds.name_servers import Bind
+
+_Records = dict[tuple[str, str], set[str]]
+
+
+def external_dns_crd() -> JSONObject:
+    """Return the definition of DNSEndpoint."""
+    return member_crd(DNS_ENDPOINTS)
+
+
+class ExternalDNS:
+    """The controller, for one zone."""
+
+    def __init__(self, cluster: Cluster, bind: Bind, *, owner: str = "default", every_s: float = 0.1) -> None:
+        self._cluster = cluster
+        self._bind = bind
+        self._mark = f"heritage=external-dns,external-dns/owner={owner},external-dns/resource=crd/fairlead-system/x"
+        self._every_s = every_s
+        self._task: asyncio.Task[None] | None = None
+        self._ending = asyncio.Event()
+
+    def start(self) -> None:
+        """Compare and write until ``stop``."""
+        self._task = asyncio.create_task(self._run(), name="external-dns")
+
+    async def stop(self) -> None:
+        """End; records stay."""
+        self._ending.set()
+        if self._task is not None:
+            await self._task
+
+    async def sync(self) -> None:
+        """Compare once: what it has marked and no object asks for goes, what is there without its mark stays."""
+        wanted = await self._wanted()
+        there = await self._bind.names()
+        changes: list[tuple[str, str, str, str]] = []
+        zone = self._bind.zone
+        theirs = {
+            (host, type_)
+            for host, type_ in {*wanted, *_split(there)}
+            if any(
+                is_external_mark(text)
+                for mark in external_marks(host, type_, zone)[:1]
+                for text in there.get(f"{mark.name} TXT", ())
+            )
+        }
+        for host, type_ in sorted({*wanted, *theirs}):
+            has = there.get(f"{host} {type_}", set())
+            if has and (host, type_) not in theirs:
+                continue
+            asked = wanted.get((host, type_), set())
+            mark = external_marks(host, type_, zone)[0].name
+            changes += [("delete", host, type_, value) for value in sorted(has - asked)]
+            changes += [("add", host, type_, value) for value in sorted(asked - has)]
+            if bool(asked) != ((host, type_) in theirs):
+                changes.append(("add" if asked else "delete", mark, "TXT", f'"{self._mark}"'))
+        if changes:
+            await self._bind.write(*changes)
+
+    async def _run(self) -> None:
+        while not self._ending.is_set():
+            # A zone or an API that cannot be read now can be read later.
+            with contextlib.suppress(FairleadError, OSError, EOFError, dns.exception.DNSException):
+                await self.sync()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ending.wait(), self._every_s)
+
+    async def _wanted(self) -> _Records:
+        wanted: _Records = {}
+        for obj in await self._cluster.list(DNS_ENDPOINTS):
+            for each in obj.spec.endpoints or ():
+                wanted.setdefault((each.dns_name, each.record_type), set()).update(each.targets or ())
+        return wanted
+
+
+def _split(records: dict[str, set[str]]) -> set[tuple[str, str]]:
+    pairs = (key.rpartition(" ") for key in records)
+    return {(name, type_) for name, _, type_ in pairs if type_ != "TXT"}

@@ -1,0 +1,115 @@
+"""The provider external-dns keeps the contract: DNSEndpoints at an API server, written into a real BIND's zone."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from fairlead.api.dnsendpoint import DNS_ENDPOINTS
+from fairlead.api.kubernetes import NAMESPACES
+from fairlead.api.names import SYSTEM_NAMESPACE
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.config import ClusterConfig
+from fairlead.kube.preflight import install_crds
+from fairlead.model.desired import FrontendSpec
+from fairlead.model.keys import RECORD_PORT, LoadBalancerKey, TargetKey, backend_key
+from fairlead.providers.zones.external_dns.objects import is_ours, object_name
+from fairlead.providers.zones.external_dns.provider import create
+from fairlead.providers.zones.provider import DNSProvider
+from fairlead.testing.contract import Place, ProviderContract, Subject
+from fairlead.testing.worlds.external_dns import ExternalDNS, external_dns_crd
+from fairlead.testing.worlds.name_servers import Bind, binary
+from tests.scenario.any_api import api, real
+
+__all__ = ["api", "real"]
+
+needs_bind = pytest.mark.skipif(
+    binary("named") is None, reason="BIND 9 is not installed: apt-get install bind9, as root"
+)
+
+
+class EndpointSubject(Subject):
+    def __init__(self, config: ClusterConfig, cluster: Cluster, bind: Bind) -> None:
+        self.config = config
+        self.cluster = cluster
+        self.bind = bind
+        self.opened: list[Cluster] = []
+        self.provider: DNSProvider = create(cluster=cluster)
+        self.reachable = self.provider
+
+    def spec(self, name: str) -> FrontendSpec:
+        key = LoadBalancerKey("Hostname", SYSTEM_NAMESPACE, name)
+        parameters = {
+            "zone": self.bind.zone,
+            "host": f"{name}.{self.bind.zone}",
+            "ownerId": "tests",
+            "server": self.bind.server,
+        }
+        return FrontendSpec(key, "", (), health_check=None, parameters=parameters)
+
+    def targets(self, count: int) -> Sequence[TargetKey]:
+        return [TargetKey(f"192.0.2.{number}", RECORD_PORT) for number in range(1, count + 1)]
+
+    async def present(self, spec: FrontendSpec) -> dict[Place, bool]:
+        objects = await self.cluster.list(DNS_ENDPOINTS, SYSTEM_NAMESPACE)
+        return {
+            (backend_key(each.record_type), TargetKey(target, RECORD_PORT)): True
+            for obj in objects
+            if obj.metadata.name == object_name(spec.parameters["host"]) and is_ours(obj)
+            for each in obj.spec.endpoints or ()
+            for target in each.targets or ()
+        }
+
+    async def add_foreign(self, spec: FrontendSpec) -> None:
+        """Add an object of another writer in the same namespace, for another name."""
+        body = {
+            "metadata": {"name": "by-hand", "namespace": SYSTEM_NAMESPACE},
+            "spec": {
+                "endpoints": [{"dnsName": f"by-hand.{self.bind.zone}", "recordType": "A", "targets": ["192.0.2.1"]}]
+            },
+        }
+        await self.cluster.apply(DNS_ENDPOINTS, body, manager="user")
+
+    async def foreign(self, spec: FrontendSpec) -> object:
+        objects = await self.cluster.list(DNS_ENDPOINTS, SYSTEM_NAMESPACE)
+        return [msgspec.to_builtins(each) for each in objects if not is_ours(each)]
+
+    async def break_it(self) -> None:
+        dark = Cluster(dataclasses.replace(self.config, server="http://127.0.0.1:9"), name="hub")
+        self.opened.append(dark)
+        self.reachable, self.provider = self.provider, create(cluster=dark)
+        self.provider.restore(self.spec("one"), {})
+
+    async def mend_it(self) -> None:
+        self.provider = self.reachable
+
+    async def restart(self) -> None:
+        await self.provider.close()
+        self.provider = create(cluster=self.cluster)
+
+
+@needs_bind
+@pytest.mark.req("C-53")
+class TestExternalDNS(ProviderContract):
+    @pytest.fixture
+    async def subject(self, api: ClusterConfig, tmp_path: Path) -> AsyncIterator[EndpointSubject]:
+        bind = Bind(tmp_path / "bind")
+        await bind.start()
+        async with Cluster(api, name="hub", qps=0) as cluster:
+            assert not await install_crds(cluster, [external_dns_crd()], "kubectl")
+            await cluster.apply(NAMESPACES, {"metadata": {"name": SYSTEM_NAMESPACE}}, manager="user")
+            external_dns = ExternalDNS(cluster, bind)
+            external_dns.start()
+            subject = EndpointSubject(api, cluster, bind)
+            yield subject
+            await external_dns.stop()
+            await subject.provider.close()
+            for opened in subject.opened:
+                await opened.aclose()
+            for each in await cluster.list(DNS_ENDPOINTS, SYSTEM_NAMESPACE):
+                await cluster.delete(DNS_ENDPOINTS, *each.key)
+        await bind.kill()

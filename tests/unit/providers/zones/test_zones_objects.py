@@ -1,0 +1,78 @@
+"""Which DNSEndpoint has which records, and whose they are."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead.api.dnsendpoint import DNSEndpoint
+from fairlead.providers.zones.external_dns.objects import body, changed, held, is_ours, joined, object_name
+from fairlead.providers.zones.marks import Holder, Mark, host_of, mark_key, mark_text
+from fairlead.providers.zones.rrsets import Edit, RRKey, RRSet
+
+HOST = "www.example.test"
+MARK = mark_text(Mark(Holder("hub-1", "aaaa"), "192.0.2.1"))
+ADDED = [Edit(mark_key(HOST, "A"), MARK, 60, True), Edit(RRKey(HOST, "A"), "192.0.2.1", 60, True)]
+
+
+def written(rrsets, **more) -> DNSEndpoint:
+    return msgspec.convert(body(HOST, rrsets, **more), DNSEndpoint)
+
+
+def test_what_was_written_is_read_back_with_its_marks():
+    rrsets = changed({}, ADDED)
+    obj = written(rrsets)
+    assert is_ours(obj)
+    there = held(obj).rrsets
+    assert {key: rrset.values for key, rrset in there.items()} == {key: rrset.values for key, rrset in rrsets.items()}
+    assert changed(there, [edit._replace(add=False) for edit in ADDED]) == {}
+
+
+def test_marks_are_no_records_of_their_own():
+    (endpoint,) = written(changed({}, ADDED)).spec.endpoints or []
+    assert (endpoint.dns_name, endpoint.record_type, endpoint.record_ttl) == (HOST, "A", 60)
+
+
+def test_records_of_others_have_no_marks_and_other_types_are_not_read():
+    obj = msgspec.convert(
+        {
+            "metadata": {"annotations": {"fairlead.dev/marks": msgspec.json.encode({"A": [MARK]}).decode()}},
+            "spec": {
+                "endpoints": [
+                    {"dnsName": "WWW.example.test.", "recordType": "A", "targets": ["192.0.2.1"]},
+                    {"dnsName": HOST, "recordType": "SRV", "targets": ["0 0 1 x.example.test"]},
+                ]
+            },
+        },
+        DNSEndpoint,
+    )
+    assert held(obj).rrsets == {RRKey(HOST, "A"): RRSet(frozenset({"192.0.2.1"}), 0)}
+
+
+def test_an_annotation_that_cannot_be_read_makes_no_record_ours():
+    obj = written(changed({}, ADDED))
+    metadata = msgspec.structs.replace(obj.metadata, annotations={"fairlead.dev/marks": "{"})
+    assert set(held(msgspec.structs.replace(obj, metadata=metadata)).rrsets) == {RRKey(HOST, "A")}
+
+
+def test_null_lists_of_a_real_api_server_are_empty():
+    assert held(DNSEndpoint()).rrsets == {}
+    assert joined([held(DNSEndpoint())]) == {}
+
+
+def test_objects_of_one_name_are_one_set():
+    one, two = (
+        held(written({RRKey(HOST, "A"): RRSet(frozenset({value}), 60)})) for value in ("192.0.2.1", "192.0.2.2")
+    )
+    assert joined([one, two])[RRKey(HOST, "A")].values == {"192.0.2.1", "192.0.2.2"}
+
+
+def test_names_of_objects_differ_where_hosts_differ():
+    hosts = ["a-b.example.test", "a.b.example.test", "*.example.test", "_x.example.test", "x.example.test", "a" * 63]
+    names = {object_name(host) for host in hosts}
+    assert len(names) == len(hosts)
+    assert all(len(name) <= 63 and name == name.lower() and name[0].isalnum() for name in names)
+
+
+def test_the_version_that_was_read_is_the_one_that_is_replaced():
+    assert written(changed({}, ADDED), version="7").metadata.resource_version == "7"
+    assert [host_of(edit) for edit in ADDED] == [HOST, HOST]
