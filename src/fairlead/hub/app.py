@@ -34,14 +34,14 @@ from fairlead.hub.intents.finalization import Finalization
 from fairlead.hub.intents.intent import Controller, IntentContext
 from fairlead.hub.intents.kinds import INTENTS, Intents, MakeIntent
 from fairlead.hub.intents.target_counts import TargetCounts
-from fairlead.hub.inventory import Inventory, only_status_changed
+from fairlead.hub.inventory import Inventory
 from fairlead.hub.names.controller import Names
 from fairlead.hub.providers.migration import ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.reconcile import Reconciler
 from fairlead.hub.tenants.address_pools import AddressPools
 from fairlead.hub.tenants.member_health import MemberHealth
-from fairlead.hub.tenants.tenants import Tenants
+from fairlead.hub.tenants.tenants import Tenants, concerned_by
 from fairlead.hub.validation.class_protection import ClassProtection, default_class
 from fairlead.hub.vanished import retry_vanished
 from fairlead.kube.cluster import Cluster
@@ -398,8 +398,8 @@ class Hub:
             self.inventory.wake(self.inventory.all_keys(), f"provider {new.spec.provider} became available")
 
     def _tenant_changed(self, old: Tenant | None, new: Tenant | None) -> None:
-        if new is not None and (old is None or not only_status_changed(old, new)):
-            self._tenant_queue.add(new.metadata.name)
+        for name in concerned_by(old, new, self.inventory):
+            self._tenant_queue.add(name)
 
     def _member_changed(self, namespace: str) -> None:
         tenant = self.inventory.tenant_of(namespace)

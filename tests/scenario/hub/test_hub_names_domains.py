@@ -117,3 +117,25 @@ async def test_a_tenants_own_domain_counts_and_one_that_is_none_is_refused_with_
         body = {"metadata": {"name": "west"}, "spec": {field: value}}
         with pytest.raises(Invalid, match="A-label"):
             await world.user.apply(TENANTS, body, manager="kubectl")
+
+
+@pytest.mark.req("KI-9")
+async def test_a_domain_of_two_tenants_is_said_to_the_younger_until_one_gives_it_up(world, east):
+    async def condition():
+        tenant = await world.user.get(TENANTS, "", "west")
+        return next((each for each in tenant.status.conditions or () if each.type == "HostnamesAccepted"), None)
+
+    await world.tenant("east", domains=["shop.example.com"])
+    await world.tenant("west", domains=["shop.example.com"])
+
+    async def refused():
+        there = await condition()
+        return there is not None and there.status == "False" and "belongs to Tenant east" in there.message
+
+    await world.until(refused, what="west reads that its domain is taken")
+    await world.tenant("east", domains=["other.example.com"])
+
+    async def clear():
+        return await condition() is None
+
+    await world.until(clear, what="west has the domain")

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from fairlead.hub.tenants.tenant_status import AgentState, Ensured, next_status, skew_text
+from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.testing.builders import tenant
 
 NOW = "2030-01-01T00:00:00Z"
@@ -69,3 +70,11 @@ def test_the_time_of_the_last_sync_is_written_with_the_state_only():
     east = msgspec.structs.replace(tenant(), status=first)
     again = next_status(east, Ensured(), AgentState("Engaged", "2030-01-01T00:00:10Z"), now="2030-01-01T00:00:10Z")
     assert again == first
+
+
+def test_a_domain_that_another_member_has_is_said_and_the_member_is_ready_all_the_same():
+    taken = Condition(ConditionType.HOSTNAMES_ACCEPTED, False, ConditionReason.DOMAIN_RESERVED, "it is another's")
+    status = next_status(tenant(), Ensured(), ALIVE, now=NOW, domains_taken=taken)
+    by_type = {each.type: each for each in status.conditions or ()}
+    assert (by_type["HostnamesAccepted"].status, by_type["HostnamesAccepted"].reason) == ("False", "DomainReserved")
+    assert by_type["Ready"].status == "True"

@@ -23,6 +23,7 @@ from fairlead.api.tenant import Tenant
 from fairlead.hub.names.claims import Claimant, Claims
 from fairlead.model.condition import ConditionReason
 from fairlead.model.keys import LoadBalancerKey
+from fairlead.translate.tenant_domains import domain_holders
 
 #: Returns the namespace of the member that is recorded as the owner of a host; empty for an owner that is no member,
 #: None when the host has no owner.
@@ -47,11 +48,7 @@ class Domains:
 
     def __init__(self, tenants: Iterable[Tenant] = (), hub_domain: str = "") -> None:
         self._holders: dict[str, str] = {hub_domain: NOBODYS} if hub_domain else {}
-        # Two members with one domain: the older one has it.
-        for tenant in sorted(tenants, key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name)):
-            for domain in (*tenant.spec.domains, *([tenant.status.domain] if tenant.status.domain else [])):
-                if self._holders.get(domain, NOBODYS) == NOBODYS:
-                    self._holders[domain] = tenant.namespace
+        self._holders |= {domain: tenant.namespace for domain, tenant in domain_holders(tenants).items()}
 
     def differences(self, other: Domains) -> frozenset[str]:
         """Return the domains whose holder is another one in ``other``."""

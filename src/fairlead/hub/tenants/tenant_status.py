@@ -38,14 +38,16 @@ def next_status(
     now: str,
     removal: Sequence[Condition] = (),
     domain: str = "",
+    domains_taken: Condition | None = None,
 ) -> TenantStatus:
     """Return the status of ``tenant``; its lastSyncTime changes with the state, not at every sign of life.
 
     ``domain`` is where names of its objects are made. ``removal``: what is to be said of a Tenant that is being
-    removed, instead of whether it is ready.
+    removed, instead of whether it is ready. ``domains_taken``: that another member has a domain of it.
     """
     old, generation = tenant.status, tenant.metadata.generation
     conditions = list(_conditions(tenant, ensured, agent, removal))
+    conditions += [domains_taken] if domains_taken is not None else []
     return TenantStatus(
         namespace=tenant.namespace,
         domain=domain,

@@ -18,7 +18,7 @@ from fairlead.api.naming import short_hash
 from fairlead.api.tenant import TENANTS, Tenant
 from fairlead.api.times import wire_time
 from fairlead.errors import FairleadError, NotFound, Terminal
-from fairlead.hub.inventory import Inventory
+from fairlead.hub.inventory import Inventory, only_status_changed
 from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.hub.tenants.removal import TenantRemoval
 from fairlead.hub.tenants.tenant_status import AgentState, Ensured, next_status
@@ -30,6 +30,7 @@ from fairlead.model.condition import Condition
 from fairlead.runtime.clock import Clock
 from fairlead.translate.generated import member_domain
 from fairlead.translate.tenant import tenant_objects
+from fairlead.translate.tenant_domains import build_domains_taken, domains_of
 
 _ANNOTATION_HASH = "fairlead.dev/applied"
 #: What was deleted by hand is back after this long at the latest; the check costs reads only.
@@ -122,10 +123,21 @@ class Tenants:
         agent = AgentState(health.state(namespace), health.last_sync(namespace), health.clock_ahead_s(namespace))
         old = tenant.status
         now, domain = wire_time(self._clock.now()), member_domain(tenant, self._domain)
-        new = next_status(tenant, ensured, agent, now=now, removal=removal, domain=domain)
+        taken = None if tenant.deleting else build_domains_taken(tenant, self._inventory.tenants.values())
+        new = next_status(tenant, ensured, agent, now=now, removal=removal, domain=domain, domains_taken=taken)
         if await write_status(self._cluster, TENANTS, tenant, old, new, manager=MANAGER_HUB) is not None:
             changes = transitions(old.conditions, new.conditions)
             emit_transitions(self._events, TENANTS, tenant, changes, good={"Ready": "its agent is alive"})
+
+
+def concerned_by(old: Tenant | None, new: Tenant | None, inventory: Inventory) -> set[str]:
+    """Return the names of the Tenants to be reconciled after a change of one: itself, and those with its domains."""
+    itself = (
+        {new.metadata.name} if new is not None and (old is None or not only_status_changed(old, new)) else set[str]()
+    )
+    if differing := domains_of(old) ^ domains_of(new):
+        itself |= {each.metadata.name for each in inventory.tenants.values() if domains_of(each) & differing}
+    return itself
 
 
 def _version(obj: JSONObject) -> str:

@@ -88,6 +88,10 @@ class ZoneFollower:
         self._updates: dict[ServerSettings, int] = {}
         self._rest_until_s: dict[ServerSettings, float] = {}
 
+    def began(self, settings: ServerSettings, serial: int) -> None:
+        """Follow a zone from this serial on, unless it is followed already."""
+        self._serials.setdefault(settings, serial)
+
     def updated(self, settings: ServerSettings) -> None:
         """Count an update of our own, which moves the serial by one."""
         self._updates[settings] = self._updates.get(settings, 0) + 1

@@ -140,7 +140,7 @@ class DNSProvider:
     async def ensure(self, spec: FrontendSpec) -> Ensured:
         """Check that the server answers for the zone."""
         settings = self._settings(spec)
-        await self._server(settings.server).check()
+        self._follower.began(settings.server, await self._server(settings.server).check())
         before = self._names.get(spec.key)
         if before is not None and (before.server.zone, before.name) != (settings.server.zone, settings.name):
             raise Retry(f"{spec.key}: a name does not move to another zone; delete the Hostname, and create it again")

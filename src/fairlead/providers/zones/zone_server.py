@@ -20,8 +20,8 @@ class ZoneServer(Protocol):
         """Say whether what was written is answered at once."""
         ...
 
-    async def check(self) -> None:
-        """Raise what is wrong with the zone, the server or the credentials, as far as reading can show it."""
+    async def check(self) -> int:
+        """Raise what is wrong with zone, server or credentials, as far as reading can show it; returns the serial."""
         ...
 
     async def serial(self) -> int:

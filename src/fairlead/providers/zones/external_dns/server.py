@@ -42,10 +42,10 @@ class EndpointServer:
         #: What was read last of ours, by host.
         self._held: dict[str, Held] = {}
 
-    async def check(self) -> None:
-        """Ask for the kind, and the server for the zone's SOA record."""
+    async def check(self) -> int:
+        """Ask for the kind, and the server for the zone's serial, which is returned."""
         await self._objects(f"{LABEL_MANAGED_BY}!={MANAGED_BY}")
-        await self.serial()
+        return await self.serial()
 
     async def serial(self) -> int:
         """Return the serial of the zone."""

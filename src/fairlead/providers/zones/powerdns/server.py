@@ -40,10 +40,10 @@ class PowerDNSServer:
 
     immediate = True
 
-    async def check(self) -> None:
-        """Ask the API for the zone, and the server for its SOA record."""
+    async def check(self) -> int:
+        """Ask the API for the zone, and the server for its serial, which is returned."""
         await self._api.check()
-        await self.serial()
+        return await self.serial()
 
     async def serial(self) -> int:
         """Return the serial of the zone."""

@@ -46,9 +46,9 @@ class UpdateServer:
 
     immediate = True
 
-    async def check(self) -> None:
-        """Ask for the zone's SOA record."""
-        await self.serial()
+    async def check(self) -> int:
+        """Ask for the zone's serial, which is returned."""
+        return await self.serial()
 
     async def serial(self) -> int:
         """Return the serial of the zone."""

@@ -1,0 +1,44 @@
+"""Which member has which domain?
+
+In: the Tenants. Out: the holder of each domain: of two that name one, the older has it; and what to say of a Tenant
+whose domain another one has. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fairlead.api.tenant import Tenant
+from fairlead.model.condition import Condition, ConditionReason, ConditionType
+
+
+def domain_holders(tenants: Iterable[Tenant]) -> dict[str, Tenant]:
+    """Return the holder of each domain that a Tenant names, or names are made in."""
+    holders: dict[str, Tenant] = {}
+    for tenant in sorted(tenants, key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name)):
+        for domain in domains_of(tenant):
+            holders.setdefault(domain, tenant)
+    return holders
+
+
+def domains_of(tenant: Tenant | None) -> frozenset[str]:
+    """Return the domains that a Tenant names, and the one that its names are made in; none for no Tenant."""
+    if tenant is None:
+        return frozenset()
+    return frozenset({*tenant.spec.domains, tenant.status.domain} - {""})
+
+
+def build_domains_taken(tenant: Tenant, tenants: Iterable[Tenant]) -> Condition | None:
+    """Return the condition of a Tenant with a domain that an older one has, None when there is none."""
+    holders = domain_holders(each for each in tenants if not each.deleting)
+    fields = [("spec.domain", tenant.status.domain)] if tenant.status.domain else []
+    fields += [("spec.domains", domain) for domain in sorted(tenant.spec.domains)]
+    for field, domain in fields:
+        holder = holders.get(domain, tenant).metadata.name
+        if holder != tenant.metadata.name:
+            text = (
+                f"{field}: {domain} belongs to Tenant {holder}, which is older, and no other member gets names in it; "
+                "remove it from one of the two"
+            )
+            return Condition(ConditionType.HOSTNAMES_ACCEPTED, False, ConditionReason.DOMAIN_RESERVED, text)
+    return None
