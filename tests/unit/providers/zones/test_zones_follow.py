@@ -75,7 +75,7 @@ async def test_a_zone_that_others_emptied_is_noticed_by_its_serial():
     assert await follow.look() == []
 
 
-async def test_a_zone_that_nobody_changed_costs_one_question_and_no_names():
+async def test_a_zone_without_changes_costs_one_question_and_no_names():
     follow = Follow()
     for _ in range(3):
         assert await follow.look() == []

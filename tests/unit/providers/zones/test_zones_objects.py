@@ -63,7 +63,7 @@ def test_objects_of_one_name_are_one_set():
     one, two = (
         held(written({RRKey(HOST, "A"): RRSet(frozenset({value}), 60)})) for value in ("192.0.2.1", "192.0.2.2")
     )
-    assert joined([one, two])[RRKey(HOST, "A")].values == {"192.0.2.1", "192.0.2.2"}
+    assert joined([first, second])[RRKey(HOST, "A")].values == {"192.0.2.1", "192.0.2.2"}
 
 
 def test_names_of_objects_differ_where_hosts_differ():
