@@ -60,7 +60,7 @@ def test_null_lists_of_a_real_api_server_are_empty():
 
 
 def test_objects_of_one_name_are_one_set():
-    one, two = (
+    first, second = (
         held(written({RRKey(HOST, "A"): RRSet(frozenset({value}), 60)})) for value in ("192.0.2.1", "192.0.2.2")
     )
     assert joined([first, second])[RRKey(HOST, "A")].values == {"192.0.2.1", "192.0.2.2"}
