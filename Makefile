@@ -38,6 +38,7 @@ demo: $(RUN) ## Two member clusters, one hub, real Envoy, real traffic
 test: $(STAMP) ## Run every test
 	@.ci/haproxy
 	@.ci/dns
+	@.ci/chromium
 	@$(BIN)/python -m pytest $(ARGS)
 
 test-all-pythons: ## Run every test on each Python from 3.11 to 3.14 that this machine has

@@ -1,105 +1,13 @@
-"""Parse KIND/NAME arguments: svc/web, lb/shared, tcplb/shop.web, class/edge."""
+"""KIND/NAME as the verbs take it, and the option that completes it."""
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 
+from fairlead.status.object_ref import CLASS, KINDS, SERVICE, ObjectRef, parse_object_ref
+
+__all__ = ["CLASS", "KINDS", "SERVICE", "Namespace", "ObjectRef", "parse_object_ref"]
+
 Namespace = Annotated[str, typer.Option("--namespace", "-n", metavar="NS", help="Namespace of KIND/NAME.")]
-
-CLASS = "LoadBalancerClass"
-SERVICE = "Service"
-KINDS = {
-    "svc": SERVICE,
-    "service": SERVICE,
-    "services": SERVICE,
-    "lb": "LoadBalancer",
-    "loadbalancer": "LoadBalancer",
-    "loadbalancers": "LoadBalancer",
-    "tcplb": "TCPLoadBalancer",
-    "tcploadbalancer": "TCPLoadBalancer",
-    "tcploadbalancers": "TCPLoadBalancer",
-    "httplb": "HTTPLoadBalancer",
-    "httploadbalancer": "HTTPLoadBalancer",
-    "httploadbalancers": "HTTPLoadBalancer",
-    "hn": "Hostname",
-    "hostname": "Hostname",
-    "hostnames": "Hostname",
-    "class": CLASS,
-    "lbc": CLASS,
-    "loadbalancerclass": CLASS,
-    "loadbalancerclasses": CLASS,
-}
-_GROUPS = frozenset({"bg", "backendgroup", "backendgroups"})
-#: The short name of each kind on the command line, and the arguments of ``kubectl get`` that list all of them.
-_SHORT = {
-    SERVICE: "svc",
-    "LoadBalancer": "lb",
-    "TCPLoadBalancer": "tcplb",
-    "HTTPLoadBalancer": "httplb",
-    "Hostname": "hostname",
-    CLASS: "class",
-}
-_LISTED = {
-    SERVICE: "svc -A",
-    "LoadBalancer": "lb -A",
-    "TCPLoadBalancer": "tcplb -A",
-    "HTTPLoadBalancer": "httplb -A",
-    "Hostname": "hostnames -A",
-    CLASS: "lbc",
-}
-
-
-class ObjectRef(NamedTuple):
-    """One object at the hub; the namespace of a class is empty. A Service is in a member, which may be named."""
-
-    kind: str
-    namespace: str
-    name: str
-    member: str = ""
-
-    @property
-    def title(self) -> str:
-        """Return kind and name as sentences have them."""
-        return f"{self.kind} {'/'.join(filter(None, (self.member, self.namespace, self.name)))}"
-
-    @property
-    def path(self) -> str:
-        """Return it as every verb takes it, without further options."""
-        return "/".join(filter(None, (_SHORT[self.kind], self.member, self.namespace, self.name)))
-
-    @property
-    def argument(self) -> str:
-        """Return the arguments of a verb that name it."""
-        if self.member:
-            return self.path
-        return f"{_SHORT[self.kind]}/{self.name}" + (f" -n {self.namespace}" if self.namespace else "")
-
-    @property
-    def repair(self) -> str:
-        """Return the command that repairs it."""
-        return f"fairlead repair {self.argument}"
-
-    @property
-    def not_found(self) -> str:
-        """Return the error message for an object that does not exist, with the command that lists the others."""
-        return f"There is no {self.title}; kubectl get {_LISTED[self.kind]} lists those that there are"
-
-
-def parse_object_ref(text: str, namespace: str) -> ObjectRef:
-    """Parse KIND/NAME, or KIND/NAMESPACE/NAME as the verbs print it; raise ``BadConfiguration`` with an example.
-
-    A Service may have its member before its namespace: svc/MEMBER/NAMESPACE/NAME.
-    """
-    from fairlead.errors import BadConfiguration
-
-    prefix, *rest = text.split("/")
-    kind = KINDS.get(prefix.lower(), "")
-    most = {CLASS: 1, SERVICE: 3}.get(kind, 2)
-    if prefix.lower() in _GROUPS:
-        raise BadConfiguration(f"{text!r} is a BackendGroup; name a load balancer that it is on, as in lb/shared")
-    if not kind or not 1 <= len(rest) <= most or not all(rest):
-        raise BadConfiguration(f"{text!r} is not KIND/NAME; kinds are svc, lb, tcplb, httplb and class, as in svc/web")
-    member, given, name = ["", "", *rest][-3:]
-    return ObjectRef(kind, "" if kind == CLASS else given or namespace, name, member)

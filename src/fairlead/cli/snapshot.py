@@ -13,9 +13,9 @@ from fairlead.cli.object_ref import CLASS, SERVICE, ObjectRef
 from fairlead.cli.service_ref import resolve_all
 
 if TYPE_CHECKING:
-    from fairlead.cli.status_rows import HubRow
     from fairlead.hub.inspect.preview import Previewed
     from fairlead.kube.cluster import Cluster
+    from fairlead.status.rows import HubRow
 
 _NO_LEADER = "No hub leads now, so nothing is done; start one with: fairlead hub"
 

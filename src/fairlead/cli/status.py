@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fairlead.cli.complete import complete_load_balancer
+from fairlead.cli.exit_codes import EXIT_CODE_OF
 from fairlead.cli.options import Context, Kubeconfig, Output, OutputOption, Verbose
 from fairlead.cli.run import run_for_code
 
 if TYPE_CHECKING:
     from fairlead.cli.status_filter import Filter
-    from fairlead.cli.status_rows import FleetStatus
     from fairlead.kube.cluster import Cluster
+    from fairlead.status.rows import FleetStatus
 
 _POLL_S = 0.5
 _WATCH_S = 2.0
@@ -99,7 +100,7 @@ async def _show(
                 _print(shown, output, every=not asked.is_open or problems)
                 before = _lasting(shown)
             if not watch:
-                return fleet.state.exit_code
+                return EXIT_CODE_OF[fleet.state]
             await asyncio.sleep(_WATCH_S)
 
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from fairlead.cli.object_ref import KINDS
-from fairlead.cli.status_conditions import worst_of
-from fairlead.cli.status_rows import FleetStatus, LoadBalancerRow, Problem, RegionRow, Trouble
 from fairlead.errors import BadConfiguration, NotFound
+from fairlead.status.conditions import worst_of
+from fairlead.status.rows import FleetStatus, LoadBalancerRow, Problem, RegionRow, Trouble
 
 
 class Filter(msgspec.Struct, frozen=True):

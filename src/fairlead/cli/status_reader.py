@@ -23,11 +23,11 @@ from fairlead.api.names import AGENT_LEASE, HUB_LEASE, SYSTEM_NAMESPACE
 from fairlead.api.poolservice import POOL_SERVICES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
-from fairlead.cli.status_builder import FleetObjects, build_status, hub_row
-from fairlead.cli.status_rows import FleetStatus, HubRow
 from fairlead.errors import NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.standalone.proxy_report import read_reports
+from fairlead.status.builder import FleetObjects, build_status, hub_row
+from fairlead.status.rows import FleetStatus, HubRow
 
 T = TypeVar("T", bound=KubeObject)
 

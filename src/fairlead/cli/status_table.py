@@ -15,8 +15,8 @@ from rich.text import Text
 
 from fairlead.cli.formatting import age_text, counted
 from fairlead.cli.object_ref import ObjectRef
-from fairlead.cli.status_rows import FleetStatus, LoadBalancerRow, Problem, RegionRow, Trouble
 from fairlead.runtime.legible import legible
+from fairlead.status.rows import FleetStatus, LoadBalancerRow, Problem, RegionRow, Trouble
 
 #: More load balancers than that are summed up, and only those that are not well are listed.
 MOST_ROWS = 20

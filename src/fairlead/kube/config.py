@@ -71,7 +71,8 @@ class ClusterConfig:
     """One cluster as one user sees it.
 
     ``source`` says where this was configured (a file and a context), for error messages. ``inline_token`` is there
-    where the credentials may be a token in the kubeconfig.
+    where the credentials may be a token in the kubeconfig. ``trusted`` returns a TLS context that trusts the server as
+    ours does, and has no credential in it; None: whatever the system trusts.
     """
 
     server: str
@@ -82,3 +83,4 @@ class ClusterConfig:
     tls_server_name: str = ""
     proxy: str = ""
     inline_token: InlineToken | None = None
+    trusted: Callable[[], ssl.SSLContext] | None = field(default=None, repr=False)

@@ -82,8 +82,14 @@ def _from_files(
     # Everything that can be checked without the server is checked now, not at the first request.
     sign_in = KubeconfigSignIn(lambda: Kubeconfig.read(present).choose(context).material(), clock=clock)
     server = chosen.server()
+
+    def trusted() -> ssl.SSLContext:
+        now = Kubeconfig.read(present).choose(context).material()
+        return tls_context(authority=now.authority, insecure=now.insecure, source=now.source)
+
     return ClusterConfig(
         server=server,
+        trusted=trusted,
         sign_in=sign_in,
         inline_token=sign_in,
         namespace=str(chosen.context.get("namespace") or "default"),
@@ -281,6 +287,7 @@ def _in_cluster(environ: Mapping[str, str], service_account: Path, clock: Clock)
         namespace=namespace.read_text(encoding="utf-8").strip() if namespace.is_file() else "default",
         user="the service account of this pod",
         source="the service account of this pod",
+        trusted=lambda: tls_context(authority=authority.read_bytes(), source="the service account of this pod"),
     )
 
 

@@ -22,6 +22,8 @@ from fairlead.runtime.logs import configure_logging, redact
 
 __all__ = ["StatusServer", "Telemetry", "configure_logging", "redact"]
 
+#: Streams end at once; what does not end by then is cut.
+_SHUTDOWN_S = 1.0
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
@@ -51,7 +53,8 @@ class Telemetry:
 class StatusServer:
     """Serve /readyz (503 and one reason per line while not ready), /livez, /metrics, and /debug/keys/<key>.
 
-    ``debug`` returns what is known of a key, to be sent as JSON; None for a key that is unknown.
+    ``debug`` returns what is known of a key, to be sent as JSON; None for a key that is unknown. ``extend`` adds more
+    routes.
     """
 
     def __init__(
@@ -61,12 +64,14 @@ class StatusServer:
         registry: CollectorRegistry,
         readiness: Callable[[], list[str]],
         debug: Callable[[str], object | None] = lambda _key: None,
+        extend: Callable[[web.Application], None] = lambda _app: None,
     ) -> None:
         self._host = host or "127.0.0.1"
         self._port = port
         self._registry = registry
         self._readiness = readiness
         self._debug = debug
+        self._extend = extend
         self._runner: web.AppRunner | None = None
 
     @property
@@ -93,7 +98,8 @@ class StatusServer:
         app.router.add_get("/livez", self._livez)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/debug/keys/{key:.+}", self._debug_key)
-        runner = web.AppRunner(app, access_log=None)
+        self._extend(app)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_S)
         await runner.setup()
         try:
             await web.TCPSite(runner, self._host, self._port).start()

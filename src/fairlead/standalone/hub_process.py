@@ -26,14 +26,16 @@ from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.supervisor import Supervisor
 from fairlead.runtime.telemetry import StatusServer, Telemetry
 from fairlead.standalone.first_calls import FIRST_CALLS, reached
+from fairlead.standalone.hub_page import make_page
 from fairlead.standalone.hub_rights import check_hub
 from fairlead.standalone.hub_settings import HubSettings
 from fairlead.standalone.identity import kept_identity, new_identity
 from fairlead.standalone.ports import watch_ports
-from fairlead.standalone.proxy_report import ProxyReporter, ProxyRow
+from fairlead.standalone.proxy_report import ProxyReporter
 from fairlead.standalone.replicas import Replicas
 from fairlead.standalone.right_cluster import check_hub_side, check_own_member
 from fairlead.standalone.stop import orphans_problem
+from fairlead.status.proxies import ProxyRow
 
 log = structlog.get_logger(__name__)
 
@@ -117,7 +119,17 @@ async def _run(
         def not_ready() -> list[str]:
             return [*hub.not_ready(), *parts.problems(), *beside.problems()]
 
-        pages = StatusServer(*settings.metrics, registry, not_ready, hub.debug_key)
+        page = make_page(
+            hub,
+            cluster,
+            identity=identity,
+            host=settings.metrics[0],
+            deployment=settings.deployment,
+            proxies=lambda: _rows(provider),
+            problems=not_ready,
+            clock=clock,
+        )
+        pages = StatusServer(*settings.metrics, registry, not_ready, hub.debug_key, page.add_to)
         supervisor.spawn("pages", pages.run)
     supervisor.spawn("hub", hub.run)
     supervisor.spawn("proxy report", lambda: _report(hub, reporter))

@@ -23,28 +23,13 @@ from fairlead.api.times import wire_time
 from fairlead.errors import FairleadError, NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.runtime.clock import Clock
+from fairlead.status.proxies import ProxyRow, ReplicaReport
 
 NAME = "fairlead-proxies"
 _POLL_S = 1.0
 _SETTLE_S = 5.0
 
 log = structlog.get_logger(__name__)
-
-
-class ProxyRow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One proxy: its name, the load balancers' group it serves, SYNCED or STALE, and how often it refused something."""
-
-    node: str
-    group: str
-    state: str
-    refused: int = 0
-
-
-class ReplicaReport(msgspec.Struct, frozen=True, gc=False):
-    """The proxies of one hub replica, and since when (RFC 3339)."""
-
-    since: str
-    proxies: list[ProxyRow]
 
 
 class _ConfigMap(KubeObject, frozen=True, gc=False):

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from cli_status_objects import GOOD, http_load_balancer
 
 from fairlead.api.tcploadbalancer import Origin
 from fairlead.cli.route_request import parse_request
@@ -26,6 +25,7 @@ from fairlead.model.http import (
     Rule,
 )
 from fairlead.model.keys import LoadBalancerKey, TargetKey, backend_key
+from fairlead.testing.fleet_objects import GOOD, http_load_balancer
 
 LISTENERS = (
     L7Listener("http", 80),

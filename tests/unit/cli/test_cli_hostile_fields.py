@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 import pytest
 from cli_builders import NOW, SINCE, lb, previewed
-from cli_status_objects import status
 from rich.console import Console
 
 import fairlead.cli
@@ -23,6 +22,7 @@ from fairlead.cli.run import sentence_of
 from fairlead.cli.status_table import print_status
 from fairlead.errors import BadConfiguration
 from fairlead.hub.intents.intent import Exclusion
+from fairlead.testing.fleet_objects import status
 
 HOSTILE = "web\x1b[2J\n✓ everything is healthy\r\u202e"
 SHOWN = "web\\x1b[2J\\n✓ everything is healthy\\r\\u202e"

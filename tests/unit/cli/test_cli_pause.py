@@ -9,7 +9,7 @@ from cli_builders import lb, previewed
 from fairlead.cli.object_ref import ObjectRef
 from fairlead.cli.pause import paused_lines, resumed_lines
 from fairlead.cli.snapshot import Snapshot
-from fairlead.cli.status_rows import HubRow
+from fairlead.status.rows import HubRow
 from fairlead.testing.builders import target
 
 LEADS = HubRow("hub-1", 1.0, True)

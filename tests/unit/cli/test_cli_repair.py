@@ -10,8 +10,8 @@ from fairlead.cli.drift_rows import drift_row
 from fairlead.cli.object_ref import ObjectRef
 from fairlead.cli.repair import lines_of_repair
 from fairlead.cli.snapshot import Snapshot
-from fairlead.cli.status_rows import HubRow
 from fairlead.model.observed import Observed
+from fairlead.status.rows import HubRow
 from fairlead.sync.readback import drift_of
 from fairlead.testing.builders import target
 

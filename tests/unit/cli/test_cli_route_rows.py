@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from cli_route_objects import API, SHOP, ask, held, ingress_route, prefix
-from cli_status_objects import condition
 
 from fairlead.api.httploadbalancer import RefusedPart
 from fairlead.cli.route_rows import MOST_ANSWERS, HeldHTTP, RouteOutcome
 from fairlead.model.http import Attachment, BackendRef, Route, RouteKind, Rule
+from fairlead.testing.fleet_objects import condition
 
 
 @pytest.mark.req("K-41", "K-46")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from cli_status_objects import many
 
 from fairlead.cli.options import Output
 from fairlead.cli.output import encoded
 from fairlead.cli.status_filter import Filter, filtered, only_problems
-from fairlead.cli.status_rows import Trouble
 from fairlead.cli.status_table import names_of
 from fairlead.errors import BadConfiguration, NotFound
+from fairlead.status.rows import Trouble
+from fairlead.testing.fleet_objects import many
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import io
 
 import msgspec
-from cli_status_objects import EAST, GOOD, condition, fleet_of, http_load_balancer, lease, load_balancer
 from rich.console import Console
 
 from fairlead.api.httploadbalancer import RefusedPart
 from fairlead.cli.status_filter import Filter, filtered
-from fairlead.cli.status_rows import FleetStatus, Trouble
 from fairlead.cli.status_table import names_of, print_status
+from fairlead.status.rows import FleetStatus, Trouble
+from fairlead.testing.fleet_objects import EAST, GOOD, condition, fleet_of, http_load_balancer, lease, load_balancer
 
 
 def shown(fleet: FleetStatus, *, wide: bool = False) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 
-from cli_status_objects import status
 from rich.console import Console
 
 from fairlead.cli.status_table import print_status
+from fairlead.testing.fleet_objects import status
 
 
 def test_the_table_shows_everything_and_cuts_nothing() -> None:

@@ -13,8 +13,8 @@ from fairlead.api.addresspool import ADDRESS_POOLS, AddressPool
 from fairlead.api.dnszone import DNS_ZONES, DNSZone
 from fairlead.api.hostname import HOSTNAMES, Hostname
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertificate
-from fairlead.cli.status_conditions import findings_of
-from fairlead.cli.status_rows import Problem, Trouble
+from fairlead.status.conditions import findings_of
+from fairlead.status.rows import Problem, Trouble
 from fairlead.translate.certificate_ends import ending
 
 

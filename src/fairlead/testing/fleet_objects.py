@@ -13,14 +13,16 @@ from fairlead.api.kubernetes import LeaseSpec
 from fairlead.api.meta import ObjectMeta, WireCondition
 from fairlead.api.tcploadbalancer import LoadBalancerPort, TCPLoadBalancer, TCPLoadBalancerSpec, TCPLoadBalancerStatus
 from fairlead.api.tenant import Tenant, TenantSpec
-from fairlead.cli.status_builder import FleetObjects, build_status
-from fairlead.cli.status_rows import FleetStatus
-from fairlead.standalone.proxy_report import ProxyRow, ReplicaReport
+from fairlead.status.builder import FleetObjects, build_status
+from fairlead.status.proxies import ProxyRow, ReplicaReport
+from fairlead.status.rows import FleetStatus
 
+#: The moment at which every status of a test is read.
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 def lease(age_s: float, *, holder: str = "hub-1", namespace: str = "tenant-east") -> StampedLease:
+    """Return a Lease that was renewed ``age_s`` seconds ago; its holder's clock is a year ahead."""
     stamp = Stamp(time=(NOW - timedelta(seconds=age_s)).isoformat())
     # The holder's clock is a year ahead: nothing is judged by it.
     renewed = (NOW + timedelta(days=365)).isoformat()
@@ -29,6 +31,7 @@ def lease(age_s: float, *, holder: str = "hub-1", namespace: str = "tenant-east"
 
 
 def load_balancer(*conditions: WireCondition, generation: int = 1, observed: int = 1) -> TCPLoadBalancer:
+    """Return the load balancer of a Service of the member east."""
     return TCPLoadBalancer(
         metadata=ObjectMeta(
             name="default.web",
@@ -59,6 +62,7 @@ def status(
     hub_age_s: float | None = 2.0,
     state: str = "SYNCED",
 ) -> FleetStatus:
+    """Return the status of one member with one load balancer and one proxy."""
     reports = {"hub-1": ReplicaReport("2030-01-01T00:00:00Z", [ProxyRow("local/here", "local", state)])}
     leases = {} if agent_age_s is None else {"tenant-east": lease(agent_age_s)}
     hub = None if hub_age_s is None else lease(hub_age_s)
@@ -73,10 +77,13 @@ def fleet_of(**read: Any) -> FleetStatus:
 
 
 def condition(kind: str, value: str, reason: str = "Why", message: str = "the message") -> WireCondition:
+    """Return a condition."""
     return WireCondition(type=kind, status=value, reason=reason, message=message)
 
 
 def many(count: int, broken: int) -> FleetStatus:
+    """Return the status of ``count`` load balancers, the first ``broken`` of which have drifted."""
+
     def service(number: int) -> TCPLoadBalancer:
         bad = condition("Drifted", "True", "Drifted", "1 was changed")
         lb = load_balancer(*GOOD, *([bad] if number < broken else []))

@@ -1,12 +1,10 @@
-"""The rows of ``fairlead status``, as ``-o json`` prints them."""
+"""The rows of ``fairlead status``, as ``-o json`` prints them. Values only."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
 import msgspec
-
-from fairlead.cli.exit_codes import ATTENTION, NOT_KNOWN, NOT_SERVING, OK
 
 
 class Trouble(StrEnum):
@@ -16,19 +14,6 @@ class Trouble(StrEnum):
     NOT_SERVING = "NotServing"
     ATTENTION = "NeedsAttention"
     NONE = "Serving"
-
-    @property
-    def exit_code(self) -> int:
-        """Return the exit code that stands for it."""
-        return _CODES[self]
-
-
-_CODES = {
-    Trouble.NOT_KNOWN: NOT_KNOWN,
-    Trouble.NOT_SERVING: NOT_SERVING,
-    Trouble.ATTENTION: ATTENTION,
-    Trouble.NONE: OK,
-}
 
 
 class HubRow(msgspec.Struct, frozen=True, rename="camel"):

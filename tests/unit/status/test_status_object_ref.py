@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.cli.object_ref import ObjectRef, parse_object_ref
 from fairlead.errors import BadConfiguration
+from fairlead.status.object_ref import ObjectRef, parse_object_ref
 
 
 @pytest.mark.parametrize(

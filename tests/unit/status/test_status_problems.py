@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from cli_status_objects import EAST, condition, fleet_of, lease
 
 from fairlead.agent.heartbeat import refusals_text
 from fairlead.api.backendgroup import BackendGroup, BackendGroupSpec, BackendGroupStatus
@@ -12,7 +11,9 @@ from fairlead.api.loadbalancerclass import LoadBalancerClass, LoadBalancerClassS
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import ANNOTATION_REFUSED
 from fairlead.api.tenant import TenantStatus
-from fairlead.cli.status_rows import Trouble
+from fairlead.cli.exit_codes import EXIT_CODE_OF
+from fairlead.status.rows import Trouble
+from fairlead.testing.fleet_objects import EAST, condition, fleet_of, lease
 
 
 @pytest.mark.req("X-18")
@@ -34,7 +35,7 @@ def test_a_broken_class_is_named() -> None:
         "class held: it is paused; end that with: fairlead resume class/held",
         "class old: it was deleted: used by 3",
     ]
-    assert fleet.state.exit_code == 4
+    assert EXIT_CODE_OF[fleet.state] == 4
 
 
 @pytest.mark.req("X-18")

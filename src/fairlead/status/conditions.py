@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from fairlead.api.meta import WireCondition
-from fairlead.cli.status_rows import Trouble
+from fairlead.status.rows import Trouble
 
 SERVING, PROGRAMMED, ACCEPTED = "Serving", "Programmed", "Accepted"
 #: Types that name a problem while they are False, and what that means for traffic.

@@ -7,7 +7,6 @@ import re
 
 import msgspec
 import pytest
-from cli_status_objects import EAST, GOOD, fleet_of, lease, load_balancer, status
 from rich.console import Console
 
 from fairlead.api.loadbalancer import LoadBalancer, LoadBalancerObjectStatus, LoadBalancerSpec
@@ -15,6 +14,7 @@ from fairlead.api.meta import ObjectMeta, WireCondition
 from fairlead.api.poolservice import PoolService, PoolServiceSpec, PoolServiceStatus
 from fairlead.cli.status_table import print_status
 from fairlead.standalone.proxy_report import ProxyRow, ReplicaReport
+from fairlead.testing.fleet_objects import EAST, GOOD, fleet_of, lease, load_balancer, status
 
 
 def test_all_is_well() -> None:

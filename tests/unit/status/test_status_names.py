@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from cli_status_objects import NOW, condition, fleet_of
 
 from fairlead.api.dnszone import DNSZone, DNSZoneSpec, DNSZoneStatus
 from fairlead.api.hostname import Hostname, HostnameSpec, HostnameStatus
 from fairlead.api.managedcertificate import ManagedCertificate, ManagedCertificateSpec, ManagedCertificateStatus
 from fairlead.api.meta import ObjectMeta
-from fairlead.cli.status_rows import Trouble
+from fairlead.status.rows import Trouble
+from fairlead.testing.fleet_objects import NOW, condition, fleet_of
 
 REFUSED = condition("Programmed", "False", "ProviderFailed", "the server 192.0.2.53 refuses the key 'hub'")
 

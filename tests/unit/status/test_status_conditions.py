@@ -7,12 +7,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from cli_status_objects import GOOD, condition, load_balancer, many, status
 from rich.console import Console
 
 from fairlead.api.meta import WireCondition
-from fairlead.cli.status_rows import FleetStatus, Trouble
+from fairlead.cli.exit_codes import EXIT_CODE_OF
 from fairlead.cli.status_table import print_status
+from fairlead.status.rows import FleetStatus, Trouble
+from fairlead.testing.fleet_objects import GOOD, condition, load_balancer, many, status
 
 
 def text_of(fleet: FleetStatus, **how: Any) -> str:
@@ -43,7 +44,7 @@ def text_of(fleet: FleetStatus, **how: Any) -> str:
 )
 def test_each_condition_counts_for_what_it_says(also: WireCondition, trouble: Trouble, code: int) -> None:
     fleet = status(lb=load_balancer(*GOOD, also))
-    assert (fleet.state, fleet.state.exit_code, fleet.healthy) == (trouble, code, not code)
+    assert (fleet.state, EXIT_CODE_OF[fleet.state], fleet.healthy) == (trouble, code, not code)
     assert fleet.problems == ([] if fleet.healthy else ["load balancer east/default/web: the message"])
     assert fleet.load_balancers[0].programmed, "it is programmed all the same"
     assert ("everything is healthy" in text_of(fleet)) is fleet.healthy
@@ -86,7 +87,7 @@ def test_what_was_accepted_before_serves_on_and_what_never_was_does_not() -> Non
 
 
 def test_without_a_leader_nothing_is_known() -> None:
-    assert status(hub_age_s=300).state.exit_code == 6
+    assert EXIT_CODE_OF[status(hub_age_s=300).state] == 6
 
 
 def test_eighty_services_are_summed_up_first() -> None:

@@ -7,6 +7,7 @@ counts.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
@@ -26,10 +27,10 @@ from fairlead.api.naming import replica_key
 from fairlead.api.poolservice import PoolService
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.tenant import Tenant, state_by_age
-from fairlead.cli import status_names as names
-from fairlead.cli import status_problems as problems
-from fairlead.cli.status_conditions import SERVING, Finding, findings_of_load_balancer, worst_of
-from fairlead.cli.status_rows import (
+from fairlead.status import names, problems
+from fairlead.status.conditions import SERVING, Finding, findings_of_load_balancer, worst_of
+from fairlead.status.proxies import ReplicaReport
+from fairlead.status.rows import (
     FleetStatus,
     HubRow,
     LoadBalancerRow,
@@ -38,7 +39,6 @@ from fairlead.cli.status_rows import (
     RegionRow,
     Trouble,
 )
-from fairlead.standalone.proxy_report import ReplicaReport
 
 
 class FleetObjects(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,8 +61,15 @@ class FleetObjects(msgspec.Struct, frozen=True, kw_only=True):
 def build_status(read: FleetObjects, *, now: datetime) -> FleetStatus:
     """Return all rows, and what is not well."""
     hub = hub_row(read.hub_lease, now)
-    rows = sorted(map(_load_balancer, read.load_balancers), key=lambda row: (row.namespace, row.name))
-    members = sorted((_member(tenant, read.leases, rows, now) for tenant in read.tenants), key=lambda row: row.name)
+    rows = sorted(map(load_balancer_row, read.load_balancers), key=lambda row: (row.namespace, row.name))
+    asked = Counter(row.namespace for row in rows)
+    members = sorted(
+        (
+            member_row(tenant, read.leases.get(tenant.namespace), asked[tenant.namespace], now)
+            for tenant in read.tenants
+        ),
+        key=lambda row: row.name,
+    )
     proxies = _proxies(read.reports, hub)
     regions = sorted(map(_region, read.pool_services), key=lambda row: (row.namespace, row.service, row.region))
     troubles = [
@@ -101,17 +108,15 @@ def hub_row(lease: StampedLease | None, now: datetime) -> HubRow:
     return HubRow(lease.spec.holder_identity, silent_s, silent_s is not None and silent_s <= allowed_s)
 
 
-def _member(
-    tenant: Tenant, leases: Mapping[str, StampedLease], rows: list[LoadBalancerRow], now: datetime
-) -> MemberRow:
-    lease = leases.get(tenant.namespace)
+def member_row(tenant: Tenant, lease: StampedLease | None, load_balancers: int, now: datetime) -> MemberRow:
+    """Return the row of one member, which has that many load balancers; ``lease`` is its agent's."""
     silent_s = _rounded(age_s(lease, now)) if lease is not None else None
     state = state_by_age(silent_s)
-    count = sum(1 for row in rows if row.namespace == tenant.namespace)
-    return MemberRow(tenant.metadata.name, tenant.spec.region, tenant.namespace, state, silent_s, count)
+    return MemberRow(tenant.metadata.name, tenant.spec.region, tenant.namespace, state, silent_s, load_balancers)
 
 
-def _load_balancer(lb: TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer) -> LoadBalancerRow:
+def load_balancer_row(lb: TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer) -> LoadBalancerRow:
+    """Return the row of one load balancer."""
     targets = lb.status.backends if isinstance(lb, LoadBalancer) else lb.status.targets
     routes = lb.status.routes if isinstance(lb, HTTPLoadBalancer) else None
     findings = findings_of_load_balancer(lb.status.conditions, targets, routes)

@@ -16,10 +16,10 @@ from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.names import ANNOTATION_PAUSED, ANNOTATION_REFUSED
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import Tenant
-from fairlead.cli.formatting import age_text
-from fairlead.cli.object_ref import ObjectRef
-from fairlead.cli.status_conditions import Finding, findings_of, findings_of_load_balancer
-from fairlead.cli.status_rows import (
+from fairlead.status.conditions import Finding, findings_of, findings_of_load_balancer
+from fairlead.status.formatting import age_text
+from fairlead.status.object_ref import ObjectRef
+from fairlead.status.rows import (
     HubRow,
     LoadBalancerRow,
     MemberRow,

@@ -1,0 +1,1 @@
+"""The web page of a hub: what it serves, what is wrong, why, and what mends it, live; it changes nothing."""

@@ -1,0 +1,205 @@
+"""What the viewers of the page see now, kept current at a cost that follows changes, never the size of the fleet.
+
+    caches ──key──► dirty ──at most ten times a second──► item ──differs?──► each viewer's own changes, the last of each
+
+In: sources: what there is, which key has changed, the item of a key. Out: for each viewer everything once, then what
+differs. Without a viewer only the keys of what has changed are kept. Never: waits for a slow viewer; that one gets the
+last state of each item once it reads again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from fairlead.runtime.clock import Clock
+
+#: Changes that come together are one message.
+GATHER_S = 0.1
+#: After so many items others may run: the hub has more to do than to show itself.
+_BATCH = 100
+
+
+class Shown(NamedTuple):
+    """One item, and what a viewer must be allowed to list to see it: a resource of a namespace (empty: of all)."""
+
+    item: msgspec.Struct
+    resource: str
+    namespace: str = ""
+
+
+class Source(Protocol):
+    """One table of the page."""
+
+    @property
+    def table(self) -> str:
+        """Return its name."""
+        ...
+
+    @property
+    def every_s(self) -> float:
+        """Return how often all of it may have changed without a word; 0: never."""
+        ...
+
+    def watch(self, changed: Callable[[Hashable], None]) -> None:
+        """Call ``changed`` with each key whose item may differ."""
+        ...
+
+    def all_keys(self) -> Iterable[Hashable]:
+        """Return the key of everything that there is."""
+        ...
+
+    def shown(self, key: Hashable) -> Shown | None:
+        """Return what is shown of one; None when there is none."""
+        ...
+
+
+Place = tuple[str, Hashable]
+
+
+class Change(NamedTuple):
+    """What a viewer is to know: a ``table``, an ``id`` in it, the item as it was last, and whether it is ``gone``."""
+
+    table: str
+    id: str
+    shown: Shown
+    gone: bool = False
+
+
+class Viewer:
+    """One open page: what it has not been sent yet."""
+
+    def __init__(self) -> None:
+        self._pending: dict[tuple[str, str], Change] = {}
+        self._event = asyncio.Event()
+        self.closed = False
+
+    def put(self, change: Change) -> None:
+        """Have ``change`` sent, in place of an earlier one of the same item."""
+        self._pending[change.table, change.id] = change
+        self._event.set()
+
+    def close(self) -> None:
+        """End it: the hub stops."""
+        self.closed = True
+        self._event.set()
+
+    async def changes(self, timeout_s: float) -> Sequence[Change]:
+        """Return what is to be sent, as soon as there is something; nothing after ``timeout_s``."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._event.wait()
+        self._event.clear()
+        pending, self._pending = self._pending, {}
+        return list(pending.values())
+
+
+class Board:
+    """The tables of the page and their viewers."""
+
+    def __init__(self, sources: Sequence[Source], *, clock: Clock) -> None:
+        self._sources: Mapping[str, Source] = {source.table: source for source in sources}
+        self._clock = clock
+        self._shown: dict[Place, Shown] = {}
+        self._dirty: dict[Place, None] = {}
+        self._wake = asyncio.Event()
+        self._viewers: set[Viewer] = set()
+        self._pump: asyncio.Task[None] | None = None
+        self._lock = asyncio.Lock()
+        self._begun = False
+        self._due_s: dict[str, float] = {}
+        for source in sources:
+            source.watch(lambda key, table=source.table: self._mark(table, key))
+
+    @property
+    def viewers(self) -> int:
+        """Return how many pages are open."""
+        return len(self._viewers)
+
+    async def join(self) -> tuple[Viewer, list[Change]]:
+        """Add a viewer; returns everything that there is, as changes."""
+        if not self._begun:
+            self._begun = True
+            for table, source in self._sources.items():
+                self._dirty |= dict.fromkeys((table, key) for key in source.all_keys())
+        self._mark_due()
+        await self._refresh()
+        viewer = Viewer()
+        self._viewers.add(viewer)
+        if self._pump is None or self._pump.done():
+            self._pump = asyncio.create_task(self._run(), name="page")
+        return viewer, [Change(table, _id(shown), shown) for (table, _), shown in self._shown.items()]
+
+    def leave(self, viewer: Viewer) -> None:
+        """Take a viewer away; after the last one nothing is computed any more."""
+        self._viewers.discard(viewer)
+        if not self._viewers and self._pump is not None:
+            self._pump.cancel()
+            self._pump = None
+
+    def close(self) -> None:
+        """End all viewers."""
+        for viewer in list(self._viewers):
+            viewer.close()
+
+    def _mark(self, table: str, key: Hashable) -> None:
+        if self._begun:
+            self._dirty[table, key] = None
+            self._wake.set()
+
+    def _mark_due(self) -> float:
+        """Mark what may have changed without a word; returns the seconds until that is to be done again."""
+        now_s = self._clock.monotonic()
+        for table, source in self._sources.items():
+            if source.every_s and now_s >= self._due_s.get(table, now_s):
+                self._due_s[table] = now_s + source.every_s
+                for key in source.all_keys():
+                    self._mark(table, key)
+        return min((due_s - now_s for due_s in self._due_s.values()), default=60.0)
+
+    async def _run(self) -> None:
+        while True:
+            wait_s = self._mark_due()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(GATHER_S, wait_s)):
+                    await self._wake.wait()
+            await asyncio.sleep(GATHER_S)
+            await self._refresh()
+
+    async def _refresh(self) -> None:
+        """Compute what is dirty, and give each viewer what differs."""
+        async with self._lock:
+            self._wake.clear()
+            number = 0
+            while self._dirty:
+                # One by one, so that nothing is lost when this is cancelled.
+                table, key = next(iter(self._dirty))
+                del self._dirty[table, key]
+                self._compute(table, key)
+                number += 1
+                if number % _BATCH == 0:
+                    await asyncio.sleep(0)
+
+    def _compute(self, table: str, key: Hashable) -> None:
+        known = self._shown.get((table, key))
+        shown = self._sources[table].shown(key)
+        if shown == known:
+            return
+        if shown is not None:
+            self._shown[table, key] = shown
+            self._send(Change(table, _id(shown), shown))
+        elif known is not None:
+            del self._shown[table, key]
+            self._send(Change(table, _id(known), known, gone=True))
+
+    def _send(self, change: Change) -> None:
+        for viewer in self._viewers:
+            viewer.put(change)
+
+
+def _id(shown: Shown) -> str:
+    return str(getattr(shown.item, "id", ""))

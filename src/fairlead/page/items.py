@@ -1,0 +1,173 @@
+"""What the page shows of each object: one item, in the words of ``fairlead status``. Pure.
+
+In: objects of the hub's API, and the time. Out: items, as they go to the browser (JSON). An item says nothing that
+changes by itself, such as an age: the browser counts from ``since``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from fairlead.api.heartbeat import StampedLease
+from fairlead.api.hostname import Hostname
+from fairlead.api.httploadbalancer import HTTPLoadBalancer
+from fairlead.api.loadbalancer import LoadBalancer
+from fairlead.api.managedcertificate import ManagedCertificate
+from fairlead.api.meta import WireCondition
+from fairlead.api.tcploadbalancer import TCPLoadBalancer
+from fairlead.api.tenant import Tenant
+from fairlead.api.times import wire_time
+from fairlead.status import names, problems
+from fairlead.status.builder import load_balancer_row, member_row
+from fairlead.status.conditions import PROGRAMMED, SERVING, findings_of_load_balancer
+from fairlead.status.object_ref import ObjectRef
+from fairlead.status.rows import LoadBalancerRow, Trouble
+
+
+class _Item(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True, gc=False):
+    """What all items have; ``problems`` are the sentences about it, ``state`` the worst class of trouble."""
+
+    id: str
+    state: str = Trouble.NONE
+    problems: tuple[str, ...] = ()
+
+
+class LoadBalancerItem(_Item, frozen=True, gc=False):
+    """One load balancer; ``since``: when the condition that says most came to be as it is (RFC 3339)."""
+
+    kind: str
+    namespace: str
+    name: str
+    title: str
+    member: str = ""
+    region: str = ""
+    class_name: str = ""
+    address: str = ""
+    reason: str = ""
+    targets: str = ""
+    routes: int | None = None
+    since: str = ""
+    #: What to ask for more.
+    command: str = ""
+
+
+class MemberItem(_Item, frozen=True, gc=False):
+    """One member; ``connection`` is Engaged, Stale, Lost or Pending, ``heard`` when, while it is not Engaged."""
+
+    namespace: str
+    region: str = ""
+    connection: str = ""
+    heard: str = ""
+
+
+class CertificateItem(_Item, frozen=True, gc=False):
+    """One certificate that the hub gets itself; ``ends`` is empty while there is none."""
+
+    namespace: str
+    hosts: tuple[str, ...] = ()
+    step: str = ""
+    issuer: str = ""
+    ends: str = ""
+
+
+class NameItem(_Item, frozen=True, gc=False):
+    """One host name, and the zone that holds it."""
+
+    host: str
+    zone: str = ""
+
+
+class ProxyItem(_Item, frozen=True, gc=False):
+    """One proxy that is connected to this hub."""
+
+    group: str
+    synced: bool = True
+    refused: int = 0
+
+
+class HubItem(_Item, frozen=True, gc=False):
+    """This hub replica: whether it writes, and why it is not ready."""
+
+    leading: bool
+    version: str
+    started: str
+
+
+def load_balancer_item(
+    lb: TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer, tenant: Tenant | None
+) -> LoadBalancerItem:
+    """Return the item of a load balancer; ``tenant`` is the member in whose namespace it is."""
+    row = load_balancer_row(lb)
+    ref = ObjectRef(row.kind, row.namespace, row.name)
+    return LoadBalancerItem(
+        id=f"{row.kind}/{row.namespace}/{row.name}",
+        state=row.state,
+        problems=tuple(each.sentence for each in problems.of_load_balancers([lb], [row])),
+        kind=row.kind,
+        namespace=row.namespace,
+        name=row.name,
+        title=row.title,
+        member=tenant.metadata.name if tenant is not None else "",
+        region=tenant.spec.region if tenant is not None else "",
+        class_name=row.class_name,
+        address=row.address,
+        reason=row.reason,
+        targets=row.targets,
+        routes=row.routes,
+        since=_since(row, lb.status.conditions or (), lb.metadata.creation_timestamp or ""),
+        command=f"fairlead explain {ref.path}",
+    )
+
+
+def member_item(tenant: Tenant, lease: StampedLease | None, now: datetime) -> MemberItem:
+    """Return the item of a member; ``lease`` is its agent's."""
+    row = member_row(tenant, lease, 0, now)
+    leases = {tenant.namespace: lease} if lease is not None else {}
+    troubles = [*problems.of_members([row], [tenant]), *problems.of_refused([row], leases)]
+    heard = lease.stored_at if lease is not None and row.state != "Engaged" else None
+    return MemberItem(
+        id=row.name,
+        state=Trouble.ATTENTION if troubles else Trouble.NONE,
+        problems=tuple(each.sentence for each in troubles),
+        namespace=row.namespace,
+        region=row.region,
+        connection=row.state,
+        heard=wire_time(heard) if heard is not None else "",
+    )
+
+
+def certificate_item(obj: ManagedCertificate, now: datetime) -> CertificateItem:
+    """Return the item of a certificate."""
+    troubles = list(names.of_certificates([obj], now))
+    return CertificateItem(
+        id=str(obj.key),
+        state=troubles[0].trouble if troubles else Trouble.NONE,
+        problems=tuple(each.sentence for each in troubles),
+        namespace=obj.metadata.namespace,
+        hosts=obj.spec.hosts,
+        step=obj.status.state,
+        issuer=obj.status.issued_by or obj.spec.issuer,
+        ends=obj.status.not_after if obj.status.digest else "",
+    )
+
+
+def name_item(obj: Hostname) -> NameItem:
+    """Return the item of a host name."""
+    troubles = list(names.of_names([obj]))
+    return NameItem(
+        id=str(obj.key),
+        state=Trouble.ATTENTION if troubles else Trouble.NONE,
+        problems=tuple(each.sentence for each in troubles),
+        host=obj.spec.host,
+        zone=obj.status.zone,
+    )
+
+
+def _since(row: LoadBalancerRow, conditions: Sequence[WireCondition], created: str) -> str:
+    troubles = findings_of_load_balancer(conditions, row.targets, row.routes)
+    by_type = {condition.type: condition.last_transition_time or "" for condition in conditions}
+    wanted = [troubles[0].type] if troubles else [SERVING, PROGRAMMED]
+    return next((by_type[each] for each in wanted if by_type.get(each)), created)

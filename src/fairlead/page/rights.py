@@ -1,0 +1,139 @@
+"""What may a viewer of the page see?
+
+    loopback, no token needed    everything: all who may connect are on this machine, as for /metrics and /debug
+    a token                      what that token may list at the hub's API, asked of the API with the token itself
+
+In: the headers of a request. Out: ``Rights``, or the reason for none. Never: keeps or logs a token, asks with the hub's
+own rights, or opens more than RBAC does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+import msgspec
+
+from fairlead.api.names import GROUP
+from fairlead.errors import Unauthorized
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.config import ClusterConfig, bearer
+from fairlead.runtime.clock import Clock
+
+#: So long an answer of the API counts: a right that is taken away is taken away here that much later.
+REMEMBERED_S = 60.0
+_AT_ONCE = 8
+_SIGN_IN = "sign in with a token of this hub's API: kubectl create token NAME -n NAMESPACE prints one"
+_REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+
+Right = tuple[str, str]
+
+
+class Rights(Protocol):
+    """What one viewer may see."""
+
+    async def of(self, wanted: Iterable[Right]) -> Mapping[Right, bool]:
+        """Return for each (resource, namespace) whether it may be listed; an empty namespace means all of them."""
+        ...
+
+    async def aclose(self) -> None:
+        """Release what it was asked with."""
+        ...
+
+
+class Gate(Protocol):
+    """Who may look at all."""
+
+    async def rights(self, headers: Mapping[str, str]) -> Rights:
+        """Return what the sender of these headers may see; ``Unauthorized`` says how to get in."""
+        ...
+
+
+class Everything:
+    """The rights of those who may see all, and the gate that gives them to everyone."""
+
+    async def rights(self, headers: Mapping[str, str]) -> Rights:  # noqa: ARG002 - everyone
+        """Return itself."""
+        return self
+
+    async def of(self, wanted: Iterable[Right]) -> Mapping[Right, bool]:
+        """Return True for all."""
+        return dict.fromkeys(wanted, True)
+
+    async def aclose(self) -> None:
+        """Do nothing."""
+
+
+class TokenGate:
+    """Lets in who has a token of the hub's API, which ``config`` says where it is.
+
+    Nothing of the hub's own credentials goes with it: the API would take a client certificate for the sender.
+    """
+
+    def __init__(self, config: ClusterConfig, *, clock: Clock) -> None:
+        self._config = config
+        self._clock = clock
+
+    async def rights(self, headers: Mapping[str, str]) -> Rights:
+        """Return what the token of these headers may list."""
+        scheme, _, token = headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            raise Unauthorized(_SIGN_IN)
+        trusted = self._config.trusted
+        tls = await asyncio.to_thread(trusted) if trusted is not None else None
+        cluster = Cluster(_as_viewer(self._config, token.strip(), tls), name="viewer", clock=self._clock)
+        rights = TokenRights(cluster, self._clock)
+        try:
+            await cluster.raw("POST", _REVIEW, body=_SELF)
+        except BaseException:
+            await cluster.aclose()
+            raise
+        return rights
+
+
+class TokenRights:
+    """What one token may list, asked when it matters and remembered for ``REMEMBERED_S``."""
+
+    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._answers: dict[Right, tuple[float, bool]] = {}
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def of(self, wanted: Iterable[Right]) -> Mapping[Right, bool]:
+        """Return for each whether it may be listed; what everyone may see has no resource."""
+        asked = set(wanted)
+        await asyncio.gather(*(self._ask(right) for right in {(resource, "") for resource, _ in asked if resource}))
+        await asyncio.gather(*(self._ask(right) for right in asked if right[0] and not self._known((right[0], ""))))
+        return {right: not right[0] or self._known((right[0], "")) or self._known(right) for right in asked}
+
+    async def aclose(self) -> None:
+        """Close the connections to the API."""
+        await self._cluster.aclose()
+
+    def _known(self, right: Right) -> bool:
+        return self._answers.get(right, (0.0, False))[1]
+
+    async def _ask(self, right: Right) -> None:
+        now_s = self._clock.monotonic()
+        if right in self._answers and now_s - self._answers[right][0] < REMEMBERED_S:
+            return
+        async with self._slots:
+            allowed = await self._cluster.can_i("list", GROUP, right[0], right[1])
+        self._answers[right] = now_s, allowed
+
+
+_SELF = msgspec.json.encode({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
+
+
+def _as_viewer(config: ClusterConfig, token: str, tls: ssl.SSLContext | None) -> ClusterConfig:
+    """Return how the API is reached with the viewer's token, and with nothing of the hub's own."""
+    return ClusterConfig(
+        server=config.server,
+        sign_in=bearer(token, tls=tls),
+        source="the token of a viewer",
+        tls_server_name=config.tls_server_name,
+        proxy=config.proxy,
+    )

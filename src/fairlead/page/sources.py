@@ -1,0 +1,244 @@
+"""The tables of the page, from the caches of a running hub.
+
+In: the hub's inventory, and what it knows of itself. Out: one ``Source`` for each table. Never: asks the API server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from datetime import datetime
+from typing import Any, cast
+
+from fairlead.api.heartbeat import StampedLease
+from fairlead.api.hostname import HOSTNAMES
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
+from fairlead.api.loadbalancer import LOAD_BALANCERS
+from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
+from fairlead.api.meta import KubeObject, ObjectKey
+from fairlead.api.names import AGENT_LEASE
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.api.tenant import TENANTS, Tenant
+from fairlead.hub.inventory import Inventory
+from fairlead.page.board import Shown
+from fairlead.page.items import (
+    HubItem,
+    ProxyItem,
+    certificate_item,
+    load_balancer_item,
+    member_item,
+    name_item,
+)
+from fairlead.status.proxies import ProxyRow
+from fairlead.status.rows import Trouble
+
+Changed = Callable[[Hashable], None]
+
+#: The kinds of load balancers that have traffic, with their resources.
+RESOURCE_OF = {each.kind: each.plural for each in (TCP_LOAD_BALANCERS, HTTP_LOAD_BALANCERS, LOAD_BALANCERS)}
+
+
+class LoadBalancers:
+    """The load balancers of all kinds; a key is (kind, namespace, name)."""
+
+    table = "lb"
+    every_s = 0.0
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+
+    def watch(self, changed: Changed) -> None:
+        """Call ``changed`` for each object that changes, and for all of a member that does."""
+        for kind in RESOURCE_OF:
+            if (objects := self._inventory.intents.get(kind)) is not None:
+                objects.cache.on_change(_keyed(changed, kind))
+
+        def tenant_changed(old: Tenant | None, new: Tenant | None) -> None:
+            if old is None or new is None or old.spec != new.spec:
+                for tenant in filter(None, (old, new)):
+                    for kind, objects in self._inventory.intents.items():
+                        if kind in RESOURCE_OF:
+                            for obj in objects.cache.by_index("namespace", tenant.namespace):
+                                changed((kind, *obj.key))
+
+        self._inventory.tenants.on_change(tenant_changed)
+
+    def all_keys(self) -> Iterable[Hashable]:
+        """Return the key of each load balancer, whichever hub serves it."""
+        return [(key.kind, key.namespace, key.name) for key, _ in self._inventory.objects() if key.kind in RESOURCE_OF]
+
+    def shown(self, key: Hashable) -> Shown | None:
+        """Return the item of one."""
+        kind, namespace, name = cast("tuple[str, str, str]", key)
+        obj = self._inventory.intents[kind].cache.get(namespace, name)
+        if obj is None:
+            return None
+        return Shown(load_balancer_item(obj, self._inventory.tenant_of(namespace)), RESOURCE_OF[kind], namespace)
+
+
+class Members:
+    """The members; a key is the name of the Tenant. Their agents fall silent without a word."""
+
+    table = "member"
+    every_s = 2.0
+
+    def __init__(self, inventory: Inventory, now: Callable[[], datetime]) -> None:
+        self._inventory = inventory
+        self._now = now
+
+    def watch(self, changed: Changed) -> None:
+        """Call ``changed`` for each Tenant that changes, and when its agent is heard."""
+        self._inventory.tenants.on_change(lambda old, new: changed(_any(old, new).metadata.name))
+
+        def heard(old: StampedLease | None, new: StampedLease | None) -> None:
+            lease = _any(old, new)
+            if lease.metadata.name == AGENT_LEASE:
+                for tenant in self._inventory.tenants.by_index("namespace", lease.metadata.namespace):
+                    changed(tenant.metadata.name)
+
+        self._inventory.leases.on_change(heard)
+
+    def all_keys(self) -> Iterable[Hashable]:
+        """Return the names of all Tenants."""
+        return [tenant.metadata.name for tenant in self._inventory.tenants.values()]
+
+    def shown(self, key: Hashable) -> Shown | None:
+        """Return the item of one."""
+        tenant = self._inventory.tenants.get("", str(key))
+        if tenant is None:
+            return None
+        lease = self._inventory.leases.get(tenant.namespace, AGENT_LEASE)
+        return Shown(member_item(tenant, lease, self._now()), TENANTS.plural)
+
+
+class Certificates:
+    """The certificates that the hub gets itself; they end without a word."""
+
+    table = "certificate"
+    every_s = 300.0
+
+    def __init__(self, inventory: Inventory, now: Callable[[], datetime]) -> None:
+        self._cache = inventory.managed
+        self._now = now
+
+    def watch(self, changed: Changed) -> None:
+        """Call ``changed`` for each that changes."""
+        self._cache.on_change(_keyed(changed))
+
+    def all_keys(self) -> Iterable[Hashable]:
+        """Return the keys of all."""
+        return [obj.key for obj in self._cache.values()]
+
+    def shown(self, key: Hashable) -> Shown | None:
+        """Return the item of one."""
+        obj = self._cache.get(*cast("ObjectKey", key))
+        if obj is None:
+            return None
+        return Shown(certificate_item(obj, self._now()), MANAGED_CERTIFICATES.plural, obj.metadata.namespace)
+
+
+class HostNames:
+    """The host names of all members."""
+
+    table = "name"
+    every_s = 0.0
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._cache = inventory.hostnames
+
+    def watch(self, changed: Changed) -> None:
+        """Call ``changed`` for each that changes."""
+        self._cache.on_change(_keyed(changed))
+
+    def all_keys(self) -> Iterable[Hashable]:
+        """Return the keys of all."""
+        return [obj.key for obj in self._cache.values()]
+
+    def shown(self, key: Hashable) -> Shown | None:
+        """Return the item of one."""
+        obj = self._cache.get(*cast("ObjectKey", key))
+        return Shown(name_item(obj), HOSTNAMES.plural, obj.metadata.namespace) if obj is not None else None
+
+
+class Proxies:
+    """The proxies that are connected to this hub; looked at now and then, since an acknowledgement takes a moment."""
+
+    table = "proxy"
+    every_s = 2.0
+
+    def __init__(self, proxies: Callable[[], Sequence[ProxyRow]]) -> None:
+        self._proxies = proxies
+        self._rows: dict[str, ProxyRow] = {}
+
+    def watch(self, changed: Changed) -> None:
+        """Do nothing: all are looked at."""
+
+    def all_keys(self) -> Iterable[Hashable]:
+        """Return the names of all that are, and of those that have just gone."""
+        before = set(self._rows)
+        self._rows = {row.node: row for row in self._proxies()}
+        return sorted({*self._rows, *before})
+
+    def shown(self, key: Hashable) -> Shown | None:
+        """Return the item of one."""
+        row = self._rows.get(str(key))
+        if row is None:
+            return None
+        synced = row.state == "SYNCED"
+        state = Trouble.NONE if synced else Trouble.ATTENTION
+        item = ProxyItem(id=row.node, state=state, group=row.group, synced=synced, refused=row.refused)
+        return Shown(item, TENANTS.plural)
+
+
+class ThisHub:
+    """This replica."""
+
+    table = "hub"
+    every_s = 2.0
+
+    def __init__(
+        self,
+        *,
+        identity: str,
+        version: str,
+        started: str,
+        leading: Callable[[], bool],
+        problems: Callable[[], list[str]],
+    ) -> None:
+        self._identity = identity
+        self._version = version
+        self._started = started
+        self._leading = leading
+        self._problems = problems
+
+    def watch(self, changed: Changed) -> None:
+        """Do nothing: it is looked at."""
+
+    def all_keys(self) -> Iterable[Hashable]:
+        """Return the one key."""
+        return [self._identity]
+
+    def shown(self, key: Hashable) -> Shown | None:
+        """Return its item; everyone who may look at the page sees it."""
+        problems = tuple(self._problems())
+        item = HubItem(
+            id=str(key),
+            state=Trouble.ATTENTION if problems else Trouble.NONE,
+            problems=problems,
+            leading=self._leading(),
+            version=self._version,
+            started=self._started,
+        )
+        return Shown(item, "")
+
+
+def _keyed(changed: Changed, *first: str) -> Callable[[Any, Any], None]:
+    def call(old: KubeObject | None, new: KubeObject | None) -> None:
+        key = _any(old, new).key
+        changed((*first, *key) if first else key)
+
+    return call
+
+
+def _any(old: Any, new: Any) -> Any:
+    """Return the object of a change: as it is now, or as it was last."""
+    return new if new is not None else old

@@ -1,0 +1,53 @@
+// One load balancer: why it is as it is, since when, and what happened to it.
+
+import { age, make, problem, when } from "./dom.js";
+import { stateOf } from "./grid.js";
+import { ask } from "./stream.js";
+
+/** Return what is known of one load balancer, null when it is not there. */
+export async function fetchDetail(item) {
+  const path = [item.kind, item.namespace, item.name].map(encodeURIComponent).join("/");
+  const answer = await ask(`/page/load-balancers/${path}`);
+  return answer.ok ? answer.json() : null;
+}
+
+/** Fill the panel. */
+export function drawDetail(panel, item, detail, close) {
+  const facts = [
+    ["Address", item.address || "pending"], ["Member", item.member || "-"], ["Region", item.region || "-"],
+    ["Class", item.className || "-"], ["Backends", item.targets || "-"],
+    ["Routes", item.routes === undefined ? null : String(item.routes)],
+    ["Object", `${item.kind} ${item.namespace}/${item.name}`],
+  ].filter(([, text]) => text !== null);
+  panel.replaceChildren(
+    make("div", { class: "detail-head" },
+      make("h2", { id: "detail-title", tabindex: "-1" }, item.title),
+      make("button", { type: "button", onclick: close, "aria-label": "Close the details" }, "Close")),
+    make("p", { class: `state ${item.state ?? "Serving"}` }, `${stateOf(item)}${item.since ? `, for ${age(item.since)}` : ""}`),
+    ...(item.problems ?? []).map((sentence) => problem(sentence, item.state, item.command)),
+    make("dl", {}, facts.flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, text)])),
+    ...(detail ? sections(detail) : []));
+}
+
+function sections(detail) {
+  return [
+    make("h3", {}, "Conditions"),
+    make("table", {}, make("caption", { class: "away" }, "Conditions"),
+      make("thead", {}, make("tr", {}, ["Condition", "Reason", "For"].map((text) => make("th", { scope: "col" }, text)))),
+      make("tbody", {}, detail.conditions.map((each) => make("tr", {},
+        make("td", {}, `${each.type} ${each.status}`),
+        make("td", {}, each.reason, each.message ? make("p", { class: "quiet" }, each.message) : null),
+        make("td", {}, age(each.since)))))),
+    make("h3", {}, "History, newest first"),
+    detail.history.length
+      ? make("ol", { class: "history" }, detail.history.toReversed().map(entry))
+      : make("p", { class: "quiet" }, "Nothing yet."),
+  ];
+}
+
+function entry(each) {
+  const rows = (each.rows ?? []).map((row) => `${row.action} ${(row.targets ?? []).join(", ") || "the load balancer itself"}: ${row.answer}${row.message ? `, ${row.message}` : ""}`);
+  const times = each.count > 1 ? ` (${each.count} times)` : "";
+  return make("li", {}, when(each.at), make("span", { class: each.kind }, each.kind), ` ${each.text}${times}`,
+    ...rows.map((text) => make("p", { class: "quiet" }, text)));
+}

@@ -1,0 +1,117 @@
+// A list of any length: only the rows in view are elements. One stop of the Tab key; arrows, Home, End, Page move.
+
+import { age, make, words } from "./dom.js";
+
+const ROW = 38;
+const SPARE = 6;
+
+export class Grid {
+  /** `box` scrolls; `open` is called with an item on Enter or a click. */
+  constructor(box, open) {
+    this.box = box;
+    this.open = open;
+    this.items = [];
+    this.active = 0;
+    this.activeId = "";
+    this.rows = new Map();
+    this.fresh = new Set();
+    this.space = make("div", { "aria-hidden": "true" });
+    box.append(this.space);
+    box.addEventListener("scroll", () => this.draw());
+    box.addEventListener("keydown", (event) => this.#key(event));
+    box.addEventListener("focus", () => this.#show(this.active));
+    new ResizeObserver(() => this.draw()).observe(box);
+  }
+
+  /** Show these items; the active one stays active wherever it is now. */
+  set(items) {
+    this.items = items;
+    const at = items.findIndex((item) => item.id === this.activeId);
+    this.active = at >= 0 ? at : Math.max(0, Math.min(this.active, items.length - 1));
+    this.activeId = items[this.active]?.id ?? "";
+    this.box.setAttribute("aria-rowcount", items.length);
+    this.space.style.height = `${items.length * ROW}px`;
+    this.draw();
+  }
+
+  /** Mark rows that have just changed. */
+  changed(ids) {
+    for (const id of ids) this.fresh.add(id);
+  }
+
+  draw() {
+    const first = Math.max(0, Math.floor(this.box.scrollTop / ROW) - SPARE);
+    const last = Math.min(this.items.length, Math.ceil((this.box.scrollTop + this.box.clientHeight) / ROW) + SPARE);
+    const kept = new Map();
+    for (let at = first; at < last; at += 1) {
+      const item = this.items[at];
+      const known = this.rows.get(item.id);
+      const row = known?.item === item ? known : { item, element: this.#row(item) };
+      if (row !== known) {
+        known?.element.remove();
+        this.box.append(row.element);
+      }
+      row.element.style.top = `${at * ROW}px`;
+      row.element.setAttribute("aria-rowindex", at + 1);
+      row.element.setAttribute("aria-selected", item.id === this.activeId);
+      if (this.fresh.has(item.id)) row.element.classList.add("changed");
+      kept.set(item.id, row);
+    }
+    for (const [id, row] of this.rows) if (!kept.has(id)) row.element.remove();
+    this.rows = kept;
+    this.fresh.clear();
+    const active = kept.get(this.activeId);
+    if (active) this.box.setAttribute("aria-activedescendant", active.element.id);
+    else this.box.removeAttribute("aria-activedescendant");
+  }
+
+  choose(at, { open = false } = {}) {
+    if (!this.items.length) return;
+    this.active = Math.max(0, Math.min(at, this.items.length - 1));
+    this.activeId = this.items[this.active].id;
+    this.#show(this.active);
+    this.draw();
+    if (open) this.open(this.items[this.active]);
+  }
+
+  #row(item) {
+    const cell = (attributes, text) => make("span", { role: "gridcell", title: text, ...attributes }, text);
+    const element = make("div", { class: "row", role: "row", id: `row-${item.id}` },
+      cell({ class: "name" }, item.title),
+      cell({ class: `state ${item.state ?? "Serving"}`, "aria-label": stateOf(item), title: stateOf(item) }, item.state ? item.reason : stateOf(item)),
+      cell({ class: "address" }, item.address || "pending"),
+      cell({}, item.targets || "-"),
+      cell({}, item.region || "-"),
+      cell({}, item.className || "-"),
+      cell({ class: "quiet", "data-since": item.since ?? "" }, age(item.since)));
+    element.addEventListener("click", () => {
+      this.choose(this.items.findIndex((each) => each.id === item.id), { open: true });
+    });
+    return element;
+  }
+
+  #show(at) {
+    const top = at * ROW;
+    if (top < this.box.scrollTop) this.box.scrollTop = top;
+    else if (top + ROW > this.box.scrollTop + this.box.clientHeight) this.box.scrollTop = top + ROW - this.box.clientHeight;
+  }
+
+  #key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const page = Math.max(1, Math.floor(this.box.clientHeight / ROW) - 1);
+    const to = {
+      ArrowDown: this.active + 1, ArrowUp: this.active - 1, PageDown: this.active + page, PageUp: this.active - page,
+      Home: 0, End: this.items.length - 1,
+    }[event.key];
+    if (to !== undefined) this.choose(to);
+    else if (event.key === "Enter" || event.key === " ") this.choose(this.active, { open: true });
+    else return;
+    event.preventDefault();
+  }
+}
+
+/** Return the words of an item's state, with the reason where it says more. */
+export function stateOf(item) {
+  const state = item.state ?? "Serving";
+  return state === "Serving" ? words(state) : `${words(state)}: ${item.reason}`;
+}

@@ -1,0 +1,182 @@
+// The page: takes the hub's changes into tables, and draws what is looked at.
+
+import { age, announce, make, words } from "./dom.js";
+import { drawDetail, fetchDetail } from "./detail.js";
+import { Grid } from "./grid.js";
+import { follow, session } from "./stream.js";
+import * as views from "./views.js";
+
+const $ = (id) => document.getElementById(id);
+const tables = { lb: new Map(), member: new Map(), certificate: new Map(), name: new Map(), proxy: new Map(), hub: new Map() };
+const VIEWS = ["load-balancers", "members", "proxies", "names"];
+const STATES = ["NotServing", "NeedsAttention", "Serving"];
+const RANK = { NotKnown: 0, NotServing: 0, NeedsAttention: 1, Serving: 2 };
+
+let only = "";
+let order = [];
+let view = "load-balancers";
+let opened = null;
+let drawing = false;
+
+const grid = new Grid($("grid"), (item) => { location.hash = `#/load-balancers/${item.id}`; });
+
+follow({
+  open() {
+    $("connection").hidden = true;
+    $("sign-in").hidden = true;
+    $("content").hidden = false;
+  },
+  all(data) {
+    for (const table of Object.values(tables)) table.clear();
+    take(data);
+    document.body.dataset.ready = "yes";
+  },
+  change(data) {
+    const before = new Map((data.set.lb ?? []).map((item) => [item.id, tables.lb.get(item.id)]));
+    grid.changed(before.keys());
+    take(data);
+    say([...before].filter(([id, old]) => (old?.state ?? "Serving") !== (tables.lb.get(id).state ?? "Serving")).map(([id]) => tables.lb.get(id)),
+      (data.set.member ?? []).filter((item) => item.state === "NeedsAttention"));
+    if (opened && (before.has(opened.id) || data.gone.lb?.includes(opened.id))) openDetail(opened.id, false);
+  },
+  lost(sentence) {
+    $("connection").textContent = sentence;
+    $("connection").hidden = false;
+  },
+  refused(sentence) {
+    session.token = "";
+    $("connection").hidden = true;
+    $("content").hidden = true;
+    $("sign-in").hidden = false;
+    $("sign-in-why").textContent = sentence;
+    $("token").value = "";
+    $("token").focus();
+    return new Promise((resume) => {
+      $("sign-in").onsubmit = (event) => {
+        event.preventDefault();
+        session.token = $("token").value.trim();
+        resume();
+      };
+    });
+  },
+});
+
+function take(data) {
+  for (const [name, items] of Object.entries(data.set)) for (const item of items) tables[name]?.set(item.id, item);
+  for (const [name, ids] of Object.entries(data.gone)) for (const id of ids) tables[name]?.delete(id);
+  if (data.set.lb || data.gone.lb) order = [];
+  later();
+}
+
+function say(changed, members) {
+  const bad = changed.filter((item) => item.state === "NotServing");
+  if (changed.length === 1) announce(`${changed[0].title} ${words(changed[0].state ?? "Serving")}`);
+  else if (changed.length) announce(`${changed.length} load balancers changed, ${bad.length} of them do not serve`);
+  else if (members.length) announce(members[0].problems?.[0] ?? "");
+}
+
+function later() {
+  if (drawing) return;
+  drawing = true;
+  requestAnimationFrame(() => { drawing = false; draw(); });
+}
+
+function draw() {
+  const [hub] = tables.hub.values();
+  if (hub) {
+    const word = hub.leading ? "leads" : "stands by";
+    $("hub").textContent = `Hub ${hub.id} ${word} · ${hub.version}${hub.problems?.length ? ` · not ready: ${hub.problems[0]}` : ""}`;
+  }
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.hash === `#/${view}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  for (const name of VIEWS) $(`view-${name}`).hidden = name !== view;
+  if (view === "load-balancers") drawLoadBalancers();
+  else $(`view-${view}`).replaceChildren(...views[view](tables));
+}
+
+function drawLoadBalancers() {
+  if (!order.length) {
+    order = [...tables.lb.values()].sort((a, b) =>
+      RANK[a.state ?? "Serving"] - RANK[b.state ?? "Serving"] || (a.title < b.title ? -1 : 1));
+  }
+  const counts = {};
+  for (const item of order) counts[item.state ?? "Serving"] = (counts[item.state ?? "Serving"] ?? 0) + 1;
+  const focused = document.activeElement?.dataset?.only;
+  $("counts").replaceChildren(...STATES.filter((state) => counts[state] || only === state).map((state) => make("button", {
+    type: "button", "aria-pressed": String(only === state), "data-only": state,
+    onclick: () => { only = only === state ? "" : state; later(); },
+  }, make("span", { class: `state ${state}` }, `${counts[state] ?? 0} ${state === "Serving" ? "serve" : state === "NotServing" ? "do not serve" : "need attention"}`))));
+  if (focused) document.querySelector(`[data-only="${focused}"]`)?.focus();
+  const wanted = $("search").value.trim().toLowerCase();
+  const shown = order.filter((item) => (!only || (item.state ?? "Serving") === only)
+    && (!wanted || `${item.title} ${item.address} ${item.member} ${item.region} ${item.className} ${item.reason} ${item.name}`.toLowerCase().includes(wanted)));
+  grid.set(shown);
+  $("grid").dataset.empty = shown.length ? "" : "yes";
+}
+
+async function openDetail(id, focus = true) {
+  const item = tables.lb.get(id);
+  opened = item ?? null;
+  $("detail").hidden = !item;
+  if (!item) return;
+  const draw = (detail) => {
+    const kept = $("detail").scrollTop;
+    const inside = $("detail").contains(document.activeElement);
+    drawDetail($("detail"), item, detail, close);
+    $("detail").scrollTop = kept;
+    if (inside && !focus) $("detail-title").focus();
+  };
+  if (focus) draw(null);
+  if (focus) $("detail-title").focus();
+  const detail = await fetchDetail(item).catch(() => null);
+  if (opened === item) draw(detail);
+}
+
+function close() {
+  location.hash = "#/load-balancers";
+  $("grid").focus();
+}
+
+function route() {
+  const [, name = "", ...rest] = location.hash.split("/");
+  const changed = VIEWS.includes(name) ? name : "load-balancers";
+  if (changed !== view) $("content").scrollTop = 0;
+  view = changed;
+  draw();
+  const id = decodeURIComponent(rest.join("/"));
+  if (view === "load-balancers" && id) openDetail(id);
+  else { opened = null; $("detail").hidden = true; }
+}
+
+addEventListener("hashchange", route);
+addEventListener("keydown", (event) => {
+  if (event.key === "/" && !/INPUT|TEXTAREA/.test(document.activeElement?.tagName ?? "")) {
+    event.preventDefault();
+    $("search").focus();
+  } else if (event.key === "Escape" && opened) close();
+});
+$("search").addEventListener("input", later);
+$("search").addEventListener("keydown", (event) => {
+  if (event.key === "ArrowDown" || event.key === "Enter") { event.preventDefault(); $("grid").focus(); }
+});
+
+const THEMES = ["", "dark", "light"];
+const theme = (value) => {
+  if (value) document.documentElement.dataset.theme = value;
+  else delete document.documentElement.dataset.theme;
+  $("theme").setAttribute("aria-label", `Colours: ${value || "as the system has them"}`);
+};
+$("theme").addEventListener("click", () => {
+  const next = THEMES[(THEMES.indexOf(localStorage.getItem("theme") ?? "") + 1) % THEMES.length];
+  localStorage.setItem("theme", next);
+  theme(next);
+});
+theme(localStorage.getItem("theme") ?? "");
+
+setInterval(() => {
+  for (const cell of document.querySelectorAll("[data-since]")) cell.textContent = age(cell.dataset.since);
+  if (view === "members") later();
+}, 10_000);
+route();

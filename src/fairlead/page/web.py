@@ -1,0 +1,189 @@
+"""The page over HTTP: its files, its stream of changes, one load balancer in detail.
+
+    /                                         the page
+    /page/<file>                              its style and scripts, from the package
+    /page/events                              server-sent events: everything once, then what changes
+    /page/load-balancers/<kind>/<ns>/<name>   one of them, with its history
+
+In: a board, a gate, a function that explains a load balancer. Out: routes of an aiohttp application. Read-only.
+Never: answers a request that another site made a browser send, or one under a name that is not this machine's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from importlib.resources import files
+from ipaddress import ip_address
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from fairlead.errors import FairleadError, Forbidden, Unauthorized
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.page.board import Board, Change
+from fairlead.page.rights import Gate, Rights
+from fairlead.page.sources import RESOURCE_OF
+
+#: A browser that hears nothing for longer takes the connection for dead.
+PING_S = 15.0
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-cache",
+}
+_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+_DONE = (ConnectionError, asyncio.IncompleteReadError)
+
+log = structlog.get_logger(__name__)
+
+#: Returns one load balancer in detail, None for one that is not known.
+Explain = Callable[[LoadBalancerKey], Awaitable[msgspec.Struct | None]]
+
+
+class Page:
+    """The routes of the page. ``any_host``: a token is asked for, so the name in the address does not matter."""
+
+    def __init__(self, board: Board, *, gate: Gate, explain: Explain, any_host: bool = False) -> None:
+        self._board = board
+        self._gate = gate
+        self._explain = explain
+        self._any_host = any_host
+        self._files = _static()
+
+    def add_to(self, app: web.Application) -> None:
+        """Add the routes; open streams end when the application stops."""
+        app.router.add_get("/", self._guarded(self._index))
+        app.router.add_get("/page/events", self._guarded(self._events))
+        app.router.add_get("/page/load-balancers/{kind}/{namespace}/{name}", self._guarded(self._load_balancer))
+        app.router.add_get("/page/{file}", self._guarded(self._file))
+
+        async def stop(_app: web.Application) -> None:
+            self._board.close()
+
+        app.on_shutdown.append(stop)
+
+    def _guarded(
+        self, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            if problem := refused(request.headers, any_host=self._any_host):
+                return _said(403, problem)
+            try:
+                return await handler(request)
+            except Unauthorized as error:
+                return _said(401, error.sentence)
+            except Forbidden as error:
+                return _said(403, error.sentence)
+            except FairleadError as error:
+                return _said(503, error.sentence)
+
+        return answer
+
+    async def _index(self, _request: web.Request) -> web.Response:
+        return self._named("index.html")
+
+    async def _file(self, request: web.Request) -> web.Response:
+        return self._named(request.match_info["file"])
+
+    def _named(self, name: str) -> web.Response:
+        if name not in self._files:
+            return _said(404, f"there is no {name} here")
+        kind = _TYPES[name.rpartition(".")[2]]
+        return web.Response(body=self._files[name], content_type=kind, charset="utf-8", headers=_HEADERS)
+
+    async def _load_balancer(self, request: web.Request) -> web.Response:
+        key = LoadBalancerKey(*(request.match_info[part] for part in ("kind", "namespace", "name")))
+        rights = await self._gate.rights(request.headers)
+        try:
+            right = RESOURCE_OF.get(key.kind, ""), key.namespace
+            allowed = bool(right[0]) and (await rights.of([right]))[right]
+        finally:
+            await rights.aclose()
+        # What may not be seen and what is not there look alike.
+        detail = await self._explain(key) if allowed else None
+        if detail is None:
+            return _said(404, f"{key} is not here, or you may not see it")
+        return web.Response(body=msgspec.json.encode(detail), content_type="application/json", headers=_HEADERS)
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        rights = await self._gate.rights(request.headers)
+        try:
+            viewer, first = await self._board.join()
+            try:
+                response = web.StreamResponse(headers={**_HEADERS, "Content-Type": "text/event-stream"})
+                changes: Sequence[Change] = await _visible(first, rights)
+                await response.prepare(request)
+                await response.write(event("all", changes))
+                with contextlib.suppress(*_DONE):
+                    while not viewer.closed:
+                        changes = await _visible(await viewer.changes(PING_S), rights)
+                        await response.write(event("change", changes) if changes else b": still here\n\n")
+                return response
+            finally:
+                self._board.leave(viewer)
+        finally:
+            await rights.aclose()
+
+
+def event(name: str, changes: Iterable[Change]) -> bytes:
+    """Return one server-sent event: items by table, and the ids of those that are gone."""
+    there: dict[str, list[msgspec.Struct]] = {}
+    gone: dict[str, list[str]] = {}
+    for change in changes:
+        if change.gone:
+            gone.setdefault(change.table, []).append(change.id)
+        else:
+            there.setdefault(change.table, []).append(change.shown.item)
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode({"set": there, "gone": gone}))
+
+
+def refused(headers: Mapping[str, str], *, any_host: bool) -> str:
+    """Return why a request is not answered; empty when it is.
+
+    A name that is not this machine's may have been made to point here, so that the script of another site reads the
+    page (DNS rebinding); an address in figures, and localhost, cannot.
+    """
+    if headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none") and (
+        headers.get("Sec-Fetch-Mode") != "navigate"
+    ):
+        return "this page answers only itself, not other sites"
+    host = headers.get("Host", "")
+    if any_host or is_this_machine(host):
+        return ""
+    return f"{host!r} is no name of this machine; open the page as http://127.0.0.1:PORT or http://localhost:PORT"
+
+
+def is_this_machine(host: str) -> bool:
+    """Return whether the host of a request, with its port, is an address in figures, or localhost."""
+    name = host.rpartition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
+    if name.lower() == "localhost":
+        return True
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+async def _visible(changes: Sequence[Change], rights: Rights) -> list[Change]:
+    allowed = await rights.of((change.shown.resource, change.shown.namespace) for change in changes)
+    return [change for change in changes if allowed[change.shown.resource, change.shown.namespace]]
+
+
+def _said(status: int, sentence: str) -> web.Response:
+    return web.Response(status=status, text=sentence + "\n", headers=_HEADERS)
+
+
+def _static() -> dict[str, bytes]:
+    """Return the files of the page by name."""
+    folder = files("fairlead.page").joinpath("static")
+    return {each.name: each.read_bytes() for each in folder.iterdir() if each.name.rpartition(".")[2] in _TYPES}

@@ -1,0 +1,72 @@
+"""The page of a hub process: its tables, who may look, and how one load balancer is explained.
+
+In: a hub and how it was started. Out: ``Page``. On loopback everyone on this machine may look; anywhere else a token
+of the hub's API is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from ipaddress import ip_address
+
+from fairlead import __version__
+from fairlead.api.times import wire_time
+from fairlead.hub.app import Hub
+from fairlead.kube.cluster import Cluster
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.page.board import Board
+from fairlead.page.detail import Detail, detail_of
+from fairlead.page.rights import Everything, TokenGate
+from fairlead.page.sources import Certificates, HostNames, LoadBalancers, Members, Proxies, ThisHub
+from fairlead.page.web import Page
+from fairlead.runtime.clock import Clock
+from fairlead.status.proxies import ProxyRow
+
+
+def make_page(
+    hub: Hub,
+    cluster: Cluster,
+    *,
+    identity: str,
+    host: str,
+    deployment: bool,
+    proxies: Callable[[], Sequence[ProxyRow]],
+    problems: Callable[[], list[str]],
+    clock: Clock,
+) -> Page:
+    """Build the page of ``hub``, served at the address ``host``; ``problems`` are why it is not ready."""
+    now, inventory = cluster.server_clock.now, hub.inventory
+    board = Board(
+        [
+            LoadBalancers(inventory),
+            Members(inventory, now),
+            Certificates(inventory, now),
+            HostNames(inventory),
+            Proxies(proxies),
+            ThisHub(
+                identity=identity,
+                version=__version__,
+                started=wire_time(clock.now()),
+                leading=lambda: hub.leading,
+                problems=problems,
+            ),
+        ],
+        clock=clock,
+    )
+
+    async def explain(key: LoadBalancerKey) -> Detail | None:
+        return detail_of(key, hub.debug_key(f"{key.kind}/{key.namespace}/{key.name}"), inventory)
+
+    closed = deployment or not is_loopback(host)
+    gate = TokenGate(cluster.config, clock=clock) if closed else Everything()
+    return Page(board, gate=gate, explain=explain, any_host=closed)
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether only this machine reaches ``host``."""
+    if host in ("", "localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,21 @@
+"""What a hub replica reports of its proxies, as it stands in the hub's API. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class ProxyRow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """One proxy: its name, the load balancers' group it serves, SYNCED or STALE, and how often it refused something."""
+
+    node: str
+    group: str
+    state: str
+    refused: int = 0
+
+
+class ReplicaReport(msgspec.Struct, frozen=True, gc=False):
+    """The proxies of one hub replica, and since when (RFC 3339)."""
+
+    since: str
+    proxies: list[ProxyRow]

@@ -1,0 +1,93 @@
+"""Who may see what: all on loopback, elsewhere what the viewer's own token may list at a real API server."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.api.kubernetes import NAMESPACES
+from fairlead.api.meta import KubeObject, Resource
+from fairlead.apiserver import ApiServer
+from fairlead.errors import Unauthorized
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.config import ClusterConfig, bearer
+from fairlead.kube.service_account_token import request_token
+from fairlead.page.rights import Everything, TokenGate
+from fairlead.runtime.clock import SystemClock
+
+ADMIN = "for-these-tests-only"
+LB = "tcploadbalancers"
+GROUP = "fairlead.dev"
+
+
+@pytest.fixture
+async def server():
+    server = ApiServer(admin_token=ADMIN)
+    await server.start()
+    yield server
+    await server.stop()
+
+
+async def token_of(server: ApiServer, *, namespace: str, cluster_wide: bool = False) -> str:
+    """Return the token of an account that may list load balancers in ``namespace``, or everywhere."""
+    scope = "Cluster" if cluster_wide else ""
+    rule = {"apiGroups": [GROUP], "resources": [LB], "verbs": ["list"]}
+    meta = {"name": "viewer"} if cluster_wide else {"name": "viewer", "namespace": namespace}
+    ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": f"{scope}Role", "name": "viewer"}
+    subject = {"kind": "ServiceAccount", "name": "viewer", "namespace": namespace}
+    async with Cluster(ClusterConfig(server=server.url, sign_in=bearer(ADMIN)), name="hub") as admin:
+        await admin.create(NAMESPACES, {"metadata": {"name": namespace}})
+        for kind, body in (
+            ("Account", {"metadata": {"name": "viewer", "namespace": namespace}}),
+            ("Role", {"metadata": meta, "rules": [rule]}),
+            ("RoleBinding", {"metadata": meta, "roleRef": ref, "subjects": [subject]}),
+        ):
+            await admin.create(_resource(kind, scope), body)
+        issued = await request_token(admin, namespace, "viewer", valid_s=3600)
+    return issued.token
+
+
+def _resource(kind: str, scope: str) -> Resource[KubeObject]:
+    if kind == "Account":
+        return Resource("", "v1", "ServiceAccount", "serviceaccounts", True, KubeObject)
+    name = f"{scope}{kind}"
+    return Resource("rbac.authorization.k8s.io", "v1", name, f"{name.lower()}s", not scope, KubeObject)
+
+
+async def seen(server: ApiServer, token: str, *wanted: tuple[str, str]) -> list[bool]:
+    gate = TokenGate(ClusterConfig(server=server.url, sign_in=bearer(ADMIN)), clock=SystemClock())
+    rights = await gate.rights({"Authorization": f"Bearer {token}"})
+    try:
+        answers = await rights.of(wanted)
+        assert answers == await rights.of(wanted)
+        return [answers[each] for each in wanted]
+    finally:
+        await rights.aclose()
+
+
+@pytest.mark.req("OP-10")
+async def test_a_token_sees_what_it_may_list(server):
+    token = await token_of(server, namespace="tenant-east")
+    wanted = [(LB, "tenant-east"), (LB, "tenant-west"), ("tenants", ""), ("", "")]
+    assert await seen(server, token, *wanted) == [True, False, False, True]
+
+
+@pytest.mark.req("OP-10")
+async def test_who_may_list_everywhere_is_not_asked_for_each_namespace(server):
+    token = await token_of(server, namespace="tenant-east", cluster_wide=True)
+    before = sum(server.requests().values())
+    assert await seen(server, token, *((LB, f"tenant-{number}") for number in range(50))) == [True] * 50
+    assert sum(server.requests().values()) - before <= 3
+
+
+@pytest.mark.req("OP-10")
+async def test_without_a_good_token_nothing_is_seen(server):
+    gate = TokenGate(ClusterConfig(server=server.url, sign_in=bearer(ADMIN)), clock=SystemClock())
+    for headers in ({}, {"Authorization": "Bearer "}, {"Authorization": "Basic YTpi"}, {"Authorization": "Bearer no"}):
+        with pytest.raises(Unauthorized):
+            await gate.rights(headers)
+
+
+async def test_on_loopback_everything_is_seen():
+    rights = await Everything().rights({})
+    assert await rights.of([(LB, "tenant-east")]) == {(LB, "tenant-east"): True}
+    await rights.aclose()

@@ -1,0 +1,99 @@
+"""The tables of the page, from real caches of a real API server: a change marks its key, an item is what is there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable
+
+import pytest
+
+from fairlead.api.kinds import all_crds
+from fairlead.api.kubernetes import NAMESPACES
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
+from fairlead.api.tenant import TENANTS
+from fairlead.apiserver import ApiServer
+from fairlead.hub.inventory import IntentObjects, Inventory
+from fairlead.kube.cache import WatchCache
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.config import ClusterConfig, bearer
+from fairlead.kube.preflight import install_crds
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.page.detail import detail_of
+from fairlead.page.sources import Certificates, HostNames, LoadBalancers, Members, Proxies, ThisHub
+from fairlead.status.proxies import ProxyRow
+from fairlead.testing.fleet_objects import NOW
+from fairlead.testing.worlds.processes import wait_until
+
+ADMIN = "for-these-tests-only"
+
+
+@pytest.fixture
+async def cluster():
+    server = ApiServer(admin_token=ADMIN)
+    await server.start()
+    async with Cluster(ClusterConfig(server=server.url, sign_in=bearer(ADMIN)), name="hub") as cluster:
+        await install_crds(cluster, all_crds(), "tests")
+        yield cluster
+    await server.stop()
+
+
+def answers(check):
+    async def ask():
+        return check()
+
+    return ask
+
+
+@pytest.mark.req("OP-10")
+async def test_load_balancers_and_members_follow_their_caches(cluster):
+    inventory = Inventory(cluster)
+    cache: WatchCache[TCPLoadBalancer] = WatchCache(cluster, TCP_LOAD_BALANCERS, indexes=IntentObjects.indexes())
+    inventory.register(
+        IntentObjects(cache, TCP_LOAD_BALANCERS, serves=lambda _lb: True, recorded=lambda lb: lb.status.accepted)
+    )
+    marked: list[tuple[str, Hashable]] = []
+    tables = [LoadBalancers(inventory), Members(inventory, lambda: NOW), Certificates(inventory, lambda: NOW),
+              HostNames(inventory)]  # fmt: skip
+    for table in tables:
+        table.watch(lambda key, name=table.table: marked.append((name, key)))
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(each.run()) for each in (cache, inventory.tenants)]
+        await cluster.create(NAMESPACES, {"metadata": {"name": "tenant-east"}})
+        await cluster.create(TENANTS, {"metadata": {"name": "east"}, "spec": {"region": "eu"}})
+        body = {"metadata": {"namespace": "tenant-east", "name": "shop.web"}, "spec": {"ports": [{"port": 80}]}}
+        await cluster.create(TCP_LOAD_BALANCERS, body)
+        key = ("TCPLoadBalancer", "tenant-east", "shop.web")
+        await wait_until(answers(lambda: ("lb", key) in marked and ("member", "east") in marked), "both are marked")
+        assert list(tables[0].all_keys()) == [key]
+        shown = tables[0].shown(key)
+        assert (shown.resource, shown.namespace) == ("tcploadbalancers", "tenant-east")
+        assert (shown.item.member, shown.item.region, shown.item.reason) == ("east", "eu", "Pending")
+        assert tables[1].shown("east").item.connection == "Pending"
+        assert detail_of(LoadBalancerKey(*key), None, inventory).conditions == []
+        marked.clear()
+        await cluster.merge_patch(TENANTS, "", "east", {"spec": {"region": "us"}})
+        await wait_until(answers(lambda: ("lb", key) in marked), "its load balancers are marked")
+        assert tables[0].shown(key).item.region == "us"
+        await cluster.delete(TCP_LOAD_BALANCERS, "tenant-east", "shop.web")
+        await wait_until(answers(lambda: tables[0].shown(key) is None), "it is gone")
+        assert detail_of(LoadBalancerKey(*key), None, inventory) is None
+        for task in tasks:
+            task.cancel()
+
+
+def test_proxies_come_and_go():
+    rows = [ProxyRow("a", "local", "SYNCED"), ProxyRow("b", "local", "STALE", 2)]
+    table = Proxies(lambda: rows)
+    assert list(table.all_keys()) == ["a", "b"]
+    assert (table.shown("a").item.state, table.shown("b").item.state) == ("Serving", "NeedsAttention")
+    del rows[0]
+    assert list(table.all_keys()) == ["a", "b"]
+    assert table.shown("a") is None
+    assert list(table.all_keys()) == ["b"]
+
+
+def test_the_hub_says_whether_it_leads_and_what_is_missing():
+    reasons = ["tenants: not read yet"]
+    hub = ThisHub(identity="h", version="1", started="", leading=lambda: False, problems=lambda: reasons)
+    shown = hub.shown(next(iter(hub.all_keys())))
+    assert (shown.item.problems, shown.item.leading, shown.resource) == (("tenants: not read yet",), False, "")

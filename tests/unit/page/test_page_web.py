@@ -1,0 +1,110 @@
+"""The page over HTTP: who is answered, what goes with an answer, and the stream."""
+
+from __future__ import annotations
+
+import json
+
+import aiohttp
+import pytest
+from prometheus_client import CollectorRegistry
+
+from fairlead.errors import Unauthorized
+from fairlead.page.board import Board, Change, Shown
+from fairlead.page.items import MemberItem
+from fairlead.page.rights import Everything
+from fairlead.page.web import Page, event, is_this_machine, refused
+from fairlead.runtime.clock import SystemClock
+from fairlead.runtime.telemetry import StatusServer
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:9090", "localhost", "LOCALHOST:1", "[::1]:9090", "192.0.2.7:80", "[::1]"])
+def test_addresses_are_this_machine(host: str) -> None:
+    assert is_this_machine(host)
+
+
+@pytest.mark.parametrize("host", ["", "evil.example:9090", "127.0.0.1.evil.example", "localhost.evil", "[evil]:1"])
+def test_names_may_be_another_sites(host: str) -> None:
+    assert not is_this_machine(host)
+    assert "no name of this machine" in refused({"Host": host}, any_host=False)
+    assert not refused({"Host": host}, any_host=True)
+
+
+def test_other_sites_get_no_answer_but_a_link_to_the_page_works() -> None:
+    here = {"Host": "127.0.0.1:1"}
+    assert refused({**here, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors"}, any_host=True)
+    assert refused({**here, "Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"}, any_host=False)
+    assert not refused({**here, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, any_host=False)
+    assert not refused({**here, "Sec-Fetch-Site": "same-origin"}, any_host=False)
+
+
+def test_an_event_is_one_line_of_json() -> None:
+    shown = Shown(MemberItem(id="east", namespace="tenant-east", problems=("one\n\nline",)), "tenants")
+    text = event("change", [Change("member", "east", shown), Change("lb", "a", shown, gone=True)]).decode()
+    head, data, end, _ = text.split("\n")
+    assert (head, end) == ("event: change", "")
+    body = json.loads(data.removeprefix("data: "))
+    assert body["set"]["member"][0] == {"id": "east", "namespace": "tenant-east", "problems": ["one\n\nline"]}
+    assert body["gone"] == {"lb": ["a"]}
+
+
+class Members:
+    table = "member"
+    every_s = 0.0
+
+    def watch(self, changed):
+        self.changed = changed
+
+    def all_keys(self):
+        return ["east"]
+
+    def shown(self, key):
+        return Shown(MemberItem(id=key, namespace="tenant-east"), "tenants")
+
+
+class Closed(Everything):
+    async def rights(self, headers):
+        raise Unauthorized("sign in")
+
+
+async def none(_key):
+    return None
+
+
+async def test_files_headers_and_the_stream():
+    page = Page(Board([Members()], clock=SystemClock()), gate=Everything(), explain=none)
+    async with (
+        StatusServer("127.0.0.1", 0, CollectorRegistry(), list, extend=page.add_to) as server,
+        aiohttp.ClientSession(server.url) as session,
+    ):
+        async with session.get("/") as answer:
+            assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'; script-src 'self'")
+            text = await answer.text()
+            assert '<script type="module" src="/page/main.js"></script>' in text
+        for name, kind in (("main.js", "text/javascript"), ("page.css", "text/css"), ("icon.svg", "image/svg+xml")):
+            async with session.get(f"/page/{name}") as answer:
+                assert (answer.status, answer.content_type) == (200, kind)
+        async with session.get("/page/..%2fweb.py") as answer:
+            assert answer.status == 404
+        async with session.get("/", headers={"Host": "evil.example"}) as answer:
+            assert answer.status == 403
+        async with session.get("/page/load-balancers/TCPLoadBalancer/a/b") as answer:
+            assert answer.status == 404
+        async with session.post("/page/events") as answer:
+            assert answer.status == 405
+        async with session.get("/page/events") as answer:
+            assert answer.content_type == "text/event-stream"
+            assert await answer.content.readline() == b"event: all\n"
+            assert b'"id":"east"' in await answer.content.readline()
+
+
+async def test_without_rights_the_page_comes_and_its_data_does_not():
+    page = Page(Board([Members()], clock=SystemClock()), gate=Closed(), explain=none, any_host=True)
+    async with (
+        StatusServer("127.0.0.1", 0, CollectorRegistry(), list, extend=page.add_to) as server,
+        aiohttp.ClientSession(server.url) as session,
+    ):
+        async with session.get("/", headers={"Host": "fairlead.example"}) as answer:
+            assert answer.status == 200
+        for path in ("/page/events", "/page/load-balancers/TCPLoadBalancer/a/b"):
+            async with session.get(path) as answer:
+                assert (answer.status, await answer.text()) == (401, "sign in\n")
