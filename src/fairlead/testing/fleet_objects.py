@@ -73,7 +73,8 @@ def status(
 
 def fleet_of(**read: Any) -> FleetStatus:
     """Return the status of what was read, while a hub leads unless another lease is given."""
-    return build_status(FleetObjects(**{"hub_lease": lease(1.0), **read}), now=NOW)
+    given: dict[str, Any] = {"hub_lease": lease(1.0), **read}
+    return build_status(FleetObjects(**given), now=NOW)
 
 
 def condition(kind: str, value: str, reason: str = "Why", message: str = "the message") -> WireCondition:
