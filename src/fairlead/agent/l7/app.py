@@ -189,7 +189,7 @@ class L7Agent:
             await self._begin(_GATEWAYS, lambda: gateway.ready and self.sources.hub_synced, lambda: gateway.problem)
             self._gateway_changes.enqueue_all()
             self._enqueue_published()
-            while gateway.ready:
+            while gateway.ready and _GATEWAYS in self._begun:
                 await self._clock.sleep(_SYNC_CHECK_S)
             self._begun.discard(_GATEWAYS)
 
@@ -272,5 +272,8 @@ class L7Agent:
         return None
 
     def _check_begun(self, what: str) -> None:
-        if what not in self._begun or (what == _GATEWAYS and not self.gateway.ready):
+        if what == _GATEWAYS and not self.gateway.ready:
+            # A kind may come, and be read, between two looks of the part that enqueues everything.
+            self._begun.discard(what)
+        if what not in self._begun:
             raise Wait(f"what the member has of {what} is not known yet; everything is enqueued once it is")
