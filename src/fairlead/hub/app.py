@@ -95,14 +95,7 @@ class Hub:
         self.history = History(now=self._clock.now)
         self.inventory = Inventory(cluster, region=config.region)
         self._target_counts = TargetCounts()
-        self._pools = AddressPools(
-            cluster=cluster,
-            inventory=self.inventory,
-            own=config.address_pool,
-            region=config.region,
-            clock=self._clock,
-            leading=self._may_write,
-        )
+        self._pools = AddressPools(cluster=cluster, inventory=self.inventory, config=config, leading=self._may_write)
         self.allocator = self._pools.allocator
         self.member_health = MemberHealth(
             clock=self._clock, changed=self._member_changed, server_now=cluster.server_clock.now

@@ -100,7 +100,7 @@ async def test_a_reserved_address_is_kept_over_deletion_and_moves_to_another_mem
     await world.slice("default.web", "10.2.0.1", namespace="tenant-west")
     waits = await world.said("Programmed", "False", name="default.web", namespace="tenant-west")
     assert waits.reason == "AddressPoolExhausted"
-    assert await world.programmed("default.web") == "192.0.2.9", "who has it keeps it"
+    assert await world.programmed("default.web") == "192.0.2.9", "it is not taken away"
     await world.delete_lb("default.web")
     assert await world.programmed("default.web", "tenant-west") == "192.0.2.9"
 

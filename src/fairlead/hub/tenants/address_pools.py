@@ -14,15 +14,14 @@ from fairlead.api.addresspool import ADDRESS_POOLS, AddressPool, AddressPoolStat
 from fairlead.api.conditions import wire_conditions
 from fairlead.api.names import MANAGER_HUB
 from fairlead.api.times import wire_time
+from fairlead.hub.config import HubConfig
 from fairlead.hub.inventory import Inventory, only_status_changed
 from fairlead.hub.tenants.address_allocator import AddressAllocator
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.status import write_status
 from fairlead.model.condition import Condition
-from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.translate.address_pools import OWN_POOL, Pool, usable_pools
-from fairlead.translate.address_ranges import AddressRanges
 
 #: Many addresses may be given at once; one write counts them all.
 _GATHER_S = 2.0
@@ -38,20 +37,17 @@ class AddressPools:
         *,
         cluster: Cluster,
         inventory: Inventory,
-        own: AddressRanges | None,
-        region: str,
-        clock: Clock,
+        config: HubConfig,
         leading: Callable[[], bool],
     ) -> None:
         self._cluster = cluster
         self._inventory = inventory
-        self._own = own
-        self._region = region
-        self._clock = clock
+        self._config = config
+        self._clock = cluster.clock
         self._leading = leading
         self._conditions: dict[str, Condition] = {}
-        self.queue: KeyedQueue[str] = KeyedQueue(clock=clock)
-        self.allocator = AddressAllocator(own, changed=self._count_later)
+        self.queue: KeyedQueue[str] = KeyedQueue(clock=cluster.clock)
+        self.allocator = AddressAllocator(config.address_pool, changed=self._count_later)
 
     def watch(self) -> None:
         """Subscribe to AddressPools."""
@@ -112,7 +108,7 @@ class AddressPools:
         if old is not None and new is not None and only_status_changed(old, new):
             return
         objects = self._inventory.address_pools.values()
-        pools, self._conditions = usable_pools(self._own, objects, region=self._region)
+        pools, self._conditions = usable_pools(self._config.address_pool, objects, region=self._config.region)
         waiting = self.allocator.use(pools)
         changed = new or old
         name = changed.metadata.name if changed is not None else OWN_POOL
