@@ -115,11 +115,7 @@ class Hub:
         self._migration = ProviderMigration(providers=self.providers, clock=self._clock)
         self.intents = Intents(self._context(), intents)
         self._names = Names(
-            cluster=cluster,
-            inventory=self.inventory,
-            clock=self._clock,
-            leading=self._may_write,
-            domain=config.domain,
+            cluster=cluster, inventory=self.inventory, clock=self._clock, leading=self._may_write, domain=config.domain
         )
         self._classes = ClassProtection(
             cluster=cluster,
