@@ -13,6 +13,7 @@ import struct
 from collections.abc import Sequence
 
 import dns.exception
+import dns.flags
 import dns.message
 import dns.tsig
 
@@ -21,6 +22,8 @@ from fairlead.providers.zones.settings import ServerSettings
 
 #: Questions under way on one connection at once.
 _WINDOW = 64
+#: The length of a message without any section.
+_HEADER = 12
 
 
 class Lost(Exception):
@@ -53,6 +56,11 @@ class _Connection:
             raise Lost from error
         finally:
             self._waiting.pop(message.id, None)
+        if len(raw) == _HEADER:
+            # An update may be answered without repeating its zone (RFC 2136, 3.8); the library wants it.
+            answer = dns.message.Message(message.id)
+            answer.flags = dns.flags.Flag(struct.unpack("!H", raw[2:4])[0])
+            return answer
         return dns.message.from_wire(raw, keyring=message.keyring, request_mac=message.mac, ignore_trailing=True)
 
     def close(self) -> None:
@@ -65,7 +73,7 @@ class _Connection:
             while True:
                 (length,) = struct.unpack("!H", await self._reader.readexactly(2))
                 raw = await self._reader.readexactly(length)
-                future = self._waiting.get(struct.unpack("!H", raw[:2])[0]) if length >= 12 else None
+                future = self._waiting.get(struct.unpack("!H", raw[:2])[0]) if length >= _HEADER else None
                 if future is not None and not future.done():
                     future.set_result(raw)
         self.lost = True

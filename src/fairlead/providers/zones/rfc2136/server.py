@@ -20,7 +20,7 @@ import dns.rcode
 import dns.tsigkeyring
 import dns.update
 
-from fairlead.errors import BadConfiguration
+from fairlead.errors import BadConfiguration, Retry
 from fairlead.providers.zones.answers import absolute, ask_records, ask_serial, rdata_of, refused
 from fairlead.providers.zones.connection import DNSConnection
 from fairlead.providers.zones.marks import mark_from_text, mark_key
@@ -81,11 +81,11 @@ class UpdateServer:
                 message.add(name, edit.ttl, rdata)
             else:
                 message.delete(name, rdata)
-        rcode = (await self._connection.ask(message)).rcode()
+        rcode = await self._send(message)
         if rcode in _CHANGED:
             return False
         if rcode != dns.rcode.NOERROR:
-            raise refused(rcode, self._settings, what="an update")
+            raise self._refused(rcode)
         return True
 
     async def close(self) -> None:
@@ -102,10 +102,33 @@ class UpdateServer:
         message = await self._message()
         for key in keys:
             message.absent(absolute(key.name), key.type)
-        rcode = (await self._connection.ask(message)).rcode()
+        rcode = await self._send(message)
         if rcode not in (dns.rcode.NOERROR, *_CHANGED):
-            raise refused(rcode, self._settings, what="an update")
+            raise self._refused(rcode)
         return rcode == dns.rcode.NOERROR
+
+    async def _send(self, message: dns.update.UpdateMessage) -> dns.rcode.Rcode:
+        """Return what the server answers; an answer that counts must be signed when the update was (RFC 8945, 5.3)."""
+        answer = await self._connection.ask(message)
+        rcode = answer.rcode()
+        if message.keyring and not answer.had_tsig and rcode in (dns.rcode.NOERROR, *_CHANGED):
+            settings = self._settings
+            raise Retry(
+                f"DNS server {settings.name} of zone {settings.zone} gives an answer to an update that is not signed, "
+                "so another may have sent it; check that parameters.server takes updates with parameters.keyName",
+                reason="DNSNotSigned",
+            )
+        return rcode
+
+    def _refused(self, rcode: dns.rcode.Rcode) -> Retry:
+        if rcode != dns.rcode.REFUSED:
+            return refused(rcode, self._settings, what="an update")
+        settings = self._settings
+        return Retry(
+            f"DNS server {settings.name} answers an update about zone {settings.zone} with REFUSED: it takes none with "
+            "this key; allow it by allow-update or update-policy in the server's configuration",
+            reason="DNSRefused",
+        )
 
     async def _message(self) -> dns.update.UpdateMessage:
         settings = self._settings
