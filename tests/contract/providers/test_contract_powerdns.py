@@ -11,7 +11,10 @@ from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import RECORD_PORT, LoadBalancerKey, TargetKey, backend_key
 from fairlead.providers.zones.marks import Holder, Mark, mark_from_text, mark_key, mark_text
 from fairlead.providers.zones.powerdns.provider import create
+from fairlead.providers.zones.powerdns.server import PARAMETERS, PowerDNSServer
 from fairlead.providers.zones.provider import DNSProvider
+from fairlead.providers.zones.rrsets import Edit, RRKey
+from fairlead.providers.zones.settings import settings_from_spec
 from fairlead.testing.contract import Place, ProviderContract, Subject
 from fairlead.testing.worlds.powerdns import PowerDNS, installed
 
@@ -96,4 +99,25 @@ class TestPowerDNS(ProviderContract):
         subject = PowerDNSSubject(server)
         yield subject
         await subject.provider.close()
+        await server.kill()
+
+
+@needs_powerdns
+async def test_what_another_client_writes_between_reading_and_writing_is_not_lost(tmp_path: Path):
+    """The API replaces whole sets without a condition; one that changed is planned again, with the other's value."""
+    server = PowerDNS(tmp_path / "pdns")
+    await server.start()
+    settings = settings_from_spec(PowerDNSSubject(server).spec("www"), own=PARAMETERS).server
+    client = PowerDNSServer(settings, secrets=Key(server))
+    key = RRKey("www.example.test", "TXT")
+    ours = [Edit(key, "ours", 60, True)]
+    try:
+        there = await client.read({key})
+        await server.write("www.example.test", "TXT", '"theirs"')
+        assert not await client.update(ours, there)
+        assert await server.ask(*key) == {"theirs"}
+        assert await client.update(ours, await client.read({key}))
+        assert await server.ask(*key) == {"theirs", "ours"}
+    finally:
+        await client.close()
         await server.kill()

@@ -87,10 +87,10 @@ class ZonesWorld:
 
     # --- what operators and controllers do ---
 
-    async def secret(self, name: str, value: str) -> None:
+    async def secret(self, name: str, value: str, *, entry: str = "tsig-secret") -> None:
         with contextlib.suppress(AlreadyExists):
             await self.user.create(NAMESPACES, {"metadata": {"name": SYSTEM_NAMESPACE}})
-        body = {"metadata": {"name": name, "namespace": SYSTEM_NAMESPACE}, "stringData": {"tsig-secret": value}}
+        body = {"metadata": {"name": name, "namespace": SYSTEM_NAMESPACE}, "stringData": {entry: value}}
         await self.user.apply(SECRETS, body, manager="kubectl")
 
     async def zone(self, name: str = "test", parameters: Mapping[str, str] | None = None, **spec: Any) -> None:

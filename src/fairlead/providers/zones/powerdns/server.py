@@ -1,7 +1,8 @@
 """How are records changed where only whole sets can be replaced?
 
     read     the sets as the API has them, with records that are disabled
-    update   each set with ours added and taken away, everything else in it as it was read; one call for many names
+    update   each set with ours added and taken away, everything else in it as it was read, which is looked at once more
+             before the one call for many names
 
 In: edits. Out: sets that were replaced. Never: a set that is replaced without what others have in it.
 """
@@ -51,12 +52,9 @@ class PowerDNSServer:
 
     async def read(self, keys: Iterable[RRKey]) -> RRSets:
         """Return what the zone has, disabled records included."""
-        wanted = set(keys)
-        names = sorted({key.name for key in wanted})
-        parts = [await self._api.sets(name) for name in names] if len(names) < _MANY else [await self._api.sets()]
-        sets = {_key(each): each for part in parts for each in part}
-        self._read = {key: sets[key].records for key in wanted & sets.keys()}
-        return {key: _rrset(sets[key]) for key in wanted & sets.keys()}
+        sets = await self._sets(set(keys))
+        self._read = {key: each.records for key, each in sets.items()}
+        return {key: _rrset(each) for key, each in sets.items()}
 
     async def answers(self, keys: Iterable[RRKey]) -> RRSets:
         """Return what the server answers."""
@@ -67,14 +65,27 @@ class PowerDNSServer:
         return await self.answers(keys)
 
     async def update(self, edits: Sequence[Edit], there: RRSets) -> bool:
-        """Replace the sets that ``edits`` are about."""
+        """Replace the sets that ``edits`` are about; False when one of them is no longer as it was read.
+
+        The API has no condition: they are read once more right before, so that only a change of another client within
+        that one moment could be lost.
+        """
         by_key: dict[RRKey, list[Edit]] = {}
         for edit in edits:
             by_key.setdefault(edit.key, []).append(edit)
+        now = await self._sets(set(by_key))
+        if any(set(self._read.get(key, ())) != _records(now.get(key)) for key in by_key):
+            return False
         merged = [_merged(key, each, there.get(key), self._read.get(key, ())) for key, each in by_key.items()]
         # Deletions first: a CNAME may stand beside nothing, not even for a moment.
         await self._api.patch(sorted(merged, key=lambda rrset: rrset["changetype"] != "DELETE"))
         return True
+
+    async def _sets(self, wanted: set[RRKey]) -> dict[RRKey, ApiSet]:
+        names = sorted({key.name for key in wanted})
+        parts = [await self._api.sets(name) for name in names] if len(names) < _MANY else [await self._api.sets()]
+        sets = {_key(each): each for part in parts for each in part}
+        return {key: sets[key] for key in wanted & sets.keys()}
 
     async def close(self) -> None:
         """Close the connections."""
@@ -97,6 +108,10 @@ def _merged(key: RRKey, edits: Sequence[Edit], there: RRSet | None, records: Seq
         return {**name, "changetype": "DELETE"}
     rows = [{"content": record.content, "disabled": record.disabled} for record in wanted.values()]
     return {**name, "changetype": "REPLACE", "ttl": ttl, "records": rows}
+
+
+def _records(rrset: ApiSet | None) -> set[ApiRecord]:
+    return set(rrset.records) if rrset is not None else set()
 
 
 def _key(rrset: ApiSet) -> RRKey:
