@@ -239,7 +239,9 @@ async def _backend(directory: Path) -> AsyncGenerator[int]:
 
 @asynccontextmanager
 async def _process(port: int, *command: str) -> AsyncGenerator[int]:
-    process = await asyncio.create_subprocess_exec(*command)
+    # In a session of its own, as our Envoy: Linux shares processor time between sessions first, so a proxy in the
+    # session of the client would have its share of a busy machine at the cost of the client's.
+    process = await asyncio.create_subprocess_exec(*command, start_new_session=True)
     try:
         await _answers(port)
         yield process.pid
