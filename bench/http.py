@@ -96,6 +96,7 @@ async def _filled(count: int) -> AsyncIterator[Fleet]:
                 return await _programmed(running, count)
 
             await until_true(done, what=f"{count} Ingresses are programmed", timeout_s=600, every_s=0.5)
+            await _settled(running)
             yield running
     finally:
         for runner in runners:
@@ -193,6 +194,18 @@ async def _programmed(running: Fleet, count: int) -> bool:
         for lb in load_balancers
     )
     return there and len(await running.hub_cluster.list(LOAD_BALANCER_ROUTES)) == count
+
+
+async def _settled(running: Fleet) -> None:
+    """Wait until nothing is written any more: names and statuses of thousands of Ingresses follow their routes."""
+    before: dict[str, str] = {}
+
+    async def quiet() -> bool:
+        nonlocal before
+        last, before = before, await _versions(running)
+        return last == before
+
+    await until_true(quiet, what="nothing is written any more", timeout_s=600, every_s=3)
 
 
 async def _address(running: Fleet) -> str:

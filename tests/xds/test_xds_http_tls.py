@@ -192,7 +192,7 @@ async def test_client_certificates(http: HttpWorld, authority: Authority, tmp_pa
         assert (await get(spec, port=443, host="may.example.com", tls=context)).status == 200
 
 
-@pytest.mark.req("G-84", "G-86", "G-90")
+@pytest.mark.req("G-84", "G-86", "G-90", "E-17")
 async def test_tls_to_backends(http: HttpWorld, authority: Authority, tmp_path: Path) -> None:
     certificate = authority.issue("server", "backend.example.com", uris=("spiffe://cluster/ns/shop",))
     backend = await http.echo("one", context=server_context(certificate, tmp_path, clients=authority))

@@ -93,6 +93,17 @@ def test_what_cannot_be_served_is_said_and_answers_500_alone(wrong: dict[str, An
     assert [rule.backends[0].backend for rule in made.routes["a.example"].rules] == ["", "shop/web:80"]
 
 
+@pytest.mark.req("E-17", "GI-6")
+@pytest.mark.parametrize("app", ["https", "kubernetes.io/wss"])
+def test_a_backend_that_speaks_tls_is_not_spoken_to_in_plain_text(app: str) -> None:
+    rules = [{"host": "a.example", "http": {"paths": paths(("/", "Prefix"))}}]
+    made = translate({"rules": rules}, service(appProtocol=app))
+    assert made.routes["a.example"].rules[0].backends[0].backend == ""
+    (problem,) = made.problems
+    assert problem.startswith(f"port http of Service web speaks {app}, and an Ingress cannot say how")
+    assert "BackendTLSPolicy" in problem
+
+
 def test_a_host_without_paths_and_default_backend_is_said() -> None:
     made = translate({"rules": [{"host": "a.example"}]}, service())
     assert (dict(made.routes), made.problems) == (

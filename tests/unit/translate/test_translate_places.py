@@ -142,7 +142,7 @@ def test_no_two_tenants_come_to_one_name_by_any_class(parts: list[str], owners: 
         assert names.setdefault(place, member) == member, backend
 
 
-@pytest.mark.req("S-3")
+@pytest.mark.req("S-3", "E-31")
 def test_a_class_is_for_the_tenants_that_it_names() -> None:
     for_west = class_with(DOCUMENTED, "west")
     assert not_for_tenant(for_west, tenant("west")) == not_for_tenant(class_with(DOCUMENTED), tenant("east")) == ""

@@ -17,6 +17,8 @@ _PROTOCOLS: dict[str, BackendProtocol] = {
     "kubernetes.io/ws": "HTTP1",
     "http": "HTTP1",
 }
+#: Values of ``appProtocol`` that mean TLS, which only a BackendTLSPolicy says how to verify.
+TLS_ONLY = frozenset({"https", "kubernetes.io/wss"})
 
 
 def find_port(service: Service, *, name: str = "", number: int = 0, protocol: str = "") -> ServicePort | None:

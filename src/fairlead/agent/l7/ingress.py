@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from fairlead.agent.l7.backends import backend_of, find_port
+from fairlead.agent.l7.backends import TLS_ONLY, backend_of, find_port
 from fairlead.agent.l7.rate_limit import limit_problem, limited
 from fairlead.api.httploadbalancer import LoadBalancerRouteSpec
 from fairlead.api.ingress import IngressBackend, IngressObject, IngressPath
@@ -159,6 +159,14 @@ class _Translation:
         if port is None:
             asked = named.port.name or str(named.port.number)
             self._problems[f"Service {named.name} has no port {asked}"] = None
+            return ""
+        if port.app_protocol in TLS_ONLY:
+            # In plain text it would answer 400 to each request, and nothing would say why.
+            self._problems[
+                f"port {port.name or port.port} of Service {named.name} speaks {port.app_protocol}, and an Ingress "
+                "cannot say how it is verified: use an HTTPRoute with a BackendTLSPolicy, or another appProtocol if it "
+                "takes plain HTTP"
+            ] = None
             return ""
         made = backend_of(service, port)
         self._backends[made.name] = made

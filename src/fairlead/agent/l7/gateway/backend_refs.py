@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from fairlead.agent.l7.backends import backend_of, find_port
+from fairlead.agent.l7.backends import TLS_ONLY, backend_of, find_port
 from fairlead.agent.l7.gateway.grants import permits
 from fairlead.agent.l7.gateway.judgements import RESOLVED_REFS, bad, good
 from fairlead.agent.l7.gateway.plan import BackendPolicy, Judgement
@@ -32,8 +32,6 @@ from fairlead.model.http import Backend, BackendProtocol
 
 #: How the backends of a route are spoken to; those of an HTTPRoute as ``appProtocol`` says.
 _SPOKEN: dict[str, BackendProtocol] = {"GRPCRoute": "HTTP2", "TLSRoute": "TCP", "TCPRoute": "TCP", "UDPRoute": "UDP"}
-#: Values of ``appProtocol`` that mean TLS, which only a BackendTLSPolicy says how to verify.
-_TLS_ONLY = frozenset({"https", "kubernetes.io/wss"})
 
 AnyBackendRef = BackendObject | RouteBackendRef
 
@@ -137,7 +135,7 @@ class BackendRefs:
             )
         if policy.broken:
             return ""
-        if policy.tls is None and self._kind in {"HTTPRoute", "GRPCRoute"} and port.app_protocol in _TLS_ONLY:
+        if policy.tls is None and self._kind in {"HTTPRoute", "GRPCRoute"} and port.app_protocol in TLS_ONLY:
             return self._no(
                 "UnsupportedProtocol",
                 f"port {number} of {named} speaks {port.app_protocol}: say in a BackendTLSPolicy how it is verified",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ def test_service_names_are_dns_labels(namespace: str, name: str) -> None:
     assert label != service_name(LoadBalancerKey("TCPLoadBalancer", namespace, name + "x"))
 
 
+@pytest.mark.req("E-29")
 def test_a_service_carries_what_the_class_and_the_user_ask_for() -> None:
     owner = Owner(member="east", kind="Service", namespace="shop", name="web", uid="uid-1")
     parameters = {"serviceAnnotation/cloud.example/type": "nlb", "loadBalancerClass": "cloud.example/lb", "other": "x"}
