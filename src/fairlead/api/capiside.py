@@ -44,6 +44,14 @@ class TargetKind(Wire, frozen=True, gc=False):
         return f"{self.kind}.{self.api_group}" if self.api_group else self.kind
 
 
+class InfrastructureReference(Wire, frozen=True, gc=False):
+    """The load balancer of another provider, of a kind of its own, in the same namespace."""
+
+    api_group: Annotated[str, Meta(min_length=1, max_length=253)]
+    kind: Annotated[str, Meta(min_length=1, max_length=63)]
+    name: Annotated[str, Meta(min_length=1, max_length=253)]
+
+
 class SelectorTerm(Wire, frozen=True, gc=False):
     """One term of a selector, as Kubernetes has it."""
 

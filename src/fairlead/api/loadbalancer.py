@@ -13,6 +13,7 @@ from msgspec import Meta
 from fairlead.api.capiside import (
     MEMBERS_LISTED,
     Endpoint,
+    InfrastructureReference,
     MemberStatus,
     RequestCheck,
     TargetKind,
@@ -50,9 +51,10 @@ class LoadBalancerSpec(Wire, frozen=True, gc=False):
     clusterName makes it the load balancer of a Cluster of Cluster API: its backends are then the objects of targetKind
     that selector chooses. endpoint is where clients reach it, and never changes once it is set; the address of the load
     balancer when it is left out. The Cluster gets it as its controlPlaneEndpoint, but not that of an additional one.
+    infrastructureRef, instead of className, names the load balancer of a provider that is not Fairlead's.
     """
 
-    class_name: Annotated[str, Meta(min_length=1, max_length=253)]
+    class_name: Annotated[str, Meta(max_length=253)] = ""
     existing: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     parameters: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     listeners: Annotated[
@@ -70,6 +72,7 @@ class LoadBalancerSpec(Wire, frozen=True, gc=False):
     target_kind: TargetKind | None = None
     selector: TargetSelector | None = None
     health_check: RequestCheck | None = None
+    infrastructure_ref: InfrastructureReference | None = None
 
 
 class LoadBalancerObjectStatus(IntentStatus, frozen=True, gc=False):
@@ -127,9 +130,24 @@ LOAD_BALANCER_CRD = Crd(
     ),
     rules=(
         Rule(
-            "self.className == oldSelf.className",
+            "(has(self.className) ? self.className : '') == (has(oldSelf.className) ? oldSelf.className : '')",
             "className is immutable: create another LoadBalancer",
             ".className",
+        ),
+        Rule(
+            "(has(self.className) && self.className != '') != has(self.infrastructureRef)",
+            "one of className and infrastructureRef is needed, and not both",
+        ),
+        Rule(
+            "!has(self.infrastructureRef) || (has(self.clusterName) && self.clusterName != '')",
+            "infrastructureRef needs clusterName",
+            ".infrastructureRef",
+        ),
+        Rule(
+            "!has(self.infrastructureRef) || !has(oldSelf.infrastructureRef) || "
+            "self.infrastructureRef == oldSelf.infrastructureRef",
+            "infrastructureRef is immutable: create another LoadBalancer",
+            ".infrastructureRef",
         ),
         _fixed("existing"),
         _fixed("parameters"),

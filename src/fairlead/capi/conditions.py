@@ -44,6 +44,8 @@ def active(view: View, plan: Plan) -> int:
 
     0 while the proxies have checked none, or see none healthy: registered is not serving.
     """
+    if view.load_balancer.spec.infrastructure_ref is not None:
+        return view.foreign.status.active_targets if view.foreign is not None else 0
     serving = _of_hub(view, ConditionType.SERVING)
     if serving is not None and serving.reason in _NONE_SERVES:
         return 0
@@ -55,7 +57,31 @@ def _of_hub(view: View, kind: ConditionType) -> WireCondition | None:
     return next((each for each in view.load_balancer.status.conditions or () if each.type == kind), None)
 
 
+#: The conditions of the contract, and the names that they had in its first text.
+_OF_CONTRACT = {
+    ConditionType.EXISTS: ("Exists", "LBExists"),
+    ConditionType.MATCHES_CONFIG: ("MatchesConfig", "LBMatchesConfig"),
+}
+
+
+def _of_provider(view: View, kind: ConditionType, good: ConditionReason) -> Condition:
+    """Return what another provider says of its load balancer."""
+    if view.foreign is None:
+        missing = view.foreign_problem or f"spec.infrastructureRef: there is no {view.foreign_name!r} in this namespace"
+        return Condition(kind, False, ConditionReason.PENDING, missing)
+    names = _OF_CONTRACT[kind]
+    given = next((each for each in view.foreign.status.conditions or () if each.type in names), None)
+    if given is None:
+        return Condition(kind, None, ConditionReason.PENDING, "its provider has not said it")
+    if given.status == "True":
+        return Condition(kind, True, good, given.message)
+    bad = ConditionReason.DRIFTED if kind is ConditionType.MATCHES_CONFIG else ConditionReason.PENDING
+    return Condition(kind, None if given.status == "Unknown" else False, bad, given.message or given.reason)
+
+
 def _exists(view: View) -> Condition:
+    if view.load_balancer.spec.infrastructure_ref is not None:
+        return _of_provider(view, ConditionType.EXISTS, ConditionReason.EXISTS)
     programmed = _of_hub(view, ConditionType.PROGRAMMED)
     if programmed is not None and programmed.status == "True":
         return Condition(ConditionType.EXISTS, True, ConditionReason.EXISTS, "")
@@ -64,6 +90,8 @@ def _exists(view: View) -> Condition:
 
 
 def _matches(view: View) -> Condition:
+    if view.load_balancer.spec.infrastructure_ref is not None:
+        return _of_provider(view, ConditionType.MATCHES_CONFIG, ConditionReason.MATCHES_CONFIG)
     drifted = _of_hub(view, ConditionType.DRIFTED)
     if drifted is not None and drifted.status == "True":
         return Condition(ConditionType.MATCHES_CONFIG, False, ConditionReason.DRIFTED, drifted.message)

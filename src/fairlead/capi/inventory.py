@@ -17,12 +17,15 @@ from typing import Any
 import msgspec
 
 from fairlead.api.backendgroup import BACKEND_GROUPS, BackendGroup
+from fairlead.api.capiside import TargetKind
 from fairlead.api.clusterapi import Cluster, TargetObject
 from fairlead.api.clusterpolicy import CLUSTER_POLICIES, ClusterLoadBalancerPolicy
+from fairlead.api.infraloadbalancer import InfraLoadBalancer
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
 from fairlead.api.meta import ObjectKey
 from fairlead.api.names import LABEL_MEMBERS_OF
 from fairlead.api.selectors import BadSelector, from_label_selector
+from fairlead.capi.infrastructure import Infrastructures
 from fairlead.capi.selection import selector_of, stays_in_cluster
 from fairlead.capi.targets import Targets
 from fairlead.capi.view import DEFAULT_KIND, Probe, View
@@ -56,11 +59,15 @@ class Inventory:
                 "namespace": lambda obj: [obj.metadata.namespace] if obj.spec.cluster_name else [],
                 "all in namespace": lambda obj: [obj.metadata.namespace],
                 "cluster": lambda obj: [(obj.metadata.namespace, obj.spec.cluster_name)],
+                "infrastructure": _infrastructure_of,
                 "endpoint": lambda obj: [str(obj.spec.endpoint)] if obj.spec.cluster_name else [],
             },
         )
         self.groups: WatchCache[BackendGroup] = WatchCache(hub, BACKEND_GROUPS, label_selector=LABEL_MEMBERS_OF)
         self.targets = Targets(cluster, changed=self._target_changed, look_s=look_s, looked=self._looked)
+        self.infrastructures = Infrastructures(
+            hub, changed=self._infrastructure_changed, looked=self._looked, look_s=look_s
+        )
         self.load_balancers.on_change(self._load_balancer_changed)
         self.groups.on_change(self._group_changed)
         self.policies.on_change(self._policy_changed)
@@ -74,7 +81,7 @@ class Inventory:
             BACKEND_GROUPS.full_name: self.groups,
             CLUSTER_POLICIES.full_name: self.policies,
         }
-        return {**own, **self.targets.caches}
+        return {**own, **self.targets.caches, **self.infrastructures.caches}
 
     def served(self) -> list[ObjectKey]:
         """Return the keys of all load balancers of Clusters."""
@@ -104,6 +111,12 @@ class Inventory:
             authority=authority,
             probe=probe,
         )
+        if (ref := obj.spec.infrastructure_ref) is not None:
+            problem, foreign = (
+                self.infrastructures.problem(key.namespace, ref),
+                self.infrastructures.get(key.namespace, ref),
+            )
+            return msgspec.structs.replace(view, foreign=foreign, foreign_problem=problem)
         groups = {name: self.groups.get(key.namespace, name) for name in view.listeners}
         return msgspec.structs.replace(view, groups={name: each for name, each in groups.items() if each is not None})
 
@@ -114,6 +127,7 @@ class Inventory:
             group.create_task(self.groups.run())
             group.create_task(self.policies.run())
             group.create_task(self.targets.run())
+            group.create_task(self.infrastructures.run())
 
     async def wait_synced(self) -> None:
         """Return once our own kinds have been read."""
@@ -178,6 +192,10 @@ class Inventory:
         for obj in self.load_balancers.by_index("cluster", cluster.key):
             self._wake(obj.key)
 
+    def _infrastructure_changed(self, kind: TargetKind, obj: InfraLoadBalancer) -> None:
+        for each in self.load_balancers.by_index("infrastructure", (*obj.key, kind)):
+            self._wake(each.key)
+
     def _policy_changed(self, old: ClusterLoadBalancerPolicy | None, new: ClusterLoadBalancerPolicy | None) -> None:
         for policy in filter(None, (new or old,)):
             self._wake_namespace(policy.metadata.namespace)
@@ -200,6 +218,11 @@ class Inventory:
 def _same_for_policies(old: Cluster, new: Cluster) -> bool:
     same = old.metadata.labels == new.metadata.labels and old.metadata.annotations == new.metadata.annotations
     return same and _same_cluster(old, new)
+
+
+def _infrastructure_of(obj: LoadBalancer) -> list[tuple[str, str, TargetKind]]:
+    ref = obj.spec.infrastructure_ref
+    return [(obj.metadata.namespace, ref.name, TargetKind(ref.api_group, ref.kind))] if ref is not None else []
 
 
 def _age(obj: LoadBalancer) -> tuple[str, ObjectKey]:

@@ -19,6 +19,7 @@ from fairlead.api.capiside import Endpoint, MemberStatus
 from fairlead.api.clusterapi import ANNOTATION_CLUSTER_PAUSED, CLUSTER_API_GROUP, TargetObject
 from fairlead.capi.backends import backend_of, members_in, presence_in
 from fairlead.capi.endpoints import NOWHERE, Verdict, settle
+from fairlead.capi.foreign import plan_foreign
 from fairlead.capi.hooks import Marks, held, is_disabled, is_held, is_marked, released
 from fairlead.capi.members import REMOVED, Action, Goal, Presence, Step, step, together
 from fairlead.capi.selection import Selection, address_of, all_addresses, select
@@ -41,9 +42,11 @@ def plan_load_balancer(view: View) -> Plan:
     paused = (cluster is not None and cluster.paused) or bool(
         ANNOTATION_CLUSTER_PAUSED in (load_balancer.metadata.annotations or {})
     )
-    if paused or selection.problem or view.incomplete:
-        why = "paused" if paused else selection.problem or view.incomplete
-        return Plan(selection, verdict, tuple(load_balancer.status.members or ()), held_up=why)
+    held_up = "paused" if paused else selection.problem or view.incomplete
+    if load_balancer.spec.infrastructure_ref is not None:
+        return plan_foreign(view, selection, verdict, held_up=held_up or view.foreign_problem)
+    if held_up:
+        return Plan(selection, verdict, tuple(load_balancer.status.members or ()), held_up=held_up)
     members = _Members(view, selection)
     return Plan(
         selection,
@@ -61,6 +64,8 @@ def endpoint_of(view: View) -> Verdict:
     """Return which endpoint holds."""
     load_balancer = view.load_balancer
     own = Endpoint(load_balancer.status.address, load_balancer.spec.listeners[0].port)
+    if load_balancer.spec.infrastructure_ref is not None:
+        own = view.foreign.spec.endpoint if view.foreign is not None else NOWHERE
     return settle(
         view.cluster.endpoint if view.cluster is not None else NOWHERE,
         load_balancer.spec.endpoint,

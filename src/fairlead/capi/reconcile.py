@@ -91,6 +91,8 @@ class Reconciler:
         """Make the writes of a plan; a member whose object has changed meanwhile holds up nothing else."""
         load_balancer = view.load_balancer
         await hold(self._hub, LOAD_BALANCERS, load_balancer, FINALIZER_MEMBERS, manager=MANAGER_CAPI)
+        if view.foreign is not None:
+            await self._inventory.infrastructures.adopt(view.foreign, load_balancer, plan.to_provider)
         failure = await self._mark(view, plan.holds)
         for name, group in plan.groups.items():
             if not is_same(view.groups.get(name), group):
@@ -170,6 +172,12 @@ class Reconciler:
     async def _end(self, view: View) -> None:
         """Release the members of a load balancer that goes, once the hub has nothing of it any more."""
         load_balancer = view.load_balancer
+        if (ref := load_balancer.spec.infrastructure_ref) is not None:
+            infrastructures = self._inventory.infrastructures
+            if view.foreign is not None:
+                await infrastructures.remove(view.foreign, load_balancer)
+            if not infrastructures.knows_of_none(load_balancer.metadata.namespace, ref):
+                return  # its provider is at it
         if load_balancer.held_by(FINALIZER_CLEANUP):
             return  # the hub is at it; its finalizer leaves when every backend is deregistered
         failure: Retry | None = None

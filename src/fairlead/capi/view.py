@@ -10,8 +10,9 @@ from collections.abc import Mapping
 import msgspec
 
 from fairlead.api.backendgroup import BackendGroup
-from fairlead.api.capiside import MemberStatus, TargetKind
+from fairlead.api.capiside import Endpoint, MemberStatus, TargetKind
 from fairlead.api.clusterapi import Cluster, TargetObject
+from fairlead.api.infraloadbalancer import InfraLoadBalancer
 from fairlead.api.loadbalancer import LoadBalancer, LoadBalancerListener
 from fairlead.api.names import ANNOTATION_CLUSTER_UID
 from fairlead.capi.endpoints import Verdict
@@ -47,6 +48,15 @@ class View(msgspec.Struct, frozen=True):
     taken_by: str = ""
     authority: str = ""
     probe: Probe | None = None
+    #: What spec.infrastructureRef names, and why it is not known.
+    foreign: InfraLoadBalancer | None = None
+    foreign_problem: str = ""
+
+    @property
+    def foreign_name(self) -> str:
+        """Return the name in spec.infrastructureRef, empty without one."""
+        ref = self.load_balancer.spec.infrastructure_ref
+        return ref.name if ref is not None else ""
 
     @property
     def name(self) -> str:
@@ -106,6 +116,8 @@ class Plan(msgspec.Struct, frozen=True):
     groups: Mapping[str, GroupPlan] = {}
     patch: Mapping[str, object] = {}
     releases: tuple[MarkPlan, ...] = ()
+    #: For what another provider serves: the endpoint that it is given when it has none.
+    to_provider: Endpoint | None = None
     held_up: str = ""
     #: Members that are kept although nothing is known of them any more.
     kept: tuple[str, ...] = ()

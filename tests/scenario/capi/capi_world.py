@@ -15,7 +15,7 @@ from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
-from fairlead.api.meta import WireCondition
+from fairlead.api.meta import Resource, WireCondition
 from fairlead.capi.app import Capi
 from fairlead.capi.config import CapiConfig
 from fairlead.errors import AlreadyExists, Conflict, NotFound
@@ -215,6 +215,16 @@ class World:
 
     async def group(self, name: str = "api") -> BackendGroup:
         return await self.user.get(BACKEND_GROUPS, NAMESPACE, name)
+
+    async def raw_spec(self, resource: Resource[Any], name: str) -> dict[str, Any]:
+        return (await self._raw(resource, name)).get("spec", {})
+
+    async def raw_status(self, resource: Resource[Any], name: str) -> dict[str, Any]:
+        return (await self._raw(resource, name)).get("status", {})
+
+    async def _raw(self, resource: Resource[Any], name: str) -> dict[str, Any]:
+        place = f"/apis/{resource.api_version}/namespaces/{NAMESPACE}/{resource.plural}/{name}"
+        return msgspec.json.decode(await self.user.raw("GET", place))
 
     def at_proxies(self, name: str = "api") -> dict[str, bool]:
         """Return the backends of the data plane, and whether each drains."""

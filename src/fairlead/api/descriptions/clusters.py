@@ -9,6 +9,11 @@ from fairlead.api.descriptions.shared import OBSERVED
 CLUSTERS: Mapping[str, Mapping[str, str]] = {
     "Endpoint": {"host": "IP address or DNS name.", "port": "Port that clients connect to."},
     "TargetKind": {"apiGroup": "API group of the kind.", "kind": "The kind; its objects have status.addresses."},
+    "InfrastructureReference": {
+        "apiGroup": "API group of the kind.",
+        "kind": "Kind of the other provider's load balancer.",
+        "name": "Its name.",
+    },
     "SelectorTerm": {
         "key": "Label.",
         "operator": "In, NotIn, Exists or DoesNotExist.",

@@ -25,7 +25,8 @@ class LoadBalancerObjects(IntentObjects[LoadBalancer]):
         super().__init__(
             WatchCache(cluster, LOAD_BALANCERS, indexes=self.indexes(), transform=without_capi_side),
             LOAD_BALANCERS,
-            serves=lambda _obj: not inventory.region,
+            # What another provider serves is none of ours.
+            serves=lambda obj: not inventory.region and obj.spec.infrastructure_ref is None,
             recorded=lambda obj: obj.status.recorded,
         )
         self._inventory = inventory

@@ -1,0 +1,135 @@
+"""Load balancers of other providers: each kind that some LoadBalancer names is followed from then on.
+
+    spec.endpoint           copied down when it is set above; pulled up when the provider has set it
+    ownerReferences         the LoadBalancer, from which the provider takes Cluster, selector and kind of members
+    status                  the provider's own
+
+In: the hub's cluster. Out: objects by reference, and a call for each change. Never: hooks, finalizers or markers of
+members: their provider puts them there and takes them off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import msgspec
+import structlog
+
+from fairlead.api.capiside import Endpoint, InfrastructureReference, TargetKind
+from fairlead.api.infraloadbalancer import InfraLoadBalancer
+from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
+from fairlead.api.meta import JSONObject, ObjectKey, Resource
+from fairlead.api.names import MANAGER_CAPI
+from fairlead.capi.targets import find_kind
+from fairlead.errors import FairleadError, NotFound
+from fairlead.kube.cluster import Cluster as ApiCluster
+from fairlead.kube.served import OptionalCache
+
+Changed = Callable[[TargetKind, InfraLoadBalancer], None]
+log = structlog.get_logger(__name__)
+
+
+class Infrastructures:
+    """The load balancers of other providers; ``changed`` is called with the kind and the object."""
+
+    def __init__(self, hub: ApiCluster, *, changed: Changed, looked: Callable[[], None], look_s: float) -> None:
+        self._hub = hub
+        self._changed = changed
+        self._looked = looked
+        self._look_s = look_s
+        self._caches: dict[TargetKind, OptionalCache[InfraLoadBalancer]] = {}
+        self._missing: dict[TargetKind, str] = {}
+        self._wanted: asyncio.Queue[TargetKind] = asyncio.Queue()
+
+    @property
+    def caches(self) -> Mapping[str, OptionalCache[InfraLoadBalancer]]:
+        """Return every cache by the full name of its kind."""
+        return {str(kind): cache for kind, cache in self._caches.items()}
+
+    def get(self, namespace: str, ref: InfrastructureReference) -> InfraLoadBalancer | None:
+        """Return what ``ref`` names, None when there is none, or its kind is not followed yet."""
+        cache = self._caches.get(_kind(ref))
+        return cache.get(namespace, ref.name) if cache is not None else None
+
+    def problem(self, namespace: str, ref: InfrastructureReference) -> str:
+        """Return why what ``ref`` names is not known, empty when it is; its kind is followed from now on."""
+        kind = _kind(ref)
+        cache = self._caches.get(kind)
+        if cache is None:
+            if kind not in self._missing:
+                self._missing[kind] = f"spec.infrastructureRef: {kind} has not been looked for yet"
+                self._wanted.put_nowait(kind)
+            return self._missing[kind]
+        if not cache.synced:
+            return cache.problem or f"{kind} has not been read yet"
+        if (why := cache.broken.get(ObjectKey(namespace, ref.name))) is not None:
+            return f"{kind} {namespace}/{ref.name} cannot be read: {why}"
+        return ""
+
+    def knows_of_none(self, namespace: str, ref: InfrastructureReference) -> bool:
+        """Say whether there is certainly no such object."""
+        return not self.problem(namespace, ref) and self.get(namespace, ref) is None
+
+    async def run(self) -> None:
+        """Follow what is named, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                kind = await self._wanted.get()
+                group.create_task(self._follow(kind, group))
+
+    async def adopt(self, obj: InfraLoadBalancer, load_balancer: LoadBalancer, endpoint: Endpoint | None) -> None:
+        """Make ``obj`` belong to its LoadBalancer, and give it the endpoint that is set above; once only."""
+        patch: JSONObject = {}
+        owners = obj.metadata.owner_references or []
+        if not any(each.uid == load_balancer.metadata.uid for each in owners):
+            owner = LOAD_BALANCERS.owner(load_balancer.metadata, controller=True)
+            patch["metadata"] = {"ownerReferences": [*map(msgspec.to_builtins, owners), msgspec.to_builtins(owner)]}
+        if endpoint is not None and not obj.spec.endpoint.given:
+            patch["spec"] = {"endpoint": {"host": endpoint.host, "port": endpoint.port}}
+        if patch:
+            patch.setdefault("metadata", {})["resourceVersion"] = obj.metadata.resource_version
+            resource = self._resource(load_balancer)
+            await self._hub.merge_patch(resource, *obj.key, patch, manager=MANAGER_CAPI)
+
+    async def remove(self, obj: InfraLoadBalancer, load_balancer: LoadBalancer) -> None:
+        """Delete ``obj``; its provider holds it until its members are free."""
+        if not obj.deleting:
+            await self._hub.delete(self._resource(load_balancer), *obj.key)
+
+    def _resource(self, load_balancer: LoadBalancer) -> Resource[InfraLoadBalancer]:
+        ref = load_balancer.spec.infrastructure_ref
+        cache = self._caches.get(_kind(ref)) if ref is not None else None
+        if cache is None:
+            raise NotFound(f"LoadBalancer {load_balancer.key}: the kind in spec.infrastructureRef is not followed yet")
+        return cache.resource
+
+    async def _follow(self, kind: TargetKind, group: asyncio.TaskGroup) -> None:
+        while True:
+            try:
+                resource = await find_kind(self._hub, kind)
+                self._missing[kind] = f"spec.infrastructureRef: {self._hub.name} does not serve {kind}; install it"
+                if resource is not None:
+                    break
+            except FairleadError as error:
+                self._missing[kind] = error.sentence
+                log.warning("a kind of load balancers cannot be looked for", kind=str(kind), sentence=error.sentence)
+            self._looked()
+            await self._hub.clock.sleep(self._look_s)
+        typed = Resource(resource.group, resource.version, resource.kind, resource.plural, True, InfraLoadBalancer)
+        cache: OptionalCache[InfraLoadBalancer] = OptionalCache(self._hub, typed)
+        cache.on_change(lambda old, new: self._seen(kind, old, new))
+        self._caches[kind] = cache
+        cache.serve(typed.version)
+        group.create_task(cache.run())
+        await cache.wait_synced()
+        self._looked()
+
+    def _seen(self, kind: TargetKind, old: InfraLoadBalancer | None, new: InfraLoadBalancer | None) -> None:
+        obj = new or old
+        if obj is not None:
+            self._changed(kind, obj)
+
+
+def _kind(ref: InfrastructureReference) -> TargetKind:
+    return TargetKind(ref.api_group, ref.kind)
