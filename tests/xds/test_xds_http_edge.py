@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import struct
 
+import msgspec
 import pytest
 
 from fairlead.errors import Terminal
+from fairlead.hub.certificates.solvers import fetched, fetched_as_a_balancer
 from fairlead.model.desired import FrontendSpec
+from fairlead.model.http import FixedAnswer
 from fairlead.providers.envoy.http.settings import ACCEPT_PROXY_PROTOCOL, ACCESS_LOG, ESCAPED_SLASHES, TRUSTED_HOPS
 from tests.xds.http_world import HttpWorld, config, get, prefix, route, to
 from tests.xds.world import TIMEOUT_S, close
@@ -68,6 +71,16 @@ async def test_the_client_behind_the_proxy_protocol_is_the_one_it_names(http: Ht
     head = b"\r\n\r\n\x00\r\nQUIT\n" + b"\x21\x11" + struct.pack(">H", len(addresses)) + addresses
     request = b"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 1.2.3.4\r\nConnection: close\r\n\r\n"
     assert b'"x-forwarded-for": "198.51.100.9"' in await raw(spec, request, head=head)
+
+
+@pytest.mark.req("K-53")
+async def test_a_challenge_is_answered_behind_the_proxy_protocol(http: HttpWorld) -> None:
+    backend = await http.echo("one")
+    answer = FixedAnswer("a.example.com", "/.well-known/acme-challenge/token", "proof")
+    wanted = msgspec.structs.replace(config(route("r", to("one"))), answers=(answer,))
+    spec = await http.start(wanted, backend, parameters={ACCEPT_PROXY_PROTOCOL: "true"})
+    place = (spec.address, 80, answer.hostname, answer.path)
+    assert (await fetched(*place), await fetched_as_a_balancer(*place)) == ("", "proof")
 
 
 @pytest.mark.req("K-41", "G-30")

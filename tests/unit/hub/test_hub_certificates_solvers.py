@@ -1,0 +1,65 @@
+"""Whether an address answers a challenge, as a browser would ask it and as a load balancer before it would."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from fairlead.hub.certificates.solvers import challenge_host, fetched, fetched_as_a_balancer
+
+PATH = "/.well-known/acme-challenge/token"
+
+
+@asynccontextmanager
+async def answering(answer: bytes, *, proxied: bool) -> AsyncIterator[int]:
+    """Serve one answer; ``proxied``: only to connections that begin with a PROXY header, as Envoy does."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            first = await reader.readline()
+            if first.startswith(b"PROXY ") == proxied:
+                head = await reader.readuntil(b"\r\n\r\n")
+                asked = f"GET {PATH} ".encode() in first + head and b"Host: a.example.com" in head
+                writer.write(answer if asked else b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+                await writer.drain()
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+
+
+GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\ngood"
+FAILED = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 4\r\nConnection: close\r\n\r\ngood"
+
+
+@pytest.mark.req("K-53")
+@pytest.mark.parametrize("proxied", [False, True])
+async def test_an_answer_is_read_with_or_without_a_load_balancer_before_the_proxies(proxied: bool) -> None:
+    async with answering(GOOD, proxied=proxied) as port:
+        place = ("127.0.0.1", port, "a.example.com", PATH)
+        got = (await fetched(*place), await fetched_as_a_balancer(*place))
+    assert got == (("", "good") if proxied else ("good", ""))
+
+
+@pytest.mark.parametrize("answer", [FAILED, b"HTTP/1.1 200", b"", b"x" * 10_000])
+async def test_what_is_no_good_answer_is_none(answer: bytes) -> None:
+    async with answering(answer, proxied=True) as port:
+        assert await fetched_as_a_balancer("127.0.0.1", port, "a.example.com", PATH) == ""
+
+
+async def test_where_nothing_listens_there_is_no_answer() -> None:
+    async with answering(GOOD, proxied=True) as port:
+        pass
+    place = ("127.0.0.1", port, "a.example.com", PATH)
+    assert (await fetched(*place), await fetched_as_a_balancer(*place)) == ("", "")
+
+
+def test_a_wildcard_is_proven_by_the_name_behind_its_star() -> None:
+    assert challenge_host("*.a.example.com") == challenge_host("a.example.com") == "_acme-challenge.a.example.com"
