@@ -7,7 +7,7 @@ import base64
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -34,7 +34,7 @@ async def change_to_effect() -> AsyncIterator[Figure]:
     smallest = 0.0
     for count in (100, 1000, 5000):
         async with _filled(count) as running, aiohttp.ClientSession() as session:
-            address = await _address(running)
+            address = await address_of(running)
             await _answers(session, address, "first")
             seconds: list[float] = []
             for number in range(CHANGES):
@@ -56,12 +56,13 @@ async def change_to_effect() -> AsyncIterator[Figure]:
 async def first_sync(count: int = 1000) -> AsyncIterator[Figure]:
     """Start an agent on a member that has Ingresses with TLS already."""
     async with fleet(target="Pod") as running:
-        await _fill(running, count, tls=True)
+        shared = _certificate()
+        await _fill(running, count, certificates=lambda _host: shared)
         started = time.perf_counter()
         await running.agent.start()
 
         async def done() -> bool:
-            return await _programmed(running, count)
+            return await programmed(running, count)
 
         await until_true(done, what="first sync of Ingresses", timeout_s=600, every_s=0.5)
         yield Figure(
@@ -74,36 +75,44 @@ async def idle(count: int = 1000, seconds: float = 60.0) -> AsyncIterator[Figure
     """Look at what is written and pushed while nothing happens."""
     async with _filled(count) as running:
         await asyncio.sleep(10)
-        versions, pushes = await _versions(running), await _pushes(running)
+        versions, pushed = await _versions(running), await pushes(running)
         await asyncio.sleep(seconds)
         after = await _versions(running)
         written = sum(versions.get(key) != after.get(key) for key in versions.keys() | after.keys())
         what = f"in {seconds:g} s of idling with {count:,} Ingresses"
         yield Figure(name=f"objects written {what}", value=written, unit="writes", limit=0)
-        yield Figure(name=f"xDS resources pushed {what}", value=await _pushes(running) - pushes, unit="", limit=0)
+        yield Figure(name=f"xDS resources pushed {what}", value=await pushes(running) - pushed, unit="", limit=0)
 
 
 @asynccontextmanager
 async def _filled(count: int) -> AsyncIterator[Fleet]:
     """Run a fleet whose member has ``count`` Ingresses, the probe among them, all of them programmed."""
+    async with fleet(target="Pod") as running, filled_with(running, count):
+        yield running
+
+
+@asynccontextmanager
+async def filled_with(
+    running: Fleet, count: int, certificates: Callable[[str], JSONObject] | None = None
+) -> AsyncGenerator[None]:
+    """Fill a fleet, with the data of a Secret for each host where they are given, and wait until all is programmed."""
     runners = [await _backend(name, address) for name, address in _BACKENDS.items()]
     try:
-        async with fleet(target="Pod") as running:
-            await _fill(running, count, tls=False)
-            await running.agent.start()
+        await _fill(running, count, certificates=certificates)
+        await running.agent.start()
 
-            async def done() -> bool:
-                return await _programmed(running, count)
+        async def done() -> bool:
+            return await programmed(running, count)
 
-            await until_true(done, what=f"{count} Ingresses are programmed", timeout_s=600, every_s=0.5)
-            await _settled(running)
-            yield running
+        await until_true(done, what=f"{count} Ingresses are programmed", timeout_s=1200, every_s=0.5)
+        await _settled(running)
+        yield
     finally:
         for runner in runners:
             await runner.cleanup()
 
 
-async def _fill(running: Fleet, count: int, *, tls: bool) -> None:
+async def _fill(running: Fleet, count: int, *, certificates: Callable[[str], JSONObject] | None) -> None:
     member = running.member_cluster
     body: JSONObject = {"metadata": {"name": "fairlead"}, "spec": {"controller": INGRESS_CONTROLLER}}
     objects: list[tuple[AnyResource, JSONObject]] = [(INGRESS_CLASSES, body)]
@@ -122,13 +131,13 @@ async def _fill(running: Fleet, count: int, *, tls: bool) -> None:
                 },
             )
         )
-    secret = _certificate() if tls else {}
     for number in range(count):
         host = HOST if number == 0 else f"h{number}.example.com"
         name = "probe" if number == 0 else f"i{number}"
-        if tls:
-            objects.append((SECRETS, {**_meta(name), "type": "kubernetes.io/tls", "data": secret}))
-        objects.append((INGRESSES, _ingress(name, host, "first", tls=tls)))
+        if certificates is not None:
+            data = certificates(host)
+            objects.append((SECRETS, {**_meta(name), "type": "kubernetes.io/tls", "data": data}))
+        objects.append((INGRESSES, _ingress(name, host, "first", tls=certificates is not None)))
     slots = asyncio.Semaphore(_AT_ONCE)
 
     async def create(resource: AnyResource, each: JSONObject) -> None:
@@ -179,7 +188,7 @@ async def _backend(name: str, address: str) -> web.AppRunner:
     return runner
 
 
-async def _programmed(running: Fleet, count: int) -> bool:
+async def programmed(running: Fleet, count: int) -> bool:
     """Say whether Envoy has all routes, and a usable certificate for each listener that needs one."""
     load_balancers = await running.hub_cluster.list(HTTP_LOAD_BALANCERS)
     there = bool(load_balancers) and all(
@@ -208,7 +217,8 @@ async def _settled(running: Fleet) -> None:
     await until_true(quiet, what="nothing is written any more", timeout_s=600, every_s=3)
 
 
-async def _address(running: Fleet) -> str:
+async def address_of(running: Fleet) -> str:
+    """Return the address of the load balancer."""
     probe = await running.member_cluster.get(INGRESSES, "default", "probe")
     shown = [each.ip for each in probe.status.load_balancer.ingress or () if each.ip]
     if not shown:
@@ -244,5 +254,6 @@ async def _versions(running: Fleet) -> dict[str, str]:
     return versions
 
 
-async def _pushes(running: Fleet) -> float:
+async def pushes(running: Fleet) -> float:
+    """Return how many responses have changed a resource of Envoy."""
     return (await running.metrics()).get("fairlead_xds_changing_pushes_total", float("nan"))
