@@ -25,6 +25,8 @@ CONDITIONS = {
     "IsReachable": "Of a load balancer of a Cluster: its endpoint was reached when last probed; it blocks nothing.",
     "MembersResolved": "Of a load balancer of a Cluster: its selector is in force, and every member has an address.",
     "Healthy": "Of a load balancer of a Cluster: every member takes traffic.",
+    "ControlPlaneInitialized": "Of a Cluster without a control-plane provider: there is a kubeconfig.",
+    "ControlPlaneReady": "Of a Cluster without a control-plane provider: its /readyz answers.",
     "HostnamesAccepted": "In `status.names`: no host name of the object belongs to others. Absent: none ever did.",
     "ClockSkewed": "On a Tenant: the clock of its agent's machine is wrong and has to be set. Nothing is judged by it.",
 }

@@ -15,6 +15,7 @@ CLUSTER_API_VERSIONS = ("v1beta2", "v1beta1")
 LABEL_CONTROL_PLANE = "cluster.x-k8s.io/control-plane"
 LABEL_CLUSTER_NAME = "cluster.x-k8s.io/cluster-name"
 ANNOTATION_CLUSTER_PAUSED = "cluster.x-k8s.io/paused"
+ANNOTATION_MANAGED_BY = "cluster.x-k8s.io/managed-by"
 MARKER_NAME = "loadbalancer.cluster.x-k8s.io/name"
 MARKER_STATUS = "loadbalancer.cluster.x-k8s.io/status"
 MARKER_DISABLED = "loadbalancer.cluster.x-k8s.io/disabled"

@@ -23,6 +23,7 @@ from fairlead.capi.config import CapiConfig
 from fairlead.capi.facts import Facts
 from fairlead.capi.inventory import Inventory
 from fairlead.capi.making import Maker
+from fairlead.capi.probing import Resolve, system_resolver
 from fairlead.capi.reconcile import Reconciler
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
@@ -39,7 +40,13 @@ class Capi:
     """One replica of the controller."""
 
     def __init__(
-        self, *, cluster: Cluster, hub: Cluster | None = None, config: CapiConfig, telemetry: Telemetry | None = None
+        self,
+        *,
+        cluster: Cluster,
+        hub: Cluster | None = None,
+        config: CapiConfig,
+        telemetry: Telemetry | None = None,
+        resolve: Resolve = system_resolver,
     ) -> None:
         config.check()
         self._cluster = cluster
@@ -61,7 +68,7 @@ class Capi:
             wake_namespace=self.namespaces.add,
             look_s=config.look_s,
         )
-        self.facts = Facts(cluster, changed=self.queue.add, probe_s=config.probe_s)
+        self.facts = Facts(cluster, changed=self.queue.add, probe_s=config.probe_s, resolve=resolve)
         self._reconciler = Reconciler(
             cluster=cluster,
             hub=self._hub,

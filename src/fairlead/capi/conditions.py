@@ -6,6 +6,7 @@
     IsReachable        the endpoint was reached when it was probed last; blocks nothing
     MembersResolved    the selector is in force, and every member has an address
     Healthy            every member takes traffic
+    ControlPlane...    Initialized: there is a kubeconfig; Ready: /readyz answers. Only where no provider says it
 
 In: a view and its plan. Out: ``Condition`` values. Pure.
 """
@@ -30,7 +31,30 @@ def build_conditions(view: View, plan: Plan) -> list[Condition]:
         _reachable(view),
         _resolved(view, plan),
         _healthy(view, plan),
+        *_plane(view),
     ]
+
+
+def is_served(view: View) -> bool:
+    """Say whether its provider has it."""
+    return bool(_exists(view).status)
+
+
+def _plane(view: View) -> Iterator[Condition]:
+    """Yield how the control plane is, where no provider of control planes says it."""
+    if not view.unmanaged:
+        return
+    plane = view.plane
+    if plane is None or not plane.initialized:
+        name = f"{view.load_balancer.spec.cluster_name}-kubeconfig"
+        why = "it has not been looked at yet" if plane is None else f"there is no Secret {name} in this namespace"
+        status = None if plane is None else False
+        yield Condition(ConditionType.CONTROL_PLANE_INITIALIZED, status, ConditionReason.PENDING, why)
+        yield Condition(ConditionType.CONTROL_PLANE_READY, status, ConditionReason.PENDING, why)
+        return
+    yield Condition(ConditionType.CONTROL_PLANE_INITIALIZED, True, ConditionReason.READY, "")
+    reason = ConditionReason.NOT_REACHABLE if plane.problem else ConditionReason.READY
+    yield Condition(ConditionType.CONTROL_PLANE_READY, not plane.problem, reason, plane.problem)
 
 
 #: Reasons of Serving while no member takes traffic, whatever is registered.

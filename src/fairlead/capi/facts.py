@@ -1,6 +1,7 @@
 """What is known of a Cluster beside its objects: the certificate of its authority, and whether its endpoint answers.
 
     <cluster>-ca, tls.crt     read until it is there; the key beside it is never kept
+    <cluster>-kubeconfig      whether it is there, and whether /readyz answers, where no control-plane provider is
     the endpoint              connected to every ``probe_s``, which blocks nothing
 
 In: which endpoint, which Cluster. Out: facts, and a call when one changes. Never: waits inside a reconcile.
@@ -11,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import socket
 from collections.abc import Callable
 
 import structlog
@@ -19,18 +19,29 @@ import structlog
 from fairlead.api.capiside import Endpoint
 from fairlead.api.kubernetes import SECRETS
 from fairlead.api.meta import ObjectKey
-from fairlead.capi.view import Probe, View
+from fairlead.capi.probing import Resolve, probe_endpoint, system_resolver, why_not_ready
+from fairlead.capi.view import Plane, Probe, View
 from fairlead.errors import FairleadError, NotFound
 from fairlead.kube.cluster import Cluster as ApiCluster
 
-_CONNECT_S = 3.0
 log = structlog.get_logger(__name__)
 
 
 class Facts:
     """Facts by load balancer; ``changed`` is called with the key of one of which something else is known."""
 
-    def __init__(self, cluster: ApiCluster, *, changed: Callable[[ObjectKey], None], probe_s: float) -> None:
+    def __init__(
+        self,
+        cluster: ApiCluster,
+        *,
+        changed: Callable[[ObjectKey], None],
+        probe_s: float,
+        resolve: Resolve = system_resolver,
+    ) -> None:
+        self._resolve = resolve
+        #: The Clusters without a control-plane provider, whose state is probed; and what came of it.
+        self._unmanaged: dict[ObjectKey, str] = {}
+        self._planes: dict[ObjectKey, Plane] = {}
         self._cluster = cluster
         self._changed = changed
         self._probe_s = probe_s
@@ -50,6 +61,10 @@ class Facts:
 
     def want(self, key: ObjectKey, endpoint: Endpoint, view: View) -> None:
         """Have the endpoint probed, and the authority read when it is needed."""
+        if view.unmanaged:
+            self._unmanaged[key] = view.load_balancer.spec.cluster_name
+        else:
+            self._unmanaged.pop(key, None)
         check = view.load_balancer.spec.health_check
         needed = not view.load_balancer.spec.additional and (check is None or not (check.disabled or check.ca_bundle))
         known = (self._endpoints.get(key), self._clusters.get(key))
@@ -62,9 +77,13 @@ class Facts:
         if known != (self._endpoints.get(key), self._clusters.get(key)):
             self._wake.set()
 
+    def plane(self, key: ObjectKey) -> Plane | None:
+        """Return how the control plane of its Cluster is, where no provider says so."""
+        return self._planes.get(key)
+
     def forget(self, key: ObjectKey) -> None:
         """Drop what is known of a load balancer that is gone."""
-        for each in (self._endpoints, self._clusters, self._authorities, self._probes):
+        for each in (self._endpoints, self._clusters, self._authorities, self._probes, self._unmanaged, self._planes):
             each.pop(key, None)
 
     async def run(self) -> None:
@@ -95,22 +114,26 @@ class Facts:
             self._changed(key)
 
     async def _probe(self, key: ObjectKey, endpoint: Endpoint) -> None:
-        probe = await probe_endpoint(endpoint)
-        if key in self._endpoints and self._probes.get(key) != probe:
+        probe = await probe_endpoint(endpoint, resolve=self._resolve)
+        plane = await self._plane(key, endpoint)
+        if key in self._endpoints and (self._probes.get(key), self._planes.get(key)) != (probe, plane):
             self._probes[key] = probe
+            if plane is not None:
+                self._planes[key] = plane
             self._changed(key)
 
-
-async def probe_endpoint(endpoint: Endpoint) -> Probe:
-    """Return whether a connection to ``endpoint`` can be made."""
-    try:
-        async with asyncio.timeout(_CONNECT_S):
-            _, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
-    except socket.gaierror:
-        text = f"the name {endpoint.host} does not resolve yet; point it at status.address"
-        return Probe(reached=False, resolved=False, message=text)
-    except (OSError, TimeoutError) as error:
-        why = "no answer" if isinstance(error, TimeoutError) else (error.strerror or "no connection")
-        return Probe(reached=False, message=f"{endpoint} cannot be reached from here: {why}")
-    writer.close()
-    return Probe(reached=True)
+    async def _plane(self, key: ObjectKey, endpoint: Endpoint) -> Plane | None:
+        cluster = self._unmanaged.get(key)
+        if cluster is None:
+            return None
+        try:
+            await self._cluster.get(SECRETS, key.namespace, f"{cluster}-kubeconfig")
+        except NotFound:
+            return Plane(initialized=False)
+        except FairleadError as error:
+            log.debug("no kubeconfig", cluster=f"{key.namespace}/{cluster}", error=str(error))
+            return self._planes.get(key)
+        return Plane(
+            initialized=True,
+            problem=await why_not_ready(endpoint, self._authorities.get(key, ""), resolve=self._resolve),
+        )

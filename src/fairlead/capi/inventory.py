@@ -28,7 +28,7 @@ from fairlead.api.selectors import BadSelector, from_label_selector
 from fairlead.capi.infrastructure import Infrastructures
 from fairlead.capi.selection import selector_of, stays_in_cluster
 from fairlead.capi.targets import Targets
-from fairlead.capi.view import DEFAULT_KIND, Probe, View
+from fairlead.capi.view import DEFAULT_KIND, Plane, Probe, View
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster as ApiCluster
 
@@ -87,7 +87,7 @@ class Inventory:
         """Return the keys of all load balancers of Clusters."""
         return [obj.key for obj in self.load_balancers.by_index("served", True)]
 
-    def view(self, key: ObjectKey, *, authority: str, probe: Probe | None) -> View | None:
+    def view(self, key: ObjectKey, *, authority: str, probe: Probe | None, plane: Plane | None = None) -> View | None:
         """Return the view of a load balancer, None when there is none of that name with a Cluster."""
         obj = self.load_balancers.get(*key)
         if obj is None or not obj.spec.cluster_name:
@@ -110,6 +110,7 @@ class Inventory:
             taken_by=self._taken_by(obj, cluster),
             authority=authority,
             probe=probe,
+            plane=plane,
         )
         if (ref := obj.spec.infrastructure_ref) is not None:
             problem, foreign = (

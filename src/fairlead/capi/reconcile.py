@@ -23,7 +23,9 @@ from fairlead.api.meta import JSONObject, ObjectKey
 from fairlead.api.names import ANNOTATION_CLUSTER_UID, FINALIZER_CLEANUP, FINALIZER_MEMBERS, MANAGER_CAPI
 from fairlead.api.times import wire_time
 from fairlead.capi.backends import group_body, is_same
-from fairlead.capi.conditions import active, build_conditions
+from fairlead.capi.conditions import active, build_conditions, is_served
+from fairlead.capi.endpoints import State
+from fairlead.capi.external import ExternallyManaged
 from fairlead.capi.facts import Facts
 from fairlead.capi.hooks import Marks, is_marked, patch_of, released
 from fairlead.capi.inventory import Inventory
@@ -63,12 +65,14 @@ class Reconciler:
         self._events = events
         self._hub_events = hub_events
         self._leading = leading
+        self._external = ExternallyManaged(cluster)
 
     async def reconcile(self, key: ObjectKey) -> float | None:
         """Bring ``key`` one step further; may be repeated at any time."""
         if not self._leading():
             raise Wait("another replica leads, or may: nothing is written")
-        view = self._inventory.view(key, authority=self._facts.authority(key), probe=self._facts.probe(key))
+        facts = self._facts
+        view = self._inventory.view(key, authority=facts.authority(key), probe=facts.probe(key), plane=facts.plane(key))
         if view is None:
             self._facts.forget(key)
             return None
@@ -84,6 +88,7 @@ class Reconciler:
         self._facts.want(key, plan.verdict.endpoint, view)
         if not plan.held_up:
             await self._write(view, plan)
+            await self._provision(view, plan)
         await self._write_status(view, plan)
         return None
 
@@ -138,6 +143,15 @@ class Reconciler:
             self._events.emit_about(
                 CLUSTERS, cluster, warning=False, reason="EndpointPublished", message=f"endpoint {endpoint}"
             )
+
+    async def _provision(self, view: View, plan: Plan) -> None:
+        """Say that the infrastructure is there, where nobody but Fairlead does."""
+        cluster = view.cluster
+        if cluster is None or plan.verdict.state is not State.SETTLED or not is_served(view):
+            return
+        problem = await self._external.provision(cluster, plan.verdict.endpoint)
+        if problem:
+            self._events.emit_about(CLUSTERS, cluster, warning=True, reason="NotProvisioned", message=problem)
 
     def _tie(self, load_balancer: LoadBalancer, cluster: Cluster) -> JSONObject:
         """Return what of the metadata makes a LoadBalancer go with its Cluster; empty when it says so already."""

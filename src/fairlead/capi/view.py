@@ -30,6 +30,13 @@ class Probe(msgspec.Struct, frozen=True):
     message: str = ""
 
 
+class Plane(msgspec.Struct, frozen=True):
+    """How the control plane of a Cluster without a provider for it is; ``problem``: why it is not ready."""
+
+    initialized: bool
+    problem: str = ""
+
+
 class View(msgspec.Struct, frozen=True):
     """One LoadBalancer with ``spec.clusterName``.
 
@@ -48,9 +55,16 @@ class View(msgspec.Struct, frozen=True):
     taken_by: str = ""
     authority: str = ""
     probe: Probe | None = None
+    plane: Plane | None = None
     #: What spec.infrastructureRef names, and why it is not known.
     foreign: InfraLoadBalancer | None = None
     foreign_problem: str = ""
+
+    @property
+    def unmanaged(self) -> bool:
+        """Say whether no control-plane provider speaks for the Cluster, and this is the one of its endpoint."""
+        without = self.cluster is not None and self.cluster.spec.control_plane_ref is None
+        return without and not self.load_balancer.spec.additional
 
     @property
     def foreign_name(self) -> str:

@@ -31,6 +31,8 @@ class ConditionType(StrEnum):
     IS_REACHABLE = "IsReachable"
     MEMBERS_RESOLVED = "MembersResolved"
     HEALTHY = "Healthy"
+    CONTROL_PLANE_INITIALIZED = "ControlPlaneInitialized"
+    CONTROL_PLANE_READY = "ControlPlaneReady"
     HOSTNAMES_ACCEPTED = "HostnamesAccepted"
 
 
@@ -43,6 +45,8 @@ CAPI_CONDITIONS = frozenset(
         ConditionType.IS_REACHABLE,
         ConditionType.MEMBERS_RESOLVED,
         ConditionType.HEALTHY,
+        ConditionType.CONTROL_PLANE_INITIALIZED,
+        ConditionType.CONTROL_PLANE_READY,
     }
 )
 #: Types of which the status ``True`` means that all is well; of all others it names a problem or an exception.

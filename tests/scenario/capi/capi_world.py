@@ -12,12 +12,13 @@ import msgspec
 from fairlead.api.backendgroup import BACKEND_GROUPS, BackendGroup
 from fairlead.api.clusterapi import CLUSTER_API_VERSIONS, CLUSTERS, MACHINES, Cluster, TargetObject
 from fairlead.api.kinds import all_crds
-from fairlead.api.kubernetes import NAMESPACES
+from fairlead.api.kubernetes import NAMESPACES, SECRETS
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import Resource, WireCondition
 from fairlead.capi.app import Capi
 from fairlead.capi.config import CapiConfig
+from fairlead.capi.probing import Resolve, system_resolver
 from fairlead.errors import AlreadyExists, Conflict, NotFound
 from fairlead.hub.app import Hub
 from fairlead.hub.config import HubConfig
@@ -85,7 +86,7 @@ class RunningCapi:
         config = CapiConfig(identity="capi", lease_s=4.0, reclaim_lease=True, look_s=0.2, probe_s=0.5)
         apart = world.management_api is not None
         self.hub = ApiCluster(world.api, name="hub", qps=10_000, burst=20_000) if apart else None
-        self.capi = Capi(cluster=self.cluster, hub=self.hub, config=config)
+        self.capi = Capi(cluster=self.cluster, hub=self.hub, config=config, resolve=world.resolve)
         self.task = asyncio.create_task(self.capi.run(), name="capi")
 
     async def stop(self) -> None:
@@ -112,6 +113,8 @@ class World:
         self.machines = msgspec.structs.replace(MACHINES, version=self.versions[0])
         self.proxies = MemoryCloud(clock=SystemClock())
         self.cloud = MemoryCloud(clock=SystemClock())
+        #: How names become addresses for the controller's probes.
+        self.resolve: Resolve = system_resolver
         #: Where Clusters and Machines are, when that is not the hub.
         self.management_api: ClusterConfig | None = None
         self.management = user
@@ -215,6 +218,10 @@ class World:
 
     async def group(self, name: str = "api") -> BackendGroup:
         return await self.user.get(BACKEND_GROUPS, NAMESPACE, name)
+
+    async def forget_secret(self, name: str) -> None:
+        with contextlib.suppress(NotFound):
+            await self.management.delete(SECRETS, NAMESPACE, name)
 
     async def raw_spec(self, resource: Resource[Any], name: str) -> dict[str, Any]:
         return (await self._raw(resource, name)).get("spec", {})

@@ -23,7 +23,9 @@ def lb(name: str = "api", *, status: Mapping[str, Any] | None = None, **spec: An
 
 
 def cluster(name: str = "blue", *, endpoint: str = "", paused: bool = False) -> Cluster:
-    spec: dict[str, Any] = {"paused": paused} if paused else {}
+    spec: dict[str, Any] = {"controlPlaneRef": {"kind": "AnyControlPlane", "name": name}}
+    if paused:
+        spec["paused"] = paused
     if endpoint:
         spec["controlPlaneEndpoint"] = {"host": endpoint, "port": 6443}
     return decoded({"metadata": {"name": name, "namespace": NAMESPACE, "uid": "c"}, "spec": spec}, Cluster)

@@ -37,7 +37,9 @@ async def test_a_replica_that_does_not_lead_writes_nothing():
 async def test_a_load_balancer_that_is_gone_is_forgotten():
     dropped: list[ObjectKey] = []
     inventory: Any = SimpleNamespace(view=lambda *_args, **_named: None)
-    facts: Any = SimpleNamespace(authority=lambda _key: "", probe=lambda _key: None, forget=dropped.append)
+    facts: Any = SimpleNamespace(
+        authority=lambda _key: "", probe=lambda _key: None, plane=lambda _key: None, forget=dropped.append
+    )
     nothing: Any = SimpleNamespace()
     made = Reconciler(
         cluster=nothing,

@@ -1,0 +1,92 @@
+"""The infrastructure of a Cluster whose provider is told to leave it alone: who says that it is there?
+
+    annotation cluster.x-k8s.io/managed-by: fairlead.dev    its provider makes no load balancer, and Fairlead writes
+    spec.controlPlaneEndpoint                               the endpoint, when it has none
+    status                                                  provisioned, once the endpoint is served
+    any other value, or none                                nothing is written
+
+In: a Cluster whose endpoint is settled and served. Out: at most two writes, once. Source: the contract of externally
+managed infrastructure, https://cluster-api.sigs.k8s.io/developer/providers/contracts/infra-cluster
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from fairlead.api.capiside import Endpoint, TargetKind
+from fairlead.api.clusterapi import ANNOTATION_MANAGED_BY, Cluster
+from fairlead.api.meta import KubeObject, ObjectKey, Resource, Wire
+from fairlead.api.names import GROUP, MANAGER_CAPI
+from fairlead.capi.targets import find_kind
+from fairlead.errors import FairleadError, NotFound
+from fairlead.kube.cluster import Cluster as ApiCluster
+
+log = structlog.get_logger(__name__)
+
+
+class _Spec(Wire, frozen=True, gc=False):
+    control_plane_endpoint: Endpoint = Endpoint()
+
+
+class _Initialization(Wire, frozen=True, gc=False):
+    provisioned: bool = False
+
+
+class _Status(Wire, frozen=True, gc=False):
+    ready: bool = False
+    initialization: _Initialization = _Initialization()
+
+
+class _InfraCluster(KubeObject, frozen=True, gc=False):
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+class ExternallyManaged:
+    """Writes what the provider of the infrastructure would write; remembers what it has looked at."""
+
+    def __init__(self, cluster: ApiCluster) -> None:
+        self._cluster = cluster
+        self._kinds: dict[TargetKind, Resource[_InfraCluster]] = {}
+        self._looked: dict[ObjectKey, str] = {}
+
+    async def provision(self, cluster: Cluster, endpoint: Endpoint) -> str:
+        """Write what is missing; return why that cannot be done, empty when nothing is to be done any more."""
+        ref = cluster.spec.infrastructure_ref
+        if ref is None or self._looked.get(cluster.key) == cluster.metadata.resource_version:
+            return ""
+        try:
+            await self._write(cluster, TargetKind(ref.group, ref.kind), ref.name, endpoint)
+        except NotFound:
+            return ""
+        except FairleadError as error:
+            return f"spec.infrastructureRef: {error.sentence}"
+        self._looked[cluster.key] = cluster.metadata.resource_version
+        return ""
+
+    def forget(self, key: ObjectKey) -> None:
+        """Drop what is known of a Cluster."""
+        self._looked.pop(key, None)
+
+    async def _write(self, cluster: Cluster, kind: TargetKind, name: str, endpoint: Endpoint) -> None:
+        resource = self._kinds.get(kind)
+        if resource is None:
+            there = await find_kind(self._cluster, kind)
+            if there is None:
+                return
+            resource = Resource(there.group, there.version, there.kind, there.plural, True, _InfraCluster)
+            self._kinds[kind] = resource
+        place = (cluster.metadata.namespace, name)
+        obj = await self._cluster.get(resource, *place)
+        if obj.annotation(ANNOTATION_MANAGED_BY) != GROUP:
+            return
+        if not obj.spec.control_plane_endpoint.given:
+            spec = {"controlPlaneEndpoint": {"host": endpoint.host, "port": endpoint.port}}
+            await self._cluster.merge_patch(resource, *place, {"spec": spec}, manager=MANAGER_CAPI)
+        if not (obj.status.ready or obj.status.initialization.provisioned):
+            # v1beta1 reads the one, v1beta2 the other; the definition of the kind keeps those that it has.
+            status = {"ready": True, "initialization": {"provisioned": True}}
+            await self._cluster.merge_patch(
+                resource, *place, {"status": status}, subresource="status", manager=MANAGER_CAPI
+            )
+            log.info("infrastructure provisioned", cluster=str(cluster.key), endpoint=str(endpoint))

@@ -1,0 +1,129 @@
+"""Clusters without a control-plane provider, and infrastructure that is left to Fairlead."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from capi_world import NAMESPACE, World
+
+from fairlead.api.kubernetes import SECRETS
+from fairlead.api.meta import KubeObject, Resource
+from fairlead.kube.preflight import install_crds
+from fairlead.testing.certificates import self_signed
+from tests.scenario.any_api import until
+
+HOST = "blue.example"
+METAL: Resource[Any] = Resource("infrastructure.example", "v1", "MetalCluster", "metalclusters", True, KubeObject)
+
+
+@asynccontextmanager
+async def api_server(directory: Path, answer: list[bytes]) -> AsyncGenerator[tuple[int, bytes]]:
+    """Serve ``answer[0]`` over TLS; yields the port and the authority."""
+    chain, key = self_signed(HOST)
+    for name, content in (("tls.crt", chain), ("tls.key", key)):
+        (directory / name).write_bytes(content)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(directory / "tls.crt", directory / "tls.key")
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(b"HTTP/1.1 " + answer[0] + b"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    async with server:
+        yield server.sockets[0].getsockname()[1], chain
+
+
+async def secret(world: World, name: str, **data: bytes) -> None:
+    encoded = {key.replace("_", "."): base64.b64encode(value).decode() for key, value in data.items()}
+    await world.management.apply(
+        SECRETS, {"metadata": {"name": name, "namespace": NAMESPACE}, "data": encoded}, manager="c"
+    )
+
+
+@pytest.mark.req("C-26", "C-30", "T-C-06")
+async def test_t_c_06_without_a_control_plane_provider_the_kubeconfig_and_a_probe_say_how_it_is(
+    world: World, tmp_path: Path
+) -> None:
+    async def resolve(_host: str) -> list[str]:
+        return ["127.0.0.1"]
+
+    world.resolve = resolve
+    answer = [b"500 Internal Server Error"]
+    async with api_server(tmp_path, answer) as (port, authority):
+        await world.start()
+        for name in ("blue-ca", "blue-kubeconfig"):
+            await world.forget_secret(name)
+        await world.cluster(controlPlaneEndpoint={"host": HOST, "port": port})
+        await world.lb()
+        missing = await world.until_condition("ControlPlaneInitialized", "False")
+        assert "blue-kubeconfig" in missing.message
+        await world.until_condition("ControlPlaneReady", "False")
+        await secret(world, "blue-ca", tls_crt=authority)
+        await secret(world, "blue-kubeconfig", value=b"apiVersion: v1")
+        await world.until_condition("ControlPlaneInitialized", "True")
+        not_ready = await world.until_condition("ControlPlaneReady", "False", reason="NotReachable")
+        assert "/readyz" in not_ready.message
+        answer[0] = b"200 OK"
+        await world.until_condition("ControlPlaneReady", "True")
+        # Where a provider of control planes speaks for the Cluster, Fairlead does not.
+        plane = {"spec": {"controlPlaneRef": {"kind": "AnyControlPlane", "name": "blue"}}}
+        await world.management.merge_patch(world.clusters, NAMESPACE, "blue", plane)
+
+        async def silent() -> bool:
+            return await world.condition("ControlPlaneReady") is None
+
+        await until(silent, what="the condition is left to the provider")
+        for name in ("blue-ca", "blue-kubeconfig"):
+            await world.forget_secret(name)
+
+
+@pytest.mark.req("C-10", "C-11", "C-70")
+@pytest.mark.parametrize(("manager", "written"), [("fairlead.dev", True), ("another", False)])
+async def test_infrastructure_that_is_told_to_make_no_load_balancer(world: World, manager: str, written: bool) -> None:
+    """Its provider skips what is managed by others; Fairlead gives it the endpoint only when that is Fairlead."""
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": anything, "status": anything}}},
+    }
+    names = {"kind": METAL.kind, "plural": METAL.plural, "singular": "metalcluster"}
+    spec = {"group": METAL.group, "scope": "Namespaced", "names": names, "versions": [version]}
+    crd = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": METAL.full_name},
+        "spec": spec,
+    }
+    assert not await install_crds(world.user, [crd], "metal")
+    await world.start()
+    meta = {"name": "blue", "namespace": NAMESPACE, "annotations": {"cluster.x-k8s.io/managed-by": manager}}
+    await world.user.apply(METAL, {"metadata": meta, "spec": {}}, manager="user")
+    await world.cluster(infrastructureRef={"apiGroup": METAL.group, "kind": METAL.kind, "name": "blue"})
+    await world.lb()
+    await world.until_condition("EndpointPublished", "True")
+    await world.machine("m-1", "10.0.0.1")
+    await world.until_states(m_1="active")
+
+    async def provisioned() -> bool:
+        return (await world.raw_status(METAL, "blue")).get("initialization") == {"provisioned": True}
+
+    if written:
+        await until(provisioned, what="the infrastructure is provisioned")
+        endpoint = (await world.raw_spec(METAL, "blue"))["controlPlaneEndpoint"]
+        assert f"{endpoint['host']}:{endpoint['port']}" == str((await world.get_cluster()).endpoint)
+    else:
+        assert (await world.raw_spec(METAL, "blue"), await world.raw_status(METAL, "blue")) == ({}, {})
+    await world.user.delete(METAL, NAMESPACE, "blue")

@@ -1,0 +1,35 @@
+"""What a probe of an endpoint says."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from fairlead.api.capiside import Endpoint
+from fairlead.capi.probing import probe_endpoint, why_not_ready
+
+
+async def here(_host: str) -> list[str]:
+    return ["127.0.0.1"]
+
+
+async def nowhere(host: str) -> list[str]:
+    raise socket.gaierror(socket.EAI_NONAME, host)
+
+
+async def test_a_name_that_does_not_resolve_is_said_apart_from_one_that_is_not_reached():
+    probe = await probe_endpoint(Endpoint("blue.example", 6443), resolve=nowhere)
+    assert (probe.reached, probe.resolved) == (False, False)
+    assert "status.address" in probe.message
+
+
+async def test_a_connection_is_enough_to_be_reached_and_not_to_be_ready():
+    async def refuse(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        endpoint = Endpoint("blue.example", server.sockets[0].getsockname()[1])
+        assert (await probe_endpoint(endpoint, resolve=here)).reached
+        assert "/readyz" in await why_not_ready(endpoint, "", resolve=here)
+    closed = await probe_endpoint(endpoint, resolve=here)
+    assert (closed.reached, closed.resolved) == (False, True)
