@@ -34,6 +34,7 @@ from fairlead.cli import (
     standalone,
     status,
     tenant,
+    top,
     version,
 )
 from fairlead.cli.exit_codes import (
@@ -48,7 +49,7 @@ from fairlead.cli.run import run_app
 
 ORDER = (
     "demo", "run", "standalone", "hub", "agent", "regions", "capi", "apiserver",
-    "status", "doctor", "plan", "explain", "route", "names", "drift", "collect", "version",
+    "status", "top", "doctor", "plan", "explain", "route", "names", "drift", "collect", "version",
     "pause", "resume", "repair", "gc",
     "tenant", "convert", "crds",
 )  # fmt: skip
@@ -105,6 +106,7 @@ for name, panel, command, in_one_line in (
     ("capi", _RUN, capi.capi, "Give clusters of Cluster API an endpoint."),
     ("apiserver", _RUN, apiserver.apiserver, "Serve a Kubernetes API for trying things out."),
     ("status", _LOOK, status.status, "Does everything serve, did my change land?"),
+    ("top", _LOOK, top.top, "Which load balancers are busy?"),
     ("doctor", _LOOK, doctor.doctor, "What is wrong, and what mends it?"),
     ("plan", _LOOK, plan.plan, "What would change, and why?"),
     ("explain", _LOOK, explain.explain, "Why is a backend where it is?"),

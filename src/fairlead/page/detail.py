@@ -5,15 +5,26 @@ In: the caches and the memory of a running hub. Out: ``Detail``. Never: targets'
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
+from fairlead.api.backendrecord import BackendRecord
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.meta import WireCondition
 from fairlead.hub.inspect.debug import KeyState, ProviderState
 from fairlead.hub.inventory import Inventory
+from fairlead.ledger.held import held_changes
+from fairlead.ledger.wire import listener_of, target_of
+from fairlead.model.desired import Target
 from fairlead.model.history import HistoryEntry
-from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
+from fairlead.status.formatting import reason_text
+
+Place = tuple[ListenerKey, TargetKey]
+#: More backends than that are counted, not listed.
+MOST_BACKENDS = 500
 
 
 class ConditionItem(msgspec.Struct, frozen=True, rename="camel"):
@@ -26,26 +37,83 @@ class ConditionItem(msgspec.Struct, frozen=True, rename="camel"):
     since: str
 
 
+class BackendItem(msgspec.Struct, frozen=True, rename="camel"):
+    """One backend; ``source`` is the object behind it, ``since`` and ``why`` are empty where they are not on record."""
+
+    listener: str
+    address: str
+    source: str
+    state: str
+    since: str = ""
+    why: str = ""
+
+
+class RouteItem(msgspec.Struct, frozen=True, rename="camel"):
+    """One route, and why it is not served where it is not."""
+
+    kind: str
+    origin: str
+    refused: str = ""
+
+
+class HeldItem(msgspec.Struct, frozen=True, rename="camel"):
+    """One change that is held: what, by which guard, and why."""
+
+    what: str
+    held_by: str
+    message: str
+
+
 class Detail(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """One load balancer; ``history`` is oldest first."""
+    """One load balancer; ``history`` is oldest first, ``more`` counts the backends and changes that are not listed."""
 
     id: str
     conditions: list[ConditionItem]
     providers: list[ProviderState]
     history: list[HistoryEntry]
+    backends: list[BackendItem] = msgspec.field(default_factory=list[BackendItem])
+    more_backends: int = 0
+    routes: list[RouteItem] = msgspec.field(default_factory=list[RouteItem])
+    held: list[HeldItem] = msgspec.field(default_factory=list[HeldItem])
+    more_held: int = 0
 
 
-def detail_of(key: LoadBalancerKey, state: KeyState | None, inventory: Inventory) -> Detail | None:
-    """Return the detail of ``key``, None when nothing is known of it."""
+def detail_of(
+    key: LoadBalancerKey,
+    state: KeyState | None,
+    inventory: Inventory,
+    registered: Mapping[Place, Target] | None = None,
+    unhealthy: Iterable[str] = (),
+) -> Detail | None:
+    """Return the detail of ``key``, None when nothing is known of it.
+
+    ``registered`` are the targets that the hub has at the provider, ``unhealthy`` the addresses of those that the data
+    plane sees so.
+    """
     objects = inventory.intents.get(key.kind)
     obj: Any = objects.cache.get(key.namespace, key.name) if objects is not None else None
     if obj is None and state is None:
         return None
+    backends = list(_backends(registered or {}, inventory.records.by_index("lb", key), frozenset(unhealthy)))
+    held = held_changes(key, obj.status.held or ()) if obj is not None else ()
+    total = obj.status.held_total if obj is not None else 0
     return Detail(
-        id=f"{key.kind}/{key.namespace}/{key.name}",
+        id=str(key),
         conditions=[_condition(each) for each in obj.status.conditions or ()] if obj is not None else [],
         providers=state.providers if state is not None else [],
         history=state.history if state is not None else [],
+        backends=backends[:MOST_BACKENDS],
+        more_backends=max(0, len(backends) - MOST_BACKENDS),
+        routes=list(_routes(key, obj, inventory)),
+        held=[
+            HeldItem(
+                f"{row.change.action} {row.change.listener} {row.change.key}, {reason_text(row.change.reason)}",
+                row.reason,
+                row.message,
+            )
+            for row in held
+        ],
+        more_held=max(0, total - len(held)),
     )
 
 
@@ -53,3 +121,35 @@ def _condition(condition: WireCondition) -> ConditionItem:
     return ConditionItem(
         condition.type, condition.status, condition.reason, condition.message, condition.last_transition_time or ""
     )
+
+
+def _backends(
+    registered: Mapping[Place, Target], records: Iterable[BackendRecord], unhealthy: frozenset[str]
+) -> Iterator[BackendItem]:
+    """Yield what is on record or registered, by listener and address; the record says most."""
+    by_place = {(listener_of(record), target_of(record).key): record for record in records}
+    for place in sorted({*by_place, *registered}):
+        listener, address = str(place[0]), str(place[1])
+        record = by_place.get(place)
+        target = registered.get(place) or (target_of(record) if record is not None else None)
+        source = "/".join(target.source.split("/")[:3]) if target is not None else ""
+        if record is not None:
+            state = "Deregistering" if record.deleting else record.status.state or "Pending"
+            why = record.status.message or (reason_text(record.status.reason) if record.status.reason else "")
+            yield BackendItem(listener, address, source, state, record.status.since or "", why)
+        elif target is not None and target.draining:
+            yield BackendItem(listener, address, source, "Draining")
+        else:
+            yield BackendItem(listener, address, source, "Unhealthy" if address in unhealthy else "Served")
+
+
+def _routes(key: LoadBalancerKey, obj: Any, inventory: Inventory) -> Iterator[RouteItem]:
+    cache = inventory.caches.get(LOAD_BALANCER_ROUTES.plural)
+    if key.kind != HTTP_LOAD_BALANCERS.kind or cache is None:
+        return
+    refused = {part.name: part.reason for part in obj.status.refused if part.kind == "route"} if obj is not None else {}
+    for route in sorted(cache.values(), key=lambda route: route.key):
+        if route.metadata.namespace == key.namespace and route.spec.load_balancer == key.name:
+            origin = route.spec.origin
+            named = "/".join(filter(None, (origin.namespace, origin.name))) or route.metadata.name
+            yield RouteItem(origin.kind or route.spec.kind, named, refused.get(route.metadata.name, ""))

@@ -4,6 +4,7 @@
     /page/<file>                              its style and scripts, from the package
     /page/events                              server-sent events: everything once, then what changes
     /page/load-balancers/<kind>/<ns>/<name>   one of them, with its history
+    /page/traffic                             the figures of what is busy, for ``fairlead top``
 
 In: a board, a gate, a function that explains a load balancer. Out: routes of an aiohttp application. Read-only.
 Never: answers a request that another site made a browser send, or one under a name that is not this machine's.
@@ -26,6 +27,7 @@ from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.board import Board, Change
 from fairlead.page.rights import Gate, Rights
 from fairlead.page.sources import RESOURCE_OF
+from fairlead.page.traffic import Traffic
 
 #: A browser that hears nothing for longer takes the connection for dead.
 PING_S = 15.0
@@ -52,8 +54,11 @@ Explain = Callable[[LoadBalancerKey], Awaitable[msgspec.Struct | None]]
 class Page:
     """The routes of the page. ``any_host``: a token is asked for, so the name in the address does not matter."""
 
-    def __init__(self, board: Board, *, gate: Gate, explain: Explain, any_host: bool = False) -> None:
+    def __init__(
+        self, board: Board, *, gate: Gate, explain: Explain, traffic: Traffic | None = None, any_host: bool = False
+    ) -> None:
         self._board = board
+        self._traffic = traffic
         self._gate = gate
         self._explain = explain
         self._any_host = any_host
@@ -64,6 +69,7 @@ class Page:
         app.router.add_get("/", self._guarded(self._index))
         app.router.add_get("/page/events", self._guarded(self._events))
         app.router.add_get("/page/load-balancers/{kind}/{namespace}/{name}", self._guarded(self._load_balancer))
+        app.router.add_get("/page/traffic", self._guarded(self._figures))
         app.router.add_get("/page/{file}", self._guarded(self._file))
 
         async def stop(_app: web.Application) -> None:
@@ -113,6 +119,21 @@ class Page:
         if detail is None:
             return _said(404, f"{key} is not here, or you may not see it")
         return web.Response(body=msgspec.json.encode(detail), content_type="application/json", headers=_HEADERS)
+
+    async def _figures(self, request: web.Request) -> web.Response:
+        rights = await self._gate.rights(request.headers)
+        try:
+            if self._traffic is None:
+                return _said(404, "this hub reads no figures")
+            answer = await self._traffic.answer()
+            places = {figure.id: figure.id.split("/") for figure in answer.figures}
+            wanted = {name: (RESOURCE_OF.get(kind, ""), namespace) for name, (kind, namespace, _) in places.items()}
+            allowed = await rights.of(wanted.values())
+            shown = [figure for figure in answer.figures if wanted[figure.id][0] and allowed[wanted[figure.id]]]
+        finally:
+            await rights.aclose()
+        body = msgspec.json.encode(msgspec.structs.replace(answer, figures=shown))
+        return web.Response(body=body, content_type="application/json", headers=_HEADERS)
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         rights = await self._gate.rights(request.headers)

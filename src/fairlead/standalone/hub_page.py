@@ -10,14 +10,17 @@ from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 
 from fairlead import __version__
+from fairlead.api.names import DEFAULT_CLASS
 from fairlead.api.times import wire_time
 from fairlead.hub.app import Hub
 from fairlead.kube.cluster import Cluster
+from fairlead.model.desired import Target
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.board import Board
-from fairlead.page.detail import Detail, detail_of
+from fairlead.page.detail import Detail, Place, detail_of
 from fairlead.page.rights import Everything, TokenGate
 from fairlead.page.sources import Certificates, HostNames, LoadBalancers, Members, Proxies, ThisHub
+from fairlead.page.traffic import Traffic
 from fairlead.page.web import Page
 from fairlead.runtime.clock import Clock
 from fairlead.status.proxies import ProxyRow
@@ -32,6 +35,7 @@ def make_page(
     deployment: bool,
     proxies: Callable[[], Sequence[ProxyRow]],
     problems: Callable[[], list[str]],
+    traffic: Traffic,
     clock: Clock,
 ) -> Page:
     """Build the page of ``hub``, served at the address ``host``; ``problems`` are why it is not ready."""
@@ -43,6 +47,7 @@ def make_page(
             Certificates(inventory, now),
             HostNames(inventory),
             Proxies(proxies),
+            traffic,
             ThisHub(
                 identity=identity,
                 version=__version__,
@@ -55,11 +60,20 @@ def make_page(
     )
 
     async def explain(key: LoadBalancerKey) -> Detail | None:
-        return detail_of(key, hub.debug_key(f"{key.kind}/{key.namespace}/{key.name}"), inventory)
+        registered: dict[Place, Target] = {}
+        unhealthy: tuple[str, ...] = ()
+        for name, runner in hub.providers.items():
+            if (state := runner.tracker.state(key)) is not None:
+                for listener, targets in state.recorded.items():
+                    registered |= {(listener, address): each.target for address, each in targets.items()}
+                if name == DEFAULT_CLASS and (observed := await runner.provider.observe(key)) is not None:
+                    # The hub's own proxies report by themselves: this asks no other machine.
+                    unhealthy = observed.health.unhealthy if observed.health is not None else ()
+        return detail_of(key, hub.debug_key(str(key)), inventory, registered, unhealthy)
 
     closed = deployment or not is_loopback(host)
     gate = TokenGate(cluster.config, clock=clock) if closed else Everything()
-    return Page(board, gate=gate, explain=explain, any_host=closed)
+    return Page(board, gate=gate, explain=explain, traffic=traffic, any_host=closed)
 
 
 def is_loopback(host: str) -> bool:

@@ -18,10 +18,12 @@ from fairlead.hub.config import HubConfig
 from fairlead.hub.providers.installed import installed_providers
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.metrics import KubeMetrics
+from fairlead.page.traffic import Traffic
 from fairlead.providers.envoy.envoy_process import find_binary
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.low_ports import low_ports_problem
 from fairlead.providers.envoy.provider import EnvoyProvider
+from fairlead.providers.envoy.traffic import EnvoyTraffic
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.supervisor import Supervisor
 from fairlead.runtime.telemetry import StatusServer, Telemetry
@@ -119,6 +121,9 @@ async def _run(
         def not_ready() -> list[str]:
             return [*hub.not_ready(), *parts.problems(), *beside.problems()]
 
+        readers = [EnvoyTraffic(fleet.admin)] if fleet is not None else []
+        traffic = Traffic(readers, clock=clock, now=cluster.server_clock.now)
+        supervisor.spawn("traffic", traffic.run)
         page = make_page(
             hub,
             cluster,
@@ -127,6 +132,7 @@ async def _run(
             deployment=settings.deployment,
             proxies=lambda: _rows(provider),
             problems=not_ready,
+            traffic=traffic,
             clock=clock,
         )
         pages = StatusServer(*settings.metrics, registry, not_ready, hub.debug_key, page.add_to)

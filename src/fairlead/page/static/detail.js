@@ -11,8 +11,8 @@ export async function fetchDetail(item) {
   return answer.ok ? answer.json() : null;
 }
 
-/** Fill the panel. */
-export function drawDetail(panel, item, detail, close) {
+/** Fill the panel; `line` is the element with the figures. */
+export function drawDetail(panel, item, detail, close, line) {
   const facts = [
     ["Address", item.address || "pending"], ["Member", item.member || "-"], ["Region", item.region || "-"],
     ["Class", item.className || "-"], ["Backends", item.targets || "-"],
@@ -25,12 +25,33 @@ export function drawDetail(panel, item, detail, close) {
       make("button", { type: "button", onclick: close, "aria-label": "Close the details" }, "Close")),
     make("p", { class: `state ${item.state ?? "Serving"}` }, `${stateOf(item)}${item.since ? `, for ${age(item.since)}` : ""}`),
     ...(item.problems ?? []).map((sentence) => problem(sentence, item.state, item.command)),
+    line,
     make("dl", {}, facts.flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, text)])),
     ...(detail ? sections(detail) : []));
 }
 
+function rows(title, headers, lines, more = 0) {
+  if (!lines.length) return [];
+  return [
+    make("h3", {}, title),
+    make("table", {}, make("caption", { class: "away" }, title),
+      make("thead", {}, make("tr", {}, headers.map((text) => make("th", { scope: "col" }, text)))),
+      make("tbody", {}, lines.map((cells) => make("tr", {}, cells.map((cell) => make("td", {}, cell)))))),
+    more ? make("p", { class: "quiet" }, `and ${more} more`) : null,
+  ].filter(Boolean);
+}
+
+const GOOD = new Set(["Served", "Registered"]);
+const backendState = (each) => make("span", { class: `state ${GOOD.has(each.state) ? "Serving" : each.state === "Unhealthy" || each.state === "Failed" ? "NotServing" : "NeedsAttention"}` }, each.state);
+
 function sections(detail) {
   return [
+    ...rows("Held changes", ["Change", "Held by"], detail.held.map((each) => [each.what, `${each.heldBy}: ${each.message}`]), detail.moreHeld),
+    ...rows("Backends", ["Backend", "State", "Object"], detail.backends.map((each) => [
+      make("span", { class: "mono" }, `${each.listener} ${each.address}`),
+      make("span", {}, backendState(each), each.since ? ` ${age(each.since)}` : "", each.why ? make("p", { class: "quiet" }, each.why) : ""),
+      each.source]), detail.moreBackends),
+    ...rows("Routes", ["Route", "State"], detail.routes.map((each) => [`${each.kind} ${each.origin}`, each.refused || "served"])),
     make("h3", {}, "Conditions"),
     make("table", {}, make("caption", { class: "away" }, "Conditions"),
       make("thead", {}, make("tr", {}, ["Condition", "Reason", "For"].map((text) => make("th", { scope: "col" }, text)))),

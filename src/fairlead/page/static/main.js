@@ -3,11 +3,12 @@
 import { age, announce, make, words } from "./dom.js";
 import { drawDetail, fetchDetail } from "./detail.js";
 import { Grid } from "./grid.js";
+import { Sparks } from "./spark.js";
 import { follow, session } from "./stream.js";
 import * as views from "./views.js";
 
 const $ = (id) => document.getElementById(id);
-const tables = { lb: new Map(), member: new Map(), certificate: new Map(), name: new Map(), proxy: new Map(), hub: new Map() };
+const tables = { lb: new Map(), member: new Map(), certificate: new Map(), name: new Map(), proxy: new Map(), hub: new Map(), traffic: new Map() };
 const VIEWS = ["load-balancers", "members", "proxies", "names"];
 const STATES = ["NotServing", "NeedsAttention", "Serving"];
 const RANK = { NotKnown: 0, NotServing: 0, NeedsAttention: 1, Serving: 2 };
@@ -18,6 +19,7 @@ let view = "load-balancers";
 let opened = null;
 let drawing = false;
 
+const sparks = new Sparks(tables.traffic);
 const grid = new Grid($("grid"), (item) => { location.hash = `#/load-balancers/${item.id}`; });
 
 follow({
@@ -124,7 +126,7 @@ async function openDetail(id, focus = true) {
   const draw = (detail) => {
     const kept = $("detail").scrollTop;
     const inside = $("detail").contains(document.activeElement);
-    drawDetail($("detail"), item, detail, close);
+    drawDetail($("detail"), item, detail, close, sparks.element(item.id));
     $("detail").scrollTop = kept;
     if (inside && !focus) $("detail-title").focus();
   };
@@ -175,6 +177,10 @@ $("theme").addEventListener("click", () => {
 });
 theme(localStorage.getItem("theme") ?? "");
 
+setInterval(() => {
+  sparks.tick();
+  if (opened) $("figures")?.replaceWith(sparks.element(opened.id));
+}, 5_000);
 setInterval(() => {
   for (const cell of document.querySelectorAll("[data-since]")) cell.textContent = age(cell.dataset.since);
   if (view === "members") later();

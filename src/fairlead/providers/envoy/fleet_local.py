@@ -18,13 +18,15 @@ from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured
 from fairlead.providers.envoy.bootstrap import ENVOY_FLAGS, Bootstrap, bootstrap_json
-from fairlead.providers.envoy.envoy_process import Running, check_socket_path, file_limit
+from fairlead.providers.envoy.envoy_process import Running, admin_get, check_socket_path, file_limit
 from fairlead.providers.envoy.local_envoy import LocalEnvoy
 
 GROUP = "local"
 
 #: Files that Envoy opens beside its listeners and connections.
 _OTHER_FILES = 256
+#: How long a page of the admin interface may take.
+_ADMIN_S = 10.0
 #: From this part of the limit on the log says so.
 _NEAR = 0.8
 
@@ -142,6 +144,10 @@ class LocalFleet:
     def restarts(self) -> int:
         """Return how often Envoy has ended by itself and was started again."""
         return self._envoy.restarts
+
+    async def admin(self, path: str) -> tuple[int, str]:
+        """Ask the admin interface for a page: HTTP status (0: no answer), text."""
+        return await admin_get(self.admin_socket, path, timeout_s=_ADMIN_S)
 
     def prepare(self) -> None:
         """Lock the data directory, for the life of this process: one hub, one Envoy."""

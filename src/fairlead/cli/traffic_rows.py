@@ -1,0 +1,65 @@
+"""Format traffic figures: numbers with a unit, one line for each load balancer, the most first. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from fairlead.page.traffic import Figure, TrafficAnswer
+from fairlead.status.formatting import columns
+
+HEAD = ("LOAD BALANCER", "CONN/S", "ACTIVE", "IN/S", "OUT/S", "REQ/S", "2XX", "3XX", "4XX", "5XX", "P50", "P99")
+_BY: dict[str, Callable[[Figure], float]] = {
+    "bytes": lambda figure: figure.bytes_in + figure.bytes_out,
+    "connections": lambda figure: figure.connections,
+    "requests": lambda figure: sum(figure.requests),
+    "errors": lambda figure: figure.requests[4] if figure.requests else 0.0,
+    "latency": lambda figure: figure.p99_ms or 0.0,
+}
+
+
+def sorted_figures(figures: Iterable[Figure], by: str) -> list[Figure]:
+    """Return the figures, the most first; those that are equal by name."""
+    return sorted(figures, key=lambda figure: (-_BY[by](figure), figure.id))
+
+
+def lines_of(figures: Sequence[Figure], answer: TrafficAnswer) -> list[str]:
+    """Return the table."""
+    lines = [f"! {answer.problem}"] if answer.problem else []
+    if not figures:
+        return [*lines, "No load balancer has traffic now."]
+    return [*lines, *columns([HEAD, *map(cells, figures)], indent="")]
+
+
+def cells(figure: Figure) -> tuple[str, ...]:
+    """Return the cells of one line."""
+    classes = [number(each) for each in figure.requests[1:]] if figure.requests else ["-"] * 4
+    return (
+        figure.id,
+        number(figure.connections),
+        str(figure.active),
+        size(figure.bytes_in),
+        size(figure.bytes_out),
+        number(sum(figure.requests)) if figure.requests else "-",
+        *classes,
+        time(figure.p50_ms),
+        time(figure.p99_ms),
+    )
+
+
+def number(value: float) -> str:
+    """Return a rate: two digits that matter."""
+    return f"{value:.0f}" if value >= 10 or not value else f"{value:.1f}"
+
+
+def size(value: float) -> str:
+    """Return bytes with a binary unit."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{number(value)}{unit}"
+        value /= 1024
+    return f"{number(value)}TiB"
+
+
+def time(value: float | None) -> str:
+    """Return milliseconds."""
+    return "-" if value is None else f"{number(value)}ms"

@@ -1,0 +1,86 @@
+"""The page of a real hub over real traffic: its figures as ``fairlead top`` prints them, and one load balancer."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from fairlead.api.kubernetes import ENDPOINT_SLICES, NAMESPACES
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.api.tenant import TENANTS
+from fairlead.kube.cluster import Cluster
+from fairlead.testing.builders import slice_body, tcp_body
+from fairlead.testing.worlds.hub import HubProcess
+from fairlead.testing.worlds.loopback import free_network, free_port
+from fairlead.testing.worlds.processes import fairlead, run_fairlead, wait_until
+from tests.e2e.e2e_backends import ask, echoes
+
+pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(600)]
+PLACE = "tenant-page"
+
+
+@pytest.mark.req("OP-10")
+@pytest.mark.req("OP-11")
+async def test_the_page_and_the_figures_of_a_hub_with_traffic():
+    backend, port = f"{free_network()}.1", free_port()
+    with tempfile.TemporaryDirectory(prefix="fairlead-") as name:
+        directory = Path(name) / "hub"
+        command = fairlead("standalone", "--data-dir", str(directory), "--listen", "127.0.0.1:0")
+        hub = HubProcess("standalone", command, envoy_directory=directory / "hub", log=Path(name) / "log")
+        try:
+            await hub.start_ready()
+            async with (
+                Cluster.from_kubeconfig(directory / "kubeconfig", name="hub") as cluster,
+                echoes((backend, port, "page")),
+            ):
+                address = await served(cluster, backend, port)
+                await traffic_is_shown(hub, address)
+                await detail_is_shown(hub, backend, port)
+        finally:
+            await hub.close()
+
+
+async def served(cluster: Cluster, backend: str, port: int) -> str:
+    """Make a load balancer for one backend; return its address once it serves."""
+    await cluster.create(NAMESPACES, {"metadata": {"name": PLACE}})
+    await cluster.create(TENANTS, {"metadata": {"name": "page"}, "spec": {"targetRanges": ["127.0.0.0/8"]}})
+    await cluster.create(TCP_LOAD_BALANCERS, tcp_body("web", namespace=PLACE, spec={"targets": "Pod"}))
+    ports = [{"port": port, "protocol": "TCP", "name": ""}]
+    await cluster.create(
+        ENDPOINT_SLICES, slice_body("web", [backend], namespace=PLACE, load_balancer="web", ports=ports)
+    )
+
+    async def serves() -> bool:
+        lb = await cluster.get(TCP_LOAD_BALANCERS, PLACE, "web")
+        return any(each.type == "Serving" and each.status == "True" for each in lb.status.conditions or ())
+
+    await wait_until(serves, "the load balancer serves", timeout_s=120.0)
+    return (await cluster.get(TCP_LOAD_BALANCERS, PLACE, "web")).status.address
+
+
+async def traffic_is_shown(hub: HubProcess, address: str) -> None:
+    """Use the load balancer until ``fairlead top`` lists it."""
+
+    async def listed() -> bool:
+        for _ in range(5):
+            await ask(address, 80)
+        code, out, error = await run_fairlead("top", "--once", "-o", "json", "--hub-url", f"http://{hub.pages}")
+        assert code == 0, error
+        rows = [each for each in json.loads(out)["loadBalancers"] if each["id"] == f"TCPLoadBalancer/{PLACE}/web"]
+        return any(each["bytesOut"] > 0 and each["connections"] > 0 for each in rows)
+
+    await wait_until(listed, "fairlead top lists the load balancer", timeout_s=180.0)
+
+
+async def detail_is_shown(hub: HubProcess, backend: str, port: int) -> None:
+    """Read the page's answers about the load balancer."""
+    url = f"http://{hub.pages}/page/load-balancers/TCPLoadBalancer/{PLACE}/web"
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        detail = await answer.json()
+    assert [(each["address"], each["state"]) for each in detail["backends"]] == [(f"{backend}:{port}", "Served")]
+    assert {"Programmed", "Serving"} <= {each["type"] for each in detail["conditions"]}
+    assert detail["history"]

@@ -1,0 +1,61 @@
+"""The counts of an Envoy: lines of ``/stats`` become counts by load balancer, and only what has changed is read."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.errors import Retry
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.traffic import Totals
+from fairlead.providers.envoy.traffic import EnvoyTraffic, TrafficCounts
+
+#: As Envoy 1.38 prints it.
+TCP = """\
+cluster.TCPLoadBalancer/tenant-east/shop.web/TCP/80.upstream_cx_active: 2
+tcp.TCPLoadBalancer/tenant-east/shop.web/TCP/80.downstream_cx_rx_bytes_total: 954
+tcp.TCPLoadBalancer/tenant-east/shop.web/TCP/80.downstream_cx_total: 453
+tcp.TCPLoadBalancer/tenant-east/shop.web/TCP/80.downstream_cx_tx_bytes_total: 266007
+cluster.TCPLoadBalancer/tenant-east/shop.web/TCP/80.upstream_cx_connect_ms: P0(0,0) P50(1.5,0) P99(2.5,0)
+"""
+HTTP = """\
+http.HTTPLoadBalancer/tenant-east/edge/routes/80.downstream_cx_active: 1
+http.HTTPLoadBalancer/tenant-east/edge/routes/80.downstream_rq_2xx: 7
+http.HTTPLoadBalancer/tenant-east/edge/routes/80.downstream_rq_5xx: 1
+http.HTTPLoadBalancer/tenant-east/edge/routes/443.downstream_rq_2xx: 3
+http.HTTPLoadBalancer/tenant-east/edge/routes/80.downstream_rq_time: P50(nan,1.05) P99(nan,4.0)
+http.HTTPLoadBalancer/tenant-east/edge/routes/443.downstream_rq_time: P50(2,1.05) P99(9.5,4.0)
+"""
+WEB = LoadBalancerKey("TCPLoadBalancer", "tenant-east", "shop.web")
+EDGE = LoadBalancerKey("HTTPLoadBalancer", "tenant-east", "edge")
+
+
+@pytest.mark.req("OP-11")
+def test_ports_of_a_load_balancer_are_summed_and_the_slowest_counts() -> None:
+    taken = TrafficCounts().take(TCP + HTTP)
+    assert taken[WEB] == Totals(453, 2, 954, 266007, p50_ms=1.5, p99_ms=2.5)
+    assert taken[EDGE] == Totals(active=1, requests=(0, 10, 0, 0, 1), p50_ms=2.0, p99_ms=9.5)
+
+
+@pytest.mark.req("OP-11")
+def test_only_what_has_changed_is_returned() -> None:
+    counts = TrafficCounts()
+    counts.take(TCP + HTTP)
+    assert counts.take(TCP + HTTP) == {}
+    changed = counts.take(TCP.replace("total: 453", "total: 460") + HTTP)
+    assert set(changed) == {WEB}
+    assert changed[WEB].connections == 460
+
+
+@pytest.mark.parametrize(
+    "text", ["", "no statistic\n", "tcp.x.downstream_cx_total: 1\n", "tcp.a/b/c/d.downstream_cx_total: x"]
+)
+def test_what_is_not_ours_counts_nothing(text: str) -> None:
+    assert all(totals == Totals() for totals in TrafficCounts().take(text).values())
+
+
+async def test_a_proxy_that_does_not_answer_is_said():
+    async def get(_path: str) -> tuple[int, str]:
+        return 0, "no such file"
+
+    with pytest.raises(Retry, match="does not answer"):
+        await EnvoyTraffic(get).read()
