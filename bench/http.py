@@ -23,6 +23,7 @@ from fairlead.api.meta import AnyResource, JSONObject
 from fairlead.api.names import INGRESS_CONTROLLER
 
 CHANGES = 50
+ONE_SECRET = "of-all"  # noqa: S105 - the name of an object
 HOST = "probe.example.com"
 _BACKENDS = {"first": "127.99.2.1", "second": "127.99.2.2"}
 _PORT = 8098
@@ -93,12 +94,19 @@ async def _filled(count: int) -> AsyncIterator[Fleet]:
 
 @asynccontextmanager
 async def filled_with(
-    running: Fleet, count: int, certificates: Callable[[str], JSONObject] | None = None
+    running: Fleet,
+    count: int,
+    certificates: Callable[[str], JSONObject] | None = None,
+    *,
+    one_secret: bool = False,
 ) -> AsyncGenerator[None]:
-    """Fill a fleet, with the data of a Secret for each host where they are given, and wait until all is programmed."""
+    """Fill a fleet, with the data of a Secret for each host where they are given, and wait until all is programmed.
+
+    ``one_secret``: all hosts are served with the certificate of the first.
+    """
     runners = [await _backend(name, address) for name, address in _BACKENDS.items()]
     try:
-        await _fill(running, count, certificates=certificates)
+        await _fill(running, count, certificates=certificates, one_secret=one_secret)
         await running.agent.start()
 
         async def done() -> bool:
@@ -112,7 +120,9 @@ async def filled_with(
             await runner.cleanup()
 
 
-async def _fill(running: Fleet, count: int, *, certificates: Callable[[str], JSONObject] | None) -> None:
+async def _fill(
+    running: Fleet, count: int, *, certificates: Callable[[str], JSONObject] | None, one_secret: bool = False
+) -> None:
     member = running.member_cluster
     body: JSONObject = {"metadata": {"name": "fairlead"}, "spec": {"controller": INGRESS_CONTROLLER}}
     objects: list[tuple[AnyResource, JSONObject]] = [(INGRESS_CLASSES, body)]
@@ -134,10 +144,11 @@ async def _fill(running: Fleet, count: int, *, certificates: Callable[[str], JSO
     for number in range(count):
         host = HOST if number == 0 else f"h{number}.example.com"
         name = "probe" if number == 0 else f"i{number}"
-        if certificates is not None:
+        secret = "" if certificates is None else ONE_SECRET if one_secret else name
+        if certificates is not None and (number == 0 or not one_secret):
             data = certificates(host)
-            objects.append((SECRETS, {**_meta(name), "type": "kubernetes.io/tls", "data": data}))
-        objects.append((INGRESSES, _ingress(name, host, "first", tls=certificates is not None)))
+            objects.append((SECRETS, {**_meta(secret), "type": "kubernetes.io/tls", "data": data}))
+        objects.append((INGRESSES, _ingress(name, host, "first", secret=secret)))
     slots = asyncio.Semaphore(_AT_ONCE)
 
     async def create(resource: AnyResource, each: JSONObject) -> None:
@@ -151,12 +162,12 @@ def _meta(name: str) -> JSONObject:
     return {"metadata": {"name": name, "namespace": "default"}}
 
 
-def _ingress(name: str, host: str, service: str, *, tls: bool = False) -> JSONObject:
+def _ingress(name: str, host: str, service: str, *, secret: str = "") -> JSONObject:
     backend = {"service": {"name": service, "port": {"number": 80}}}
     paths = [{"path": "/", "pathType": "Prefix", "backend": backend}]
     spec: JSONObject = {"ingressClassName": "fairlead", "rules": [{"host": host, "http": {"paths": paths}}]}
-    if tls:
-        spec["tls"] = [{"hosts": [host], "secretName": name}]
+    if secret:
+        spec["tls"] = [{"hosts": [host], "secretName": secret}]
     return {**_meta(name), "spec": spec}
 
 

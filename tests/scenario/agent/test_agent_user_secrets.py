@@ -1,0 +1,195 @@
+"""Secrets that users, or cert-manager for them, put into a member: the last good version is served, whatever comes."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+from typing import Any
+
+import pytest
+from agent_l7_objects import ingress_class, path
+from agent_world import HUB_NAMESPACE, USER, World, until
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
+from fairlead.api.ingress import INGRESSES
+from fairlead.api.kubernetes import SECRETS, SERVICES
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
+from fairlead.api.names import ANNOTATION_CERTIFICATE_ISSUER, DEFAULT_CLASS
+from fairlead.errors import NotFound
+
+HOST = "shop.example.com"
+COPY = "tls.shop.cert"
+
+
+def pair(*, ends_in_days: float = 30) -> tuple[bytes, bytes]:
+    """Return a certificate and its key, PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, HOST)])
+    ends = dt.datetime.now(dt.UTC) + dt.timedelta(days=ends_in_days)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(ends - dt.timedelta(days=90))
+        .not_valid_after(ends)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(HOST)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return made.public_bytes(Encoding.PEM), pem
+
+
+async def secret(world: World, chain: bytes, key: bytes) -> None:
+    data = {"tls.crt": base64.b64encode(chain).decode(), "tls.key": base64.b64encode(key).decode()}
+    body = {"metadata": {"name": "cert", "namespace": "shop"}, "type": "kubernetes.io/tls", "data": data}
+    await world.member.apply(SECRETS, body, manager=USER)
+
+
+async def secure(world: World, **annotations: str) -> None:
+    """Write a Service, a class, and an Ingress whose certificate is in the Secret ``cert``."""
+    await world.service(kind="ClusterIP")
+    await world.slice("10.1.0.1")
+    await ingress_class(world)
+    meta = {"name": "shop", "namespace": "shop", "annotations": annotations}
+    rules = [{"host": HOST, "http": {"paths": [path()]}}]
+    spec = {"ingressClassName": "fairlead", "rules": rules, "tls": [{"hosts": [HOST], "secretName": "cert"}]}
+    await world.member.apply(INGRESSES, {"metadata": meta, "spec": spec}, manager=USER)
+
+
+async def copy(world: World) -> bytes:
+    """Return the chain that the hub has, empty for none."""
+    try:
+        shown = await world.hub.get(SECRETS, HUB_NAMESPACE, COPY)
+    except NotFound:
+        return b""
+    return base64.b64decode((shown.data or {})["tls.crt"])
+
+
+async def digest(world: World) -> str:
+    """Return the version of the copy that the load balancer names, empty for none."""
+    shown = await world.hub.list(HTTP_LOAD_BALANCERS, HUB_NAMESPACE)
+    return next((each.digest for obj in shown for each in obj.spec.certificates if each.name == COPY), "")
+
+
+async def said(world: World, *words: str) -> bool:
+    messages = [message for _, _, message in await world.events("shop")]
+    return any(all(word in message for word in words) for message in messages)
+
+
+@pytest.mark.req("K-53", "E-16", "GI-7")
+@pytest.mark.parametrize("case", ["another key", "no key", "no certificate", "deleted"])
+async def test_the_last_good_version_is_served_when_a_secret_breaks_or_goes(world: World, case: str) -> None:
+    chain, key = pair()
+    await secret(world, chain, key)
+    await secure(world)
+    await world.start()
+
+    async def is_copied() -> bool:
+        return await copy(world) == chain and bool(await digest(world))
+
+    await until(is_copied, what="a copy at the hub")
+    before = await digest(world)
+    if case == "deleted":
+        await world.member.delete(SECRETS, "shop", "cert")
+    else:
+        other_chain, other_key = pair()
+        broken = {
+            "another key": (chain, other_key),
+            "no key": (chain, b"nothing"),
+            "no certificate": (b"nothing", key),
+        }[case]
+        assert other_chain != chain
+        await secret(world, *broken)
+    why = {
+        "another key": "tls.key is not the key of the first certificate in tls.crt",
+        "no key": "tls.key has no private key in PEM",
+        "no certificate": "tls.crt has no certificate in PEM",
+        "deleted": "it is not there",
+    }[case]
+    await until(lambda: said(world, "Secret cert", why, "the version before is served on"), what=f"an Event: {why}")
+    assert (await copy(world), await digest(world)) == (chain, before)
+    # What is good again is served again.
+    chain, key = pair()
+    await secret(world, chain, key)
+    await until(is_copied, what="the new version at the hub")
+    assert await digest(world) != before
+
+
+@pytest.mark.req("K-53", "E-16")
+async def test_a_certificate_that_has_ended_is_served_as_its_user_wrote_it(world: World) -> None:
+    chain, key = pair(ends_in_days=-1)
+    await secret(world, chain, key)
+    await secure(world)
+    await world.start()
+
+    async def is_served() -> bool:
+        return await copy(world) == chain and bool(await digest(world))
+
+    await until(is_served, what="a copy at the hub")
+
+
+@pytest.mark.req("K-53", "GI-7")
+@pytest.mark.parametrize("kind", ["ImplementationSpecific", "Exact"])
+async def test_cert_manager_answers_its_challenge_and_its_late_secret_is_served(world: World, kind: str) -> None:
+    """Its Ingress shim and its HTTP-01 solver, as the objects that it makes; either type of path, as its version is."""
+    name, token = "cm-acme-http-solver-x7k2p", "/.well-known/acme-challenge/LoqXcYV8q5ONbJQxbmR7SCTNo3tiAXDfowy"
+    await secure(world, **{"cert-manager.io/cluster-issuer": "letsencrypt"})
+    # The hub's own issuer leaves it to cert-manager, also where it is that of the class.
+    of_class = {"name": DEFAULT_CLASS, "annotations": {ANNOTATION_CERTIFICATE_ISSUER: "ours"}}
+    await world.hub.apply(LOAD_BALANCER_CLASSES, {"metadata": of_class, "spec": {"provider": "envoy"}}, manager=USER)
+    await world.start()
+    labels = {"acme.cert-manager.io/http01-solver": "true", "acme.cert-manager.io/http-domain": "1078230412"}
+    ports = [{"name": "http", "port": 8089, "targetPort": 8089, "protocol": "TCP"}]
+    service = {"metadata": {"name": name, "namespace": "shop", "labels": labels}, "spec": {"type": "NodePort"}}
+    service["spec"] |= {"ports": ports, "selector": labels}
+    await world.member.apply(SERVICES, service, manager="cert-manager")
+    solver = {
+        "metadata": {
+            "name": name,
+            "namespace": "shop",
+            "labels": labels,
+            "annotations": {"nginx.ingress.kubernetes.io/whitelist-source-range": "0.0.0.0/0,::/0"},
+        },
+        "spec": {
+            "ingressClassName": "fairlead",
+            "rules": [{"host": HOST, "http": {"paths": [path(name, token, {"number": 8089}, kind)]}}],
+        },
+    }
+    await world.member.apply(INGRESSES, solver, manager="cert-manager")
+
+    async def routes() -> dict[str, Any]:
+        shown = await world.hub.list(LOAD_BALANCER_ROUTES, HUB_NAMESPACE)
+        return {each.spec.origin.name: each for each in shown}
+
+    async def solves() -> bool:
+        return {"shop", name} <= set(await routes())
+
+    await until(solves, what="the route of the solver")
+    (rule,) = (await routes())[name].spec.rules
+    (match,) = rule.matches
+    assert (match.path.value, match.path.type) == (token, "Exact" if kind == "Exact" else "PathPrefix")
+    assert [each.backend for each in rule.backends] == [f"shop/{name}:8089"]
+    # The challenge is over, and the Secret is there.
+    await world.member.delete(INGRESSES, "shop", name)
+    await world.member.delete(SERVICES, "shop", name)
+    assert await digest(world) == ""
+    chain, key = pair()
+    await secret(world, chain, key)
+
+    async def is_served() -> bool:
+        return await copy(world) == chain and bool(await digest(world))
+
+    await until(is_served, what="the late Secret at the hub")
+
+    async def withdrawn() -> bool:
+        return set(await routes()) == {"shop"}
+
+    await until(withdrawn, what="the solver's route is gone")
+    assert await world.hub.list(MANAGED_CERTIFICATES, HUB_NAMESPACE) == []
