@@ -23,7 +23,7 @@ from fairlead.api.meta import AnyResource, JSONObject
 from fairlead.api.names import INGRESS_CONTROLLER
 
 CHANGES = 50
-ONE_SECRET = "of-all"  # noqa: S105 - the name of an object
+ONE_SECRET = "of-all"
 HOST = "probe.example.com"
 _BACKENDS = {"first": "127.99.2.1", "second": "127.99.2.2"}
 _PORT = 8098
