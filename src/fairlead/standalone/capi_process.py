@@ -79,3 +79,14 @@ async def _hub_of(settings: CapiSettings) -> AsyncGenerator[Cluster | None]:
         return
     async with Cluster.from_kubeconfig(settings.hub_kubeconfig, name="the hub", qps=QPS, burst=BURST) as hub:
         yield hub
+
+
+def spawn_capi(supervisor: Supervisor, kubeconfig: Path, *, identity: str) -> None:
+    """Add the controller to the process that serves the API of its hub; ``identity`` is its own."""
+    config = CapiConfig(identity=identity, reclaim_lease=True)
+
+    async def beside() -> None:
+        async with Cluster.from_kubeconfig(kubeconfig, name=_CLUSTER, qps=QPS, burst=BURST) as cluster:
+            await Capi(cluster=cluster, config=config).run()
+
+    supervisor.spawn("capi", beside, restart=True)

@@ -15,6 +15,7 @@ import msgspec
 
 from fairlead.runtime.supervisor import Supervisor
 from fairlead.standalone.api_process import ApiProcess
+from fairlead.standalone.capi_process import spawn_capi
 from fairlead.standalone.hub_process import run_hub
 from fairlead.standalone.hub_settings import HubSettings
 from fairlead.standalone.identity import kept_identity
@@ -31,6 +32,8 @@ class StandaloneSettings(msgspec.Struct, frozen=True, kw_only=True):
     domain: str = ""
     metrics: tuple[str, int] | None = None
     stop_proxy: bool = False
+    #: Whether the controller for Cluster API runs in it, too.
+    cluster_api: bool = False
     #: More of the command line of the API server, which logs as we do.
     api_options: tuple[str, ...] = ()
 
@@ -57,4 +60,6 @@ async def run_standalone(settings: StandaloneSettings, *, ready: Callable[[Path]
         supervisor = Supervisor(stop_deadline_s=4.0)
         supervisor.spawn("api", api.run)
         spawn_regions(supervisor, api.kubeconfig, identity=kept_identity(settings.data_dir))
+        if settings.cluster_api:
+            spawn_capi(supervisor, api.kubeconfig, identity=kept_identity(settings.data_dir))
         await run_hub(settings.hub(api.kubeconfig), supervisor=supervisor, ready=lambda: ready(api.kubeconfig))

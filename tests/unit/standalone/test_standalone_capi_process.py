@@ -1,0 +1,30 @@
+"""The controller for Cluster API beside a hub, and as a process of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.errors import BadConfiguration
+from fairlead.standalone.capi_process import CapiSettings, spawn_capi
+
+
+class Spawned:
+    def __init__(self) -> None:
+        self.tasks: dict[str, bool] = {}
+
+    def spawn(self, name: str, _make: Any, *, restart: bool = False) -> None:
+        self.tasks[name] = restart
+
+
+def test_beside_a_hub_it_is_started_again_when_it_ends():
+    supervisor: Any = Spawned()
+    spawn_capi(supervisor, Path("kubeconfig"), identity="one")
+    assert supervisor.tasks == {"capi": True}
+
+
+def test_bad_settings_are_an_error_before_anything_is_started():
+    with pytest.raises(BadConfiguration, match="--workers is 0"):
+        CapiSettings(workers=0).config()
