@@ -10,93 +10,16 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import quote, urlencode
 
 import msgspec
 
-from fairlead.api.kinds import all_crds
-from fairlead.apiserver import ApiServer
 from fairlead.apiserver.failure import ApiFailure
 from fairlead.apiserver.http.parse import parse_any
+from tests.fuzz.fuzz_api_victim import LBS, NS, Victim, request
 from tests.fuzz.fuzz_harness import Read, Target, plain
 
-_ANSWER_S = 60
 #: A real server answers with these, too: what is asked for is not there yet, and there is no room.
 _HONEST = {504, 507}
-_NS = "/api/v1/namespaces/ns"
-_LBS = "/apis/fairlead.dev/v1alpha1/namespaces/ns/tcploadbalancers"
-
-
-class Victim:
-    """A server, a connection to it, and an object that has to be there after every input."""
-
-    def __init__(self) -> None:
-        self.server = ApiServer(admin_token="token")
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-
-    async def start(self) -> None:
-        await self.server.start()
-        crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-        objects: list[tuple[str, Any]] = [(crds, crd) for crd in all_crds()]
-        objects += [
-            ("/api/v1/namespaces", {"metadata": {"name": "ns"}}),
-            (f"{_NS}/configmaps", {"metadata": {"name": "sentinel"}, "data": {"a": "b"}}),
-            (
-                f"{_NS}/services",
-                {
-                    "metadata": {"name": "web"},
-                    "spec": {"ports": [{"name": "a", "port": 80}, {"name": "b", "port": 81}]},
-                },
-            ),
-            (_LBS, {"metadata": {"name": "lb", "labels": {"a": "b"}}, "spec": {"ports": [{"port": 80}]}}),
-        ]
-        for path, obj in objects:
-            status, body = await self.send(request("POST", path, {}, {}, obj))
-            assert status in {201, 409}, body
-
-    async def send(self, raw: bytes) -> tuple[int, bytes]:
-        """Send a request, and read its answer; 0 where there is none."""
-        if self._streams is None:
-            host, port = self.server.url.removeprefix("http://").rsplit(":", 1)
-            self._streams = await asyncio.open_connection(host, int(port))
-        reader, writer = self._streams
-        async with asyncio.timeout(_ANSWER_S):
-            try:
-                writer.write(raw)
-                head = await reader.readuntil(b"\r\n\r\n")
-                status, fields = int(head.split(b" ", 2)[1]), head.lower()
-                length = fields.partition(b"content-length:")[2].partition(b"\r\n")[0]
-                body = await reader.readexactly(int(length)) if length else b""
-                if not length or b"connection: close" in fields:
-                    self.drop()
-            except (asyncio.IncompleteReadError, ConnectionError):
-                self.drop()
-                return 0, b""
-        return status, body
-
-    async def send_and_leave(self, raw: bytes) -> None:
-        """Send bytes that are no request, and end the connection without waiting for what is answered."""
-        host, port = self.server.url.removeprefix("http://").rsplit(":", 1)
-        _, writer = await asyncio.open_connection(host, int(port))
-        writer.write(raw)
-        writer.write_eof()
-        await asyncio.sleep(0)
-        writer.close()
-
-    def drop(self) -> None:
-        if self._streams is not None:
-            self._streams[1].close()
-            self._streams = None
-
-
-def request(method: str, path: str, query: dict[str, str], headers: dict[str, str], body: Any) -> bytes:
-    """Return a request as bytes; header lines and path are as raw as HTTP lets them be."""
-    data = b"" if body is None else body.encode() if isinstance(body, str) else msgspec.json.encode(body)
-    target = quote(path, safe="/%._-~!$&'()*+,;=:@") + ("?" + urlencode(query) if query else "")
-    lines = [f"{method} {target} HTTP/1.1", "Host: x", "Connection: keep-alive", f"Content-Length: {len(data)}"]
-    heads = {"Authorization": "Bearer token", "Content-Type": "application/json"} | headers
-    lines += [f"{name}: {value}" for name, value in heads.items()]
-    return "\r\n".join(lines).encode() + b"\r\n\r\n" + data
 
 
 def _texts(value: Any) -> dict[str, str]:
@@ -142,14 +65,14 @@ def _victim() -> Iterator[Read]:
         status, body = await victim.send(sent)
         assert status < 500 or status in _HONEST, (status, body[:500])
         assert len(body) < 3_000_000, f"{len(body)} bytes are answered to {len(raw)}"
-        ask = request("GET", f"{_NS}/configmaps/sentinel", {}, {}, None)
+        ask = request("GET", f"{NS}/configmaps/sentinel", {}, {}, None)
         there, what = await victim.send(ask)
         if there == 0:  # the connection was ended with the last answer, or instead of it
             there, what = await victim.send(ask)
         if there == 404:  # it may be deleted, and its namespace too
             await victim.send(request("POST", "/api/v1/namespaces", {}, {}, {"metadata": {"name": "ns"}}))
             again = {"metadata": {"name": "sentinel"}, "data": {"a": "b"}}
-            await victim.send(request("POST", f"{_NS}/configmaps", {}, {}, again))
+            await victim.send(request("POST", f"{NS}/configmaps", {}, {}, again))
         else:
             assert there == 200, (there, what[:500])
         text = body.replace(b"ns", b"").split()
@@ -223,27 +146,25 @@ TARGETS = (
     Target(
         "api-requests",
         (
-            _case("GET", f"{_NS}/configmaps", limit="1", labelSelector="a=b", fieldSelector="metadata.name=a"),
-            _case("GET", f"{_NS}/configmaps", limit="1", **{"continue": "a" * 16, "resourceVersion": "5"}),
-            _case("GET", f"{_NS}/services/web", resourceVersion="0"),
+            _case("GET", f"{NS}/configmaps", limit="1", labelSelector="a=b", fieldSelector="metadata.name=a"),
+            _case("GET", f"{NS}/configmaps", limit="1", **{"continue": "a" * 16, "resourceVersion": "5"}),
+            _case("GET", f"{NS}/services/web", resourceVersion="0"),
             _case("GET", "/openapi/v3/api/v1"),
             _case("GET", "/apis/fairlead.dev/v1alpha1"),
-            _case("POST", f"{_NS}/configmaps", {"metadata": _META, "data": {"k": "v"}}, fieldManager="a", dryRun="All"),
-            _case("POST", f"{_NS}/configmaps", {"metadata": {"generateName": "a-"}, "data": {"k": "v"}}),
+            _case("POST", f"{NS}/configmaps", {"metadata": _META, "data": {"k": "v"}}, fieldManager="a", dryRun="All"),
+            _case("POST", f"{NS}/configmaps", {"metadata": {"generateName": "a-"}, "data": {"k": "v"}}),
+            _case("POST", f"{NS}/services", {"metadata": _META, "spec": {"ports": [{"port": 1}], "clusterIP": "None"}}),
             _case(
-                "POST", f"{_NS}/services", {"metadata": _META, "spec": {"ports": [{"port": 1}], "clusterIP": "None"}}
+                "POST", f"{NS}/secrets", {"metadata": {"name": "s"}, "data": {"a": "YQ=="}, "stringData": {"b": "c"}}
             ),
+            _case("POST", f"{NS}/pods", {"metadata": _META, "spec": {"containers": [{"name": "a", "image": "b"}]}}),
             _case(
-                "POST", f"{_NS}/secrets", {"metadata": {"name": "s"}, "data": {"a": "YQ=="}, "stringData": {"b": "c"}}
+                "POST", f"{NS}/serviceaccounts/default/token", {"spec": {"audiences": ["a"], "expirationSeconds": 600}}
             ),
-            _case("POST", f"{_NS}/pods", {"metadata": _META, "spec": {"containers": [{"name": "a", "image": "b"}]}}),
-            _case(
-                "POST", f"{_NS}/serviceaccounts/default/token", {"spec": {"audiences": ["a"], "expirationSeconds": 600}}
-            ),
-            _case("POST", _LBS, {"metadata": _META, **_APPLIED}, fieldValidation="Strict"),
-            _case("PUT", f"{_LBS}/lb/status", {"metadata": {"name": "lb"}, "status": {"conditions": []}}),
-            _case("DELETE", f"{_LBS}/lb", {"preconditions": {"uid": "x", "resourceVersion": "1"}, "dryRun": ["All"]}),
-            _case("DELETE", f"{_NS}/pods", {"propagationPolicy": "Foreground"}, labelSelector="a"),
+            _case("POST", LBS, {"metadata": _META, **_APPLIED}, fieldValidation="Strict"),
+            _case("PUT", f"{LBS}/lb/status", {"metadata": {"name": "lb"}, "status": {"conditions": []}}),
+            _case("DELETE", f"{LBS}/lb", {"preconditions": {"uid": "x", "resourceVersion": "1"}, "dryRun": ["All"]}),
+            _case("DELETE", f"{NS}/pods", {"propagationPolicy": "Foreground"}, labelSelector="a"),
             _case(
                 "POST",
                 "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
@@ -277,7 +198,7 @@ TARGETS = (
             msgspec.json.encode(
                 [
                     "GET",
-                    f"{_NS}/configmaps",
+                    f"{NS}/configmaps",
                     {},
                     {
                         "Accept": "application/json;as=Table;v=v1;g=meta.k8s.io",
@@ -300,7 +221,7 @@ TARGETS = (
         (
             _case(
                 "PATCH",
-                f"{_LBS}/lb",
+                f"{LBS}/lb",
                 [
                     {"op": "copy", "from": "/spec", "path": "/metadata/labels"},
                     {"op": "test", "path": "/spec/ports/0/port", "value": 80},
@@ -310,7 +231,7 @@ TARGETS = (
             ),
             _case(
                 "PATCH",
-                f"{_NS}/services/web",
+                f"{NS}/services/web",
                 [
                     {"op": "move", "from": "/spec/ports/0", "path": "/spec/ports/-"},
                     {"op": "add", "path": "/spec/ports/1", "value": {"port": 7}},
@@ -319,13 +240,13 @@ TARGETS = (
             ),
             _case(
                 "PATCH",
-                f"{_LBS}/lb",
+                f"{LBS}/lb",
                 {"metadata": _META | {"name": "lb"}, "spec": {"ports": None}},
                 "application/merge-patch+json",
             ),
             _case(
                 "PATCH",
-                f"{_NS}/services/web",
+                f"{NS}/services/web",
                 {
                     "metadata": {"finalizers": ["a/b"], "$deleteFromPrimitiveList/finalizers": ["a/b"]},
                     "spec": {
@@ -338,7 +259,7 @@ TARGETS = (
             ),
             _case(
                 "PATCH",
-                f"{_NS}/services/web",
+                f"{NS}/services/web",
                 {
                     "apiVersion": "v1",
                     "kind": "Service",
@@ -349,10 +270,10 @@ TARGETS = (
                 fieldManager="m",
                 force="true",
             ),
-            _case("PATCH", f"{_LBS}/lb", _APPLIED, "application/apply-patch+yaml", fieldManager="m"),
+            _case("PATCH", f"{LBS}/lb", _APPLIED, "application/apply-patch+yaml", fieldManager="m"),
             _case(
                 "PATCH",
-                f"{_LBS}/lb/status",
+                f"{LBS}/lb/status",
                 _APPLIED | {"status": {"conditions": [{"type": "A", "status": "True"}]}},
                 "application/apply-patch+yaml",
                 fieldManager="s",
@@ -360,7 +281,7 @@ TARGETS = (
             ),
             _case(
                 "PATCH",
-                f"{_LBS}/lb",
+                f"{LBS}/lb",
                 "apiVersion: fairlead.dev/v1alpha1\nkind: TCPLoadBalancer\nspec: {ports: [port: 80]}\n",
                 "application/apply-patch+yaml",
                 fieldManager="m",

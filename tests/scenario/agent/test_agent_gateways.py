@@ -5,44 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from agent_l7_objects import HTTP, gateway, gateway_class, install
+from agent_gateway_world import (
+    NAME,
+    USER,
+    answer,
+    backends,
+    condition,
+    load_balancer,
+    programmed,
+    quiet,
+    routes,
+    served,
+)
+from agent_l7_objects import HTTP, gateway, gateway_class
 from agent_l7_objects import http_route as route
 from agent_world import HUB_NAMESPACE, World, until, writes
 
-from fairlead.agent.l7.identity import gateway_load_balancer_name
 from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS
 from fairlead.api.gateway_policies import BACKEND_TLS_POLICIES
 from fairlead.api.gateway_routes import HTTP_ROUTES
-from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.kubernetes import ENDPOINT_SLICES, SERVICES
 from fairlead.api.names import GATEWAY_CONTROLLER
-from fairlead.errors import NotFound
-
-USER = "kubectl"
-NAME = gateway_load_balancer_name("shop", "web")
-
-
-async def routes(world: World) -> list[Any]:
-    return await world.hub.list(LOAD_BALANCER_ROUTES, HUB_NAMESPACE)
-
-
-async def load_balancer(world: World, name: str = NAME) -> Any:
-    try:
-        return await world.hub.get(HTTP_LOAD_BALANCERS, HUB_NAMESPACE, name)
-    except NotFound:
-        return None
-
-
-async def backends(world: World) -> list[str]:
-    shown = await world.hub.list(ENDPOINT_SLICES, HUB_NAMESPACE, label_selector="fairlead.dev/backend")
-    return sorted(each.label("fairlead.dev/backend") for each in shown)
-
-
-async def served(world: World) -> None:
-    await install(world)
-    await world.service(kind="ClusterIP")
-    await world.slice("10.1.0.1", "10.1.0.2")
-    await gateway_class(world)
 
 
 @pytest.mark.req("K-36", "K-41", "K-43")
@@ -58,50 +41,6 @@ async def test_a_gateway_becomes_listeners_and_its_route_a_route(world: World) -
     assert [(each.port, each.protocol) for each in at_hub.spec.listeners] == [(80, "HTTP")]
     assert await backends(world) == ["shop.web"]
     assert await world.load_balancers() == {}
-
-
-async def answer(world: World, address: str = "192.0.2.9", name: str = NAME) -> None:
-    """Write the status of the HTTPLoadBalancer as the hub does."""
-    shown = await load_balancer(world, name)
-    generation = shown.metadata.generation
-    conditions = [
-        {
-            "type": kind,
-            "status": "True",
-            "reason": kind,
-            "message": "",
-            "observedGeneration": generation,
-            "lastTransitionTime": "2030-01-01T00:00:00Z",
-        }
-        for kind in ("Accepted", "Programmed")
-    ]
-    ingress = [{"ip": address}]
-    status = {
-        "address": address,
-        "observedGeneration": generation,
-        "loadBalancer": {"ingress": ingress},
-        "conditions": conditions,
-    }
-    await world.hub.merge_patch(
-        HTTP_LOAD_BALANCERS, HUB_NAMESPACE, name, {"status": status}, subresource="status", manager="fairlead-hub"
-    )
-
-
-def condition(status: Any, kind: str) -> tuple[str, str, int] | None:
-    result = [each for each in status.conditions or () if each.type == kind]
-    return (result[0].status, result[0].reason, result[0].observed_generation) if result else None
-
-
-async def programmed(world: World, attached: int, name: str = "web") -> Any:
-    """Wait until a Gateway is programmed with this many routes at each listener."""
-
-    async def check() -> Any:
-        shown = await world.member.get(GATEWAYS, "shop", name)
-        counts = {each.attached_routes for each in shown.status.listeners or ()}
-        ready = condition(shown.status, "Programmed") == ("True", "Programmed", shown.metadata.generation)
-        return shown if ready and counts == {attached} else None
-
-    return await until(check, what=f"{attached} routes")
 
 
 @pytest.mark.req("K-46", "G-16", "G-17", "G-22")
@@ -185,21 +124,6 @@ async def test_a_restarted_agent_writes_nothing_and_removes_what_went_meanwhile(
 
     await until(nothing)
     assert last.working
-
-
-async def quiet(agent: Any) -> None:
-    """Wait until the L7 half of an agent has nothing left to do."""
-    rounds = 0
-
-    async def idle() -> bool:
-        nonlocal rounds
-        queues = (agent.l7.exports, agent.l7.feedbacks)
-        rounds = (
-            0 if any(len(queue) or queue.processing for queue in queues) or not agent.l7.gateway.ready else rounds + 1
-        )
-        return rounds >= 5
-
-    await until(idle, what="quiet")
 
 
 @pytest.mark.req("G-67")

@@ -8,12 +8,12 @@ import contextlib
 import itertools
 import json
 import os
-import shutil
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+
+from deployment_pod import Pod
 
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import CONFIG_MAPS, ENDPOINT_SLICES, NAMESPACES, SECRETS, SERVICES, Service
@@ -36,8 +36,6 @@ from fairlead.kube.config import ClusterConfig
 from fairlead.kube.lease import LeaderElector
 from fairlead.kube.preflight import install_crds
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.providers.envoy.envoy_process import find_binary
-from fairlead.providers.envoy.identity import ServerCertificate
 from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings
 from fairlead.providers.envoy.kubernetes.manifests import GROUP_LABEL, group_name
 from fairlead.providers.envoy.kubernetes.objects import WRITTEN
@@ -47,7 +45,6 @@ from fairlead.providers.envoy.resources import ResourceType
 from fairlead.runtime.clock import Clock, SystemClock
 from fairlead.standalone.proxy_report import ProxyReporter, ProxyRow
 from fairlead.testing.builders import slice_body, tcp_body
-from fairlead.testing.worlds.loopback import free_port
 from fairlead.translate.tenant import CLUSTER_ROLES, READER_ROLE
 from tests.scenario.any_api import until
 from tests.xds.world import Backend
@@ -314,137 +311,6 @@ class World:
         await self.admin.delete(CLUSTER_ROLES, "", READER_ROLE)
         for name in ("fairlead-xds-ca", "fairlead-xds-server"):
             await self.admin.delete(SECRETS, SYSTEM_NAMESPACE, name)
-
-
-class Pod:
-    """One Envoy, run as its Deployment says, with the paths of its volumes on this machine."""
-
-    def __init__(self, world: World, namespace: str, home: Path, name: str) -> None:
-        self._world = world
-        self._namespace = namespace
-        self.home = home
-        self.name = name
-        self.admin = home / "run" / "admin.sock"
-        self._process: asyncio.subprocess.Process | None = None
-
-    async def start(self) -> None:
-        deployment = await self._world.deployment(self._namespace)
-        spec = deployment["spec"]["template"]["spec"]
-        volumes = {volume["name"]: volume for volume in spec["volumes"]}
-        container = spec["containers"][0]
-        paths = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
-        name = volumes["bootstrap"]["configMap"]["name"]
-        config_map = await self._world.raw(f"/api/v1/namespaces/{self._namespace}/configmaps/{name}")
-        readiness = container["ports"][0]["containerPort"]
-        here = free_port()
-        (self.home / "run").mkdir(parents=True)
-        (self.home / "bootstrap").mkdir()
-        instead = {path: str(self.home / volume) for volume, path in paths.items()}
-        instead[f'"port_value":{readiness}'] = f'"port_value":{here}'
-        for file, content in config_map["data"].items():
-            for old, new in instead.items():
-                content = content.replace(old, new)  # noqa: PLW2901
-            (self.home / "bootstrap" / file).write_text(content)
-        await self.mount(volumes["tls"]["secret"]["secretName"])
-        arguments = [
-            argument.replace("/etc/envoy", str(self.home / "bootstrap")).replace("$(POD_NAME)", self.name)
-            for argument in container["args"]
-        ]
-        with (self.home / "log").open("w") as log:
-            self._process = await asyncio.create_subprocess_exec(find_binary(), *arguments, stderr=log)
-
-    async def mount(self, secret: str) -> None:
-        """Bring a Secret's files, all at once, as a kubelet does."""
-        files = await self._world.secret(self._namespace, secret)
-        tls = self.home / "tls"
-        tls.mkdir(exist_ok=True)
-        there = tls / f"..{next(_NUMBERS)}"
-        there.mkdir()
-        for name, content in files.items():
-            (there / name).write_bytes(content)
-            if not (tls / name).is_symlink():
-                (tls / name).symlink_to(f"..data/{name}")
-        (tls / "..new").symlink_to(there.name)
-        (tls / "..new").replace(tls / "..data")
-
-    async def stop(self) -> None:
-        if self._process is not None and self._process.returncode is None:
-            self._process.terminate()
-            await self._process.wait()
-        shutil.rmtree(self.home, ignore_errors=True)
-
-
-class Relay:
-    """The hub's Service, as kube-proxy would make it: one port that leads to one of several replicas."""
-
-    def __init__(self) -> None:
-        self.port = 0
-        self.target = 0
-        self._servers: list[asyncio.Server] = []
-        self._writers: set[asyncio.StreamWriter] = set()
-
-    async def start(self) -> Relay:
-        # Both families of "localhost", as far as this machine has them.
-        self.port = free_port()
-        self._servers = [await asyncio.start_server(self._serve, "127.0.0.1", self.port)]
-        with contextlib.suppress(OSError):
-            self._servers.append(await asyncio.start_server(self._serve, "::1", self.port))
-        return self
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            back, forth = await asyncio.open_connection("127.0.0.1", self.target)
-        except OSError:
-            writer.close()
-            return
-        self._writers |= {writer, forth}
-        await asyncio.gather(self._pump(reader, forth), self._pump(back, writer))
-        self._writers -= {writer, forth}
-
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            while data := await reader.read(65_536):
-                writer.write(data)
-                await writer.drain()
-        writer.close()
-
-    def cut(self) -> None:
-        """Break every connection."""
-        for writer in list(self._writers):
-            writer.close()
-
-    async def stop(self) -> None:
-        for server in self._servers:
-            server.close()
-        self.cut()
-
-
-class Checkpoint:
-    """A TLS server with the hub's certificate that only notes which client certificates it is shown (DER)."""
-
-    def __init__(self, files: ServerCertificate) -> None:
-        self.shown: set[bytes] = set()
-        self.port = 0
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._context.load_cert_chain(files.certificate, files.key)
-        self._context.load_verify_locations(files.client_ca)
-        self._context.verify_mode = ssl.CERT_REQUIRED
-        self._context.set_alpn_protocols(["h2"])
-        self._server: asyncio.Server | None = None
-
-    async def start(self) -> Checkpoint:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._context)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def _serve(self, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        tls = writer.get_extra_info("ssl_object")
-        self.shown.add(tls.getpeercert(binary_form=True) or b"")
-        writer.close()
-
-    async def stop(self) -> None:
-        if self._server is not None:
-            self._server.close()
 
 
 @asynccontextmanager

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import grpc
 import pytest
-from deployment_world import Checkpoint, Relay, World, until
+from deployment_pod import Checkpoint, Relay
+from deployment_world import World, until
 
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.providers.envoy.kubernetes.certificates import client_certificate, new_authority

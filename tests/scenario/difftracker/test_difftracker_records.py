@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from records_desk import KEY, Desk
-from records_world import backend
+from records_story import backend
 
 from fairlead.api.backendrecord import BACKEND_RECORDS
 from fairlead.api.names import FINALIZER_DEREGISTER

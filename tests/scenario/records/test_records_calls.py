@@ -7,7 +7,7 @@ import itertools
 import msgspec
 import pytest
 from records_desk import KEY, Desk, at
-from records_world import backend
+from records_story import backend
 
 from fairlead.api.backendrecord import BACKEND_RECORDS
 from fairlead.errors import Retry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from records_desk import KEY, Desk, at
-from records_world import backend
+from records_story import backend
 
 from fairlead.api.backendrecord import BACKEND_RECORDS
 from fairlead.api.names import FINALIZER_DEREGISTER

@@ -15,7 +15,8 @@ import itertools
 import random
 
 import pytest
-from records_world import World, story
+from records_story import story
+from records_world import World
 
 SHARDS = 16
 #: From this number of schedules on a story dies at each of its calls, before and after it.

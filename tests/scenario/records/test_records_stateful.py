@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from records_desk import KEY, Desk
 from records_loop import VirtualLoop
-from records_world import backend
+from records_story import backend
 
 from fairlead.api.names import FINALIZER_DEREGISTER
 from fairlead.errors import Retry
