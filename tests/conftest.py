@@ -28,7 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """End whatever a test has started also when the tests are killed; run all tests only where all of them can run."""
     guard()
     if not hasattr(config, "workerinput"):
-        # Agents keep their names there; the home of whoever runs the tests is not theirs. Workers inherit it.
+        # Agents keep their names there; the home of the user who runs the tests is not theirs. Workers inherit it.
         state = tempfile.TemporaryDirectory(prefix="fairlead-state-", ignore_cleanup_errors=True)
         os.environ["XDG_STATE_HOME"] = state.name
         config.add_cleanup(state.cleanup)

@@ -78,7 +78,7 @@ class Infrastructures:
                 kind = await self._wanted.get()
                 group.create_task(self._follow(kind, group))
 
-    async def adopt(self, obj: InfraLoadBalancer, load_balancer: LoadBalancer, endpoint: Endpoint | None) -> None:
+    async def set_owner(self, obj: InfraLoadBalancer, load_balancer: LoadBalancer, endpoint: Endpoint | None) -> None:
         """Make ``obj`` belong to its LoadBalancer, and give it the endpoint that is set above; once only."""
         patch: JSONObject = {}
         owners = obj.metadata.owner_references or []

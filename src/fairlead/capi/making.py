@@ -19,7 +19,7 @@ from fairlead.api.names import LABEL_POLICY, MANAGER_CAPI
 from fairlead.api.naming import label_value
 from fairlead.api.times import wire_time
 from fairlead.capi.inventory import Inventory
-from fairlead.capi.policies import problem_of, wish_of
+from fairlead.capi.policies import planned_for, problem_of
 from fairlead.errors import AlreadyExists, Wait
 from fairlead.kube.cluster import Cluster as ApiCluster
 from fairlead.kube.events import EventRecorder
@@ -48,22 +48,24 @@ class Maker:
         policies = inventory.policies.by_index("namespace", namespace)
         load_balancers = inventory.load_balancers.by_index("all in namespace", namespace)
         for cluster in inventory.targets.clusters.by_index("namespace", namespace):
-            wish = wish_of(cluster, policies, load_balancers)
-            if wish.refusal:
-                self._tell(cluster, warning=True, reason="NoLoadBalancer", message=wish.refusal)
-            if wish.body is not None:
+            planned = planned_for(cluster, policies, load_balancers)
+            if planned.refusal:
+                self._emit(cluster, warning=True, reason="NoLoadBalancer", message=planned.refusal)
+            if planned.body is not None:
                 with suppress(AlreadyExists):
-                    await self._hub.create(LOAD_BALANCERS, wish.body)
-                    log.info("load balancer made", cluster=str(cluster.key), class_name=wish.body["spec"]["className"])
-                    text = f"LoadBalancer {cluster.metadata.name} of class {wish.body['spec']['className']}"
-                    self._tell(cluster, warning=False, reason="LoadBalancerMade", message=text)
+                    await self._hub.create(LOAD_BALANCERS, planned.body)
+                    log.info(
+                        "load balancer made", cluster=str(cluster.key), class_name=planned.body["spec"]["className"]
+                    )
+                    text = f"LoadBalancer {cluster.metadata.name} of class {planned.body['spec']['className']}"
+                    self._emit(cluster, warning=False, reason="LoadBalancerMade", message=text)
         for policy in policies:
             label = label_value(policy.metadata.name)
             made = sum((each.metadata.labels or {}).get(LABEL_POLICY) == label for each in load_balancers)
             await self._write_status(policy, made)
         return None
 
-    def _tell(self, cluster: Cluster, *, warning: bool, reason: str, message: str) -> None:
+    def _emit(self, cluster: Cluster, *, warning: bool, reason: str, message: str) -> None:
         self._events.emit_about(CLUSTERS, cluster, warning=warning, reason=reason, message=message)
 
     async def _write_status(self, policy: ClusterLoadBalancerPolicy, made: int) -> None:

@@ -6,7 +6,7 @@
     it has an endpoint              none by a policy: what serves it now is not touched
     it has a LoadBalancer           none: that one is its own
 
-In: a Cluster, the policies and LoadBalancers of its namespace. Out: a ``Wish``. Pure. Never: changes or removes one
+In: a Cluster, the policies and LoadBalancers of its namespace. Out: a ``Planned``. Pure. Never: changes or removes one
 that is there.
 """
 
@@ -29,31 +29,31 @@ NONE = "none"
 _API_PORT = 6443
 
 
-class Wish(msgspec.Struct, frozen=True):
+class Planned(msgspec.Struct, frozen=True):
     """What a Cluster is to get: ``body``, or nothing; ``refusal``: why what it should get cannot be made."""
 
     body: JSONObject | None = None
     refusal: str = ""
 
 
-def wish_of(
+def planned_for(
     cluster: Cluster, policies: Iterable[ClusterLoadBalancerPolicy], load_balancers: Iterable[LoadBalancer]
-) -> Wish:
+) -> Planned:
     """Return what ``cluster`` is to get."""
     if cluster.deleting or cluster.paused:
-        return Wish()
+        return Planned()
     asked = cluster.annotation(ANNOTATION_CLUSTER_CLASS)
     policy = None if asked else _policy_for(cluster, policies)
     if asked == NONE or (not asked and (policy is None or cluster.endpoint.given)):
-        return Wish()
+        return Planned()
     name = cluster.metadata.name
     here = list(load_balancers)
     if any(each.spec.cluster_name == name and not each.spec.additional for each in here):
-        return Wish()
+        return Planned()
     if any(each.metadata.name == name for each in here):
         text = f"LoadBalancer {name} is there already, and not of this Cluster: give the Cluster one of another name"
-        return Wish(refusal=text)
-    return Wish(_body(cluster, asked or "", policy))
+        return Planned(refusal=text)
+    return Planned(_body(cluster, asked or "", policy))
 
 
 def problem_of(policy: ClusterLoadBalancerPolicy) -> str:

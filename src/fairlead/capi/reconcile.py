@@ -97,7 +97,7 @@ class Reconciler:
         load_balancer = view.load_balancer
         await hold(self._hub, LOAD_BALANCERS, load_balancer, FINALIZER_MEMBERS, manager=MANAGER_CAPI)
         if view.foreign is not None:
-            await self._inventory.infrastructures.adopt(view.foreign, load_balancer, plan.to_provider)
+            await self._inventory.infrastructures.set_owner(view.foreign, load_balancer, plan.to_provider)
         failure = await self._mark(view, plan.holds)
         for name, group in plan.groups.items():
             if not is_same(view.groups.get(name), group):

@@ -89,8 +89,8 @@ def _summary(status: FleetStatus) -> Iterator[str]:
     if status.load_balancers:
         counts = Counter(row.state for row in status.load_balancers)
         parts = [
-            f"{counts[state]} {one if counts[state] == 1 else several}"
-            for state, (one, several) in _COUNTED.items()
+            f"{counts[state]} {singular if counts[state] == 1 else plural}"
+            for state, (singular, plural) in _COUNTED.items()
             if counts[state]
         ]
         yield f"{counted(len(status.load_balancers), 'load balancer')}: {', '.join(parts)}"

@@ -1,7 +1,7 @@
 """Is the hub of this kubeconfig just being started on this machine, so that it is worth waiting for?
 
 ``fairlead standalone &`` returns at once; its kubeconfig, and then its kinds, are there some seconds later. Its data
-directory tells: a living process has locked it. In: the path of a kubeconfig, and what has to be true. Out: whether it
+directory shows it: a process locks it. In: the path of a kubeconfig, and what has to be true. Out: whether it
 became true, within limits. Never: a wait for an API that no process of this machine serves from that directory.
 """
 

@@ -159,7 +159,7 @@ async def test_an_endpoint_from_above_is_copied_down_and_another_below_is_an_err
         async def copied() -> bool:
             return (await world.raw_spec(FAR, "far")).get("endpoint") == {"host": "blue.example", "port": 6443}
 
-        # Before the provider has been told whose it is, it writes no endpoint of its own.
+        # Before the provider knows whose it is, it writes no endpoint of its own.
         await until(copied, what="the endpoint is copied down")
         await world.until_condition("EndpointPublished", "True")
         other = {"spec": {"endpoint": {"host": "198.51.100.9", "port": 6443}}}

@@ -10,7 +10,7 @@ from capi_builders import cluster, lb
 
 from fairlead.api.clusterapi import Cluster, Reference
 from fairlead.api.clusterpolicy import ClusterLoadBalancerPolicy
-from fairlead.capi.policies import Wish, problem_of, wish_of
+from fairlead.capi.policies import Planned, planned_for, problem_of
 from fairlead.testing.builders import decoded
 
 PROD = {"matchLabels": {"tier": "prod"}}
@@ -29,20 +29,20 @@ def asking(value: str, made: Cluster | None = None) -> Cluster:
     return with_meta(made or cluster(), annotations={"fairlead.dev/load-balancer-class": value})
 
 
-def class_of(wish: Wish) -> str:
-    return wish.body["spec"]["className"] if wish.body is not None else ""
+def class_of(planned: Planned) -> str:
+    return planned.body["spec"]["className"] if planned.body is not None else ""
 
 
 @pytest.mark.req("C-23", "C-59")
 def test_a_policy_fills_in_everything():
-    wish = wish_of(cluster(), [policy(parameters={"zone": "a"})], [])
-    assert wish.body is not None
-    assert wish.body["metadata"] == {
+    planned = planned_for(cluster(), [policy(parameters={"zone": "a"})], [])
+    assert planned.body is not None
+    assert planned.body["metadata"] == {
         "name": "blue",
         "namespace": "fleet",
         "labels": {"app.kubernetes.io/managed-by": "fairlead", "fairlead.dev/policy": "all"},
     }
-    assert wish.body["spec"] == {
+    assert planned.body["spec"] == {
         "className": "edge",
         "clusterName": "blue",
         "listeners": [{"protocol": "TCP", "port": 6443}],
@@ -76,7 +76,7 @@ def test_a_policy_fills_in_everything():
     ],
 )  # fmt: skip
 def test_who_gets_one(made, policies, class_name):
-    assert class_of(wish_of(made, policies, [])) == class_name
+    assert class_of(planned_for(made, policies, [])) == class_name
 
 
 @pytest.mark.req("C-59")
@@ -85,24 +85,24 @@ def test_a_policy_for_a_kind_of_infrastructure(kinds, class_name):
     made = cluster()
     spec = msgspec.structs.replace(made.spec, infrastructure_ref=Reference("MetalCluster", "blue"))
     made = msgspec.structs.replace(made, spec=spec)
-    assert class_of(wish_of(made, [policy(infrastructureKinds=kinds)], [])) == class_name
+    assert class_of(planned_for(made, [policy(infrastructureKinds=kinds)], [])) == class_name
 
 
 @pytest.mark.req("C-23")
 def test_a_cluster_with_a_load_balancer_gets_no_other():
-    assert wish_of(cluster(), [policy()], [lb("mine")]) == Wish()
+    assert planned_for(cluster(), [policy()], [lb("mine")]) == Planned()
     # An additional one is not the one of its endpoint.
-    assert class_of(wish_of(cluster(), [policy()], [lb("inner", additional=True)])) == "edge"
+    assert class_of(planned_for(cluster(), [policy()], [lb("inner", additional=True)])) == "edge"
 
 
 def test_a_name_that_is_taken_is_refused_in_words():
-    wish = wish_of(cluster(), [policy()], [lb("blue", clusterName="red")])
-    assert wish.body is None
-    assert wish.refusal.startswith("LoadBalancer blue is there already, and not of this Cluster")
+    planned = planned_for(cluster(), [policy()], [lb("blue", clusterName="red")])
+    assert planned.body is None
+    assert planned.refusal.startswith("LoadBalancer blue is there already, and not of this Cluster")
 
 
 def test_a_selector_that_cannot_be_read_chooses_nothing():
     bad = policy(clusterSelector={"matchExpressions": [{"key": "a", "operator": "Near"}]})
     assert "spec.clusterSelector" in problem_of(bad)
-    assert wish_of(cluster(), [bad], []) == Wish()
+    assert planned_for(cluster(), [bad], []) == Planned()
     assert problem_of(policy()) == ""

@@ -128,15 +128,15 @@ class ProviderMigration:
         self._announced_since_s.pop(key, None)
         self._held.forget(key)
 
-    def reported(self, report: Report, tell: Callable[[Report], None]) -> bool:
+    def reported(self, report: Report, pass_on: Callable[[Report], None]) -> bool:
         """Pass on what a worker did; returns whether its load balancer is to be reconciled now.
 
-        It is when only what was held before a start was brought back, which is not told, and when no provider has it.
+        It is when only what was held before a start was brought back, which goes no further, and when no provider has it.
         """
         key = report.load_balancer
         if self._held.reported(key):
             return True
-        tell(report)
+        pass_on(report)
         return not any(key in runner.tracker for runner in self._providers.values())
 
     # --- inside -----------------------------------------------------------------------------------------------
