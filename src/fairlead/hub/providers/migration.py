@@ -131,7 +131,7 @@ class ProviderMigration:
     def reported(self, report: Report, pass_on: Callable[[Report], None]) -> bool:
         """Pass on what a worker did; returns whether its load balancer is to be reconciled now.
 
-        It is when only what was held before a start was brought back, which goes no further, and when no provider has it.
+        It is when only what was held before a start was brought back, and not passed on, and when no provider has it.
         """
         key = report.load_balancer
         if self._held.reported(key):
