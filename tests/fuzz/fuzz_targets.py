@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.fuzz.fuzz_harness import Target
 
-_MACHINERY = {"fuzz_harness", "fuzz_mutations", "fuzz_targets"}
+_MACHINERY = {"fuzz_api_victim", "fuzz_harness", "fuzz_mutations", "fuzz_targets"}
 
 
 def all_targets() -> list[Target]:
