@@ -7,7 +7,19 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 
-from bench import certificates, haproxy, health, http, http_proxies, records, records_restart, regions, tracker, traffic
+from bench import (
+    certificates,
+    haproxy,
+    health,
+    http,
+    http_canary,
+    http_proxies,
+    records,
+    records_restart,
+    regions,
+    tracker,
+    traffic,
+)
 from bench.figures import Figure, heading
 from fairlead.testing.worlds.guard import guard
 
@@ -27,6 +39,7 @@ CASES: dict[str, Callable[[], AsyncIterator[Figure]]] = {
     "http-sync": http.first_sync,
     "http-idle": http.idle,
     "certificates": certificates.renewed,
+    "http-canary": http_canary.canary_and_roll,
     "http-proxies": http_proxies.beside_others,
     "regions-start": regions.cold_start,
     "regions-label": regions.label_change,

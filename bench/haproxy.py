@@ -10,24 +10,20 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import cast
 
 from bench.figures import Figure, percentile
 from bench.fleet import Fleet, fleet, free_port, until_true
+from bench.load import POD_PORT, RATE_PER_S, load, start_pod
 from bench.objects import endpoint_slice
 from fairlead.api.kubernetes import ENDPOINT_SLICES, SERVICES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 
 NAME = "probe"
-POD_PORT = 8098
 SAMPLES = 150
 PODS = 20
 WAVE = 5
-RATE_PER_S = 2000
-CONNECTIONS = 100
 #: How long a pod that is being deleted still answers: a preStop hook.
 GRACE_S = 3.0
-TIMEOUT_S = 5.0
 
 
 class HAProxy:
@@ -126,7 +122,7 @@ async def ready_to_up() -> AsyncIterator[Figure]:
     pods = [f"127.97.0.{number + 1}" for number in range(PODS)]
     took_ms: list[float] = []
     # One server for all of them: HAProxy checks its servers, and pods that do not answer are not UP.
-    everybody, _ = await _pod("0.0.0.0")
+    everybody, _ = await start_pod("0.0.0.0")
     async with everybody, _served(*pods) as (running, haproxy):
         for number in range(SAMPLES):
             pod = f"127.97.1.{number + 1}"
@@ -144,105 +140,17 @@ async def ready_to_up() -> AsyncIterator[Figure]:
     yield Figure(name=f"{what}, p99", value=percentile(took_ms, 0.99), unit="ms", limit=150)
 
 
-class _Pod(asyncio.Protocol):
-    """Answers every request with its own name."""
-
-    def __init__(self, answer: bytes, connections: set[asyncio.Transport]) -> None:
-        self._answer = answer
-        self._connections = connections
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-        self._connections.add(self._transport)
-
-    def data_received(self, data: bytes) -> None:
-        self._transport.write(self._answer * data.count(b"\r\n\r\n"))
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's name
-        self._connections.discard(self._transport)
-
-
-async def _pod(address: str) -> tuple[asyncio.Server, set[asyncio.Transport]]:
-    body = address.encode()
-    answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
-    connections: set[asyncio.Transport] = set()
-    loop = asyncio.get_running_loop()
-    return await loop.create_server(lambda: _Pod(answer, connections), address, POD_PORT), connections
-
-
-class _Client(asyncio.Protocol):
-    """One kept connection: a request at each tick, counted when its answer is there."""
-
-    def __init__(self, counts: Counter[str], latencies_ms: list[float]) -> None:
-        self._counts = counts
-        self._latencies_ms = latencies_ms
-        self._sent_s = 0.0
-        self._buffer = b""
-        self.lost = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)
-
-    def ask(self) -> None:
-        if self._sent_s and time.perf_counter() - self._sent_s < TIMEOUT_S:
-            self._counts["late"] += 1
-            return
-        if self._sent_s:
-            self._counts["failed"] += 1
-        self._sent_s = time.perf_counter()
-        self._counts["sent"] += 1
-        self.transport.write(b"GET / HTTP/1.1\r\nHost: bench\r\n\r\n")
-
-    def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        head, end, body = self._buffer.partition(b"\r\n\r\n")
-        if not end or len(body) < int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0] or 0):
-            return
-        self._buffer = b""
-        self._latencies_ms.append((time.perf_counter() - self._sent_s) * 1000)
-        self._sent_s = 0.0
-        self._counts["good" if head.startswith(b"HTTP/1.1 200") else "failed"] += 1
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's name
-        self._counts["failed"] += bool(self._sent_s)
-        self.lost = True
-
-
-async def _load(port: int, counts: Counter[str], latencies_ms: list[float], stop: asyncio.Event) -> None:
-    """Send at a steady rate over kept connections; one that is lost is opened again."""
-    loop = asyncio.get_running_loop()
-
-    async def connect() -> _Client:
-        _, client = await loop.create_connection(lambda: _Client(counts, latencies_ms), "127.0.0.1", port)
-        return client
-
-    clients = [await connect() for _ in range(CONNECTIONS)]
-    began_s, sent = time.perf_counter(), 0
-    while not stop.is_set():
-        due = int((time.perf_counter() - began_s) * RATE_PER_S)
-        for number in range(sent, due):
-            place = number % CONNECTIONS
-            if clients[place].lost:
-                clients[place] = await connect()
-            clients[place].ask()
-        sent = due
-        await asyncio.sleep(0.002)
-    await asyncio.sleep(0.5)
-    for client in clients:
-        client.transport.close()
-
-
 async def rolling_update() -> AsyncIterator[Figure]:
     """Replace all pods, some at a time, while requests keep coming."""
     old = [f"127.96.0.{number + 1}" for number in range(PODS)]
     new = [f"127.96.1.{number + 1}" for number in range(PODS)]
     counts: Counter[str] = Counter()
     latencies_ms: list[float] = []
-    servers = {pod: await _pod(pod) for pod in old}
+    servers = {pod: await start_pod(pod) for pod in old}
     async with _served(*old) as (running, haproxy):
         stop = asyncio.Event()
         began_s = time.perf_counter()
-        load = asyncio.create_task(_load(haproxy.port, counts, latencies_ms, stop))
+        sending = asyncio.create_task(load("127.0.0.1", haproxy.port, counts, latencies_ms, stop))
         await asyncio.sleep(2)
         going: list[asyncio.Task[None]] = []
 
@@ -256,7 +164,7 @@ async def rolling_update() -> AsyncIterator[Figure]:
 
         for start in range(0, PODS, WAVE):
             coming, leaving = new[start : start + WAVE], old[start : start + WAVE]
-            servers |= {pod: await _pod(pod) for pod in coming}
+            servers |= {pod: await start_pod(pod) for pod in coming}
             there = [*new[: start + WAVE], *old[start:]]
             await _endpoints(running, there)
             # As a Deployment does it: the next ones go as soon as these are Ready, whatever the load balancer thinks.
@@ -274,7 +182,7 @@ async def rolling_update() -> AsyncIterator[Figure]:
         await asyncio.sleep(1)
         stop.set()
         took_s = time.perf_counter() - began_s
-        await load
+        await sending
     for server, _ in servers.values():
         server.close()
     rate = counts["good"] / took_s
