@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from fairlead.providers.envoy.wire import delimited, text
+from fairlead.providers.envoy.wire import header, text
 
 
 class ResourceType(StrEnum):
@@ -49,8 +49,11 @@ def encoded_resource(
 ) -> EncodedResource:
     """Give the encoded ``content`` its version, type and name."""
     version = blake2b(content, digest_size=8).hexdigest()
-    packed = text(1, kind.value) + delimited(2, content)
-    field = delimited(2, text(1, version) + delimited(2, packed) + text(3, name))
+    # The parts around the content are put together first: a route configuration of megabytes is copied once.
+    before, behind = text(1, kind.value) + header(2, len(content)), text(3, name)
+    before = text(1, version) + header(2, len(before) + len(content)) + before
+    size = len(before) + len(content) + len(behind)
+    field = b"".join((header(2, size), before, content, behind))
     return EncodedResource(version=version, field=field, needs=needs, warms_by_ack=warms_by_ack)
 
 

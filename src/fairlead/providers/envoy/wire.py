@@ -26,7 +26,12 @@ def varint(value: int) -> bytes:
 
 def delimited(field: int, content: bytes) -> bytes:
     """Encode a string, bytes or message field; an empty one is written too (a present, empty message)."""
-    return varint(field << 3 | 2) + varint(len(content)) + content
+    return header(field, len(content)) + content
+
+
+def header(field: int, length: int) -> bytes:
+    """Encode what stands before the content of a string, bytes or message field."""
+    return varint(field << 3 | 2) + varint(length)
 
 
 def text(field: int, content: str) -> bytes:

@@ -255,7 +255,7 @@ class HttpFrontend:
                 continue
             content = self._route_configs.encode(name, served, owners, self._table.by_listener, touched)
             resource = encoded_resource(ResourceType.ROUTES, name, content, needs=needs)
-            self._refused_routes.sent(name, resource.version, frozenset(self._table.routes_of(names)))
+            self._refused_routes.sent(name, resource.version, self._table.routes_of(names))
             self._keep(wanted, {(ResourceType.ROUTES, name): resource})
 
     def _keep(self, wanted: dict[Name, EncodedResource], new: Mapping[Name, EncodedResource | None]) -> None:

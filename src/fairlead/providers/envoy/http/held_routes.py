@@ -64,10 +64,10 @@ class HeldRoutes:
     def _choose(self, config: L7Config) -> None:
         self._holding = False
         kept: set[str] = set()
-        self.routes = []
-        for route in config.routes:
+        self.routes = [] if self._awaited else list(config.routes)
+        for route in config.routes if self._awaited else ():
             served = self._served.get(route.name)
-            if not self._awaited or served is route or self._awaited.isdisjoint(backends_of(route)):
+            if served is route or self._awaited.isdisjoint(backends_of(route)):
                 self.routes.append(route)
                 continue
             self._holding = True

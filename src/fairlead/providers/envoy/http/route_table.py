@@ -32,6 +32,8 @@ class RouteTable:
         self.by_listener: dict[str, AtListener] = {}
         #: How many entries of routes name a backend, by listener and backend.
         self.backends: dict[str, Counter[str]] = {}
+        #: At how many places each route is, by listener.
+        self._at: dict[str, Counter[EncodedRoute]] = {}
         self._hostnames: dict[str, str] = {}
         self._routes: dict[EncodedRoute, None] = {}
 
@@ -45,6 +47,7 @@ class RouteTable:
             self._hostnames, self._routes, touched = dict(hostnames), {}, None
             self.by_listener = {name: {} for name in hostnames}
             self.backends = {name: Counter() for name in hostnames}
+            self._at = {name: Counter() for name in hostnames}
         new = dict.fromkeys(routes)
         for route in [route for route in self._routes if route not in new]:
             for listener, hostname, host_route in self._places(route):
@@ -55,22 +58,25 @@ class RouteTable:
             for listener, hostname, host_route in self._places(route):
                 self.by_listener[listener].setdefault(hostname, {})[host_route] = None
                 self.backends[listener].update(route.backends)
+                self._at[listener][route] += 1
                 if touched is not None:
                     touched.add((listener, hostname))
         self._routes = new
         return touched
 
-    def routes_of(self, listeners: Iterable[str]) -> Iterator[EncodedRoute]:
-        """Yield the routes at these listeners; one may come twice."""
-        for listener in listeners:
-            for host_routes in self.by_listener[listener].values():
-                yield from (host_route.route for host_route in host_routes)
+    def routes_of(self, listeners: Iterable[str]) -> frozenset[EncodedRoute]:
+        """Return the routes at these listeners."""
+        return frozenset[EncodedRoute]().union(*(self._at[listener] for listener in listeners))
 
     def _take_away(self, listener: str, hostname: str, host_route: HostRoute) -> None:
         at_listener = self.by_listener[listener]
         at_listener[hostname].pop(host_route, None)
         if not at_listener[hostname]:
             del at_listener[hostname]
+        at = self._at[listener]
+        at[host_route.route] -= 1
+        if at[host_route.route] <= 0:
+            del at[host_route.route]
         counts = self.backends[listener]
         for backend in host_route.route.backends:
             counts[backend] -= 1

@@ -43,7 +43,7 @@ class Routes:
             before = self._known.get(route.name)
             if before is not None and (before.route is route or before.route == route):
                 known[route.name] = before
-                if (problem := self._problems.get(route.name)) is not None:
+                if self._problems and (problem := self._problems.get(route.name)) is not None:
                     problems[route.name] = problem
                 continue
             known[route.name] = EncodedRoute(self._schema, route, self._cluster_of)
@@ -51,7 +51,9 @@ class Routes:
                 problems[route.name] = "; ".join(reasons)
         self._known, self._problems = known, problems
         self.refused = [RefusedPart("route", name, problem) for name, problem in problems.items()]
-        self.encoded = [encoded for name, encoded in known.items() if name not in problems]
+        self.encoded = (
+            [encoded for name, encoded in known.items() if name not in problems] if problems else [*known.values()]
+        )
 
     def streams(self, kind: RouteKind) -> list[Route]:
         """Return the routes of connections or datagrams of a kind."""
