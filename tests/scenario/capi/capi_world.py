@@ -28,6 +28,7 @@ from fairlead.kube.preflight import install_crds
 from fairlead.model.contract import AllocationKind
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
+from fairlead.providers.zones.powerdns import provider as powerdns
 from fairlead.runtime.clock import SystemClock
 from fairlead.testing.builders import ABLE
 from fairlead.testing.clusterapi_kinds import cluster_api_crds
@@ -64,7 +65,10 @@ class RunningHub:
             providers={"envoy": self.provider},
             config=HubConfig(identity="hub", address_pool=AddressRanges.parse(POOL), reclaim_lease=True),
             clock=clock,
-            factories={"memory": lambda: self.durable},
+            factories={
+                "memory": lambda: self.durable,
+                "powerdns": lambda: powerdns.create(cluster=self.cluster, clock=clock),
+            },
         )
         self.task = asyncio.create_task(self.hub.run(), name="hub")
 
