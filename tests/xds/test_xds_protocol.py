@@ -168,3 +168,40 @@ async def test_restarted_hub_pushes_nothing_that_has_not_changed(short_dir: Path
     finally:
         await world.close()
         await second.stop()
+
+
+@pytest.mark.req("I-8", "W-10")
+async def test_a_hub_of_an_older_state_takes_nothing_away_that_agents_may_publish_again(
+    short_dir: Path, addresses: Addresses
+) -> None:
+    """Its API was restored from a backup: what is younger is served until it is published again or known to be gone."""
+    first = create(data_dir=short_dir, concurrency=1)
+    world = World(first, addresses)
+    backend = await world.backend("served")
+    await first.start()
+    first.publish()
+    old, younger, deleted = [await world.load_balancer(backend.target) for _ in range(3)]
+    await first.close()
+
+    second = create(data_dir=short_dir, concurrency=1)
+    world.provider = second
+    await second.start()
+    try:
+        await second.ensure(old)
+        await world.change(old, Action.REGISTER, backend.target, wait=False)
+        second.publish()
+        async with asyncio.timeout(TIMEOUT_S):
+            while not all(proxy.synced for proxy in second.proxies()):
+                await asyncio.sleep(0.05)  # nothing is sent, so nothing is acknowledged
+        assert [await ask(spec.address, 8080) for spec in (old, younger, deleted)] == ["served"] * 3
+        await second.ensure(younger)
+        await world.change(younger, Action.REGISTER, backend.target)
+        assert sum(second.counters.changing_pushes.values()) == 0, "the proxy had all of it"
+        await second.delete(deleted.key)
+        await settled(second)
+        with pytest.raises(ConnectionRefusedError):
+            await ask(deleted.address, 8080)
+        assert [await ask(spec.address, 8080) for spec in (old, younger)] == ["served"] * 2
+    finally:
+        await world.close()
+        await second.stop()

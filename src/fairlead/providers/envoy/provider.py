@@ -42,6 +42,7 @@ from fairlead.providers.envoy.server import XdsServer
 from fairlead.providers.envoy.session import Session
 from fairlead.providers.envoy.status_notifier import StatusNotifier
 from fairlead.providers.envoy.store import ResourceChange, ResourceStore
+from fairlead.providers.envoy.unknown import HOLD_UNKNOWN_S, UnknownLoadBalancers
 
 #: What changes with the targets of a load balancer, or with how they are checked.
 _WITH_TARGETS = (ResourceType.CLUSTER, ResourceType.ENDPOINTS)
@@ -58,12 +59,14 @@ class EnvoyProvider:
         certificate: ServerCertificate | None = None,
         registry: CollectorRegistry | None = None,
         clock: Callable[[], float] = time.monotonic,
+        hold_unknown_s: float = 0.0,
     ) -> None:
         schema = packaged_schema()
         self.fleet = fleet
         self.counters = Counters(registry=registry)
-        self.store = ResourceStore()
         self._frontends = EnvoyFrontends(schema=schema, fleet=fleet)
+        unknown = UnknownLoadBalancers(is_known=lambda key: self._frontends.get(key) is not None, hold_s=hold_unknown_s)
+        self.store = ResourceStore(unknown=unknown)
         self._health = HealthBoard(
             schema=schema, find=self._frontends.port, published=lambda: self.store.published, on_change=self._hint
         )
@@ -97,12 +100,16 @@ class EnvoyProvider:
     def publish(self) -> None:
         """Allow sending: everything has been ensured and applied once. Calling it again does nothing."""
         if not self.store.published:
+            self.store.unknown.publish(self._clock())
             self.store.publish()
             self._health.publish()
 
     async def sweep(self) -> None:
-        """Delete what was left by load balancers that were deleted while no hub was running; only after ``publish``."""
-        if self.store.published:
+        """Delete what was left by load balancers that were deleted while no hub was running.
+
+        Only after ``publish``, and once those that are unknown need not be kept any more.
+        """
+        if self.store.published and self._clock() >= self.store.unknown.until:
             await self.fleet.sweep()
 
     async def close(self) -> None:
@@ -154,6 +161,9 @@ class EnvoyProvider:
 
     async def delete(self, key: LoadBalancerKey) -> None:
         """Close its ports, then take away what led to them."""
+        if not self.store.published or self._clock() < self.store.unknown.until:
+            self.store.unknown.delete(key)
+            self.store.wake()
         self._store(self._frontends.delete(key))
         await self.fleet.delete(key)
         self._notifier.hint((key,))
@@ -252,4 +262,6 @@ def create(
     fleet = LocalFleet(data_dir=data_dir, concurrency=concurrency, binary=binary)
     # The lock comes first: a second hub must not take the socket from the first one.
     fleet.prepare()
-    return EnvoyProvider(fleet=fleet, xds_address=f"unix:{fleet.xds_socket}", registry=registry)
+    return EnvoyProvider(
+        fleet=fleet, xds_address=f"unix:{fleet.xds_socket}", registry=registry, hold_unknown_s=HOLD_UNKNOWN_S
+    )

@@ -37,6 +37,8 @@ _SECRET, _ROUTES = ResourceType.SECRET, ResourceType.ROUTES
 _WILDCARD = frozenset({_CLUSTER, _LISTENER})
 #: Envoy keeps one as long as something uses it, whatever we say.
 _NOT_REMOVED = frozenset({_SECRET, _ROUTES})
+#: What is removed by name when a load balancer goes.
+_HELD = (_LISTENER, _CLUSTER, _ENDPOINTS)
 _KINDS = {kind.value: kind for kind in ResourceType}
 
 
@@ -145,6 +147,7 @@ class Session:
         """Return the responses that may be sent now, in order."""
         if not self.group.published:
             return []
+        self._hold_unknown(now)
         out: list[bytes] = []
         clusters, endpoints, secrets = (self._subscriptions[kind] for kind in (_CLUSTER, _ENDPOINTS, _SECRET))
         self.group.retry_refused(now=now)
@@ -170,6 +173,19 @@ class Session:
         self._counters.bytes_sent += sum(map(len, out))
         return out
 
+    def _hold_unknown(self, now: float) -> None:
+        """Set aside the removals that wait, and take back those that do so no longer."""
+        unknown = self.group.unknown
+        for kind in _HELD:
+            subscription = self._subscriptions[kind]
+            if subscription.held:
+                subscription.dirty |= subscription.held
+                subscription.held = set()
+            if now < unknown.until:
+                gone = (name for name in subscription.dirty if self.group.wanted(kind, name) is None)
+                subscription.held = {name for name in gone if unknown.waits(name, now)}
+                subscription.dirty -= subscription.held
+
     def _share(self, kind: ResourceType, names: list[str]) -> list[str]:
         """Return those that are sent now; a proxy that is new to us gets all at once, since it is ready after that."""
         if not self._has_been_synced:
@@ -181,7 +197,8 @@ class Session:
         """Return when ``pump`` has something to do even if nothing comes in."""
         if not self.group.published:
             return None
-        times = [time for time in (self._gate.deadline(), self.group.next_retry()) if time is not None]
+        held = self.group.unknown.until if any(self._subscriptions[kind].held for kind in _HELD) else None
+        times = [time for time in (self._gate.deadline(), self.group.next_retry(), held) if time is not None]
         return min(times, default=None)
 
     @property

@@ -17,6 +17,7 @@ from typing import Protocol
 import msgspec
 
 from fairlead.providers.envoy.resources import EncodedResource, ResourceType
+from fairlead.providers.envoy.unknown import UnknownLoadBalancers
 
 _FIRST_RETRY_S = 15.0
 _LAST_RETRY_S = 600.0
@@ -65,6 +66,11 @@ class NodeGroup:
     def published(self) -> bool:
         """Return whether anything may be sent yet."""
         return self._store.published
+
+    @property
+    def unknown(self) -> UnknownLoadBalancers:
+        """Return what the proxies may keep for a while though nothing here wants it."""
+        return self._store.unknown
 
     def names(self, kind: ResourceType) -> Iterable[str]:
         """Return the names of all wanted resources of a kind, in no particular order."""
@@ -168,10 +174,11 @@ def _one_line(message: str) -> str:
 
 
 class ResourceStore:
-    """The groups, and whether they are published."""
+    """The groups, whether they are published, and which load balancers proxies keep though nothing wants them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, unknown: UnknownLoadBalancers | None = None) -> None:
         self.published = False
+        self.unknown = unknown or UnknownLoadBalancers()
         self._groups: dict[str, NodeGroup] = {}
 
     def group(self, name: str) -> NodeGroup:
@@ -188,6 +195,10 @@ class ResourceStore:
     def publish(self) -> None:
         """Allow sending, and wake the streams that wait for it."""
         self.published = True
+        self.wake()
+
+    def wake(self) -> None:
+        """Have every stream compare what it has to send."""
         for group in self._groups.values():
             for subscriber in group.subscribers:
                 for kind in ResourceType:

@@ -24,6 +24,7 @@ class TypeSubscription:
         "dirty",
         "empty_response_due",
         "forced",
+        "held",
         "in_flight",
         "names",
         "refused",
@@ -44,6 +45,8 @@ class TypeSubscription:
         self.acked: dict[str, str] = {}
         #: Names to compare at the next ``pump``.
         self.dirty: set[str] = set()
+        #: Names that the proxy has and this hub has never heard of; compared once they need not wait any more.
+        self.held: set[str] = set()
         #: Names to send even if the version has not changed.
         self.forced: set[str] = set()
         #: Names to send in responses of their own, while the culprit of a refused response is searched for.

@@ -59,8 +59,10 @@ class DeploymentProvider(EnvoyProvider):
         options: DeploymentOptions,
         registry: CollectorRegistry | None = None,
         clock: Clock | None = None,
+        hold_unknown_s: float = 0.0,
     ) -> None:
         clock = clock or SystemClock()
+        self._hold_unknown_s = hold_unknown_s
         self._leads = False
         self._sweep_clock = clock
         self._sweep_due = asyncio.Event()
@@ -82,6 +84,7 @@ class DeploymentProvider(EnvoyProvider):
             xds_address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
             certificate=self.shared.files,
             registry=registry,
+            hold_unknown_s=hold_unknown_s,
         )
         self.peers = Peers(cluster=cluster, identity=options.identity, changed=self._proxies_changed)
         self.health_exchange = HealthExchange(
@@ -120,7 +123,7 @@ class DeploymentProvider(EnvoyProvider):
     def publish(self) -> None:
         """Allow sending; from now on it is known which objects no load balancer needs."""
         super().publish()
-        self._sweep_due.set()
+        asyncio.get_running_loop().call_later(self._hold_unknown_s, self._sweep_due.set)
 
     async def delete(self, key: LoadBalancerKey) -> None:
         """Delete the load balancer; one that this process has never seen may have left its group's proxies behind."""

@@ -1,0 +1,112 @@
+"""A hub that was restored from an older state: proxies serve on what is younger, until agents publish it again."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.providers.envoy.resources import encoded_resource
+from fairlead.providers.envoy.store import NodeGroup, ResourceChange, ResourceStore
+from fairlead.providers.envoy.unknown import HOLD_UNKNOWN_S, UnknownLoadBalancers
+from tests.unit.providers.envoy.fake_envoy import CLUSTER, ENDPOINTS, LISTENER, FakeEnvoy
+
+OLD, YOUNG, DELETED = (LoadBalancerKey("TCPLoadBalancer", "east", name) for name in ("old", "young", "deleted"))
+
+
+def name_of(key: LoadBalancerKey, port: int = 80) -> str:
+    return f"{key}/TCP/{port}"
+
+
+def resources(*names: str) -> list[ResourceChange]:
+    kinds = (CLUSTER, ENDPOINTS, LISTENER)
+    return [
+        ResourceChange(
+            kind,
+            name,
+            encoded_resource(kind, name, b"1", needs=(name,) if kind is LISTENER else (), warms_by_ack=False),
+        )
+        for name in names
+        for kind in kinds
+    ]
+
+
+class RestoredHub:
+    """A hub that knows ``OLD`` only, and the proxy that has more."""
+
+    def __init__(self) -> None:
+        before = ResourceStore()
+        before.publish()
+        before.group("g").apply(
+            resources(name_of(OLD), name_of(OLD, 443), name_of(YOUNG), name_of(DELETED), "not-a-load-balancer")
+        )
+        self.envoy = FakeEnvoy(before.group("g"))
+        self.envoy.settle()
+        self.known = {OLD}
+        self.unknown = UnknownLoadBalancers(is_known=lambda key: key in self.known)
+        self.store = ResourceStore(unknown=self.unknown)
+        self.group: NodeGroup = self.store.group("g")
+        self.group.apply(resources(name_of(OLD)))
+        self.envoy.group = self.group
+        self.envoy.reconnect()
+
+    def publish(self) -> None:
+        self.unknown.publish(self.envoy.now)
+        self.store.publish()
+        self.envoy.settle()
+
+    def served(self) -> set[str]:
+        assert self.envoy.has[CLUSTER].keys() == self.envoy.has[LISTENER].keys() <= self.envoy.has[ENDPOINTS].keys()
+        return set(self.envoy.has[LISTENER])
+
+
+@pytest.fixture
+def hub() -> RestoredHub:
+    return RestoredHub()
+
+
+def test_only_what_is_known_to_be_gone_goes_at_once(hub: RestoredHub) -> None:
+    hub.unknown.delete(DELETED)
+    hub.publish()
+    assert hub.served() == {name_of(OLD), name_of(YOUNG)}, "a port of a known one, and what is no load balancer, go"
+    assert hub.envoy.session.synced
+    assert hub.envoy.session.deadline() == HOLD_UNKNOWN_S
+
+
+def test_what_is_published_again_is_not_sent_again(hub: RestoredHub) -> None:
+    hub.publish()
+    before = hub.envoy.received
+    hub.known.add(YOUNG)
+    hub.group.apply(resources(name_of(YOUNG)))
+    hub.envoy.settle()
+    assert hub.envoy.received == before
+    hub.envoy.now = HOLD_UNKNOWN_S
+    hub.envoy.settle()
+    assert hub.served() == {name_of(OLD), name_of(YOUNG)}
+
+
+def test_it_goes_after_a_while_and_at_once_when_it_is_deleted_meanwhile(hub: RestoredHub) -> None:
+    hub.publish()
+    assert {name_of(YOUNG), name_of(DELETED)} < hub.served()
+    hub.unknown.delete(DELETED)
+    hub.store.wake()
+    hub.envoy.settle()
+    assert hub.served() == {name_of(OLD), name_of(YOUNG)}
+    hub.envoy.now = HOLD_UNKNOWN_S - 20
+    hub.envoy.settle()
+    assert name_of(YOUNG) in hub.served()
+    hub.envoy.now = HOLD_UNKNOWN_S
+    hub.envoy.settle()
+    assert hub.served() == {name_of(OLD)}
+    assert hub.envoy.session.deadline() is None
+
+
+def test_a_proxy_that_comes_back_later_is_told_at_once(hub: RestoredHub) -> None:
+    hub.publish()
+    hub.envoy.now = HOLD_UNKNOWN_S + 1
+    hub.envoy.reconnect()
+    hub.envoy.settle()
+    assert hub.served() == {name_of(OLD)}
+
+
+def test_nothing_waits_where_nothing_was_published() -> None:
+    assert not UnknownLoadBalancers(is_known=lambda _key: False).waits(name_of(YOUNG), 0.0)
