@@ -16,6 +16,7 @@ from fairlead.providers.envoy.provider import create
 from fairlead.providers.envoy.resources import ResourceType, encoded_resource
 from fairlead.providers.envoy.schema import packaged_schema
 from fairlead.providers.envoy.store import ResourceChange
+from fairlead.testing.worlds.processes import wait_until
 from tests.xds.world import TIMEOUT_S, Addresses, World, ask, settled
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
@@ -190,9 +191,12 @@ async def test_a_hub_of_an_older_state_takes_nothing_away_that_agents_may_publis
         await second.ensure(old)
         await world.change(old, Action.REGISTER, backend.target, wait=False)
         second.publish()
-        async with asyncio.timeout(TIMEOUT_S):
-            while not all(proxy.synced for proxy in second.proxies()):
-                await asyncio.sleep(0.05)  # nothing is sent, so nothing is acknowledged
+
+        async def compared() -> bool:
+            return all(proxy.synced for proxy in second.proxies())
+
+        # Nothing is sent, so nothing is acknowledged.
+        await wait_until(compared, "the proxy has what there is")
         assert [await ask(spec.address, 8080) for spec in (old, younger, deleted)] == ["served"] * 3
         await second.ensure(younger)
         await world.change(younger, Action.REGISTER, backend.target)

@@ -186,7 +186,6 @@ def _deployment(settings: HubSettings, cluster: Cluster, registry: CollectorRegi
     # Imported here: a hub on one machine does not load the cryptography.
     from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings
     from fairlead.providers.envoy.kubernetes.provider import DeploymentOptions, DeploymentProvider
-    from fairlead.providers.envoy.unknown import HOLD_UNKNOWN_S
 
     defaults = DeploymentSettings()
     host, port = settings.xds_address
@@ -200,7 +199,7 @@ def _deployment(settings: HubSettings, cluster: Cluster, registry: CollectorRegi
     options = DeploymentOptions(
         identity=identity, data_dir=settings.data_dir, listen=settings.xds_listen, settings=proxies
     )
-    provider = DeploymentProvider(cluster=cluster, options=options, registry=registry, hold_unknown_s=HOLD_UNKNOWN_S)
+    provider = DeploymentProvider(cluster=cluster, options=options, registry=registry)
     return _Parts(
         provider,
         identity,

@@ -67,6 +67,7 @@ class Replica:
                 identity=name, data_dir=directory / name, listen=("127.0.0.1", 0), settings=settings
             ),
             clock=clock,
+            hold_unknown_s=0.0,
         )
         self.hub = Hub(
             cluster=self.cluster,

@@ -59,7 +59,7 @@ class EnvoyProvider:
         certificate: ServerCertificate | None = None,
         registry: CollectorRegistry | None = None,
         clock: Callable[[], float] = time.monotonic,
-        hold_unknown_s: float = 0.0,
+        hold_unknown_s: float = HOLD_UNKNOWN_S,
     ) -> None:
         schema = packaged_schema()
         self.fleet = fleet
@@ -262,6 +262,4 @@ def create(
     fleet = LocalFleet(data_dir=data_dir, concurrency=concurrency, binary=binary)
     # The lock comes first: a second hub must not take the socket from the first one.
     fleet.prepare()
-    return EnvoyProvider(
-        fleet=fleet, xds_address=f"unix:{fleet.xds_socket}", registry=registry, hold_unknown_s=HOLD_UNKNOWN_S
-    )
+    return EnvoyProvider(fleet=fleet, xds_address=f"unix:{fleet.xds_socket}", registry=registry)

@@ -33,6 +33,7 @@ from fairlead.providers.envoy.kubernetes.health_report import ReportedProxy
 from fairlead.providers.envoy.kubernetes.objects import ClusterObjects
 from fairlead.providers.envoy.kubernetes.peers import Peers
 from fairlead.providers.envoy.provider import EnvoyProvider
+from fairlead.providers.envoy.unknown import HOLD_UNKNOWN_S
 from fairlead.runtime.clock import Clock, SystemClock
 
 _SWEEP_S = 300.0
@@ -59,7 +60,7 @@ class DeploymentProvider(EnvoyProvider):
         options: DeploymentOptions,
         registry: CollectorRegistry | None = None,
         clock: Clock | None = None,
-        hold_unknown_s: float = 0.0,
+        hold_unknown_s: float = HOLD_UNKNOWN_S,
     ) -> None:
         clock = clock or SystemClock()
         self._hold_unknown_s = hold_unknown_s
