@@ -52,8 +52,8 @@ def _without_envoy() -> str:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add what can be asked of the simulation, and of the storm."""
-    parser.addoption("--schedules", type=int, default=1_000, help="schedules of the crash simulation")
+    """Add what can be asked of the simulation (`make crashes` runs all of it), and of the storm."""
+    parser.addoption("--schedules", type=int, default=200, help="schedules of the crash simulation")
     parser.addoption("--storm-s", type=float, default=12.0, help="how long the storm lasts, in seconds")
     parser.addoption("--storm-seed", type=int, default=1, help="what the storm does; 0: another one in each run")
 

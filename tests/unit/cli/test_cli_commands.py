@@ -163,7 +163,7 @@ def test_a_group_is_looked_at_by_its_load_balancers(tmp_path: Path) -> None:
     ids=" ".join,
 )
 def test_the_verbs_say_in_one_sentence_why_they_cannot_look(verb: tuple[str, ...], tmp_path: Path) -> None:
-    missing = sentence(process(*verb, "--kubeconfig", str(tmp_path / "none")), 2)
+    missing = sentence(run(*verb, "--kubeconfig", str(tmp_path / "none")), 2)
     assert "does not exist" in missing
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
