@@ -10,7 +10,7 @@ COVERED_BY := tests/unit/translate tests/unit/sync tests/unit/ledger tests/golde
 	tests/scenario/records
 
 .PHONY: help demo test test-all-pythons check conformance bench crds docs site golden fuzz soak crashes coverage coverage-of-requirements mutants \
-	format hooks lock install helm image test-image test-wheel test-acme clean
+	format hooks lock install helm image test-image test-wheel test-acme test-cluster-api release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-26s %s\n", $$1, $$2}'
@@ -117,6 +117,12 @@ test-wheel: $(STAMP) ## Install the wheel with pip on each Python that is here, 
 test-acme: $(STAMP) ## Build Pebble, a real ACME server, with Go, and run the tests of certificates against it (minutes)
 	@$(BIN)/python -m conformance.pebble
 	@$(BIN)/python -m pytest -n 0 tests/contract/acme tests/e2e/test_e2e_pebble.py
+
+release: $(RUN) ## Write the files of this release for clusterctl into dist/: components.yaml and metadata.yaml
+	@$(BIN)/python -m deploy.release dist
+
+test-cluster-api: $(STAMP) ## Build Cluster API's controllers and run a cluster of theirs behind a load balancer (root, Go; long the first time)
+	@$(BIN)/python -m conformance.clusterapi
 
 bench: $(STAMP) ## Print the performance figures beside their limits
 	@$(BIN)/python -m bench

@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
+from typing import Annotated
+
+import typer
 
 
-def crds() -> None:
+class For(StrEnum):
+    """Who reads the definitions beside the API server."""
+
+    CAPI = "capi"
+
+
+def crds(
+    reader: Annotated[
+        For | None,
+        typer.Option(
+            "--for", help="capi: with the labels by which Cluster API and clusterctl know a provider's kinds."
+        ),
+    ] = None,
+) -> None:
     """Print all CustomResourceDefinitions as YAML: [cyan]fairlead crds | kubectl apply -f -[/cyan]."""
     import yaml
 
+    from fairlead.api.capi_contract import labelled
     from fairlead.api.kinds import all_crds
 
-    yaml.safe_dump_all(all_crds(), sys.stdout, sort_keys=False, explicit_start=True, width=120)
+    definitions = labelled(all_crds()) if reader is For.CAPI else all_crds()
+    yaml.safe_dump_all(definitions, sys.stdout, sort_keys=False, explicit_start=True, width=120)
