@@ -16,7 +16,7 @@ _VARIABLE = re.compile(r"\$\{([A-Z_]+)(?::=([^}]*))?\}")
 
 def _substituted(text: str, **variables: str) -> str:
     """Replace variables as clusterctl does: a default where there is one, two dollars are one."""
-    return _VARIABLE.sub(lambda found: variables.get(found[1], found[2]), text).replace("$$", "$")
+    return _VARIABLE.sub(lambda match: variables.get(match[1], match[2]), text).replace("$$", "$")
 
 
 def _components(directory: Path, **variables: str) -> list[dict[str, Any]]:
