@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Callable
 
 from bench import (
     certificates,
+    cluster_api,
+    cluster_api_fleet,
     haproxy,
     health,
     http,
@@ -41,6 +43,9 @@ CASES: dict[str, Callable[[], AsyncIterator[Figure]]] = {
     "certificates": certificates.renewed,
     "http-canary": http_canary.canary_and_roll,
     "http-proxies": http_proxies.beside_others,
+    "capi-roll": cluster_api.rolling_replacement,
+    "capi-machine": cluster_api.one_machine,
+    "capi-start": cluster_api_fleet.cold_start,
     "regions-start": regions.cold_start,
     "regions-label": regions.label_change,
     "regions-change": regions.endpoint_to_effect,

@@ -51,13 +51,14 @@ def build(settings: RunSettings) -> Programs:
         _go("suite", "test", "-c", "-o", str(suite), _SUITE)
     return Programs(
         suite=suite,
-        assets=_control_plane(settings),
+        assets=control_plane(settings),
         api=_source("sigs.k8s.io/gateway-api"),
         tests=_source(_SUITE),
     )
 
 
-def _control_plane(settings: RunSettings) -> Path:
+def control_plane(settings: RunSettings) -> Path:
+    """Return the directory of etcd, kube-apiserver and kube-controller-manager; built where none is given."""
     if settings.assets is not None and all((settings.assets / name).exists() for name in _CONTROL_PLANE):
         return settings.assets
     assets = settings.builds / f"kubernetes-{KUBERNETES_VERSION}"

@@ -44,8 +44,11 @@ class RealApis:
 
     kind = "real"
 
-    def __init__(self, directory: Path, names: Sequence[str], *, assets: Path) -> None:
+    def __init__(self, directory: Path, names: Sequence[str], *, assets: Path, reached_at: str = "127.0.0.1") -> None:
         self._directory = directory
+        #: The address at which processes of other network namespaces reach the API servers.
+        self._reached_at = reached_at
+        self._bound_to = "127.0.0.1" if reached_at == "127.0.0.1" else "0.0.0.0"
         self._assets = assets
         self._names = list(names)
         self._token = secrets.token_hex(16)
@@ -85,6 +88,10 @@ class RealApis:
     def kubeconfig(self, name: str) -> Path:
         return self._directory / f"{name}.kubeconfig"
 
+    def kubeconfig_from_outside(self, name: str) -> Path:
+        """Return the kubeconfig for processes of other network namespaces."""
+        return self._directory / f"{name}-outside.kubeconfig"
+
     def network(self, number: int, /) -> str:
         return f"10.66.{number}"
 
@@ -123,33 +130,34 @@ class RealApis:
         openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=api", "-keyout", "api.key", "-out", "api.csr")
         (home / "api.ext").write_text(
             "keyUsage=critical,digitalSignature,keyEncipherment\nextendedKeyUsage=serverAuth\n"
-            "subjectAltName=DNS:localhost,IP:127.0.0.1,IP:10.0.0.1\n"
+            "subjectAltName=DNS:localhost,IP:127.0.0.1,IP:10.0.0.1,"
+            f"IP:{self._reached_at}\n"
         )
         openssl(
             "x509", "-req", "-days", "2", "-in", "api.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial",
             "-extfile", "api.ext", "-out", "api.crt",
         )  # fmt: skip
         (home / "tokens.csv").write_text(f'{self._token},admin,admin-uid,"system:masters"\n')
-        for name, port in self._ports.items():
-            content = {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "clusters": [
-                    {
-                        "name": name,
-                        "cluster": {"server": f"https://127.0.0.1:{port}", "certificate-authority": "ca.crt"},
-                    }
-                ],
-                "users": [{"name": "admin", "user": {"token": self._token}}],
-                "contexts": [{"name": name, "context": {"cluster": name, "user": "admin"}}],
-                "current-context": name,
-            }
-            self.kubeconfig(name).write_text(yaml.safe_dump(content))
+        for name in self._ports:
+            self._write_kubeconfig(self.kubeconfig(name), name, "127.0.0.1")
+            self._write_kubeconfig(self.kubeconfig_from_outside(name), name, self._reached_at)
+
+    def _write_kubeconfig(self, path: Path, name: str, host: str) -> None:
+        server = {"server": f"https://{host}:{self._ports[name]}", "certificate-authority": "ca.crt"}
+        content = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": name, "cluster": server}],
+            "users": [{"name": "admin", "user": {"token": self._token}}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": "admin"}}],
+            "current-context": name,
+        }
+        path.write_text(yaml.safe_dump(content))
 
     def _apiserver(self, name: str) -> Child:
         home = self._directory
         command = (
-            str(self._assets / "kube-apiserver"), "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
+            str(self._assets / "kube-apiserver"), f"--bind-address={self._bound_to}", "--advertise-address=127.0.0.1",
             f"--secure-port={self._ports[name]}", f"--etcd-servers={self._etcd_url}", f"--etcd-prefix=/{name}",
             f"--tls-cert-file={home / 'api.crt'}", f"--tls-private-key-file={home / 'api.key'}",
             f"--client-ca-file={home / 'ca.crt'}", f"--token-auth-file={home / 'tokens.csv'}",

@@ -20,7 +20,14 @@ from fairlead.api.clusterapi import CLUSTERS, Cluster, TargetObject
 from fairlead.api.conditions import transitions, wire_conditions
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer, LoadBalancerObjectStatus
 from fairlead.api.meta import JSONObject, ObjectKey
-from fairlead.api.names import ANNOTATION_CLUSTER_UID, FINALIZER_CLEANUP, FINALIZER_MEMBERS, MANAGER_CAPI
+from fairlead.api.names import (
+    ANNOTATION_CLUSTER_UID,
+    ANNOTATION_PAUSED,
+    CLUSTER_PAUSED,
+    FINALIZER_CLEANUP,
+    FINALIZER_MEMBERS,
+    MANAGER_CAPI,
+)
 from fairlead.api.times import wire_time
 from fairlead.capi.backends import group_body, is_same
 from fairlead.capi.conditions import active, build_conditions, is_served
@@ -29,6 +36,7 @@ from fairlead.capi.external import ExternallyManaged
 from fairlead.capi.facts import Facts
 from fairlead.capi.hooks import Marks, is_marked, patch_of, released
 from fairlead.capi.inventory import Inventory
+from fairlead.capi.moving import annotations_to_change, is_moved
 from fairlead.capi.plan import plan_load_balancer
 from fairlead.capi.view import MarkPlan, Plan, View
 from fairlead.errors import NotFound, Retry, Wait
@@ -76,10 +84,15 @@ class Reconciler:
         if view is None:
             self._facts.forget(key)
             return None
+        paused = view.cluster is not None and view.cluster.paused
         if view.load_balancer.deleting:
-            await self._end(view)
+            # Where it is moved to it has the same members: nothing is to be released here.
+            if not paused and not is_moved(view.load_balancer):
+                await self._end(view)
             return None
         if self._hub is not self._cluster and view.outlived:
+            if view.load_balancer.annotation(ANNOTATION_PAUSED) == CLUSTER_PAUSED:
+                return None  # paused, and gone: it moved to another management cluster
             log.info("its Cluster is gone", key=str(key))
             with suppress(NotFound):
                 await self._hub.delete(LOAD_BALANCERS, *key)
@@ -89,6 +102,7 @@ class Reconciler:
         if not plan.held_up:
             await self._write(view, plan)
             await self._provision(view, plan)
+        await self._write_pause(view, paused=paused)
         await self._write_status(view, plan)
         return None
 
@@ -162,6 +176,13 @@ class Reconciler:
         if load_balancer.annotation(ANNOTATION_CLUSTER_UID) == cluster.metadata.uid:
             return {}
         return {"annotations": {ANNOTATION_CLUSTER_UID: cluster.metadata.uid}}
+
+    async def _write_pause(self, view: View, *, paused: bool) -> None:
+        """Have the hub rest while the Cluster is paused, and clusterctl wait until it does."""
+        load_balancer = view.load_balancer
+        if change := annotations_to_change(load_balancer, paused=paused):
+            body: JSONObject = {"metadata": {"annotations": change}}
+            await self._hub.merge_patch(LOAD_BALANCERS, *load_balancer.key, body, manager=MANAGER_CAPI)
 
     async def _mark(self, view: View, plans: tuple[MarkPlan, ...]) -> Retry | None:
         """Write what stands on members; returns the first failure that passes."""

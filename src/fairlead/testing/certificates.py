@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from ipaddress import ip_address
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -12,7 +13,7 @@ from cryptography.x509.oid import NameOID
 
 
 def self_signed(host: str) -> tuple[bytes, bytes]:
-    """Return a certificate for ``host`` and its key, both PEM."""
+    """Return a certificate for ``host``, a name or an IP address, and its key, both PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
     now = dt.datetime.now(dt.UTC)
@@ -27,10 +28,17 @@ def self_signed(host: str) -> tuple[bytes, bytes]:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - dt.timedelta(hours=1))
         .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_name(host)]), critical=False)
         .add_extension(identifier, critical=False)
         .add_extension(authority, critical=False)
         .sign(key, hashes.SHA256())
     )
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     return certificate.public_bytes(Encoding.PEM), pem
+
+
+def _name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)

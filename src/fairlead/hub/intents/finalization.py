@@ -3,16 +3,19 @@
     deleting ──► removal desired (providers delete) ──► released ──► finalizer removed ──► object gone ──► address free
 
 Deleted while the hub was down is deleted when the hub is back: an object with our finalizer that no tracker knows is
-deleted at its provider all the same.
+deleted at its provider all the same. What clusterctl has moved to another management cluster is left as it is: the hub
+there has it now.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
+from fairlead.api.clusterapi import ANNOTATION_DELETED_FOR_MOVE
 from fairlead.api.intent import IntentObject
 from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB
-from fairlead.hub.inventory import Inventory
+from fairlead.hub.inventory import IntentObjects, Inventory
 from fairlead.hub.providers.runner import ProviderRunner
 from fairlead.hub.tenants.address_allocator import AddressAllocator
 from fairlead.kube.cluster import Cluster
@@ -38,12 +41,17 @@ class Finalization:
         self._allocator = allocator
         self._leading = leading
         self._requested: set[LoadBalancerKey] = set()
+        self._moved: set[LoadBalancerKey] = set()
+        for objects in inventory.intents.values():
+            objects.cache.on_change(self._note_moves(objects))
 
     async def finalize(self, key: LoadBalancerKey) -> None:
         """Take ``key`` one step further towards its end."""
         obj = self._inventory.intent(key)
         if obj is None and self._inventory.is_unreadable(key):
             return  # it exists, and what it asks for is not known: no reason to remove anything
+        if key in self._moved:
+            return
         if obj is None:
             # Gone, with our finalizer removed by us or by force.
             if self._request_removal(key, though_unknown=False) or self.in_flight(key):
@@ -60,12 +68,24 @@ class Finalization:
         await release(self._cluster, resource, obj, FINALIZER_CLEANUP, manager=MANAGER_HUB)
 
     def cancel(self, key: LoadBalancerKey) -> None:
-        """Forget that removal was requested: an object of the same name exists again."""
+        """Forget that removal was requested, or that it moved: an object of the same name exists again."""
         self._requested.discard(key)
+        self._moved.discard(key)
 
     def in_flight(self, key: LoadBalancerKey) -> bool:
         """Say whether some provider still has, or may have, something of ``key``."""
         return any(key in runner.tracker for runner in self._providers.values())
+
+    def _note_moves(self, objects: IntentObjects[Any]) -> Callable[[IntentObject | None, IntentObject | None], None]:
+        """Return what notes each object of a kind that is deleted because it moved; it may be gone a moment later."""
+
+        def changed(old: IntentObject | None, new: IntentObject | None) -> None:
+            obj = new or old
+            gone = new is None or new.deleting
+            if obj is not None and gone and ANNOTATION_DELETED_FOR_MOVE in (obj.metadata.annotations or {}):
+                self._moved.add(objects.key(obj))
+
+        return changed
 
     def _is_unknown(self, obj: IntentObject) -> bool:
         """Say whether a provider that does not run here (yet) is on record: only that one can release it."""

@@ -10,6 +10,7 @@ import asyncio
 import base64
 import contextlib
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -44,11 +45,12 @@ _WAIT_S = 90.0
 
 
 class RunningMachine(msgspec.Struct):
-    """One machine: its object's name, its address, its process."""
+    """One machine: its object's name, its address, its process; when its address was announced, by perf_counter."""
 
     name: str
     address: str
     child: Child
+    announced_s: float = 0.0
 
 
 class ManagementWorld:
@@ -129,8 +131,8 @@ class ManagementWorld:
         """Return the load balancer as it is now."""
         return await self.cluster.get(LOAD_BALANCERS, "default", NAME)
 
-    async def start_machine(self) -> RunningMachine:
-        """Start one more machine, and announce its address."""
+    async def start_machine(self, *, serving_first: bool = False) -> RunningMachine:
+        """Start one more machine, and announce its address; ``serving_first``: not before it serves."""
         self._started += 1
         name, address = f"{NAME}-{self._started}", f"{self._network}.{10 + self._started}"
         pair = (str(self.directory / "tls.crt"), str(self.directory / "tls.key"))
@@ -142,12 +144,17 @@ class ManagementWorld:
             # The finalizer of Cluster API itself: infrastructure goes before the object does.
             "finalizers": ["machine.cluster.x-k8s.io"],
         }
+        machine = self.machines[name] = RunningMachine(
+            name, address, Child(name, command, log=self.directory / "machines.log")
+        )
+        if serving_first:
+            await machine.child.start(first_line_s=_START_S)
         await self.cluster.create(MACHINES, {"metadata": meta, "spec": {"clusterName": NAME}})
         status = {"status": {"addresses": [{"type": "InternalIP", "address": address}]}}
+        machine.announced_s = time.perf_counter()
         await self.cluster.merge_patch(MACHINES, "default", name, status, subresource="status")
-        child = Child(name, command, log=self.directory / "machines.log")
-        await child.start(first_line_s=_START_S)
-        machine = self.machines[name] = RunningMachine(name, address, child)
+        if not serving_first:
+            await machine.child.start(first_line_s=_START_S)
         return machine
 
     async def until_active(self, *names: str) -> None:

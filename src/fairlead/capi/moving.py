@@ -1,0 +1,47 @@
+"""What stands on a load balancer while its Cluster is paused, and while clusterctl moves both somewhere else?
+
+    Cluster              the hub               annotations
+    goes on              goes on               block-move
+    paused               goes on still         paused, block-move
+    paused               has seen the pause    paused
+
+clusterctl pauses a Cluster, waits until no object of it carries block-move, copies all, and deletes the originals by
+force. By then the hub changes nothing any more, here and, with the copied annotation, there.
+
+In: a LoadBalancer, and whether its Cluster is paused. Out: annotations to change. Never: a pause that is a user's own.
+Source: https://cluster-api.sigs.k8s.io/clusterctl/commands/move
+"""
+
+from __future__ import annotations
+
+from fairlead.api.clusterapi import ANNOTATION_BLOCK_MOVE, ANNOTATION_DELETED_FOR_MOVE
+from fairlead.api.loadbalancer import LoadBalancer
+from fairlead.api.names import ANNOTATION_PAUSED, CLUSTER_PAUSED
+from fairlead.model.condition import ConditionType
+
+_BLOCKED_BY = "fairlead.dev"
+
+
+def annotations_to_change(load_balancer: LoadBalancer, *, paused: bool) -> dict[str, str | None]:
+    """Return the annotations of ``load_balancer`` that are not as they should be; None removes one."""
+    pause = load_balancer.annotation(ANNOTATION_PAUSED)
+    theirs = bool(pause) and pause not in (CLUSTER_PAUSED, "false")
+    wanted: dict[str, str | None] = {ANNOTATION_BLOCK_MOVE: None if paused and _rests(load_balancer) else _BLOCKED_BY}
+    if not theirs and paused:
+        wanted[ANNOTATION_PAUSED] = CLUSTER_PAUSED
+    elif pause == CLUSTER_PAUSED:
+        wanted[ANNOTATION_PAUSED] = None
+    present = load_balancer.metadata.annotations or {}
+    return {key: value for key, value in wanted.items() if present.get(key) != value}
+
+
+def is_moved(load_balancer: LoadBalancer) -> bool:
+    """Say whether it is deleted here because it is in another management cluster now."""
+    return ANNOTATION_DELETED_FOR_MOVE in (load_balancer.metadata.annotations or {})
+
+
+def _rests(load_balancer: LoadBalancer) -> bool:
+    """Say whether the hub has seen the pause; what another provider serves is not the hub's."""
+    return load_balancer.spec.infrastructure_ref is not None or any(
+        each.type == ConditionType.PAUSED and each.status == "True" for each in load_balancer.status.conditions or ()
+    )
