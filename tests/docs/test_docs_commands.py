@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from fairlead.testing.acme_server import AcmeServer
+from fairlead.testing.worlds.loopback import service_port
 from tests.docs.docs_console import ROOT, Shell, blocks_of, pages
 
 _TOOLS = ("bash", "curl", "kubectl")
@@ -16,6 +21,40 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.skipif(not all(map(shutil.which, _TOOLS)), reason=f"the pages use {', '.join(_TOOLS)}"),
 ]
+
+
+#: What a member has whose users write Ingresses.
+_CLASS_AND_SERVICE = """
+kubectl create -f - <<END
+apiVersion: networking.k8s.io/v1
+kind: IngressClass
+metadata: {name: fairlead}
+spec: {controller: fairlead.dev/ingress-controller}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {type: ClusterIP, ports: [{port: 80}]}
+END
+""".strip()
+
+
+@pytest.fixture
+def authority() -> Iterator[AcmeServer]:
+    """A certificate authority that has proof of every name, in a loop of its own: the test itself waits for bash."""
+    server = AcmeServer(where=lambda _host: ("127.0.0.1", 80))
+    server.trusting = True
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        asyncio.run_coroutine_threadsafe(server.start(), loop).result(60)
+        yield server
+        asyncio.run_coroutine_threadsafe(server.close(), loop).result(60)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(60)
+        loop.close()
 
 
 def page(name: str) -> str:
@@ -40,6 +79,16 @@ def test_how_to_kill_the_controller(shell: Shell) -> None:
 @pytest.mark.req("K-47", "K-49", "KI-9")
 def test_how_to_give_names(world: Shell) -> None:
     world.play(page("docs/how-to/names.md"))
+
+
+@pytest.mark.req("K-53")
+@pytest.mark.skipif(
+    service_port(80) != 80, reason="an Ingress is served at ports 80 and 443, which this user may not open"
+)
+def test_how_to_get_certificates(world: Shell, authority: AcmeServer) -> None:
+    world.substitutions = {**world.substitutions, "https://acme-v02.api.letsencrypt.org/directory": authority.directory}
+    world.type(_CLASS_AND_SERVICE)
+    world.play(page("docs/how-to/certificates.md"))
 
 
 @pytest.mark.skipif(not shutil.which("haproxy"), reason="the page is about a HAProxy that is there")

@@ -109,15 +109,16 @@ MANAGED_CERTIFICATES = Resource(GROUP, VERSION, "ManagedCertificate", "managedce
 MANAGED_CERTIFICATE_CRD = Crd(
     MANAGED_CERTIFICATES,
     short_names=("mcert",),
+    # Times to come are no column of type date: kubectl shows how long ago such a time was, and these as invalid.
     columns=(
         Column("Host", ".spec.hosts[0]", description="the first of its names"),
         Column("Issuer", ".spec.issuer"),
         Column("State", ".status.state"),
-        Column("Ends", ".status.notAfter", "date"),
-        Column("Renewal", ".status.renewAt", "date"),
+        Column("Ends", ".status.notAfter"),
+        Column("Renewal", ".status.renewAt"),
         Column("Reason", f"{READY}.reason"),
         Column("Failures", ".status.failures", "integer", priority=1),
-        Column("Next try", ".status.nextTry", "date", priority=1),
+        Column("Next try", ".status.nextTry", priority=1),
         AGE,
     ),
 )
