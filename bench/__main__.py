@@ -16,6 +16,7 @@ from bench import (
     http,
     http_canary,
     http_proxies,
+    names,
     records,
     records_restart,
     regions,
@@ -46,14 +47,15 @@ CASES: dict[str, Callable[[], AsyncIterator[Figure]]] = {
     "capi-roll": cluster_api.rolling_replacement,
     "capi-machine": cluster_api.one_machine,
     "capi-start": cluster_api_fleet.cold_start,
+    "names": names.measured,
     "regions-start": regions.cold_start,
     "regions-label": regions.label_change,
     "regions-change": regions.endpoint_to_effect,
 }
 
 
-async def main(names: list[str]) -> int:
-    unknown = [name for name in names if name not in CASES]
+async def main(cases: list[str]) -> int:
+    unknown = [name for name in cases if name not in CASES]
     if unknown:
         print(f"no such case: {', '.join(unknown)}; there are: {', '.join(CASES)}", file=sys.stderr)
         return 2
@@ -62,7 +64,7 @@ async def main(names: list[str]) -> int:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     print(heading(), flush=True)
     over = 0
-    for name in names or CASES:
+    for name in cases or CASES:
         async for figure in CASES[name]():
             print(figure.row(), flush=True)
             over += figure.verdict == "OVER"

@@ -52,6 +52,10 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
         self.pool()
         if self.domain and (problem := domain_problem(self.domain)):
             raise BadConfiguration(f"--domain: {self.domain!r} is no domain that names can be made in: {problem}")
+        if self.domain and self.region:
+            raise BadConfiguration(
+                "--domain: a hub of one region makes no names; give it to the hub without --region, which serves all"
+            )
 
     def pool(self) -> AddressRanges | None:
         """Return the address pool, None without one.

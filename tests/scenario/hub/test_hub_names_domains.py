@@ -139,3 +139,16 @@ async def test_a_domain_of_two_tenants_is_said_to_the_younger_until_one_gives_it
         return await condition() is None
 
     await world.until(clear, what="west has the domain")
+
+
+@pytest.mark.req("K-47", "KI-9")
+async def test_a_hub_of_one_region_leaves_names_to_the_hub_that_serves_all(world, east):
+    world.domain = "regional.example.com"
+    regional = await world.start(identity="hub-north", region="north")
+    await world.tenant("west")
+    await gateway(world, member="west")
+    await route(world, "west.example.com", member="west")
+    await owned(world, "west.example.com", "west")
+    await owned(world, "web-shop.west.lb.example.com", "west")
+    assert (await world.user.get(TENANTS, "", "west")).status.domain == "west.lb.example.com"
+    assert [each for each in regional.cluster.written if "Hostname" in each] == []

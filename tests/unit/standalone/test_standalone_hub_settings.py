@@ -45,3 +45,9 @@ def test_backends_are_on_loopback_only_where_load_balancers_are(
     """An outsider who reaches a load balancer would reach the hub's pages and API through it."""
     monkeypatch.setattr("fairlead.standalone.hub_settings.check_bindable", lambda _pool: None)
     assert (settings(ranges).loopback_targets(), settings(ranges, deployment=True).loopback_targets()) == loopback
+
+
+def test_a_hub_of_one_region_makes_no_names() -> None:
+    with pytest.raises(BadConfiguration, match="--domain: a hub of one region makes no names"):
+        HubSettings(data_dir=Path("unused"), domain="lb.example.com", region="north").check()
+    HubSettings(data_dir=Path("unused"), domain="lb.example.com").check()

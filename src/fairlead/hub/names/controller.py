@@ -89,8 +89,8 @@ class Names:
 
     async def reconcile_host(self, host: str) -> float | None:
         """Record who owns ``host`` and where it points; returns seconds until it is looked at again."""
-        if not self._leading():
-            return None
+        if not self._leading() or self._inventory.region:
+            return None  # the hub that serves all regions decides, so that each name has one writer
         there = self._hostnames.get(SYSTEM_NAMESPACE, object_name(host))
         if there is not None and there.deleting:
             return None  # its end wakes the name
@@ -115,7 +115,9 @@ class Names:
         resource, _ = _KINDS[source.kind]
         obj = self._caches[source.kind].get(source.namespace, source.name)
         asked = self._claims.of(source)
-        if obj is None or obj.deleting or not self._leading() or not all(host in self._decisions for host in asked):
+        if obj is None or obj.deleting or not self._leading() or self._inventory.region:
+            return None
+        if not all(host in self._decisions for host in asked):
             return None
         old, generation = obj.status.names, obj.metadata.generation
         now = wire_time(self._clock.now())

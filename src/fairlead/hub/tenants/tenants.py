@@ -122,7 +122,9 @@ class Tenants:
         health, namespace = self._member_health, tenant.namespace
         agent = AgentState(health.state(namespace), health.last_sync(namespace), health.clock_ahead_s(namespace))
         old = tenant.status
-        now, domain = wire_time(self._clock.now()), member_domain(tenant, self._domain)
+        now = wire_time(self._clock.now())
+        # Of several hubs over one API the one that serves all regions decides about names.
+        domain = old.domain if self._inventory.region else member_domain(tenant, self._domain)
         taken = None if tenant.deleting else build_domains_taken(tenant, self._inventory.tenants.values())
         new = next_status(tenant, ensured, agent, now=now, removal=removal, domain=domain, domains_taken=taken)
         if await write_status(self._cluster, TENANTS, tenant, old, new, manager=MANAGER_HUB) is not None:

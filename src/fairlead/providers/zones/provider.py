@@ -6,7 +6,8 @@
     delete     what our marks say is this name's
 
 In: the ``Provider`` protocol. Out: records of a zone. One batch at a time for each zone, so that none plans on what
-another is changing. Never: a record that neither a mark nor the ledger says is ours.
+another is changing; what comes meanwhile goes out together. Never: a record that neither a mark nor the ledger says is
+ours.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from fairlead.providers.zones.marks import host_of, mark_from_text, mark_key
 from fairlead.providers.zones.plan import RecordChange, plan_records, reads
 from fairlead.providers.zones.rrsets import EMPTY, TYPES, Edit, RRKey, RRSets, canonical_value
 from fairlead.providers.zones.settings import NameSettings, ServerSettings, failure_domain, settings_from_spec
+from fairlead.providers.zones.together import Together
 from fairlead.providers.zones.zone_server import ZoneServer
 from fairlead.runtime.clock import Clock, SystemClock
-from fairlead.runtime.keyed_lock import KeyedLock
 
 #: So often a batch is planned anew because the zone has changed in between.
 _ATTEMPTS = 4
@@ -55,7 +56,7 @@ class DNSProvider:
         #: The records of each name that are registered for certain.
         self._held: dict[LoadBalancerKey, set[Value]] = {}
         self._servers: dict[ServerSettings, ZoneServer] = {}
-        self._locks = KeyedLock()
+        self._together = Together(self._run)
         self._notify: list[Callable[[LoadBalancerKey], None]] = []
         #: Whether all records of a name were answered when it was read back.
         self._complete: dict[LoadBalancerKey, bool] = {}
@@ -159,8 +160,7 @@ class DNSProvider:
                 row = self._record_change(change, settings)
                 by_server.setdefault(settings.server, []).append((index, row))
         for settings, rows in by_server.items():
-            async with self._locks.hold((settings.name, settings.zone)):
-                done = await self._run(settings, [row for _, row in rows])
+            done = await self._together.change(settings, [row for _, row in rows])
             outcomes |= {index: outcome for (index, _), outcome in zip(rows, done, strict=True)}
         self._remember(changes, outcomes)
         return [outcomes[index] for index in range(len(changes))]
@@ -187,7 +187,7 @@ class DNSProvider:
         if settings is None:
             return
         server = self._server(settings.server)
-        async with self._locks.hold((settings.server.name, settings.server.zone)):
+        async with self._together.locks.hold((settings.server.name, settings.server.zone)):
             marks = await server.read({mark_key(settings.name, type_) for type_ in TYPES})
             if any(map(mark_from_text, (text for rrset in marks.values() for text in rrset.values))):
                 there = await server.read({RRKey(settings.name, type_) for type_ in TYPES})

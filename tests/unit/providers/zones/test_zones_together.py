@@ -1,0 +1,111 @@
+"""Changes that wait for one zone go out together; a refusal or an end of one is not that of the others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from fairlead.errors import Retry
+from fairlead.model.change import DONE, Outcome, OutcomeStatus
+from fairlead.providers.zones.marks import Holder
+from fairlead.providers.zones.plan import RecordChange
+from fairlead.providers.zones.settings import ServerSettings
+from fairlead.providers.zones.together import Together
+
+ZONE = ServerSettings("example.test", "192.0.2.53", 53)
+
+
+def row(host: str) -> RecordChange:
+    return RecordChange(f"{host}.example.test", "A", "192.0.2.1", 60, Holder("us", "x"), True, "example.test")
+
+
+class Zone:
+    """Counts updates; the first waits for ``free``; ``refuses`` is a host that makes an update fail."""
+
+    def __init__(self) -> None:
+        self.free, self.begun = asyncio.Event(), asyncio.Event()
+        self.updates: list[list[str]] = []
+        self.refuses = ""
+        self.error = Retry("refused", reason="DNS422")
+
+    async def run(self, settings: ServerSettings, rows: Sequence[RecordChange]) -> list[Outcome]:
+        hosts = [each.host.partition(".")[0] for each in rows]
+        self.updates.append(hosts)
+        self.begun.set()
+        if len(self.updates) == 1:
+            await self.free.wait()
+        if self.refuses in hosts:
+            raise self.error
+        return [Outcome(OutcomeStatus.REJECTED, host) if host.startswith("bad") else DONE for host in hosts]
+
+
+async def start(zone: Zone, *hosts: str) -> list[asyncio.Task[list[Outcome]]]:
+    together = Together(zone.run)
+    tasks = [asyncio.create_task(together.change(ZONE, [row(host)])) for host in hosts]
+    await zone.begun.wait()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    return tasks
+
+
+async def test_what_comes_meanwhile_goes_out_in_one_update_and_each_gets_its_own_outcome():
+    zone = Zone()
+    tasks = await start(zone, "a", "b", "bad", "c")
+    zone.free.set()
+    answers = await asyncio.gather(*tasks)
+    assert zone.updates == [["a"], ["b", "bad", "c"]]
+    assert answers == [[DONE], [DONE], [Outcome(OutcomeStatus.REJECTED, "bad")], [DONE]]
+
+
+async def test_a_refused_update_is_repeated_for_each_so_that_only_its_cause_fails():
+    zone = Zone()
+    zone.refuses = "c"
+    tasks = await start(zone, "a", "b", "c", "d")
+    zone.free.set()
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    assert zone.updates[1:] == [["b", "c", "d"], ["b"], ["c"], ["d"]]
+    assert [isinstance(each, Retry) for each in answers] == [False, False, True, False]
+
+
+async def test_a_server_that_does_not_answer_is_not_asked_for_each():
+    zone = Zone()
+    zone.refuses, zone.error = "c", Retry("no answer", reason="DNSTimeout")
+    tasks = await start(zone, "a", "b", "c")
+    zone.free.set()
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    assert zone.updates == [["a"], ["b", "c"]]
+    assert [isinstance(each, Retry) for each in answers] == [False, True, True]
+
+
+async def test_who_is_cancelled_while_waiting_is_in_no_update():
+    zone = Zone()
+    tasks = await start(zone, "a", "b", "c")
+    tasks[1].cancel()
+    await asyncio.gather(tasks[1], return_exceptions=True)
+    zone.free.set()
+    assert await tasks[0] == [DONE]
+    assert await tasks[2] == [DONE]
+    assert zone.updates == [["a"], ["c"]]
+
+
+async def test_the_end_of_the_one_who_runs_is_a_retry_for_the_others():
+    gate = asyncio.Event()
+
+    async def slow(settings: ServerSettings, rows: Sequence[RecordChange]) -> list[Outcome]:
+        gate.set()
+        await asyncio.Event().wait()
+        return []
+
+    together = Together(slow)
+    first = asyncio.create_task(together.change(ZONE, [row("a")]))
+    await gate.wait()
+    gate.clear()
+    others = [asyncio.create_task(together.change(ZONE, [row(host)])) for host in ("b", "c")]
+    await asyncio.sleep(0)
+    first.cancel()
+    await gate.wait()
+    others[0].cancel()
+    with pytest.raises(Retry, match="interrupted"):
+        await others[1]
