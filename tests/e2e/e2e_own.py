@@ -55,3 +55,14 @@ async def no_web(fleet: Fleet, member: Member, load_balancer: str) -> None:
         return False
 
     await wait_until(gone, f"{load_balancer} of {member.name} is gone from the hub", timeout_s=120)
+
+
+async def changes_of_envoy(fleet: Fleet) -> float:
+    """Return how many responses of the hub, since it was started, have changed listeners, routes or certificates.
+
+    Clusters are left out: those of a load balancer for HTTP that another test has deleted stay for its connections, as
+    long as the hub runs that removed it, and go with the next one.
+    """
+    kinds = ("listener", "routes", "secret")
+    name = "fairlead_xds_changing_pushes_total"
+    return sum([await fleet.hub.metric(name, f'type="{kind}"') for kind in kinds])
