@@ -16,6 +16,7 @@ from fairlead.providers.envoy.envoy_process import find_running, stop_process
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.provider import create
 from tests.xds import hub_process
+from tests.xds.http_world import HttpWorld, config, route, to
 from tests.xds.world import Addresses, Backend, World, ask
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
@@ -117,3 +118,31 @@ async def test_stop_is_final(short_dir: Path) -> None:
     assert not running.alive()
     await stop_process(running)
     assert find_running(short_dir) is None
+
+
+@pytest.mark.req("I-8")
+async def test_what_the_hub_before_kept_for_connections_that_drain_is_no_change_to_the_next(
+    short_dir: Path, addresses: Addresses
+) -> None:
+    first = create(data_dir=short_dir, concurrency=1)
+    http = HttpWorld(first, addresses)
+    backend = await http.echo("one")
+    await first.start()
+    first.publish()
+    spec = await http.start(config(route("r", to("one"))), backend)
+    await first.delete(spec.key)
+    async with asyncio.timeout(60):
+        while not all(session.synced for session in first.server.sessions):
+            await first.wait_progress()
+    await first.close()
+    heir = create(data_dir=short_dir, concurrency=1)
+    try:
+        await heir.start()
+        heir.publish()
+        async with asyncio.timeout(60):
+            while not any(session.synced and session.last_ack_at for session in heir.server.sessions):
+                await heir.wait_progress()
+        assert sum(heir.counters.changing_pushes.values()) == 0
+    finally:
+        await heir.stop()
+        await backend.stop()

@@ -269,9 +269,12 @@ class Session:
     def _add_removal(self, frame: _Frame, name: str) -> None:
         frame.removed.append(name)
         frame.versions[name] = ""
-        frame.changing = self._subscriptions[frame.kind].sent.pop(name, None) is not None or frame.changing
+        there = self._subscriptions[frame.kind].sent.pop(name, None) is not None
         if frame.kind is _CLUSTER:
             self._gate.warming.discard(name)
+        # Clusters and endpoints go when no listener and no route names them any more, which was the change. They may be
+        # what a hub before this one kept for connections that drain.
+        frame.changing = frame.changing or (there and frame.kind not in (_CLUSTER, _ENDPOINTS))
 
     def _cluster_sent(self, name: str) -> None:
         self._gate.warming.add(name)
