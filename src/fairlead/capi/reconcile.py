@@ -159,7 +159,7 @@ class Reconciler:
             )
 
     async def _provision(self, view: View, plan: Plan) -> None:
-        """Say that the infrastructure is there, where nobody but Fairlead does."""
+        """Say that the infrastructure is there, where no other controller does."""
         cluster = view.cluster
         if cluster is None or plan.verdict.state is not State.SETTLED or not is_served(view):
             return

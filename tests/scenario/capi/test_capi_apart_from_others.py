@@ -29,7 +29,7 @@ async def test_t_c_22_without_a_zone_no_name_is_written_and_the_endpoint_is_publ
         await world.cluster(controlPlaneEndpoint={"host": "blue.example", "port": port})
         await world.lb()
         await world.until_condition("EndpointPublished", "True")
-        # The name is only asked for, by the probe; who made it resolve is nobody's business here.
+        # The name is only asked for, by the probe; how it comes to resolve is not asked.
         await world.until_condition("IsReachable", "True")
     assert set(asked) == {"blue.example"}
     assert [each.metadata.name for each in await world.user.list(HOSTNAMES) if each.spec.host == "blue.example"] == []

@@ -89,7 +89,9 @@ async def test_t_c_06_without_a_control_plane_provider_the_kubeconfig_and_a_prob
 
 @pytest.mark.req("C-10", "C-11", "C-70")
 @pytest.mark.parametrize(("manager", "written"), [("fairlead.dev", True), ("another", False)])
-async def test_infrastructure_that_is_told_to_make_no_load_balancer(world: World, manager: str, written: bool) -> None:
+async def test_infrastructure_that_leaves_its_load_balancer_to_others(
+    world: World, manager: str, written: bool
+) -> None:
     """Its provider skips what is managed by others; Fairlead gives it the endpoint only when that is Fairlead."""
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {
