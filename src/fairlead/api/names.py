@@ -123,11 +123,11 @@ FINALIZER_LOAD_BALANCER = "fairlead.dev/load-balancer"
 #: On a LoadBalancer with spec.clusterName: its members may still carry our hooks.
 FINALIZER_MEMBERS = "fairlead.dev/members"
 #: On a Cluster: the LoadBalancerClass of the LoadBalancer that it is to get; ``none``: nothing of any policy.
-ANNOTATION_CLUSTER_CLASS = "fairlead.dev/load-balancer-class"
+ANNOTATION_WANTED_CLASS = "fairlead.dev/load-balancer-class"
 #: On a LoadBalancer that a ClusterLoadBalancerPolicy has made: the name of that.
 LABEL_POLICY = "fairlead.dev/policy"
 #: On a LoadBalancer whose Cluster is in another cluster: the uid of that Cluster, with which it goes.
-ANNOTATION_CLUSTER_UID = "fairlead.dev/cluster-uid"
+ANNOTATION_TIED_TO = "fairlead.dev/cluster-uid"
 #: On a BackendGroup that is made from the members of a LoadBalancer: the name of that.
 LABEL_MEMBERS_OF = "fairlead.dev/members-of"
 #: On such a BackendGroup: which member each backend is of, as JSON.

@@ -20,7 +20,7 @@ from fairlead.api.clusterapi import CLUSTERS, LABEL_CLUSTER_NAME, LABEL_CONTROL_
 from fairlead.api.clusterpolicy import ClusterLoadBalancerPolicy
 from fairlead.api.loadbalancer import LoadBalancer, LoadBalancerListener
 from fairlead.api.meta import JSONObject
-from fairlead.api.names import ANNOTATION_CLUSTER_CLASS, LABEL_MANAGED_BY, LABEL_POLICY, MANAGED_BY
+from fairlead.api.names import ANNOTATION_WANTED_CLASS, LABEL_MANAGED_BY, LABEL_POLICY, MANAGED_BY
 from fairlead.api.naming import label_value
 from fairlead.api.selectors import BadSelector, Selector, from_label_selector
 
@@ -42,7 +42,7 @@ def planned_for(
     """Return what ``cluster`` is to get."""
     if cluster.deleting or cluster.paused:
         return Planned()
-    asked = cluster.annotation(ANNOTATION_CLUSTER_CLASS)
+    asked = cluster.annotation(ANNOTATION_WANTED_CLASS)
     policy = None if asked else _policy_for(cluster, policies)
     if asked == NONE or (not asked and (policy is None or cluster.endpoint.given)):
         return Planned()

@@ -21,8 +21,8 @@ from fairlead.api.conditions import transitions, wire_conditions
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer, LoadBalancerObjectStatus
 from fairlead.api.meta import JSONObject, ObjectKey
 from fairlead.api.names import (
-    ANNOTATION_CLUSTER_UID,
     ANNOTATION_PAUSED,
+    ANNOTATION_TIED_TO,
     CLUSTER_PAUSED,
     FINALIZER_CLEANUP,
     FINALIZER_MEMBERS,
@@ -173,9 +173,9 @@ class Reconciler:
             owners = _owners(load_balancer, cluster)
             return {"ownerReferences": owners} if owners is not None else {}
         # No owner reference reaches into another cluster.
-        if load_balancer.annotation(ANNOTATION_CLUSTER_UID) == cluster.metadata.uid:
+        if load_balancer.annotation(ANNOTATION_TIED_TO) == cluster.metadata.uid:
             return {}
-        return {"annotations": {ANNOTATION_CLUSTER_UID: cluster.metadata.uid}}
+        return {"annotations": {ANNOTATION_TIED_TO: cluster.metadata.uid}}
 
     async def _write_pause(self, view: View, *, paused: bool) -> None:
         """Have the hub rest while the Cluster is paused, and clusterctl wait until it does."""

@@ -14,7 +14,7 @@ from fairlead.api.capiside import Endpoint, MemberStatus, TargetKind
 from fairlead.api.clusterapi import Cluster, TargetObject
 from fairlead.api.infraloadbalancer import InfraLoadBalancer
 from fairlead.api.loadbalancer import LoadBalancer, LoadBalancerListener
-from fairlead.api.names import ANNOTATION_CLUSTER_UID
+from fairlead.api.names import ANNOTATION_TIED_TO
 from fairlead.capi.endpoints import Verdict
 from fairlead.capi.hooks import Marks
 from fairlead.capi.selection import Selection
@@ -80,7 +80,7 @@ class View(msgspec.Struct, frozen=True):
     @property
     def outlived(self) -> bool:
         """Say whether the Cluster that it was tied to is known to be gone."""
-        tied = self.load_balancer.annotation(ANNOTATION_CLUSTER_UID)
+        tied = self.load_balancer.annotation(ANNOTATION_TIED_TO)
         gone = self.cluster is None or self.cluster.metadata.uid != tied
         return bool(tied) and gone and not self.incomplete
 

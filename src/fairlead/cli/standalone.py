@@ -37,7 +37,7 @@ def standalone(
     domain: Domain = "",
     metrics: Metrics = "",
     stop_proxy: StopProxy = False,
-    cluster_api: Annotated[
+    capi: Annotated[
         bool,
         typer.Option(
             "--cluster-api", help="Serve the Clusters of Cluster API here, too; waits while its kinds are missing."
@@ -72,7 +72,7 @@ def standalone(
         domain=domain,
         metrics=host_and_port(metrics, "--metrics") if metrics else None,
         stop_proxy=stop_proxy,
-        cluster_api=cluster_api,
+        capi=capi,
         api_options=("--log-level", log_level, "--log-format", _format_here(log_format)),
     )
     settings.check()

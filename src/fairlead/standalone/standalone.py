@@ -33,7 +33,7 @@ class StandaloneSettings(msgspec.Struct, frozen=True, kw_only=True):
     metrics: tuple[str, int] | None = None
     stop_proxy: bool = False
     #: Whether the controller for Cluster API runs in it, too.
-    cluster_api: bool = False
+    capi: bool = False
     #: More of the command line of the API server, which logs as we do.
     api_options: tuple[str, ...] = ()
 
@@ -60,6 +60,6 @@ async def run_standalone(settings: StandaloneSettings, *, ready: Callable[[Path]
         supervisor = Supervisor(stop_deadline_s=4.0)
         supervisor.spawn("api", api.run)
         spawn_regions(supervisor, api.kubeconfig, identity=kept_identity(settings.data_dir))
-        if settings.cluster_api:
+        if settings.capi:
             spawn_capi(supervisor, api.kubeconfig, identity=kept_identity(settings.data_dir))
         await run_hub(settings.hub(api.kubeconfig), supervisor=supervisor, ready=lambda: ready(api.kubeconfig))
