@@ -88,7 +88,7 @@ ANNOTATION_REPAIR = "fairlead.dev/repair"
 #: On a load balancer or a class: freeze everything but what is already programmed. Any value but "false".
 ANNOTATION_PAUSED = "fairlead.dev/paused"
 #: The value of that annotation when it is there because a Cluster of Cluster API is paused.
-CLUSTER_PAUSED = "cluster-api"
+PAUSED_BY_CAPI = "cluster-api"
 #: On a LoadBalancer, TCPLoadBalancer or BackendGroup, with any value: deleted or not, it stays until the label goes.
 LABEL_DO_NOT_DELETE = "fairlead.dev/do-not-delete"
 #: On a ConfigMap beside the hub: it holds the history of a load balancer.

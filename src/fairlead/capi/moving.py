@@ -16,20 +16,20 @@ from __future__ import annotations
 
 from fairlead.api.clusterapi import ANNOTATION_BLOCK_MOVE, ANNOTATION_DELETED_FOR_MOVE
 from fairlead.api.loadbalancer import LoadBalancer
-from fairlead.api.names import ANNOTATION_PAUSED, CLUSTER_PAUSED
+from fairlead.api.names import ANNOTATION_PAUSED, PAUSED_BY_CAPI
 from fairlead.model.condition import ConditionType
 
-_BLOCKED_BY = "fairlead.dev"
+_HELD_BY = "fairlead.dev"
 
 
 def annotations_to_change(load_balancer: LoadBalancer, *, paused: bool) -> dict[str, str | None]:
     """Return the annotations of ``load_balancer`` that are not as they should be; None removes one."""
     pause = load_balancer.annotation(ANNOTATION_PAUSED)
-    theirs = bool(pause) and pause not in (CLUSTER_PAUSED, "false")
-    wanted: dict[str, str | None] = {ANNOTATION_BLOCK_MOVE: None if paused and _rests(load_balancer) else _BLOCKED_BY}
+    theirs = bool(pause) and pause not in (PAUSED_BY_CAPI, "false")
+    wanted: dict[str, str | None] = {ANNOTATION_BLOCK_MOVE: None if paused and _rests(load_balancer) else _HELD_BY}
     if not theirs and paused:
-        wanted[ANNOTATION_PAUSED] = CLUSTER_PAUSED
-    elif pause == CLUSTER_PAUSED:
+        wanted[ANNOTATION_PAUSED] = PAUSED_BY_CAPI
+    elif pause == PAUSED_BY_CAPI:
         wanted[ANNOTATION_PAUSED] = None
     present = load_balancer.metadata.annotations or {}
     return {key: value for key, value in wanted.items() if present.get(key) != value}

@@ -23,10 +23,10 @@ from fairlead.api.meta import JSONObject, ObjectKey
 from fairlead.api.names import (
     ANNOTATION_PAUSED,
     ANNOTATION_TIED_TO,
-    CLUSTER_PAUSED,
     FINALIZER_CLEANUP,
     FINALIZER_MEMBERS,
     MANAGER_CAPI,
+    PAUSED_BY_CAPI,
 )
 from fairlead.api.times import wire_time
 from fairlead.capi.backends import group_body, is_same
@@ -91,7 +91,7 @@ class Reconciler:
                 await self._end(view)
             return None
         if self._hub is not self._cluster and view.outlived:
-            if view.load_balancer.annotation(ANNOTATION_PAUSED) == CLUSTER_PAUSED:
+            if view.load_balancer.annotation(ANNOTATION_PAUSED) == PAUSED_BY_CAPI:
                 return None  # paused, and gone: it moved to another management cluster
             log.info("its Cluster is gone", key=str(key))
             with suppress(NotFound):
