@@ -129,7 +129,7 @@ def _serving(conditions: Mapping[ConditionType, Condition], observed: Observed |
 
     programmed = conditions[ConditionType.PROGRAMMED]
     if observed is None:
-        return unknown(ConditionReason.PENDING, "its provider has not said anything of it yet")
+        return unknown(ConditionReason.PENDING, "its provider has not reported its state yet")
     health = observed.health or _without_health(conditions)
     if health.reason is ConditionReason.NO_TARGETS and coming:
         return unknown(ConditionReason.PENDING, "its targets are on their way to the provider")
