@@ -178,7 +178,7 @@ async def _measured(
 
         await _until(all_present, f"{present} names resolve")
         await quiet(bind)
-        waits_ms = [await _one(cluster, bind, f"nlate{number}") for number in range(samples)]
+        waits_ms = [await _change(cluster, bind, f"nlate{number}") for number in range(samples)]
         records = f"{2 * present:,} records"
         for share, limit in ((0.5, None), (0.99, 300.0)):
             name = f"route of an Ingress written to its name resolving, {records} present, p{round(share * 100)}"
@@ -197,7 +197,7 @@ async def _measured(
         yield Figure(name="Hostnames changed by a restart", value=changed, unit="objects", limit=0)
 
 
-async def _one(cluster: Cluster, bind: Bind, name: str) -> float:
+async def _change(cluster: Cluster, bind: Bind, name: str) -> float:
     """Write one route; returns the milliseconds until the server answers its name."""
     began_s = time.perf_counter()
     host = await ingress(cluster, name)

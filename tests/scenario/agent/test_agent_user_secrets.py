@@ -78,9 +78,9 @@ async def digest(world: World) -> str:
     return next((each.digest for obj in shown for each in obj.spec.certificates if each.name == COPY), "")
 
 
-async def said(world: World, *words: str) -> bool:
+async def said(world: World, *parts: str) -> bool:
     messages = [message for _, _, message in await world.events("shop")]
-    return any(all(word in message for word in words) for message in messages)
+    return any(all(word in message for word in parts) for message in messages)
 
 
 @pytest.mark.req("K-53", "E-16", "GI-7")

@@ -77,4 +77,4 @@ def _fail(asks: Sequence[_Ask], error: FairleadError) -> None:
     for ask in asks:
         if not ask.answer.done():
             ask.answer.set_exception(error)
-            ask.answer.exception()  # whoever asked may be gone
+            ask.answer.exception()  # who asked may be gone

@@ -100,7 +100,7 @@ def test_it_goes_after_a_while_and_at_once_when_it_is_deleted_meanwhile(hub: Res
     assert hub.envoy.session.deadline() is None
 
 
-def test_a_proxy_that_comes_back_later_is_told_at_once(hub: RestoredHub) -> None:
+def test_a_proxy_that_comes_back_later_gets_it_at_once(hub: RestoredHub) -> None:
     hub.publish()
     hub.envoy.now = HOLD_UNKNOWN_S + 1
     hub.envoy.reconnect()
