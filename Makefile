@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.installed
 COVERED_BY := tests/unit/translate tests/unit/sync tests/unit/ledger tests/golden/translate tests/scenario/difftracker \
 	tests/scenario/records
 
-.PHONY: help demo test test-all-pythons check conformance bench crds docs site golden fuzz soak crashes coverage coverage-of-requirements mutants \
+.PHONY: help demo test test-all-pythons check conformance bench crds docs site screenshots golden fuzz soak crashes coverage coverage-of-requirements mutants \
 	format hooks lock install helm image test-image test-wheel test-acme test-cluster-api release clean
 
 help: ## Show this list
@@ -137,6 +137,10 @@ site: $(RUN) ## Build the documentation as pages for a browser into site/, searc
 	@$(PIP) --require-hashes -r requirements/site.lock
 	@$(BIN)/python -m mkdocs build --strict --quiet
 	@echo "site/index.html is the first page; to look at it with search: $(BIN)/python -m http.server --directory site"
+
+screenshots: $(STAMP) ## Make the pictures of the page for the README anew (needs Chromium)
+	@.ci/chromium
+	@$(BIN)/python -m docs.screenshots
 
 golden: $(STAMP) ## Rewrite the golden files after an intended change of behaviour
 	@$(BIN)/python -m pytest tests/golden --rewrite-golden

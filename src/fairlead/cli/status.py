@@ -49,6 +49,9 @@ def status(
     timeout: Annotated[
         str, typer.Option("--timeout", metavar="DURATION", help="How long --wait waits, such as 90s or 2m.")
     ] = "60s",
+    hub_url: Annotated[
+        str, typer.Option("--hub-url", metavar="URL", help="With -o wide: the traffic figures of the page there, too.")
+    ] = "",
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
@@ -62,7 +65,9 @@ def status(
 
     asked = Filter(tuple(names or ()), namespace, selector)
     wait_s = _seconds(timeout) if wait else 0.0
-    run_for_code(lambda: _show(kubeconfig, context, asked, output, problems=problems, watch=watch, wait_s=wait_s))
+    run_for_code(
+        lambda: _show(kubeconfig, context, asked, output, hub_url, problems=problems, watch=watch, wait_s=wait_s)
+    )
 
 
 def _seconds(text: str) -> float:
@@ -81,6 +86,7 @@ async def _show(
     context: str,
     asked: Filter,
     output: Output,
+    hub_url: str,
     *,
     problems: bool,
     watch: bool,
@@ -98,6 +104,8 @@ async def _show(
                 if before is not None and not output.is_data:
                     sys.stdout.write("\n")
                 _print(shown, output, every=not asked.is_open or problems)
+                if hub_url and output is Output.WIDE:
+                    await _print_traffic(hub_url)
                 before = _lasting(shown)
             if not watch:
                 return EXIT_CODE_OF[fleet.state]
@@ -142,6 +150,15 @@ def _print(fleet: FleetStatus, output: Output, *, every: bool) -> None:
     else:
         emit(output, fleet, lines=tuple, names=lambda: names_of(fleet))
     sys.stdout.flush()
+
+
+async def _print_traffic(hub_url: str) -> None:
+    from fairlead.cli.formatting import say
+    from fairlead.cli.traffic_reader import read_traffic
+    from fairlead.cli.traffic_rows import lines_of, sorted_figures
+
+    answer = await read_traffic(hub_url)
+    say(["", *lines_of(sorted_figures(answer.figures, "bytes"), answer)])
 
 
 def _lasting(fleet: FleetStatus) -> bytes:

@@ -87,6 +87,9 @@ async def test_with_keys_alone_and_in_both_colours(browser):
             ".getAttribute('aria-rowindex') === '300'",
             "the last row is the active one, and is an element",
         )
+        await browser.open("about:blank")
+        await browser.open(f"{server.url}/#/load-balancers/TCPLoadBalancer/tenant-east/shop.s7")
+        await browser.until("document.querySelector('#detail-title').innerText === 'east/shop/s7'", "a link opens it")
         colour = "getComputedStyle(document.body).backgroundColor"
         await browser.dark(on=False)
         light = await browser.until(colour, "light colours")

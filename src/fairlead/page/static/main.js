@@ -20,7 +20,11 @@ let opened = null;
 let drawing = false;
 
 const sparks = new Sparks(tables.traffic);
-const grid = new Grid($("grid"), (item) => { location.hash = `#/load-balancers/${item.id}`; });
+const grid = new Grid($("grid"), (item) => {
+  const hash = `#/load-balancers/${item.id}`;
+  if (location.hash === hash) openDetail(item.id);
+  else location.hash = hash;
+});
 
 follow({
   open() {
@@ -31,7 +35,9 @@ follow({
   all(data) {
     for (const table of Object.values(tables)) table.clear();
     take(data);
-    document.body.dataset.ready = "yes";
+    // What the address names is opened once it is there, and is another object after a reconnect.
+    const id = named();
+    if (id) openDetail(id, false);
   },
   change(data) {
     const before = new Map((data.set.lb ?? []).map((item) => [item.id, tables.lb.get(item.id)]));
@@ -141,13 +147,19 @@ function close() {
   $("grid").focus();
 }
 
+/** Return the id of the load balancer that the address names; empty for none. */
+function named() {
+  const [, name, ...rest] = location.hash.split("/");
+  return name === "load-balancers" ? decodeURIComponent(rest.join("/")) : "";
+}
+
 function route() {
-  const [, name = "", ...rest] = location.hash.split("/");
+  const [, name = ""] = location.hash.split("/");
   const changed = VIEWS.includes(name) ? name : "load-balancers";
   if (changed !== view) $("content").scrollTop = 0;
   view = changed;
   draw();
-  const id = decodeURIComponent(rest.join("/"));
+  const id = named();
   if (view === "load-balancers" && id) openDetail(id);
   else { opened = null; $("detail").hidden = true; }
 }

@@ -35,7 +35,8 @@ export class Sparks {
     const requests = now?.requests?.length ? `, ${round(now.requests.reduce((a, b) => a + b))} requests/s, ${round(now.requests[4])} of them 5xx` : "";
     const times = now?.p99Ms ? `, p50 ${round(now.p50Ms)} ms, p99 ${round(now.p99Ms)} ms` : "";
     const text = `${round(now?.connections ?? 0)} connections/s, ${size((now?.bytesIn ?? 0) + (now?.bytesOut ?? 0))}/s${requests}${times}`;
-    box.append(make("p", {}, text), line(points.map(([bytes]) => bytes), `Bytes each second over the last ${points.length * 5} seconds: ${text}`));
+    box.append(make("p", {}, text));
+    if (points.length > 1) box.append(line(points.map(([bytes]) => bytes), `Bytes each second over the last ${points.length * 5} seconds: ${text}`));
     return box;
   }
 }

@@ -138,8 +138,9 @@ class Browser:
         await self.call("Emulation.setEmulatedMedia", features=[feature])
 
     async def screenshot(self, path: Path) -> None:
-        """Write what the tab shows as a PNG file."""
-        answer = await self.call("Page.captureScreenshot", format="png")
+        """Write what the tab shows, as PNG or WebP as the name of the file says."""
+        kind = path.suffix.removeprefix(".")
+        answer = await self.call("Page.captureScreenshot", format=kind, **({"quality": 85} if kind == "webp" else {}))
         await asyncio.to_thread(path.write_bytes, base64.b64decode(answer["data"]))
 
     async def call(self, method: str, **params: Any) -> dict[str, Any]:

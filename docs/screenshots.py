@@ -1,0 +1,120 @@
+"""Make the pictures of the page in the README: a small fleet behind the real page, in a real Chromium.
+
+In: nothing. Out: docs/images/page.webp and docs/images/page-dark.webp. Run by ``make screenshots``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Callable, Hashable, Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from fairlead.api.times import wire_time
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.page.board import Board, Shown
+from fairlead.page.detail import BackendItem, ConditionItem, Detail
+from fairlead.page.items import HubItem, load_balancer_item
+from fairlead.page.rights import Everything
+from fairlead.page.traffic import Figure
+from fairlead.page.web import Page
+from fairlead.runtime.clock import SystemClock
+from fairlead.runtime.telemetry import StatusServer
+from fairlead.testing.fleet_objects import EAST, GOOD, condition, load_balancer
+from fairlead.testing.worlds.browser import Browser
+
+_IMAGES = Path(__file__).with_name("images")
+_NAMES = ("api", "cart", "checkout", "feed", "login", "mail", "media", "orders", "pay", "search", "shop", "web")
+_BROKEN = condition("Serving", "False", "NoHealthyTargets", "none of its 3 targets is healthy")
+_DRIFTED = condition("Drifted", "True", "Drifted", "1 entry was changed at the provider")
+_OPEN = "TCPLoadBalancer/tenant-east/shop.checkout"
+
+
+class Fleet:
+    """Load balancers, their figures and the hub: three tables with one content."""
+
+    every_s = 0.0
+
+    def __init__(self, table: str, items: dict[str, msgspec.Struct]) -> None:
+        self.table = table
+        self._items = items
+
+    def watch(self, changed: Callable[[Hashable], None]) -> None:
+        """Do nothing: nothing changes."""
+
+    def all_keys(self) -> Iterable[Hashable]:
+        """Return all keys."""
+        return list(self._items)
+
+    def shown(self, key: Hashable) -> Shown | None:
+        """Return one item."""
+        return Shown(self._items[str(key)], "")
+
+
+def _ago(hours: float) -> str:
+    return wire_time(datetime.now(UTC) - timedelta(hours=hours))
+
+
+def _items() -> dict[str, msgspec.Struct]:
+    items: dict[str, msgspec.Struct] = {}
+    for number, name in enumerate(_NAMES * 3):
+        bad = {"checkout": [_BROKEN], "media": [_DRIFTED]}.get(name, []) if number < len(_NAMES) else []
+        region, place = (("east", "shop"), ("east", "blog"), ("east", "lab"))[number // len(_NAMES)]
+        lb = load_balancer(
+            *(msgspec.structs.replace(each, last_transition_time=_ago(number)) for each in (*GOOD, *bad))
+        )
+        metadata = msgspec.structs.replace(
+            lb.metadata,
+            name=f"{place}.{name}",
+            annotations={"fairlead.dev/origin": f"{region}/{place}/{name}"},
+            creation_timestamp=_ago(30 + number),
+        )
+        status = msgspec.structs.replace(
+            lb.status, address=f"192.0.2.{number + 10}", targets="0/3" if bad == [_BROKEN] else "3/3"
+        )
+        item = load_balancer_item(msgspec.structs.replace(lb, metadata=metadata, status=status), EAST)
+        items[item.id] = item
+    return items
+
+
+async def _explain(key: LoadBalancerKey) -> Detail:
+    conditions = [
+        ConditionItem(each.type, each.status, each.reason, each.message, _ago(0.2)) for each in (*GOOD, _BROKEN)
+    ]
+    backends = [
+        BackendItem("TCP/80", f"10.1.0.{number}:8080", f"Pod/shop/checkout-{number}", "Unhealthy", _ago(0.2))
+        for number in (4, 5, 6)
+    ]
+    return Detail(id=str(key), conditions=conditions, providers=[], history=[], backends=backends)
+
+
+async def main() -> None:
+    """Write both pictures."""
+    hub = HubItem(id="hub-1", leading=True, version="0.2.0", started=_ago(200))
+    figure = Figure(_OPEN, 12.0, 31, 49_000.0, 210_000.0, (), 0.4, 1.8)
+    tables = [Fleet("lb", _items()), Fleet("hub", {"hub-1": hub}), Fleet("traffic", {_OPEN: figure})]
+    page = Page(Board(tables, clock=SystemClock()), gate=Everything(), explain=_explain)
+    _IMAGES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="fairlead-") as home:
+        async with (
+            StatusServer("127.0.0.1", 0, CollectorRegistry(), list, extend=page.add_to) as server,
+            Browser(Path(home) / "chromium") as browser,
+        ):
+            await browser.call(
+                "Emulation.setDeviceMetricsOverride", width=1280, height=720, deviceScaleFactor=1, mobile=False
+            )
+            await browser.open(f"{server.url}/#/load-balancers/{_OPEN}")
+            await browser.until("document.querySelectorAll('#grid .row').length > 5", "rows are shown")
+            await browser.until("document.querySelector('#detail table')", "the details are shown")
+            for dark, name in ((False, "page.webp"), (True, "page-dark.webp")):
+                await browser.dark(on=dark)
+                await asyncio.sleep(1.0)
+                await browser.screenshot(_IMAGES / name)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
