@@ -57,13 +57,16 @@ class TrafficAnswer(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Traffic:
-    """The figures of one hub; a source of the board (table ``traffic``)."""
+    """The figures of one hub; a source of the board (table ``traffic``). ``unread``: what no reader reads, a sentence."""
 
     table = "traffic"
     every_s = 2.0
 
-    def __init__(self, readers: Sequence[TrafficReader], *, clock: Clock, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, readers: Sequence[TrafficReader], *, clock: Clock, now: Callable[[], datetime], unread: str = ""
+    ) -> None:
         self._readers = readers
+        self._unread = [unread] if unread else []
         self._clock = clock
         self._now = now
         self._totals: dict[LoadBalancerKey, Totals] = {}
@@ -93,7 +96,7 @@ class Traffic:
     async def read(self) -> None:
         """Read all data planes once."""
         changed: dict[LoadBalancerKey, Totals] = {}
-        problems: list[str] = []
+        problems = list(self._unread)
         for reader in self._readers:
             try:
                 changed |= await reader.read()

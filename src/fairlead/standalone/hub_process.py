@@ -42,6 +42,7 @@ from fairlead.status.proxies import ProxyRow
 log = structlog.get_logger(__name__)
 
 _STOP_S = 4.0
+_UNREAD = "the traffic of proxies that run as Deployments is not read"
 #: A thousand Services that appear at once are two thousand writes; the API server's own fairness does the rest.
 _QPS, _BURST = 1000.0, 2000
 
@@ -122,7 +123,7 @@ async def _run(
             return [*hub.not_ready(), *parts.problems(), *beside.problems()]
 
         readers = [EnvoyTraffic(fleet.admin)] if fleet is not None else []
-        traffic = Traffic(readers, clock=clock, now=cluster.server_clock.now)
+        traffic = Traffic(readers, clock=clock, now=cluster.server_clock.now, unread="" if readers else _UNREAD)
         supervisor.spawn("traffic", traffic.run)
         page = make_page(
             hub,

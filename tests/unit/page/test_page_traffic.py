@@ -88,3 +88,10 @@ async def test_what_cannot_be_read_is_said(traffic, counts, clock):
     await read(traffic, clock)
     answer = await traffic.answer()
     assert (answer.problem, answer.figures) == ("it does not answer", [])
+
+
+async def test_what_no_reader_reads_is_said(clock):
+    traffic = Traffic([], clock=clock, now=clock.now, unread="some proxies are not read")
+    await traffic.read()
+    await read(traffic, clock)
+    assert (await traffic.answer()).problem == "some proxies are not read"

@@ -134,7 +134,7 @@ async function openDetail(id, focus = true) {
     const inside = $("detail").contains(document.activeElement);
     drawDetail($("detail"), item, detail, close, sparks.element(item.id));
     $("detail").scrollTop = kept;
-    if (inside && !focus) $("detail-title").focus();
+    if (inside) $("detail-title").focus();
   };
   if (focus) draw(null);
   if (focus) $("detail-title").focus();
