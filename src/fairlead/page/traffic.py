@@ -57,7 +57,7 @@ class TrafficAnswer(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Traffic:
-    """The figures of one hub; a source of the board (table ``traffic``). ``unread``: what no reader reads, a sentence."""
+    """The figures of one hub; a source of the board (table ``traffic``). ``unread``: what no reader reads, in words."""
 
     table = "traffic"
     every_s = 2.0
