@@ -51,7 +51,7 @@ CASES: dict[str, Callable[[], AsyncIterator[Figure]]] = {
     "capi-machine": cluster_api.one_machine,
     "capi-start": cluster_api_fleet.cold_start,
     "names": names.measured,
-    page,
+    "page": page.measured,
     "regions-start": regions.cold_start,
     "regions-label": regions.label_change,
     "regions-change": regions.endpoint_to_effect,
