@@ -70,6 +70,8 @@ RARE = {
     ("tcploadbalancers.fairlead.dev", "delete"),
     ("events", "create"),
     ("events", "patch"),
+    # The status of a pool, where there is one.
+    ("addresspools.fairlead.dev", "patch"),
 }
 
 
