@@ -21,8 +21,8 @@ import aiohttp
 from fairlead.testing.worlds.processes import ExpectationFailed
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
-_START_S = 60.0
-_ANSWER_S = 60.0
+_START_S = 180.0
+_ANSWER_S = 180.0
 _OPTIONS = (
     "--headless=new",
     "--no-sandbox",
@@ -100,7 +100,7 @@ class Browser:
             raise ExpectationFailed(f"the page cannot evaluate {expression}", detail=str(answer["exceptionDetails"]))
         return answer["result"].get("value")
 
-    async def until(self, expression: str, what: str, *, timeout_s: float = 60.0) -> Any:
+    async def until(self, expression: str, what: str, *, timeout_s: float = 120.0) -> Any:
         """Return the value of an expression as soon as it is true of the page."""
         end_s = asyncio.get_running_loop().time() + timeout_s
         while not (value := await self.js(_SAFELY % expression)):
