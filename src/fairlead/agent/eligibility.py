@@ -17,12 +17,13 @@ import structlog
 
 from fairlead.agent.checks import find_missing_namespace
 from fairlead.agent.config import AgentConfig
-from fairlead.agent.heartbeat import MemberHeartbeat, read_member_uid, tenant_conflict
+from fairlead.agent.heartbeat import MemberHeartbeat, tenant_conflict
 from fairlead.agent.offboarding import Offboarding
 from fairlead.agent.sources import Sources
 from fairlead.errors import FairleadError, Forbidden
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.cluster_uid import read_cluster_uid
 from fairlead.runtime.queue import backoff_s
 
 _CHECK_S = 1.0
@@ -100,7 +101,7 @@ class Eligibility:
 
     async def _read_member_uid(self) -> str:
         try:
-            return await read_member_uid(self._member)
+            return await read_cluster_uid(self._member)
         except Forbidden:
             # Then two clusters of one tenant cannot be distinguished; the checks say that the right is lacking.
             return ""

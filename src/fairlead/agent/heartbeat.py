@@ -22,8 +22,7 @@ from fairlead.api.heartbeat import (
     ANNOTATION_SERVICES_INFORMED,
     ANNOTATION_VERSION,
 )
-from fairlead.api.kubernetes import LEASES, NAMESPACES, Lease
-from fairlead.api.meta import KubeObject
+from fairlead.api.kubernetes import LEASES, Lease
 from fairlead.api.names import (
     AGENT_LEASE,
     ANNOTATION_REFUSED,
@@ -43,19 +42,6 @@ from fairlead.runtime.clock import Clock
 _REFUSALS, _LONGEST = 16, 300
 #: The hub waits for what the Services show.
 _LEAVING_S = 1.0
-
-
-async def read_member_uid(member: Cluster) -> str:
-    """Return what stands for the identity of a cluster: the uid of its kube-system namespace; empty without one.
-
-    Raises:
-        FairleadError: it cannot be read.
-    """
-    try:
-        namespace: KubeObject = await member.get(NAMESPACES, "", "kube-system")
-    except NotFound:
-        return ""
-    return namespace.metadata.uid
 
 
 async def tenant_conflict(

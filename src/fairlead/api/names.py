@@ -126,8 +126,10 @@ FINALIZER_MEMBERS = "fairlead.dev/members"
 ANNOTATION_WANTED_CLASS = "fairlead.dev/load-balancer-class"
 #: On a LoadBalancer that a ClusterLoadBalancerPolicy has made: the name of that.
 LABEL_POLICY = "fairlead.dev/policy"
-#: On a LoadBalancer whose Cluster is in another cluster: the uid of that Cluster, with which it goes.
+#: On a LoadBalancer whose Cluster is in another cluster: the uid of that Cluster, with which it goes, and what stands
+#: for the identity of the cluster that it is in.
 ANNOTATION_TIED_TO = "fairlead.dev/cluster-uid"
+ANNOTATION_TIED_IN = "fairlead.dev/management-cluster-uid"
 #: On a BackendGroup that is made from the members of a LoadBalancer: the name of that.
 LABEL_MEMBERS_OF = "fairlead.dev/members-of"
 #: On such a BackendGroup: which member each backend is of, as JSON.

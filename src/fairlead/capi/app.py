@@ -25,7 +25,9 @@ from fairlead.capi.inventory import Inventory
 from fairlead.capi.making import Maker
 from fairlead.capi.probing import Resolve, system_resolver
 from fairlead.capi.reconcile import Reconciler
+from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.cluster_uid import read_cluster_uid
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.leading import Leading
 from fairlead.kube.own_kinds import ensure_own_kinds
@@ -34,6 +36,9 @@ from fairlead.runtime.queue import KeyedQueue
 from fairlead.runtime.telemetry import Telemetry
 
 log = structlog.get_logger(__name__)
+
+#: How often it is asked which management cluster this is, where that may not be read.
+_IDENTITY_S = 30.0
 
 
 class Capi:
@@ -114,6 +119,16 @@ class Capi:
             install=self._config.install_crds,
         )
 
+    async def _read_identity(self) -> None:
+        """Read the identity of the management cluster; until it is known, no LoadBalancer goes with its Cluster."""
+        while not self.inventory.management:
+            try:
+                self.inventory.management = await read_cluster_uid(self._cluster)
+            except FairleadError as error:
+                log.warning("LoadBalancers do not go with their Clusters", sentence=error.sentence)
+            await self._cluster.clock.sleep(0.0 if self.inventory.management else _IDENTITY_S)
+        self._begin()
+
     async def run(self) -> None:
         """Run until cancelled.
 
@@ -128,6 +143,8 @@ class Capi:
                 group.create_task(self._hub_events.run())
             group.create_task(self.facts.run())
             group.create_task(self._report())
+            if self._hub is not self._cluster:
+                group.create_task(self._read_identity())
             await self.inventory.wait_synced()
             group.create_task(
                 run_workers(

@@ -47,6 +47,8 @@ class Inventory:
     ) -> None:
         hub = hub or cluster
         self._wake = wake
+        #: The identity of the management cluster, where the hub is another one.
+        self.management = ""
         self._wake_namespace = wake_namespace
         self.policies: WatchCache[ClusterLoadBalancerPolicy] = WatchCache(
             hub, CLUSTER_POLICIES, indexes={"namespace": lambda obj: [obj.metadata.namespace]}
@@ -111,6 +113,7 @@ class Inventory:
             authority=authority,
             probe=probe,
             plane=plane,
+            management=self.management,
         )
         if (ref := obj.spec.infrastructure_ref) is not None:
             problem, foreign = (

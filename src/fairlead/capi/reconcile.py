@@ -22,6 +22,7 @@ from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer, LoadBalancer
 from fairlead.api.meta import JSONObject, ObjectKey
 from fairlead.api.names import (
     ANNOTATION_PAUSED,
+    ANNOTATION_TIED_IN,
     ANNOTATION_TIED_TO,
     FINALIZER_CLEANUP,
     FINALIZER_MEMBERS,
@@ -173,9 +174,12 @@ class Reconciler:
             owners = _owners(load_balancer, cluster)
             return {"ownerReferences": owners} if owners is not None else {}
         # No owner reference reaches into another cluster.
-        if load_balancer.annotation(ANNOTATION_TIED_TO) == cluster.metadata.uid:
+        if not self._inventory.management:
             return {}
-        return {"annotations": {ANNOTATION_TIED_TO: cluster.metadata.uid}}
+        tied = {ANNOTATION_TIED_TO: cluster.metadata.uid, ANNOTATION_TIED_IN: self._inventory.management}
+        if tied.items() <= (load_balancer.metadata.annotations or {}).items():
+            return {}
+        return {"annotations": tied}
 
     async def _write_pause(self, view: View, *, paused: bool) -> None:
         """Have the hub rest while the Cluster is paused, and clusterctl wait until it does."""

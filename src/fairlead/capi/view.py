@@ -14,7 +14,7 @@ from fairlead.api.capiside import Endpoint, MemberStatus, TargetKind
 from fairlead.api.clusterapi import Cluster, TargetObject
 from fairlead.api.infraloadbalancer import InfraLoadBalancer
 from fairlead.api.loadbalancer import LoadBalancer, LoadBalancerListener
-from fairlead.api.names import ANNOTATION_TIED_TO
+from fairlead.api.names import ANNOTATION_TIED_IN, ANNOTATION_TIED_TO
 from fairlead.capi.endpoints import Verdict
 from fairlead.capi.hooks import Marks
 from fairlead.capi.selection import Selection
@@ -56,6 +56,8 @@ class View(msgspec.Struct, frozen=True):
     authority: str = ""
     probe: Probe | None = None
     plane: Plane | None = None
+    #: The identity of the management cluster, where the hub is another cluster; empty: the same, or unknown.
+    management: str = ""
     #: What spec.infrastructureRef names, and why it is not known.
     foreign: InfraLoadBalancer | None = None
     foreign_problem: str = ""
@@ -80,7 +82,9 @@ class View(msgspec.Struct, frozen=True):
     @property
     def outlived(self) -> bool:
         """Say whether the Cluster that it was tied to is known to be gone."""
-        tied = self.load_balancer.annotation(ANNOTATION_TIED_TO)
+        tied, tied_in = map(self.load_balancer.annotation, (ANNOTATION_TIED_TO, ANNOTATION_TIED_IN))
+        if not self.management or tied_in != self.management:
+            return False  # of what is in another management cluster nothing is known here
         gone = self.cluster is None or self.cluster.metadata.uid != tied
         return bool(tied) and gone and not self.incomplete
 

@@ -75,3 +75,38 @@ async def test_release_hooks_frees_machines_of_another_cluster(api: ClusterConfi
         await world.stop_capi()
         freed = await release_hooks(world.management, world.user)
         assert sorted(freed) == ["LoadBalancer fleet/api", "Machine fleet/m-1", "Machine fleet/m-2"]
+
+
+@pytest.mark.req("C-7", "C-57")
+async def test_a_controller_at_the_wrong_management_cluster_removes_nothing(api: ClusterConfig) -> None:
+    async with (
+        embedded_api() as management,
+        embedded_api() as wrong,
+        new_world(api, management=wrong),
+        new_world(api, management=management) as world,
+    ):
+        await serving(world)
+
+        async def tied() -> bool:
+            return bool((await world.get_lb()).annotation("fairlead.dev/management-cluster-uid"))
+
+        await until(tied, what="the load balancer is tied to its management cluster")
+        await world.stop_capi()
+        world.capi_api = wrong
+        await world.start_capi()
+        await world.until_condition("EndpointPublished", "False")
+        assert not (await world.get_lb()).deleting
+        await world.until_served("10.0.0.1:6443", "10.0.0.2:6443")
+        await world.stop_capi()
+        world.capi_api = None
+        await world.start_capi()
+        await world.until_condition("EndpointPublished", "True")
+        await world.management.delete(world.clusters, NAMESPACE, "blue")
+
+        async def gone() -> bool:
+            try:
+                return (await world.get_lb()).deleting
+            except NotFound:
+                return True
+
+        await until(gone, what="the LoadBalancer goes with its Cluster, where that is known")

@@ -1,0 +1,21 @@
+"""Which cluster is this, whatever its address and its credentials are?"""
+
+from __future__ import annotations
+
+from fairlead.api.kubernetes import NAMESPACES
+from fairlead.api.meta import KubeObject
+from fairlead.errors import NotFound
+from fairlead.kube.cluster import Cluster
+
+
+async def read_cluster_uid(cluster: Cluster) -> str:
+    """Return what stands for the identity of a cluster: the uid of its kube-system namespace; empty without one.
+
+    Raises:
+        FairleadError: it cannot be read.
+    """
+    try:
+        namespace: KubeObject = await cluster.get(NAMESPACES, "", "kube-system")
+    except NotFound:
+        return ""
+    return namespace.metadata.uid
