@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from zones_world import ZonesWorld, needs_bind, zones_world
 
 from fairlead.api.dnsendpoint import DNS_ENDPOINTS, DNSEndpoint
 from fairlead.api.dnszone import DNS_ZONES
+from fairlead.api.kubernetes import CRDS
 from fairlead.api.names import SYSTEM_NAMESPACE
+from fairlead.errors import NotFound
 from fairlead.kube.config import ClusterConfig
 from fairlead.kube.preflight import install_crds
 from fairlead.testing.worlds.external_dns import ExternalDNS, external_dns_crd
@@ -24,6 +27,8 @@ async def world(api: ClusterConfig, tmp_path: Path) -> AsyncIterator[ZonesWorld]
     async with zones_world(api, tmp_path, "theirs A 192.0.2.99") as made:
         await made.start()
         yield made
+        with contextlib.suppress(NotFound):  # a test that did not install it
+            await made.user.delete(CRDS, "", f"{DNS_ENDPOINTS.plural}.{DNS_ENDPOINTS.group}")
 
 
 async def install(world: ZonesWorld) -> None:

@@ -15,7 +15,7 @@ from fairlead.api.backendrecord import BACKEND_RECORDS
 from fairlead.api.dnszone import DNS_ZONES, DNSZone
 from fairlead.api.hostname import HOSTNAMES, Hostname
 from fairlead.api.kubernetes import NAMESPACES, SECRETS
-from fairlead.api.meta import WireCondition
+from fairlead.api.meta import AnyResource, KubeObject, WireCondition
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.errors import AlreadyExists, NotFound
 from fairlead.hub.app import Hub
@@ -157,8 +157,23 @@ class ZonesWorld:
         records = await self.user.list(BACKEND_RECORDS)
         return sorted(record.spec.target.address for record in records)
 
+    async def leave_nothing(self) -> None:
+        """Remove what is left, so that a test after this one finds an API server without names."""
+        records = await self.user.list(BACKEND_RECORDS)
+        left: list[tuple[AnyResource, KubeObject]] = [
+            *((HOSTNAMES, each) for each in await self.user.list(HOSTNAMES)),
+            *((BACKEND_RECORDS, each) for each in records if each.spec.load_balancer.kind == HOSTNAMES.kind),
+            *((DNS_ZONES, each) for each in await self.user.list(DNS_ZONES)),
+        ]
+        for resource, obj in left:
+            with contextlib.suppress(NotFound):
+                await self.user.merge_patch(resource, *obj.key, {"metadata": {"finalizers": None}})
+                await self.user.delete(resource, *obj.key)
+
     async def aclose(self) -> None:
         await self.stop()
+        with contextlib.suppress(NotFound):  # no hub has run, and so no kind is there
+            await self.leave_nothing()
         await self.user.aclose()
         await self.bind.kill()
 

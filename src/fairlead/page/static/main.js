@@ -12,6 +12,7 @@ const tables = { lb: new Map(), member: new Map(), certificate: new Map(), name:
 const VIEWS = ["load-balancers", "members", "proxies", "names"];
 const STATES = ["NotServing", "NeedsAttention", "Serving"];
 const RANK = { NotKnown: 0, NotServing: 0, NeedsAttention: 1, Serving: 2 };
+const COUNTED = { NotServing: "not serving", NeedsAttention: "with a problem", Serving: "serving" };
 
 let only = "";
 let order = [];
@@ -79,7 +80,7 @@ function take(data) {
 function say(changed, members) {
   const bad = changed.filter((item) => item.state === "NotServing");
   if (changed.length === 1) announce(`${changed[0].title} ${words(changed[0].state ?? "Serving")}`);
-  else if (changed.length) announce(`${changed.length} load balancers changed, ${bad.length} of them do not serve`);
+  else if (changed.length) announce(`${changed.length} load balancers changed, ${bad.length} not serving`);
   else if (members.length) announce(members[0].problems?.[0] ?? "");
 }
 
@@ -115,7 +116,7 @@ function drawLoadBalancers() {
   $("counts").replaceChildren(...STATES.filter((state) => counts[state] || only === state).map((state) => make("button", {
     type: "button", "aria-pressed": String(only === state), "data-only": state,
     onclick: () => { only = only === state ? "" : state; later(); },
-  }, make("span", { class: `state ${state}` }, `${counts[state] ?? 0} ${state === "Serving" ? "serve" : state === "NotServing" ? "do not serve" : "need attention"}`))));
+  }, make("span", { class: `state ${state}` }, `${counts[state] ?? 0} ${COUNTED[state]}`))));
   if (focused) document.querySelector(`[data-only="${focused}"]`)?.focus();
   const wanted = $("search").value.trim().toLowerCase();
   const shown = order.filter((item) => (!only || (item.state ?? "Serving") === only)
