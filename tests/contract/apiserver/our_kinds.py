@@ -72,6 +72,21 @@ CASES = [
         ],
     ),
     Case(
+        "addresspools",
+        {"addresses": ["192.0.2.0/28"], "reservations": [{"address": "192.0.2.1", "tenant": "east"}]},
+        [
+            ({"addresses": []}, "spec.addresses in body should have at least 1 items"),
+            ({"addresses": None}, "spec.addresses: Required value"),
+            ({"maxPerTenant": -1}, "spec.maxPerTenant in body should be greater than or equal to 0"),
+            ({"tenants": ["a", "a"]}, 'spec.tenants[1]: Duplicate value: "a"'),
+            ({"reservations": [{"address": "192.0.2.1"}, {"address": "192.0.2.1"}]}, "spec.reservations[1]: Duplicate"),
+        ],
+        [
+            ({"addresses": ["198.51.100.0/28"], "avoid": ["198.51.100.1"], "maxPerTenant": 2}, ""),
+            ({"region": "north"}, "region is immutable: create another AddressPool"),
+        ],
+    ),
+    Case(
         "tcploadbalancers",
         {"ports": [{"port": 80}], "loadBalancerSourceRanges": ["10.0.0.0/8"]},
         [
@@ -119,7 +134,7 @@ CASES = [
         "loadbalancers",
         {"className": "local", "listeners": [{"port": 80}], "parameters": {"size": "s"}, "scope": ["a", "b"]},
         [
-            ({"className": None}, "spec.className: Required value"),
+            ({"className": None}, "one of className and infrastructureRef is needed"),
             ({"listeners": []}, "spec.listeners in body should have at least 1 items"),
             ({"scope": ["a", "a"]}, 'spec.scope[1]: Duplicate value: "a"'),
             ({"existing": {"id": "7"}}, ""),
@@ -182,6 +197,16 @@ CASES = [
             ({"loadBalancer": {"name": "other"}}, "a record is about one backend for its whole life"),
             ({"target": {"weight": 5}, "owners": ["a", "b"]}, ""),
         ],
+    ),
+    Case(
+        "clusterloadbalancerpolicies",
+        {"className": "edge", "infrastructureKinds": ["MetalCluster"]},
+        [
+            ({"className": None}, "spec.className: Required value"),
+            ({"className": ""}, "spec.className in body should be at least 1 chars long"),
+            ({"infrastructureKinds": ["A", "A"]}, 'spec.infrastructureKinds[1]: Duplicate value: "A"'),
+        ],
+        [({"className": "other", "listeners": [{"port": 443}]}, "")],
     ),
     Case(
         "nodepools",

@@ -103,8 +103,11 @@ async def test_a_provider_that_only_knows_the_contract_serves_a_cluster(world: W
             infrastructureRef={"apiGroup": "infrastructure.example", "kind": "MetalCluster", "name": "b"}
         )
         await make_lb(world)
-        missing = await world.until_condition("Exists", "False")
-        assert "spec.infrastructureRef" in missing.message
+
+        async def is_missed() -> bool:
+            return "spec.infrastructureRef" in (await world.until_condition("Exists", "False")).message
+
+        await until(is_missed, what="the object in spec.infrastructureRef is missed once its kind has been read")
         await make_far(world)
         # Pulled up level by level.
         await world.until_condition("EndpointPublished", "True")

@@ -198,13 +198,14 @@ async def test_two_load_balancers_that_are_the_same_one_do_not_share_it(shop, wo
 async def test_who_has_an_existing_one_is_not_for_another_namespace_to_know(shop, world):
     await shop.lb("secret", existing={"backend": "b"})
     await world.quiet(2)
-    await world.user.apply(NAMESPACES, {"metadata": {"name": "other"}}, manager="kubectl")
+    # Of two that are made in the same second, the first by name has it.
+    await world.user.apply(NAMESPACES, {"metadata": {"name": "warehouse"}}, manager="kubectl")
     spec = {"className": "edge", "listeners": [{"name": "http", "port": 80}], "existing": {"backend": "b"}}
-    body = {"metadata": {"name": "mine", "namespace": "other"}, "spec": spec}
+    body = {"metadata": {"name": "mine", "namespace": "warehouse"}, "spec": spec}
     await world.user.apply(LOAD_BALANCERS, body, manager="kubectl")
 
     async def refusal():
-        lb = await world.user.get(LOAD_BALANCERS, "other", "mine")
+        lb = await world.user.get(LOAD_BALANCERS, "warehouse", "mine")
         refused = [each for each in lb.status.conditions or () if each.type == "Accepted" and each.status == "False"]
         return refused and lb
 
