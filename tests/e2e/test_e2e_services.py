@@ -18,7 +18,7 @@ from tests.e2e.e2e_own import no_nodes, no_services
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.envoy, pytest.mark.timeout(900)]
 
 
-@pytest.mark.req("E-1", "E-4", "K-8", "K-15", "K-23", "K-24")
+@pytest.mark.req("E-1", "E-4", "K-8", "K-15", "K-23", "K-24", "K-54")
 async def test_a_service_gets_an_address_that_works_and_leaves_nothing_behind(fleet: Fleet) -> None:
     east = fleet.members["east"]
     pod = east.new_address()

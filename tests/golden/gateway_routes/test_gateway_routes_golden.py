@@ -40,7 +40,7 @@ def cases() -> list[str]:
 
 
 @pytest.mark.parametrize("case", cases())
-@pytest.mark.req("G-18", "G-19", "G-20", "G-21", "G-44", "G-49", "G-62", "G-94")
+@pytest.mark.req("G-18", "G-19", "G-20", "G-21", "G-44", "G-49", "G-62", "G-94", "E-23")
 def test_route(case: str, golden: Callable[[Path, str], None]) -> None:
     view = read_view(ROUTES / f"{case}.in.json", RouteCase)
     golden(ROUTES / f"{case}.out.json", dump(translate_route(view)))

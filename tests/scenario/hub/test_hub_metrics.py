@@ -60,7 +60,7 @@ async def becomes(world, page, wanted, name, **labels):
     await world.until(check, what=f"{name} {labels} is {wanted}")
 
 
-@pytest.mark.req("X-1", "A-51")
+@pytest.mark.req("X-1", "A-51", "E-34")
 async def test_targets_are_counted_by_what_is_seen_of_them(shop, world, hub):
     """Those of a provider that does not say are unknown; what is gone counts no more."""
     async with scraped(hub) as page:

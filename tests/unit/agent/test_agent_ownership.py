@@ -80,6 +80,7 @@ LOAD_BALANCER = [
 @pytest.mark.req("K-22")
 @pytest.mark.req("K-23")
 @pytest.mark.req("K-27")
+@pytest.mark.req("K-59")
 @pytest.mark.req("B30")
 @pytest.mark.parametrize(("annotations", "extra", "cloud", "expected"), LOAD_BALANCER)
 def test_a_load_balancer_service(annotations, extra, cloud, expected):
