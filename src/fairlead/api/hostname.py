@@ -103,7 +103,7 @@ HOSTNAME_CRD = Crd(
         Column("Published", f"{PROGRAMMED}.status"),
         Column("Reason", f"{PROGRAMMED}.reason"),
         Column("Records", ".status.records"),
-        Column("Certificate ends", ".status.certificate.notAfter", "date", priority=1),
+        Column("Certificate ends", ".status.certificate.notAfter", priority=1),
         Column("Waiting", ".status.waiting", "integer", priority=1),
         AGE,
     ),

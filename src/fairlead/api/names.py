@@ -126,9 +126,9 @@ FINALIZER_MEMBERS = "fairlead.dev/members"
 ANNOTATION_WANTED_CLASS = "fairlead.dev/load-balancer-class"
 #: On a LoadBalancer that a ClusterLoadBalancerPolicy has made: the name of that.
 LABEL_POLICY = "fairlead.dev/policy"
-#: On a LoadBalancer whose Cluster is in another cluster: the uid of that Cluster, with which it goes, and what stands
-#: for the identity of the cluster that it is in.
+#: On a LoadBalancer whose Cluster is in another cluster: the uid of that Cluster, with which it goes.
 ANNOTATION_TIED_TO = "fairlead.dev/cluster-uid"
+#: On the same: the uid of the namespace kube-system of the cluster that its Cluster is in.
 ANNOTATION_TIED_IN = "fairlead.dev/management-cluster-uid"
 #: On a BackendGroup that is made from the members of a LoadBalancer: the name of that.
 LABEL_MEMBERS_OF = "fairlead.dev/members-of"
