@@ -1,6 +1,7 @@
 """A Hostname becomes a load balancer whose targets are the records of the name, at the server of its DNSZone.
 
-    spec.addresses   backends A and AAAA     both are there while it has no CNAME, so that the last record is guarded
+    spec.addresses   backends A and AAAA     both are there while it has neither, so that the last record is guarded;
+                                             one family may go while the other resolves
     spec.cname       backend CNAME
     spec.texts       backend TXT
 
@@ -97,6 +98,8 @@ def records(spec: HostnameSpec, ttl: int) -> dict[ListenerKey, Targets]:
     for address in spec.addresses or ():
         parsed = ipaddress.ip_address(address)
         by_type["A" if parsed.version == 4 else "AAAA"].append(str(parsed))
+    if spec.addresses:
+        by_type = {type_: values for type_, values in by_type.items() if values}
     if spec.texts:
         by_type["TXT"] = list(spec.texts)
     return {backend_key(type_): _targets(values, ttl) for type_, values in by_type.items()}

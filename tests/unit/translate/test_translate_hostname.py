@@ -50,9 +50,14 @@ def test_addresses_become_a_and_aaaa_records_and_both_types_are_always_guarded()
     assert by_type(view(addresses=[])) == {"A": [], "AAAA": []}
 
 
+def test_one_family_may_go_while_the_other_resolves():
+    assert by_type(view(addresses=["2001:db8::1"])) == {"AAAA": ["2001:db8::1"]}
+    assert by_type(view(addresses=["192.0.2.1"])) == {"A": ["192.0.2.1"]}
+
+
 def test_a_cname_excludes_addresses_and_texts_are_there_while_there_are_any():
     assert by_type(view(addresses=[], cname="Edge.example.")) == {"CNAME": ["edge.example"]}
-    assert by_type(view(texts=["token"])) == {"A": ["192.0.2.1"], "AAAA": [], "TXT": ["token"]}
+    assert by_type(view(texts=["token"])) == {"A": ["192.0.2.1"], "TXT": ["token"]}
 
 
 def test_parameters_are_those_of_the_zone_with_zone_host_and_owner():
