@@ -11,6 +11,7 @@ removes nor repeats anything. It removes only load balancers that ``delete`` nam
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -149,6 +150,10 @@ class EnvoyProvider:
     async def apply(self, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
         """Serve the changed targets; the proxies have them some milliseconds later (``observe`` says when)."""
         resources, outcomes = self._frontends.apply(changes)
+        if self._knows_little():
+            for each in itertools.chain.from_iterable(resources.values()):
+                if each.kind is ResourceType.ENDPOINTS:
+                    self.store.unknown.register(each.name)
         self._store(resources)
         return outcomes
 
@@ -161,7 +166,7 @@ class EnvoyProvider:
 
     async def delete(self, key: LoadBalancerKey) -> None:
         """Close its ports, then take away what led to them."""
-        if not self.store.published or self._clock() < self.store.unknown.until:
+        if self._knows_little():
             self.store.unknown.delete(key)
             self.store.wake()
         self._store(self._frontends.delete(key))
@@ -199,6 +204,10 @@ class EnvoyProvider:
         return sorted({text for group in self.store.groups() for text in group.refusals(ResourceType.LISTENER)})
 
     # --- inside -----------------------------------------------------------------------------------------------
+
+    def _knows_little(self) -> bool:
+        """Say whether proxies may serve what this hub has not been told of yet."""
+        return not self.store.published or self._clock() < self.store.unknown.until
 
     def _release(self, key: LoadBalancerKey, backends: frozenset[str]) -> None:
         self._store(self._frontends.release(key, backends))

@@ -184,6 +184,9 @@ class Session:
             if now < unknown.until:
                 gone = (name for name in subscription.dirty if self.group.wanted(kind, name) is None)
                 subscription.held = {name for name in gone if unknown.waits(name, now)}
+                if kind is _ENDPOINTS:
+                    there = (name for name in subscription.dirty if subscription.acked.get(name))
+                    subscription.held |= {name for name in there if unknown.waits_for_targets(name, now)}
                 subscription.dirty -= subscription.held
 
     def _share(self, kind: ResourceType, names: list[str]) -> list[str]:

@@ -27,6 +27,7 @@ class UnknownLoadBalancers:
         self._is_known = is_known
         self._hold_s = hold_s
         self._deleted: set[LoadBalancerKey] = set()
+        self._with_targets: set[str] = set()
         self.until = 0.0
 
     def publish(self, now: float) -> None:
@@ -36,6 +37,15 @@ class UnknownLoadBalancers:
     def delete(self, key: LoadBalancerKey) -> None:
         """Store that ``key`` was deleted: it does not wait."""
         self._deleted.add(key)
+
+    def register(self, name: str) -> None:
+        """Store that the endpoints ``name`` have had a target: when they have none any more, that is meant."""
+        self._with_targets.add(name)
+
+    def waits_for_targets(self, name: str, now: float) -> bool:
+        """Say whether endpoints that a proxy has stay for now: their load balancer may be read before its targets."""
+        key = load_balancer_of(name)
+        return now < self.until and key is not None and key not in self._deleted and name not in self._with_targets
 
     def waits(self, name: str, now: float) -> bool:
         """Say whether the resource ``name``, which is not wanted, stays for now."""

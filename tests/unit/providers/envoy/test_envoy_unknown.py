@@ -84,6 +84,28 @@ def test_what_is_published_again_is_not_sent_again(hub: RestoredHub) -> None:
     assert hub.served() == {name_of(OLD), name_of(YOUNG)}
 
 
+def test_endpoints_stay_until_the_targets_of_a_load_balancer_have_been_read(hub: RestoredHub) -> None:
+    hub.unknown.register(name_of(OLD))
+    hub.publish()
+    hub.known.add(YOUNG)
+    again = [each for each in resources(name_of(YOUNG)) if each.kind is not ENDPOINTS]
+    hub.group.apply([*again, put_endpoints(b"")])
+    hub.envoy.settle()
+    assert hub.envoy.has[ENDPOINTS][name_of(YOUNG)][1] == b"1", "the hub has not read its targets yet"
+    hub.unknown.register(name_of(YOUNG))
+    hub.group.apply([put_endpoints(b"2")])
+    hub.envoy.settle()
+    assert hub.envoy.has[ENDPOINTS][name_of(YOUNG)][1] == b"2"
+    hub.group.apply([put_endpoints(b"")])
+    hub.envoy.settle()
+    assert hub.envoy.has[ENDPOINTS][name_of(YOUNG)][1] == b"", "then none is meant"
+
+
+def put_endpoints(content: bytes) -> ResourceChange:
+    name = name_of(YOUNG)
+    return ResourceChange(ENDPOINTS, name, encoded_resource(ENDPOINTS, name, content, needs=(), warms_by_ack=False))
+
+
 def test_it_goes_after_a_while_and_at_once_when_it_is_deleted_meanwhile(hub: RestoredHub) -> None:
     hub.publish()
     assert {name_of(YOUNG), name_of(DELETED)} < hub.served()
