@@ -200,6 +200,10 @@ class Browser:
     async def _end(self) -> None:
         if self._reader is not None:
             self._reader.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._reader
+        if self._socket is not None:
+            await self._socket.close()  # a session leaves it open, and warns of that when it is collected
         if self._session is not None:
             await self._session.close()
         if self._process is not None and self._process.returncode is None:
