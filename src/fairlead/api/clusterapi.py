@@ -36,7 +36,7 @@ class Reference(Wire, frozen=True, gc=False):
 
     @property
     def group(self) -> str:
-        """Return the API group, whichever version said it."""
+        """Return the API group, whichever version of the contract wrote the reference."""
         return self.api_group or self.api_version.rpartition("/")[0]
 
 

@@ -96,7 +96,7 @@ def _of_provider(view: View, kind: ConditionType, good: ConditionReason) -> Cond
     names = _OF_CONTRACT[kind]
     given = next((each for each in view.foreign.status.conditions or () if each.type in names), None)
     if given is None:
-        return Condition(kind, None, ConditionReason.PENDING, "its provider has not said it")
+        return Condition(kind, None, ConditionReason.PENDING, "its provider has not reported it yet")
     if given.status == "True":
         return Condition(kind, True, good, given.message)
     bad = ConditionReason.DRIFTED if kind is ConditionType.MATCHES_CONFIG else ConditionReason.PENDING

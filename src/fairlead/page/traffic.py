@@ -2,7 +2,7 @@
 
 In: readers of data planes. Out: figures by load balancer, a table of the page, and the answer for ``fairlead top``.
 After ``_LOOKED_S`` without a question nothing is read any more. The work follows what is busy: a load balancer without
-traffic has no figure. Never: a number when its data plane could not be read; that is said instead.
+traffic has no figure. Never: a number when its data plane could not be read; the reason is shown instead.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from fairlead.api.addresspool import ADDRESS_POOLS, AddressPool
 from fairlead.api.dnszone import DNS_ZONES, DNSZone
 from fairlead.api.hostname import HOSTNAMES, Hostname
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertificate
+from fairlead.api.meta import KubeObject, WireCondition
 from fairlead.status.conditions import findings_of
 from fairlead.status.rows import Problem, Trouble
 from fairlead.translate.certificate_ends import ending
@@ -20,28 +21,31 @@ from fairlead.translate.certificate_ends import ending
 
 def of_pools(pools: Iterable[AddressPool]) -> Iterator[Problem]:
     """Say which pools give no addresses."""
-    for pool in sorted(pools, key=lambda pool: pool.metadata.name):
-        name = pool.metadata.name
-        for finding in findings_of(pool.status.conditions)[:1]:
-            why = finding.message or finding.reason
-            yield Problem(Trouble.ATTENTION, ADDRESS_POOLS.kind, "", name, finding.reason, f"pool {name}: {why}")
+    return _first_findings("pool", ((pool, pool.status.conditions) for pool in pools), ADDRESS_POOLS.kind)
 
 
 def of_zones(zones: Iterable[DNSZone]) -> Iterator[Problem]:
     """Say which zones cannot be written, or are written to on paper only."""
-    for zone in sorted(zones, key=lambda zone: zone.metadata.name):
-        name = zone.metadata.name
-        for finding in findings_of(zone.status.conditions)[:1]:
+    return _first_findings("zone", ((zone, zone.status.conditions) for zone in zones), DNS_ZONES.kind)
+
+
+def _first_findings(
+    what: str, objects: Iterable[tuple[KubeObject, list[WireCondition] | None]], kind: str
+) -> Iterator[Problem]:
+    """Yield the first finding of each cluster-scoped object, by name."""
+    for obj, conditions in sorted(objects, key=lambda each: each[0].metadata.name):
+        name = obj.metadata.name
+        for finding in findings_of(conditions)[:1]:
             why = finding.message or finding.reason
-            yield Problem(Trouble.ATTENTION, DNS_ZONES.kind, "", name, finding.reason, f"zone {name}: {why}")
+            yield Problem(Trouble.ATTENTION, kind, "", name, finding.reason, f"{what} {name}: {why}")
 
 
 def of_names(hostnames: Iterable[Hostname]) -> Iterator[Problem]:
     """Say which names are not published by the zone that holds them."""
     for obj in sorted(hostnames, key=lambda obj: obj.spec.host):
         for finding in findings_of(obj.status.conditions if obj.status.zone else ())[:1]:
-            said = f"name {obj.spec.host} in zone {obj.status.zone}: {finding.message or finding.reason}"
-            yield Problem(Trouble.ATTENTION, HOSTNAMES.kind, *obj.key, finding.reason, said)
+            sentence = f"name {obj.spec.host} in zone {obj.status.zone}: {finding.message or finding.reason}"
+            yield Problem(Trouble.ATTENTION, HOSTNAMES.kind, *obj.key, finding.reason, sentence)
 
 
 def of_certificates(certificates: Iterable[ManagedCertificate], now: datetime) -> Iterator[Problem]:

@@ -139,8 +139,8 @@ def failure_of(hosts: Sequence[str], remote: RemoteOrder, authorizations: Iterab
             if challenge.problem is not None:
                 what = f"the proof of {_host(authorization)}"
                 return refused(what, *challenge.problem, after_s=remote.after_s, ended=True)
-    kind, said = remote.problem or (ORDER_OVER, "")
-    return refused(f"the order for {shown(hosts)}", kind, said, after_s=remote.after_s, ended=True)
+    kind, detail = remote.problem or (ORDER_OVER, "")
+    return refused(f"the order for {shown(hosts)}", kind, detail, after_s=remote.after_s, ended=True)
 
 
 def shown(hosts: Sequence[str]) -> str:

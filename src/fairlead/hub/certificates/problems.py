@@ -65,10 +65,10 @@ class AcmeRefused(Retry):
         return self.kind in _ACCOUNT
 
 
-def refused(what: str, kind: str, said: str, *, after_s: float | None = None, ended: bool = False) -> AcmeRefused:
+def refused(what: str, kind: str, detail: str, *, after_s: float | None = None, ended: bool = False) -> AcmeRefused:
     """Return the error for a problem document; ``what`` says what was refused, such as "the order for a.example"."""
     short = kind.removeprefix(_PREFIX)
-    quoted = f' (it says: "{one_line(said)}")' if said else ""
+    quoted = f' (it says: "{one_line(detail)}")' if detail else ""
     sentence = f"the certificate authority refused {what}: {_NEXT_STEP.get(short, _UNKNOWN)}{quoted}"
     return AcmeRefused(sentence, kind=short, after_s=after_s, ended=ended)
 
