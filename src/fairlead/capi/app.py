@@ -73,7 +73,9 @@ class Capi:
             wake_namespace=self.namespaces.add,
             look_s=config.look_s,
         )
-        self.facts = Facts(cluster, changed=self.queue.add, probe_s=config.probe_s, resolve=resolve)
+        self.facts = Facts(
+            cluster, changed=self.queue.add, probe_s=config.probe_s, resolve=resolve, telemetry=self._telemetry
+        )
         self._reconciler = Reconciler(
             cluster=cluster,
             hub=self._hub,

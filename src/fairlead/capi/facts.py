@@ -9,7 +9,6 @@ In: which endpoint, which Cluster. Out: facts, and a call when one changes. Neve
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 from collections.abc import Callable
@@ -23,8 +22,14 @@ from fairlead.capi.probing import Resolve, probe_endpoint, system_resolver, why_
 from fairlead.capi.view import Plane, Probe, View
 from fairlead.errors import FairleadError, NotFound
 from fairlead.kube.cluster import Cluster as ApiCluster
+from fairlead.runtime.loop import run_workers
+from fairlead.runtime.queue import KeyedQueue
+from fairlead.runtime.telemetry import Telemetry
 
 log = structlog.get_logger(__name__)
+
+#: How many endpoints are probed at once: one that does not answer takes seconds.
+_AT_ONCE = 32
 
 
 class Facts:
@@ -37,6 +42,7 @@ class Facts:
         changed: Callable[[ObjectKey], None],
         probe_s: float,
         resolve: Resolve = system_resolver,
+        telemetry: Telemetry | None = None,
     ) -> None:
         self._resolve = resolve
         #: The Clusters without a control-plane provider, whose state is probed; and what came of it.
@@ -49,7 +55,9 @@ class Facts:
         self._clusters: dict[ObjectKey, str] = {}
         self._authorities: dict[ObjectKey, str] = {}
         self._probes: dict[ObjectKey, Probe] = {}
-        self._wake = asyncio.Event()
+        self._served: set[ObjectKey] = set()
+        self._telemetry = telemetry
+        self._queue: KeyedQueue[ObjectKey] = KeyedQueue(clock=cluster.clock)
 
     def authority(self, key: ObjectKey) -> str:
         """Return the certificate (PEM) of the authority of its Cluster, empty while that is not known."""
@@ -59,23 +67,29 @@ class Facts:
         """Return what came of the last probe of its endpoint."""
         return self._probes.get(key)
 
-    def want(self, key: ObjectKey, endpoint: Endpoint, view: View) -> None:
-        """Have the endpoint probed, and the authority read when it is needed."""
+    def want(self, key: ObjectKey, endpoint: Endpoint, view: View, *, served: bool) -> None:
+        """Have the endpoint probed, and the authority read when it is needed; at once when one of them is news.
+
+        ``served``: its provider has the load balancer; until then the endpoint is not probed before ``probe_s``.
+        """
         if view.unmanaged:
             self._unmanaged[key] = view.load_balancer.spec.cluster_name
         else:
             self._unmanaged.pop(key, None)
         check = view.load_balancer.spec.health_check
         needed = not view.load_balancer.spec.additional and (check is None or not (check.disabled or check.ca_bundle))
-        known = (self._endpoints.get(key), self._clusters.get(key))
+        known = (self._endpoints.get(key), self._clusters.get(key), key in self._served)
         if endpoint.given:
             self._endpoints[key] = endpoint
         if needed and key not in self._authorities:
             self._clusters[key] = view.load_balancer.spec.cluster_name
         else:
             self._clusters.pop(key, None)
-        if known != (self._endpoints.get(key), self._clusters.get(key)):
-            self._wake.set()
+        if served:
+            self._served.add(key)
+        wanted = (self._endpoints.get(key), self._clusters.get(key), key in self._served)
+        if known != wanted and wanted[:2] != (None, None):
+            self._queue.add_after(key, 0.0 if served or known[1] != wanted[1] else self._probe_s)
 
     def plane(self, key: ObjectKey) -> Plane | None:
         """Return how the control plane of its Cluster is, where no provider says so."""
@@ -85,20 +99,18 @@ class Facts:
         """Drop what is known of a load balancer that is gone."""
         for each in (self._endpoints, self._clusters, self._authorities, self._probes, self._unmanaged, self._planes):
             each.pop(key, None)
+        self._served.discard(key)
 
     async def run(self) -> None:
-        """Read and probe, until cancelled."""
-        while True:
-            self._wake.clear()
-            await asyncio.gather(*(self._read_authority(*each) for each in list(self._clusters.items())))
-            await asyncio.gather(*(self._probe(*each) for each in list(self._endpoints.items())))
-            sleeping = asyncio.create_task(self._cluster.clock.sleep(self._probe_s))
-            waking = asyncio.create_task(self._wake.wait())
-            try:
-                await asyncio.wait({sleeping, waking}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                sleeping.cancel()
-                waking.cancel()
+        """Read and probe, each load balancer at its own time, until cancelled."""
+        await run_workers(self._queue, self._look, workers=_AT_ONCE, name="capi-facts", telemetry=self._telemetry)
+
+    async def _look(self, key: ObjectKey) -> float | None:
+        if (cluster := self._clusters.get(key)) is not None:
+            await self._read_authority(key, cluster)
+        if (endpoint := self._endpoints.get(key)) is not None:
+            await self._probe(key, endpoint)
+        return self._probe_s if cluster is not None or endpoint is not None else None
 
     async def _read_authority(self, key: ObjectKey, cluster: str) -> None:
         try:

@@ -109,7 +109,7 @@ class Inventory:
             tuple(objects),
             incomplete=targets.incomplete(kind),
             claimed_by=self._claimed_by(obj),
-            taken_by=self._taken_by(obj, cluster),
+            taken_by=self.taken_by(obj, cluster),
             authority=authority,
             probe=probe,
             plane=plane,
@@ -143,15 +143,7 @@ class Inventory:
         """Return the namespaces in which Clusters may get a LoadBalancer by themselves."""
         return {each.metadata.namespace for cache in (self.policies, self.targets.clusters) for each in cache.values()}
 
-    def _claimed_by(self, obj: LoadBalancer) -> str:
-        if obj.spec.additional:
-            return ""
-        rivals = self.load_balancers.by_index("cluster", (obj.metadata.namespace, obj.spec.cluster_name))
-        claims = [each for each in rivals if not each.spec.additional and not each.deleting]
-        oldest = min(claims, key=_age, default=obj)
-        return "" if oldest.key == obj.key else oldest.metadata.name
-
-    def _taken_by(self, obj: LoadBalancer, cluster: Cluster | None) -> str:
+    def taken_by(self, obj: LoadBalancer, cluster: Cluster | None) -> str:
         """Return the load balancer of another Cluster that has the endpoint of ``obj``, or that it would get."""
         mine = obj.spec.endpoint
         endpoint = mine if mine.given or cluster is None or obj.spec.additional else cluster.endpoint
@@ -167,6 +159,14 @@ class Inventory:
         if oldest is None or (mine.given and _age(obj) < _age(oldest)):
             return ""
         return str(oldest.key)
+
+    def _claimed_by(self, obj: LoadBalancer) -> str:
+        if obj.spec.additional:
+            return ""
+        rivals = self.load_balancers.by_index("cluster", (obj.metadata.namespace, obj.spec.cluster_name))
+        claims = [each for each in rivals if not each.spec.additional and not each.deleting]
+        oldest = min(claims, key=_age, default=obj)
+        return "" if oldest.key == obj.key else oldest.metadata.name
 
     def _load_balancer_changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
         obj = new or old

@@ -21,7 +21,7 @@ from fairlead.capi.backends import backend_of, members_in, presence_in
 from fairlead.capi.endpoints import NOWHERE, Verdict, settle
 from fairlead.capi.foreign import plan_foreign
 from fairlead.capi.hooks import Marks, held, is_disabled, is_held, is_marked, released
-from fairlead.capi.members import REMOVED, Action, Goal, Presence, Step, step, together
+from fairlead.capi.members import ADDING, REMOVED, Action, Goal, Presence, Step, step, together
 from fairlead.capi.selection import Selection, address_of, all_addresses, select
 from fairlead.capi.view import GroupPlan, MarkPlan, Plan, View
 
@@ -198,9 +198,13 @@ class _Members:
         addresses = all_addresses(obj.status.addresses) if obj is not None else []
         if not addresses and before is not None:
             addresses = list(before.addresses or ())
-        reason = _REASONS.get(together(presences), "") if presences else "it has no address"
+        reason = _reason(row, together(presences)) if presences else "it has no address"
         since = before.since if before is not None and before.state == row.status else None
         self.statuses.append(MemberStatus(name, addresses or None, row.status, reason, since))
+
+
+def _reason(row: Step, presence: Presence) -> str:
+    return _REASONS[Presence.PENDING] if row.status == ADDING else _REASONS.get(presence, "")
 
 
 def _spec_of(view: View, group: str) -> BackendGroupSpec:

@@ -8,14 +8,15 @@ In: a key. Out: writes; seconds until the endpoint is probed again. Never: a wri
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
 import msgspec
 import structlog
 
-from fairlead.api.backendgroup import BACKEND_GROUPS
-from fairlead.api.capiside import MEMBERS_LISTED, MemberStatus
+from fairlead.api.backendgroup import BACKEND_GROUPS, BackendGroup
+from fairlead.api.capiside import MEMBERS_LISTED, Endpoint, MemberStatus
 from fairlead.api.clusterapi import CLUSTERS, Cluster, TargetObject
 from fairlead.api.conditions import transitions, wire_conditions
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer, LoadBalancerObjectStatus
@@ -40,14 +41,17 @@ from fairlead.capi.inventory import Inventory
 from fairlead.capi.moving import annotations_to_change, is_moved
 from fairlead.capi.plan import plan_load_balancer
 from fairlead.capi.view import MarkPlan, Plan, View
-from fairlead.errors import NotFound, Retry, Wait
+from fairlead.errors import Conflict, NotFound, Retry, Wait
 from fairlead.kube.cluster import Cluster as ApiCluster
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.finalizers import hold, release
+from fairlead.kube.finalizers import release
 from fairlead.kube.status import emit_transitions, write_status
 from fairlead.model.condition import CAPI_CONDITIONS
 
 log = structlog.get_logger(__name__)
+
+#: How many members of one load balancer are written to at once.
+_MARKS_AT_ONCE = 16
 
 
 class Reconciler:
@@ -99,65 +103,93 @@ class Reconciler:
                 await self._hub.delete(LOAD_BALANCERS, *key)
             return None
         plan = plan_load_balancer(view)
-        self._facts.want(key, plan.verdict.endpoint, view)
-        if not plan.held_up:
-            await self._write(view, plan)
+        self._facts.want(key, plan.verdict.endpoint, view, served=is_served(view))
+        if plan.held_up:
+            await self._write_pause(view, paused=paused)
+        else:
+            view, plan = await self._write(view, plan, paused=paused)
             await self._provision(view, plan)
-        await self._write_pause(view, paused=paused)
         await self._write_status(view, plan)
         return None
 
-    async def _write(self, view: View, plan: Plan) -> None:
-        """Make the writes of a plan; a member whose object has changed meanwhile holds up nothing else."""
-        load_balancer = view.load_balancer
-        await hold(self._hub, LOAD_BALANCERS, load_balancer, FINALIZER_MEMBERS, manager=MANAGER_CAPI)
+    async def _write(self, view: View, plan: Plan, *, paused: bool) -> tuple[View, Plan]:
+        """Make the writes of a plan; a member whose object has changed meanwhile holds up nothing else.
+
+        Returns the view with what the server answered, and what is still to be done then: a member that carries our
+        marks by that answer is registered at once.
+        """
+        seen = view
+        view = await self._fill_in(view, plan, paused=paused)
         if view.foreign is not None:
-            await self._inventory.infrastructures.set_owner(view.foreign, load_balancer, plan.to_provider)
-        failure = await self._mark(view, plan.holds)
+            await self._inventory.infrastructures.set_owner(view.foreign, view.load_balancer, plan.to_provider)
+        view, failure = await self._mark(view, plan.holds)
+        plan = plan if view is seen else plan_load_balancer(view)
+        seen = view
         for name, group in plan.groups.items():
             if not is_same(view.groups.get(name), group):
-                body = group_body(load_balancer, name, view.listeners[name], group)
-                await self._write_group(body, exists=name in view.groups)
-                log.info("backends", group=f"{load_balancer.metadata.namespace}/{name}", asked=len(group.static))
-        await self._write_spec(view, plan)
-        failure = await self._mark(view, plan.releases) or failure
-        if failure is not None:
-            raise failure
+                body = group_body(view.load_balancer, name, view.listeners[name], group)
+                written = await self._write_group(body, exists=name in view.groups)
+                view = msgspec.structs.replace(view, groups={**view.groups, name: written})
+                log.info("backends", group=f"{view.load_balancer.metadata.namespace}/{name}", asked=len(group.static))
+        view = await self._publish(view, plan.verdict.to_cluster)
+        view, failed = await self._mark(view, plan.releases)
+        if (passing := failure or failed) is not None:
+            raise passing
+        return view, plan if view is seen else plan_load_balancer(view)
 
-    async def _write_group(self, body: JSONObject, *, exists: bool) -> None:
+    async def _fill_in(self, view: View, plan: Plan, *, paused: bool) -> View:
+        """Hold the LoadBalancer, tie it to its Cluster, say whether it is paused and fill in its spec: one write.
+
+        Raises:
+            Conflict: it has changed meanwhile, and is not held yet.
+        """
+        load_balancer = view.load_balancer
+        held = load_balancer.held_by(FINALIZER_MEMBERS)
+        meta: JSONObject = self._tie(load_balancer, view.cluster) if view.cluster is not None else {}
+        if change := annotations_to_change(load_balancer, paused=paused):
+            meta["annotations"] = {**meta.get("annotations", {}), **change}
+        if not held:
+            meta["finalizers"] = [*(load_balancer.metadata.finalizers or ()), FINALIZER_MEMBERS]
+        patch: JSONObject = {"spec": dict(plan.patch)} if plan.patch else {}
+        if not meta and not patch:
+            return view
+        # The version: what a user writes meanwhile is never written over.
+        patch["metadata"] = {**meta, "resourceVersion": load_balancer.metadata.resource_version}
+        try:
+            written = await self._hub.merge_patch(LOAD_BALANCERS, *load_balancer.key, patch, manager=MANAGER_CAPI)
+        except Conflict as error:
+            if not held:
+                raise
+            # The watch shows what has changed it, and the key comes again.
+            log.debug("the load balancer has changed", key=str(load_balancer.key), sentence=error.sentence)
+            return view
+        taken_by = self._inventory.taken_by(written, view.cluster)
+        return msgspec.structs.replace(view, load_balancer=written, taken_by=taken_by)
+
+    async def _write_group(self, body: JSONObject, *, exists: bool) -> BackendGroup:
         """Write a group as a whole: an apply would leave in its lists what another client has added."""
         meta = body["metadata"]
         if exists:
             with suppress(NotFound):
-                await self._hub.merge_patch(BACKEND_GROUPS, meta["namespace"], meta["name"], body, manager=MANAGER_CAPI)
-                return
-        await self._hub.apply(BACKEND_GROUPS, body, manager=MANAGER_CAPI)
+                return await self._hub.merge_patch(
+                    BACKEND_GROUPS, meta["namespace"], meta["name"], body, manager=MANAGER_CAPI
+                )
+        return await self._hub.apply(BACKEND_GROUPS, body, manager=MANAGER_CAPI)
 
-    async def _write_spec(self, view: View, plan: Plan) -> None:
-        """Fill in the LoadBalancer, publish the endpoint, and tie the LoadBalancer to its Cluster."""
-        load_balancer, cluster = view.load_balancer, view.cluster
-        patch: JSONObject = {"spec": dict(plan.patch)} if plan.patch else {}
-        if cluster is not None and (meta := self._tie(load_balancer, cluster)):
-            patch["metadata"] = meta
-        if patch:
-            # The version: what a user writes meanwhile is never written over.
-            meta = patch.setdefault("metadata", {})
-            meta["resourceVersion"] = load_balancer.metadata.resource_version
-            try:
-                await self._hub.merge_patch(LOAD_BALANCERS, *load_balancer.key, patch, manager=MANAGER_CAPI)
-            except Retry as error:
-                # The finalizer above may have been what changed it: the watch shows that, and the key comes again.
-                log.debug("the load balancer has changed", key=str(load_balancer.key), sentence=error.sentence)
-        endpoint = plan.verdict.to_cluster
-        if cluster is not None and endpoint is not None:
-            wanted = {"host": endpoint.host, "port": endpoint.port}
-            version = cluster.metadata.resource_version
-            body = {"metadata": {"resourceVersion": version}, "spec": {"controlPlaneEndpoint": wanted}}
-            resource = self._inventory.targets.clusters.resource
-            await self._cluster.merge_patch(resource, *cluster.key, body, manager=MANAGER_CAPI)
-            self._events.emit_about(
-                CLUSTERS, cluster, warning=False, reason="EndpointPublished", message=f"endpoint {endpoint}"
-            )
+    async def _publish(self, view: View, endpoint: Endpoint | None) -> View:
+        """Write ``endpoint`` into the Cluster, when it is to have one."""
+        cluster = view.cluster
+        if cluster is None or endpoint is None:
+            return view
+        wanted = {"host": endpoint.host, "port": endpoint.port}
+        version = cluster.metadata.resource_version
+        body = {"metadata": {"resourceVersion": version}, "spec": {"controlPlaneEndpoint": wanted}}
+        resource = self._inventory.targets.clusters.resource
+        written = await self._cluster.merge_patch(resource, *cluster.key, body, manager=MANAGER_CAPI)
+        self._events.emit_about(
+            CLUSTERS, cluster, warning=False, reason="EndpointPublished", message=f"endpoint {endpoint}"
+        )
+        return msgspec.structs.replace(view, cluster=written)
 
     async def _provision(self, view: View, plan: Plan) -> None:
         """Say that the infrastructure is there, where no other controller does."""
@@ -188,25 +220,38 @@ class Reconciler:
             body: JSONObject = {"metadata": {"annotations": change}}
             await self._hub.merge_patch(LOAD_BALANCERS, *load_balancer.key, body, manager=MANAGER_CAPI)
 
-    async def _mark(self, view: View, plans: tuple[MarkPlan, ...]) -> Retry | None:
-        """Write what stands on members; returns the first failure that passes."""
+    async def _mark(self, view: View, plans: tuple[MarkPlan, ...]) -> tuple[View, Retry | None]:
+        """Write what stands on members; returns the view with them, and the first failure that passes."""
+        if not plans:
+            return view, None
+        gate = asyncio.Semaphore(_MARKS_AT_ONCE)
+        results = await asyncio.gather(*(self._patch(view, each, gate) for each in plans), return_exceptions=True)
+        written: dict[ObjectKey, TargetObject] = {}
         failure: Retry | None = None
-        for each in plans:
-            try:
-                await self._patch(view, each.target, each.before, each.after)
-            except NotFound:
-                continue
-            except Retry as error:
-                failure = failure or error
-        return failure
+        for result in results:
+            if isinstance(result, Retry):
+                failure = failure or result
+            elif isinstance(result, BaseException):
+                raise result
+            elif result is not None:
+                written[result.key] = result
+        if not written:
+            return view, failure
+        return msgspec.structs.replace(
+            view, objects=tuple(written.get(each.key, each) for each in view.objects)
+        ), failure
 
-    async def _patch(self, view: View, target: TargetObject, before: Marks, after: Marks) -> None:
+    async def _patch(self, view: View, plan: MarkPlan, gate: asyncio.Semaphore) -> TargetObject | None:
+        """Write what is to stand on one member; returns it, None when there is nothing to write, or no member."""
         resource = self._inventory.targets.resource(view.kind)
-        patch = patch_of(before, after)
+        patch = patch_of(plan.before, plan.after)
         if resource is None or not patch:
-            return
-        body: JSONObject = {"metadata": {**patch, "resourceVersion": target.metadata.resource_version}}
-        await self._cluster.merge_patch(resource, *target.key, body, manager=MANAGER_CAPI)
+            return None
+        body: JSONObject = {"metadata": {**patch, "resourceVersion": plan.target.metadata.resource_version}}
+        async with gate:
+            with suppress(NotFound):
+                return await self._cluster.merge_patch(resource, *plan.target.key, body, manager=MANAGER_CAPI)
+        return None
 
     async def _end(self, view: View) -> None:
         """Release the members of a load balancer that goes, once the hub has nothing of it any more."""
@@ -219,12 +264,14 @@ class Reconciler:
                 return  # its provider is at it
         if load_balancer.held_by(FINALIZER_CLEANUP):
             return  # the hub is at it; its finalizer leaves when every backend is deregistered
-        failure: Retry | None = None
-        for obj in self._inventory.targets.in_namespace(view.kind, load_balancer.metadata.namespace):
-            marks = Marks.of(obj.metadata.annotations, obj.metadata.finalizers)
-            if is_marked(marks, view.name):
-                after = released(marks, view.name)
-                failure = await self._mark(view, (MarkPlan(obj, marks, after),)) or failure
+        members = self._inventory.targets.in_namespace(view.kind, load_balancer.metadata.namespace)
+        marked = [(obj, Marks.of(obj.metadata.annotations, obj.metadata.finalizers)) for obj in members]
+        _, failure = await self._mark(
+            view,
+            tuple(
+                MarkPlan(obj, marks, released(marks, view.name)) for obj, marks in marked if is_marked(marks, view.name)
+            ),
+        )
         if failure is not None:
             raise failure
         await release(self._hub, LOAD_BALANCERS, load_balancer, FINALIZER_MEMBERS, manager=MANAGER_CAPI)

@@ -224,3 +224,21 @@ async def test_members_of_any_kind_that_has_addresses(world: World) -> None:
         return False
 
     await until(gone, what="the PoolMachine is gone")
+
+
+@pytest.mark.req("C-35", "C-43")
+async def test_members_that_are_there_from_the_beginning_are_one_write_of_their_group(world: World) -> None:
+    await world.start()
+    await world.stop_capi()
+    await world.cluster()
+    await world.lb()
+    names = [f"m-{number}" for number in range(20)]
+    for number, name in enumerate(names):
+        await world.machine(name, f"10.0.0.{1 + number}")
+    await world.start_capi()
+    await world.until_states(**{name.replace("-", "_"): "active" for name in names})
+    assert (await world.group()).metadata.generation == 1
+    for name in names:
+        machine = await world.get_machine(name)
+        assert machine is not None
+        assert len(ours_on(machine)) == 3  # two hooks and the finalizer
