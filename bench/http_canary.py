@@ -9,16 +9,14 @@ from collections.abc import AsyncIterator, Sequence
 
 from bench.figures import Figure, percentile
 from bench.fleet import Fleet, fleet, until_true
+from bench.gateway_objects import gateway, install_gateway_api, meta, route_spec
 from bench.load import POD_PORT, RATE_PER_S, load, start_pod
 from bench.objects import endpoint_slice
-from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS
+from fairlead.api.gateway import GATEWAYS
 from fairlead.api.gateway_routes import HTTP_ROUTES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.kubernetes import ENDPOINT_SLICES, SERVICES
 from fairlead.api.meta import JSONObject
-from fairlead.api.names import GATEWAY_CONTROLLER
-from fairlead.kube.preflight import install_crds
-from fairlead.testing.gateway_kinds import gateway_crds
 
 HOST = "shop.example.com"
 PORT = 8080
@@ -90,18 +88,13 @@ def _failed(counts: Counter[str]) -> int:
 async def _served(running: Fleet, stable: Sequence[str], canary: Sequence[str]) -> str:
     """Serve two Services behind a Gateway; returns its address once it answers."""
     member = running.member_cluster
-    if problems := await install_crds(member, gateway_crds(), "bench"):
-        raise RuntimeError("; ".join(problems))
-    await member.create(
-        GATEWAY_CLASSES, {"metadata": {"name": "fairlead"}, "spec": {"controllerName": GATEWAY_CONTROLLER}}
-    )
-    listener = {"name": "http", "port": PORT, "protocol": "HTTP"}
-    await member.create(GATEWAYS, {**_meta("web"), "spec": {"gatewayClassName": "fairlead", "listeners": [listener]}})
+    await install_gateway_api(member)
+    await member.create(GATEWAYS, gateway("web", port=PORT))
     for name, pods in (("stable", stable), ("canary", canary)):
         ports = [{"name": "http", "port": 80, "targetPort": POD_PORT}]
-        await member.create(SERVICES, {**_meta(name), "spec": {"type": "ClusterIP", "ports": ports}})
+        await member.create(SERVICES, {**meta(name), "spec": {"type": "ClusterIP", "ports": ports}})
         await member.create(ENDPOINT_SLICES, endpoint_slice(name, list(pods), port=POD_PORT))
-    await member.create(HTTP_ROUTES, {**_meta("web"), "spec": _spec(0)})
+    await member.create(HTTP_ROUTES, {**meta("web"), "spec": _spec(0)})
     await running.agent.start()
 
     async def programmed() -> bool:
@@ -129,11 +122,7 @@ async def _route(running: Fleet, percent: int) -> None:
 
 
 def _spec(percent: int) -> JSONObject:
-    backends = [
-        {"name": name, "port": 80, "weight": weight}
-        for name, weight in (("stable", 100 - percent), ("canary", percent))
-    ]
-    return {"parentRefs": [{"name": "web"}], "hostnames": [HOST], "rules": [{"backendRefs": backends}]}
+    return route_spec("web", HOST, {"stable": 100 - percent, "canary": percent})
 
 
 async def _endpoints(running: Fleet, ready: Sequence[str], leaving: Sequence[str] = ()) -> None:
@@ -141,7 +130,3 @@ async def _endpoints(running: Fleet, ready: Sequence[str], leaving: Sequence[str
     endpoints = [{"addresses": [each], "conditions": {"ready": True}} for each in ready]
     endpoints += [{"addresses": [each], "conditions": going} for each in leaving]
     await running.member_cluster.merge_patch(ENDPOINT_SLICES, "default", "canary-1", {"endpoints": endpoints})
-
-
-def _meta(name: str) -> JSONObject:
-    return {"metadata": {"name": name, "namespace": "default"}}
