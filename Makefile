@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.installed
 COVERED_BY := tests/unit/translate tests/unit/sync tests/unit/ledger tests/golden/translate tests/scenario/difftracker \
 	tests/scenario/records
 
-.PHONY: help demo test test-all-pythons check conformance bench crds docs site screenshots golden fuzz soak crashes coverage coverage-of-requirements mutants \
+.PHONY: help demo test test-e2e test-all-pythons check conformance bench crds docs site screenshots golden fuzz soak crashes coverage coverage-of-requirements mutants \
 	format hooks lock install helm image test-image test-wheel test-acme test-cluster-api release clean
 
 help: ## Show this list
@@ -35,11 +35,18 @@ install: $(RUN) ## Install Fairlead into .venv
 demo: $(RUN) ## Two member clusters, one hub, real Envoy, real traffic
 	@$(BIN)/fairlead demo
 
-test: $(STAMP) ## Run every test
+test: $(STAMP) ## Run the tests, all but those of test-e2e; ARGS="-k guard" for some
 	@.ci/haproxy
 	@.ci/dns
 	@.ci/chromium
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest --ignore tests/e2e $(ARGS)
+
+# These wait for processes more than they compute.
+test-e2e: $(STAMP) ## Run whole hubs, agents, proxies and demos as processes, under traffic and with faults
+	@.ci/haproxy
+	@.ci/dns
+	@.ci/chromium
+	@$(BIN)/python -m pytest -n 3 tests/e2e $(ARGS)
 
 test-all-pythons: ## Run every test on each Python from 3.11 to 3.14 that this machine has
 	@.ci/test-all-pythons $(ARGS)
