@@ -13,7 +13,7 @@ COVERED_BY := tests/unit/translate tests/unit/sync tests/unit/ledger tests/golde
 	format hooks lock install helm image test-image test-wheel test-acme test-cluster-api release clean
 
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-26s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-26s %s\n", $$1, $$2}'
 
 # What a lock file lists is installed with the versions and hashes that it lists, the same on every machine.
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
