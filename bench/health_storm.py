@@ -1,4 +1,4 @@
-"""All load balancers lose their backends at once and get them back: how soon is each told, and with how many writes?
+"""All load balancers lose their backends at once and get them back: how soon is each statuses, and with how many writes?
 
 One server stands behind all of them, so all of them lose it in one moment. A watch of the hub's API counts the writes.
 """
@@ -23,7 +23,7 @@ BACKEND, PORT = "127.99.4.1", 8080
 _AT_ONCE = 32
 
 
-class _Told:
+class _Statuses:
     """What the hub writes of its load balancers: how many say each status of Serving, and writes for each."""
 
     def __init__(self, cache: WatchCache[TCPLoadBalancer]) -> None:
@@ -57,15 +57,15 @@ async def all_at_once() -> AsyncIterator[Figure]:
         following = asyncio.create_task(cache.run())
         try:
             await cache.wait_synced(60)
-            told = _Told(cache)
-            await until_true(lambda: told.all_say("True"), what="all serve", timeout_s=300, every_s=1)
+            statuses = _Statuses(cache)
+            await until_true(lambda: statuses.all_say("True"), what="all serve", timeout_s=300, every_s=1)
             await asyncio.sleep(10)
-            told.writes.clear()
+            statuses.writes.clear()
             server.close()
-            async for figure in _measured(told, "False", "all lose their backends at once"):
+            async for figure in _measured(statuses, "False", "all lose their backends at once"):
                 yield figure
             server = await _backend()
-            async for figure in _measured(told, "True", "all get them back"):
+            async for figure in _measured(statuses, "True", "all get them back"):
                 yield figure
         finally:
             server.close()
@@ -73,20 +73,20 @@ async def all_at_once() -> AsyncIterator[Figure]:
             await asyncio.gather(following, return_exceptions=True)
 
 
-async def _measured(told: _Told, status: str, what: str) -> AsyncIterator[Figure]:
+async def _measured(statuses: _Statuses, status: str, what: str) -> AsyncIterator[Figure]:
     """Wait until all say so and nothing more is written; the writes begin anew afterwards."""
     started = time.perf_counter()
-    await until_true(lambda: told.all_say(status), what=f"Serving {status} of all", timeout_s=120, every_s=0.05)
+    await until_true(lambda: statuses.all_say(status), what=f"Serving {status} of all", timeout_s=120, every_s=0.05)
     took_s = time.perf_counter() - started
     await asyncio.sleep(10)
-    most = max(told.writes.values(), default=0)
+    most = max(statuses.writes.values(), default=0)
     name = f"{COUNT:,} load balancers, {what}"
     yield Figure(
         name=f"{name}: until Serving {status} is in every status", value=took_s, unit="s", limit=15,
         compares_with="two checks 5 s apart are 5 to 10 s of it",
     )  # fmt: skip
     yield Figure(name=f"{name}: writes for the one that was written most", value=most, unit="", limit=1)
-    told.writes.clear()
+    statuses.writes.clear()
 
 
 async def _backend() -> asyncio.Server:
