@@ -1,4 +1,4 @@
-"""All load balancers lose their backends at once and get them back: how soon is each statuses, and with how many writes?
+"""All lose their backends at once and get them back: how soon do all statuses say so, by how many writes?
 
 One server stands behind all of them, so all of them lose it in one moment. A watch of the hub's API counts the writes.
 """
