@@ -228,7 +228,7 @@ def _events() -> str:
 def _metrics() -> str:
     parts = [
         "# Metrics\n\nIn the Prometheus text format at `/metrics`, beside `/readyz` and `/livez`. "
-        "No label holds the name of a user's object."
+        "Only `fairlead_traffic_*` name objects of users: at the most 100 load balancers, never a route or a path."
     ]
     for title, families in asyncio.run(registries()).items():
         rows = ((f"`{family.name}`", family.kind, _codes(family.labels), _text(family.text)) for family in families)

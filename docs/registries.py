@@ -35,8 +35,10 @@ async def _hub() -> list[Family]:
     from fairlead.kube.cluster import Cluster
     from fairlead.kube.config import ClusterConfig
     from fairlead.kube.metrics import KubeMetrics
+    from fairlead.page.traffic_metrics import TrafficMetrics
     from fairlead.providers.envoy.counters import Counters
     from fairlead.providers.webhook.metrics import WebhookMetrics
+    from fairlead.runtime.clock import SystemClock
     from fairlead.runtime.telemetry import Telemetry
     from fairlead.translate.address_ranges import AddressRanges
 
@@ -44,6 +46,7 @@ async def _hub() -> list[Family]:
     KubeMetrics(registry)
     Counters(registry=registry)
     WebhookMetrics(registry)
+    registry.register(TrafficMetrics(clock=SystemClock()))
     async with Cluster(ClusterConfig(server="http://127.0.0.1:9"), name="hub") as cluster:
         config = HubConfig(identity="reference", address_pool=AddressRanges.parse("192.0.2.0/24"))
         Hub(cluster=cluster, providers={}, config=config, telemetry=Telemetry(registry))

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 
+import aiohttp
 import pytest
 import pytest_asyncio
 
@@ -19,7 +21,7 @@ from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.testing.builders import slice_body
 from fairlead.testing.worlds.fleet import Fleet
 from fairlead.testing.worlds.member import Member
-from fairlead.testing.worlds.processes import wait_until
+from fairlead.testing.worlds.processes import run_fairlead, wait_until
 from fairlead.testing.worlds.traffic import Traffic
 from tests.e2e.e2e_backends import Echo, ask, refused
 from tests.e2e.e2e_haproxy import (
@@ -66,7 +68,7 @@ async def pods(member: Member, count: int) -> AsyncGenerator[list[Echo]]:
             await server.stop()
 
 
-@pytest.mark.req("A-2", "A-5", "I-4")
+@pytest.mark.req("A-2", "A-5", "I-4", "OP-11")
 async def test_an_ordinary_service_is_served_by_haproxy_and_leaves_nothing_behind(fleet: Fleet, edge: Edge) -> None:
     theirs = edge.theirs("edge-shop")
     async with pods(fleet.members["west"], 2) as servers:
@@ -94,6 +96,7 @@ async def test_an_ordinary_service_is_served_by_haproxy_and_leaves_nothing_behin
         assert edge.ours("edge-shop") == addresses
         assert {await ask(ADDRESS, edge.ports["edge-shop"]) for _ in range(6)} == addresses
         assert edge.theirs("edge-shop") == theirs
+        await figures_are_shown(fleet, edge)
 
         async def said_to_be_ensured() -> bool:
             return "EnsuredLoadBalancer" in await west.events("edge-shop")
@@ -102,6 +105,25 @@ async def test_an_ordinary_service_is_served_by_haproxy_and_leaves_nothing_behin
         await no_services(fleet, west, "edge-shop")
         assert edge.servers("edge-shop") == theirs
         assert await record_versions(fleet, "tenant-west", "default.edge-shop") == {}
+
+
+async def figures_are_shown(fleet: Fleet, edge: Edge) -> None:
+    """Use the Service until ``fairlead top`` lists it; its metrics have counted no less."""
+    key, pages = "TCPLoadBalancer/tenant-west/default.edge-shop", fleet.hub.pages
+
+    async def listed() -> bool:
+        for _ in range(5):
+            await ask(ADDRESS, edge.ports["edge-shop"])
+        code, out, error = await run_fairlead("top", "--once", "-o", "json", "--hub-url", f"http://{pages}")
+        assert code == 0, error
+        rows = [each for each in json.loads(out)["loadBalancers"] if each["id"] == key]
+        return any(each["bytesOut"] > 0 and each["connections"] > 0 for each in rows)
+
+    await wait_until(listed, "fairlead top lists the load balancer", timeout_s=180.0)
+    async with aiohttp.ClientSession() as session, session.get(f"http://{pages}/metrics") as answer:
+        lines = (await answer.text()).splitlines()
+    named = [line for line in lines if line.startswith("fairlead_traffic_connections_total") and "edge-shop" in line]
+    assert [float(line.rpartition(" ")[2]) > 0 for line in named] == [True]
 
 
 @pytest.mark.req("I-9")

@@ -46,8 +46,8 @@ def top(
 ) -> None:
     """Show the busiest load balancers, live: connections, bytes, requests by class of status, p50 and p99.
 
-    The figures are of the last seconds, from the statistics of the hub's own proxies. What is idle is not listed. p50
-    and p99 are how long a request took, and without HTTP how long a backend took to accept a connection.
+    The figures are of the last seconds, from the statistics of the hub's proxies and HAProxies. What is idle is not
+    listed. p50 and p99 are how long a request took, and without HTTP how long a backend took to accept a connection.
     """
     run_async(lambda: _show(hub_url, token_file, count, sort, output, once=once or output.is_data))
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from fairlead.page.traffic import Figure, TrafficAnswer
+from fairlead.page.traffic import TrafficAnswer
+from fairlead.page.traffic_rates import Figure
 from fairlead.status.formatting import columns
 
 HEAD = ("LOAD BALANCER", "CONN/S", "ACTIVE", "IN/S", "OUT/S", "REQ/S", "2XX", "3XX", "4XX", "5XX", "P50", "P99")

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol, cast, runtime_checkable
 
 import msgspec
 
 from fairlead.model.keys import LoadBalancerKey
+
+
+class Counted(NamedTuple):
+    """What counts are of: a load balancer, or one of its routes by the route's name."""
+
+    load_balancer: LoadBalancerKey
+    route: str = ""
+
+    def __str__(self) -> str:
+        """Return the key, of a route with ``#`` and its name."""
+        return f"{self.load_balancer}#{self.route}" if self.route else str(self.load_balancer)
+
+
+Classes = tuple[int, int, int, int, int]
+NO_ANSWERS: Classes = (0, 0, 0, 0, 0)
 
 
 class Totals(msgspec.Struct, frozen=True, gc=False):
@@ -21,14 +36,66 @@ class Totals(msgspec.Struct, frozen=True, gc=False):
     active: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
-    requests: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)
+    requests: Classes = NO_ANSWERS
     p50_ms: float | None = None
     p99_ms: float | None = None
 
 
-class TrafficReader(Protocol):
-    """Something that can read the counts of a data plane."""
+def summed(parts: Iterable[Totals]) -> Totals:
+    """Return all of ``parts`` together; of times the longest, that of the port or proxy that matters."""
+    listed = list(parts)
+    return Totals(
+        sum(part.connections for part in listed),
+        sum(part.active for part in listed),
+        sum(part.bytes_in for part in listed),
+        sum(part.bytes_out for part in listed),
+        cast("Classes", tuple(sum(part.requests[number] for part in listed) for number in range(len(NO_ANSWERS)))),
+        max((part.p50_ms for part in listed if part.p50_ms is not None), default=None),
+        max((part.p99_ms for part in listed if part.p99_ms is not None), default=None),
+    )
 
-    async def read(self) -> Mapping[LoadBalancerKey, Totals]:
-        """Return the load balancers whose counts have changed since the last call; ``Retry`` when it cannot."""
+
+def added(before: Totals, now: Totals) -> Totals:
+    """Return what was counted between; a count that is lower now began at zero. The rest is of ``now``."""
+
+    def grown(old: int, new: int) -> int:
+        return new - old if new >= old else new
+
+    return Totals(
+        grown(before.connections, now.connections),
+        now.active,
+        grown(before.bytes_in, now.bytes_in),
+        grown(before.bytes_out, now.bytes_out),
+        cast("Classes", tuple(map(grown, before.requests, now.requests))),
+        now.p50_ms,
+        now.p99_ms,
+    )
+
+
+class Reading(msgspec.Struct, frozen=True, gc=False):
+    """What one process of a data plane has counted: of what differs from the last reading.
+
+    ``problem``: why it could not be read, in a sentence; empty when it was.
+    """
+
+    source: str
+    totals: Mapping[Counted, Totals] = msgspec.field(default_factory=dict[Counted, Totals])
+    problem: str = ""
+
+
+class TrafficReader(Protocol):
+    """Something that can read the counts of data planes."""
+
+    async def read(self) -> Sequence[Reading]:
+        """Return a reading for each process that there is; one that does not answer says so in its own."""
+        ...
+
+
+@runtime_checkable
+class CountsTraffic(Protocol):
+    """A provider whose data planes count."""
+
+    @property
+    def traffic(self) -> TrafficReader:
+        """Return what reads the counts."""
         ...

@@ -1,26 +1,26 @@
 """How much traffic does each load balancer have right now: rates, from counts that are read while they are looked at.
 
-In: readers of data planes. Out: figures by load balancer, a table of the page, and the answer for ``fairlead top``.
-After ``_LOOKED_S`` without a question nothing is read any more. The work follows what is busy: a load balancer without
-traffic has no figure. Never: a number when its data plane could not be read; the reason is shown instead.
+In: readers of data planes. Out: figures by load balancer and route, a table of the page, the answer for ``fairlead
+top``, and what was added for the metrics. After ``_LOOKED_S`` without a question nothing is read any more; a scrape of
+the metrics reads once. The work follows what is busy: a load balancer without traffic has no figure.
+Never: a number of a data plane that could not be read; the reason is shown instead.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
-import structlog
 
 from fairlead.api.times import wire_time
-from fairlead.errors import FairleadError
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.traffic import Totals, TrafficReader
+from fairlead.model.traffic import Counted, Reading, Totals, TrafficReader
 from fairlead.page.board import Shown
 from fairlead.page.sources import RESOURCE_OF
+from fairlead.page.traffic_rates import Figure, TrafficRates, figure_of
 from fairlead.runtime.clock import Clock
 
 #: Envoy sums up the times of requests every five seconds.
@@ -28,64 +28,59 @@ READ_S = 5.0
 _LOOKED_S = 20.0
 #: Of the time at the most one part in so many is spent on reading.
 _SHARE = 50
-
-log = structlog.get_logger(__name__)
-
-
-class Figure(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """One load balancer, each second over the last interval; ``active`` connections are of now.
-
-    ``requests`` are the answers by class, 1xx to 5xx; empty without HTTP.
-    """
-
-    id: str
-    connections: float = 0.0
-    active: int = 0
-    bytes_in: float = 0.0
-    bytes_out: float = 0.0
-    requests: tuple[float, ...] = ()
-    p50_ms: float | None = None
-    p99_ms: float | None = None
+#: A scrape does not wait longer for a data plane; its counts are in the next one.
+_SCRAPE_S = 3.0
 
 
 class TrafficAnswer(msgspec.Struct, frozen=True, rename="camel"):
-    """What ``fairlead top`` gets: the figures of what is busy, when they were read, and what could not be read."""
+    """What ``fairlead top`` gets: the figures of what is busy, when they were read, and what could not be read.
+
+    ``routes`` are of the HTTP routes among them; the ``id`` of one is that of its load balancer, ``#`` and its name.
+    """
 
     at: str
     figures: list[Figure]
     problem: str = ""
+    routes: list[Figure] = []
 
 
 class Traffic:
-    """The figures of one hub; a source of the board (table ``traffic``). ``unread``: what no reader reads, in words."""
+    """The figures of one hub; a source of the board (table ``traffic``).
+
+    ``readers`` returns those that there are now. ``added`` is called with what each reading adds.
+    """
 
     table = "traffic"
     every_s = 2.0
 
     def __init__(
-        self, readers: Sequence[TrafficReader], *, clock: Clock, now: Callable[[], datetime], unread: str = ""
+        self,
+        readers: Callable[[], Sequence[TrafficReader]],
+        *,
+        clock: Clock,
+        now: Callable[[], datetime],
+        added: Callable[[Mapping[Counted, Totals]], None] = lambda _added: None,
     ) -> None:
         self._readers = readers
-        self._unread = [unread] if unread else []
         self._clock = clock
         self._now = now
-        self._totals: dict[LoadBalancerKey, Totals] = {}
-        self._figures: dict[LoadBalancerKey, Figure] = {}
-        self._gone: set[LoadBalancerKey] = set()
-        self._at_s: float | None = None
-        self._rated = False
+        self._added = added
+        self._rates = TrafficRates()
+        self._figures: dict[Counted, Figure] = {}
+        self._gone: set[Counted] = set()
+        self._at_s = float("-inf")
+        self._rated_s = float("-inf")
         self._read_at = ""
         self._problem = ""
         self._asked = asyncio.Event()
         self._asked_s = float("-inf")
         self._fresh = asyncio.Condition()
+        self._reading = asyncio.Lock()
 
     async def run(self) -> None:
         """Read while there are questions, until cancelled."""
         while True:
             if self._clock.monotonic() - self._asked_s > _LOOKED_S:
-                # Rates over a time in which nothing was read would be averages of long ago.
-                self._at_s = None
                 self._asked.clear()
                 await self._asked.wait()
             began_s = self._clock.monotonic()
@@ -95,18 +90,22 @@ class Traffic:
 
     async def read(self) -> None:
         """Read all data planes once."""
-        changed: dict[LoadBalancerKey, Totals] = {}
-        problems = list(self._unread)
-        for reader in self._readers:
-            try:
-                changed |= await reader.read()
-            except FairleadError as error:
-                problems.append(error.sentence)
-        self._take(changed)
-        self._problem = "; ".join(problems)
-        self._read_at = wire_time(self._now())
+        async with self._reading:
+            readings = await asyncio.gather(*(reader.read() for reader in self._readers()))
+            self._take([reading for each in readings for reading in each])
         async with self._fresh:
             self._fresh.notify_all()
+
+    async def refresh(self) -> None:
+        """Read once for a scrape of the metrics, unless that was done a moment ago; waits a few seconds at the most."""
+        if self._clock.monotonic() - self._at_s >= READ_S:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_SCRAPE_S):
+                    await self.read()
+
+    def active(self, key: LoadBalancerKey) -> int:
+        """Return how many connections of a load balancer are open."""
+        return self._rates.active(Counted(key))
 
     def ask(self) -> None:
         """Have figures read for a while."""
@@ -116,10 +115,13 @@ class Traffic:
     async def answer(self, timeout_s: float = 3 * READ_S) -> TrafficAnswer:
         """Return the figures; when nothing was read lately, as soon as there are rates."""
         self.ask()
+        asked_s = self._asked_s
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s), self._fresh:
-                await self._fresh.wait_for(lambda: self._at_s is not None and self._rated)
-        return TrafficAnswer(self._read_at, list(self._figures.values()), self._problem)
+                await self._fresh.wait_for(lambda: asked_s - self._rated_s <= READ_S)
+        routes = [figure for counted, figure in self._figures.items() if counted.route]
+        figures = [figure for counted, figure in self._figures.items() if not counted.route]
+        return TrafficAnswer(self._read_at, figures, self._problem, routes)
 
     # --- the board's table --------------------------------------------------------------------------------------
 
@@ -135,42 +137,26 @@ class Traffic:
 
     def shown(self, key: Hashable) -> Shown | None:
         """Return the figure of one; None when it is idle."""
-        if not isinstance(key, LoadBalancerKey) or (figure := self._figures.get(key)) is None:
+        if not isinstance(key, Counted) or (figure := self._figures.get(key)) is None:
             return None
-        return Shown(figure, RESOURCE_OF.get(key.kind, ""), key.namespace)
+        return Shown(figure, RESOURCE_OF.get(key.load_balancer.kind, ""), key.load_balancer.namespace)
 
-    def _take(self, changed: dict[LoadBalancerKey, Totals]) -> None:
+    def _take(self, readings: Sequence[Reading]) -> None:
         now_s = self._clock.monotonic()
-        before_s, self._at_s = self._at_s, now_s
-        self._rated = before_s is not None
-        figures: dict[LoadBalancerKey, Figure] = {}
-        if before_s is not None and now_s > before_s:
-            for key, totals in changed.items():
-                figure = figure_of(key, self._totals.get(key, Totals()), totals, now_s - before_s)
-                figures[key] = figure
-        for key, figure in self._figures.items():
+        seconds, self._at_s = now_s - self._at_s, now_s
+        added = self._rates.take(readings)
+        self._added(added)
+        figures: dict[Counted, Figure] = {}
+        # Rates over a time in which nothing was read would be averages of long ago.
+        if 0 < seconds <= _LOOKED_S:
+            self._rated_s = now_s
+            for counted, totals in added.items():
+                figures[counted] = figure_of(counted, totals, seconds, http=self._rates.is_http(counted))
+        for counted, figure in self._figures.items():
             # Connections that stay open without a byte are still there.
-            if key not in figures and figure.active and key not in changed:
-                figures[key] = Figure(figure.id, active=figure.active)
+            if counted not in added and (active := self._rates.active(counted)):
+                figures[counted] = Figure(figure.id, active=active)
         self._gone |= set(self._figures) - set(figures)
-        self._totals |= changed
         self._figures = figures
-
-
-def figure_of(key: LoadBalancerKey, before: Totals, now: Totals, seconds: float) -> Figure:
-    """Return the rates between two reads; after a restart of the data plane counts begin at zero."""
-
-    def rate(old: int, new: int) -> float:
-        return round((new - old if new >= old else new) / seconds, 2)
-
-    classes = tuple(rate(old, new) for old, new in zip(before.requests, now.requests, strict=True))
-    return Figure(
-        str(key),
-        rate(before.connections, now.connections),
-        now.active,
-        rate(before.bytes_in, now.bytes_in),
-        rate(before.bytes_out, now.bytes_out),
-        classes if any(now.requests) else (),
-        now.p50_ms,
-        now.p99_ms,
-    )
+        self._problem = "; ".join(dict.fromkeys(each.problem for each in readings if each.problem))
+        self._read_at = wire_time(self._now())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self
 
@@ -54,7 +54,7 @@ class StatusServer:
     """Serve /readyz (503 and one reason per line while not ready), /livez, /metrics, and /debug/keys/<key>.
 
     ``debug`` returns what is known of a key, to be sent as JSON; None for a key that is unknown. ``extend`` adds more
-    routes.
+    routes. ``refresh`` is awaited before metrics are counted.
     """
 
     def __init__(
@@ -65,6 +65,7 @@ class StatusServer:
         readiness: Callable[[], list[str]],
         debug: Callable[[str], object | None] = lambda _key: None,
         extend: Callable[[web.Application], None] = lambda _app: None,
+        refresh: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._host = host or "127.0.0.1"
         self._port = port
@@ -72,6 +73,7 @@ class StatusServer:
         self._readiness = readiness
         self._debug = debug
         self._extend = extend
+        self._refresh = refresh
         self._runner: web.AppRunner | None = None
 
     @property
@@ -144,6 +146,8 @@ class StatusServer:
         return web.Response(body=msgspec.json.encode(known), content_type="application/json")
 
     async def _metrics(self, _request: web.Request) -> web.Response:
+        if self._refresh is not None:
+            await self._refresh()
         return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 

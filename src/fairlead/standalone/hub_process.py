@@ -18,7 +18,7 @@ from fairlead.hub.config import HubConfig
 from fairlead.hub.providers.installed import installed_providers
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.metrics import KubeMetrics
-from fairlead.page.traffic import Traffic
+from fairlead.model.traffic import TrafficReader
 from fairlead.providers.envoy.envoy_process import find_binary
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.low_ports import low_ports_problem
@@ -31,6 +31,7 @@ from fairlead.standalone.first_calls import FIRST_CALLS, reached
 from fairlead.standalone.hub_page import make_page
 from fairlead.standalone.hub_rights import check_hub
 from fairlead.standalone.hub_settings import HubSettings
+from fairlead.standalone.hub_traffic import make_traffic
 from fairlead.standalone.identity import kept_identity, new_identity
 from fairlead.standalone.ports import watch_ports
 from fairlead.standalone.proxy_report import ProxyReporter
@@ -42,7 +43,6 @@ from fairlead.status.proxies import ProxyRow
 log = structlog.get_logger(__name__)
 
 _STOP_S = 4.0
-_UNREAD = "the traffic of proxies that run as Deployments is not read"
 #: A thousand Services that appear at once are two thousand writes; the API server's own fairness does the rest.
 _QPS, _BURST = 1000.0, 2000
 
@@ -122,8 +122,7 @@ async def _run(
         def not_ready() -> list[str]:
             return [*hub.not_ready(), *parts.problems(), *beside.problems()]
 
-        readers = [EnvoyTraffic(fleet.admin)] if fleet is not None else []
-        traffic = Traffic(readers, clock=clock, now=cluster.server_clock.now, unread="" if readers else _UNREAD)
+        traffic = make_traffic(hub, parts.reader, registry, clock=clock, now=cluster.server_clock.now)
         supervisor.spawn("traffic", traffic.run)
         page = make_page(
             hub,
@@ -136,7 +135,7 @@ async def _run(
             traffic=traffic,
             clock=clock,
         )
-        pages = StatusServer(*settings.metrics, registry, not_ready, hub.debug_key, page.add_to)
+        pages = StatusServer(*settings.metrics, registry, not_ready, hub.debug_key, page.add_to, traffic.refresh)
         supervisor.spawn("pages", pages.run)
     supervisor.spawn("hub", hub.run)
     supervisor.spawn("proxy report", lambda: _report(hub, reporter))
@@ -171,6 +170,7 @@ class _Parts(NamedTuple):
     on_lead: Callable[[bool], None] = lambda _leads: None
     problems: Callable[[], list[str]] = list
     gone: Callable[[str], Awaitable[None]] | None = None
+    reader: TrafficReader | None = None
 
 
 def _parts(settings: HubSettings, cluster: Cluster, registry: CollectorRegistry) -> _Parts:
@@ -180,7 +180,8 @@ def _parts(settings: HubSettings, cluster: Cluster, registry: CollectorRegistry)
     # The lock comes first: a second hub must not take the socket, or the name, of the first one.
     fleet.prepare()
     provider = EnvoyProvider(fleet=fleet, xds_address=f"unix:{fleet.xds_socket}", registry=registry)
-    return _Parts(provider, kept_identity(settings.data_dir), fleet)
+    reader = EnvoyTraffic(fleet.admin, name="the Envoy of this machine")
+    return _Parts(provider, kept_identity(settings.data_dir), fleet, reader=reader)
 
 
 def _deployment(settings: HubSettings, cluster: Cluster, registry: CollectorRegistry) -> _Parts:

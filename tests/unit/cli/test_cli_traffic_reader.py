@@ -9,7 +9,8 @@ from fairlead.cli.traffic_reader import read_traffic
 from fairlead.errors import BadConfiguration, Unauthorized, Unreachable
 from fairlead.page.board import Board
 from fairlead.page.rights import Everything
-from fairlead.page.traffic import Figure, Traffic
+from fairlead.page.traffic import Traffic
+from fairlead.page.traffic_rates import Figure
 from fairlead.page.web import Page
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.telemetry import StatusServer
@@ -40,7 +41,7 @@ async def none(_key):
 @pytest.fixture
 async def hub():
     clock = SystemClock()
-    traffic = Answering([], clock=clock, now=clock.now)
+    traffic = Answering(list, clock=clock, now=clock.now)
     page = Page(Board([], clock=clock), gate=TokenGate(), explain=none, traffic=traffic)
     async with StatusServer("127.0.0.1", 0, CollectorRegistry(), list, extend=page.add_to) as server:
         yield server.url

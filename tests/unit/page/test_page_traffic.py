@@ -1,32 +1,32 @@
-"""Traffic figures: rates between two reads, only of what is busy, and only while they are looked at."""
+"""Traffic figures: only of what is busy, only while they are looked at, and never of what could not be read."""
 
 from __future__ import annotations
 
 import pytest
 
-from fairlead.errors import Retry
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.traffic import Totals
-from fairlead.page.traffic import READ_S, Traffic, figure_of
+from fairlead.model.traffic import Counted, Reading, Totals
+from fairlead.page.traffic import READ_S, Traffic
 from fairlead.runtime.clock import VirtualClock
 
-WEB = LoadBalancerKey("TCPLoadBalancer", "tenant-east", "web")
+WEB = Counted(LoadBalancerKey("TCPLoadBalancer", "tenant-east", "web"))
+ROUTE = Counted(LoadBalancerKey("HTTPLoadBalancer", "tenant-east", "edge"), "shop.web")
 
 
 class Counts:
     """A data plane whose counts a test sets; ``reads`` counts questions."""
 
     def __init__(self) -> None:
-        self.changed: dict[LoadBalancerKey, Totals] = {}
+        self.changed: dict[Counted, Totals] = {}
         self.reads = 0
         self.down = False
 
     async def read(self):
         self.reads += 1
         if self.down:
-            raise Retry("it does not answer")
+            return [Reading("one", problem="it does not answer")]
         changed, self.changed = self.changed, {}
-        return changed
+        return [Reading("one", changed)]
 
 
 @pytest.fixture
@@ -41,20 +41,12 @@ def counts():
 
 @pytest.fixture
 def traffic(counts, clock):
-    return Traffic([counts], clock=clock, now=clock.now)
+    return Traffic(lambda: [counts], clock=clock, now=clock.now)
 
 
 async def read(traffic, clock, seconds=READ_S):
     await clock.advance(seconds)
     await traffic.read()
-
-
-def test_rates_are_per_second_and_survive_a_restart_of_the_proxy() -> None:
-    before, now = Totals(100, 1, 1000, 2000, (0, 10, 0, 0, 0)), Totals(150, 3, 6000, 2000, (0, 60, 0, 0, 5), 1.5, 20.0)
-    figure = figure_of(WEB, before, now, 5.0)
-    assert (figure.connections, figure.active, figure.bytes_in, figure.bytes_out) == (10.0, 3, 1000.0, 0.0)
-    assert (figure.requests, figure.p50_ms, figure.p99_ms) == ((0.0, 10.0, 0.0, 0.0, 1.0), 1.5, 20.0)
-    assert figure_of(WEB, now, Totals(5), 5.0).connections == 1.0
 
 
 @pytest.mark.req("OP-11")
@@ -79,19 +71,43 @@ async def test_open_connections_without_a_byte_are_still_there(traffic, counts, 
     await read(traffic, clock)
     await read(traffic, clock)
     assert (traffic.shown(WEB).item.active, traffic.shown(WEB).item.connections) == (2, 0.0)
+    assert traffic.active(WEB.load_balancer) == 2
 
 
 @pytest.mark.req("OP-11")
-async def test_what_cannot_be_read_is_said(traffic, counts, clock):
+async def test_what_cannot_be_read_is_said_and_has_no_number(traffic, counts, clock):
+    counts.changed = {WEB: Totals(1, 5)}
     await traffic.read()
+    counts.changed = {WEB: Totals(2, 5)}
+    await read(traffic, clock)
     counts.down = True
     await read(traffic, clock)
     answer = await traffic.answer()
     assert (answer.problem, answer.figures) == ("it does not answer", [])
 
 
-async def test_what_no_reader_reads_is_said(clock):
-    traffic = Traffic([], clock=clock, now=clock.now, unread="some proxies are not read")
+@pytest.mark.req("OP-11")
+async def test_routes_are_listed_apart(traffic, counts, clock):
     await traffic.read()
+    counts.changed = {WEB: Totals(5), ROUTE: Totals(requests=(0, 5, 0, 0, 0))}
     await read(traffic, clock)
-    assert (await traffic.answer()).problem == "some proxies are not read"
+    answer = await traffic.answer()
+    assert [each.id for each in answer.figures] == ["TCPLoadBalancer/tenant-east/web"]
+    assert [(each.id, each.requests) for each in answer.routes] == [
+        ("HTTPLoadBalancer/tenant-east/edge#shop.web", (0.0, 1.0, 0.0, 0.0, 0.0))
+    ]
+
+
+@pytest.mark.req("OP-11")
+async def test_a_scrape_reads_once_and_not_again_at_once(counts, clock):
+    added: list[object] = []
+    traffic = Traffic(lambda: [counts], clock=clock, now=clock.now, added=added.append)
+    await traffic.refresh()
+    await traffic.refresh()
+    assert counts.reads == 1
+    # A minute later that is no rate for a viewer, and still counted.
+    counts.changed = {WEB: Totals(600)}
+    await clock.advance(60.0)
+    await traffic.refresh()
+    assert (counts.reads, added[-1]) == (2, {WEB: Totals(600)})
+    assert traffic.shown(WEB) is None

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.errors import Retry
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.traffic import Totals
+from fairlead.model.traffic import Counted, Totals
 from fairlead.providers.envoy.traffic import EnvoyTraffic, TrafficCounts
 
 #: As Envoy 1.38 prints it.
@@ -25,8 +24,8 @@ http.HTTPLoadBalancer/tenant-east/edge/routes/443.downstream_rq_2xx: 3
 http.HTTPLoadBalancer/tenant-east/edge/routes/80.downstream_rq_time: P50(nan,1.05) P99(nan,4.0)
 http.HTTPLoadBalancer/tenant-east/edge/routes/443.downstream_rq_time: P50(2,1.05) P99(9.5,4.0)
 """
-WEB = LoadBalancerKey("TCPLoadBalancer", "tenant-east", "shop.web")
-EDGE = LoadBalancerKey("HTTPLoadBalancer", "tenant-east", "edge")
+WEB = Counted(LoadBalancerKey("TCPLoadBalancer", "tenant-east", "shop.web"))
+EDGE = Counted(LoadBalancerKey("HTTPLoadBalancer", "tenant-east", "edge"))
 
 
 @pytest.mark.req("OP-11")
@@ -57,5 +56,12 @@ async def test_a_proxy_that_does_not_answer_is_said():
     async def get(_path: str) -> tuple[int, str]:
         return 0, "no such file"
 
-    with pytest.raises(Retry, match="does not answer"):
-        await EnvoyTraffic(get).read()
+    (reading,) = await EnvoyTraffic(get, name="the Envoy of this machine").read()
+    assert reading.problem == "the Envoy of this machine does not answer a question for its statistics"
+
+
+def test_a_statistic_that_is_gone_counts_no_more() -> None:
+    counts = TrafficCounts()
+    counts.take(TCP + HTTP)
+    assert counts.take(HTTP) == {}
+    assert counts.take(TCP.partition("\n")[0] + "\n" + HTTP)[WEB] == Totals(active=2)

@@ -10,12 +10,11 @@ Source: https://www.envoyproxy.io/docs/envoy/latest/operations/admin#get--stats
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from urllib.parse import quote
 
-from fairlead.errors import Retry
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.traffic import Totals
+from fairlead.model.traffic import Counted, Reading, Totals
 
 _FILTER = (
     r"^(tcp|http)\.[A-Za-z]+/.*\.downstream_(cx_total|cx_active|cx_[rt]x_bytes_total|rq_[1-5]xx|rq_time)$"
@@ -50,22 +49,30 @@ class TrafficCounts:
         self._values: dict[LoadBalancerKey, dict[str, int]] = {}
         self._times: dict[LoadBalancerKey, dict[str, tuple[float | None, float | None]]] = {}
 
-    def take(self, text: str) -> Mapping[LoadBalancerKey, Totals]:
+    def take(self, text: str) -> Mapping[Counted, Totals]:
         """Read what ``/stats`` printed; returns the load balancers of which something has changed."""
         lines = frozenset(text.splitlines())
-        touched = {key for line in lines - self._lines if (key := self._line(line)) is not None}
+        new = lines - self._lines
+        names = {line.partition(": ")[0] for line in new}
+        for name in {line.partition(": ")[0] for line in self._lines - lines} - names:
+            self._forget(name)
         self._lines = lines
-        return {key: self._totals(key) for key in touched}
+        touched = {key for line in new if (key := self._line(line)) is not None}
+        return {Counted(key): self._totals(key) for key in touched}
+
+    def _forget(self, name: str) -> None:
+        """Drop a statistic that Envoy has no more: its listener is gone."""
+        if (key := _key_of(name)) is not None:
+            for known in (self._values, self._times):
+                known.get(key, {}).pop(name, None)
+                if not known.get(key):
+                    known.pop(key, None)
 
     def _line(self, line: str) -> LoadBalancerKey | None:
-        name, separator, value = line.partition(": ")
-        _, _, rest = name.partition(".")
-        prefix, _, statistic = rest.rpartition(".")
-        parts = prefix.split("/", 3)
-        if not separator or len(parts) < 4:
+        name, _, value = line.partition(": ")
+        if (key := _key_of(name)) is None or not value:
             return None
-        key = LoadBalancerKey(*parts[:3])
-        if statistic in _TIMES:
+        if name.rpartition(".")[2] in _TIMES:
             by_quantile = {number: _milliseconds(text) for number, text in _QUANTILE.findall(value)}
             self._times.setdefault(key, {})[name] = by_quantile.get("50"), by_quantile.get("99")
         elif value.isdigit():
@@ -85,30 +92,36 @@ class TrafficCounts:
         return Totals(
             **sums,
             requests=(classes[0], classes[1], classes[2], classes[3], classes[4]),
-            p50_ms=_slowest(p50 for p50, _ in times),
-            p99_ms=_slowest(p99 for _, p99 in times),
+            p50_ms=max((p50 for p50, _ in times if p50 is not None), default=None),
+            p99_ms=max((p99 for _, p99 in times if p99 is not None), default=None),
         )
 
 
 class EnvoyTraffic:
-    """Reads the counts of one Envoy. ``get`` asks its admin interface: HTTP status, text."""
+    """Reads the counts of one Envoy. ``get`` asks its admin interface: HTTP status, text.
 
-    def __init__(self, get: Callable[[str], Awaitable[tuple[int, str]]]) -> None:
+    ``name`` is how a sentence speaks of it.
+    """
+
+    def __init__(self, get: Callable[[str], Awaitable[tuple[int, str]]], *, name: str) -> None:
         self._get = get
+        self._name = name
         self._counts = TrafficCounts()
 
-    async def read(self) -> Mapping[LoadBalancerKey, Totals]:
+    async def read(self) -> Sequence[Reading]:
         """Return the load balancers whose counts have changed since the last call."""
         status, text = await self._get(PATH)
         if status != 200:
-            raise Retry("the proxy of this machine does not answer a question for its statistics", detail=text[:200])
-        return self._counts.take(text)
+            why = f" (HTTP {status})" if status else ""
+            return [Reading(self._name, problem=f"{self._name} does not answer a question for its statistics{why}")]
+        return [Reading(self._name, self._counts.take(text))]
+
+
+def _key_of(name: str) -> LoadBalancerKey | None:
+    """Return the load balancer whose statistic this is; None when it is not one of ours."""
+    parts = name.partition(".")[2].rpartition(".")[0].split("/", 3)
+    return LoadBalancerKey(*parts[:3]) if len(parts) == 4 else None
 
 
 def _milliseconds(text: str) -> float | None:
     return None if text == "nan" else float(text)
-
-
-def _slowest(times: Iterable[float | None]) -> float | None:
-    """Return the longest, that of the port that matters; None when no port had traffic."""
-    return max((time for time in times if time is not None), default=None)

@@ -29,6 +29,7 @@ from fairlead.providers.haproxy.readback import no_backend, observe_load_balance
 from fairlead.providers.haproxy.registered import RegisteredServers
 from fairlead.providers.haproxy.runtime_api import RuntimeApi
 from fairlead.providers.haproxy.settings import BACKEND_PARAMETERS, HAProxySettings, settings_from_spec
+from fairlead.providers.haproxy.traffic import HAProxyTraffic
 from fairlead.providers.load_balancer_states import LoadBalancerStates
 from fairlead.providers.outcomes import is_removal, outcome_from_error
 from fairlead.providers.readback_watch import ReadbackWatch
@@ -49,6 +50,7 @@ class HAProxyProvider:
         self._registered = RegisteredServers(clock=clock)
         self._owners = BackendOwners()
         self._apis: dict[str, RuntimeApi] = {}
+        self.traffic = HAProxyTraffic(owned=self._backends_by_socket, api=self._api)
         self._watch = ReadbackWatch(
             observe=self.observe, keys=self._keys_by_socket, clock=clock, interval_s=look_every_s
         )
@@ -197,6 +199,12 @@ class HAProxyProvider:
         by_socket: dict[str, list[LoadBalancerKey]] = {}
         for key, settings in self._settings.items():
             by_socket.setdefault(settings.socket, []).append(key)
+        return by_socket
+
+    def _backends_by_socket(self) -> Mapping[str, Mapping[LoadBalancerKey, frozenset[str]]]:
+        by_socket: dict[str, dict[LoadBalancerKey, frozenset[str]]] = {}
+        for key, settings in self._settings.items():
+            by_socket.setdefault(settings.socket, {})[key] = frozenset(settings.backends.values())
         return by_socket
 
     def _api(self, socket: str) -> RuntimeApi:

@@ -15,6 +15,7 @@ from fairlead.model.desired import ProxyProtocol, Target
 from fairlead.model.health import with_health
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.model.observed import Health
+from fairlead.model.traffic import Counted, Totals
 from tests.contract.providers.haproxy_balanced import HTTP, KEY, PATIENCE_S, Balanced, Web
 
 
@@ -291,3 +292,30 @@ async def test_a_server_that_haproxy_sees_down_is_not_serving_in_the_next_look(b
         seen = await noticed(web, "DOWN")
         assert (seen.serving, seen.reason, seen.healthy) == (serving, reason, healthy)
         assert str(web.key) in seen.unhealthy
+
+
+@pytest.mark.req("OP-11")
+async def test_its_traffic_is_counted_through_a_reload(balanced: Balanced) -> None:
+    web = await balanced.web("one")
+    await balanced.must(Action.REGISTER, web)
+    reader, counted = balanced.provider.traffic, Counted(KEY)
+
+    async def connections() -> Totals:
+        (reading,) = await reader.read()
+        assert not reading.problem
+        return reading.totals.get(counted, Totals())
+
+    assert (await connections()).connections == 0
+    for expected in (3, 6):
+        for _ in range(3):
+            assert await balanced.get() == "one"
+        totals = await connections()
+        assert (totals.connections, totals.requests[1]) == (expected, expected)
+        assert totals.bytes_out > totals.bytes_in > 0
+    await connections()
+    assert await connections() == Totals()
+    await asyncio.to_thread(balanced.haproxy.reload)
+    await connections()
+    await balanced.must(Action.REGISTER, web)
+    assert await balanced.get() == "one"
+    assert (await connections()).connections == 1
