@@ -54,6 +54,13 @@ class Process:
             await self.process.wait()
 
     @property
+    def cpu_s(self) -> float:
+        """Return the processor time used so far, in seconds (Linux)."""
+        assert self.process is not None
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    @property
     def rss_mb(self) -> float:
         """Return the resident memory in MB (Linux)."""
         assert self.process is not None

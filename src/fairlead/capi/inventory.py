@@ -58,7 +58,10 @@ class Inventory:
             LOAD_BALANCERS,
             indexes={
                 "served": lambda obj: [bool(obj.spec.cluster_name)],
-                "namespace": lambda obj: [obj.metadata.namespace] if obj.spec.cluster_name else [],
+                # Those that a change of any object of the namespace may concern, whatever its Cluster.
+                "across": lambda obj: (
+                    [obj.metadata.namespace] if obj.spec.cluster_name and not stays_in_cluster(obj) else []
+                ),
                 "all in namespace": lambda obj: [obj.metadata.namespace],
                 "cluster": lambda obj: [(obj.metadata.namespace, obj.spec.cluster_name)],
                 "infrastructure": _infrastructure_of,
@@ -208,8 +211,12 @@ class Inventory:
         if old and new and _same_target(old, new):
             return
         for target in filter(None, (old, new)):
-            for obj in self.load_balancers.by_index("namespace", target.metadata.namespace):
-                if obj.spec.cluster_name == target.cluster or (not stays_in_cluster(obj) and _reaches(obj, target)):
+            namespace = target.metadata.namespace
+            if target.cluster:
+                for obj in self.load_balancers.by_index("cluster", (namespace, target.cluster)):
+                    self._wake(obj.key)
+            for obj in self.load_balancers.by_index("across", namespace):
+                if _reaches(obj, target):
                     self._wake(obj.key)
 
     def _looked(self) -> None:

@@ -48,7 +48,9 @@ class Maker:
         policies = inventory.policies.by_index("namespace", namespace)
         load_balancers = inventory.load_balancers.by_index("all in namespace", namespace)
         for cluster in inventory.targets.clusters.by_index("namespace", namespace):
-            planned = planned_for(cluster, policies, load_balancers)
+            named = inventory.load_balancers.get(*cluster.key)
+            here = [*inventory.load_balancers.by_index("cluster", cluster.key), *([named] if named is not None else [])]
+            planned = planned_for(cluster, policies, here)
             if planned.refusal:
                 self._emit(cluster, warning=True, reason="NoLoadBalancer", message=planned.refusal)
             if planned.body is not None:

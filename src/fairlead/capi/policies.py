@@ -39,7 +39,10 @@ class Planned(msgspec.Struct, frozen=True):
 def planned_for(
     cluster: Cluster, policies: Iterable[ClusterLoadBalancerPolicy], load_balancers: Iterable[LoadBalancer]
 ) -> Planned:
-    """Return what ``cluster`` is to get."""
+    """Return what ``cluster`` is to get.
+
+    ``load_balancers``: those of the Cluster, and the one of its name; others of the namespace do not matter.
+    """
     if cluster.deleting or cluster.paused:
         return Planned()
     asked = cluster.annotation(ANNOTATION_WANTED_CLASS)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from fairlead.errors import Retry
 from fairlead.model.change import DONE, Outcome, OutcomeStatus
+from fairlead.providers.haproxy.authorities import load_authority
 from fairlead.providers.haproxy.commands import ServerChange, commands_for, is_done, waits_for_sessions
 from fairlead.providers.haproxy.readback import no_backend, run_and_read
 from fairlead.providers.haproxy.runtime_api import RuntimeApi
@@ -39,6 +40,8 @@ async def run_batch(api: RuntimeApi, backend: str, changes: Sequence[ServerChang
         first = now = await run_and_read(api, backend, sessions=removing)
         if first.servers is None:
             return [_without_backend(change, api, backend) for change in changes]
+        for name, bundle in _authorities(changes).items():
+            await load_authority(api, name, bundle, epoch=first.epoch)
         # A removal may take two turns: stop new sessions, see whether any are left, delete.
         for _ in range(2 if removing else 1):
             commands = [text for change in changes for text in commands_for(change, _server(now, change))]
@@ -50,6 +53,12 @@ async def run_batch(api: RuntimeApi, backend: str, changes: Sequence[ServerChang
         if now.stopping:
             raise _reloaded(api)
         return await _outcomes(api, changes, now)
+
+
+def _authorities(changes: Sequence[ServerChange]) -> dict[str, str]:
+    """Return the bundle of each authority that servers to be added are checked with, by its name."""
+    added = [change for change in changes if not change.removes and not change.drains]
+    return {change.authority: bundle for change in added if (bundle := change.settings.authority)}
 
 
 async def _outcomes(api: RuntimeApi, changes: Sequence[ServerChange], now: BackendSnapshot) -> list[Outcome]:

@@ -6,6 +6,9 @@
     DEREGISTER, sessions open       set state drain, and wait; when its time is over: shutdown sessions
     DEREGISTER, no sessions         set state maint, del server
 
+A check over HTTPS speaks TLS while the connections of clients pass through as they are; what it asks for is in the
+configuration of the backend (option httpchk), since no server that is added at run time can have it.
+
 In: a change, and the server of its name as it was read. Out: commands, and afterwards a verdict on what was read back.
 Never: a command about a server that is not named by us.
 """
@@ -18,6 +21,7 @@ import msgspec
 
 from fairlead.model.change import Action, Reason, TargetChange
 from fairlead.model.desired import HealthCheck, ProxyProtocol
+from fairlead.providers.haproxy.authorities import authority_name
 from fairlead.providers.haproxy.settings import HAProxySettings
 from fairlead.providers.haproxy.snapshot import Server
 
@@ -38,6 +42,11 @@ class ServerChange(msgspec.Struct, frozen=True):
     def path(self) -> str:
         """Return how commands name the server."""
         return f"{self.backend}/{self.name}"
+
+    @property
+    def authority(self) -> str:
+        """Return the name of the authority that HTTPS checks of its load balancer trust."""
+        return authority_name(self.settings.installation, self.change.load_balancer, self.settings.authority)
 
     @property
     def removes(self) -> bool:
@@ -96,7 +105,7 @@ def waits_for_sessions(change: ServerChange, server: Server | None) -> bool:
 def _addition(change: ServerChange) -> list[str]:
     target, settings = change.change.target, change.settings
     add = [f"add server {change.path} {_address(target.key.address, target.key.port)} weight {target.weight}"]
-    add += _check_options(settings.health_check)
+    add += _check_options(settings.health_check, change.authority)
     if settings.proxy_protocol is not ProxyProtocol.NONE:
         add.append("send-proxy" if settings.proxy_protocol is ProxyProtocol.V1 else "send-proxy-v2")
     health = [f"enable health {change.path}"] if settings.health_check is not None else []
@@ -129,12 +138,20 @@ def _removal(change: ServerChange, server: Server | None) -> list[str]:
     return drain
 
 
-def _check_options(check: HealthCheck | None) -> list[str]:
+def _check_options(check: HealthCheck | None, authority: str) -> list[str]:
     if check is None:
         return []
     # HAProxy has no timeout for checks but in its configuration file: a check is bounded by the interval.
     interval_ms = max(1, round(check.interval_s * 1000))
-    return [f"check inter {interval_ms}ms fall {check.unhealthy_threshold} rise {check.healthy_threshold}"]
+    options = [f"check inter {interval_ms}ms fall {check.unhealthy_threshold} rise {check.healthy_threshold}"]
+    if check.request is not None:
+        options.append("check-ssl")
+        options.append(f"verify required ca-file {authority}" if check.request.ca_bundle else "verify none")
+        if check.request.host:
+            options.append(f"check-sni {check.request.host}")
+        if check.request.host and check.request.ca_bundle:
+            options.append(f"verifyhost {check.request.host}")
+    return options
 
 
 def _address(address: str, port: int) -> str:

@@ -20,6 +20,7 @@ from fairlead.model.contract import Capabilities
 from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured, Observed
+from fairlead.providers.haproxy.authorities import authority_name, drop_authorities, load_authority
 from fairlead.providers.haproxy.backend_owners import BackendOwners
 from fairlead.providers.haproxy.batch import run_batch
 from fairlead.providers.haproxy.commands import ServerChange, refusal
@@ -135,6 +136,11 @@ class HAProxyProvider:
             if snapshot.servers is None:
                 raise Retry(f"{key}: {no_backend(settings.socket, backend)}", reason="BackendNotFound")
             epoch = epoch or snapshot.epoch
+        if settings.authority:
+            # Now, so that a bundle that is none is said of the load balancer and not of each of its members.
+            api, name = self._api(settings.socket), authority_name(settings.installation, key, settings.authority)
+            async with api.lock:
+                await load_authority(api, name, settings.authority, epoch=epoch)
         # Another load balancer may have claimed it during the calls.
         self._owners.require_free(key, settings)
         self._settings.put(key, self._with_retired_listeners(settings, key))
@@ -185,6 +191,9 @@ class HAProxyProvider:
             left = [outcome for outcome in await self.apply(changes) if outcome.status is not OutcomeStatus.DONE]
             if left:
                 raise Retry(f"{key}: {left[0].message}", after_s=left[0].retry_after_s)
+        api = self._api(settings.socket)
+        async with api.lock:
+            await drop_authorities(api, settings.installation, key)
         self.release(key)
 
     def release(self, key: LoadBalancerKey) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from fairlead.errors import Bug, Retry
 
 #: HAProxy reads a line into one buffer, of 16 kB unless configured otherwise.
-_LONGEST_LINE = 12_000
+LONGEST_LINE = 12_000
 _LONGEST_ANSWER = 64 << 20
 _CHUNK = 1 << 16
 
@@ -27,6 +27,8 @@ class RuntimeApi:
         self.exchanges = 0
         #: HAProxy's numbers of backends whose names frontends have, too; those that are known so far.
         self.backend_numbers: dict[str, str] = {}
+        #: The authorities of health checks that HAProxy has from us, and in which epoch each was sent.
+        self.authorities: dict[str, str] = {}
         #: Held for one conversation: several commands and reads that belong together.
         self.lock = asyncio.Lock()
         self._timeout_s = timeout_s
@@ -35,6 +37,10 @@ class RuntimeApi:
         """Send ``commands`` in as few lines as fit; returns all answers in order, joined."""
         answers = [await self._exchange(line) for line in _lines(commands)]
         return "".join(answers)
+
+    async def run_with_payload(self, command: str, payload: str) -> str:
+        """Send one command with lines that belong to it, none of them empty; returns its answer."""
+        return await self._exchange(f"{command} <<\n{payload}\n")
 
     async def _exchange(self, line: str) -> str:
         self.exchanges += 1
@@ -88,7 +94,7 @@ def _lines(commands: Iterable[str]) -> Iterable[str]:
     for command in commands:
         if ";" in command or "\n" in command or "\\" in command or "<<" in command:
             raise Bug(f"not one command: {command!r}")
-        if line and size + len(command) + 1 > _LONGEST_LINE:
+        if line and size + len(command) + 1 > LONGEST_LINE:
             yield ";".join(line)
             line, size = [], 0
         line.append(command)

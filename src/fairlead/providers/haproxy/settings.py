@@ -28,6 +28,7 @@ from fairlead.api.durations import seconds_from_duration
 from fairlead.errors import BadConfiguration
 from fairlead.model.desired import FrontendSpec, HealthCheck, ProxyProtocol
 from fairlead.model.keys import ListenerKey, Protocol
+from fairlead.providers.haproxy.runtime_api import LONGEST_LINE
 
 _BACKEND = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
@@ -37,6 +38,9 @@ _PARAMETERS = ("socket", "backend", "drainTimeout", "address", "installation", "
 _OF_PORT = re.compile(r"backend\.[0-9]{1,5}")
 #: sun_path of Linux, less its final zero byte.
 _MAX_PATH_BYTES = 107
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+#: It goes to the Runtime API in one line.
+_MAX_BUNDLE_BYTES = LONGEST_LINE - 200
 
 
 class HAProxySettings(msgspec.Struct, frozen=True):
@@ -52,6 +56,12 @@ class HAProxySettings(msgspec.Struct, frozen=True):
     installation: str = ""
     #: Backends by port ("" for any), also of listeners that are no longer there: their servers may have to go yet.
     named: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+
+    @property
+    def authority(self) -> str:
+        """Return the bundle (PEM) of whom its HTTPS checks trust, empty without one and for other checks."""
+        request = self.health_check.request if self.health_check is not None else None
+        return request.ca_bundle if request is not None else ""
 
     def backend_of(self, listener: ListenerKey, *, removal: bool) -> str:
         """Return the backend of a listener, empty when it has none; removals reach former ones, too."""
@@ -81,6 +91,7 @@ def settings_from_spec(spec: FrontendSpec, *, installation: str = "") -> HAProxy
     """Read and check the parameters of ``spec``; ``installation`` counts where they name none."""
     parameters = spec.parameters
     _check_names(spec)
+    _check_request(spec)
     drain = parameters.get("drainTimeout", "30s")
     try:
         drain_timeout_s = seconds_from_duration(drain)
@@ -110,6 +121,20 @@ def _check_names(spec: FrontendSpec) -> None:
             near = get_close_matches(name.lower(), _PARAMETERS, n=1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_PARAMETERS)} and backend.<port>"
             raise BadConfiguration(f"{spec.key}: parameters.{name[:60]} is unknown to provider haproxy; {hint}")
+
+
+def _check_request(spec: FrontendSpec) -> None:
+    """Refuse what HAProxy cannot do in a check over HTTPS."""
+    request = spec.health_check.request if spec.health_check is not None else None
+    if request is None:
+        return
+    if request.host and not _HOST.fullmatch(request.host):
+        raise BadConfiguration(f"{spec.key}: spec.healthCheck.host: {request.host[:60]!r} is no host name")
+    if len(request.ca_bundle.encode()) > _MAX_BUNDLE_BYTES:
+        raise BadConfiguration(
+            f"{spec.key}: spec.healthCheck.caBundle has more than {_MAX_BUNDLE_BYTES} bytes, which HAProxy does not "
+            "take at run time; name only the authority that signs the certificates of its members"
+        )
 
 
 def _socket(spec: FrontendSpec) -> str:
