@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from fairlead.api.loadbalancer import LOAD_BALANCERS
-from fairlead.api.meta import AnyResource, JSONObject
+from fairlead.api.meta import AnyResource, JSONObject, KubeObject
 from fairlead.api.names import MANAGER_LEDGER
 from fairlead.api.provisioned import Provisioned, asked_of
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
@@ -31,6 +31,7 @@ log = structlog.get_logger(__name__)
 _ATTEMPTS = 4
 
 ResourceOf = Callable[[str], AnyResource]
+KnownObject = Callable[[LoadBalancerKey], KubeObject | None]
 _OURS: Mapping[str, AnyResource] = {
     TCP_LOAD_BALANCERS.kind: TCP_LOAD_BALANCERS,
     LOAD_BALANCERS.kind: LOAD_BALANCERS,
@@ -42,10 +43,16 @@ def resource_of(kind: str) -> AnyResource:
     return _OURS[kind]
 
 
+def unknown_object(key: LoadBalancerKey) -> None:
+    """Return that no cache has the object."""
+    del key
+
+
 class FrontendRecords:
     """The entries of one provider, by load balancer.
 
     ``resource_of``: the resource of a kind of intent. ``leads``: whether this replica leads at this very moment.
+    ``known``: the object as a cache has it; the first write is made onto that version, and is refused when it is old.
     """
 
     def __init__(
@@ -55,8 +62,10 @@ class FrontendRecords:
         provider: str,
         leads: Callable[[], bool] = lambda: True,
         resource_of: ResourceOf = resource_of,
+        known: KnownObject = unknown_object,
     ) -> None:
         self._resource_of = resource_of
+        self._known_object = known
         self._leads = leads
         self._store = store
         self._provider = provider
@@ -154,7 +163,9 @@ class FrontendRecords:
     async def _apply(self, resource: AnyResource, key: LoadBalancerKey, status: JSONObject) -> None:
         """Own ``status`` of the object as it is now; other parts of it may be written by others at any moment."""
         for attempt in range(1, _ATTEMPTS + 1):
-            current = await self._store.get(resource, key.namespace, key.name)
+            current = self._known_object(key) if attempt == 1 else None
+            if current is None:
+                current = await self._store.get(resource, key.namespace, key.name)
             if not self._leads():
                 raise Retry(f"this replica does not lead; nothing is recorded of {key}", reason="NotLeading")
             version = current.metadata.resource_version

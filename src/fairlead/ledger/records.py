@@ -26,12 +26,12 @@ from fairlead.api.names import FINALIZER_DEREGISTER, LABEL_LOAD_BALANCER, LABEL_
 from fairlead.api.naming import label_value
 from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, Conflict, FairleadError, NotFound, Retry
-from fairlead.ledger.frontends import FrontendRecords, ResourceOf, resource_of
+from fairlead.ledger.frontends import FrontendRecords, KnownObject, ResourceOf, resource_of, unknown_object
 from fairlead.ledger.lifecycle import is_removal, state_after, state_intended
 from fairlead.ledger.names import record_name
 from fairlead.ledger.record_cache import RecordCache, RecordEvent, RecordKey
 from fairlead.ledger.store import Store
-from fairlead.ledger.wire import facts_of, load_balancer_spec, record_spec
+from fairlead.ledger.wire import facts_of, load_balancer_spec, nulls, record_spec
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, Reason, TargetChange
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
@@ -53,6 +53,8 @@ class RecordsLedger:
     ``epoch`` answers the leader's term, None when we do not lead. ``on_event`` gets what others do to records.
     ``origin`` is asked once for each record, when it is made: from what may the provider generate its address?
     ``by_address``: the provider knows backends by their addresses alone, so records of one address share a backend.
+    ``ensure_only_asks``: nothing is recorded before its provider is asked for a new load balancer: that makes nothing.
+    ``known``: the object of a load balancer as a cache has it, None when it does not.
     """
 
     def __init__(
@@ -65,11 +67,18 @@ class RecordsLedger:
         on_event: Callable[[RecordEvent, BackendRecord], None] = lambda _event, _record: None,
         origin: Callable[[TargetChange], RecordOrigin | None] = lambda _change: None,
         by_address: bool = False,
+        ensure_only_asks: bool = False,
         resource_of: ResourceOf = resource_of,
+        known: KnownObject = unknown_object,
     ) -> None:
         self.frontends = FrontendRecords(
-            store=store, provider=provider, leads=lambda: epoch() is not None, resource_of=resource_of
+            store=store,
+            provider=provider,
+            leads=lambda: epoch() is not None,
+            resource_of=resource_of,
+            known=known,
         )
+        self._ensure_only_asks = ensure_only_asks
         self._store = store
         self._provider = provider
         self._epoch = epoch
@@ -106,7 +115,8 @@ class RecordsLedger:
     async def ensuring(self, spec: FrontendSpec) -> None:
         """Record that its provider is about to be asked for it."""
         self._term()
-        await self.frontends.ensuring(spec)
+        if self.frontends.get(spec.key).state or not self._ensure_only_asks:
+            await self.frontends.ensuring(spec)
 
     async def ensured(self, spec: FrontendSpec, answer: Ensured) -> None:
         """Record what the provider answered."""
@@ -130,7 +140,7 @@ class RecordsLedger:
             _fence(record, epoch)
         new: JSONObject = msgspec.to_builtins(wanted)
         await self._all(
-            partial(self._patch, record, {"spec": {"loadBalancer": _nulls(_builtins(record.spec.load_balancer), new)}})
+            partial(self._patch, record, {"spec": {"loadBalancer": nulls(record.spec.load_balancer, new)}})
             for record in stale
         )
 
@@ -210,7 +220,7 @@ class RecordsLedger:
         held = FINALIZER_DEREGISTER in (record.metadata.finalizers or ())
         if held and msgspec.structs.replace(record.spec, epoch=epoch) == wanted:
             return record
-        patch: JSONObject = {"spec": _whole(record, msgspec.to_builtins(wanted))}
+        patch: JSONObject = {"spec": nulls(record.spec, msgspec.to_builtins(wanted))}
         if change.reason is not Reason.OWNERS_CHANGED:
             # Until the provider has answered, the new spec is only desired.
             patch["status"] = {"state": state_intended(record.status.state, change), "reason": change.reason.value}
@@ -380,21 +390,3 @@ def _fence(record: BackendRecord, epoch: int) -> None:
     if record.spec.epoch > epoch:
         text = f"BackendRecord {'/'.join(record.key)} was written by a newer leader; nothing was done"
         raise Retry(text, reason="Fenced")
-
-
-def _whole(record: BackendRecord, wanted: JSONObject) -> JSONObject:
-    """Return a merge patch that leaves nothing of the old spec behind: what is not wanted any more is null."""
-    return _nulls(_builtins(record.spec), wanted)
-
-
-def _builtins(value: object) -> JSONObject:
-    builtins: JSONObject = msgspec.to_builtins(value)
-    return builtins
-
-
-def _nulls(old: JSONObject, new: JSONObject) -> JSONObject:
-    out: JSONObject = dict.fromkeys(old.keys() - new.keys())
-    for key, value in new.items():
-        before = old.get(key)
-        out[key] = _nulls(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
-    return out

@@ -18,6 +18,7 @@ from fairlead.api.backendrecord import (
     RecordOrigin,
     RecordTarget,
 )
+from fairlead.api.meta import JSONObject
 from fairlead.model.change import BackendFacts, TargetChange
 from fairlead.model.desired import FrontendSpec, Listener, Owner, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
@@ -172,3 +173,16 @@ def _origin(spec: BackendRecordSpec) -> Mapping[str, object]:
 def _port(number: int, protocol: str) -> Mapping[str, object]:
     # portNumber is what the protocol called it first, and what drivers may still read.
     return {"port": number, "portNumber": number, "protocol": protocol}
+
+
+def nulls(old: object, new: JSONObject) -> JSONObject:
+    """Return a merge patch that leaves nothing of ``old`` behind: what is not in ``new`` any more is null."""
+    return _nulls(msgspec.to_builtins(old), new)
+
+
+def _nulls(old: JSONObject, new: JSONObject) -> JSONObject:
+    out: JSONObject = dict.fromkeys(old.keys() - new.keys())
+    for key, value in new.items():
+        before = old.get(key)
+        out[key] = _nulls(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+    return out

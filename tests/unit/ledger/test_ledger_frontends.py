@@ -12,7 +12,7 @@ import pytest
 
 from fairlead.api.meta import JSONObject, ObjectMeta
 from fairlead.api.provisioned import Provisioned, asked_of
-from fairlead.api.tcploadbalancer import TCPLoadBalancerStatus
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancerStatus
 from fairlead.errors import Conflict, Retry, Unreachable
 from fairlead.ledger.frontends import FrontendRecords
 from fairlead.ledger.names import record_name
@@ -90,6 +90,26 @@ async def test_two_providers_have_an_entry_each() -> None:
     await second.ensuring(SPEC)
     await second.ensured(SPEC, Ensured(("192.0.2.2",), epoch="7"))
     assert len(store.writes) == 4, "nothing new"
+
+
+@pytest.mark.parametrize("lag", [0, 1], ids=["the cache is right", "the cache is behind"])
+async def test_the_first_write_is_made_onto_the_version_of_the_cache_and_refused_when_that_is_old(lag: int) -> None:
+    store = SlowStore()
+    store.version = 5
+    known = TCP_LOAD_BALANCERS.type(ObjectMeta(resource_version=str(5 - lag)))
+    asked: list[str] = []
+    get = store.get
+
+    async def read(resource: Any, namespace: str, name: str) -> Any:
+        asked.append(name)
+        return await get(resource, namespace, name)
+
+    store.get = read  # type: ignore[method-assign]
+    entries = FrontendRecords(store=cast("Store", store), provider="haproxy", known=lambda _key: known)
+    await entries.ensured(SPEC, Ensured(("192.0.2.1",)))
+    assert store.read().frontend_of("haproxy") is not None
+    assert len(asked) == lag
+    assert len(store.writes) == 1 + lag
 
 
 async def test_the_provider_of_a_load_balancer_serves_it_and_of_a_service_the_hub_says_who() -> None:

@@ -35,7 +35,8 @@ def change(
 class Books:
     """A ledger with its API; ``events`` is what it reported of other clients."""
 
-    def __init__(self, *, by_address: bool = False) -> None:
+    def __init__(self, *, by_address: bool = False, ensure_only_asks: bool = False) -> None:
+        self._ensure_only_asks = ensure_only_asks
         self.api = RecordApi()
         self.term: int | None = 1
         self.events: list[RecordEvent] = []
@@ -49,6 +50,7 @@ class Books:
             clock=VirtualClock(),
             on_event=lambda event, _record: self.events.append(event),
             by_address=by_address,
+            ensure_only_asks=self._ensure_only_asks,
         )
 
     @property
@@ -332,3 +334,15 @@ async def test_a_conflict_without_a_deletion_is_no_event(books: Books):
     books.api.before_call = raising("patch", Conflict("late"))
     assert isinstance(await books.record(change(Action.DRAIN)), Outcome)
     assert books.events == []
+
+
+async def test_nothing_is_on_record_before_a_provider_is_asked_that_makes_nothing_but_a_change_is():
+    books = Books(ensure_only_asks=True)
+    await books.ledger.ensuring(SPEC)
+    assert books.api.calls == []
+    await books.ledger.ensured(SPEC, Ensured(info={"zone": "a"}))
+    written = len(books.api.calls)
+    await books.ledger.ensuring(msgspec.structs.replace(SPEC, parameters={"zone": "b"}))
+    assert len(books.api.calls) > written
+    assert books.ledger.frontends.get(SPEC.key).state == "Ensuring"
+    assert books.ledger.frontends.info(SPEC.key) == {"zone": "a"}

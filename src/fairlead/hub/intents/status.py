@@ -56,14 +56,15 @@ class StatusRules(Generic[Obj, T]):
     """What is particular to the status of one kind of intent; a subclass overrides what differs.
 
     ``needs_address``: without an address it is not programmed; ``needs_all_targets``: nor without all of its targets.
-    ``patience_s``: how long a worse status is waited out, ``gather_s``: how long ``counts`` are gathered, before they
-    are written. ``owned_elsewhere``: the fields of the status that have another field manager; they are read, and
-    never written.
+    ``patience_s``: how long a worse status is waited out, ``first_s``: how long a first one that says only that an
+    answer is awaited, ``gather_s``: how long ``counts`` are gathered, before they are written. ``owned_elsewhere``: the
+    fields of the status that have another field manager; they are read, and never written.
     """
 
     needs_address = True
     needs_all_targets = False
     patience_s = 5.0
+    first_s = 0.0
     gather_s = 1.0
     counts: tuple[str, ...] = ("unhealthy_targets",)
     owned_elsewhere: tuple[str, ...] = ("allocation", "provisioned", "frontend")
@@ -337,10 +338,12 @@ class StatusWriter(Generic[Obj, T]):
         """Return how long to wait before ``new`` is worth a write, 0 for now."""
         now_s = self._clock.monotonic()
         stopped = _has_stopped(old.conditions, new.conditions)
-        if _is_passing(old.conditions, new.conditions) and not stopped:
+        first = not old.conditions and self._rules.first_s > 0 and _awaits(new.conditions)
+        patience_s = self._rules.first_s if first else self._rules.patience_s
+        if (first or _is_passing(old.conditions, new.conditions)) and not stopped:
             if known.worse_since_s is None:
                 known.worse_since_s = now_s
-            return known.worse_since_s + self._rules.patience_s - now_s
+            return known.worse_since_s + patience_s - now_s
         known.worse_since_s = None
         if self._rules.gather_s and self._rules.is_count(old, new):
             return max(0.0, known.written_at_s + known.damping.gather_s(self._rules.gather_s, now_s=now_s) - now_s)
@@ -368,14 +371,13 @@ _MAY_PASS = frozenset({ConditionReason.PENDING, ConditionReason.NO_PROXY_CONNECT
 
 def _is_passing(old: list[WireCondition] | None, new: list[WireCondition] | None) -> bool:
     """Say whether ``new`` is only the moment until an answer: of a provider, of a proxy, or of the first read-back."""
-    before, after = (_condition(conditions, ConditionType.PROGRAMMED) for conditions in (old, new))
-    return (
-        before is not None
-        and before.reason not in _MAY_PASS
-        and after is not None
-        and after.status == "False"
-        and after.reason in _MAY_PASS
-    )
+    before = _condition(old, ConditionType.PROGRAMMED)
+    return before is not None and before.reason not in _MAY_PASS and _awaits(new)
+
+
+def _awaits(conditions: list[WireCondition] | None) -> bool:
+    after = _condition(conditions, ConditionType.PROGRAMMED)
+    return after is not None and after.status == "False" and after.reason in _MAY_PASS
 
 
 def _has_stopped(old: list[WireCondition] | None, new: list[WireCondition] | None) -> bool:

@@ -19,7 +19,14 @@ from fairlead.api.hostname import HOSTNAMES, Hostname, HostnameStatus
 from fairlead.api.hostnames import WILDCARD
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.meta import JSONObject, Resource
-from fairlead.api.names import LABEL_MANAGED_BY, LABEL_TENANT, MANAGED_BY, MANAGER_NAMES, SYSTEM_NAMESPACE
+from fairlead.api.names import (
+    FINALIZER_CLEANUP,
+    LABEL_MANAGED_BY,
+    LABEL_TENANT,
+    MANAGED_BY,
+    MANAGER_NAMES,
+    SYSTEM_NAMESPACE,
+)
 from fairlead.api.naming import label_value
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import Tenant
@@ -156,6 +163,8 @@ class Names:
             "namespace": SYSTEM_NAMESPACE,
             "labels": {LABEL_MANAGED_BY: MANAGED_BY, LABEL_TENANT: label_value(owner.member or owner.space)},
         }
+        # At once, which saves a write for each name; without it here the next apply would take it away.
+        meta["finalizers"] = [FINALIZER_CLEANUP]
         if there is not None:
             meta["uid"] = there.metadata.uid
         body: JSONObject = {"metadata": meta, "spec": hostname_body(spec)}

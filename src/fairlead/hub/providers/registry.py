@@ -124,6 +124,7 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
                     changed=self._changed,
                     target_ref=self._target_ref,
                     resource_of=lambda kind: self._inventory.intents[kind].resource,
+                    known=self._inventory.intent,
                 )
             )
         except Exception as error:

@@ -14,7 +14,7 @@ import structlog
 from fairlead.api.backendrecord import BackendRecord, RecordOrigin
 from fairlead.api.provisioned import Provisioned
 from fairlead.hub.providers.restore import place_of, registered_of, restore, restored_backends
-from fairlead.ledger.frontends import ResourceOf, resource_of
+from fairlead.ledger.frontends import KnownObject, ResourceOf, resource_of, unknown_object
 from fairlead.ledger.record_cache import RecordEvent
 from fairlead.ledger.records import RecordsLedger
 from fairlead.ledger.store import Store
@@ -38,7 +38,7 @@ class TermSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     ``epoch`` returns the leader's term, None while this replica does not lead. ``changed`` is called with load
     balancers that are to be reconciled. ``target_ref`` returns what is behind the address of a target,
-    ``resource_of`` the resource of a kind of intent.
+    ``resource_of`` the resource of a kind of intent, ``known`` the object of a load balancer as a cache has it.
     """
 
     name: str
@@ -50,6 +50,7 @@ class TermSettings(msgspec.Struct, frozen=True, kw_only=True):
     changed: Callable[[LoadBalancerKey], None] = lambda _key: None
     target_ref: Callable[[TargetChange], RecordOrigin | None] = lambda _change: None
     resource_of: ResourceOf = resource_of
+    known: KnownObject = unknown_object
     limit_s: float | None = CALL_LIMIT_S
     parallel: int = 10
 
@@ -70,7 +71,9 @@ class Term:
             on_event=self._record_event,
             origin=self._target_ref,
             by_address=provider.capabilities.generates_addresses,
+            ensure_only_asks=provider.capabilities.ensure_only_asks,
             resource_of=settings.resource_of,
+            known=settings.known,
         )
         self.tracker = Tracker(keeps_refused=True)
         for key, frontend in frontends.items():

@@ -56,10 +56,12 @@ class _Connection:
             raise Lost from error
         finally:
             self._waiting.pop(message.id, None)
-        if len(raw) == _HEADER:
-            # An update may be answered without repeating its zone (RFC 2136, 3.8); the library wants it.
+        flags, _, answers = struct.unpack("!HHH", raw[2:8])
+        if len(raw) == _HEADER or not (answers or message.keyring):
+            # An update may be answered without repeating its zone (RFC 2136, 3.8); the library wants it. And of an
+            # answer without records only the header counts: to read the SOA in each costs more than all the rest.
             answer = dns.message.Message(message.id)
-            answer.flags = dns.flags.Flag(struct.unpack("!H", raw[2:4])[0])
+            answer.flags = dns.flags.Flag(flags)
             return answer
         return dns.message.from_wire(raw, keyring=message.keyring, request_mac=message.mac, ignore_trailing=True)
 

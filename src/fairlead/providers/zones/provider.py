@@ -1,9 +1,9 @@
 """How is a DNS server a provider of the ledger?
 
-    ensure     the server answers for the zone; nothing is changed
+    ensure     the server answers for the zone; nothing is changed, unless the name is in another (``moves``)
     apply      read what is there, plan, one update for many names, read back
     observe    what the authoritative server answers; None when all that is registered is gone where it was written
-    delete     what our marks say is this name's
+    delete     what our marks say is this name's, also where it is on its way to
 
 In: the ``Provider`` protocol. Out: records of a zone. One batch at a time for each zone, so that none plans on what
 another is changing; what comes meanwhile goes out together. Never: a record that neither a mark nor the ledger says is
@@ -13,7 +13,7 @@ ours.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import msgspec
 import structlog
@@ -29,8 +29,21 @@ from fairlead.providers.load_balancer_states import LoadBalancerStates
 from fairlead.providers.outcomes import is_removal
 from fairlead.providers.zones.follow import Followed, ZoneFollower
 from fairlead.providers.zones.marks import host_of, mark_from_text, mark_key
+from fairlead.providers.zones.moves import (
+    Value,
+    blind_removal,
+    copies,
+    former_parameters,
+    is_elsewhere,
+    ours_in,
+    place_of,
+    row,
+    values_of,
+    zone_reads,
+)
 from fairlead.providers.zones.plan import RecordChange, plan_records, reads
-from fairlead.providers.zones.rrsets import EMPTY, TYPES, Edit, RRKey, RRSets, canonical_value
+from fairlead.providers.zones.recent import Recent
+from fairlead.providers.zones.rrsets import EMPTY, Edit, RRKey, RRSets, canonical_value
 from fairlead.providers.zones.settings import NameSettings, ServerSettings, failure_domain, settings_from_spec
 from fairlead.providers.zones.together import Together
 from fairlead.providers.zones.zone_server import ZoneServer
@@ -41,7 +54,6 @@ _ATTEMPTS = 4
 _BATCH = 200
 
 log = structlog.get_logger(__name__)
-Value = tuple[str, str]
 
 
 class DNSProvider:
@@ -53,15 +65,19 @@ class DNSProvider:
         self._make = make
         self._own = own
         self._names: LoadBalancerStates[NameSettings] = LoadBalancerStates()
+        #: Where names are on their way to, which may be there in part.
+        self._next: dict[LoadBalancerKey, NameSettings] = {}
         #: The records of each name that are registered for certain.
         self._held: dict[LoadBalancerKey, set[Value]] = {}
         self._servers: dict[ServerSettings, ZoneServer] = {}
-        self._together = Together(self._run)
+        self._clock = clock or SystemClock()
+        self._together = Together(self._run, clock=self._clock)
+        self._recent = Recent(self._clock)
         self._notify: list[Callable[[LoadBalancerKey], None]] = []
         #: Whether all records of a name were answered when it was read back.
         self._complete: dict[LoadBalancerKey, bool] = {}
         self._follower = ZoneFollower(
-            clock=clock or SystemClock(), servers=lambda: self._servers, names=self._followed, notify=self._changed
+            clock=self._clock, servers=lambda: self._servers, names=self._followed, notify=self._changed
         )
         self._following: asyncio.Task[None] | None = None
 
@@ -78,14 +94,18 @@ class DNSProvider:
         if following is not None:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
+        self._recent.close()
         for server in self._servers.values():
             await server.close()
 
     def restore(self, spec: FrontendSpec, info: Mapping[str, str]) -> None:
         """Restore a name of an earlier process."""
-        del info
         try:
-            self._names.put(spec.key, self._settings(spec))
+            settings = self._settings(spec)
+            if (former := former_parameters(spec.parameters, info)) is not None:
+                self._next[spec.key] = settings
+                settings = self._settings(msgspec.structs.replace(spec, parameters=former))
+            self._names.put(spec.key, settings)
         except Terminal as error:
             log.warning("not restored", load_balancer=str(spec.key), why=error.sentence)
 
@@ -97,6 +117,7 @@ class DNSProvider:
     def release(self, key: LoadBalancerKey) -> None:
         """Drop all that is known of a name."""
         self._names.release(key)
+        self._next.pop(key, None)
         self._held.pop(key, None)
         self._complete.pop(key, None)
 
@@ -112,6 +133,7 @@ class DNSProvider:
         return Capabilities(
             protocols=frozenset(),
             publishes_names=True,
+            ensure_only_asks=True,
             ipv6=True,
             host_name_targets=True,
             max_batch=_BATCH,
@@ -139,14 +161,15 @@ class DNSProvider:
         del spec, backend_type, parameters, old_parameters
 
     async def ensure(self, spec: FrontendSpec) -> Ensured:
-        """Check that the server answers for the zone."""
+        """Check that the server answers for the zone; a name that is in another zone moves."""
         settings = self._settings(spec)
-        self._follower.began(settings.server, await self._server(settings.server).check())
+        self._follower.began(settings.server, await self._recent.check(settings.server, self._server(settings.server)))
         before = self._names.get(spec.key)
-        if before is not None and (before.server.zone, before.name) != (settings.server.zone, settings.name):
-            raise Retry(f"{spec.key}: a name does not move to another zone; delete the Hostname, and create it again")
+        if before is not None and is_elsewhere(before, settings):
+            await self._move(spec.key, before, settings)
         self._names.put(spec.key, settings)
-        return Ensured(info={"zone": settings.server.zone})
+        self._next.pop(spec.key, None)
+        return Ensured(info=place_of(spec.parameters))
 
     async def apply(self, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
         """Change records, one update for all names of a zone; each outcome is what was read back."""
@@ -173,7 +196,7 @@ class DNSProvider:
         held = frozenset(self._held.get(key, ()))
         types = {type_ for type_, _ in held}
         server, keys = self._server(settings.server), {RRKey(settings.name, type_) for type_ in types}
-        kept = _values(await server.kept(keys))
+        kept = _values(await self._recent.kept(settings.server, server, keys))
         self._complete[key] = False
         if held and not held & kept:
             return None
@@ -183,25 +206,55 @@ class DNSProvider:
 
     async def delete(self, key: LoadBalancerKey) -> None:
         """Remove every record that a mark says is this name's."""
-        settings = self._names.get(key)
-        if settings is None:
-            return
-        server = self._server(settings.server)
-        async with self._together.locks.hold((settings.server.name, settings.server.zone)):
-            marks = await server.read({mark_key(settings.name, type_) for type_ in TYPES})
-            if any(map(mark_from_text, (text for rrset in marks.values() for text in rrset.values))):
-                there = await server.read({RRKey(settings.name, type_) for type_ in TYPES})
-                rows = [
-                    _row(settings, each.type, value, 0, wanted=False)
-                    for each, rrset in there.items()
-                    for value in sorted(rrset.values)
-                ]
-                left = [outcome for outcome in await self._run(settings.server, rows) if outcome != DONE]
-                if left:
-                    raise Retry(f"{key}: {left[0].message}")
+        for settings in filter(None, (self._names.get(key), self._next.get(key))):
+            await self._withdraw(key, settings, self._held.get(key, ()))
         self.release(key)
 
     # --- inside -----------------------------------------------------------------------------------------------
+
+    async def _move(self, key: LoadBalancerKey, before: NameSettings, settings: NameSettings) -> None:
+        """Have all that is ours in one zone in another one, and answered there, before it goes from the first."""
+        self._next[key] = settings
+        held = self._held.get(key, set())
+        there = await self._read_whole(before) or {}
+        rows = copies(held | ours_in(there, before), there, settings)
+        for outcome in await self._together.change(settings.server, rows) if rows else ():
+            if outcome != DONE:
+                raise Retry(
+                    f"{key} stays in zone {before.server.zone}, since zone {settings.server.zone} does not take it: "
+                    f"{outcome.message}",
+                    reason="DNSZoneChange",
+                )
+        await self._withdraw(key, before, held)
+        log.info("a name has moved", host=before.name, of=before.server.zone, to=settings.server.zone)
+
+    async def _read_whole(self, settings: NameSettings) -> RRSets | None:
+        """Return all that the zone has of a name; None when it has been delegated, and so is not answered for here."""
+        server = self._server(settings.server)
+        try:
+            marks = await server.read({key for key in zone_reads(settings.name) if key.name != settings.name})
+            if not any(map(mark_from_text, (text for rrset in marks.values() for text in rrset.values))):
+                return {}
+            return {**marks, **await server.read({key for key in zone_reads(settings.name) if key not in marks})}
+        except Retry as error:
+            if error.reason != "DNSNotAuthoritative":
+                raise
+            await server.check()  # for the zone itself it must answer
+            return None
+
+    async def _withdraw(self, key: LoadBalancerKey, settings: NameSettings, held: Collection[Value]) -> None:
+        """Take from a zone what is ours of a name; ``held``: what is known to be, should the zone not answer for it."""
+        async with self._together.locks.hold((settings.server.name, settings.server.zone)):
+            there = await self._read_whole(settings)
+            if there is None:
+                edits = blind_removal(held, settings)
+                if edits and not await self._update(settings.server, edits, {}):
+                    raise Retry(f"{key}: zone {settings.server.zone} has changed meanwhile; it is tried again")
+                return
+            rows = [row(settings, type_, value, 0, wanted=False) for type_, value in values_of(there, settings.name)]
+            left = [outcome for outcome in await self._run(settings.server, rows) if outcome != DONE] if rows else []
+            if left:
+                raise Retry(f"{key}: {left[0].message}")
 
     def _settings(self, spec: FrontendSpec) -> NameSettings:
         return settings_from_spec(spec, own=self._own)
@@ -216,7 +269,7 @@ class DNSProvider:
         ttl = int(dict(change.target.parameters).get("ttl", "60"))
         wanted = not is_removal(change) and not change.target.draining
         known = (type_, value) in self._held.get(change.load_balancer, ())
-        return msgspec.structs.replace(_row(settings, type_, value, ttl, wanted=wanted), known=known)
+        return row(settings, type_, value, ttl, wanted=wanted, known=known)
 
     async def _run(self, settings: ServerSettings, rows: Sequence[RecordChange]) -> list[Outcome]:
         """Make the changes of one zone, and read back what came of them."""
@@ -227,7 +280,8 @@ class DNSProvider:
             if not planned.edits:
                 return [_outcome(planned.refused.get(index, "")) for index in range(len(rows))]
             if await self._update(settings, planned.edits, there):
-                now = await server.kept({edit.key for edit in planned.edits})
+                now = await server.kept(keys := {edit.key for edit in planned.edits})
+                self._recent.keep(settings, {key: now.get(key, EMPTY) for key in keys})
                 return [self._judge(row, planned.refused.get(index, ""), now, there) for index, row in enumerate(rows)]
         raise Retry(
             f"zone {settings.zone} at {settings.name} is being changed by others at the same time; it is tried again",
@@ -288,20 +342,6 @@ def _values(rrsets: RRSets) -> set[Value]:
 
 def _value(type_: str, value: str) -> Value:
     return type_, canonical_value(type_, value)
-
-
-def _row(settings: NameSettings, type_: str, value: str, ttl: int, *, wanted: bool) -> RecordChange:
-    return RecordChange(
-        settings.name,
-        type_,
-        value,
-        ttl,
-        settings.holder,
-        wanted,
-        settings.server.zone,
-        prefix=settings.prefix,
-        suffix=settings.suffix,
-    )
 
 
 def _batches(edits: Sequence[Edit], size: int) -> list[list[Edit]]:

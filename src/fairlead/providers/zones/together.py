@@ -2,6 +2,7 @@
 
     the zone is free     the changes of the one who asks go out
     it is being changed  those who come meanwhile wait, and go out together when it is free
+    many come            an update of several is followed by a pause, in which the next ones gather
     refused              each is repeated on its own, since any of them may be the cause
     no answer            all fail, and are tried again
 
@@ -18,10 +19,14 @@ from fairlead.errors import FairleadError, Retry
 from fairlead.model.change import Outcome
 from fairlead.providers.zones.plan import RecordChange
 from fairlead.providers.zones.settings import ServerSettings
+from fairlead.runtime.clock import Clock
 from fairlead.runtime.keyed_lock import KeyedLock
 
 Run = Callable[[ServerSettings, Sequence[RecordChange]], Awaitable[list[Outcome]]]
 _NO_ANSWER = frozenset({"DNSTimeout", "DNSUnreachable"})
+#: While many names change, the least time between two updates of a zone; one name alone never waits for it.
+PAUSE_S = 0.5
+_MANY = 3
 
 
 class _Ask:
@@ -33,8 +38,11 @@ class _Ask:
 class Together:
     """The changes that wait, by zone; ``run`` makes them."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, *, clock: Clock) -> None:
         self._run = run
+        self._clock = clock
+        #: When the next update of a zone may begin, after one of many (monotonic seconds).
+        self._next_s: dict[ServerSettings, float] = {}
         self._waiting: dict[ServerSettings, list[_Ask]] = {}
         self.locks = KeyedLock()
 
@@ -45,12 +53,21 @@ class Together:
         try:
             async with self.locks.hold((settings.name, settings.zone)):
                 if not ask.answer.done():
-                    await self._run_all(settings, self._waiting.pop(settings, []))
+                    await self._pause(settings)
+                    asks = self._waiting.pop(settings, [])
+                    if sum(len(each.rows) for each in asks) >= _MANY:
+                        self._next_s[settings] = self._clock.monotonic() + PAUSE_S
+                    await self._run_all(settings, asks)
             return await ask.answer
         finally:
             if ask in (left := self._waiting.get(settings, [])):
                 left.remove(ask)
             ask.answer.cancel()
+
+    async def _pause(self, settings: ServerSettings) -> None:
+        wait_s = self._next_s.pop(settings, 0.0) - self._clock.monotonic()
+        if wait_s > 0:
+            await self._clock.sleep(wait_s)
 
     async def _run_all(self, settings: ServerSettings, asks: Sequence[_Ask]) -> None:
         try:

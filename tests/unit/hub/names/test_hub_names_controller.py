@@ -12,7 +12,7 @@ from fairlead.api.httploadbalancer import LOAD_BALANCER_ROUTES
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.meta import ObjectKey
-from fairlead.api.names import MANAGER_HUB, SYSTEM_NAMESPACE
+from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB, SYSTEM_NAMESPACE
 from fairlead.api.tenant import TENANTS
 from fairlead.apiserver import ApiServer
 from fairlead.errors import NotFound
@@ -68,7 +68,7 @@ class World:
             there = await self.cluster.get(HOSTNAMES, SYSTEM_NAMESPACE, host)
         except NotFound:
             return None
-        return there.spec.owner.member
+        return None if there.deleting else there.spec.owner.member
 
 
 @pytest.fixture
@@ -115,6 +115,18 @@ async def test_a_name_keeps_its_owner_while_an_object_of_the_owner_cannot_be_rea
     world.routes.problem = ""
     assert await world.names.reconcile_host(HOST) is None
     assert await world.owner() == "west"
+
+
+async def test_a_name_has_its_finalizer_from_its_first_write_on_and_keeps_it(world):
+    await world.route("east", HOST)
+    await world.names.reconcile_host(HOST)
+    there = await world.cluster.get(HOSTNAMES, SYSTEM_NAMESPACE, HOST)
+    assert there.held_by(FINALIZER_CLEANUP)
+    await world.route("west", HOST)
+    await world.remove("east")
+    await world.names.reconcile_host(HOST)
+    again = await world.cluster.get(HOSTNAMES, SYSTEM_NAMESPACE, HOST)
+    assert (again.spec.owner.member, again.held_by(FINALIZER_CLEANUP)) == ("west", True)
 
 
 @pytest.mark.req("KI-9")

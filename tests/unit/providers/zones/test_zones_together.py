@@ -12,7 +12,8 @@ from fairlead.model.change import DONE, Outcome, OutcomeStatus
 from fairlead.providers.zones.marks import Holder
 from fairlead.providers.zones.plan import RecordChange
 from fairlead.providers.zones.settings import ServerSettings
-from fairlead.providers.zones.together import Together
+from fairlead.providers.zones.together import PAUSE_S, Together
+from fairlead.runtime.clock import SystemClock, VirtualClock
 
 ZONE = ServerSettings("example.test", "192.0.2.53", 53)
 
@@ -42,7 +43,7 @@ class Zone:
 
 
 async def start(zone: Zone, *hosts: str) -> list[asyncio.Task[list[Outcome]]]:
-    together = Together(zone.run)
+    together = Together(zone.run, clock=SystemClock())
     tasks = [asyncio.create_task(together.change(ZONE, [row(host)])) for host in hosts]
     await zone.begun.wait()
     for _ in range(5):
@@ -98,7 +99,7 @@ async def test_the_end_of_the_one_who_runs_is_a_retry_for_the_others():
         await asyncio.Event().wait()
         return []
 
-    together = Together(slow)
+    together = Together(slow, clock=SystemClock())
     first = asyncio.create_task(together.change(ZONE, [row("a")]))
     await gate.wait()
     gate.clear()
@@ -109,3 +110,23 @@ async def test_the_end_of_the_one_who_runs_is_a_retry_for_the_others():
     others[0].cancel()
     with pytest.raises(Retry, match="interrupted"):
         await others[1]
+
+
+async def test_while_many_change_the_next_update_waits_so_that_more_go_out_together():
+    clock, updates = VirtualClock(), list[list[str]]()
+
+    async def run(settings: ServerSettings, rows: Sequence[RecordChange]) -> list[Outcome]:
+        updates.append([each.host.partition(".")[0] for each in rows])
+        return [DONE] * len(rows)
+
+    together = Together(run, clock=clock)
+    await together.change(ZONE, [row("alone")])
+    await together.change(ZONE, [row("again")])
+    assert updates == [["alone"], ["again"]]
+    await together.change(ZONE, [row("a"), row("b"), row("c")])
+    waiting = [asyncio.create_task(together.change(ZONE, [row(host)])) for host in ("d", "e")]
+    await clock.advance(PAUSE_S * 0.9)
+    assert len(updates) == 3
+    await clock.advance(PAUSE_S * 0.2)
+    await asyncio.gather(*waiting)
+    assert updates[3:] == [["d", "e"]]

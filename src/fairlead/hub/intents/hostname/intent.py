@@ -1,7 +1,8 @@
 """Hostname as an intent: the records of one name are the targets of a load balancer whose provider is a DNS server.
 
 view       the object, the DNSZone with the longest suffix of its host
-record     the finalizer, and the accepted spec
+record     the finalizer, and the accepted spec; a name that moves to a zone at another kind of server stays in the
+           former zone until the new one answers all of it. Between zones of one kind its provider moves it.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from collections.abc import Sequence
 
 from fairlead.api.hostname import Hostname
 from fairlead.api.intent import Allocation
-from fairlead.api.names import FINALIZER_CLEANUP
 from fairlead.hub.intents.accepted_status import AcceptedStatus
+from fairlead.hub.intents.hostname.moving import moving
 from fairlead.hub.intents.hostname.objects import HostnameObjects
 from fairlead.hub.intents.hostname.status import HostnameStatusRules
 from fairlead.hub.intents.hostname.zones import ZoneController
@@ -49,7 +50,7 @@ class HostnameIntent(Intent[HostnameView, Translation]):
         if obj is None:
             return None
         zone = self._names.zone_of(obj)
-        held = zone is not None and zone.spec.dry_run and obj.held_by(FINALIZER_CLEANUP)
+        held = zone is not None and zone.spec.dry_run and obj.status.accepted is not None
         if is_leaving(obj) and not held:
             return None
         providers = self._context.providers
@@ -69,10 +70,15 @@ class HostnameIntent(Intent[HostnameView, Translation]):
 
     async def record(self, view: HostnameView, translation: Translation) -> Recorded:
         """Record the finalizer and the accepted spec, then have the records placed."""
-        if translation.desired is None:
+        desired, obj = translation.desired, view.load_balancer
+        if desired is None:
             return Recorded(translation=translation)
-        if not translation.desired.dry_run:
-            await self._accepted.accept(view.load_balancer, translation, Allocation())
+        if (preparing := moving(view, translation, self._names, self._context.providers)) is not None:
+            return preparing
+        if not desired.dry_run:
+            await self._accepted.accept(obj, translation, Allocation())
+            for provider in self._context.migration.released(view.key, obj, translation.provider):
+                await self._accepted.forget_frontend(obj, provider)
         return Recorded(translation=translation, placement=Placement(translation))
 
     def provider_names(self) -> frozenset[str]:

@@ -52,11 +52,17 @@ class HostnameObjects(IntentObjects[Hostname]):
         self.zones.on_change(changed)
 
     def zone_of(self, obj: Hostname) -> DNSZone | None:
-        """Return the zone of a name: the one that has its records, else the one with the longest suffix."""
-        zone = self.zones.get("", obj.status.zone) if obj.status.zone else None
-        if zone is not None and obj.status.accepted is not None and zone.spec.zone in suffixes(obj.spec.host):
-            return zone
-        return longest_suffix(obj.spec.host, (each for each in self.zones.values() if not each.deleting))
+        """Return where its records are to be: the zone with the longest suffix; of equal ones that which has them."""
+        there = self.recorded_zone_of(obj)
+        best = longest_suffix(obj.spec.host, (each for each in self.zones.values() if not each.deleting))
+        if there is None or (best is not None and len(best.spec.zone) > len(there.spec.zone)):
+            return best
+        return there
+
+    def recorded_zone_of(self, obj: Hostname) -> DNSZone | None:
+        """Return the zone that has its records, None when none has, or it has been deleted."""
+        zone = self.zones.get("", obj.status.zone) if obj.status.zone and obj.status.accepted is not None else None
+        return zone if zone is not None and zone.spec.zone in suffixes(obj.spec.host) else None
 
     def unreadable_zones(self) -> str:
         """Return which DNSZone cannot be decoded, empty when there is none."""

@@ -18,6 +18,8 @@ class HostnameStatusRules(StatusRules[Hostname, Translation]):
 
     needs_address = False
     needs_all_targets = True
+    #: Most names are published within that time; then their first status is their last.
+    first_s = 5.0
     counts = (*StatusRules.counts, "records")
     owned_elsewhere = (*StatusRules.owned_elsewhere, "accepted", "certificate", "waiting")
 
@@ -30,7 +32,9 @@ class HostnameStatusRules(StatusRules[Hostname, Translation]):
     ) -> HostnameStatus:
         """Return the status with the zone and its records: answered of all."""
         status: HostnameStatus = super().compose(obj, translation, conditions, observed)
-        zone = self._objects.zone_of(obj)
+        zone, there = self._objects.zone_of(obj), self._objects.recorded_zone_of(obj)
+        if there is not None and not any(each.type == "Programmed" and each.status == "True" for each in conditions):
+            zone = there  # until it has moved
         health = observed.health if observed is not None else None
         records = f"{health.healthy if health is not None else 0}/{translation.targets or 0}"
         return msgspec.structs.replace(

@@ -17,6 +17,7 @@ from fairlead.api.times import wire_time
 from fairlead.errors import NotFound
 from fairlead.hub.intents.hostname.objects import HostnameObjects
 from fairlead.hub.intents.intent import IntentContext
+from fairlead.hub.inventory import only_status_changed
 from fairlead.hub.validation.in_use import build_in_use
 from fairlead.kube.finalizers import hold, release
 from fairlead.kube.status import write_status
@@ -62,7 +63,7 @@ class ZoneController:
 
     def _users(self, zone: DNSZone) -> list[str]:
         below = self._objects.cache.by_index("suffix", zone.spec.zone)
-        names = (obj for obj in below if self._objects.zone_of(obj) == zone)
+        names = (obj for obj in below if zone in (self._objects.zone_of(obj), self._objects.recorded_zone_of(obj)))
         users = [f"{HOSTNAMES.kind} {obj.metadata.namespace}/{obj.metadata.name}" for obj in names]
         inventory = self._context.inventory
         return users + [
@@ -100,15 +101,18 @@ class ZoneController:
         )
         return Condition(ConditionType.ACCEPTED, False, ConditionReason.NO_SUCH_PROVIDER, text)
 
-    def _zone_changed(self, _old: DNSZone | None, new: DNSZone | None) -> None:
-        if new is not None:
+    def _zone_changed(self, old: DNSZone | None, new: DNSZone | None) -> None:
+        if new is not None and old is not None and only_status_changed(old, new):
+            self.queue.add_after(new.metadata.name, _GATHER_S)  # most often our own write
+        elif new is not None:
             self.queue.add(new.metadata.name)
 
     def _name_changed(self, old: Hostname | None, new: Hostname | None) -> None:
         if old is not None and new is not None and old.status.zone == new.status.zone:
             return
-        for zone in filter(None, map(self._objects.zone_of, filter(None, (old, new)))):
-            self.queue.add_after(zone.metadata.name, _GATHER_S if zone.held_by(FINALIZER_IN_USE) else 0.0)
+        for obj in filter(None, (old, new)):
+            for zone in filter(None, (self._objects.zone_of(obj), self._objects.recorded_zone_of(obj))):
+                self.queue.add_after(zone.metadata.name, _GATHER_S if zone.held_by(FINALIZER_IN_USE) else 0.0)
 
     def _record_changed(self, old: BackendRecord | None, new: BackendRecord | None) -> None:
         if new is None and old is not None and old.spec.load_balancer.kind == HOSTNAMES.kind:

@@ -1,0 +1,58 @@
+"""Which questions need not be asked, since the answer has only just been heard?
+
+    check   of names of one zone that come at once, one asks; its answer, or its failure, is that of all
+    kept    what an update has just been judged by counts once more, when the name is read back after it
+
+In: settings and their servers. Out: answers that are at most a second old. Never: an answer used twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+from fairlead.providers.zones.rrsets import EMPTY, RRKey, RRSet, RRSets
+from fairlead.providers.zones.settings import ServerSettings
+from fairlead.providers.zones.zone_server import ZoneServer
+from fairlead.runtime.clock import Clock
+
+#: For how long an answer counts, in seconds.
+FRESH_S = 1.0
+
+
+class Recent:
+    """The answers of the last second, by zone."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._checks: dict[ServerSettings, tuple[asyncio.Task[int], float]] = {}
+        self._judged: dict[tuple[ServerSettings, RRKey], tuple[RRSet, float]] = {}
+
+    async def check(self, settings: ServerSettings, server: ZoneServer) -> int:
+        """Return the serial of the zone."""
+        task, began_s = self._checks.get(settings, (None, 0.0))
+        now_s = self._clock.monotonic()
+        if task is None or (task.done() and (now_s - began_s >= FRESH_S or task.cancelled() or task.exception())):
+            task = asyncio.create_task(server.check(), name=f"check of {settings.zone}")
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # who asked may be gone
+            self._checks[settings] = (task, now_s)
+        return await asyncio.shield(task)
+
+    def keep(self, settings: ServerSettings, now: RRSets) -> None:
+        """Keep what has been read after an update."""
+        now_s = self._clock.monotonic()
+        self._judged = {at: each for at, each in self._judged.items() if now_s - each[1] < FRESH_S}
+        self._judged |= {(settings, key): (rrset, now_s) for key, rrset in now.items()}
+
+    async def kept(self, settings: ServerSettings, server: ZoneServer, keys: Collection[RRKey]) -> RRSets:
+        """Return what there is of ``keys`` where they are written."""
+        now_s = self._clock.monotonic()
+        known = {key: self._judged.pop((settings, key), (EMPTY, -FRESH_S)) for key in keys}
+        if known and all(now_s - read_s < FRESH_S for _, read_s in known.values()):
+            return {key: rrset for key, (rrset, _) in known.items()}
+        return await server.kept(keys)
+
+    def close(self) -> None:
+        """End the questions under way."""
+        for task, _ in self._checks.values():
+            task.cancel()
