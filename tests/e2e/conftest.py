@@ -36,6 +36,13 @@ def one_cluster(request: pytest.FixtureRequest) -> Iterator[Apis]:
         yield apis
 
 
+@pytest.fixture
+def one_embedded() -> Iterator[Apis]:
+    """The embedded API server of one cluster, not started yet."""
+    with _apis("embedded", ("hub",)) as apis:
+        yield apis
+
+
 @contextmanager
 def _apis(kind: str, names: Sequence[str]) -> Iterator[Apis]:
     # Short: the path of a unix socket has room for 107 bytes.

@@ -6,9 +6,6 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 
@@ -21,63 +18,13 @@ from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
 from fairlead.providers.envoy.envoy_process import find_running
 from fairlead.testing.worlds.apis import Apis
-from fairlead.testing.worlds.hub import HubProcess
-from fairlead.testing.worlds.loopback import free_network, service_port
-from fairlead.testing.worlds.member import Member
-from fairlead.testing.worlds.processes import Child, fairlead, run_fairlead, wait_until
+from fairlead.testing.worlds.loopback import service_port
+from fairlead.testing.worlds.processes import run_fairlead, wait_until
 from tests.e2e.conftest import working_directory
 from tests.e2e.e2e_backends import ask, echoes, http
+from tests.e2e.e2e_one_cluster import START_S, running
 
 pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(900)]
-_START_S = 90.0
-
-
-class OneCluster:
-    """A cluster, the process that serves it, and what its users do."""
-
-    def __init__(self, process: HubProcess, member: Member, kubeconfig: Path) -> None:
-        self.process = process
-        self.member = member
-        self.kubeconfig = kubeconfig
-
-    async def served(self, service: str, body: str) -> str:
-        """Return the address of a Service once ``body`` is what answers there."""
-        address = await self.member.address(service, timeout_s=60)
-
-        async def answers() -> bool:
-            with contextlib.suppress(OSError, AssertionError, EOFError, TimeoutError):
-                return await ask(address, 80) == body
-            return False
-
-        await wait_until(answers, f"{service} answers at {address}", timeout_s=60)
-        return address
-
-    async def ready(self) -> None:
-        """Return once /readyz says that hub and agent work."""
-        await wait_until(self.process.ready, "hub and agent are ready", timeout_s=_START_S)
-
-
-@asynccontextmanager
-async def running(apis: Apis) -> AsyncIterator[OneCluster]:
-    with working_directory() as directory:
-        await apis.start()
-        kubeconfig, network = apis.kubeconfig("hub"), apis.network(1)
-        # Where endpoints are not on loopback, addresses of load balancers are not either.
-        pool = f"{free_network()}.0/24" if apis.kind == "embedded" else f"{apis.network(200)}.0/24"
-        home = directory / "run"
-        command = fairlead("run", "--kubeconfig", str(kubeconfig), "--address-pool", pool, "--data-dir", str(home))
-        process = HubProcess("run", command, envoy_directory=home / "hub", log=directory / "run.log")
-        try:
-            async with Cluster.from_kubeconfig(kubeconfig, name="one") as cluster:
-                first_line = await process.start(first_line_s=_START_S)
-                assert first_line.startswith("Serving on this machine")
-                assert "Services of type LoadBalancer and Ingresses of class fairlead" in first_line
-                agent = Child("no agent of its own", ["true"], log=directory / "agent.log")
-                member = Member(name="local", cluster=cluster, hub=cluster, agent=agent, network=network)
-                yield OneCluster(process, member, kubeconfig)
-        finally:
-            await process.close()
-            await apis.close()
 
 
 async def versions(cluster: Cluster) -> dict[ObjectKey, str]:
@@ -107,7 +54,7 @@ async def test_a_service_and_an_ingress_are_served_through_sigkill_and_ended_cle
 
             await running_cluster.process.kill()
             assert await ask(address, 80) == "from the pod", "Envoy serves without it"
-            await running_cluster.process.start(first_line_s=_START_S)
+            await running_cluster.process.start(first_line_s=START_S)
             await running_cluster.ready()
             assert await running_cluster.served("web", "from the pod") == address
             again = find_running(running_cluster.process.envoy_directory)

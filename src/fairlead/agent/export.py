@@ -19,10 +19,17 @@ from fairlead.agent.service_options import ServiceOptions, read_options
 from fairlead.agent.slices import SliceTemplate, address_slices, local_slices, mirror_slices
 from fairlead.api.kubernetes import SERVICES, EndpointSlice, Service
 from fairlead.api.meta import ObjectMeta
-from fairlead.api.names import ANNOTATION_ORIGIN, DEFAULT_CLASS, FINALIZER_CLEANUP
+from fairlead.api.names import ANNOTATION_ORIGIN, ANNOTATION_TARGET, DEFAULT_CLASS, FINALIZER_CLEANUP
 from fairlead.api.naming import hub_name
 from fairlead.api.tcploadbalancer import Origin, TargetType, TCPLoadBalancer
-from fairlead.publish.publication import Publication, Refused, refused_ports, spec_from_service
+from fairlead.model.condition import ConditionReason
+from fairlead.model.families import IPV4
+from fairlead.publish.publication import Publication, Refused, families_of, refused_ports, spec_from_service
+
+_NO_IPV6_NODES = (
+    "The backends are nodes, which are reached over IPv4, and this Service has IPv6 alone: set annotation "
+    f"{ANNOTATION_TARGET}: Pod, or add IPv4 to spec.ipFamilies (spec.ipFamilyPolicy: PreferDualStack)."
+)
 
 NodeOrPod = Literal["Node", "Pod"]
 
@@ -64,6 +71,8 @@ def build_export(view: ServiceView, ours: Ours, settings: Settings) -> Publicati
     refused = refused_ports(view.service, by_node_port=targets == "Node")
     if refused is not None:
         return refused
+    if targets == "Node" and IPV4 not in families_of(view.service):
+        return Refused(ConditionReason.UNSUPPORTED_ADDRESS_FAMILY, _NO_IPV6_NODES)
     load_balancer = _load_balancer(view.service, ours, options, targets, settings)
     slices = _slices(view, targets, settings)
     # An address that is unknown for a moment takes nothing away.
@@ -77,7 +86,7 @@ def _slices(view: ServiceView, targets: TargetType, settings: Settings) -> tuple
     service = view.service
     template = SliceTemplate(service.key, settings.namespace, settings.tenant)
     if targets == "Pod":
-        return mirror_slices(template, view.slices)
+        return mirror_slices(template, view.slices, families_of(service))
     if targets == "Address":
         return address_slices(template, service)
     if service.spec.external_traffic_policy == "Local":
@@ -99,6 +108,7 @@ def _load_balancer(
         address=options.address,
         hostnames=options.hostnames,
         generate_hostname=options.generate_hostname,
+        families=families_of(service),
     )
     meta = ObjectMeta(
         name=hub_name(namespace, name),

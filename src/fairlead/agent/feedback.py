@@ -32,6 +32,7 @@ from fairlead.api.meta import WireCondition
 from fairlead.api.names import ANNOTATION_ADDRESS, ANNOTATION_GENERATED_HOSTNAME
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.model.condition import ConditionReason, ConditionType
+from fairlead.model.families import family_of
 from fairlead.publish.compare import same_ingress
 from fairlead.publish.publication import Refused
 
@@ -102,7 +103,7 @@ def wanted_ingress(load_balancer: TCPLoadBalancer) -> tuple[Ingress, ...]:
     status = load_balancer.status
     entries = list(status.load_balancer.ingress or ())
     if not entries and status.address:
-        numeric = status.address.replace(".", "").isdecimal()
+        numeric = family_of(status.address) is not None
         entries = [Ingress(ip=status.address) if numeric else Ingress(hostname=status.address)]
     ports = [PortStatus(port=port.port, protocol=port.protocol) for port in load_balancer.spec.ports]
     return tuple(

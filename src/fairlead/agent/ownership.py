@@ -54,15 +54,7 @@ def decide(service: Service, *, cloud: CloudLoadBalancer) -> Decision:
     if wanted and service.spec.type == "LoadBalancer" and any(service.annotation(key).strip() for key in _SELECTORS):
         return NotOurs("it has access points in regions, one for each NodePool that it selects")
     annotated = service.annotation(ANNOTATION_SERVICE_CLASS) in SERVICE_CLASS_VALUES
-    decision = _by_type(service, cloud=cloud, wanted=wanted, annotated=annotated)
-    if isinstance(decision, Ours) and _only_ipv6(service):
-        return Refused(
-            ConditionReason.UNSUPPORTED_ADDRESS_FAMILY,
-            "Fairlead balances IPv4 only and this Service has IPv6 alone: add IPv4 to spec.ipFamilies "
-            "(spec.ipFamilyPolicy: PreferDualStack).",
-            keep=False,
-        )
-    return decision
+    return _by_type(service, cloud=cloud, wanted=wanted, annotated=annotated)
 
 
 def _by_type(service: Service, *, cloud: CloudLoadBalancer, wanted: str | None, annotated: bool) -> Decision:
@@ -109,8 +101,3 @@ def _unsupported(service: Service) -> str:
             "NodePort, or remove our annotation."
         )
     return ""
-
-
-def _only_ipv6(service: Service) -> bool:
-    families = service.spec.ip_families or ()
-    return bool(families) and "IPv4" not in families

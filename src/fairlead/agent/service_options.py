@@ -6,7 +6,7 @@ Never guesses: a wrong value is refused, and what worked before stays.
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv4Network, ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Literal, cast
 
 import msgspec
@@ -22,7 +22,8 @@ from fairlead.api.names import (
     ANNOTATION_TARGET,
 )
 from fairlead.model.condition import ConditionReason
-from fairlead.publish.publication import Refused
+from fairlead.model.families import family_of, requested_addresses
+from fairlead.publish.publication import Refused, families_of
 
 #: Kubernetes' own, older spelling of ``spec.loadBalancerSourceRanges``; counts only when that field is empty.
 ANNOTATION_SOURCE_RANGES = "service.beta.kubernetes.io/load-balancer-source-ranges"
@@ -35,7 +36,7 @@ TargetOption = Literal["", "Node", "Pod"]
 
 
 class ServiceOptions(msgspec.Struct, frozen=True):
-    """What the Service asks for. ``source_ranges`` are canonical IPv4 CIDRs, sorted; empty means any source.
+    """What the Service asks for. ``source_ranges`` are canonical CIDRs of its families, sorted; empty means any source.
 
     ``hostnames`` are DNS names, sorted; ``generate_hostname`` asks for one in the member's domain.
     """
@@ -96,14 +97,17 @@ def _address(service: Service, scenario: Scenario) -> str | Refused:
     if not text:
         return ""
     where = f"annotation {ANNOTATION_REQUESTED_ADDRESS}" if by_annotation else "spec.loadBalancerIP"
-    try:
-        parsed = ip_address(text)
-    except ValueError:
-        return _wrong(where, text, "an IPv4 address")
-    if not isinstance(parsed, IPv4Address):
-        sentence = f"{where} is {text!r}: Fairlead balances IPv4 only, ask for an IPv4 address."
+    asked, families = requested_addresses(text), families_of(service)
+    by_address = [family_of(address) for address in asked]
+    if not asked or None in by_address or len(set(by_address)) < len(by_address):
+        return _wrong(where, text, "an IP address, or one of each family such as 192.0.2.10,2001:db8::10")
+    if other := next((each for each in asked if family_of(each) not in families), ""):
+        sentence = (
+            f"{where} is {text!r}: {other} is not of {' or '.join(families)}, the spec.ipFamilies of this Service; ask "
+            "for an address of these, or add the other family (spec.ipFamilyPolicy: PreferDualStack)."
+        )
         return Refused(ConditionReason.UNSUPPORTED_ADDRESS_FAMILY, sentence)
-    return str(parsed)
+    return ",".join(asked)
 
 
 def _source_ranges(service: Service) -> tuple[str, ...] | Refused:
@@ -113,8 +117,8 @@ def _source_ranges(service: Service) -> tuple[str, ...] | Refused:
             f"annotation {ANNOTATION_SOURCE_RANGES}",
             service.annotation(ANNOTATION_SOURCE_RANGES).split(","),
         )
-    networks: set[IPv4Network] = set()
-    ignored = ""
+    networks: set[IPv4Network | IPv6Network] = set()
+    families, ignored = families_of(service), ""
     for value in (text.strip() for text in values):
         if not value:
             continue
@@ -124,15 +128,20 @@ def _source_ranges(service: Service) -> tuple[str, ...] | Refused:
             network = None
         if network is None:
             return _wrong(where, value, "a CIDR such as 203.0.113.0/24")
-        if isinstance(network, IPv4Network):
+        if family_of(str(network.network_address)) in families:
             networks.add(network)
         else:
             ignored = value
     if ignored and not networks:
         # Dropping it would leave an empty list, which means any source: the opposite of what is asked.
-        sentence = f"{where} holds only IPv6 ranges ({ignored!r}): Fairlead balances IPv4 only, add an IPv4 range."
+        family = " or ".join(families)
+        sentence = f"{where} has no range of {family}, the spec.ipFamilies of this Service ({ignored!r}): add one."
         return Refused(ConditionReason.UNSUPPORTED_ADDRESS_FAMILY, sentence)
-    return tuple(str(network) for network in sorted(networks))
+    return tuple(str(network) for network in sorted(networks, key=_order))
+
+
+def _order(network: IPv4Network | IPv6Network) -> tuple[int, int, int]:
+    return network.version, int(network.network_address), network.prefixlen
 
 
 def _wrong(where: str, value: str, allowed: str, hint: str = "") -> Refused:

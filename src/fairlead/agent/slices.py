@@ -2,7 +2,7 @@
 
     targets  externalTrafficPolicy  slices
     -------  ---------------------  -----------------------------------------------------------------
-    Pod      any                    the member's own of IPv4, one for one
+    Pod      any                    the member's own of the Service's families, one for one
     Node     Cluster                none: the hub joins the nodes slices with each port's nodePort
     Node     Local                  the nodes that have endpoints: ready ones are ready; the hub leaves
                                     only those that are Ready nodes as well
@@ -14,16 +14,17 @@ Never drops an endpoint because it is not ready: that it is listed as not ready 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
 from fairlead.agent.identity import ServiceKey, service_slice_labels, slice_name
 from fairlead.agent.nodes import MAX_ENDPOINTS_PER_SLICE
-from fairlead.agent.transforms import is_ipv4
 from fairlead.api.kubernetes import Endpoint, EndpointConditions, EndpointPort, EndpointSlice, Service
 from fairlead.api.meta import ObjectMeta
+from fairlead.model.families import family_of
 from fairlead.publish.canonical import canonical_endpoints, canonical_ports, make_conditions
+from fairlead.publish.publication import families_of
 
 _READY = make_conditions(ready=True, serving=True, terminating=False)
 
@@ -49,12 +50,14 @@ class SliceTemplate(msgspec.Struct, frozen=True):
         return EndpointSlice(metadata=meta, address_type=address_type, endpoints=endpoints, ports=ports or [])
 
 
-def mirror_slices(template: SliceTemplate, slices: Iterable[EndpointSlice]) -> tuple[EndpointSlice, ...]:
-    """Mirror the member's slices of IPv4 addresses."""
+def mirror_slices(
+    template: SliceTemplate, slices: Iterable[EndpointSlice], families: Collection[str]
+) -> tuple[EndpointSlice, ...]:
+    """Mirror the member's slices of these families."""
     mirrored = [
-        template.make("pod", each.metadata.name, each.endpoints or [], each.ports)
+        template.make("pod", each.metadata.name, each.endpoints or [], each.ports, each.address_type)
         for each in slices
-        if each.address_type == "IPv4" and not each.deleting
+        if each.address_type in families and not each.deleting
     ]
     return tuple(sorted(mirrored, key=lambda each: each.metadata.name))
 
@@ -103,7 +106,7 @@ def local_slices(
 def address_slices(template: SliceTemplate, service: Service) -> tuple[EndpointSlice, ...]:
     """Make the member's own load balancer the backend; empty while it has no address that can be used."""
     ingress = service.status.load_balancer.ingress or ()
-    ips = sorted({each.ip for each in ingress if is_ipv4(each.ip)})
+    ips = {each.ip for each in ingress}
     names = sorted({each.hostname for each in ingress if each.hostname and not each.ip})
     ports = canonical_ports(
         [EndpointPort(name=port.name, port=port.port, protocol=port.protocol) for port in service.spec.ports or ()]
@@ -117,7 +120,10 @@ def address_slices(template: SliceTemplate, service: Service) -> tuple[EndpointS
             ports,
             address_type,
         )
-        for address_type, addresses in (("FQDN", names), ("IPv4", ips))
+        for address_type, addresses in (
+            ("FQDN", names),
+            *((family, sorted(ip for ip in ips if family_of(ip) == family)) for family in sorted(families_of(service))),
+        )
         if addresses
     )
 

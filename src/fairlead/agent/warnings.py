@@ -24,7 +24,6 @@ from fairlead.api.names import (
     GROUP,
     SERVICE_CLASS_VALUES,
 )
-from fairlead.model.condition import ConditionReason
 
 #: What a user may write on a Service, plus what we write there.
 SERVICE_ANNOTATIONS = (
@@ -53,18 +52,8 @@ def did_you_mean(value: str, known: tuple[str, ...]) -> str:
 
 def find_warnings(service: Service, decision: Decision) -> tuple[ServiceEvent, ...]:
     """Return all Warnings about a Service, in a stable order."""
-    ours = [*_affinity(service), *_families(service)] if isinstance(decision, Ours) else []
+    ours = _affinity(service) if isinstance(decision, Ours) else []
     return (*_service_class(service), *_unknown_annotations(service), *ours)
-
-
-def _families(service: Service) -> list[ServiceEvent]:
-    if service.spec.ip_family_policy != "RequireDualStack":
-        return []
-    sentence = (
-        "spec.ipFamilyPolicy is RequireDualStack, and the load balancer has an IPv4 address only: it is served without "
-        "IPv6; write PreferDualStack if that is enough"
-    )
-    return [warning_event(ConditionReason.UNSUPPORTED_ADDRESS_FAMILY, sentence)]
 
 
 def _service_class(service: Service) -> list[ServiceEvent]:

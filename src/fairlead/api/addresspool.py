@@ -11,6 +11,9 @@ from fairlead.api.crd import ACCEPTED, AGE, Column, Crd, Rule
 from fairlead.api.meta import KubeObject, Resource, Wire, WireCondition
 from fairlead.api.names import GROUP, VERSION
 
+#: Counts end there: a range of IPv6 has more addresses than a number of JSON is sure to hold.
+COUNTED = 2**53 - 1
+
 _Ranges = Annotated[
     list[Annotated[str, Meta(min_length=1, max_length=63)]],
     Meta(max_length=128, extra_json_schema={"x-kubernetes-list-type": "atomic"}),
@@ -37,9 +40,10 @@ class Reservation(Wire, frozen=True, gc=False):
 class AddressPoolSpec(Wire, frozen=True, gc=False):
     """Which addresses, and who may get one.
 
-    addresses are CIDRs, ranges (192.0.2.10-192.0.2.20) and single addresses; avoid takes some out of them again.
-    classes and tenants say which LoadBalancerClasses and members are served, all when empty. maxPerTenant is how many
-    addresses of the pool one member may have, 0 any number. region is that of the hub that gives them away.
+    addresses are CIDRs, ranges (192.0.2.10-192.0.2.20) and single addresses, of IPv4, IPv6 or both; avoid takes some
+    out of them again. classes and tenants say which LoadBalancerClasses and members are served, all when empty.
+    maxPerTenant is how many addresses of each family of the pool one member may have, 0 any number. region is that of
+    the hub that gives them away.
     """
 
     addresses: Annotated[_Ranges, Meta(min_length=1)]
@@ -61,13 +65,16 @@ class AddressPoolStatus(Wire, frozen=True, gc=False):
     """How many addresses it has, how many of them load balancers have, and how many are left.
 
     reserved counts those that are kept for a load balancer that does not have them now; they are not free. outside
-    counts those that were given and are not in the pool any more: their load balancers keep them.
+    counts those that were given and are not in the pool any more: their load balancers keep them. freeIPv4 and freeIPv6
+    are what is left of each family that the pool has. No count is above 9007199254740991.
     """
 
     size: int = 0
     used: int = 0
     reserved: int = 0
     free: int = 0
+    free_ipv4: int | None = msgspec.field(default=None, name="freeIPv4")
+    free_ipv6: int | None = msgspec.field(default=None, name="freeIPv6")
     outside: int = 0
     observed_generation: int = 0
     conditions: Annotated[
@@ -92,7 +99,8 @@ ADDRESS_POOL_CRD = Crd(
         Column("Addresses", ".spec.addresses"),
         Column("Used", ".status.used", "integer"),
         Column("Reserved", ".status.reserved", "integer"),
-        Column("Free", ".status.free", "integer"),
+        Column("Free-IPv4", ".status.freeIPv4", "integer"),
+        Column("Free-IPv6", ".status.freeIPv6", "integer"),
         Column("Accepted", f"{ACCEPTED}.status"),
         Column("Reason", f"{ACCEPTED}.reason"),
         Column("Tenants", ".spec.tenants", priority=1),

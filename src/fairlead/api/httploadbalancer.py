@@ -14,7 +14,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from fairlead.api.crd import AGE, PROGRAMMED, Column, Crd
-from fairlead.api.intent import IntentObject, IntentStatus, NamesStatus
+from fairlead.api.intent import Families, FamilyPolicy, IntentObject, IntentStatus, NamesStatus
 from fairlead.api.meta import KubeObject, Resource, Wire
 from fairlead.api.names import DEFAULT_CLASS, GROUP, VERSION
 from fairlead.api.tcploadbalancer import Origin, TargetType
@@ -34,7 +34,9 @@ class HTTPLoadBalancerSpec(Wire, frozen=True, gc=False):
     """What the member asks for: listeners, which several hostnames may share by port.
 
     Routes are LoadBalancerRoutes in the same namespace that name it. certificates are the Secrets there that listeners
-    and backends name. address is asked for; empty lets the hub choose.
+    and backends name. address is asked for; empty lets the hub choose. ipFamilies are those of which it gets an address
+    each, in this order; empty: one, of IPv4 where there is any. With ipFamilyPolicy RequireDualStack it is served with
+    both or not at all.
     """
 
     listeners: Annotated[tuple[L7Listener, ...], Meta(min_length=1, max_length=1024, extra_json_schema=_BY_NAME)]
@@ -42,6 +44,8 @@ class HTTPLoadBalancerSpec(Wire, frozen=True, gc=False):
     certificates: Annotated[tuple[CertificateRef, ...], Meta(max_length=1024, extra_json_schema=_BY_NAME)] = ()
     targets: TargetType = "Pod"
     address: Annotated[str, Meta(max_length=253)] = ""
+    ip_families: Families = ()
+    ip_family_policy: FamilyPolicy = ""
     region: Annotated[str, Meta(max_length=63)] = ""
     origin: Origin = Origin()
 

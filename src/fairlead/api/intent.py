@@ -10,8 +10,11 @@ from msgspec import Meta
 from fairlead.api.kubernetes import LoadBalancerStatus
 from fairlead.api.meta import KubeObject, Wire, WireCondition
 from fairlead.api.provisioned import ProvisionedStatus
+from fairlead.model.families import Family
 
 Port = Annotated[int, Meta(ge=1, le=65535)]
+Families = Annotated[tuple[Family, ...], Meta(max_length=2, extra_json_schema={"x-kubernetes-list-type": "atomic"})]
+FamilyPolicy = Literal["", "SingleStack", "PreferDualStack", "RequireDualStack"]
 ProtocolName = Literal["TCP", "UDP"]
 #: Held changes that a status lists; it counts them all.
 HELD_LISTED = 16
@@ -28,7 +31,8 @@ class ProxyPort(Wire, frozen=True, gc=False):
 class Allocation(Wire, frozen=True, gc=False):
     """What was given to this load balancer and stays its own: recorded before anything is programmed.
 
-    pool is the AddressPool that the address is of; empty for --address-pool.
+    pool is the AddressPool that the address is of; empty for --address-pool. secondAddress is that of the other family,
+    and secondPool where it is from; both are empty for a load balancer of one family.
     """
 
     address: str = ""
@@ -37,6 +41,14 @@ class Allocation(Wire, frozen=True, gc=False):
         Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["port", "protocol"]}),
     ] = msgspec.field(default_factory=list[ProxyPort])
     pool: str = ""
+    second_address: str = ""
+    second_pool: str = ""
+
+    @property
+    def places(self) -> tuple[tuple[str, str], ...]:
+        """Return each address with its pool, in order."""
+        both = ((self.address, self.pool), (self.second_address, self.second_pool))
+        return tuple(place for place in both if place[0])
 
 
 class HeldChange(Wire, frozen=True, gc=False):

@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from fairlead.api.meta import JSONObject, Wire
 from fairlead.model.desired import Affinity, FrontendSpec, HealthCheck, HealthRequest, Listener, Owner, ProxyProtocol
+from fairlead.model.families import Family, WantedFamilies
 from fairlead.model.keys import LoadBalancerKey, Protocol
 
 _ATOMIC = {"x-kubernetes-list-type": "atomic"}
@@ -66,6 +67,9 @@ class Asked(Wire, frozen=True, gc=False):
         default_factory=list[AskedListener]
     )
     address: str = ""
+    second_address: str = ""
+    ip_families: Annotated[tuple[Family, ...], Meta(extra_json_schema=_ATOMIC)] = ()
+    dual_stack_required: bool = False
     source_ranges: Annotated[list[str], Meta(extra_json_schema=_ATOMIC)] = msgspec.field(default_factory=list[str])
     affinity: Literal["", "ClientIP"] = ""
     proxy_protocol: Literal["", "v1", "v2"] = ""
@@ -172,6 +176,9 @@ def asked_of(spec: FrontendSpec) -> Asked:
             for listener in spec.listeners
         ],
         address=spec.address,
+        second_address=spec.second_address,
+        ip_families=spec.families.families,
+        dual_stack_required=spec.families.all_required,
         source_ranges=list(spec.source_ranges),
         affinity="" if spec.affinity is Affinity.NONE else spec.affinity.value,
         proxy_protocol=spec.proxy_protocol.value,
@@ -195,6 +202,8 @@ def spec_of(key: LoadBalancerKey, asked: Asked) -> FrontendSpec:
             for listener in asked.listeners or ()
         ),
         address=asked.address,
+        second_address=asked.second_address,
+        families=WantedFamilies(asked.ip_families, asked.dual_stack_required),
         source_ranges=tuple(asked.source_ranges or ()),
         affinity=Affinity(asked.affinity or Affinity.NONE),
         proxy_protocol=ProxyProtocol(asked.proxy_protocol),

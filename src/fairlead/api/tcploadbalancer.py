@@ -9,7 +9,15 @@ from msgspec import Meta
 
 from fairlead.api.crd import AGE, PROGRAMMED, Column, Crd
 from fairlead.api.hostname import Host
-from fairlead.api.intent import IntentObject, IntentStatus, NamesStatus, Port, ProtocolName
+from fairlead.api.intent import (
+    Families,
+    FamilyPolicy,
+    IntentObject,
+    IntentStatus,
+    NamesStatus,
+    Port,
+    ProtocolName,
+)
 from fairlead.api.meta import ONE_LINE, JSONObject, Resource, Wire
 from fairlead.api.names import DEFAULT_CLASS, GROUP, VERSION
 from fairlead.api.provisioned import Frontend
@@ -44,6 +52,8 @@ class TCPLoadBalancerSpec(Wire, frozen=True, gc=False):
     Targets are EndpointSlices in the same namespace labelled fairlead.dev/load-balancer (Pod, Address), or the
     member's nodes at each port's nodePort (Node). A hub that was started with --region serves those of its region.
     hostnames are names that are to resolve to it; generateHostname asks the hub for a name in the member's domain.
+    ipFamilies are those of a Service: it gets an address of each, in this order; empty: IPv4. With ipFamilyPolicy
+    RequireDualStack it is served with both or not at all. address may hold one of each family, after a comma.
     """
 
     ports: Annotated[
@@ -64,6 +74,8 @@ class TCPLoadBalancerSpec(Wire, frozen=True, gc=False):
     ] = msgspec.field(default_factory=list[str])
     proxy_protocol: Literal["", "v1", "v2"] = ""
     address: Annotated[str, Meta(max_length=253, extra_json_schema=ONE_LINE)] = ""
+    ip_families: Families = ()
+    ip_family_policy: FamilyPolicy = ""
     region: Annotated[str, Meta(max_length=63, extra_json_schema=ONE_LINE)] = ""
     hostnames: Annotated[list[Host], Meta(max_length=32, extra_json_schema={"x-kubernetes-list-type": "set"})] = (
         msgspec.field(default_factory=list[str])

@@ -73,7 +73,11 @@ StopProxy = Annotated[
 ]
 AddressPool = Annotated[
     str,
-    typer.Option("--address-pool", metavar="CIDR[,CIDR]", help="IPv4 ranges that load balancers get addresses from."),
+    typer.Option(
+        "--address-pool",
+        metavar="CIDR[,CIDR]",
+        help="Ranges of IPv4, IPv6 or both that load balancers get addresses from.",
+    ),
 ]
 Domain = Annotated[
     str,

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
+from fairlead.model.families import ANY_FAMILY, WantedFamilies
 from fairlead.model.http import L7Config
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
 
@@ -121,6 +122,10 @@ class FrontendSpec(msgspec.Struct, frozen=True):
     group: str
     listeners: tuple[Listener, ...]
     address: str = ""
+    #: That of the other family, for a load balancer that has both.
+    second_address: str = ""
+    #: Of which families its addresses are to be, for providers that find them; none named: theirs to choose.
+    families: WantedFamilies = ANY_FAMILY
     source_ranges: tuple[str, ...] = ()
     affinity: Affinity = Affinity.NONE
     proxy_protocol: ProxyProtocol = ProxyProtocol.NONE
@@ -136,6 +141,11 @@ class FrontendSpec(msgspec.Struct, frozen=True):
     local_traffic_only: bool = False
     #: What is done with requests; None for a load balancer of connections. ``listeners`` are then its distinct ports.
     l7: L7Config | None = None
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Return what was allocated or asked for: none, one, or one of each family."""
+        return tuple(filter(None, (self.address, self.second_address)))
 
 
 class DesiredLoadBalancer(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ from typing import cast
 
 import msgspec
 
+from fairlead.api.intent import FamilyPolicy
 from fairlead.api.kubernetes import EndpointSlice, Service, ServicePort
 from fairlead.api.names import ANNOTATION_TARGET
 from fairlead.api.tcploadbalancer import (
@@ -21,6 +22,7 @@ from fairlead.api.tcploadbalancer import (
     TCPLoadBalancerSpec,
 )
 from fairlead.model.condition import ConditionReason
+from fairlead.model.families import IPV4, IPV6, Family
 
 _PROTOCOLS = frozenset({"TCP", "UDP"})
 
@@ -68,6 +70,12 @@ def refused_ports(service: Service, *, by_node_port: bool) -> Refused | None:
     return None
 
 
+def families_of(service: Service) -> tuple[Family, ...]:
+    """Return the families of a Service in its own order; IPv4 where an older API server says nothing."""
+    known: dict[str, Family] = {IPV4: IPV4, IPV6: IPV6}
+    return tuple(known[each] for each in service.spec.ip_families or () if each in known) or (IPV4,)
+
+
 def spec_from_service(
     service: Service,
     *,
@@ -80,8 +88,9 @@ def spec_from_service(
     region: str = "",
     hostnames: tuple[str, ...] = (),
     generate_hostname: bool = False,
+    families: tuple[Family, ...] = (),
 ) -> TCPLoadBalancerSpec:
-    """Return the spec of the TCPLoadBalancer of a Service whose ports are not refused."""
+    """Return the spec of the TCPLoadBalancer of a Service whose ports are not refused; IPv4 alone is not written."""
     ports = [
         LoadBalancerPort(
             port=port.port,
@@ -101,8 +110,14 @@ def spec_from_service(
         load_balancer_source_ranges=list(source_ranges),
         proxy_protocol="v1" if proxy_protocol == "v1" else "v2" if proxy_protocol == "v2" else "",
         address=address,
+        ip_families=families if families != (IPV4,) else (),
+        ip_family_policy=_family_policy(service) if len(families) > 1 else "",
         region=region,
         hostnames=list(hostnames),
         generate_hostname=generate_hostname,
         origin=origin,
     )
+
+
+def _family_policy(service: Service) -> FamilyPolicy:
+    return "RequireDualStack" if service.spec.ip_family_policy == "RequireDualStack" else "PreferDualStack"

@@ -20,10 +20,12 @@ def whole(value: Wire) -> JSONObject:
 
 
 def object_from_load_balancer(load_balancer: TCPLoadBalancer) -> JSONObject:
-    """Write a TCPLoadBalancer; a region that is empty is left out."""
+    """Write a TCPLoadBalancer; a region, or families, that are empty are left out."""
     spec = whole(load_balancer.spec)
-    if not spec["region"]:
-        del spec["region"]
+    for name in ("region", "ipFamilies", "ipFamilyPolicy"):
+        # A hub of an earlier version would refuse a field that it does not know.
+        if not spec[name]:
+            del spec[name]
     return {**_head(TCP_LOAD_BALANCERS, load_balancer.metadata), "spec": spec}
 
 
@@ -58,4 +60,4 @@ def _head(kind: AnyResource, meta: ObjectMeta) -> JSONObject:
 def _whole(part: object) -> Any:
     if isinstance(part, Wire):
         return whole(part)
-    return [_whole(each) for each in cast("list[object]", part)] if isinstance(part, list) else part
+    return [_whole(each) for each in cast("list[object]", part)] if isinstance(part, (list, tuple)) else part

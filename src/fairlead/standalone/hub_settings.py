@@ -9,9 +9,11 @@ from pathlib import Path
 import msgspec
 
 from fairlead.errors import BadConfiguration
+from fairlead.model.families import IPV4, IPV6
 from fairlead.translate.address_ranges import AddressRanges
 from fairlead.translate.generated import domain_problem
 
+_LOOPBACK = {IPV4: "127.200.0.0/16", IPV6: "::1/128"}
 #: A quarter of what a proxy of an ordinary machine can open.
 DEFAULT_TENANT_PORTS = 2000
 
@@ -77,14 +79,23 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_bindable(pool: AddressRanges) -> None:
-    """Refuse a pool whose first address this machine does not have: its local Envoy could not listen there."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        try:
-            probe.bind((pool[0], 0))
-        except OSError as error:
-            if error.errno != errno.EADDRNOTAVAIL:
-                return
+    """Refuse a pool whose first addresses this machine does not have: its local Envoy could not listen there."""
+    for family in pool.families:
+        ranges = pool.of(family)
+        if not _may_bind(ranges[0], socket.AF_INET if family == IPV4 else socket.AF_INET6):
+            bits = 32 if family == IPV4 else 128
             raise BadConfiguration(
-                f"--address-pool: {pool} is not on this machine, so its Envoy cannot listen there; use a loopback "
-                f"range such as 127.200.0.0/16, or add the addresses first (ip address add {pool[0]}/32 dev ...)"
-            ) from None
+                f"--address-pool: {ranges} is not on this machine, so its Envoy cannot listen there; use a loopback "
+                f"range such as {_LOOPBACK[family]}, or add the addresses first (ip address add {ranges[0]}/{bits} dev "
+                "...)"
+            )
+
+
+def _may_bind(address: str, kind: socket.AddressFamily) -> bool:
+    """Say whether the machine has an address; one without the family has none of it."""
+    try:
+        with socket.socket(kind, socket.SOCK_STREAM) as probe:
+            probe.bind((address, 0))
+    except OSError as error:
+        return error.errno not in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
+    return True

@@ -50,7 +50,7 @@ def report(facts: RunFacts) -> list[str]:
 
 
 def _addresses(pool: AddressRanges) -> str:
-    text = f"Each gets an address from {pool} ({len(pool)} addresses)"
+    text = f"Each gets an address from {pool} ({pool.size} addresses)"
     if pool.loopback:
         return f"{text}, which only this machine reaches; for others give it addresses of its own with --address-pool."
     return f"{text}; your network has to route them to this machine."

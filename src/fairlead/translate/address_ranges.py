@@ -1,7 +1,8 @@
-"""Which addresses does an operator's text mean, such as 192.0.2.0/24 or 192.0.2.10-192.0.2.20?
+"""Which addresses does an operator's text mean, such as 192.0.2.0/24, 192.0.2.10-192.0.2.20 or 2001:db8:1::/64?
 
-In: comma-separated CIDRs, ranges and single addresses. Out: ranges that can be counted, indexed and asked, or
-``BadConfiguration`` that names the field and the part that is wrong. Pure.
+In: comma-separated CIDRs, ranges and single addresses of both families. Out: ranges that can be counted, indexed and
+asked, or ``BadConfiguration`` that names the field and the part that is wrong. Pure. A range is never listed: one of
+IPv6 has more addresses than fit into memory.
 """
 
 from __future__ import annotations
@@ -12,24 +13,34 @@ from collections.abc import Iterator
 import msgspec
 
 from fairlead.errors import BadConfiguration
+from fairlead.model.families import IPV4, IPV6, Family, IPAddress, family_of
 
-_EXAMPLE = "an IPv4 CIDR such as 192.0.2.0/24, or a range such as 192.0.2.10-192.0.2.20"
+_EXAMPLE = "a CIDR such as 192.0.2.0/24 or 2001:db8:1::/64, or a range such as 192.0.2.10-192.0.2.20"
 
 
 class AddressRange(msgspec.Struct, frozen=True):
-    """The IPv4 addresses from ``first`` to ``last``, both included, as numbers; ``text`` is how they were written."""
+    """The addresses from ``first`` to ``last``, both included, as numbers; ``text`` is how they were written."""
 
     first: int
     last: int
     text: str
+    family: Family = IPV4
 
     def overlaps(self, other: AddressRange) -> bool:
         """Say whether the two have an address in common."""
-        return self.first <= other.last and other.first <= self.last
+        return self.family == other.family and self.first <= other.last and other.first <= self.last
+
+    def address(self, number: int) -> IPAddress:
+        """Return the address with this number."""
+        return ipaddress.IPv4Address(number) if self.family == IPV4 else ipaddress.IPv6Address(number)
 
 
 class AddressRanges(msgspec.Struct, frozen=True):
-    """Ranges in the order given. Network and broadcast addresses of CIDRs larger than /31 are left out."""
+    """Ranges in the order given.
+
+    Network and broadcast addresses of IPv4 CIDRs larger than /31 are left out, and of IPv6 CIDRs larger than /127 the
+    first address, which is that of any router.
+    """
 
     ranges: tuple[AddressRange, ...]
 
@@ -56,7 +67,7 @@ class AddressRanges(msgspec.Struct, frozen=True):
 
     @classmethod
     def whole(cls, text: str, *, field: str) -> AddressRanges:
-        """Parse ``text`` with the network and broadcast addresses of its CIDRs; they may overlap, and it may be empty.
+        """Parse ``text`` with the first and last addresses of its CIDRs; they may overlap, and it may be empty.
 
         Raises:
             BadConfiguration: the sentence names the first part that is wrong.
@@ -67,36 +78,43 @@ class AddressRanges(msgspec.Struct, frozen=True):
     @property
     def loopback(self) -> bool:
         """Say whether every address is one that only its own machine reaches."""
-        ends = [end for each in self.ranges for end in (each.first, each.last)]
-        return all(ipaddress.IPv4Address(end).is_loopback for end in ends)
+        return all(end.is_loopback for each in self.ranges for end in map(each.address, (each.first, each.last)))
+
+    @property
+    def size(self) -> int:
+        """Return how many addresses there are."""
+        return sum(each.last - each.first + 1 for each in self.ranges)
+
+    @property
+    def families(self) -> tuple[Family, ...]:
+        """Return the families of the ranges, in the order in which they were given."""
+        return tuple(dict.fromkeys(each.family for each in self.ranges))
+
+    def of(self, family: Family) -> AddressRanges:
+        """Return the ranges of one family."""
+        return AddressRanges(tuple(each for each in self.ranges if each.family == family))
 
     def overlap(self, other: AddressRanges) -> tuple[str, str] | None:
         """Return the first two ranges that have an address in common, ours first, None when there are none."""
         pairs = ((ours, theirs) for ours in self.ranges for theirs in other.ranges)
         return next(((ours.text, theirs.text) for ours, theirs in pairs if ours.overlaps(theirs)), None)
 
-    def __len__(self) -> int:
-        return sum(each.last - each.first + 1 for each in self.ranges)
-
     def __getitem__(self, index: int) -> str:
         for each in self.ranges:
             count = each.last - each.first + 1
             if index < count:
-                return str(ipaddress.IPv4Address(each.first + index))
+                return str(each.address(each.first + index))
             index -= count
         raise IndexError(index)
-
-    def __iter__(self) -> Iterator[str]:
-        return (self[index] for index in range(len(self)))
 
     def __contains__(self, address: object) -> bool:
         if not isinstance(address, str):
             return False
         try:
-            number = int(ipaddress.IPv4Address(address))
+            parsed = ipaddress.ip_address(address)
         except ValueError:
             return False
-        return any(each.first <= number <= each.last for each in self.ranges)
+        return any(each.family == family_of(address) and each.first <= int(parsed) <= each.last for each in self.ranges)
 
     def __str__(self) -> str:
         return ",".join(dict.fromkeys(each.text for each in self.ranges))
@@ -112,24 +130,38 @@ def _parse(part: str, field: str, *, edges: bool = False) -> AddressRange:
             ends = network.network_address, network.broadcast_address
     except ValueError as error:
         raise BadConfiguration(f"{field}: {part!r} is not {_EXAMPLE}", detail=str(error)) from None
-    if any(end.version != 4 for end in ends):
-        raise BadConfiguration(f"{field}: {part!r} is IPv6; only IPv4 is served (give {_EXAMPLE})")
+    if ends[0].version != ends[1].version:
+        raise BadConfiguration(f"{field}: {part!r} begins with one family and ends with another; give {_EXAMPLE}")
+    if problem := _unusable(ends[0]) or _unusable(ends[1]):
+        raise BadConfiguration(f"{field}: {part!r} has {problem}; give {_EXAMPLE}")
     low, high = map(int, ends)
     if high < low:
         raise BadConfiguration(f"{field}: {part!r} ends before it begins; write the lower address first")
     if not dash and not edges and high - low > 1:
-        low, high = low + 1, high - 1
-    return AddressRange(low, high, part if dash else str(ipaddress.ip_network(part, strict=False)))
+        low, high = low + 1, high - (ends[0].version == 4)
+    text = part if dash else str(ipaddress.ip_network(part, strict=False))
+    return AddressRange(low, high, text, IPV4 if ends[0].version == 4 else IPV6)
+
+
+def _unusable(address: IPAddress) -> str:
+    """Return what is wrong with an IPv6 address as that of a load balancer; empty when nothing is."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return ""
+    if address.scope_id or address.is_link_local:
+        return "a link-local address, which means something on one link only"
+    if address.ipv4_mapped is not None:
+        return "an IPv4 address written as IPv6; write it as IPv4"
+    return "a multicast address" if address.is_multicast else ""
 
 
 def _without(whole: AddressRange, avoid: tuple[AddressRange, ...]) -> Iterator[AddressRange]:
     """Yield what is left of ``whole``."""
     low = whole.first
     for each in sorted(avoid, key=lambda each: each.first):
-        if each.last < low or each.first > whole.last:
+        if each.family != whole.family or each.last < low or each.first > whole.last:
             continue
         if each.first > low:
-            yield AddressRange(low, each.first - 1, whole.text)
+            yield msgspec.structs.replace(whole, first=low, last=each.first - 1)
         low = each.last + 1
     if low <= whole.last:
-        yield AddressRange(low, whole.last, whole.text)
+        yield msgspec.structs.replace(whole, first=low)

@@ -21,7 +21,7 @@ PROXY_PORTS = range(10_000, 32_000)
 
 def allocate_address(key: LoadBalancerKey, pool: AddressRanges, taken: Container[str]) -> str | None:
     """Return a free address for ``key``; None when the pool is exhausted."""
-    return _probe(str(key), len(pool), pool.__getitem__, taken)
+    return _probe(str(key), pool.size, pool.__getitem__, taken)
 
 
 def allocate_proxy_port(key: LoadBalancerKey, listener: ListenerKey, taken: Container[int]) -> int | None:

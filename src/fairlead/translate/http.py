@@ -30,6 +30,7 @@ from fairlead.translate.conditions import (
     unresolved,
 )
 from fairlead.translate.endpoints import TargetPolicy, targets_from_nodes, targets_from_slices
+from fairlead.translate.families import wanted_families
 from fairlead.translate.generated import with_generated_routes
 from fairlead.translate.member import (
     build_stale,
@@ -111,6 +112,8 @@ def _frontend(view: HTTPView, spec: HTTPLoadBalancerSpec, config: L7Config) -> F
         group=view.key.namespace,
         listeners=tuple(listeners),
         address=allocation.address,
+        second_address=allocation.second_address,
+        families=wanted_families(spec),
         health_check=health_check_from_class(view.class_spec),
         parameters=dict(sorted(view.class_spec.parameters.items())),
         owner=owner_of(view, view.load_balancer.metadata, spec.origin),

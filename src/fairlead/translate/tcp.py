@@ -12,7 +12,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 
-from fairlead.api.tcploadbalancer import TCPLoadBalancerSpec
+from fairlead.api.tcploadbalancer import LoadBalancerPort, TCPLoadBalancerSpec
 from fairlead.model.condition import Condition, ConditionReason
 from fairlead.model.desired import (
     Affinity,
@@ -31,10 +31,12 @@ from fairlead.translate.conditions import (
     unresolved,
 )
 from fairlead.translate.endpoints import (
+    TargetPolicy,
     local_nodes,
     targets_from_nodes,
     targets_from_slices,
 )
+from fairlead.translate.families import wanted_families
 from fairlead.translate.member import (
     build_stale,
     count_targets,
@@ -95,6 +97,8 @@ def _frontend(view: TCPView, spec: TCPLoadBalancerSpec) -> FrontendSpec:
         group=view.key.namespace,
         listeners=tuple(sorted(listeners, key=lambda listener: (listener.port, listener.protocol))),
         address=allocation.address,
+        second_address=allocation.second_address,
+        families=wanted_families(spec),
         source_ranges=_canonical_ranges(spec.load_balancer_source_ranges),
         affinity=Affinity(spec.session_affinity),
         proxy_protocol=ProxyProtocol(spec.proxy_protocol),
@@ -111,10 +115,21 @@ def _targets(view: TCPView, spec: TCPLoadBalancerSpec, refused: set[str]) -> dic
         return {key: {} for key in keys}
     policy = target_policy(view)
     if spec.targets != "Node":
-        return {key: targets_from_slices(view.slices, port, policy, refused) for key, port in keys.items()}
+        return {key: _targets_of_pods(view, spec, port, policy, refused) for key, port in keys.items()}
     local = spec.external_traffic_policy == "Local"
     nodes = local_nodes(view.slices, view.nodes) if local else view.nodes.ready
     return {key: targets_from_nodes(nodes, port.node_port, policy, refused) for key, port in keys.items()}
+
+
+def _targets_of_pods(
+    view: TCPView, spec: TCPLoadBalancerSpec, port: LoadBalancerPort, policy: TargetPolicy, refused: set[str]
+) -> Targets:
+    """Return the targets of one family: a pod of a dual-stack Service is in slices of both, and counts once."""
+    targets: Targets = {}
+    for other in reversed(spec.ip_families) if len(spec.ip_families) > 1 else ("",):
+        slices = (each for each in view.slices if each.address_type != other)
+        targets = targets or targets_from_slices(slices, port, policy, refused)
+    return targets
 
 
 def _canonical_ranges(ranges: list[str]) -> tuple[str, ...]:

@@ -7,15 +7,17 @@ object keeps what it had: its last accepted version stays in force.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from fairlead.api.names import DEFAULT_CLASS
 from fairlead.api.tcploadbalancer import Origin, TCPLoadBalancerSpec
 from fairlead.model.condition import Condition, ConditionReason
 from fairlead.model.contract import AllocationKind, Capabilities
+from fairlead.model.families import IPV6, Family, family_of, requested_addresses
 from fairlead.model.keys import Protocol as TransportProtocol
 from fairlead.translate.conditions import refused
+from fairlead.translate.families import families_problem
 from fairlead.translate.member import owner_of
 from fairlead.translate.places import not_for_tenant, place_problem
 from fairlead.translate.view import MemberView, TCPView
@@ -43,6 +45,16 @@ class MemberSpec(Protocol):
     @property
     def address(self) -> str:
         """Return the address that it asks for, empty for any."""
+        ...
+
+    @property
+    def ip_families(self) -> Sequence[Family]:
+        """Return the families of which it gets an address each."""
+        ...
+
+    @property
+    def ip_family_policy(self) -> str:
+        """Return whether one of two families is enough."""
         ...
 
     @property
@@ -158,11 +170,17 @@ def requested_address_valid(view: MemberView, spec: MemberSpec, capabilities: Ca
     """Refuse an address that the class cannot give."""
     if not spec.address:
         return None
-    try:
-        address = ipaddress.ip_address(spec.address)
-    except ValueError:
-        return (ConditionReason.ADDRESS_NOT_USABLE, f"spec.address: {spec.address!r} is not an IP address")
-    if address.version != 4 and not capabilities.ipv6:
+    asked = requested_addresses(spec.address)
+    families = [family_of(address) for address in asked]
+    if None in families or not asked:
+        wrong = next((address for address in asked if family_of(address) is None), spec.address)
+        return (ConditionReason.ADDRESS_NOT_USABLE, f"spec.address: {wrong!r} is not an IP address")
+    if len(set(families)) < len(families):
+        return (
+            ConditionReason.ADDRESS_NOT_USABLE,
+            f"spec.address: {spec.address} has two addresses of one family; name one of each",
+        )
+    if IPV6 in families and not capabilities.ipv6:
         return (
             ConditionReason.UNSUPPORTED_ADDRESS_FAMILY,
             f"spec.address: {spec.address} is IPv6, which this class does not serve",
@@ -176,6 +194,12 @@ def requested_address_valid(view: MemberView, spec: MemberSpec, capabilities: Ca
     return None
 
 
+def families_served(view: MemberView, spec: MemberSpec, capabilities: Capabilities) -> Refusal | None:
+    """Refuse families that contradict each other, or that the class does not serve."""
+    problem = families_problem(spec, ipv6=capabilities.ipv6)
+    return (ConditionReason.UNSUPPORTED_ADDRESS_FAMILY, problem) if problem else None
+
+
 #: The order is the order in which a person would check.
 _PREDICATES: tuple[Callable[[TCPView, TCPLoadBalancerSpec, Capabilities], Refusal | None], ...] = (
     class_takes_new,
@@ -185,6 +209,7 @@ _PREDICATES: tuple[Callable[[TCPView, TCPLoadBalancerSpec, Capabilities], Refusa
     _node_ports_allocated,
     _source_ranges_valid,
     _features_supported,
+    families_served,
     requested_address_valid,
     within_quota,
 )

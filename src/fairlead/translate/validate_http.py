@@ -16,6 +16,7 @@ from fairlead.translate.conditions import refused
 from fairlead.translate.validate import (
     Refusal,
     class_takes_new,
+    families_served,
     no_provider,
     requested_address_valid,
     within_quota,
@@ -79,6 +80,7 @@ _PREDICATES: tuple[Callable[[HTTPView, HTTPLoadBalancerSpec, Capabilities], Refu
     _class_serves_http,
     _listeners_distinct,
     _protocols_supported,
+    families_served,
     requested_address_valid,
     within_quota,
 )

@@ -50,7 +50,7 @@ def test_resources(case: str, golden: Golden) -> None:
     spec, schema = read(case), packaged_schema()
     frontend = HttpFrontend(schema, LocalFleet(data_dir=Path("/tmp/x")), spec)
     out: list[object] = []
-    for change in frontend.update(spec, bind_address=spec.address):
+    for change in frontend.update(spec, bind_addresses=spec.addresses):
         assert change.resource is not None
         response = schema._class(RESPONSE).FromString(change.resource.field)
         (resource,) = response.resources

@@ -340,3 +340,22 @@ def test_an_export_does_not_depend_on_order_and_survives_the_wire(slices, annota
         )
         assert object_from_slice(slice_)["addressType"] == slice_.address_type
     assert msgspec.convert(object_from_load_balancer(first.load_balancer), type=TCPLoadBalancer).spec.ports
+
+
+@pytest.mark.req("K-4")
+@pytest.mark.parametrize(
+    ("families", "policy", "asked"),
+    [
+        (None, None, ((), "")),
+        (["IPv4"], "SingleStack", ((), "")),
+        (["IPv6"], "SingleStack", (("IPv6",), "")),
+        (["IPv4", "IPv6"], "PreferDualStack", (("IPv4", "IPv6"), "PreferDualStack")),
+        (["IPv6", "IPv4"], "RequireDualStack", (("IPv6", "IPv4"), "RequireDualStack")),
+    ],
+)
+def test_the_families_of_a_service_are_asked_for_and_ipv4_alone_is_not_written(families, policy, asked):
+    result = export(service(annotations=POD, ipFamilies=families, ipFamilyPolicy=policy))
+    spec = result.load_balancer.spec
+    assert (spec.ip_families, spec.ip_family_policy) == asked
+    written = object_from_load_balancer(result.load_balancer)["spec"]
+    assert ("ipFamilies" in written, "ipFamilyPolicy" in written) == (bool(asked[0]), bool(asked[1]))

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from fairlead.agent.decision import Decision, NotOurs, Ours, Scenario
 from fairlead.agent.ownership import decide
 from fairlead.agent.warnings import find_warnings
-from fairlead.model.condition import ConditionReason
 from fairlead.publish.publication import Refused
 
 KUBELB = {"kubernetes.io/service.class": "kubelb"}
@@ -69,7 +68,7 @@ LOAD_BALANCER = [
     ({}, {"loadBalancerClass": "fairlead.devil/x"}, "absent", "not ours"),
     ({}, {"clusterIP": "None"}, "absent", "not ours"),
     (KUBELB, {"clusterIP": "None"}, "absent", "refused UnsupportedService"),
-    ({}, {"ipFamilies": ["IPv6"]}, "absent", "refused UnsupportedAddressFamily"),
+    ({}, {"ipFamilies": ["IPv6"]}, "absent", "3"),
     ({}, {"ipFamilies": ["IPv6", "IPv4"]}, "absent", "3"),
     ({}, {"ipFamilies": ["IPv6"]}, "present", "not ours"),
 ]
@@ -117,14 +116,6 @@ def test_our_own_and_deleting_ones_are_never_exported(kind, cloud, what):
     assert short(decide(service(kind=kind, annotations=KUBELB, **what), cloud=cloud)) == "not ours"
 
 
-@pytest.mark.req("K-4")
-def test_an_ipv6_refusal_says_what_to_do():
-    decision = decide(service(ipFamilies=["IPv6"]), cloud="absent")
-    assert isinstance(decision, Refused)
-    assert decision.reason is ConditionReason.UNSUPPORTED_ADDRESS_FAMILY
-    assert "ipFamilies" in decision.sentence
-
-
 WARNINGS = [
     # annotations, spec, expected part of a sentence ("" for none)
     ({}, {}, ""),
@@ -140,7 +131,7 @@ WARNINGS = [
     ({"fairlead.dev/address": "10.0.0.1"}, {}, ""),
     ({}, {"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10800}}}, ""),
     ({}, {"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}}}, "60 cannot"),
-    ({}, {"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv4", "IPv6"]}, "write PreferDualStack"),
+    ({}, {"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv4", "IPv6"]}, ""),
     ({}, {"ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv4", "IPv6"]}, ""),
     ({}, {"sessionAffinity": "None", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}}}, ""),
 ]

@@ -56,7 +56,7 @@ WRONG = [
     ({"fairlead.dev/address-request": "::1"}, {}, ["fairlead.dev/address-request", "IPv4"]),
     ({}, {"loadBalancerSourceRanges": ["10.0.0.0/8", "10.0.0.0/33"]}, ["'10.0.0.0/33'", "CIDR"]),
     ({}, {"loadBalancerSourceRanges": ["10.0.0.1"]}, ["'10.0.0.1'"]),
-    ({}, {"loadBalancerSourceRanges": ["2001:db8::/32"]}, ["only IPv6"]),
+    ({}, {"loadBalancerSourceRanges": ["2001:db8::/32"]}, ["no range of IPv4"]),
 ]
 
 

@@ -17,18 +17,23 @@ def local(*slices, addresses=ADDRESSES, before=()):
     return [(e.addresses[0], e.conditions.ready) for each in made for e in each.endpoints]
 
 
+DUAL = [{"ip": "2001:db8::7"}, {"ip": "203.0.113.7"}]
+
+
 @pytest.mark.req("K-4")
-def test_only_slices_of_ipv4_addresses_are_mirrored_in_order_of_their_names():
+def test_slices_of_the_service_s_families_are_mirrored_in_order_of_their_names():
     slices = (
         slice_of(endpoint("10.1.0.2"), name="b"),
         slice_of(endpoint("10.1.0.1"), name="a"),
         slice_of(endpoint("fd00::1"), name="c", address_type="IPv6"),
         slice_of(endpoint("x.example.com"), name="d", address_type="FQDN"),
     )
-    mirrored = mirror_slices(TEMPLATE, slices)
+    mirrored = mirror_slices(TEMPLATE, slices, ("IPv4",))
     assert [each.metadata.name for each in mirrored] == ["shop.web.pod.a", "shop.web.pod.b"]
     assert {each.label("fairlead.dev/load-balancer") for each in mirrored} == {"shop.web"}
     assert {each.metadata.namespace for each in mirrored} == {HUB_NAMESPACE}
+    both = [(each.metadata.name, each.address_type) for each in mirror_slices(TEMPLATE, slices, ("IPv6", "IPv4"))]
+    assert both == [("shop.web.pod.a", "IPv4"), ("shop.web.pod.b", "IPv4"), ("shop.web.pod.c", "IPv6")]
 
 
 def test_a_node_is_as_ready_as_the_best_of_its_endpoints():
@@ -65,9 +70,11 @@ def test_without_endpoints_one_empty_slice_says_so_and_many_nodes_are_several_sl
             [("FQDN", ["lb.example.com"]), ("IPv4", ["203.0.113.7"])],
         ),
         ([{"ip": "203.0.113.7", "hostname": "lb.example.com"}], [("IPv4", ["203.0.113.7"])]),
+        (DUAL, [("IPv4", ["203.0.113.7"]), ("IPv6", ["2001:db8::7"])]),
     ],
 )
 def test_the_member_s_own_load_balancer_is_the_backend(ingress, expected):
-    made = address_slices(TEMPLATE, service(ingress=ingress))
+    families = ["IPv6", "IPv4"] if ingress == DUAL else None
+    made = address_slices(TEMPLATE, service(ingress=ingress, ipFamilies=families))
     assert [(each.address_type, [e.addresses[0] for e in each.endpoints]) for each in made] == expected
     assert all([(port.name, port.port) for port in each.ports] == [("http", 80)] for each in made)

@@ -27,10 +27,10 @@ POOL = AddressRanges.parse("192.0.2.0/24")
 def test_the_addresses_of_a_pool(text, addresses):
     pool = AddressRanges.parse(text)
     assert list(pool) == addresses
-    assert len(pool) == len(addresses)
+    assert pool.size == len(addresses)
     assert all(address in pool for address in addresses)
     with pytest.raises(IndexError):
-        pool[len(pool)]
+        pool[pool.size]
 
 
 @pytest.mark.parametrize("other", ["192.0.2.0", "192.0.2.255", "192.0.3.1", "web", 7, None, "2001:db8::1"])
@@ -43,21 +43,56 @@ def test_what_is_not_in_a_pool(other):
     [
         ("", ["--address-pool", "is empty", "192.0.2.0/24"]),
         (" , ", ["is empty"]),
-        ("192.0.2.0/33", ["--address-pool", "'192.0.2.0/33'", "not an IPv4 CIDR"]),
+        ("192.0.2.0/33", ["--address-pool", "'192.0.2.0/33'", "not a CIDR such as"]),
         ("10.0.0.0/8,nonsense", ["'nonsense'"]),
-        ("2001:db8::/64", ["'2001:db8::/64'", "is IPv6"]),
+        ("fe80::/64", ["'fe80::/64'", "link-local"]),
+        ("fe80::1%eth0", ["link-local"]),
+        ("ff02::/112", ["multicast"]),
+        ("::ffff:192.0.2.0/120", ["write it as IPv4"]),
+        ("192.0.2.1-2001:db8::1", ["begins with one family"]),
+        ("2001:db8::/64,2001:db8::5", ["'2001:db8::5'", "overlaps"]),
         ("10.0.0.0/8,10.1.0.0/16", ["'10.1.0.0/16'", "overlaps"]),
         ("192.0.2.9-192.0.2.3", ["'192.0.2.9-192.0.2.3'", "ends before it begins"]),
         ("192.0.2.9-", ["'192.0.2.9-'", "is not"]),
         ("192.0.2.0/24,192.0.2.9-192.0.2.10", ["overlaps"]),
     ],
-    ids=["nothing", "commas", "length", "word", "ipv6", "overlap", "backwards", "half-a-range", "range-overlaps"],
 )
 def test_a_bad_pool_is_named(text, parts):
     with pytest.raises(BadConfiguration) as caught:
         AddressRanges.parse(text)
     for word in parts:
         assert word in caught.value.sentence
+
+
+@pytest.mark.req("K-58")
+@pytest.mark.parametrize(
+    ("text", "first", "last", "size"),
+    [
+        ("2001:db8::/64", "2001:db8::1", "2001:db8::ffff:ffff:ffff:ffff", 2**64 - 1),
+        ("2001:db8::/126", "2001:db8::1", "2001:db8::3", 3),
+        ("2001:db8::/127", "2001:db8::", "2001:db8::1", 2),
+        ("::1/128", "::1", "::1", 1),
+        ("2001:DB8::a-2001:db8:0::c", "2001:db8::a", "2001:db8::c", 3),
+    ],
+)
+def test_the_addresses_of_a_pool_of_ipv6(text, first, last, size):
+    pool = AddressRanges.parse(text)
+    assert (pool.size, pool[0], pool[size - 1], pool.families) == (size, first, last, ("IPv6",))
+    assert first in pool
+    assert last.upper() in pool
+    assert "192.0.2.1" not in pool
+
+
+@pytest.mark.req("K-58")
+def test_a_pool_of_both_families_keeps_them_apart():
+    avoid = AddressRanges.whole("2001:db8::-2001:db8::ff,192.0.2.0/30", field="spec.avoid")
+    pool = AddressRanges.parse("192.0.2.0/29,2001:db8::/64", avoid=avoid)
+    assert pool.families == ("IPv4", "IPv6")
+    assert [pool.of("IPv4")[index] for index in range(3)] == ["192.0.2.4", "192.0.2.5", "192.0.2.6"]
+    assert (pool.of("IPv6")[0], pool.of("IPv6").size) == ("2001:db8::100", 2**64 - 256)
+    # The number of 0.0.0.5 is that of ::5, too.
+    assert AddressRanges.parse("0.0.0.5").overlap(AddressRanges.parse("::5")) is None
+    assert AddressRanges.parse("::1/128,127.0.0.9").loopback
 
 
 def test_a_pool_says_what_it_is():

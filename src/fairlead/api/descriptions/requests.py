@@ -16,7 +16,9 @@ REQUESTS: Mapping[str, Mapping[str, str]] = {
         "className": "The LoadBalancerClass that it asks for.",
         "certificates": "Secrets in this namespace that listeners and backends name.",
         "targets": "What traffic is sent to: nodes at the node port, or pods.",
-        "address": "Address that it asks for; the hub chooses one when empty.",
+        "address": "Address that it asks for, or one of each family after a comma; the hub chooses one when empty.",
+        "ipFamilies": "Families of which it gets an address each, in this order; one address when empty.",
+        "ipFamilyPolicy": "RequireDualStack serves it with both families or not at all; else one is enough.",
         "region": "Region of the hub that serves it; a hub without a region serves all.",
     },
     "HTTPLoadBalancerStatus": {

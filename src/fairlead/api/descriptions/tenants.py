@@ -35,11 +35,11 @@ TENANTS: Mapping[str, Mapping[str, str]] = {
         "lastSyncTime": "When its agent was heard, as of the last change of state, by the API server's clock.",
     },
     "AddressPoolSpec": {
-        "addresses": "CIDRs, ranges such as 192.0.2.10-192.0.2.20, and single addresses.",
+        "addresses": "CIDRs, ranges such as 192.0.2.10-192.0.2.20, and single addresses, of IPv4 and IPv6.",
         "avoid": "CIDRs, ranges and addresses that are never given, though they are in addresses.",
         "classes": "LoadBalancerClasses whose load balancers may get an address of it; all when empty.",
         "tenants": "Tenants whose load balancers may get an address of it; all when empty.",
-        "maxPerTenant": "The most addresses of it that one Tenant may have; 0: any number.",
+        "maxPerTenant": "The most addresses of each family of it that one Tenant may have; 0: any number.",
         "reservations": "Addresses that only one Tenant, or only one load balancer, may get.",
         "region": "Region of the hub that gives its addresses away; empty for a hub without a region.",
     },
@@ -55,6 +55,8 @@ TENANTS: Mapping[str, Mapping[str, str]] = {
         "used": "How many of them load balancers have.",
         "reserved": "How many are reserved for a load balancer that does not have them (yet).",
         "free": "How many any load balancer that it serves may still get.",
+        "freeIPv4": "How many of these are IPv4; missing where the pool has none.",
+        "freeIPv6": "How many of these are IPv6, 9007199254740991 at the most; missing where the pool has none.",
         "outside": "How many that were given are not in spec.addresses any more; their load balancers keep them.",
     },
     "EnsurePolicy": {

@@ -117,9 +117,9 @@ class HubCollector(Collector):
         used = GaugeMetricFamily(
             "fairlead_hub_addresses_used", "Addresses of a pool that are given to a load balancer.", labels=["pool"]
         )
-        given = {allocation.address for allocation in self._allocator.given()}
+        given = {address for address, _ in self._allocator.given()}
         for pool in self._allocator.pools.pools:
-            size.add_metric([pool.name], len(pool.ranges))
+            size.add_metric([pool.name], pool.ranges.size)
             used.add_metric([pool.name], sum(address in pool.ranges for address in given))
         yield size
         yield used

@@ -19,6 +19,7 @@ from fairlead.model.observed import Health, Observed
 from fairlead.sync.guard import WARMING
 from fairlead.sync.readback import Drift
 from fairlead.sync.report import Report
+from fairlead.translate.families import missing_families
 from fairlead.translate.view import Translation
 
 _REMOVALS = frozenset({Action.DRAIN, Action.DEREGISTER, Action.DELETE})
@@ -44,7 +45,8 @@ def build_conditions(
         held = held_now(report) if report is not None else NO_ROWS
     conditions = {condition.type: condition for condition in translation.conditions}
     if ConditionType.PROGRAMMED not in conditions:
-        conditions[ConditionType.PROGRAMMED] = _programmed(report, observed, drift, needs_address=needs_address)
+        programmed = _programmed(report, observed, drift, needs_address=needs_address)
+        conditions[ConditionType.PROGRAMMED] = _with_all_families(programmed, translation, observed)
     _add_held(conditions, held)
     if report is not None:
         _add_quarantined(conditions, report)
@@ -119,6 +121,16 @@ def _programmed(
     if not observed.addresses and needs_address:
         return no(ConditionReason.ADDRESS_NOT_ASSIGNED, observed.message or "no address has been assigned yet")
     return Condition(ConditionType.PROGRAMMED, True, ConditionReason.PROGRAMMED, "")
+
+
+def _with_all_families(programmed: Condition, translation: Translation, observed: Observed | None) -> Condition:
+    """Return Programmed, which is not true of a load balancer without an address of a family that is required."""
+    if not programmed.status or translation.desired is None or observed is None:
+        return programmed
+    problem = missing_families(translation.desired.spec.families, observed.addresses)
+    if not problem:
+        return programmed
+    return Condition(ConditionType.PROGRAMMED, False, ConditionReason.UNSUPPORTED_ADDRESS_FAMILY, problem)
 
 
 def _serving(conditions: Mapping[ConditionType, Condition], observed: Observed | None, *, coming: bool) -> Condition:

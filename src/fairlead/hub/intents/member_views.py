@@ -20,8 +20,10 @@ from fairlead.api.tenant import Tenant
 from fairlead.hub.intents.intent import IntentContext
 from fairlead.hub.inventory import IntentObjects
 from fairlead.model.condition import Condition
+from fairlead.model.families import Family
 from fairlead.model.keys import ListenerKey, LoadBalancerKey
 from fairlead.translate.endpoints import nodes_from_slices
+from fairlead.translate.families import wanted_families
 from fairlead.translate.protection import is_leaving
 from fairlead.translate.view import MemberView, NodeAddresses
 
@@ -30,7 +32,12 @@ V = TypeVar("V", bound=MemberView)
 
 
 class MemberViews(Generic[Obj, V]):
-    """Gathers views; keeps only what many of them share, the nodes of a member."""
+    """Gathers views; keeps only what many of them share, the nodes of a member.
+
+    ``default_families``: of which an object gets an address that names none.
+    """
+
+    default_families: tuple[Family, ...] = ()
 
     def __init__(self, context: IntentContext, objects: IntentObjects[Obj]) -> None:
         self.objects = objects
@@ -106,6 +113,7 @@ class MemberViews(Generic[Obj, V]):
             limit=(tenant.spec.max_ports or self._tenant_ports) if tenant else 0,
             tenant=tenant.metadata.name if tenant else "",
             class_name=load_balancer_class.metadata.name,
+            families=wanted_families(obj.spec, self.default_families),
         )
         return msgspec.structs.replace(view, allocation=allocation, allocation_problem=problem)
 

@@ -16,10 +16,23 @@ from fairlead.api.intent import Allocation, ProxyPort
 from fairlead.api.tcploadbalancer import TCPLoadBalancerSpec
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import AllocationKind
+from fairlead.model.families import (
+    ANY_FAMILY,
+    IPV4,
+    IPV6,
+    Family,
+    WantedFamilies,
+    by_family,
+    family_of,
+    requested_addresses,
+)
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol
 from fairlead.translate.address_pools import OWN_POOL, Claimant, Pool, Pools, describe
 from fairlead.translate.address_ranges import AddressRanges
 from fairlead.translate.allocate import allocate_address, allocate_proxy_port
+
+#: An address, and the AddressPool that it is of; empty for ``OWN_POOL``.
+_Place = tuple[str, str]
 
 
 class AddressAllocator:
@@ -48,25 +61,25 @@ class AddressAllocator:
         self.pools = pools
         return frozenset(self._waiting)
 
-    def given(self) -> Iterable[Allocation]:
-        """Return the allocations that have an address, one for each load balancer, in no order."""
-        return [allocation for allocation in self._held.values() if allocation.address]
+    def given(self) -> Iterable[tuple[str, str]]:
+        """Return each address of each load balancer, with the pool that it was given from, in no order."""
+        return [place for allocation in self._held.values() for place in allocation.places]
 
     def hold(self, key: LoadBalancerKey, allocation: Allocation, listeners: Iterable[ListenerKey]) -> None:
         """Note what ``key`` has; replaces what it had."""
-        before = self._held.get(key, Allocation()).address
+        before = self._held.get(key, Allocation()).places
         self._drop(key)
         self._held[key] = allocation
         held = frozenset(listeners)
         if allocation != Allocation():
             self._open[key] = len(held)
             self._open_of_member[key.namespace] += len(held)
-        if allocation.address:
-            self._addresses.setdefault(allocation.address, {})[key] = held
-            self._addresses_of_member.setdefault(key.namespace, set()).add(allocation.address)
+        for address, _ in allocation.places:
+            self._addresses.setdefault(address, {})[key] = held
+            self._addresses_of_member.setdefault(key.namespace, set()).add(address)
         for port in allocation.ports:
             self._ports.setdefault(key.namespace, {}).setdefault(port.proxy_port, key)
-        if before != allocation.address:
+        if before != allocation.places:
             self._changed()
 
     def leave(self, key: LoadBalancerKey) -> frozenset[LoadBalancerKey]:
@@ -85,17 +98,18 @@ class AddressAllocator:
         if allocation is None:
             return False
         self._open_of_member[key.namespace] -= self._open.pop(key, 0)
-        if holders := self._addresses.get(allocation.address):
+        for address, _ in allocation.places:
+            holders = self._addresses[address]
             holders.pop(key, None)
             if not holders:
-                del self._addresses[allocation.address]
+                del self._addresses[address]
             if all(other.namespace != key.namespace for other in holders):
-                self._addresses_of_member[key.namespace].discard(allocation.address)
+                self._addresses_of_member[key.namespace].discard(address)
         ports = self._ports.get(key.namespace, {})
         for port in allocation.ports:
             if ports.get(port.proxy_port) == key:
                 del ports[port.proxy_port]
-        return bool(allocation.address)
+        return bool(allocation.places)
 
     def allocate(
         self,
@@ -108,12 +122,13 @@ class AddressAllocator:
         limit: int = 0,
         tenant: str = "",
         class_name: str = "",
+        families: WantedFamilies = ANY_FAMILY,
     ) -> tuple[Allocation, Condition | None]:
         """Return what a provider of ``kind`` needs for ``key``: what it has already, or something free.
 
-        ``wanted``: the address that its spec asks for, empty for any. ``limit``: how many ports its member may have,
-        0 for any number; what a load balancer has already it keeps. ``tenant`` and ``class_name`` say which pools serve
-        it. The condition says why there is none.
+        ``wanted``: the address that its spec asks for, one of each family after commas, empty for any. ``limit``: how
+        many ports its member may have, 0 for any number; what a load balancer has already it keeps. ``tenant`` and
+        ``class_name`` say which pools serve it, ``families`` which addresses. The condition says why there is none.
         """
         had = self._held.get(key, recorded)
         before, others = self._open.get(key, 0), self._open_of_member[key.namespace] - self._open.get(key, 0)
@@ -130,35 +145,76 @@ class AddressAllocator:
                 return Allocation(), None
             case AllocationKind.ADDRESS:
                 claimant = Claimant(key, tenant, class_name)
-                allocation, problem = self._address(claimant, wanted, had, listeners)
+                self._waiting.discard(key)
+                allocation, problem = self._addresses_of(claimant, wanted, had, listeners, families)
             case AllocationKind.PROXY_PORT:
+                self._waiting.discard(key)
                 allocation, problem = self._proxy_ports(key, had, listeners)
         if problem is None:
             self.hold(key, allocation, listeners)
-            self._waiting.discard(key)
         else:
             self._waiting.add(key)
         return allocation, problem
 
-    def _address(
-        self, claimant: Claimant, asked: str, had: Allocation, listeners: Sequence[ListenerKey]
+    def _addresses_of(
+        self,
+        claimant: Claimant,
+        asked: str,
+        had: Allocation,
+        listeners: Sequence[ListenerKey],
+        wanted: WantedFamilies,
     ) -> tuple[Allocation, Condition | None]:
-        key, kept = claimant.key, Allocation(had.address, pool=had.pool)
-        wanted = asked or had.address
+        """Return one address of each wanted family that there is; or what it had, and why it gets no other."""
+        kept = msgspec.structs.replace(had, ports=[])
+        asked_for = by_family(requested_addresses(asked))
+        held = by_family(address for address, _ in had.places)
+        families = wanted.families or tuple(asked_for) or tuple(held)[:1] or (self._family_of_pools(claimant),)
+        if other := next((address for family, address in asked_for.items() if family not in families), ""):
+            why = (
+                f"spec.address: {other} is not {' or '.join(families)}, which spec.ipFamilies asks for; add its family"
+            )
+            return kept, _problem(ConditionReason.ADDRESS_NOT_USABLE, why)
+        given: list[_Place] = []
+        missing: Condition | None = None
+        for family in families:
+            before, asked_here = _held(had, held.get(family)), asked_for.get(family, "")
+            place, problem = self._address(claimant, asked_here, before, listeners, family)
+            if place is not None and problem is None:
+                given.append(place)
+            elif wanted.all_required or family in asked_for or family in held:
+                return kept, problem
+            missing = missing or problem
+        if not given:
+            return kept, missing
+        (address, pool), (second, second_pool) = (*given, ("", ""))[:2]
+        if missing is not None:
+            self._waiting.add(claimant.key)
+        return Allocation(address, pool=pool, second_address=second, second_pool=second_pool), None
+
+    def _family_of_pools(self, claimant: Claimant) -> Family:
+        """Return the family of what is given to a load balancer that asks for none: IPv4 where there is any."""
+        families = {family for pool in self.pools.serving(claimant) for family in pool.ranges.families}
+        return IPV6 if families == {IPV6} else IPV4
+
+    def _address(
+        self, claimant: Claimant, asked: str, had: _Place | None, listeners: Sequence[ListenerKey], family: Family
+    ) -> tuple[_Place | None, Condition | None]:
+        key, before = claimant.key, had[0] if had is not None else ""
+        wanted = asked or before
         if not wanted:
-            return self._any_address(claimant, listeners)
+            return self._any_address(claimant, listeners, family)
         pool = next((pool for pool in self.pools.serving(claimant) if wanted in pool.ranges), None)
-        if wanted != had.address and (why := self._not_usable(claimant, wanted, pool)):
-            return kept, _problem(ConditionReason.ADDRESS_NOT_USABLE, f"spec.address: {why}")
+        if wanted != before and (why := self._not_usable(claimant, wanted, pool)):
+            return None, _problem(ConditionReason.ADDRESS_NOT_USABLE, f"spec.address: {why}")
         if (other := self._clash(key, wanted, listeners)) is not None:
             # Which load balancers other members have is not for this one to know.
             who = other if other.namespace == key.namespace else "another load balancer"
-            return kept, _problem(
+            return None, _problem(
                 ConditionReason.PORT_CONFLICT,
                 f"{wanted} is taken by {who}; leave spec.address empty to get a free one, "
                 "or use other ports of the same member",
             )
-        return kept if wanted == had.address else _allocation(wanted, pool), None
+        return had if had is not None and wanted == before else _place(wanted, pool), None
 
     def _not_usable(self, claimant: Claimant, wanted: str, pool: Pool | None) -> str:
         """Return why ``claimant`` may not have ``wanted``, which it asks for; empty when it may."""
@@ -174,11 +230,14 @@ class AddressAllocator:
             return f"{wanted} is in no pool that serves this load balancer; leave spec.address empty to get a free one"
         if not pool.may_have(claimant, wanted):
             return f"{wanted} is reserved for another load balancer; leave spec.address empty to get a free one"
-        if wanted not in self._addresses and self._has_its_share(claimant, pool):
-            return _share_is_used(pool)
+        family = family_of(wanted)
+        if wanted not in self._addresses and family is not None and self._has_its_share(claimant, pool, family):
+            return _share_is_used(pool, family)
         return ""
 
-    def _any_address(self, claimant: Claimant, listeners: Sequence[ListenerKey]) -> tuple[Allocation, Condition | None]:
+    def _any_address(
+        self, claimant: Claimant, listeners: Sequence[ListenerKey], family: Family
+    ) -> tuple[_Place | None, Condition | None]:
         serving = self.pools.serving(claimant)
         if not serving:
             why = (
@@ -186,24 +245,27 @@ class AddressAllocator:
                 if self.pools
                 else ("the hub has no address pool; create an AddressPool, or start it with --address-pool CIDR")
             )
-            return Allocation(), _problem(ConditionReason.ADDRESS_NOT_ASSIGNED, why)
-        for pool in serving:
+            return None, _problem(ConditionReason.ADDRESS_NOT_ASSIGNED, why)
+        of_family = [pool for pool in serving if family in pool.ranges.families]
+        if not of_family:
+            return None, _problem(ConditionReason.UNSUPPORTED_ADDRESS_FAMILY, _no_family(serving, family))
+        for pool in of_family:
             for address in pool.kept_for(claimant):
-                if self._clash(claimant.key, address, listeners) is None:
-                    return _allocation(address, pool), None
+                if family_of(address) == family and self._clash(claimant.key, address, listeners) is None:
+                    return _place(address, pool), None
         used_up: list[str] = []
         reason = ConditionReason.QUOTA_EXCEEDED
-        for pool in serving:
-            if self._has_its_share(claimant, pool):
-                used_up.append(_share_is_used(pool))
+        for pool in of_family:
+            if self._has_its_share(claimant, pool, family):
+                used_up.append(_share_is_used(pool, family))
                 continue
             taken = _Taken(self._addresses, pool.reservations)
-            address = allocate_address(claimant.key, pool.ranges, taken)
+            address = allocate_address(claimant.key, pool.ranges.of(family), taken)
             if address is not None:
-                return _allocation(address, pool), None
-            used_up.append(_all_taken(pool))
+                return _place(address, pool), None
+            used_up.append(_all_taken(pool, family))
             reason = ConditionReason.ADDRESS_POOL_EXHAUSTED
-        return Allocation(), _problem(reason, "; ".join(used_up))
+        return None, _problem(reason, "; ".join(used_up))
 
     def _nothing_serves(self, claimant: Claimant) -> str:
         return (
@@ -211,12 +273,13 @@ class AddressAllocator:
             "or spec.tenants of one, or create another AddressPool"
         )
 
-    def _has_its_share(self, claimant: Claimant, pool: Pool) -> bool:
-        """Say whether the member of ``claimant`` has as many addresses of ``pool`` as it may have."""
+    def _has_its_share(self, claimant: Claimant, pool: Pool, family: Family) -> bool:
+        """Say whether the member of ``claimant`` has as many addresses of a family of ``pool`` as it may have."""
         if not pool.max_per_tenant:
             return False
         theirs = self._addresses_of_member.get(claimant.key.namespace, ())
-        return sum(address in pool.ranges for address in theirs) >= pool.max_per_tenant
+        count = sum(family_of(address) == family and address in pool.ranges for address in theirs)
+        return count >= pool.max_per_tenant
 
     def _clash(self, key: LoadBalancerKey, address: str, listeners: Sequence[ListenerKey]) -> LoadBalancerKey | None:
         """Return who stands in the way: another member, or another load balancer with one of the same ports."""
@@ -259,22 +322,40 @@ class _Taken(msgspec.Struct, frozen=True):
         return address in self.given or address in self.reserved
 
 
-def _allocation(address: str, pool: Pool | None) -> Allocation:
-    return Allocation(address, pool="" if pool is None or pool.name == OWN_POOL else pool.name)
+def _held(had: Allocation, address: str | None) -> _Place | None:
+    return next((place for place in had.places if place[0] == address), None)
 
 
-def _all_taken(pool: Pool) -> str:
-    count = len(pool.ranges) - len(pool.reservations)
-    reserved = f" ({len(pool.reservations)} more are reserved)" if pool.reservations else ""
+def _place(address: str, pool: Pool | None) -> _Place:
+    return address, "" if pool is None or pool.name == OWN_POOL else pool.name
+
+
+def _all_taken(pool: Pool, family: Family) -> str:
+    reserved = sum(family_of(address) == family for address in pool.reservations)
+    count = pool.ranges.of(family).size - reserved
+    beside = f" ({reserved} more are reserved)" if reserved else ""
     more = "start the hub with a larger --address-pool" if pool.name == OWN_POOL else "add to its spec.addresses"
     name = f"the pool {pool.ranges}" if pool.name == OWN_POOL else describe(pool)
-    return f"all {count} addresses of {name} are taken{reserved}; delete a load balancer, or {more}"
+    return f"all {count} {_of(pool, family)}addresses of {name} are taken{beside}; delete a load balancer, or {more}"
 
 
-def _share_is_used(pool: Pool) -> str:
+def _share_is_used(pool: Pool, family: Family) -> str:
     return (
-        f"this member has all {pool.max_per_tenant} addresses of {describe(pool)} that spec.maxPerTenant allows; "
-        "delete a load balancer, or let it share an address (spec.address)"
+        f"this member has all {pool.max_per_tenant} {_of(pool, family)}addresses of {describe(pool)} that "
+        "spec.maxPerTenant allows; delete a load balancer, or let it share an address (spec.address)"
+    )
+
+
+def _of(pool: Pool, family: Family) -> str:
+    """Return the family with a space after it, where the pool has the other one, too."""
+    return f"{family} " if len(pool.ranges.families) > 1 else ""
+
+
+def _no_family(serving: Sequence[Pool], family: Family) -> str:
+    other = IPV4 if family == IPV6 else IPV6
+    return (
+        f"no pool that serves this load balancer has an {family} address ({', '.join(map(describe, serving))}); have "
+        f"the operator add {family} ranges, or ask for {other} alone (spec.ipFamilies)"
     )
 
 

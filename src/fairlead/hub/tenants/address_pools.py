@@ -6,11 +6,12 @@ for an address, and the status of each pool. Never: an address is taken from a l
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import msgspec
 
-from fairlead.api.addresspool import ADDRESS_POOLS, AddressPool, AddressPoolStatus
+from fairlead.api.addresspool import ADDRESS_POOLS, COUNTED, AddressPool, AddressPoolStatus
 from fairlead.api.conditions import wire_conditions
 from fairlead.api.names import MANAGER_HUB
 from fairlead.api.times import wire_time
@@ -20,6 +21,7 @@ from fairlead.hub.tenants.address_allocator import AddressAllocator
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.status import write_status
 from fairlead.model.condition import Condition
+from fairlead.model.families import IPV4, IPV6, family_of
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.translate.address_pools import OWN_POOL, Pool, usable_pools
 
@@ -81,20 +83,23 @@ class AddressPools:
     def _count(self, name: str, pool: Pool | None) -> AddressPoolStatus:
         if pool is None:
             return AddressPoolStatus(outside=len(self._given(name)))
-        used = {allocation.address for allocation in self.allocator.given() if allocation.address in pool.ranges}
-        reserved = len(pool.reservations.keys() - used)
-        size = len(pool.ranges)
+        used = {address for address, _ in self.allocator.given() if address in pool.ranges}
+        reserved = pool.reservations.keys() - used
+        taken = Counter(map(family_of, (*used, *reserved)))
+        free = {family: pool.ranges.of(family).size - taken[family] for family in pool.ranges.families}
         return AddressPoolStatus(
-            size=size,
+            size=min(pool.ranges.size, COUNTED),
             used=len(used),
-            reserved=reserved,
-            free=size - len(used) - reserved,
+            reserved=len(reserved),
+            free=min(sum(free.values()), COUNTED),
+            free_ipv4=free.get(IPV4),
+            free_ipv6=min(free[IPV6], COUNTED) if IPV6 in free else None,
             outside=sum(address not in pool.ranges for address in self._given(name)),
         )
 
     def _given(self, name: str) -> set[str]:
         """Return the addresses that were given from the pool ``name``, whatever it says now."""
-        return {allocation.address for allocation in self.allocator.given() if allocation.pool == name}
+        return {address for address, pool in self.allocator.given() if pool == name}
 
     def _outside(self, name: str, pool: Pool | None) -> str:
         outside = sorted(address for address in self._given(name) if pool is None or address not in pool.ranges)

@@ -5,19 +5,26 @@ In: specs; targets through its ``ports``. Out: ``ResourceChange``s. One changed 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from fairlead.model.desired import FrontendSpec
+from fairlead.model.families import family_of
 from fairlead.model.keys import ListenerKey
 from fairlead.model.observed import RefusedPart
 from fairlead.providers.envoy.fleet import Fleet
-from fairlead.providers.envoy.names import resource_name
+from fairlead.providers.envoy.names import listener_name, resource_name
 from fairlead.providers.envoy.schema import Schema
 from fairlead.providers.envoy.serving import TargetPort
 from fairlead.providers.envoy.store import ResourceChange
-from fairlead.providers.envoy.translate import cluster_change, endpoints_change, listener_change, removal
+from fairlead.providers.envoy.translate import (
+    cluster_change,
+    endpoints_change,
+    listener_change,
+    listener_removals,
+    removal,
+)
 
 
 class ConnectionFrontend:
@@ -32,15 +39,21 @@ class ConnectionFrontend:
         self._schema = schema
         self._fleet = fleet
         self._spec = spec
+        self._bound: tuple[str, ...] = ()
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Return the names of all resources: one for each port."""
-        return {port.name: f"port {key}" for key, port in self.ports.items()}
+        """Return the names of all resources: one for each port, and one for each IPv6 listener."""
+        labels = {port.name: f"port {key}" for key, port in self.ports.items()}
+        for address in self._bound:
+            labels |= {listener_name(port.name, address): f"port {key}" for key, port in self.ports.items()}
+        return labels
 
-    def update(self, spec: FrontendSpec, *, bind_address: str) -> list[ResourceChange]:
+    def update(self, spec: FrontendSpec, *, bind_addresses: Sequence[str]) -> list[ResourceChange]:
         """Serve this, keeping the targets of listeners that stay; the resources of all ports are returned."""
         old, self.ports, self._spec = self.ports, {}, spec
+        before, self._bound = self._bound, tuple(bind_addresses)
+        left = [address for address in before if family_of(address) not in set(map(family_of, self._bound))]
         changes: list[ResourceChange] = []
         # Where clients hide behind a node's address, their ranges are checked in front of the proxy, not here.
         seen = spec if self._fleet.sees_clients(spec) else msgspec.structs.replace(spec, source_ranges=())
@@ -48,12 +61,12 @@ class ConnectionFrontend:
             port = old.pop(listener.key, None) or TargetPort(resource_name(spec.key, listener.key))
             self.ports[listener.key] = port
             changes += self._target_changes(listener.key, cluster=True)
-            changes.append(
-                listener_change(
-                    self._schema, seen, listener, bind_address=bind_address, reuse_port=self._fleet.reuse_port
-                )
-            )
-        return [*changes, *(change for port in old.values() for change in removal(port.name))]
+            changes += [
+                listener_change(self._schema, seen, listener, bind_address=address, reuse_port=self._fleet.reuse_port)
+                for address in self._bound
+            ]
+            changes += listener_removals(port.name, left)
+        return [*changes, *(change for port in old.values() for change in removal(port.name, before))]
 
     def target_changes(self, key: ListenerKey, *, was_inline: bool) -> list[ResourceChange]:
         """Return the endpoints of a port, and its cluster when the targets are, or were, inside that."""
@@ -81,4 +94,4 @@ class ConnectionFrontend:
 
     def removal(self) -> list[ResourceChange]:
         """Return the removal of all ports."""
-        return [change for port in self.ports.values() for change in removal(port.name)]
+        return [change for port in self.ports.values() for change in removal(port.name, self._bound)]

@@ -32,8 +32,8 @@ class Fleet(Protocol):
         """Name the node group whose proxies serve this load balancer."""
         ...
 
-    def bind_address(self, spec: FrontendSpec) -> str:
-        """Return the address that the proxy binds; empty when it is not known yet."""
+    def bind_addresses(self, spec: FrontendSpec) -> tuple[str, ...]:
+        """Return the addresses that the proxy binds, one of each family at the most; none while they are unknown."""
         ...
 
     def sees_clients(self, spec: FrontendSpec) -> bool:

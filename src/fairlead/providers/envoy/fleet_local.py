@@ -83,9 +83,9 @@ class LocalFleet:
         """Return the one group that there is."""
         return GROUP
 
-    def bind_address(self, spec: FrontendSpec) -> str:
-        """Return the load balancer's own address."""
-        return spec.address
+    def bind_addresses(self, spec: FrontendSpec) -> tuple[str, ...]:
+        """Return the load balancer's own addresses."""
+        return spec.addresses
 
     def sees_clients(self, spec: FrontendSpec) -> bool:  # noqa: ARG002 - always
         """Return True: connections arrive from the client itself."""
@@ -116,12 +116,12 @@ class LocalFleet:
         """Do nothing: addresses change only by ``ensure``."""
 
     async def ensure(self, spec: FrontendSpec) -> Ensured:
-        """Return the load balancer's own address."""
-        self._addresses[spec.key] = Ensured((spec.address,))
+        """Return the load balancer's own addresses."""
+        self._addresses[spec.key] = Ensured(spec.addresses)
         return self._addresses[spec.key]
 
     def addresses(self, key: LoadBalancerKey) -> Ensured:
-        """Return the load balancer's own address."""
+        """Return the load balancer's own addresses."""
         return self._addresses.get(key, Ensured())
 
     async def delete(self, key: LoadBalancerKey) -> None:

@@ -7,6 +7,7 @@ targets of each listener, so that one changed target re-encodes that target only
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import product
 
 import msgspec
 
@@ -34,13 +35,18 @@ class Frontend(msgspec.Struct):
 
     spec: FrontendSpec
     group: str
-    bind_address: str
+    bind_addresses: tuple[str, ...]
     serving: Serving
 
     @property
     def ports(self) -> Mapping[ListenerKey, TargetPort]:
         """Return what targets may be registered behind."""
         return self.serving.ports
+
+    @property
+    def opened(self) -> int:
+        """Return how many listeners it has: each port at each address."""
+        return len(self.spec.listeners) * len(self.bind_addresses)
 
 
 class EnvoyFrontends:
@@ -77,17 +83,17 @@ class EnvoyFrontends:
 
     def ensure(self, spec: FrontendSpec) -> dict[str, list[ResourceChange]]:
         """Store a frontend, keeping the targets of listeners that stay; ``Terminal`` says what is wrong with it."""
-        group, address = self._fleet.group_of(spec), self._fleet.bind_address(spec)
+        group, addresses = self._fleet.group_of(spec), self._fleet.bind_addresses(spec)
         old = self._frontends.get(spec.key)
-        self._check(spec, group, address, old)
+        self._check(spec, group, addresses, old)
         changes: dict[str, list[ResourceChange]] = {}
         serving = old.serving if old is not None and old.group == group else self._new(spec, old)
-        changes[group] = serving.update(spec, bind_address=address)
+        changes[group] = serving.update(spec, bind_addresses=addresses)
         if old is not None:
             if old.group != group:
                 changes[old.group] = old.serving.removal()
             self._forget(old)
-        self._store(Frontend(spec, group, address, serving))
+        self._store(Frontend(spec, group, addresses, serving))
         return changes
 
     def _new(self, spec: FrontendSpec, old: Frontend | None) -> Serving:
@@ -140,13 +146,13 @@ class EnvoyFrontends:
         self._forget(old)
         return {old.group: old.serving.removal()}
 
-    def _check(self, spec: FrontendSpec, group: str, address: str, old: Frontend | None) -> None:
-        if not address:
+    def _check(self, spec: FrontendSpec, group: str, addresses: tuple[str, ...], old: Frontend | None) -> None:
+        if not addresses:
             raise Terminal(f"{spec.key}: no address is assigned", reason=ConditionReason.ADDRESS_NOT_ASSIGNED)
-        reasons = [*invalid_spec(spec, bind_address=address), *invalid_config(spec)]
+        reasons = [*invalid_spec(spec, bind_addresses=addresses), *invalid_config(spec)]
         if reasons:
             raise Terminal(f"{spec.key}: {'; '.join(reasons)}", reason=ConditionReason.INVALID)
-        for listener in spec.listeners:
+        for address, listener in product(addresses, spec.listeners):
             holder = self._binds.get((group, address, listener.bind_port, listener.protocol), spec.key)
             if holder != spec.key:
                 raise Terminal(
@@ -154,32 +160,31 @@ class EnvoyFrontends:
                     "choose another port or address",
                     reason=ConditionReason.PORT_CONFLICT,
                 )
-        before = len(old.spec.listeners) if old is not None and old.group == group else 0
-        if len(spec.listeners) > before:
-            listeners = self._listener_counts.get(group, 0) - before + len(spec.listeners)
+        before = old.opened if old is not None and old.group == group else 0
+        opened = len(spec.listeners) * len(addresses)
+        if opened > before:
+            listeners = self._listener_counts.get(group, 0) - before + opened
             refused = self._fleet.refuse(group=group, listeners=listeners)
             if refused:
                 raise Terminal(f"{spec.key}: {refused}", reason=ConditionReason.QUOTA_EXCEEDED)
 
     def _store(self, frontend: Frontend) -> None:
         self._frontends[frontend.spec.key] = frontend
-        self._listener_counts[frontend.group] = self._listener_counts.get(frontend.group, 0) + len(
-            frontend.spec.listeners
-        )
+        self._listener_counts[frontend.group] = self._listener_counts.get(frontend.group, 0) + frontend.opened
         for bind in _binds(frontend):
             self._binds[bind] = frontend.spec.key
 
     def _forget(self, frontend: Frontend) -> None:
         del self._frontends[frontend.spec.key]
-        self._listener_counts[frontend.group] -= len(frontend.spec.listeners)
+        self._listener_counts[frontend.group] -= frontend.opened
         for bind in _binds(frontend):
             del self._binds[bind]
 
 
 def _binds(frontend: Frontend) -> list[Bind]:
     return [
-        (frontend.group, frontend.bind_address, listener.bind_port, listener.protocol)
-        for listener in frontend.spec.listeners
+        (frontend.group, address, listener.bind_port, listener.protocol)
+        for address, listener in product(frontend.bind_addresses, frontend.spec.listeners)
     ]
 
 

@@ -13,7 +13,7 @@ from ipaddress import ip_network
 
 from fairlead.model.desired import Affinity, FrontendSpec, Listener
 from fairlead.model.keys import Protocol
-from fairlead.providers.envoy.names import resource_name
+from fairlead.providers.envoy.names import listener_name, resource_name
 from fairlead.providers.envoy.schema import Fields, Schema, duration
 
 LISTENER = "envoy.config.listener.v3.Listener"
@@ -36,7 +36,7 @@ def listener_bytes(
         return schema.encode(
             LISTENER,
             {
-                "name": name,
+                "name": listener_name(name, bind_address),
                 "address": {"socket_address": {"protocol": "UDP", **socket}},
                 "udp_listener_config": {},
                 "listener_filters": [udp_proxy(schema, spec, name, cluster=name)],
@@ -49,7 +49,7 @@ def listener_bytes(
     return schema.encode(
         LISTENER,
         {
-            "name": name,
+            "name": listener_name(name, bind_address),
             "address": {"socket_address": socket},
             "filter_chains": [chain],
             "enable_reuse_port": {"value": reuse_port},

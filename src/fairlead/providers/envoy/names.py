@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from fairlead.model.families import IPV6, family_of
 from fairlead.model.keys import ListenerKey, LoadBalancerKey
 
 #: One part of a name: what Kubernetes allows in a kind, namespace or name.
@@ -19,6 +20,14 @@ def resource_name(load_balancer: LoadBalancerKey, listener: ListenerKey) -> str:
     return (
         f"{load_balancer.kind}/{load_balancer.namespace}/{load_balancer.name}/{listener.protocol.value}/{listener.port}"
     )
+
+
+def listener_name(name: str, bind_address: str) -> str:
+    """Name the Envoy listener of a port at one of its addresses; ``name`` is that of the port's other resources.
+
+    An address of one family never takes the listener of the other one over: Envoy would close its connections.
+    """
+    return f"{name}/IPv6" if family_of(bind_address) == IPV6 else name
 
 
 def load_balancer_of(name: str) -> LoadBalancerKey | None:

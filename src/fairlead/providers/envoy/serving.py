@@ -6,7 +6,7 @@ targets of a listener, or of a backend. Changes are for the store; no input or o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -70,7 +70,7 @@ class Serving(Protocol):
         """Return the backends for whose first target something waits that was asked for."""
         ...
 
-    def update(self, spec: FrontendSpec, *, bind_address: str) -> list[ResourceChange]:
+    def update(self, spec: FrontendSpec, *, bind_addresses: Sequence[str]) -> list[ResourceChange]:
         """Serve this; returns what may differ from before."""
         ...
 

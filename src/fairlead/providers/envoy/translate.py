@@ -6,12 +6,14 @@ input. It joins ``listeners``, ``clusters`` and ``endpoints``; it holds no state
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.keys import Protocol
 from fairlead.providers.envoy.clusters import cluster_bytes
 from fairlead.providers.envoy.endpoints import EndpointSet
 from fairlead.providers.envoy.listeners import listener_bytes
-from fairlead.providers.envoy.names import resource_name
+from fairlead.providers.envoy.names import listener_name, resource_name
 from fairlead.providers.envoy.resources import ResourceType, encoded_resource
 from fairlead.providers.envoy.schema import Schema
 from fairlead.providers.envoy.store import ResourceChange
@@ -20,10 +22,11 @@ from fairlead.providers.envoy.store import ResourceChange
 def listener_change(
     schema: Schema, spec: FrontendSpec, listener: Listener, *, bind_address: str, reuse_port: bool
 ) -> ResourceChange:
-    """Build the listener of one port."""
-    name = resource_name(spec.key, listener.key)
+    """Build the listener of one port at one address."""
+    cluster = resource_name(spec.key, listener.key)
+    name = listener_name(cluster, bind_address)
     content = listener_bytes(schema, spec, listener, bind_address=bind_address, reuse_port=reuse_port)
-    resource = encoded_resource(ResourceType.LISTENER, name, content, needs=(name,))
+    resource = encoded_resource(ResourceType.LISTENER, name, content, needs=(cluster,))
     return ResourceChange(ResourceType.LISTENER, name, resource)
 
 
@@ -44,7 +47,13 @@ def endpoints_change(name: str, targets: EndpointSet, *, inline: bool) -> Resour
     return ResourceChange(ResourceType.ENDPOINTS, name, resource)
 
 
-def removal(name: str) -> list[ResourceChange]:
-    """Remove everything of one port."""
-    kinds = (ResourceType.CLUSTER, ResourceType.ENDPOINTS, ResourceType.LISTENER)
-    return [ResourceChange(kind, name, None) for kind in kinds]
+def removal(name: str, bind_addresses: Iterable[str]) -> list[ResourceChange]:
+    """Remove everything of one port, with its listeners at these addresses."""
+    behind = [ResourceChange(kind, name, None) for kind in (ResourceType.CLUSTER, ResourceType.ENDPOINTS)]
+    return [*behind, *listener_removals(name, bind_addresses)]
+
+
+def listener_removals(name: str, bind_addresses: Iterable[str]) -> list[ResourceChange]:
+    """Remove the listeners of one port at these addresses."""
+    names = [listener_name(name, address) for address in bind_addresses]
+    return [ResourceChange(ResourceType.LISTENER, each, None) for each in names]

@@ -8,6 +8,7 @@ anything.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from ipaddress import ip_network
 
 from fairlead.model.desired import FrontendSpec, HealthCheck, Target
@@ -22,7 +23,7 @@ _LOOKS_NUMERIC = re.compile(r"[0-9.]+")
 _MAX_WEIGHT = 65_535
 
 
-def invalid_spec(spec: FrontendSpec, *, bind_address: str) -> list[str]:
+def invalid_spec(spec: FrontendSpec, *, bind_addresses: Collection[str]) -> list[str]:
     """Return what is wrong with a load balancer, one sentence each; empty when nothing is."""
     reasons = [
         f"{what} {part!r} is not a valid name"
@@ -45,8 +46,9 @@ def invalid_spec(spec: FrontendSpec, *, bind_address: str) -> list[str]:
             for port in sorted({listener.port, listener.bind_port})
             if not 1 <= port <= 65_535
         ]
-    if not _is_ip(bind_address):
-        reasons.append(f"address {bind_address!r} is not an IP address" if bind_address else "no address is assigned")
+    if not bind_addresses:
+        reasons.append("no address is assigned")
+    reasons += [f"address {address!r} is not an IP address" for address in bind_addresses if not _is_ip(address)]
     reasons += [
         f"source range {text!r} is not a CIDR such as 10.0.0.0/8" for text in spec.source_ranges if not _is_cidr(text)
     ]

@@ -58,7 +58,7 @@ def _first_outgoing_port() -> int:
 
 
 def _free(host: str, port: int) -> bool:
-    with socket.socket() as probe:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         try:
             probe.bind((host, port))
         except OSError:

@@ -55,6 +55,7 @@ class Member:
         port_name: str = "",
         protocol: str = "TCP",
         part: str = "main",
+        family: str = "IPv4",
     ) -> None:
         """Write one EndpointSlice whose endpoints are ready; ``part`` names a slice of its own beside others."""
         await write_slice(
@@ -66,6 +67,7 @@ class Member:
             protocol=protocol,
             namespace=namespace,
             part=part,
+            family=family,
         )
 
     async def service(

@@ -62,12 +62,13 @@ async def write_slice(
     protocol: str = "TCP",
     namespace: str = "default",
     part: str = "main",
+    family: str = "IPv4",
 ) -> None:
     """Write one EndpointSlice of a Service; ``part`` names a slice of its own beside others."""
     labels = {_LABEL_SERVICE: service, _LABEL_MANAGED_BY: "endpointslice-controller.k8s.io"}
     body: JSONObject = {
         "metadata": {"name": f"{service}-{part}", "namespace": namespace, "labels": labels},
-        "addressType": "IPv4",
+        "addressType": family,
         "endpoints": list(endpoints),
         "ports": [{"name": port_name, "port": port, "protocol": protocol}],
     }

@@ -25,7 +25,7 @@ def test_long_data_directory_is_named(tmp_path: Path) -> None:
 
 async def test_each_load_balancer_has_its_own_address(tmp_path: Path) -> None:
     fleet = LocalFleet(data_dir=tmp_path)
-    assert (fleet.group_of(SPEC), fleet.bind_address(SPEC)) == (GROUP, "192.0.2.1")
+    assert (fleet.group_of(SPEC), fleet.bind_addresses(SPEC)) == (GROUP, ("192.0.2.1",))
     assert fleet.addresses(KEY) == Ensured()
     assert await fleet.ensure(SPEC) == fleet.addresses(KEY) == Ensured(("192.0.2.1",))
     await fleet.delete(KEY)

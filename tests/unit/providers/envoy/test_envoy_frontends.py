@@ -117,3 +117,45 @@ def test_host_name_moves_the_endpoints_into_the_cluster_and_back(frontends: Envo
         assert cluster is not None
         assert (b"10.0.0.1" in cluster.field) is inside
         assert (group.wanted(ResourceType.ENDPOINTS, name) is None) is inside
+
+
+def listeners(changes: dict[str, list[object]]) -> dict[str, bool]:
+    """Return the names of the listeners among changes, and whether each is there after them."""
+    rows = [change for rows in changes.values() for change in rows]
+    return {
+        change.name: change.resource is not None  # type: ignore[attr-defined]
+        for change in rows
+        if change.kind is ResourceType.LISTENER  # type: ignore[attr-defined]
+    }
+
+
+@pytest.mark.req("K-58")
+def test_a_second_address_has_listeners_of_its_own_and_those_of_the_first_stay(frontends: EnvoyFrontends) -> None:
+    single = msgspec.structs.replace(SPEC, listeners=(Listener(80),))
+    both = msgspec.structs.replace(single, second_address="2001:db8::1")
+    name = "TCPLoadBalancer/shop/web/TCP/80"
+    store = ResourceStore().group("local")
+    store.apply(frontends.ensure(single)["local"])
+    first = store.wanted(ResourceType.LISTENER, name)
+    changes = frontends.ensure(both)
+    assert listeners(changes) == {name: True, f"{name}/IPv6": True}
+    assert store.apply(changes["local"]) == 1
+    assert store.wanted(ResourceType.LISTENER, name) is first
+    frontend = frontends.get(KEY)
+    assert frontend is not None
+    assert frontend.serving.labels == {name: "port TCP/80", f"{name}/IPv6": "port TCP/80"}
+    # The order of the families changes nothing: each keeps its listener.
+    turned = msgspec.structs.replace(both, address="2001:db8::1", second_address="192.0.2.1")
+    assert store.apply(frontends.ensure(turned)["local"]) == 0
+    assert listeners(frontends.ensure(single)) == {name: True, f"{name}/IPv6": False}
+    frontends.ensure(both)
+    assert listeners(frontends.delete(KEY)) == {name: False, f"{name}/IPv6": False}
+
+
+@pytest.mark.req("K-58")
+def test_the_second_address_is_one_s_own_too(frontends: EnvoyFrontends) -> None:
+    frontends.ensure(msgspec.structs.replace(SPEC, second_address="2001:db8::1"))
+    other = LoadBalancerKey("TCPLoadBalancer", "shop", "other")
+    with pytest.raises(Terminal) as caught:
+        frontends.ensure(msgspec.structs.replace(SPEC, key=other, address="2001:db8::1"))
+    assert caught.value.reason == "PortConflict"

@@ -50,7 +50,7 @@ class Proxy:
             key=KEY, group="t", listeners=(Listener(80),), address="192.0.2.1", health_check=HealthCheck(), l7=l7
         )
         serving = HttpFrontend(SCHEMA, LocalFleet(data_dir=Path("data")), spec)
-        serving.update(spec, bind_address=spec.address)
+        serving.update(spec, bind_addresses=spec.addresses)
         self.frontend = Frontend(spec, "t", spec.address, serving)
         for number, name in enumerate(names):
             if name in targets:

@@ -32,8 +32,8 @@ BAD_SPECS = [
 @pytest.mark.parametrize(("change", "reason"), BAD_SPECS, ids=[reason for _, reason in BAD_SPECS])
 def test_bad_specs_are_refused_with_a_reason(change: dict[str, object], reason: str) -> None:
     spec = msgspec.structs.replace(SPEC, **change)
-    assert reason in "; ".join(invalid_spec(spec, bind_address=spec.address))
-    assert not invalid_spec(SPEC, bind_address=SPEC.address)
+    assert reason in "; ".join(invalid_spec(spec, bind_addresses=spec.addresses))
+    assert not invalid_spec(SPEC, bind_addresses=SPEC.addresses)
 
 
 @pytest.mark.parametrize(

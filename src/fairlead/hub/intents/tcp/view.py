@@ -9,6 +9,7 @@ from fairlead.api.tcploadbalancer import TCPLoadBalancer, TCPLoadBalancerSpec
 from fairlead.hub.intents.member_views import MemberViews
 from fairlead.hub.tenants.address_allocator import listeners_of
 from fairlead.model.condition import Condition
+from fairlead.model.families import IPV4
 from fairlead.model.keys import ListenerKey
 from fairlead.translate.validate import validate_tcp
 from fairlead.translate.view import TCPView
@@ -16,6 +17,8 @@ from fairlead.translate.view import TCPView
 
 class TCPViews(MemberViews[TCPLoadBalancer, TCPView]):
     """Gathers the views of TCPLoadBalancers."""
+
+    default_families = (IPV4,)
 
     def make(self, obj: TCPLoadBalancer, common: Mapping[str, Any]) -> TCPView:
         """Return the view of ``obj`` with the slices that carry its label."""

@@ -7,7 +7,7 @@ silently: what is left out is in ``refused``, and the rest is served.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -32,7 +32,7 @@ from fairlead.providers.envoy.http.secrets import Secrets
 from fairlead.providers.envoy.http.settings import http_settings
 from fairlead.providers.envoy.http.stream_routes import first_rule, rules_by_server_name
 from fairlead.providers.envoy.http.udp import weighted_targets
-from fairlead.providers.envoy.names import resource_name
+from fairlead.providers.envoy.names import listener_name, resource_name
 from fairlead.providers.envoy.resources import EncodedResource, ResourceType, encoded_resource
 from fairlead.providers.envoy.schema import Schema
 from fairlead.providers.envoy.serving import TargetPort
@@ -49,7 +49,7 @@ class HttpFrontend:
         self._schema = schema
         self._fleet = fleet
         self._spec = spec
-        self._bind_address = ""
+        self._bind_addresses: tuple[str, ...] = ()
         self._held = HeldRoutes()
         self._routes = Routes(schema, self._cluster_of)
         self._refused_routes = RefusedRoutes()
@@ -76,11 +76,11 @@ class HttpFrontend:
             self._labels = {name: name[prefix:] for _, name in (*self._current, *self._backends.resources)}
         return self._labels
 
-    def update(self, spec: FrontendSpec, *, bind_address: str) -> list[ResourceChange]:
+    def update(self, spec: FrontendSpec, *, bind_addresses: Sequence[str]) -> list[ResourceChange]:
         """Serve this, keeping the targets of backends that stay."""
         if spec.l7 is None:
             raise ValueError(f"{spec.key} has no L7 part")
-        self._spec, self._bind_address = spec, bind_address
+        self._spec, self._bind_addresses = spec, tuple(bind_addresses)
         self._held.update(spec.l7)
         return self._changes(spec.l7)
 
@@ -110,7 +110,7 @@ class HttpFrontend:
         changes = self._backends.update(spec, self._held.backends)
         wanted: dict[Name, EncodedResource] = {}
         self._routes.update(self._held.routes)
-        self._update_listeners(config, self._bind_address, wanted)
+        self._update_listeners(config, wanted)
         wanted |= {(ResourceType.SECRET, name): secret for name, secret in self._secrets.resources.items()}
         by_proxy = [RefusedPart("route", name, message) for name, message in self._refused_routes.reasons.items()]
         self.refused = tuple(sorted({*self._routes.refused, *self._secrets.refused, *by_proxy}))
@@ -167,7 +167,7 @@ class HttpFrontend:
 
     # --- listeners and routes ---------------------------------------------------------------------------------
 
-    def _update_listeners(self, config: L7Config, bind_address: str, wanted: dict[Name, EncodedResource]) -> None:
+    def _update_listeners(self, config: L7Config, wanted: dict[Name, EncodedResource]) -> None:
         spec = self._spec
         settings = http_settings(spec.parameters)
         self._route_configs.serve_http3(settings.http3)
@@ -185,27 +185,39 @@ class HttpFrontend:
         self._udp_rules = {}
         opened = {listener.key: listener for listener in spec.listeners}
         for key, listeners in listeners_by_port(config).items():
-            name = resource_name(spec.key, key)
             if listeners[0].protocol == "UDP":
                 rule = first_rule(listeners[0], self._routes.streams("UDP"))
                 self._udp_rules[key.port] = rule
                 cluster = udp_cluster_name(spec.key, key.port)
                 self._keep(wanted, self._udp_cluster(key.port, rule))
-                content = encoder.encode_udp(opened[key], cluster, bind_address=bind_address)
-                needs = (cluster,)
+                self._keep_listeners(
+                    wanted,
+                    resource_name(spec.key, key),
+                    (cluster,),
+                    lambda address, port=opened[key], cluster=cluster: encoder.encode_udp(
+                        port, cluster, bind_address=address
+                    ),
+                )
             else:
                 port = self._port(opened[key], listeners)
-                content = encoder.encode(port, bind_address=bind_address, reuse_port=self._fleet.reuse_port)
                 needs = tuple(sorted(self._needs(port)))
                 owners = self._route_configs.owners(key, listeners)
                 self._encode_routes(wanted, listeners, owners, port.closed, touched)
                 if settings.http3 and http3_listeners(port):
-                    quic = http3_listener_name(spec.key, key.port)
-                    datagrams = encoder.encode_http3(port, bind_address=bind_address)
-                    beside = encoded_resource(ResourceType.LISTENER, quic, datagrams, needs=needs)
-                    self._keep(wanted, {(ResourceType.LISTENER, quic): beside})
-            listener = encoded_resource(ResourceType.LISTENER, name, content, needs=needs)
-            self._keep(wanted, {(ResourceType.LISTENER, name): listener})
+                    self._keep_listeners(
+                        wanted,
+                        http3_listener_name(spec.key, key.port),
+                        needs,
+                        lambda address, port=port: encoder.encode_http3(port, bind_address=address),
+                    )
+                self._keep_listeners(
+                    wanted,
+                    resource_name(spec.key, key),
+                    needs,
+                    lambda address, port=port: encoder.encode(
+                        port, bind_address=address, reuse_port=self._fleet.reuse_port
+                    ),
+                )
         self._route_configs.forget(name for kind, name in wanted if kind is ResourceType.ROUTES)
 
     def _port(self, port: Listener, listeners: Sequence[L7Listener]) -> PortListeners:
@@ -257,6 +269,19 @@ class HttpFrontend:
             resource = encoded_resource(ResourceType.ROUTES, name, content, needs=needs)
             self._refused_routes.sent(name, resource.version, self._table.routes_of(names))
             self._keep(wanted, {(ResourceType.ROUTES, name): resource})
+
+    def _keep_listeners(
+        self,
+        wanted: dict[Name, EncodedResource],
+        name: str,
+        needs: tuple[str, ...],
+        encode: Callable[[str], bytes],
+    ) -> None:
+        """Add what ``encode`` makes of each address that is bound."""
+        for address in self._bind_addresses:
+            own = listener_name(name, address)
+            listener = encoded_resource(ResourceType.LISTENER, own, encode(address), needs=needs)
+            self._keep(wanted, {(ResourceType.LISTENER, own): listener})
 
     def _keep(self, wanted: dict[Name, EncodedResource], new: Mapping[Name, EncodedResource | None]) -> None:
         """Add resources to the wanted ones; what is equal to before stays the same object."""

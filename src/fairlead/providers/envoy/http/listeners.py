@@ -23,7 +23,7 @@ from fairlead.providers.envoy.http.settings import HttpSettings
 from fairlead.providers.envoy.http.stream_proxy import tcp_proxy
 from fairlead.providers.envoy.http.tls import downstream_tls
 from fairlead.providers.envoy.listeners import LISTENER, source_ranges, udp_proxy
-from fairlead.providers.envoy.names import resource_name
+from fairlead.providers.envoy.names import listener_name, resource_name
 from fairlead.providers.envoy.schema import Fields, Schema
 
 _BUFFER_BYTES = 32_768
@@ -78,7 +78,7 @@ class ListenerEncoder:
         return self._schema.encode(
             LISTENER,
             {
-                "name": resource_name(self._spec.key, port.port.key),
+                "name": listener_name(resource_name(self._spec.key, port.port.key), bind_address),
                 "address": {"socket_address": socket},
                 "listener_filters": filters,
                 "filter_chains": self._chains(port),
@@ -100,7 +100,7 @@ class ListenerEncoder:
         return self._schema.encode(
             LISTENER,
             {
-                "name": http3_listener_name(self._spec.key, port.port.port),
+                "name": listener_name(http3_listener_name(self._spec.key, port.port.port), bind_address),
                 "address": {
                     "socket_address": {
                         "protocol": "UDP",
@@ -124,7 +124,7 @@ class ListenerEncoder:
         return self._schema.encode(
             LISTENER,
             {
-                "name": name,
+                "name": listener_name(name, bind_address),
                 "address": {"socket_address": socket},
                 "udp_listener_config": {},
                 "listener_filters": [udp_proxy(self._schema, self._spec, name, cluster=cluster)],

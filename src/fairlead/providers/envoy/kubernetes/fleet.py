@@ -85,9 +85,9 @@ class DeploymentFleet:
         """Return the load balancer's own group."""
         return spec.group
 
-    def bind_address(self, spec: FrontendSpec) -> str:  # noqa: ARG002 - the same for all
+    def bind_addresses(self, spec: FrontendSpec) -> tuple[str, ...]:  # noqa: ARG002 - the same for all
         """Return the wildcard: load balancers differ by their proxy ports."""
-        return "0.0.0.0"
+        return ("0.0.0.0",)
 
     def sees_clients(self, spec: FrontendSpec) -> bool:
         """Return whether the Service keeps to local proxies: else a client's address does not arrive."""

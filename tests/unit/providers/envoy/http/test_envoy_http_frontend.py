@@ -63,7 +63,7 @@ class Served:
         self.ensure(first)
 
     def ensure(self, wanted: FrontendSpec) -> set[str]:
-        return self.take(self.frontend.update(wanted, bind_address=wanted.address))
+        return self.take(self.frontend.update(wanted, bind_addresses=wanted.addresses))
 
     def target(self, backend: str, address: str = "10.0.0.1") -> set[str]:
         key = backend_key(backend)

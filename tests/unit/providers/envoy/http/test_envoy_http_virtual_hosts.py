@@ -83,7 +83,7 @@ def test_changes_lead_to_what_is_made_anew(steps: list[L7Config]) -> None:
     kept = frontend(spec(steps[0]))
     store: dict[object, bytes] = {}
     for step in steps:
-        take(store, kept.update(spec(step), bind_address="192.0.2.1"))
-        anew = take({}, frontend(spec(step)).update(spec(step), bind_address="192.0.2.1"))
+        take(store, kept.update(spec(step), bind_addresses=("192.0.2.1",)))
+        anew = take({}, frontend(spec(step)).update(spec(step), bind_addresses=("192.0.2.1",)))
         assert store == anew
         assert kept.labels.keys() == {name for _, name in store}  # type: ignore[misc]

@@ -1,0 +1,55 @@
+"""The two families of IP addresses, as Kubernetes names them."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Literal
+
+import msgspec
+
+Family = Literal["IPv4", "IPv6"]
+IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+IPV4: Family = "IPv4"
+IPV6: Family = "IPv6"
+
+
+@lru_cache(maxsize=100_000)
+def family_of(address: str) -> Family | None:
+    """Return the family of an address; None for a host name, or anything else that is no IP address."""
+    try:
+        return IPV4 if ipaddress.ip_address(address).version == 4 else IPV6
+    except ValueError:
+        return None
+
+
+class WantedFamilies(msgspec.Struct, frozen=True):
+    """Of which families a load balancer gets an address each, in this order; none named: one of what there is.
+
+    ``all_required``: it is not served with a part of them.
+    """
+
+    families: tuple[Family, ...] = ()
+    all_required: bool = False
+
+
+#: One address, of either family.
+ANY_FAMILY = WantedFamilies()
+
+
+def by_family(addresses: Iterable[str]) -> dict[Family, str]:
+    """Return the first IP address of each family."""
+    first: dict[Family, str] = {}
+    for address in addresses:
+        family = family_of(address)
+        if family is not None:
+            first.setdefault(family, address)
+    return first
+
+
+def requested_addresses(text: str) -> list[str]:
+    """Return the addresses that a text asks for, after commas and in their canonical form; others as they are."""
+    parts = (part.strip() for part in text.split(","))
+    return [str(ipaddress.ip_address(part)) if family_of(part) is not None else part for part in parts if part]

@@ -1,0 +1,97 @@
+"""A Service of both families has two addresses that answer, and one may go without the other noticing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from fairlead.testing.worlds.apis import Apis
+from fairlead.testing.worlds.loopback import free_port
+from fairlead.testing.worlds.member import Member
+from fairlead.testing.worlds.processes import wait_until
+from tests.e2e.e2e_backends import ask, echoes, http, refused
+from tests.e2e.e2e_one_cluster import OneCluster, running
+
+pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.req("K-4", "K-58")]
+
+#: The one IPv6 address that every machine has.
+V6 = "::1"
+
+
+async def shown(member: Member, name: str) -> list[str]:
+    """Return the addresses in the status of a Service, in their order."""
+    return [each.ip for each in (await member.get(name)).status.load_balancer.ingress or () if each.ip]
+
+
+async def answers(address: str, port: int, body: str) -> None:
+    async def answered() -> bool:
+        with contextlib.suppress(OSError, AssertionError, EOFError, TimeoutError):
+            return await ask(address, port) == body
+        return False
+
+    await wait_until(answered, f"{body!r} answers at {address} port {port}", timeout_s=60)
+
+
+async def test_a_dual_stack_service_answers_at_both_addresses(one_embedded: Apis) -> None:
+    port, six, four = free_port(V6), free_port(V6), free_port()
+    async with running(one_embedded, f"{V6}/128") as cluster:
+        member, pod = cluster.member, cluster.member.new_address()
+        async with echoes((V6, six, "over IPv6"), (pod, four, "over IPv4")):
+            await member.endpoints("web", six, V6, family="IPv6", part="six")
+            await member.endpoints("web", four, pod)
+            dual = {"ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv6", "IPv4"]}
+            await member.service("web", http(port), **dual)
+            await answers(V6, port, "over IPv6")
+            first, second = await both(member, "web")
+            assert first == V6
+            # Its pods are in slices of both families; they are reached by the first one.
+            await answers(second, port, "over IPv6")
+
+            await the_other_is_refused(cluster, port)
+            await a_family_goes_and_comes_back(cluster, port, second)
+
+
+async def both(member: Member, name: str) -> list[str]:
+    async def two() -> bool:
+        return len(await shown(member, name)) == 2
+
+    await wait_until(two, f"{name} shows two addresses", timeout_s=60)
+    return await shown(member, name)
+
+
+async def the_other_is_refused(cluster: OneCluster, port: int) -> None:
+    """The one IPv6 address is taken: who needs both gets none, and who prefers both gets the other."""
+    member = cluster.member
+    families = ["IPv4", "IPv6"]
+    await member.service("needs", http(port), ipFamilyPolicy="RequireDualStack", ipFamilies=families)
+    await member.service("prefers", http(port), ipFamilyPolicy="PreferDualStack", ipFamilies=families)
+
+    async def said() -> bool:
+        return "all 1 IPv6 addresses" in (await member.events("needs")).get("AddressPoolExhausted", "")
+
+    await wait_until(said, "an Event says which family is used up", timeout_s=60)
+    await member.address("prefers")
+    assert [":" in each for each in await shown(member, "prefers")] == [False]
+    assert await shown(member, "needs") == []
+
+
+async def a_family_goes_and_comes_back(cluster: OneCluster, port: int, address: str) -> None:
+    """The listener of a family is one of its own: connections of the other are not closed with it."""
+    member = cluster.member
+    reader, writer = await asyncio.open_connection(V6, port)
+    try:
+        await member.service("web", http(port), ipFamilyPolicy="SingleStack", ipFamilies=["IPv6"])
+
+        async def closed() -> bool:
+            return await refused(address, port) and await shown(member, "web") == [V6]
+
+        await wait_until(closed, "the IPv4 address is closed", timeout_s=60)
+        await member.service("web", http(port), ipFamilyPolicy="PreferDualStack", ipFamilies=["IPv6", "IPv4"])
+        again = (await both(member, "web"))[1]
+        await answers(again, port, "over IPv6")
+        writer.write(b"GET / HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n")
+        assert b"over IPv6" in await reader.read(), "the connection was there all the time"
+    finally:
+        writer.close()
