@@ -208,11 +208,14 @@ def _deployment(settings: HubSettings, cluster: Cluster, registry: CollectorRegi
         on_lead=provider.lead,
         problems=provider.objects.problems,
         gone=provider.health_exchange.drop,
+        reader=provider.traffic,
     )
 
 
 def _rows(provider: EnvoyProvider) -> list[ProxyRow]:
-    return [ProxyRow(proxy.node_id, proxy.group, proxy.state, proxy.nacks) for proxy in provider.proxies()]
+    return [
+        ProxyRow(proxy.node_id, proxy.group, proxy.state, proxy.nacks, proxy.statistics) for proxy in provider.proxies()
+    ]
 
 
 async def _report(hub: Hub, reporter: ProxyReporter) -> None:

@@ -6,12 +6,16 @@ import msgspec
 
 
 class ProxyRow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One proxy: its name, the load balancers' group it serves, SYNCED or STALE, and how often it refused something."""
+    """One proxy: its name, the load balancers' group it serves, SYNCED or STALE, and how often it refused something.
+
+    ``statistics``: where it answers the hub for its statistics, "address:port"; empty for one on the hub's machine.
+    """
 
     node: str
     group: str
     state: str
     refused: int = 0
+    statistics: str = ""
 
 
 class ReplicaReport(msgspec.Struct, frozen=True, gc=False):

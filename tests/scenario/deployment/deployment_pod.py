@@ -28,6 +28,7 @@ class Pod:
         self._namespace = namespace
         self.home = home
         self.name = name
+        self.ports: dict[str, int] = {}
         self.admin = home / "run" / "admin.sock"
         self._process: asyncio.subprocess.Process | None = None
 
@@ -39,12 +40,14 @@ class Pod:
         paths = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
         name = volumes["bootstrap"]["configMap"]["name"]
         config_map = await self._world.raw(f"/api/v1/namespaces/{self._namespace}/configmaps/{name}")
-        readiness = container["ports"][0]["containerPort"]
-        here = free_port()
         (self.home / "run").mkdir(parents=True)
         (self.home / "bootstrap").mkdir()
         instead = {path: str(self.home / volume) for volume, path in paths.items()}
-        instead[f'"port_value":{readiness}'] = f'"port_value":{here}'
+        for port in container["ports"]:
+            here, there = free_port(), port["containerPort"]
+            self.ports[port["name"]] = here
+            instead[f'"port_value":{there}'] = f'"port_value":{here}'
+            instead[f'"fairlead.dev/statistics-port":{there}'] = f'"fairlead.dev/statistics-port":{here}'
         for file, content in config_map["data"].items():
             for old, new in instead.items():
                 content = content.replace(old, new)  # noqa: PLW2901

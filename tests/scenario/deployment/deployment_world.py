@@ -94,7 +94,10 @@ class Replica:
         self.tasks.append(asyncio.create_task(self.reporter.run()))
 
     def _rows(self) -> list[ProxyRow]:
-        return [ProxyRow(proxy.node_id, proxy.group, proxy.state, proxy.nacks) for proxy in self.provider.proxies()]
+        return [
+            ProxyRow(proxy.node_id, proxy.group, proxy.state, proxy.nacks, proxy.statistics)
+            for proxy in self.provider.proxies()
+        ]
 
     async def published(self) -> None:
         waiter = asyncio.ensure_future(self.hub.wait_published())

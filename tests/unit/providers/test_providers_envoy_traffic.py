@@ -53,11 +53,16 @@ def test_what_is_not_ours_counts_nothing(text: str) -> None:
 
 
 async def test_a_proxy_that_does_not_answer_is_said():
-    async def get(_path: str) -> tuple[int, str]:
-        return 0, "no such file"
+    answers = [(200, TCP), (0, "no such file"), (200, TCP)]
 
-    (reading,) = await EnvoyTraffic(get, name="the Envoy of this machine").read()
+    async def get(_path: str) -> tuple[int, str]:
+        return answers.pop(0)
+
+    envoy = EnvoyTraffic(get, name="the Envoy of this machine")
+    (first,), (reading,), (again,) = await envoy.read(), await envoy.read(), await envoy.read()
     assert reading.problem == "the Envoy of this machine does not answer a question for its statistics"
+    # After a gap everything is read again.
+    assert again == first
 
 
 def test_a_statistic_that_is_gone_counts_no_more() -> None:

@@ -8,10 +8,11 @@ https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/bootstrap/v3/bootstrap
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 import msgspec
 
-from fairlead.providers.envoy.schema import REPORTS_HEALTH
+from fairlead.providers.envoy.schema import REPORTS_HEALTH, STATISTICS_PORT
 
 Json = Mapping[str, object]
 
@@ -64,6 +65,8 @@ class Bootstrap(msgspec.Struct, frozen=True, kw_only=True):
     tls: TlsFiles | None = None
     #: A TCP port that answers /ready over HTTP to a kubelet; 0 for none.
     readiness_port: int = 0
+    #: A TCP port that answers /stats to the hub, which proves itself; 0 for none.
+    statistics_port: int = 0
 
 
 def bootstrap_json(bootstrap: Bootstrap) -> Json:
@@ -71,9 +74,14 @@ def bootstrap_json(bootstrap: Bootstrap) -> Json:
     ads = {"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s"}
     static: dict[str, object] = {"clusters": [_xds_cluster(bootstrap)]}
     if bootstrap.readiness_port:
-        static["listeners"] = [_readiness_listener(bootstrap.readiness_port)]
+        static["listeners"] = [_admin_listener("readiness", bootstrap.readiness_port, "/ready")]
         static["clusters"] = [_xds_cluster(bootstrap), _admin_cluster(bootstrap.admin_socket)]
-    node: dict[str, object] = {"cluster": bootstrap.group, "metadata": {REPORTS_HEALTH: True}}
+    metadata: dict[str, object] = {REPORTS_HEALTH: True}
+    if bootstrap.statistics_port and bootstrap.tls is not None:
+        metadata[STATISTICS_PORT] = bootstrap.statistics_port
+        listener = _admin_listener("statistics", bootstrap.statistics_port, "/stats", tls=bootstrap.tls)
+        static["listeners"] = [*cast("list[Json]", static.get("listeners", [])), listener]
+    node: dict[str, object] = {"cluster": bootstrap.group, "metadata": metadata}
     grpc: Json = {"envoy_grpc": {"cluster_name": _XDS, "retry_policy": _short_back_off()}}
     return {
         "node": node | ({"id": bootstrap.node_id} if bootstrap.node_id else {}),
@@ -142,7 +150,7 @@ def _xds_cluster(bootstrap: Bootstrap) -> Json:
         },
     }
     if bootstrap.tls is not None:
-        cluster["transport_socket"] = _tls(bootstrap.tls)
+        cluster["transport_socket"] = _tls(bootstrap.tls, "UpstreamTlsContext", sni=bootstrap.tls.server_name)
     return cluster
 
 
@@ -159,7 +167,7 @@ def secret_files(tls: TlsFiles) -> Mapping[str, Json]:
     return {f"{name}.json": {"resources": [{"@type": kind, "name": name, **rest}]} for name, rest in secrets.items()}
 
 
-def _tls(tls: TlsFiles) -> Json:
+def _tls(tls: TlsFiles, kind: str, **more: object) -> Json:
     if tls.secrets_directory:
         context: Json = {
             "tls_certificate_sds_secret_configs": [_secret(tls, _OWN)],
@@ -170,9 +178,9 @@ def _tls(tls: TlsFiles) -> Json:
     return {
         "name": "envoy.transport_sockets.tls",
         "typed_config": {
-            "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
-            "sni": tls.server_name,
+            "@type": f"type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.{kind}",
             "common_tls_context": context,
+            **more,
         },
     }
 
@@ -210,13 +218,16 @@ def _admin_cluster(admin_socket: str) -> Json:
     }
 
 
-def _readiness_listener(port: int) -> Json:
-    route = {"match": {"path": "/ready"}, "route": {"cluster": "fairlead-admin"}}
+def _admin_listener(name: str, port: int, path: str, *, tls: TlsFiles | None = None) -> Json:
+    """Return a listener that answers one page of the admin interface; with ``tls`` to the hub alone."""
+    route = {"match": {"path": path}, "route": {"cluster": "fairlead-admin"}}
+    # Only the hub's authority, and of its certificates only the hub's own.
+    socket = {"transport_socket": _tls(tls, "DownstreamTlsContext", require_client_certificate=True)} if tls else {}
     manager = {
         "@type": "type.googleapis.com/envoy.extensions.filters.network"
         ".http_connection_manager.v3.HttpConnectionManager",
-        "stat_prefix": "readiness",
-        "route_config": {"virtual_hosts": [{"name": "readiness", "domains": ["*"], "routes": [route]}]},
+        "stat_prefix": name,
+        "route_config": {"virtual_hosts": [{"name": name, "domains": ["*"], "routes": [route]}]},
         "http_filters": [
             {
                 "name": "envoy.filters.http.router",
@@ -225,11 +236,11 @@ def _readiness_listener(port: int) -> Json:
         ],
     }
     return {
-        "name": "fairlead-readiness",
+        "name": f"fairlead-{name}",
         "address": {"socket_address": {"address": "0.0.0.0", "port_value": port}},
         # A full proxy is still a living one.
         "ignore_global_conn_limit": True,
         "filter_chains": [
-            {"filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]}
+            {"filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}], **socket}
         ],
     }

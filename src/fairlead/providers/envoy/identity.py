@@ -67,6 +67,13 @@ def group_from_spiffe(uri: str) -> str:
     return unquote(path[-1])
 
 
+def peer_place(peer: str, port: int) -> str:
+    """Return ``address:port`` on the machine of a gRPC peer (``ipv4:…``, ``ipv6:…``); empty when it has none."""
+    kind, _, rest = unquote(peer).partition(":")
+    address = rest.rpartition(":")[0]
+    return f"{address}:{port}" if kind in ("ipv4", "ipv6") and address else ""
+
+
 def is_local(address: str) -> bool:
     """Return whether only this machine can reach an address."""
     if address.startswith(("unix:", "unix-abstract:")):

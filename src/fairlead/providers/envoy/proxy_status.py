@@ -28,6 +28,8 @@ class ProxyStatus(msgspec.Struct, frozen=True):
     nacks: int
     connected_s: float
     last_ack_age_s: float | None
+    #: Where it answers for its statistics, "address:port"; empty when it does not say.
+    statistics: str = ""
 
     @property
     def state(self) -> str:
@@ -47,6 +49,7 @@ def proxy_statuses(sessions: Iterable[Session], *, now: float) -> list[ProxyStat
             nacks=session.nacks,
             connected_s=now - session.connected_at,
             last_ack_age_s=None if session.last_ack_at is None else now - session.last_ack_at,
+            statistics=session.statistics,
         )
         for session in sessions
     ]

@@ -29,6 +29,9 @@ TYPE_URL_PREFIX = "type.googleapis.com/"
 #: The field of a proxy's node metadata by which its bootstrap says that it opens a health stream.
 REPORTS_HEALTH = "fairlead.dev/reports-health"
 
+#: The field by which it says where it answers for its statistics.
+STATISTICS_PORT = "fairlead.dev/statistics-port"
+
 _HEALTH_MESSAGE = "envoy.service.health.v3.HealthCheckRequestOrEndpointHealthResponse"
 #: envoy.config.core.v3.HealthStatus.
 _HEALTHY = 1
@@ -48,6 +51,8 @@ class DeltaRequest(msgspec.Struct, frozen=True):
     node_cluster: str = ""
     #: Its bootstrap says that it will report health too.
     reports_health: bool = False
+    #: The port on which it answers for its statistics, by its bootstrap; 0 for none.
+    statistics_port: int = 0
 
 
 class Schema:
@@ -98,6 +103,7 @@ class Schema:
             node_id=message.node.id,
             node_cluster=message.node.cluster,
             reports_health=message.node.metadata.fields[REPORTS_HEALTH].bool_value,
+            statistics_port=int(message.node.metadata.fields[STATISTICS_PORT].number_value),
         )
 
     def read_health_request(self, encoded: bytes) -> DeltaRequest:

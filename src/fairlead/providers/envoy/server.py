@@ -23,7 +23,7 @@ from fairlead.errors import BadConfiguration
 from fairlead.providers.envoy.counters import Counters
 from fairlead.providers.envoy.health_board import HealthBoard
 from fairlead.providers.envoy.health_stream import HealthStream
-from fairlead.providers.envoy.identity import ServerCertificate, group_from_certificate, is_local
+from fairlead.providers.envoy.identity import ServerCertificate, group_from_certificate, is_local, peer_place
 from fairlead.providers.envoy.schema import DeltaRequest, Schema
 from fairlead.providers.envoy.session import Session
 from fairlead.providers.envoy.store import ResourceStore
@@ -131,6 +131,8 @@ class XdsServer:
             wake=wake.set,
         )
         session.reports_health = request.reports_health
+        if request.statistics_port:
+            session.statistics = peer_place(context.peer(), request.statistics_port)
         self.sessions.append(session)
         self.counters.streams += 1
         _log.info("proxy connected", proxy=session.node_id, group=group_name)

@@ -74,6 +74,8 @@ class Session:
         self.acked_revision = 0
         #: Its bootstrap says that it opens a health stream too.
         self.reports_health = False
+        #: Where it answers for its statistics, "address:port"; empty when its bootstrap does not say.
+        self.statistics = ""
         self._counters = counters or Counters()
         self._on_progress = on_progress or (lambda _session, _names: None)
         self._wake = wake or (lambda: None)

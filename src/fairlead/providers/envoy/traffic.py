@@ -112,6 +112,8 @@ class EnvoyTraffic:
         """Return the load balancers whose counts have changed since the last call."""
         status, text = await self._get(PATH)
         if status != 200:
+            # A reader of figures drops what was before a gap: the next reading has everything, as the first one.
+            self._counts = TrafficCounts()
             why = f" (HTTP {status})" if status else ""
             return [Reading(self._name, problem=f"{self._name} does not answer a question for its statistics{why}")]
         return [Reading(self._name, self._counts.take(text))]

@@ -104,10 +104,14 @@ class HAProxyTraffic:
 
     async def _read(self, socket: str, owned: Mapping[LoadBalancerKey, frozenset[str]]) -> Reading:
         source, api = f"HAProxy at {socket}", self._api(socket)
+        # What was before a gap is dropped by its reader: after one everything is read, as the first time.
+        counts = self._counts.pop(socket, BackendCounts())
         try:
             async with asyncio.timeout(_ANSWER_S), api.lock:
                 text = await api.run([_COMMAND])
-            return Reading(source, self._counts.setdefault(socket, BackendCounts()).take(text, owned))
+            totals = counts.take(text, owned)
+            self._counts[socket] = counts
+            return Reading(source, totals)
         except TimeoutError:
             return Reading(source, problem=f"{source} does not say what it has counted within {_ANSWER_S:g} s")
         except ValueError:

@@ -55,6 +55,27 @@ def test_what_is_no_table_is_refused(text: str) -> None:
         BackendCounts().take(text, OWNED)
 
 
+class Api(RuntimeApi):
+    """A HAProxy that prints what a test says; None: it prints nothing that can be read."""
+
+    answers: list[str]
+
+    async def run(self, commands):
+        assert commands == ["show stat -1 2 -1"]
+        return self.answers.pop(0)
+
+
+@pytest.mark.req("OP-11")
+async def test_after_a_gap_everything_is_read_as_the_first_time() -> None:
+    api = Api("/run/haproxy.sock")
+    good = stat(("a80", 70, 0))
+    api.answers = [good, good, "no table", good]
+    reader = HAProxyTraffic(owned=lambda: {api.path: OWNED}, api=lambda _socket: api)
+    first, same, gap, again = [(await reader.read())[0] for _ in range(4)]
+    assert (same.totals, bool(gap.problem)) == ({}, True)
+    assert again == first
+
+
 async def test_one_that_is_gone_says_so(tmp_path: Path) -> None:
     socket = str(tmp_path / "none.sock")
     (reading,) = await HAProxyTraffic(owned=lambda: {socket: OWNED}, api=RuntimeApi).read()

@@ -1,7 +1,10 @@
 """Which certificates prove that a hub is the hub, and that a proxy is of its group?
 
     authority ──signs──► server certificate   DNS name of the xDS Service
-              ──signs──► client certificate   spiffe://fairlead/group/<group>
+              ──signs──► client certificate   spiffe://fairlead/group/<group>, DNS name <group>.proxies.fairlead
+
+Each side proves itself with the one certificate that it has, in both directions: a proxy connects to the hub
+for xDS, the hub to a proxy for its statistics.
 
 In: a moment, and what there is (PEM). Out: what there should be instead, or that it is good as it is.
 An authority is replaced in two steps, so that no peer gets a certificate that it cannot check yet: its successor is
@@ -34,6 +37,7 @@ RENEW_AUTHORITY_DAYS = 365
 PROMOTE_AFTER = timedelta(days=1)
 #: Clocks of machines differ.
 _SKEW = timedelta(hours=1)
+_PURPOSES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -79,13 +83,12 @@ def renewed_authority(authority: Authority, now: datetime) -> Authority:
 
 def server_certificate(authority: Authority, name: str, now: datetime) -> Pair:
     """Issue the hub's certificate for the host name (or IP address) by which proxies reach it."""
-    return _issued(authority, name, [_host(name)], ExtendedKeyUsageOID.SERVER_AUTH, now)
+    return _issued(authority, name, [_host(name)], now)
 
 
 def client_certificate(authority: Authority, group: str, now: datetime) -> Pair:
     """Issue a certificate for the proxies of one group."""
-    uri = x509.UniformResourceIdentifier(spiffe_uri(group))
-    return _issued(authority, "fairlead-envoy", [uri], ExtendedKeyUsageOID.CLIENT_AUTH, now)
+    return _issued(authority, "fairlead-envoy", _names_of(group), now)
 
 
 def spiffe_uri(group: str) -> str:
@@ -93,14 +96,19 @@ def spiffe_uri(group: str) -> str:
     return f"spiffe://{TRUST_DOMAIN}/group/{quote(group, safe='')}"
 
 
+def proxy_name(group: str) -> str:
+    """Return the DNS name that the certificate of a group's proxies carries; none resolves it."""
+    return f"{group}.proxies.{TRUST_DOMAIN}"
+
+
 def server_is_good(pair: Pair, authority: Authority, name: str, now: datetime) -> bool:
     """Return whether this certificate is for ``name``, of this authority, and not to be renewed yet."""
-    return _is_good(pair, authority, _host(name), now)
+    return _is_good(pair, authority, [_host(name)], now)
 
 
 def client_is_good(pair: Pair, authority: Authority, group: str, now: datetime) -> bool:
     """Return whether this certificate is for ``group``, of this authority, and not to be renewed yet."""
-    return _is_good(pair, authority, x509.UniformResourceIdentifier(spiffe_uri(group)), now)
+    return _is_good(pair, authority, _names_of(group), now)
 
 
 def renew_in_s(certificate: bytes, now: datetime) -> float:
@@ -119,12 +127,14 @@ def is_authority(authority: Authority) -> bool:
         return False
 
 
-def _is_good(pair: Pair, authority: Authority, name: x509.GeneralName, now: datetime) -> bool:
+def _is_good(pair: Pair, authority: Authority, names: Sequence[x509.GeneralName], now: datetime) -> bool:
     try:
         certificate = _parsed(pair.certificate)
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        carried = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        purposes = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
         certificate.verify_directly_issued_by(_parsed(authority.current.certificate))
-        return name in names and _belong_together(pair) and _days_left(pair.certificate, now) >= RENEW_LEAF_DAYS
+        fit = all(name in carried for name in names) and all(purpose in purposes for purpose in _PURPOSES)
+        return fit and _belong_together(pair) and _days_left(pair.certificate, now) >= RENEW_LEAF_DAYS
     except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
         return False
 
@@ -157,9 +167,7 @@ def _self_signed(now: datetime) -> Pair:
     return _pair(builder.sign(key, hashes.SHA256()), key)
 
 
-def _issued(
-    authority: Authority, name: str, names: Sequence[x509.GeneralName], purpose: x509.ObjectIdentifier, now: datetime
-) -> Pair:
+def _issued(authority: Authority, name: str, names: Sequence[x509.GeneralName], now: datetime) -> Pair:
     issuer = _parsed(authority.current.certificate)
     signer = serialization.load_pem_private_key(authority.current.key, password=None)
     if not isinstance(signer, ec.EllipticCurvePrivateKey):
@@ -169,7 +177,7 @@ def _issued(
     builder = _builder(_name(name[:64]), issuer.subject, key.public_key(), now, LEAF_DAYS, serial)
     builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-    builder = builder.add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+    builder = builder.add_extension(x509.ExtendedKeyUsage(_PURPOSES), critical=False)
     identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     builder = builder.add_extension(
         x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False
@@ -215,6 +223,10 @@ def _parsed(pem: bytes) -> x509.Certificate:
 
 def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _names_of(group: str) -> Sequence[x509.GeneralName]:
+    return x509.UniformResourceIdentifier(spiffe_uri(group)), x509.DNSName(proxy_name(group))
 
 
 def _host(name: str) -> x509.GeneralName:

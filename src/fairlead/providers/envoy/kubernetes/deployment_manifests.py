@@ -39,6 +39,7 @@ class DeploymentSettings(msgspec.Struct, frozen=True, kw_only=True):
     xds_host: str = "fairlead-hub.fairlead-system.svc"
     xds_port: int = 18_000
     readiness_port: int = 8002
+    statistics_port: int = 8003
     proxy_ports: tuple[int, int] = (10_000, 60_000)
     drain_s: int = 15
 
@@ -90,6 +91,7 @@ def _bootstrap(group: str, settings: DeploymentSettings) -> Mapping[str, object]
             max_connections=settings.max_connections,
             tls=_tls_files(settings),
             readiness_port=settings.readiness_port,
+            statistics_port=settings.statistics_port,
         )
     )
 
@@ -164,7 +166,10 @@ def _container(settings: DeploymentSettings) -> Manifest:
         "command": ["envoy"],
         "args": ["-c", f"{_CONFIG_DIR}/bootstrap.json", *flags, *ENVOY_FLAGS],
         "env": [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
-        "ports": [{"name": "readiness", "containerPort": settings.readiness_port, "protocol": "TCP"}],
+        "ports": [
+            {"name": "readiness", "containerPort": settings.readiness_port, "protocol": "TCP"},
+            {"name": "statistics", "containerPort": settings.statistics_port, "protocol": "TCP"},
+        ],
         # No liveness probe: a proxy that waits for its first configuration is not broken, and a broken one exits.
         "readinessProbe": {
             "httpGet": {"path": "/ready", "port": "readiness"},
@@ -197,5 +202,6 @@ def _disruption_budget(group: str) -> Manifest:
 def _network_policy(group: str, settings: DeploymentSettings) -> Manifest:
     first, last = settings.proxy_ports
     listeners = [{"protocol": protocol, "port": first, "endPort": last} for protocol in ("TCP", "UDP")]
-    probe = {"protocol": "TCP", "port": settings.readiness_port}
-    return {"podSelector": _selector(group), "policyTypes": ["Ingress"], "ingress": [{"ports": [*listeners, probe]}]}
+    # Who may read statistics is decided by the certificate: the hub need not run in this cluster.
+    own = [{"protocol": "TCP", "port": port} for port in (settings.readiness_port, settings.statistics_port)]
+    return {"podSelector": _selector(group), "policyTypes": ["Ingress"], "ingress": [{"ports": [*listeners, *own]}]}

@@ -1,7 +1,8 @@
 """Which proxies are connected to the other hub replicas, and do they have what they should?
 
 A proxy is connected to one replica; the one that leads writes the status for all. In: the ConfigMap in which every
-replica reports its proxies. Out: which of a group are elsewhere, and which of those are in sync.
+replica reports its proxies. Out: which of a group are elsewhere, which of those are in sync, and where all answer for
+their statistics.
 Never: counts a proxy that is connected here as well, or believes what it cannot read.
 """
 
@@ -17,6 +18,7 @@ from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.naming import replica_key
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
+from fairlead.providers.envoy.kubernetes.proxy_traffic import Place
 
 REPORTS = "fairlead-proxies"
 _IN_SYNC = "SYNCED"
@@ -30,6 +32,7 @@ class _Proxy(msgspec.Struct, frozen=True):
     node: str = ""
     group: str = ""
     state: str = ""
+    statistics: str = ""
 
 
 class _Report(msgspec.Struct, frozen=True):
@@ -48,6 +51,8 @@ class Peers:
         self._own = replica_key(identity)
         self._changed = changed
         self._proxies: dict[str, dict[str, bool]] = {}
+        #: Where the proxies of the other replicas answer for their statistics, by node.
+        self.places: dict[str, Place] = {}
         self._cache: WatchCache[_Reports] = WatchCache(
             cluster, _RESOURCE, namespace=SYSTEM_NAMESPACE, field_selector=f"metadata.name={REPORTS}"
         )
@@ -63,6 +68,7 @@ class Peers:
 
     def _read(self, _old: _Reports | None, new: _Reports | None) -> None:
         proxies: dict[str, dict[str, bool]] = {}
+        self.places = {}
         for identity, text in sorted((new.data or {}).items() if new is not None else ()):
             if identity == self._own:
                 continue
@@ -72,6 +78,7 @@ class Peers:
                 continue  # of a hub of another version
             for proxy in report.proxies:
                 proxies.setdefault(proxy.group, {})[proxy.node] = proxy.state == _IN_SYNC
+                self.places[proxy.node] = Place(proxy.group, proxy.statistics)
         changed = [group for group in {*proxies, *self._proxies} if proxies.get(group) != self._proxies.get(group)]
         self._proxies = proxies
         for group in changed:

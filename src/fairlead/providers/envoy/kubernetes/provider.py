@@ -32,6 +32,7 @@ from fairlead.providers.envoy.kubernetes.health_exchange import HealthExchange
 from fairlead.providers.envoy.kubernetes.health_report import ReportedProxy
 from fairlead.providers.envoy.kubernetes.objects import ClusterObjects
 from fairlead.providers.envoy.kubernetes.peers import Peers
+from fairlead.providers.envoy.kubernetes.proxy_traffic import Place, ProxyTraffic
 from fairlead.providers.envoy.provider import EnvoyProvider
 from fairlead.providers.envoy.unknown import HOLD_UNKNOWN_S
 from fairlead.runtime.clock import Clock, SystemClock
@@ -96,6 +97,7 @@ class DeploymentProvider(EnvoyProvider):
             clock=clock,
         )
         self._health.elsewhere = self._seen_elsewhere
+        self.traffic = ProxyTraffic(proxies=self._places, group_of=self._group_of, files=self.shared.files)
 
     def leading(self) -> bool:
         """Return whether this replica may write."""
@@ -167,6 +169,15 @@ class DeploymentProvider(EnvoyProvider):
             return Seen.WAITING if proxy is None else proxy.seen(name, target, self._health.targets(group, name))
 
         return see
+
+    def _places(self) -> dict[str, Place]:
+        """Return where all proxies answer for their statistics, those of the other replicas included."""
+        own = {session.node_id: Place(session.group.name, session.statistics) for session in self.server.sessions}
+        return self.peers.places | own
+
+    def _group_of(self, key: LoadBalancerKey) -> str | None:
+        frontend = self._frontends.get(key)
+        return frontend.group if frontend is not None else None
 
     async def close(self) -> None:
         """Stop listening; the proxies go on serving."""

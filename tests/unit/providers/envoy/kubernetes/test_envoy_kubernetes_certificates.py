@@ -6,10 +6,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.providers.envoy.identity import group_from_spiffe
+from fairlead.providers.envoy.kubernetes import certificates
 from fairlead.providers.envoy.kubernetes.certificates import (
     Authority,
     Pair,
@@ -87,3 +89,13 @@ def test_what_has_expired_is_not_trusted_any_more() -> None:
 def test_keys_do_not_show() -> None:
     secret = AUTHORITY.current.key.splitlines()[1].decode()
     assert secret not in repr(AUTHORITY) + str(AUTHORITY) + repr(AUTHORITY.current) + f"{Authority}"
+
+
+def test_a_certificate_of_an_older_hub_is_for_one_direction_and_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as older:
+        older.setattr(certificates, "_PURPOSES", (ExtendedKeyUsageOID.SERVER_AUTH,))
+        server = server_certificate(AUTHORITY, "hub", NOW)
+        older.setattr(certificates, "_PURPOSES", (ExtendedKeyUsageOID.CLIENT_AUTH,))
+        client = client_certificate(AUTHORITY, "a", NOW)
+    assert not server_is_good(server, AUTHORITY, "hub", NOW)
+    assert not client_is_good(client, AUTHORITY, "a", NOW)
