@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import dns.exception
 import msgspec
 
 from bench.figures import Figure, percentile
@@ -129,7 +130,10 @@ async def all_resolve(bind: Bind, names: Sequence[str]) -> None:
     for name in names:
 
         async def answered(host: str = f"{name}.{ZONE}") -> bool:
-            return bool(await bind.ask(host, "A"))
+            try:
+                return bool(await bind.ask(host, "A"))
+            except dns.exception.Timeout:  # this process had no turn for that long
+                return False
 
         await until_true(answered, what=f"{name} resolves", timeout_s=900.0, every_s=0.05)
 

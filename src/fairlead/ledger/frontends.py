@@ -23,7 +23,7 @@ from fairlead.errors import Conflict, FairleadError, NotFound, Retry, Wait
 from fairlead.ledger.store import Store
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.observed import Ensured
+from fairlead.model.observed import UNFINISHED, Ensured
 
 log = structlog.get_logger(__name__)
 
@@ -99,11 +99,13 @@ class FrontendRecords:
         self._old.pop(key, None)
         self._turns.pop(key, None)
 
-    async def ensuring(self, spec: FrontendSpec) -> None:
-        """Record that the provider is about to be asked."""
+    async def ensuring(self, spec: FrontendSpec, *, keeps_unfinished: bool = False) -> None:
+        """Record that the provider is about to be asked; what it was asked and has not answered may be kept."""
         async with self._turn(spec.key):
             known = self.get(spec.key)
             wanted = msgspec.structs.replace(known, state="Ensuring", asked=asked_of(spec))
+            if keeps_unfinished and known.state == "Ensuring" and known.asked != wanted.asked:
+                wanted = msgspec.structs.replace(wanted, info=_with_unfinished(known))
             if msgspec.structs.replace(known, state="Ensuring") != wanted:
                 # When only the state would change, the record of the last answer is as good as an intent.
                 await self._write(spec.key, wanted)
@@ -178,6 +180,15 @@ class FrontendRecords:
                     raise
             else:
                 return
+
+
+def _with_unfinished(known: Provisioned) -> dict[str, str]:
+    info = dict(known.info or {})
+    before: list[dict[str, str]] = msgspec.json.decode(info.get(UNFINISHED, "[]"))
+    asked = dict(known.asked.parameters or {}) if known.asked is not None else {}
+    if asked not in before:
+        before.append(asked)
+    return {**info, UNFINISHED: msgspec.json.encode(before, order="sorted").decode()}
 
 
 def ledger_manager(provider: str) -> str:

@@ -116,7 +116,7 @@ class RecordsLedger:
         """Record that its provider is about to be asked for it."""
         self._term()
         if self.frontends.get(spec.key).state or not self._ensure_only_asks:
-            await self.frontends.ensuring(spec)
+            await self.frontends.ensuring(spec, keeps_unfinished=self._ensure_only_asks)
 
     async def ensured(self, spec: FrontendSpec, answer: Ensured) -> None:
         """Record what the provider answered."""

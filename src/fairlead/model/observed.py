@@ -11,6 +11,10 @@ import msgspec
 from fairlead.model.condition import ConditionReason
 from fairlead.model.keys import ListenerKey, TargetKey
 
+#: In ``info`` that is given back: JSON, the parameters of what was asked for before, when something else was asked for
+#: before there was an answer. For providers that keep what they have where they were last asked to.
+UNFINISHED = "unfinished"
+
 
 class Ensured(msgspec.Struct, frozen=True, gc=False):
     """The answer to ``ensure``: addresses (IP or host names, ordered) when there are any yet.

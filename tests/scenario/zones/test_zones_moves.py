@@ -134,6 +134,23 @@ async def test_a_hub_that_ends_while_a_name_moves_goes_on_where_it_was(world: Zo
     assert await child.ask(NAME, "AAAA") == {"2001:db8::1"}
 
 
+async def test_a_zone_that_is_deleted_again_before_names_are_in_it_leaves_them_where_they_are(
+    world: ZonesWorld, child: Bind
+):
+    await publish(world)
+    await child.kill()
+    await add_child(world, child)
+    await world.says("www.dev", "Programmed", "False", "cannot be reached")
+    await world.user.delete(DNS_ZONES, "", "dev")
+    await moved_to(world, "test")
+    assert await world.bind.ask(NAME, "A") == {"192.0.2.1"}
+
+    async def gone() -> bool:
+        return [each.metadata.name for each in await world.user.list(DNS_ZONES)] == ["test"]
+
+    await until(gone, what="the zone is let go", timeout_s=120.0)
+
+
 async def test_a_name_that_is_deleted_while_it_moves_leaves_nothing_in_either_zone(world: ZonesWorld, child: Bind):
     before, in_child = await world.bind.names(), await child.names()
     await publish(world)

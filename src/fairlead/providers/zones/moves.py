@@ -10,8 +10,10 @@ name any more: what the ledger knows is taken from it by value, which needs no a
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping
 
+from fairlead.model.observed import UNFINISHED
 from fairlead.providers.zones.marks import Mark, mark_from_text, mark_key, mark_text, marked
 from fairlead.providers.zones.plan import RecordChange
 from fairlead.providers.zones.rrsets import EMPTY, TXT, TYPES, Edit, RRKey, RRSets, canonical_name
@@ -32,9 +34,17 @@ def former_parameters(parameters: Mapping[str, str], place: Mapping[str, str]) -
     zone = canonical_name(place.get("zone", ""))
     if not zone or zone == canonical_name(parameters.get("zone", "")):
         return None
+    place = {name: value for name, value in place.items() if name != UNFINISHED}
     if "server" not in place:  # written before the server was on record
         return {**parameters, "zone": zone}
     return {"ownerId": parameters.get("ownerId", ""), **place, "host": parameters.get("host", "")}
+
+
+def unfinished(parameters: Mapping[str, str], place: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return the parameters of zones that a name was on its way to when it was wanted elsewhere; it may be in them."""
+    zone = canonical_name(parameters.get("zone", ""))
+    asked: list[dict[str, str]] = json.loads(place.get(UNFINISHED, "[]"))
+    return [each for each in asked if canonical_name(each.get("zone", "")) != zone]
 
 
 def is_elsewhere(before: NameSettings, now: NameSettings) -> bool:

@@ -15,8 +15,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-import msgspec
 import structlog
+from msgspec.structs import replace
 
 from fairlead.errors import Retry, Terminal
 from fairlead.model.change import DONE, Outcome, OutcomeStatus, TargetChange
@@ -38,6 +38,7 @@ from fairlead.providers.zones.moves import (
     ours_in,
     place_of,
     row,
+    unfinished,
     values_of,
     zone_reads,
 )
@@ -65,8 +66,8 @@ class DNSProvider:
         self._make = make
         self._own = own
         self._names: LoadBalancerStates[NameSettings] = LoadBalancerStates()
-        #: Where names are on their way to, which may be there in part.
-        self._next: dict[LoadBalancerKey, NameSettings] = {}
+        #: Where names are, or were, on their way to, and may be in part.
+        self._parts: dict[LoadBalancerKey, tuple[NameSettings, ...]] = {}
         #: The records of each name that are registered for certain.
         self._held: dict[LoadBalancerKey, set[Value]] = {}
         self._servers: dict[ServerSettings, ZoneServer] = {}
@@ -102,9 +103,11 @@ class DNSProvider:
         """Restore a name of an earlier process."""
         try:
             settings = self._settings(spec)
+            given_up = [self._settings(replace(spec, parameters=each)) for each in unfinished(spec.parameters, info)]
             if (former := former_parameters(spec.parameters, info)) is not None:
-                self._next[spec.key] = settings
-                settings = self._settings(msgspec.structs.replace(spec, parameters=former))
+                given_up.append(settings)
+                settings = self._settings(replace(spec, parameters=former))
+            self._parts[spec.key] = tuple(given_up)
             self._names.put(spec.key, settings)
         except Terminal as error:
             log.warning("not restored", load_balancer=str(spec.key), why=error.sentence)
@@ -117,7 +120,7 @@ class DNSProvider:
     def release(self, key: LoadBalancerKey) -> None:
         """Drop all that is known of a name."""
         self._names.release(key)
-        self._next.pop(key, None)
+        self._parts.pop(key, None)
         self._held.pop(key, None)
         self._complete.pop(key, None)
 
@@ -167,8 +170,11 @@ class DNSProvider:
         before = self._names.get(spec.key)
         if before is not None and is_elsewhere(before, settings):
             await self._move(spec.key, before, settings)
+        for part in self._parts.get(spec.key, ()):
+            if is_elsewhere(part, settings):  # it was on its way there, and is wanted here by now
+                await self._withdraw(spec.key, part, self._held.get(spec.key, ()))
         self._names.put(spec.key, settings)
-        self._next.pop(spec.key, None)
+        self._parts.pop(spec.key, None)
         return Ensured(info=place_of(spec.parameters))
 
     async def apply(self, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
@@ -206,7 +212,7 @@ class DNSProvider:
 
     async def delete(self, key: LoadBalancerKey) -> None:
         """Remove every record that a mark says is this name's."""
-        for settings in filter(None, (self._names.get(key), self._next.get(key))):
+        for settings in filter(None, (self._names.get(key), *self._parts.get(key, ()))):
             await self._withdraw(key, settings, self._held.get(key, ()))
         self.release(key)
 
@@ -214,7 +220,7 @@ class DNSProvider:
 
     async def _move(self, key: LoadBalancerKey, before: NameSettings, settings: NameSettings) -> None:
         """Have all that is ours in one zone in another one, and answered there, before it goes from the first."""
-        self._next[key] = settings
+        self._parts[key] = tuple(dict.fromkeys((*self._parts.get(key, ()), settings)))
         held = self._held.get(key, set())
         there = await self._read_whole(before) or {}
         rows = copies(held | ours_in(there, before), there, settings)

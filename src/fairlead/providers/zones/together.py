@@ -25,7 +25,7 @@ from fairlead.runtime.keyed_lock import KeyedLock
 Run = Callable[[ServerSettings, Sequence[RecordChange]], Awaitable[list[Outcome]]]
 _NO_ANSWER = frozenset({"DNSTimeout", "DNSUnreachable"})
 #: While many names change, the least time between two updates of a zone; one name alone never waits for it.
-PAUSE_S = 0.5
+PAUSE_S = 1.0
 _MANY = 3
 
 
