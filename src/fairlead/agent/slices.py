@@ -22,7 +22,7 @@ from fairlead.agent.identity import ServiceKey, service_slice_labels, slice_name
 from fairlead.agent.nodes import MAX_ENDPOINTS_PER_SLICE
 from fairlead.api.kubernetes import Endpoint, EndpointConditions, EndpointPort, EndpointSlice, Service
 from fairlead.api.meta import ObjectMeta
-from fairlead.model.families import family_of
+from fairlead.model.families import IPV4, IPV6, family_of
 from fairlead.publish.canonical import canonical_endpoints, canonical_ports, make_conditions
 from fairlead.publish.publication import families_of
 
@@ -60,6 +60,14 @@ def mirror_slices(
         if each.address_type in families and not each.deleting
     ]
     return tuple(sorted(mirrored, key=lambda each: each.metadata.name))
+
+
+def of_one_family(slices: Iterable[EndpointSlice]) -> list[EndpointSlice]:
+    """Return the slices of IPv4; those of IPv6 where only these have endpoints. A pod may be in slices of both."""
+    there = [each for each in slices if not each.deleting]
+    by_family = {family: [each for each in there if each.address_type == family] for family in (IPV4, IPV6)}
+    only_ipv6 = any(each.endpoints for each in by_family[IPV6]) and not any(each.endpoints for each in by_family[IPV4])
+    return by_family[IPV6 if only_ipv6 else IPV4]
 
 
 def local_slices(

@@ -95,6 +95,12 @@ class IntentStatus(ProvisionedStatus, frozen=True, gc=False):
         Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
     ] = None
 
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Return every address at which it answers, in order."""
+        entries = self.load_balancer.ingress or ()
+        return tuple(each.address for each in entries if each.address) or tuple(filter(None, (self.address,)))
+
 
 class NamesStatus(Wire, frozen=True, gc=False):
     """What became of the host names of an object: the name that the hub made for it, and which it may not have."""

@@ -22,6 +22,8 @@ ANNOTATION_REQUESTS_PER_SECOND = "fairlead.dev/requests-per-second"
 ANNOTATION_CERTIFICATE_ISSUER = "fairlead.dev/certificate-issuer"
 #: An address that the user would like to have; ``spec.loadBalancerIP`` does the same.
 ANNOTATION_REQUESTED_ADDRESS = "fairlead.dev/address-request"
+#: On an IngressClass or Gateway: the families of which its load balancer gets an address each, such as ``IPv4,IPv6``.
+ANNOTATION_IP_FAMILIES = "fairlead.dev/ip-families"
 #: On a Service: the DNS names that are to resolve to its load balancer, separated by commas; ``generate`` asks for a
 #: name in the member's domain.
 ANNOTATION_HOSTNAME = "fairlead.dev/hostname"

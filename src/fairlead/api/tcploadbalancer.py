@@ -136,6 +136,7 @@ TCP_LOAD_BALANCER_CRD = Crd(
     columns=(
         Column("Class", ".spec.className"),
         Column("Address", ".status.address"),
+        Column("Second-Address", ".status.loadBalancer.ingress[1].ip", priority=1),
         Column("Programmed", f"{PROGRAMMED}.status"),
         Column("Reason", f"{PROGRAMMED}.reason"),
         Column("Targets", ".status.targets"),

@@ -110,7 +110,7 @@ async def _read(cluster: Cluster, only: ObjectRef | None, address: str) -> list[
     held: list[HeldHTTP] = []
     for obj in await cluster.list(HTTP_LOAD_BALANCERS):
         translation = previewed.get(LoadBalancerKey(HTTP_LOAD_BALANCERS.kind, *obj.key))
-        if translation is not None and address in ("", obj.status.address):
+        if translation is not None and address in ("", *obj.status.addresses):
             held.append(HeldHTTP(obj, translation.desired))
     if held or not (only or address):
         return held

@@ -151,7 +151,7 @@ def _answer(held: HeldHTTP, decision: Decision, typed: TypedRequest) -> RouteAns
         load_balancer=ObjectRef(HTTP_LOAD_BALANCERS.kind, obj.metadata.namespace, obj.metadata.name).path,
         member=member or obj.metadata.namespace,
         origin=f"{obj.spec.origin.kind} {asked_by}".strip(),
-        address=obj.status.address,
+        address=",".join(obj.status.addresses),
         outcome=outcome,
         status=status,
         reason=reason,

@@ -83,7 +83,7 @@ def _row(
         state=state_by_age(silent_s),
         heard_s=None if silent_s is None else round(silent_s, 1),
         load_balancers=len(mine),
-        addresses=sorted({each.status.address for each in mine if each.status.address}),
+        addresses=sorted({address for each in mine for address in each.status.addresses}),
         version=lease.annotation(ANNOTATION_VERSION) if lease is not None else "",
         clock_ahead_s=round(ahead_s, 1) if abs(ahead_s) >= NOTICEABLE_S else 0.0,
         deleting=tenant.deleting,

@@ -13,9 +13,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import socket
 import sys
 from collections.abc import Callable, Sequence
+from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,11 +39,13 @@ class Owner(NamedTuple):
 
 
 def owner_of(place: str) -> Owner | None:
-    """Return the process that listens at an IPv4 ``address:port``; None without one, or when we may not see it."""
+    """Return the process that listens at ``address:port``; None without one, or when we may not see it."""
     address, _, port = place.rpartition(":")
+    address = address.strip("[]")
+    any_address, tables = ("::", ("tcp6", "udp6")) if ":" in address else ("0.0.0.0", ("tcp", "udp"))
     with contextlib.suppress(OSError, ValueError):
-        wanted = {f"{_hex(bound)}:{int(port):04X}" for bound in (address, "0.0.0.0")}
-        rows = [row.split() for table in ("tcp", "udp") for row in (_NET / table).read_text().splitlines()[1:]]
+        wanted = {f"{_hex(bound)}:{int(port):04X}" for bound in (address, any_address)}
+        rows = [row.split() for table in tables for row in (_NET / table).read_text().splitlines()[1:]]
         # 0A is TCP's LISTEN, 07 an open UDP socket.
         sockets = {f"socket:[{row[9]}]" for row in rows if row[1] in wanted and row[3] in {"0A", "07"}}
         for process in _PROC.iterdir():
@@ -90,8 +92,10 @@ async def watch_ports(refusals: Callable[[], Sequence[str]], *, clock: Clock) ->
 
 
 def _hex(address: str) -> str:
-    """Write an address as the tables do: its four bytes in the machine's own order."""
-    return f"{int.from_bytes(socket.inet_aton(address), sys.byteorder):08X}"
+    """Write an address as the tables do: every four bytes in the machine's own order."""
+    packed = ip_address(address).packed
+    words = (packed[start : start + 4] for start in range(0, len(packed), 4))
+    return "".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words)
 
 
 def _has_one_of(process: Path, sockets: set[str]) -> bool:

@@ -131,7 +131,7 @@ def load_balancer_row(lb: TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer) -> 
         name=lb.metadata.name,
         origin=_origin(lb),
         class_name=lb.spec.class_name or DEFAULT_CLASS,
-        address=lb.status.address,
+        address=",".join(lb.status.addresses),
         programmed=current and not refused and by_type["Programmed"].status == "True",
         serving=serving.status if serving is not None else "",
         state=worst_of(finding.trouble for finding in findings) if current or refused else Trouble.NOT_SERVING,

@@ -6,7 +6,7 @@ import pytest
 from agent_builders import HUB_NAMESPACE, TENANT, endpoint, service, slice_of
 
 from fairlead.agent.nodes import MAX_ENDPOINTS_PER_SLICE
-from fairlead.agent.slices import SliceTemplate, address_slices, local_slices, mirror_slices
+from fairlead.agent.slices import SliceTemplate, address_slices, local_slices, mirror_slices, of_one_family
 
 TEMPLATE = SliceTemplate(("shop", "web"), HUB_NAMESPACE, TENANT)
 ADDRESSES = {"a": "10.0.0.1", "b": "10.0.0.2"}
@@ -78,3 +78,11 @@ def test_the_member_s_own_load_balancer_is_the_backend(ingress, expected):
     made = address_slices(TEMPLATE, service(ingress=ingress, ipFamilies=families))
     assert [(each.address_type, [e.addresses[0] for e in each.endpoints]) for each in made] == expected
     assert all([(port.name, port.port) for port in each.ports] == [("http", 80)] for each in made)
+
+
+def test_backends_of_requests_are_of_ipv4_unless_only_ipv6_has_endpoints():
+    four, six = slice_of(endpoint("10.1.0.1"), name="a"), slice_of(endpoint("fd00::1"), name="b", address_type="IPv6")
+    none = slice_of(name="c")
+    assert of_one_family([six, four]) == [four]
+    assert of_one_family([none, six]) == [six]
+    assert of_one_family([none]) == [none]

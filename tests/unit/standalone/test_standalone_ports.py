@@ -16,19 +16,19 @@ ENVOY = ("/x/envoy", "-c", "/var/lib/first/bootstrap.json", "--disable-hot-resta
 
 
 @pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
-@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0"])
+@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0", "::1", "::"])
 def test_the_owner_of_a_port_is_found(kind: socket.SocketKind, address: str) -> None:
-    with socket.socket(socket.AF_INET, kind) as taken:
+    family, asked = (socket.AF_INET6, "[::1]") if ":" in address else (socket.AF_INET, "127.0.0.1")
+    with socket.socket(family, kind) as taken:
         taken.bind((address, 0))
         if kind is socket.SOCK_STREAM:
             taken.listen()
         port = taken.getsockname()[1]
-        owner = owner_of(f"127.0.0.1:{port}")
+        owner = owner_of(f"{asked}:{port}")
         assert owner is not None
         assert owner.pid == os.getpid()
         assert Path(owner.command[0]).name == Path(sys.executable).name
-    assert owner_of(f"127.0.0.1:{port}") is None
-    assert owner_of("[::1]:80") is None
+    assert owner_of(f"{asked}:{port}") is None
     assert owner_of("nonsense") is None
 
 

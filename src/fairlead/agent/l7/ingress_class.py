@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from fairlead.agent.l7.certificates import CertificateState
+from fairlead.agent.l7.families import annotation_problem, families_by_annotation, policy_of
 from fairlead.agent.l7.identity import class_load_balancer_name, fallback_name
 from fairlead.agent.l7.ingress import FALLBACK_LISTENER, HTTP_LISTENER, https_listener
 from fairlead.agent.l7.ingress_tls import Lookup, Section, sections_of
@@ -91,11 +92,17 @@ def plan_class(view: ClassView) -> ClassPlan:
         fallback = CertificateRef(fallback_name(name), view.fallback)
         hosts.used[fallback.name] = fallback
         listeners.append(L7Listener(FALLBACK_LISTENER, 443, "HTTPS", certificates=(fallback.name,)))
+    families = families_by_annotation(view.ingress_class)
+    if problem := annotation_problem(view.ingress_class):
+        for ingress in view.ingresses:
+            hosts.problems.setdefault(ingress.key, []).append(f"IngressClass {name}: {problem}")
     spec = HTTPLoadBalancerSpec(
         listeners=tuple(sorted(listeners, key=lambda each: (each.port, each.name))),
         class_name=view.ingress_class.load_balancer_class or DEFAULT_CLASS,
         certificates=tuple(hosts.used[each] for each in sorted(hosts.used)),
         targets=view.targets,
+        ip_families=families,
+        ip_family_policy=policy_of(families),
         origin=Origin(kind="IngressClass", name=name, uid=view.ingress_class.metadata.uid),
     )
     said_of = {key: tuple(dict.fromkeys(sentences)) for key, sentences in hosts.problems.items() if sentences}

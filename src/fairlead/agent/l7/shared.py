@@ -22,6 +22,7 @@ from fairlead.agent.l7.identity import Origin, backend_slice_meta, certificate_n
 from fairlead.agent.l7.requests import CertificateRequest, merged_spec, states_of
 from fairlead.agent.l7.service_copier import ServiceCopier
 from fairlead.agent.l7.sources import BY_ORIGIN, L7Sources
+from fairlead.agent.slices import of_one_family
 from fairlead.agent.sources import Sources
 from fairlead.api.httploadbalancer import (
     HTTP_LOAD_BALANCERS,
@@ -177,8 +178,7 @@ class Shared:
                 endpoints=each.endpoints or [],
                 ports=each.ports or [],
             )
-            for each in self._sources.slices_of_service((namespace, name))
-            if each.address_type == "IPv4" and not each.deleting
+            for each in of_one_family(self._sources.slices_of_service((namespace, name)))
         ]
         for each in wanted:
             await self._slices.apply(each)

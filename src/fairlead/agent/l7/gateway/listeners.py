@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from fairlead.agent.l7.families import annotation_problem, families_by_annotation, of_each_family, policy_of
 from fairlead.agent.l7.gateway.allowed import namespaces_allowed
 from fairlead.agent.l7.gateway.conflicts import Precedence, conflicts_within
 from fairlead.agent.l7.gateway.judgements import ACCEPTED, PROGRAMMED, RESOLVED_REFS, bad, find, good, holds
@@ -24,6 +25,7 @@ from fairlead.api.httploadbalancer import CertificateRef, HTTPLoadBalancerSpec
 from fairlead.api.names import DEFAULT_CLASS
 from fairlead.api.selectors import BadSelector
 from fairlead.api.tcploadbalancer import Origin
+from fairlead.model.families import family_of
 from fairlead.model.http import L7Listener
 
 _IP_ADDRESS = "IPAddress"
@@ -75,12 +77,18 @@ def _spec(
     view: GatewayView, listeners: Iterable[L7Listener], certificates: Mapping[str, CertificateRef]
 ) -> HTTPLoadBalancerSpec:
     meta = view.gateway.metadata
+    asked = [each.value for each in view.gateway.spec.addresses or () if each.value]
+    asked = asked if of_each_family(asked) else asked[:1]
+    by_address = tuple(family for each in asked if (family := family_of(each)) is not None) if len(asked) > 1 else ()
+    families = by_address or families_by_annotation(view.gateway)
     return HTTPLoadBalancerSpec(
         listeners=tuple(listeners),
         class_name=view.load_balancer_class or DEFAULT_CLASS,
         certificates=tuple(certificates[name] for name in sorted(certificates)),
         targets=view.targets,
-        address=next((each.value for each in view.gateway.spec.addresses or () if each.value), ""),
+        address=",".join(asked),
+        ip_families=families,
+        ip_family_policy=policy_of(families, required=len(asked) > 1),
         origin=Origin(kind="Gateway", namespace=meta.namespace, name=meta.name, uid=meta.uid),
     )
 
@@ -152,10 +160,14 @@ def _unprogrammed(gateway: Gateway, accepted: Judgement, *, serves: bool) -> Ite
         yield _same(PROGRAMMED, bad(ACCEPTED, "Invalid", accepted.message))
     elif not serves:
         yield bad(PROGRAMMED, "Invalid", "it has no listener that can be served")
-    elif len(asked) > 1:
+    elif len(asked) > 1 and not of_each_family(asked):
         rest = ", ".join(each or "one without a value" for each in asked[1:])
-        message = f"spec.addresses: a Gateway has one address here; remove all but one of {asked[0]}, {rest}"
+        message = (
+            f"spec.addresses: a Gateway has one address of each family here; remove all but one of {asked[0]}, {rest}"
+        )
         yield bad(PROGRAMMED, "AddressNotUsable", message)
+    elif problem := annotation_problem(gateway):
+        yield bad(PROGRAMMED, "Invalid", problem)
 
 
 # --- ListenerSets ---------------------------------------------------------------------------------------------------
