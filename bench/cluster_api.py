@@ -6,6 +6,9 @@ In: a management cluster of real processes, whose machines are processes too. Ou
 from __future__ import annotations
 
 import asyncio
+import json
+import signal
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
@@ -16,10 +19,7 @@ from bench.figures import Figure, percentile
 from bench.fleet import until_true
 from fairlead.testing.worlds.https_client import HttpsClient
 from fairlead.testing.worlds.machines import API_PORT, HOST, ManagementWorld
-from fairlead.testing.worlds.traffic import Traffic
 
-#: Requests per second while the control plane is rolled: on new connections, and on kept ones.
-NEW_PER_S, KEPT, KEPT_PER_S = 50.0, 90, 5.0
 MACHINES_EACH = 3
 #: How many machines come and go for the times of one.
 SAMPLES = 20
@@ -43,17 +43,14 @@ async def rolling_replacement() -> AsyncIterator[Figure]:
     async with world() as (running, endpoint):
         names = [(await running.start_machine()).name for _ in range(MACHINES_EACH)]
         await running.until_active(*names)
-        client = HttpsClient(HOST, running.authority)
-        traffic = Traffic(
-            host=endpoint,
-            port=API_PORT,
-            authority=HOST,
-            new_per_s=NEW_PER_S,
-            kept=KEPT,
-            kept_per_s=KEPT_PER_S,
-            connect=client.connect,
-        )
-        traffic.start()
+        authority = running.directory / "authority.pem"
+        authority.write_bytes(running.authority)
+        client = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "bench.https_load", endpoint, str(API_PORT), HOST, str(authority),
+            stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        assert client.stdout is not None
+        await client.stdout.readline()
         started = time.perf_counter()
         held: list[float] = []
         for old in list(names):
@@ -63,16 +60,17 @@ async def rolling_replacement() -> AsyncIterator[Figure]:
             held.append(await running.delete_machine(old))
             await running.until_active(*names)
         seconds = time.perf_counter() - started
-        await traffic.stop()
-        count = traffic.count
+        client.send_signal(signal.SIGTERM)
+        counts = json.loads(await client.stdout.readline())
+        await client.wait()
         where = "rolling replacement of a control plane of 3"
-        yield Figure(name=f"{where}: requests per second", value=count.sent / seconds, unit="/s")
+        yield Figure(name=f"{where}: requests per second", value=counts["sent"] / seconds, unit="/s")
         yield Figure(
-            name=f"{where}: requests failed or refused, of {count.sent:,}",
-            value=count.failed,
+            name=f"{where}: requests failed or refused, of {counts['sent']:,}",
+            value=counts["sent"] - counts["answered"],
             unit="",
             limit=0,
-            compares_with="; ".join(count.failures),
+            compares_with="; ".join(counts["failures"]),
         )
         yield Figure(name=f"{where}: the longest that hooks held a machine", value=max(held), unit="s")
 

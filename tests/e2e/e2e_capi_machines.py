@@ -14,8 +14,8 @@ import contextlib
 import itertools
 import os
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 from fairlead.api.clusterapi import TargetObject
 from fairlead.api.meta import Resource
@@ -59,6 +59,8 @@ class Instances:
         #: The address of each machine that exists, and those of machines that do not any more.
         self.addresses: dict[str, str] = {}
         self.ended: list[str] = []
+        #: Around the end of a machine: what is open ends inside.
+        self.ending: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
 
     async def run(self) -> None:
         """Follow the DevMachines, until cancelled."""
@@ -83,7 +85,8 @@ class Instances:
         for name in self.addresses.keys() - machines.keys():
             address = self.addresses.pop(name)
             # What is open ends, as the sockets of a machine that shuts down do.
-            ip("netns", "exec", self._namespace, "ss", "-K", "src", address)
+            with self.ending():
+                ip("netns", "exec", self._namespace, "ss", "-K", "src", address)
             ip("-n", self._namespace, "route", "delete", "local", address, "dev", "lo")
             ip("-n", self._namespace, "route", "add", "unreachable", address)
             self.ended.append(address)

@@ -110,6 +110,38 @@ async def test_what_was_under_way_on_a_killed_pod_is_lost_and_what_came_later_ha
     assert traffic.count.failed == traffic.count.sent - traffic.count.lost
 
 
+@pytest.mark.parametrize("kept", [True, False])
+async def test_the_end_of_kept_connections_excuses_no_request_on_a_connection_of_its_own(*, kept: bool) -> None:
+    end = asyncio.Event()
+
+    async def ended(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        await end.wait()
+        writer.transport.abort()
+
+    async with served(ended) as port:
+        rates = {"new_per_s": 0.001, "kept": 3} if kept else {"new_per_s": 50, "kept": 0}
+        traffic = Traffic(host="127.0.0.1", port=port, kept_per_s=50, **rates)
+        traffic.start()
+
+        async def some() -> bool:
+            return traffic.count.sent >= 3
+
+        await wait_until(some, "requests are under way")
+        with traffic.kept_connections_end():
+            end.set()
+            await asyncio.sleep(0)
+            before = traffic.count.under_way
+
+        async def over() -> bool:
+            return traffic.count.lost + traffic.count.failed >= before
+
+        await wait_until(over, "they have broken")
+        await traffic.stop()
+    assert bool(traffic.count.lost) == kept
+    assert kept or traffic.count.failed == traffic.count.sent
+
+
 @pytest.mark.req("X-7")
 async def test_what_a_pod_accepts_between_the_signal_and_its_end_is_lost_with_it(tmp_path: Path) -> None:
     port = free_port()

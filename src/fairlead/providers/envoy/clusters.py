@@ -26,6 +26,8 @@ _UNLIMITED = 1_000_000
 #: A prime well above 100 times the targets of one listener; Envoy's 65,537 costs four times the memory for each
 #: cluster.
 _MAGLEV_TABLE_SIZE = 16_381
+#: After how many seconds without a sign of life of a target its idle connections are cut.
+_DEAD_S = 30
 
 
 @lru_cache(maxsize=65_536)
@@ -43,6 +45,7 @@ def cluster_bytes(schema: Schema, spec: FrontendSpec, listener: Listener, target
     fields = cluster_fields(spec, resource_name(spec.key, listener.key), targets)
     if listener.protocol is Protocol.TCP:
         fields["outlier_detection"] = outlier_detection_fields()
+        fields |= dead_peer_fields()
         if spec.health_check is not None:
             fields["health_checks"] = [health_check_fields(spec.health_check)]
             if spec.health_check.request is not None:
@@ -118,6 +121,19 @@ def outlier_detection_fields() -> Fields:
         "interval": duration(2.0),
         "base_ejection_time": duration(5.0),
         "max_ejection_percent": {"value": 50},
+    }
+
+
+def dead_peer_fields() -> Fields:
+    """Return when an idle connection is cut whose target has vanished without closing it.
+
+    Envoy cuts nothing when a target is removed, and the kernel waits for hours by itself: a client would hang as long.
+    There is no limit for bytes that are not acknowledged (TCP_USER_TIMEOUT): it would also cut connections to targets
+    that only read slowly.
+    """
+    probes = {"keepalive_time": _DEAD_S // 2, "keepalive_interval": _DEAD_S // 6, "keepalive_probes": 3}
+    return {
+        "upstream_connection_options": {"tcp_keepalive": {name: {"value": value} for name, value in probes.items()}}
     }
 
 

@@ -76,7 +76,7 @@ class Traffic:
         self._kept = kept
         self._kept_per_s = kept_per_s
         self._started_s = 0.0
-        self._pod_ended_s = float("-inf")
+        self._pod_ended_s = self._kept_ended_s = float("-inf")
         self._connect = connect
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
@@ -114,6 +114,18 @@ class Traffic:
             yield
         finally:
             self._pod_ended_s = asyncio.get_running_loop().time()
+
+    @contextlib.contextmanager
+    def kept_connections_end(self) -> Generator[None]:
+        """End kept connections inside the block, as a machine does that is shut down: what is under way is lost.
+
+        Unlike with ``pod_dies`` a request on a connection of its own must be answered: none goes there any more.
+        """
+        self._kept_ended_s = float("inf")
+        try:
+            yield
+        finally:
+            self._kept_ended_s = asyncio.get_running_loop().time()
 
     def _spawn(self, coroutine: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
@@ -189,9 +201,10 @@ class Traffic:
         self.count.by_pod[pod] += 1
 
     def _broke(self, error: Exception, *, opened_s: float, kept: bool) -> None:
-        since_end_s = asyncio.get_running_loop().time() - self._pod_ended_s
+        ended_s = max(self._pod_ended_s, self._kept_ended_s) if kept else self._pod_ended_s
+        since_end_s = asyncio.get_running_loop().time() - ended_s
         within_s = _LOST_WITHIN_S if kept else TIMEOUT_S
-        if opened_s <= self._pod_ended_s and since_end_s <= within_s and not isinstance(error, TimeoutError):
+        if opened_s <= ended_s and since_end_s <= within_s and not isinstance(error, TimeoutError):
             self.count.lost += 1
             return
         self.count.failed += 1
