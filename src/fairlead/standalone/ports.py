@@ -94,8 +94,8 @@ async def watch_ports(refusals: Callable[[], Sequence[str]], *, clock: Clock) ->
 def _hex(address: str) -> str:
     """Write an address as the tables do: every four bytes in the machine's own order."""
     packed = ip_address(address).packed
-    words = (packed[start : start + 4] for start in range(0, len(packed), 4))
-    return "".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words)
+    parts = (packed[start : start + 4] for start in range(0, len(packed), 4))
+    return "".join(f"{int.from_bytes(part, sys.byteorder):08X}" for part in parts)
 
 
 def _has_one_of(process: Path, sockets: set[str]) -> bool:

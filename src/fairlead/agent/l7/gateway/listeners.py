@@ -25,7 +25,7 @@ from fairlead.api.httploadbalancer import CertificateRef, HTTPLoadBalancerSpec
 from fairlead.api.names import DEFAULT_CLASS
 from fairlead.api.selectors import BadSelector
 from fairlead.api.tcploadbalancer import Origin
-from fairlead.model.families import family_of
+from fairlead.model.families import by_family
 from fairlead.model.http import L7Listener
 
 _IP_ADDRESS = "IPAddress"
@@ -79,7 +79,7 @@ def _spec(
     meta = view.gateway.metadata
     asked = [each.value for each in view.gateway.spec.addresses or () if each.value]
     asked = asked if of_each_family(asked) else asked[:1]
-    by_address = tuple(family for each in asked if (family := family_of(each)) is not None) if len(asked) > 1 else ()
+    by_address = tuple(by_family(asked)) if len(asked) > 1 else ()
     families = by_address or families_by_annotation(view.gateway)
     return HTTPLoadBalancerSpec(
         listeners=tuple(listeners),
