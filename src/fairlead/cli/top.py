@@ -38,6 +38,9 @@ class Sort(StrEnum):
 def top(
     count: Annotated[int, typer.Option("--number", "-n", metavar="N", min=1, help="Show so many.")] = 20,
     sort: Annotated[Sort, typer.Option("--sort", help="The most first.")] = Sort.BYTES,
+    backends: Annotated[
+        bool, typer.Option("--backends", help="The busiest backends of HTTP load balancers instead: where requests go.")
+    ] = False,
     once: Annotated[bool, typer.Option("--once", help="Print them once and end.")] = False,
     output: OutputOption = Output.TABLE,
     hub_url: HubUrl = DEFAULT_URL,
@@ -49,20 +52,22 @@ def top(
     The figures are of the last seconds, from the statistics of the hub's proxies and HAProxies. What is idle is not
     listed. p50 and p99 are how long a request took, and without HTTP how long a backend took to accept a connection.
     """
-    run_async(lambda: _show(hub_url, token_file, count, sort, output, once=once or output.is_data))
+    run_async(lambda: _show(hub_url, token_file, count, sort, output, backends=backends, once=once or output.is_data))
 
 
-async def _show(hub_url: str, token_file: Path | None, count: int, sort: Sort, output: Output, *, once: bool) -> None:
+async def _show(
+    hub_url: str, token_file: Path | None, count: int, sort: Sort, output: Output, *, backends: bool, once: bool
+) -> None:
     from fairlead.cli.output import emit
     from fairlead.cli.traffic_reader import read_traffic
     from fairlead.cli.traffic_rows import lines_of, sorted_figures
 
     while True:
         answer = await read_traffic(hub_url, token_file)
-        figures = sorted_figures(answer.figures, sort.value)[:count]
+        figures = sorted_figures(answer.backends if backends else answer.figures, sort.value)[:count]
         if not once and sys.stdout.isatty():
             sys.stdout.write(_CLEAR)
-        value = {"at": answer.at, "problem": answer.problem, "loadBalancers": figures}
+        value = {"at": answer.at, "problem": answer.problem, "backends" if backends else "loadBalancers": figures}
         shown = list(figures)
         emit(
             output,

@@ -11,14 +11,14 @@ from fairlead.model.keys import LoadBalancerKey
 
 
 class Counted(NamedTuple):
-    """What counts are of: a load balancer, or one of its routes by the route's name."""
+    """What counts are of: a load balancer, or a backend of an HTTP one by its name."""
 
     load_balancer: LoadBalancerKey
-    route: str = ""
+    backend: str = ""
 
     def __str__(self) -> str:
-        """Return the key, of a route with ``#`` and its name."""
-        return f"{self.load_balancer}#{self.route}" if self.route else str(self.load_balancer)
+        """Return the key, of a backend with ``#`` and its name."""
+        return f"{self.load_balancer}#{self.backend}" if self.backend else str(self.load_balancer)
 
 
 Classes = tuple[int, int, int, int, int]

@@ -1,6 +1,6 @@
 """How much traffic does each load balancer have right now: rates, from counts that are read while they are looked at.
 
-In: readers of data planes. Out: figures by load balancer and route, a table of the page, the answer for ``fairlead
+In: readers of data planes. Out: figures by load balancer and backend, a table of the page, the answer for ``fairlead
 top``, and what was added for the metrics. After ``_LOOKED_S`` without a question nothing is read any more; a scrape of
 the metrics reads once. The work follows what is busy: a load balancer without traffic has no figure.
 Never: a number of a data plane that could not be read; the reason is shown instead.
@@ -35,13 +35,13 @@ _SCRAPE_S = 3.0
 class TrafficAnswer(msgspec.Struct, frozen=True, rename="camel"):
     """What ``fairlead top`` gets: the figures of what is busy, when they were read, and what could not be read.
 
-    ``routes`` are of the HTTP routes among them; the ``id`` of one is that of its load balancer, ``#`` and its name.
+    ``backends`` are of those that got HTTP requests; the ``id`` is that of the load balancer, ``#`` and a name.
     """
 
     at: str
     figures: list[Figure]
     problem: str = ""
-    routes: list[Figure] = []
+    backends: list[Figure] = []
 
 
 class Traffic:
@@ -119,9 +119,9 @@ class Traffic:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s), self._fresh:
                 await self._fresh.wait_for(lambda: asked_s - self._rated_s <= READ_S)
-        routes = [figure for counted, figure in self._figures.items() if counted.route]
-        figures = [figure for counted, figure in self._figures.items() if not counted.route]
-        return TrafficAnswer(self._read_at, figures, self._problem, routes)
+        backends = [figure for counted, figure in self._figures.items() if counted.backend]
+        figures = [figure for counted, figure in self._figures.items() if not counted.backend]
+        return TrafficAnswer(self._read_at, figures, self._problem, backends)
 
     # --- the board's table --------------------------------------------------------------------------------------
 

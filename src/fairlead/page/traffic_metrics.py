@@ -2,7 +2,8 @@
 
 In: what each reading adds. Out: series of the ``MOST_NAMED`` load balancers that had traffic first, and one,
 ``(other)``, for all the rest together. One that has had none for an hour gives its place to another. A counter never
-goes back: what is added while a load balancer is among the others stays there. Never: a series for a route or a path.
+goes back: what is added while a load balancer is among the others stays there. Never: a series for a backend
+or a path.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class TrafficMetrics(Collector):
     def add(self, added: Mapping[Counted, Totals]) -> None:
         """Count what a reading adds."""
         now_s = self._clock.monotonic()
-        whole = [(counted.load_balancer, totals) for counted, totals in added.items() if not counted.route]
+        whole = [(counted.load_balancer, totals) for counted, totals in added.items() if not counted.backend]
         # Where there are fewer places than load balancers, the busiest of the first reading get them.
         for key, totals in sorted(whole, key=lambda each: -(each[1].bytes_in + each[1].bytes_out)):
             (self._named.get(key) or self._place(key, now_s) or self._other).add(totals, now_s)

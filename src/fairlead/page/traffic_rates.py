@@ -14,7 +14,7 @@ from fairlead.model.traffic import Counted, Reading, Totals, added, summed
 
 
 class Figure(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """One load balancer, or a route of one, each second over the last interval; ``active`` connections are of now.
+    """One load balancer, or a backend of one, each second over the last interval; ``active`` connections are of now.
 
     ``requests`` are the answers by class, 1xx to 5xx; empty without HTTP.
     """

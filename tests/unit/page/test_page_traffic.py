@@ -10,7 +10,7 @@ from fairlead.page.traffic import READ_S, Traffic
 from fairlead.runtime.clock import VirtualClock
 
 WEB = Counted(LoadBalancerKey("TCPLoadBalancer", "tenant-east", "web"))
-ROUTE = Counted(LoadBalancerKey("HTTPLoadBalancer", "tenant-east", "edge"), "shop.web")
+BACKEND = Counted(LoadBalancerKey("HTTPLoadBalancer", "tenant-east", "edge"), "default.web.80")
 
 
 class Counts:
@@ -87,14 +87,14 @@ async def test_what_cannot_be_read_is_said_and_has_no_number(traffic, counts, cl
 
 
 @pytest.mark.req("OP-11")
-async def test_routes_are_listed_apart(traffic, counts, clock):
+async def test_backends_are_listed_apart(traffic, counts, clock):
     await traffic.read()
-    counts.changed = {WEB: Totals(5), ROUTE: Totals(requests=(0, 5, 0, 0, 0))}
+    counts.changed = {WEB: Totals(5), BACKEND: Totals(requests=(0, 5, 0, 0, 0))}
     await read(traffic, clock)
     answer = await traffic.answer()
     assert [each.id for each in answer.figures] == ["TCPLoadBalancer/tenant-east/web"]
-    assert [(each.id, each.requests) for each in answer.routes] == [
-        ("HTTPLoadBalancer/tenant-east/edge#shop.web", (0.0, 1.0, 0.0, 0.0, 0.0))
+    assert [(each.id, each.requests) for each in answer.backends] == [
+        ("HTTPLoadBalancer/tenant-east/edge#default.web.80", (0.0, 1.0, 0.0, 0.0, 0.0))
     ]
 
 

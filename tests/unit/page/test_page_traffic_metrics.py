@@ -54,7 +54,7 @@ async def test_who_was_idle_for_an_hour_gives_its_place_to_another() -> None:
 
 
 @pytest.mark.req("OP-11")
-async def test_answers_are_counted_by_class_and_routes_have_no_series() -> None:
+async def test_answers_are_counted_by_class_and_backends_have_no_series() -> None:
     metrics = TrafficMetrics(clock=VirtualClock())
     metrics.active = lambda _key: 4
     edge = LoadBalancerKey("HTTPLoadBalancer", "tenant-east", "edge")

@@ -24,6 +24,13 @@ http.HTTPLoadBalancer/tenant-east/edge/routes/443.downstream_rq_2xx: 3
 http.HTTPLoadBalancer/tenant-east/edge/routes/80.downstream_rq_time: P50(nan,1.05) P99(nan,4.0)
 http.HTTPLoadBalancer/tenant-east/edge/routes/443.downstream_rq_time: P50(2,1.05) P99(9.5,4.0)
 """
+BACKEND = """\
+cluster.HTTPLoadBalancer/tenant-east/edge/backend/shop.web.80.upstream_rq_2xx: 9
+cluster.HTTPLoadBalancer/tenant-east/edge/backend/shop.web.80.external.upstream_rq_2xx: 9
+cluster.HTTPLoadBalancer/tenant-east/edge/backend/shop.web.80.upstream_cx_tx_bytes_total: 100
+cluster.HTTPLoadBalancer/tenant-east/edge/backend/shop.web.80.upstream_cx_rx_bytes_total: 900
+cluster.HTTPLoadBalancer/tenant-east/edge/backend/shop.web.80.upstream_rq_time: P50(3,1) P99(8,4)
+"""
 WEB = Counted(LoadBalancerKey("TCPLoadBalancer", "tenant-east", "shop.web"))
 EDGE = Counted(LoadBalancerKey("HTTPLoadBalancer", "tenant-east", "edge"))
 
@@ -33,6 +40,14 @@ def test_ports_of_a_load_balancer_are_summed_and_the_slowest_counts() -> None:
     taken = TrafficCounts().take(TCP + HTTP)
     assert taken[WEB] == Totals(453, 2, 954, 266007, p50_ms=1.5, p99_ms=2.5)
     assert taken[EDGE] == Totals(active=1, requests=(0, 10, 0, 0, 1), p50_ms=2.0, p99_ms=9.5)
+
+
+@pytest.mark.req("OP-11")
+def test_a_backend_is_counted_beside_its_load_balancer() -> None:
+    taken = TrafficCounts().take(HTTP + BACKEND)
+    of_backend = Totals(bytes_in=100, bytes_out=900, requests=(0, 9, 0, 0, 0), p50_ms=3.0, p99_ms=8.0)
+    assert taken[Counted(EDGE.load_balancer, "shop.web.80")] == of_backend
+    assert sum(taken[EDGE].requests) == 11
 
 
 @pytest.mark.req("OP-11")

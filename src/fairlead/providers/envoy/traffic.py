@@ -2,8 +2,9 @@
 
     /stats, only what was ever used, only our names ──► lines ──those that differ from the last time──► counts
 
-In: the admin interface. Out: counts by load balancer. What is idle costs Envoy a line at the most, and us a comparison
-of one: a line is parsed only when it has changed. Never: all statistics of Envoy, of which there are hundreds for each.
+In: the admin interface. Out: counts by load balancer, and of HTTP by backend. What is idle costs Envoy a line at the
+most, and us a comparison of one: a line is parsed only when it has changed.
+Never: all statistics of Envoy, of which there are hundreds for each.
 Source: https://www.envoyproxy.io/docs/envoy/latest/operations/admin#get--stats
 """
 
@@ -20,6 +21,7 @@ _FILTER = (
     r"^(tcp|http)\.[A-Za-z]+/.*\.downstream_(cx_total|cx_active|cx_[rt]x_bytes_total|rq_[1-5]xx|rq_time)$"
     r"|^udp\.[A-Za-z]+/.*\.downstream_sess_(total|active|[rt]x_bytes)$"
     r"|^cluster\.(TCPLoadBalancer|LoadBalancer)/.*\.upstream_cx_(active|connect_ms)$"
+    r"|^cluster\.HTTPLoadBalancer/.*/backend/.*\.upstream_(cx_total|cx_active|cx_[rt]x_bytes_total|rq_[1-5]xx|rq_time)$"
 )
 PATH = f"/stats?usedonly&filter={quote(_FILTER)}"
 #: Which count a statistic is.
@@ -33,9 +35,15 @@ _COUNTS = {
     "downstream_sess_rx_bytes": "bytes_in",
     "downstream_cx_tx_bytes_total": "bytes_out",
     "downstream_sess_tx_bytes": "bytes_out",
+    # Of a backend; what it receives is what clients send.
+    "upstream_cx_total": "connections",
+    "upstream_cx_tx_bytes_total": "bytes_in",
+    "upstream_cx_rx_bytes_total": "bytes_out",
 }
-_CLASSES = tuple(f"downstream_rq_{number}xx" for number in range(1, 6))
-_TIMES = frozenset({"downstream_rq_time", "upstream_cx_connect_ms"})
+#: Envoy counts the answers of a cluster once more by where the request came from.
+_PARTS = (".external", ".internal")
+_CLASS = re.compile(r"(?:down|up)stream_rq_([1-5])xx")
+_TIMES = frozenset({"downstream_rq_time", "upstream_rq_time", "upstream_cx_connect_ms"})
 #: The first value in brackets is of the last interval, the second of all time.
 _QUANTILE = re.compile(r"\bP(50|99)\(([0-9.]+|nan),")
 
@@ -46,8 +54,8 @@ class TrafficCounts:
     def __init__(self) -> None:
         self._lines: frozenset[str] = frozenset()
         #: By load balancer, by name of the statistic.
-        self._values: dict[LoadBalancerKey, dict[str, int]] = {}
-        self._times: dict[LoadBalancerKey, dict[str, tuple[float | None, float | None]]] = {}
+        self._values: dict[Counted, dict[str, int]] = {}
+        self._times: dict[Counted, dict[str, tuple[float | None, float | None]]] = {}
 
     def take(self, text: str) -> Mapping[Counted, Totals]:
         """Read what ``/stats`` printed; returns the load balancers of which something has changed."""
@@ -58,7 +66,7 @@ class TrafficCounts:
             self._forget(name)
         self._lines = lines
         touched = {key for line in new if (key := self._line(line)) is not None}
-        return {Counted(key): self._totals(key) for key in touched}
+        return {key: self._totals(key) for key in touched}
 
     def _forget(self, name: str) -> None:
         """Drop a statistic that Envoy has no more: its listener is gone."""
@@ -68,7 +76,7 @@ class TrafficCounts:
                 if not known.get(key):
                     known.pop(key, None)
 
-    def _line(self, line: str) -> LoadBalancerKey | None:
+    def _line(self, line: str) -> Counted | None:
         name, _, value = line.partition(": ")
         if (key := _key_of(name)) is None or not value:
             return None
@@ -79,13 +87,13 @@ class TrafficCounts:
             self._values.setdefault(key, {})[name] = int(value)
         return key
 
-    def _totals(self, key: LoadBalancerKey) -> Totals:
+    def _totals(self, key: Counted) -> Totals:
         sums: dict[str, int] = {}
         classes = [0] * 5
         for name, value in self._values.get(key, {}).items():
             statistic = name.rpartition(".")[2]
-            if statistic in _CLASSES:
-                classes[_CLASSES.index(statistic)] += value
+            if (answers := _CLASS.fullmatch(statistic)) is not None:
+                classes[int(answers[1]) - 1] += value
             elif (count := _COUNTS.get(statistic)) is not None:
                 sums[count] = sums.get(count, 0) + value
         times = self._times.get(key, {}).values()
@@ -119,10 +127,16 @@ class EnvoyTraffic:
         return [Reading(self._name, self._counts.take(text))]
 
 
-def _key_of(name: str) -> LoadBalancerKey | None:
-    """Return the load balancer whose statistic this is; None when it is not one of ours."""
-    parts = name.partition(".")[2].rpartition(".")[0].split("/", 3)
-    return LoadBalancerKey(*parts[:3]) if len(parts) == 4 else None
+def _key_of(name: str) -> Counted | None:
+    """Return the load balancer, or its backend, whose statistic this is; None when it is not one of ours."""
+    kind, _, rest = name.partition(".")
+    parts = rest.rpartition(".")[0].split("/", 3)
+    if len(parts) < 4:
+        return None
+    part, _, backend = parts[3].partition("/")
+    if kind == "cluster" and backend.endswith(_PARTS):
+        return None
+    return Counted(LoadBalancerKey(*parts[:3]), backend if (kind, part) == ("cluster", "backend") else "")
 
 
 def _milliseconds(text: str) -> float | None:

@@ -1,0 +1,43 @@
+"""Traffic figures of HTTP, from the real Envoy's own statistics: of a load balancer, and of each of its backends."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fairlead.model.traffic import Counted, Totals
+from fairlead.providers.envoy.fleet_local import LocalFleet
+from fairlead.providers.envoy.traffic import EnvoyTraffic
+from tests.xds.http_world import HttpWorld, config, get, prefix, route, to
+
+pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
+
+
+@pytest.mark.req("OP-11")
+async def test_requests_are_counted_by_class_and_by_backend(http: HttpWorld) -> None:
+    backends = [await http.echo("shop"), await http.echo("api")]
+    rules = to("shop", matches=(prefix("/shop"),)), to("api", matches=(prefix("/api"),))
+    spec = await http.start(config(route("r", *rules)), *backends)
+    fleet = http.provider.fleet
+    assert isinstance(fleet, LocalFleet)
+    reader = EnvoyTraffic(fleet.admin, name="the Envoy of this machine")
+    seen: dict[Counted, Totals] = {}
+    for path, count in (("/shop", 3), ("/api", 2), ("/none", 1)):
+        for _ in range(count):
+            await get(spec, path)
+
+    async with asyncio.timeout(60):
+        # Envoy's workers hand their counts over a moment later.
+        while seen.get(Counted(spec.key), Totals()).requests != (0, 5, 0, 1, 0):
+            (reading,) = await reader.read()
+            assert not reading.problem
+            seen |= reading.totals
+    whole = seen[Counted(spec.key)]
+    assert (whole.connections, whole.bytes_out > 0) == (6, True)
+    by_backend = {each.backend: totals for each, totals in seen.items() if each.backend and each[0] == spec.key}
+    assert {name: totals.requests for name, totals in by_backend.items()} == {
+        "shop": (0, 3, 0, 0, 0),
+        "api": (0, 2, 0, 0, 0),
+    }
+    assert all(totals.bytes_in > 0 and totals.bytes_out > 0 for totals in by_backend.values())
