@@ -53,3 +53,13 @@ def requested_addresses(text: str) -> list[str]:
     """Return the addresses that a text asks for, after commas and in their canonical form; others as they are."""
     parts = (part.strip() for part in text.split(","))
     return [str(ipaddress.ip_address(part)) if family_of(part) is not None else part for part in parts if part]
+
+
+def in_order(addresses: Iterable[str], families: tuple[Family, ...]) -> tuple[str, ...]:
+    """Return the addresses of ``families`` in their order, and host names; all as they are where none is named.
+
+    Without an address of these families all are returned, so that it can be said what is there instead.
+    """
+    there = tuple(addresses)
+    wanted = [address for family in families for address in there if family_of(address) == family]
+    return (*wanted, *(each for each in there if family_of(each) is None)) if wanted else there

@@ -185,8 +185,8 @@ def requested_address_valid(view: MemberView, spec: MemberSpec, capabilities: Ca
             ConditionReason.UNSUPPORTED_ADDRESS_FAMILY,
             f"spec.address: {spec.address} is IPv6, which this class does not serve",
         )
-    given = view.class_spec.parameters.get("address", "")
-    if capabilities.allocation is AllocationKind.NONE and spec.address != given:
+    given = requested_addresses(view.class_spec.parameters.get("address", ""))
+    if capabilities.allocation is AllocationKind.NONE and not set(asked) <= set(given):
         return (
             ConditionReason.ADDRESS_NOT_USABLE,
             f"spec.address: the hub gives none to LoadBalancerClass {spec.class_name!r}; leave spec.address empty",

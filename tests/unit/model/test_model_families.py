@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.model.families import by_family, family_of, requested_addresses
+from fairlead.model.families import by_family, family_of, in_order, requested_addresses
 
 
 @pytest.mark.parametrize(
@@ -33,3 +33,16 @@ def test_the_first_address_of_each_family():
 )
 def test_what_a_text_asks_for(text, asked):
     assert requested_addresses(text) == asked
+
+
+@pytest.mark.parametrize(
+    ("families", "addresses"),
+    [
+        ((), ("192.0.2.1", "lb.example.com", "2001:db8::1")),
+        (("IPv4",), ("192.0.2.1", "lb.example.com")),
+        (("IPv6", "IPv4"), ("2001:db8::1", "192.0.2.1", "lb.example.com")),
+    ],
+)
+def test_the_addresses_of_some_families_in_their_order(families, addresses):
+    assert in_order(["192.0.2.1", "lb.example.com", "2001:db8::1"], families) == addresses
+    assert in_order(["192.0.2.1"], ("IPv6",)) == ("192.0.2.1",)

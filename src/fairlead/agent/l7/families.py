@@ -19,8 +19,9 @@ _KNOWN: dict[str, Family] = {"ipv4": IPV4, "ipv6": IPV6}
 def families_by_annotation(obj: KubeObject) -> tuple[Family, ...]:
     """Return the families that an object names, in its order; none when it names none, or something else."""
     parts = [part.strip().lower() for part in obj.annotation(ANNOTATION_IP_FAMILIES).split(",") if part.strip()]
-    known = tuple(_KNOWN[part] for part in parts if part in _KNOWN)
-    return known if len(known) == len(parts) == len(set(parts)) else ()
+    if len(set(parts)) < len(parts) or not _KNOWN.keys() >= set(parts):
+        return ()
+    return tuple(_KNOWN[part] for part in parts)
 
 
 def annotation_problem(obj: KubeObject) -> str:

@@ -7,7 +7,7 @@ field.
     backend            the backend of its configuration, when the load balancer has one listener, or with {port}
     backend.<port>     the same for one listener of several
     drainTimeout       how long sessions of a removed server may go on; default 30s
-    address            what users connect to, shown in status; optional
+    address            what users connect to, shown in status, or one of each family after a comma; optional
     installation       a name for each hub, where several use one HAProxy
     allowedBackends    the backends that load balancers of this class may use, such as "shop_*, api"; default all
 
@@ -27,6 +27,7 @@ import msgspec
 from fairlead.api.durations import seconds_from_duration
 from fairlead.errors import BadConfiguration
 from fairlead.model.desired import FrontendSpec, HealthCheck, ProxyProtocol
+from fairlead.model.families import IPV4, in_order, requested_addresses
 from fairlead.model.keys import ListenerKey, Protocol
 from fairlead.providers.haproxy.runtime_api import LONGEST_LINE
 
@@ -97,14 +98,14 @@ def settings_from_spec(spec: FrontendSpec, *, installation: str = "") -> HAProxy
         drain_timeout_s = seconds_from_duration(drain)
     except ValueError as error:
         raise BadConfiguration(f"{spec.key}: parameters.drainTimeout: {error}") from error
-    address = parameters.get("address", "") or spec.address
+    given = requested_addresses(parameters.get("address", "")) or spec.addresses
     return HAProxySettings(
         socket=_socket(spec),
         backends={listener.key: _backend(spec, listener.key) for listener in spec.listeners},
         drain_timeout_s=drain_timeout_s,
         health_check=spec.health_check,
         proxy_protocol=spec.proxy_protocol,
-        addresses=(address,) if address else (),
+        addresses=in_order(given, spec.families.families or (IPV4,)),
         installation=parameters.get("installation", "") or installation,
         named={
             key.removeprefix("backend").removeprefix("."): name

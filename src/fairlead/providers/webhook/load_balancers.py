@@ -118,7 +118,7 @@ def _info_and_addresses(
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return lbInfo and (an extension of ours) the addresses of the load balancer."""
     with checking_answer(driver, hook, str(spec.key)):
-        addresses = answer.texts("addresses") or ((spec.address,) if spec.address else ())
+        addresses = answer.texts("addresses") or spec.addresses
         return answer.strings("lbInfo"), addresses
 
 

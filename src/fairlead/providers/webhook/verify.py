@@ -58,7 +58,7 @@ class Verifier:
 
     async def observe(self, known: DriverLoadBalancer, health: Mapping[str, bool | None]) -> Observed:
         """Read back one load balancer; ``health`` is what its driver says of backends, by their addresses."""
-        addresses = (known.spec.address,) if known.spec.address else ()
+        addresses = known.spec.addresses
         if not known.settings.verify:
             return Observed(addresses=addresses, programmed=True)
         listed = await self._list(known)

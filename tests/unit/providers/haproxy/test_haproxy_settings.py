@@ -7,6 +7,7 @@ import pytest
 
 from fairlead.errors import BadConfiguration
 from fairlead.model.desired import FrontendSpec, Listener, Owner
+from fairlead.model.families import Family, WantedFamilies
 from fairlead.model.keys import LoadBalancerKey, Protocol
 from fairlead.providers.haproxy.settings import settings_from_spec
 
@@ -72,3 +73,24 @@ def test_each_listener_has_its_backend_and_udp_has_none() -> None:
     udp = msgspec.structs.replace(spec, listeners=(Listener(53, Protocol.UDP),))
     with pytest.raises(BadConfiguration, match="TCP only"):
         settings_from_spec(udp)
+
+
+@pytest.mark.req("K-58")
+@pytest.mark.parametrize(
+    ("address", "families", "shown"),
+    [
+        ("192.0.2.8", (), ("192.0.2.8",)),
+        ("2001:DB8::8", (), ("2001:db8::8",)),
+        ("lb.example.com", (), ("lb.example.com",)),
+        ("192.0.2.8, 2001:db8::8", (), ("192.0.2.8",)),
+        ("192.0.2.8,2001:db8::8", ("IPv6",), ("2001:db8::8",)),
+        ("192.0.2.8,2001:db8::8", ("IPv6", "IPv4"), ("2001:db8::8", "192.0.2.8")),
+        ("", ("IPv4",), ()),
+    ],
+)
+def test_the_addresses_of_a_class_in_the_order_of_the_families(
+    address: str, families: tuple[Family, ...], shown: tuple[str, ...]
+) -> None:
+    parameters = {"socket": "/s", "backend": "b", "address": address}
+    spec = FrontendSpec(KEY, "group", (Listener(80),), parameters=parameters, families=WantedFamilies(families))
+    assert settings_from_spec(spec).addresses == shown
