@@ -20,6 +20,7 @@ from bench import (
     http_canary,
     http_gateways,
     http_proxies,
+    hub_scale,
     names,
     page,
     records,
@@ -27,6 +28,7 @@ from bench import (
     regions,
     tracker,
     traffic,
+    xds_streams,
 )
 from bench.figures import Figure, heading
 from fairlead.testing.worlds.guard import guard
@@ -58,6 +60,8 @@ CASES: dict[str, Callable[[], AsyncIterator[Figure]]] = {
     "capi-start": cluster_api_fleet.cold_start,
     "names": names.measured,
     "page": page.measured,
+    "hub-scale": hub_scale.scale,
+    "proxies": xds_streams.one_change,
     "regions-start": regions.cold_start,
     "regions-label": regions.label_change,
     "regions-change": regions.endpoint_to_effect,

@@ -51,7 +51,9 @@ async def first_sync(services: int = 1000, endpoints: int = 10) -> AsyncIterator
         )
 
 
-async def _backend(address: str) -> asyncio.Server:
+async def backend(address: str) -> asyncio.Server:
+    """Listen at ``PROBE_PORT`` of an address; each connection is answered with the address."""
+
     async def answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(address.encode())
         await writer.drain()
@@ -60,7 +62,8 @@ async def _backend(address: str) -> asyncio.Server:
     return await asyncio.start_server(answer, address, PROBE_PORT)
 
 
-async def _lands_on(address: str) -> str:
+async def lands_on(address: str) -> str:
+    """Return what a new connection to port 80 of a load balancer is answered with; empty when it fails."""
     try:
         reader, writer = await asyncio.wait_for(asyncio.open_connection(address, 80), 2)
         try:
@@ -75,7 +78,7 @@ async def _lands_on(address: str) -> str:
 async def _probed(running: Fleet) -> AsyncIterator[tuple[str, str, str]]:
     """Add the probe Service to a fleet: yields its address and its two possible backends."""
     first, second = "127.99.1.1", "127.99.1.2"
-    servers = [await _backend(first), await _backend(second)]
+    servers = [await backend(first), await backend(second)]
     await running.member_cluster.create(SERVICES, service(PROBE))
     await running.member_cluster.create(ENDPOINT_SLICES, endpoint_slice(PROBE, [first], port=PROBE_PORT))
     address = ""
@@ -84,7 +87,7 @@ async def _probed(running: Fleet) -> AsyncIterator[tuple[str, str, str]]:
         nonlocal address
         probe = await running.member_cluster.get(SERVICES, "default", PROBE)
         address = next((ingress.address for ingress in probe.status.load_balancer.ingress or ()), "")
-        return bool(address) and await _lands_on(address) == first
+        return bool(address) and await lands_on(address) == first
 
     await until_true(assigned, what="the probe's address", timeout_s=60)
     try:
@@ -105,7 +108,7 @@ async def _change_latencies(running: Fleet) -> tuple[list[float], int]:
             body = {"endpoints": [{"addresses": [now], "conditions": {"ready": True}}]}
             started = time.perf_counter()
             await running.member_cluster.merge_patch(ENDPOINT_SLICES, "default", f"{PROBE}-1", body)
-            while (answer := await _lands_on(address)) != now:
+            while (answer := await lands_on(address)) != now:
                 failed += not answer
                 if time.perf_counter() - started > 10:
                     raise TimeoutError(f"no connection reached {now} in 10 s (last answer: {answer!r})")
@@ -204,7 +207,7 @@ async def _probe(address: str, expected: str, stop: asyncio.Event) -> tuple[int,
     attempts = failed = 0
     while not stop.is_set():
         attempts += 1
-        failed += await _lands_on(address) != expected
+        failed += await lands_on(address) != expected
         await asyncio.sleep(0.01)
     return attempts, failed
 

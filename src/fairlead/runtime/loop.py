@@ -75,6 +75,9 @@ class _Loop(Generic[K]):
                 self._queue.done(key)
             self._seconds.observe(time.perf_counter() - started_s)
             self._total.labels(self._name, result).inc()
+            # A key that waits for nothing and a queue that is never empty would keep everybody else from their turn:
+            # with thousands of keys the lease runs out.
+            await asyncio.sleep(0)
 
     async def _run(self, key: K) -> str:
         try:

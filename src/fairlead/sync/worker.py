@@ -11,6 +11,7 @@ own about what should be there.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 import structlog
@@ -32,7 +33,7 @@ from fairlead.sync.result import Finished, Mistake, Result, result_of, result_of
 from fairlead.sync.schedule import Schedule
 from fairlead.sync.tracker import LoadBalancerState, Tracker
 
-log = structlog.get_logger(__name__)
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: Load balancers handled before the event loop gets a turn, so that a big batch does not hold up the streams.
 _TURN = 32
@@ -228,7 +229,9 @@ class Worker:
         refused = self.quarantine.refusal(key)
         self._follow_up(operation, result, refused)
         report = operation.report(result, refused)
-        log.debug("load balancer synced", load_balancer=str(key), did=report.sentence)
+        if log.is_enabled_for(logging.DEBUG):
+            # The sentence costs as much as the plan.
+            log.debug("load balancer synced", load_balancer=str(key), did=report.sentence)
         self._report(report)
 
     def _plan(self, operation: Operation) -> None:

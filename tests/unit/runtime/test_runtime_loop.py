@@ -148,3 +148,16 @@ async def test_cancelling_the_loop_cancels_the_reconcile() -> None:
         await task
     assert ended.is_set()
     assert queue.processing == 0
+
+
+@pytest.mark.req("I-5")
+async def test_keys_that_wait_for_nothing_leave_others_their_turn() -> None:
+    """A hub with thousands of load balancers renews its lease between two of them, and not after all."""
+    async with Bench() as bench:
+        for number in range(1000):
+            bench.queue.add(f"key-{number}")
+        turns = 0
+        while len(bench.runs) < 1000:
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns >= 400

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
+
+import pytest
 
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Health, Observed
@@ -84,3 +87,46 @@ async def test_more_targets_of_which_nothing_is_known_are_no_other_status() -> N
     reports.notifier.hint([KEY])
     assert await reports.next_round() == [KEY]
     reports.notifier.close()
+
+
+@pytest.mark.req("K-31")
+async def test_thousands_of_acknowledgements_at_once_leave_others_their_turn() -> None:
+    def slowly(_key: LoadBalancerKey) -> Observed:
+        until = time.thread_time() + 0.001
+        while time.thread_time() < until:
+            pass
+        return Observed(programmed=True, proxies=1, acknowledged=1)
+
+    notifier = StatusNotifier(observe=slowly)
+    keys = {LoadBalancerKey(KEY.kind, KEY.namespace, f"lb-{number}") for number in range(200)}
+    reported: set[LoadBalancerKey] = set()
+    notifier.subscribe(reported.add)
+    notifier.hint(keys)
+    seen: list[int] = []
+    async with asyncio.timeout(60):
+        while reported < keys:
+            await asyncio.sleep(0)
+            seen.append(len(reported))
+    assert max(after - before for before, after in zip([0, *seen], seen, strict=False)) <= 20, "a turn is short"
+    assert reported == keys
+    notifier.close()
+
+
+@pytest.mark.req("K-31")
+async def test_a_thousand_proxies_that_acknowledge_one_change_do_not_cost_a_comparison_each() -> None:
+    compared = 0
+
+    def slowly(_key: LoadBalancerKey) -> Observed:
+        nonlocal compared
+        compared += 1
+        until = time.thread_time() + 0.005
+        while time.thread_time() < until:
+            pass
+        return Observed(programmed=True, proxies=1000, acknowledged=compared)
+
+    notifier = StatusNotifier(observe=slowly)
+    for _ in range(1000):
+        notifier.hint([KEY])
+        await asyncio.sleep(0)
+    notifier.close()
+    assert 1 <= compared < 500
