@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import time
 from collections.abc import AsyncIterator
 
@@ -21,7 +22,10 @@ START_S = 60.0
 
 
 async def scale(many: int = int(os.environ.get("LOAD_BALANCERS", "20000"))) -> AsyncIterator[Figure]:
-    """Measure with few and with many; the same hub grows."""
+    """Measure with few and with many; the same hub grows. Envoy opens two files for each: root raises the limit."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if (needed := 4 * many) > hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, needed))
     async with hub_alone(pool=POOL) as hub:
         await hub.process.start()
         await _ready(hub)
@@ -83,7 +87,7 @@ async def _programmed(hub: HubAlone, count: int) -> None:
 
 
 async def _changes(hub: HubAlone, count: int) -> tuple[float, float, int]:
-    """Swap the only backend of one more than ``count`` again and again; returns p50 and p99 in ms, and failed connections."""
+    """Swap the only backend of one more load balancer; returns p50 and p99 in ms, and failed connections."""
     first, second = "127.99.1.1", "127.99.1.2"
     servers = [await backend(first), await backend(second)]
     slice_ = endpoint_slice(PROBE, [first], port=PROBE_PORT)

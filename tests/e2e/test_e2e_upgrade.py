@@ -213,6 +213,73 @@ async def test_a_hub_of_0_1_upgraded_under_traffic_changes_nothing_at_envoy(flee
     await wait_until(closed, "the address of the deleted Service is closed")
 
 
+async def downgrade(fleet: Fleet, old_code: dict[str, str]) -> None:
+    """Replace agent, hub and their APIs by 0.1, the agent first; return when both are at work."""
+    assert isinstance(fleet.apis, EmbeddedApis)
+    east = fleet.members["east"]
+    await east.agent.terminate()
+    await fleet.hub.terminate()
+    for name in ("hub", "east"):
+        api = fleet.apis.children[name]
+        await api.terminate()
+        api.environment.update(old_code)
+        await api.start(first_line_s=90)
+    fleet.hub.environment.update(old_code)
+    await fleet.hub.start_ready()
+    east.agent.environment.update(old_code)
+    await east.agent.start()
+    await east.service("proof", {"port": 1, "targetPort": 1}, loadBalancerClass="fairlead.dev/no-such")
+
+    async def answered() -> bool:
+        return "NoSuchClass" in await east.events("proof")
+
+    await wait_until(answered, "hub and agent of 0.1 are at work", timeout_s=60)
+    await east.delete("proof")
+    await fleet.gone("east", "default.proof")
+
+    async def connected() -> bool:
+        return await fleet.hub.metric("fairlead_xds_streams") == 1
+
+    await wait_until(connected, "Envoy is at the hub of 0.1")
+
+
+async def test_back_to_0_1_under_traffic_changes_nothing_at_envoy(
+    fleet: Fleet, old_code: dict[str, str], workload: Workload
+) -> None:
+    """What 0.1 made and the present version has written since is served by 0.1 again, and so is what came between."""
+    east = fleet.members["east"]
+    await east.service("web", http(80, POD_PORT))
+    address = await ready(east, "web", 80)
+    await synced(fleet)
+    await upgrade(fleet)
+    await east.service("twin", http(81, POD_PORT), annotations={"fairlead.dev/proxy-protocol": "v2"})
+    addresses = {"web": address, "twin": await east.address("twin")}
+    await synced(fleet)
+    envoy, running = await at_envoy(fleet), find_running(fleet.hub.envoy_directory)
+    assert running is not None
+    traffic = Traffic(host=address, new_per_s=50)
+    traffic.start()
+
+    await downgrade(fleet, old_code)
+    await synced(fleet)
+    assert find_running(fleet.hub.envoy_directory) == running, "the same Envoy"
+    assert await fleet.hub.metric("fairlead_xds_changing_pushes_total") == 0
+    assert await at_envoy(fleet) == envoy
+    assert {name: await east.address(name) for name in addresses} == addresses
+
+    pod = await workload.start_pod(east.host("web"))
+
+    async def answers() -> bool:
+        return traffic.count.by_pod[pod.name] > 0
+
+    await wait_until(answers, "a pod that came after the downgrade answers")
+    await traffic.stop()
+    assert (traffic.count.failed, traffic.count.cut) == (0, 0), traffic.count.failures
+    for name in addresses:
+        await east.delete(name)
+        await fleet.gone("east", f"default.{name}")
+
+
 async def synced(fleet: Fleet) -> None:
     """Wait until the hub says that everything is healthy, Envoy included."""
     arguments = ("status", "--kubeconfig", str(fleet.kubeconfig), "--wait", "--timeout", "60s")

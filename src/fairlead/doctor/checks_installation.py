@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from fairlead.api.crd_fields import fields_of
 from fairlead.api.heartbeat import ANNOTATION_MEMBER_UID, ANNOTATION_VERSION
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import CRDS, DEPLOYMENTS, LEASES
@@ -49,24 +50,10 @@ def kinds_of_another_version(facts: Facts) -> Iterator[Finding]:
 
 def _difference(ours: JSONObject, theirs: JSONObject) -> str:
     """Return which fields one of two definitions has and the other has not, empty when they have the same."""
-    here, there = _fields(_schema(ours)), _fields(_schema(theirs))
+    here, there = fields_of(ours), fields_of(theirs)
     parts = [f"{', '.join(sorted(here - there)[:3])} is missing there"] if here - there else []
     parts += [f"{', '.join(sorted(there - here)[:3])} is not known here"] if there - here else []
     return "; ".join(parts)
-
-
-def _schema(crd: JSONObject) -> JSONObject:
-    stored = [each for each in items(spec(crd).get("versions")) if each.get("storage")]
-    return mapping(mapping(stored[0].get("schema")).get("openAPIV3Schema")) if stored else {}
-
-
-def _fields(node: JSONObject, path: str = "") -> set[str]:
-    fields: set[str] = set()
-    for name, child in mapping(node.get("properties")).items():
-        if path or name in ("spec", "status"):
-            here = f"{path}.{name}".lstrip(".")
-            fields |= {here} | _fields(mapping(child.get("items") or child), here)
-    return fields
 
 
 def watch_denied(facts: Facts) -> Iterator[Finding]:

@@ -12,12 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
+import structlog
 
+from fairlead.api.crd_fields import newer_fields
 from fairlead.api.kubernetes import CRDS
 from fairlead.api.meta import AnyResource, JSONObject
 from fairlead.errors import FairleadError, Forbidden, NotFound, Retry
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.failures import forbidden_sentence
+
+log = structlog.get_logger(__name__)
 
 _ESTABLISHED_S = 30.0
 _LOOK_S = 0.25
@@ -75,6 +79,8 @@ async def install_crds(
 ) -> list[str]:
     """Apply the definitions and wait until they are served; return a sentence for each that is not.
 
+    One that has all fields of ours and more is of a newer version and stays: with two versions at once, as in a rolling
+    upgrade, what the newer one writes would be dropped in silence.
     Without the right to install them it is enough that they are there and serve the version.
 
     Raises:
@@ -84,6 +90,14 @@ async def install_crds(
     problems: list[str] = []
     for crd in crds:
         try:
+            if newer := await _newer(cluster, crd):
+                log.warning(
+                    "a newer version has installed this kind: it stays as it is, and what it has more is not used here",
+                    kind=crd["metadata"]["name"],
+                    fields=newer[:3],
+                    cluster=cluster.name,
+                )
+                continue
             await cluster.apply(CRDS, crd, manager=manager)
         except Forbidden as error:
             missing = await _missing(cluster, crd)
@@ -98,6 +112,15 @@ async def install_crds(
         if problem:
             problems.append(problem)
     return problems
+
+
+async def _newer(cluster: Cluster, crd: JSONObject) -> list[str]:
+    """Return the fields of the definition that is served and that ours has not, when it has all of ours."""
+    try:
+        there = msgspec.json.decode(await cluster.raw("GET", CRDS.path("", str(crd["metadata"]["name"]))))
+    except (NotFound, Forbidden, msgspec.DecodeError):
+        return []
+    return newer_fields(crd, there) if not await _missing(cluster, crd) else []
 
 
 async def _wait_until_served(cluster: Cluster, crd: JSONObject, timeout_s: float) -> str:

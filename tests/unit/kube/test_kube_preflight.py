@@ -8,7 +8,8 @@ import pytest
 from aiohttp import web
 from kube_scripted import ScriptedApi, Seen
 
-from fairlead.api.kubernetes import NODES, SERVICE_ACCOUNTS, SERVICES
+from fairlead.api.kubernetes import CRDS, NODES, SERVICE_ACCOUNTS, SERVICES
+from fairlead.api.meta import JSONObject
 from fairlead.errors import Unreachable
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.preflight import AccessNeed, check_access, install_crds
@@ -143,3 +144,32 @@ async def test_a_right_to_one_object_is_asked_for_by_its_name(api: ScriptedApi, 
     assert "fairlead-agent" in problem
     asked = [seen.json["spec"]["resourceAttributes"] for seen in api.seen if "selfsubject" in seen.path]
     assert [(each["name"], each["subresource"]) for each in asked] == [("fairlead-agent", "token")]
+
+
+def with_fields(*names: str) -> JSONObject:
+    properties = {"spec": {"type": "object", "properties": {name: {"type": "string"} for name in names}}}
+    version = {
+        "name": "v1alpha1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": {"properties": properties}},
+    }
+    return {**CRD, "spec": {**CRD["spec"], "versions": [version]}}
+
+
+@pytest.mark.req("W-10")
+@pytest.mark.parametrize(
+    ("there", "applied"),
+    [(("old", "new"), False), (("old",), True), (("new",), True), ((), True)],
+    ids=["newer", "the same", "another", "older"],
+)
+async def test_a_kind_of_a_newer_version_is_not_taken_back(
+    api: ScriptedApi, cluster: Cluster, there: tuple[str, ...], applied: bool
+) -> None:
+    """Two versions run at once while replicas are replaced, and a hub may read a backup of a newer one."""
+    await cluster.apply(CRDS, with_fields(*there), manager="another version")
+    condition(api, "Established", "True")
+    serve(api)
+    before = len(api.requests("PATCH"))
+    assert await install_crds(cluster, [with_fields("old")], "fairlead-hub") == []
+    assert (len(api.requests("PATCH")) > before) is applied

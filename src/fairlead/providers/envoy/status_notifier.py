@@ -2,8 +2,8 @@
 
 In: hints that something may have changed for a load balancer. Out: one call of ``notify`` for each whose status really
 differs from the last one reported, coalesced: a hundred acknowledgements of one load balancer are one comparison.
-Comparing takes a third of the time at most, in short turns: a thousand proxies acknowledge one change one by one, and one
-proxy acknowledges thousands of load balancers at once.
+Comparing takes a third of the time at most, in short turns: a thousand proxies acknowledge one change one by one, and
+one proxy acknowledges thousands of load balancers at once.
 A push alone is not reported, since its acknowledgement comes within milliseconds; when that does not come, it is
 (``expect_ack``).
 """
@@ -22,7 +22,7 @@ from fairlead.model.observed import Observed
 LATE_S = 5.0
 #: Pushes may follow each other without a pause: after so many times ``late_s`` they are compared all the same.
 _LONGEST = 12
-#: How long comparisons go on before others have their turn, and what is too short to be followed by a pause, in seconds.
+#: How long comparisons go on before others have their turn, and what is too short for a pause after it, in seconds.
 _TURN_S, _SHORT_S = 0.01, 0.002
 #: How often late ones are looked for.
 _LATE_EVERY_S = 0.1
