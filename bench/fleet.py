@@ -69,12 +69,6 @@ class Process:
                 return int(line.split()[1]) / 1024
         raise RuntimeError(f"{self.name} is gone: {self.log.read_text()[-2000:]}")
 
-    @property
-    def cpu_s(self) -> float:
-        """Return the processor time it has used, in seconds (Linux)."""
-        assert self.process is not None
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Fleet:
