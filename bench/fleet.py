@@ -70,7 +70,6 @@ class Process:
         raise RuntimeError(f"{self.name} is gone: {self.log.read_text()[-2000:]}")
 
 
-
 class Fleet:
     """One hub and one member, each a real process with its own embedded API."""
 
