@@ -130,10 +130,7 @@ async def all_resolve(bind: Bind, names: Sequence[str]) -> None:
     for name in names:
 
         async def answered(host: str = f"{name}.{ZONE}") -> bool:
-            try:
-                return bool(await bind.ask(host, "A"))
-            except dns.exception.Timeout:  # this process had no turn for that long
-                return False
+            return await _resolves(bind, host)
 
         await until_true(answered, what=f"{name} resolves", timeout_s=900.0, every_s=0.05)
 
@@ -202,9 +199,16 @@ async def _change(cluster: Cluster, bind: Bind, name: str) -> float:
     """Write one route; returns the milliseconds until the server answers its name."""
     began_s = time.perf_counter()
     host = await ingress(cluster, name)
-    while not await bind.ask(host, "A"):
+    while not await _resolves(bind, host):
         await asyncio.sleep(0.005)
     return (time.perf_counter() - began_s) * 1000
+
+
+async def _resolves(bind: Bind, host: str) -> bool:
+    try:
+        return bool(await bind.ask(host, "A"))
+    except dns.exception.Timeout:  # this process had no turn for that long
+        return False
 
 
 async def versions(cluster: Cluster) -> dict[str, str]:

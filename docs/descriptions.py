@@ -28,6 +28,7 @@ CONDITIONS = {
     "ControlPlaneInitialized": "Of a Cluster without a control-plane provider: there is a kubeconfig.",
     "ControlPlaneReady": "Of a Cluster without a control-plane provider: its /readyz answers.",
     "HostnamesAccepted": "In `status.names`: no host name of the object belongs to others. Absent: none ever did.",
+    "HostnamesPublished": "In `status.names`: the records of its host names are written. Absent: none ever failed.",
     "ClockSkewed": "On a Tenant: the clock of its agent's machine is wrong and has to be set. Nothing is judged by it.",
 }
 
@@ -95,6 +96,8 @@ REASONS = {
     "Healthy": "All members take traffic.",
     "SomeMembersDown": "Some members take no traffic; the message counts them.",
     "HostnamesAccepted": "Every host name of the object is its member's.",
+    "HostnamesPublished": "The records of every host name of the object are written.",
+    "HostnameNotPublished": "Records of a host name have not been written for 30 seconds; it is tried again.",
     "HostnameTaken": "A host name has another owner, so it does not resolve to here. Its requests are served here.",
     "HostnameInvalid": "A host name is no DNS name; the message has the next step.",
     "DomainReserved": "A host name is in a domain that the operator gave to others, so it does not resolve to here.",

@@ -1,7 +1,7 @@
 """What does the hub say of an object's host names?
 
 In: the names in the status of what the agent published for one object. Out: the names that the hub made, and Events
-about those that it refuses. Pure.
+about those that it refuses, or whose records it cannot write. Pure.
 """
 
 from __future__ import annotations
@@ -25,15 +25,19 @@ def made_names(names: Iterable[NamesStatus]) -> tuple[str, ...]:
 
 def refusal(names: NamesStatus) -> WireCondition | None:
     """Return the condition that says which names are refused, None when none is."""
-    conditions = names.conditions or ()
-    return next((each for each in conditions if _is_refusal(each)), None)
+    return _bad(names, ConditionType.HOSTNAMES_ACCEPTED)
+
+
+def unpublished(names: NamesStatus) -> WireCondition | None:
+    """Return the condition that says which names have records that cannot be written, None when none has."""
+    return _bad(names, ConditionType.HOSTNAMES_PUBLISHED)
 
 
 def refused_names(names: Iterable[NamesStatus]) -> list[ServiceEvent]:
-    """Return an Event for each refusal, ordered."""
-    refusals = {(each.reason, each.message) for each in map(refusal, names) if each is not None}
-    return [warning_event(reason, message) for reason, message in sorted(refusals)]
+    """Return an Event for each refusal, and for records that cannot be written, ordered."""
+    bad = (condition for each in names for condition in (refusal(each), unpublished(each)))
+    return [warning_event(*each) for each in sorted({(each.reason, each.message) for each in bad if each is not None})]
 
 
-def _is_refusal(condition: WireCondition) -> bool:
-    return condition.type == ConditionType.HOSTNAMES_ACCEPTED and condition.status == "False"
+def _bad(names: NamesStatus, kind: ConditionType) -> WireCondition | None:
+    return next((each for each in names.conditions or () if each.type == kind and each.status == "False"), None)

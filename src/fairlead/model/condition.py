@@ -34,6 +34,7 @@ class ConditionType(StrEnum):
     CONTROL_PLANE_INITIALIZED = "ControlPlaneInitialized"
     CONTROL_PLANE_READY = "ControlPlaneReady"
     HOSTNAMES_ACCEPTED = "HostnamesAccepted"
+    HOSTNAMES_PUBLISHED = "HostnamesPublished"
 
 
 #: The types that the controller for Cluster API writes beside those of the hub.
@@ -59,6 +60,7 @@ GOOD_WHEN_TRUE = frozenset(
         ConditionType.READY,
         *CAPI_CONDITIONS,
         ConditionType.HOSTNAMES_ACCEPTED,
+        ConditionType.HOSTNAMES_PUBLISHED,
     }
 )
 
@@ -130,6 +132,8 @@ class ConditionReason(StrEnum):
     HEALTHY = "Healthy"
     SOME_MEMBERS_DOWN = "SomeMembersDown"
     HOSTNAMES_ACCEPTED = "HostnamesAccepted"
+    HOSTNAMES_PUBLISHED = "HostnamesPublished"
+    HOSTNAME_NOT_PUBLISHED = "HostnameNotPublished"
     HOSTNAME_TAKEN = "HostnameTaken"
     HOSTNAME_INVALID = "HostnameInvalid"
     DOMAIN_RESERVED = "DomainReserved"

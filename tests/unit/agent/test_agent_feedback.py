@@ -303,4 +303,8 @@ def test_a_host_name_that_is_taken_is_an_event_and_the_address_stays():
         service(), THREE, hub_load_balancer(names={"conditions": [refused]}), status_is_ours=False
     )
     assert feedback.problems == (ServiceEvent(True, "HostnameTaken", "it is taken"),)
+    away = {"type": "HostnamesPublished", "status": "False", "reason": "HostnameNotPublished", "message": "no answer"}
+    both = hub_load_balancer(names={"conditions": [refused, away]})
+    reasons = [each.reason for each in build_feedback(service(), THREE, both, status_is_ours=False).problems]
+    assert reasons == ["HostnameNotPublished", "HostnameTaken"]
     assert [each.address for each in feedback.ingress or ()] == ["192.0.2.1"]

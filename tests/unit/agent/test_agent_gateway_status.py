@@ -230,7 +230,9 @@ def test_the_name_that_the_hub_made_stands_after_the_addresses() -> None:
 def test_a_host_of_a_listener_that_is_taken_is_a_condition_of_ours() -> None:
     refused = WireCondition("HostnamesAccepted", "False", "DomainReserved", "it is not yours")
     hub = answer()
-    names = NamesStatus(conditions=[refused])
+    away = WireCondition("HostnamesPublished", "False", "HostnameNotPublished", "no answer")
+    names = NamesStatus(conditions=[refused, away])
     status = of_gateway(msgspec.structs.replace(hub, status=msgspec.structs.replace(hub.status, names=names)))
     assert shown(status.conditions)["fairlead.dev/HostnamesAccepted"] == "False/DomainReserved"
+    assert shown(status.conditions)["fairlead.dev/HostnamesPublished"] == "False/HostnameNotPublished"
     assert shown(status.conditions)["Programmed"] == "True/Programmed"

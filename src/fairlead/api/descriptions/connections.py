@@ -26,7 +26,8 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
         "generateHostname": "Whether the hub is to make a name for it in the member's domain.",
     },
     "NamesStatus": {"hostname": "The name that the hub made for the object; empty for none.",
-                    "conditions": "HostnamesAccepted: whether every host name of the object is its member's."},
+                    "conditions": "HostnamesAccepted, HostnamesPublished: whether its host names are its member's, and "
+                    "have records."},
     "Provisioned": {
         **ENSURE,
         "provider": "Name of the provider.",

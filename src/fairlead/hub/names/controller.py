@@ -10,7 +10,7 @@ not written for a claim; writes while another replica leads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -38,6 +38,7 @@ from fairlead.hub.names.asked import of_http, of_route, of_tcp
 from fairlead.hub.names.claims import Claimant, Claims, Source
 from fairlead.hub.names.outcome import names_status
 from fairlead.hub.names.ownership import NOBODYS, Decision, Domains, decide
+from fairlead.hub.names.published import problem, why_unpublished
 from fairlead.hub.names.records import hostname_body, hostname_spec, is_of_claims, object_name, same_spec, space_of
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
@@ -128,7 +129,8 @@ class Names:
             return None
         old, generation = obj.status.names, obj.metadata.generation
         now = wire_time(self._clock.now())
-        new = names_status(asked, self._decisions, old, generation=generation, now=now)
+        unpublished, again_s = self._unpublished(source, asked)
+        new = names_status(asked, self._decisions, old, generation=generation, now=now, unpublished=unpublished)
         status = type(obj.status)
         try:
             await write_status(
@@ -136,7 +138,22 @@ class Names:
             )
         except (Conflict, NotFound):  # it is another one by now, or gone; the watch says so
             return None
-        return None
+        return again_s
+
+    def _unpublished(self, source: Source, asked: Mapping[str, Claimant]) -> tuple[dict[str, str], float | None]:
+        """Return which names of a source have records that cannot be written, and in how many seconds more may."""
+        unpublished: dict[str, str] = {}
+        waits: list[float] = []
+        for host in asked:
+            there = self._inventory.hostnames.get(SYSTEM_NAMESPACE, object_name(host))
+            if there is None or space_of(there) != source.namespace:
+                continue
+            why, wait_s = why_unpublished(there, self._clock.now())
+            if why:
+                unpublished[host] = why
+            elif wait_s:
+                waits.append(wait_s)
+        return unpublished, min(waits, default=None)
 
     # --- one name ----------------------------------------------------------------------------------------------------
 
@@ -250,6 +267,9 @@ class Names:
         if changed is None or not changed.spec.host:
             return
         host = changed.spec.host
+        if _state(old) != _state(new):
+            for source in self._claims.at(host):
+                self.sources.add(source)
         if old is None or new is None or old.spec != new.spec or old.deleting != new.deleting:
             self.hosts.add(host)
             if host.startswith(WILDCARD):
@@ -258,6 +278,11 @@ class Names:
     def _enqueue(self, hosts: Iterable[str]) -> None:
         for host in hosts:
             self.hosts.add(host)
+
+
+def _state(obj: Hostname | None) -> str:
+    bad = problem(obj)
+    return bad.reason if bad is not None else ""
 
 
 def _shown(decision: Decision) -> tuple[object, ...]:

@@ -3,14 +3,15 @@
     nothing refused, nothing made    nothing at all, which is no write
     the hub made a name              that name
     a name is refused                condition HostnamesAccepted=False; True once it is refused no more
+    its records cannot be written    condition HostnamesPublished=False, with the reason as one word; True once they are
 
-In: the claims of one source with the decision about each, the names as they stand in the status. Out: ``NamesStatus``.
-Never: a word about another member. Pure.
+In: the claims of one source with the decision about each, what is not published, the names as they stand in the status.
+Out: ``NamesStatus``. Never: a word about another member, or of the operator's servers. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from fairlead.api.conditions import wire_conditions
 from fairlead.api.intent import NamesStatus
@@ -34,8 +35,12 @@ def names_status(
     *,
     generation: int,
     now: str,
+    unpublished: Mapping[str, str] = {},
 ) -> NamesStatus:
-    """Return the names of a source as they are to stand in its status; ``now`` is RFC 3339."""
+    """Return the names of a source as they are to stand in its status; ``now`` is RFC 3339.
+
+    ``unpublished``: the hosts of the source whose records have not been written for a while, each with the reason.
+    """
     refused: dict[str, ConditionReason] = {}
     generated = ""
     for host, claimant in sorted(claims.items()):
@@ -46,9 +51,13 @@ def names_status(
             refused[host] = reason
         elif claimant.generated and decision.owner is not None:
             generated = host
-    condition = _condition(refused, was_refused=bool(before.conditions))
+    said = {each.type for each in before.conditions or ()}
+    wanted = (
+        _condition(refused, was_refused=ConditionType.HOSTNAMES_ACCEPTED in said),
+        _published(unpublished, was_not=ConditionType.HOSTNAMES_PUBLISHED in said),
+    )
     conditions = wire_conditions(
-        [condition] if condition is not None else [], before.conditions, generation=generation, now=now
+        [each for each in wanted if each is not None], before.conditions, generation=generation, now=now
     )
     return NamesStatus(hostname=generated, conditions=conditions or None)
 
@@ -58,8 +67,26 @@ def _condition(refused: Mapping[str, ConditionReason], *, was_refused: bool) -> 
     if refused:
         reason = next(iter(refused.values()))
         hosts = [host for host, why in refused.items() if why is reason]
-        more = f" and {len(hosts) - _SHOWN} more" if len(hosts) > _SHOWN else ""
-        return Condition(kind, False, reason, f"host {', '.join(hosts[:_SHOWN])}{more}: the name {_SENTENCES[reason]}")
+        return Condition(kind, False, reason, f"host {_first(hosts)}: the name {_SENTENCES[reason]}")
     if was_refused:
         return Condition(kind, True, ConditionReason.HOSTNAMES_ACCEPTED, "")
     return None
+
+
+def _published(unpublished: Mapping[str, str], *, was_not: bool) -> Condition | None:
+    kind = ConditionType.HOSTNAMES_PUBLISHED
+    if unpublished:
+        why = min(unpublished.values())
+        hosts = [host for host, reason in sorted(unpublished.items()) if reason == why]
+        text = (
+            f"host {_first(hosts)}: its records cannot be written ({why}), so it may not resolve to here; it is tried "
+            "again, and the operator reads more in the Hostname of that name. Requests for it that come to the address "
+            "of this object are served"
+        )
+        return Condition(kind, False, ConditionReason.HOSTNAME_NOT_PUBLISHED, text)
+    return Condition(kind, True, ConditionReason.HOSTNAMES_PUBLISHED, "") if was_not else None
+
+
+def _first(hosts: Sequence[str]) -> str:
+    more = f" and {len(hosts) - _SHOWN} more" if len(hosts) > _SHOWN else ""
+    return f"{', '.join(hosts[:_SHOWN])}{more}"

@@ -14,11 +14,13 @@ from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.meta import ObjectKey
 from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB, SYSTEM_NAMESPACE
 from fairlead.api.tenant import TENANTS
+from fairlead.api.times import wire_time
 from fairlead.apiserver import ApiServer
 from fairlead.errors import NotFound
 from fairlead.hub.intents.http.objects import HTTPObjects
 from fairlead.hub.intents.tcp.objects import TCPObjects
 from fairlead.hub.inventory import Inventory
+from fairlead.hub.names.claims import Source
 from fairlead.hub.names.controller import HELD_AGAIN_S, Names
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
@@ -62,6 +64,13 @@ class World:
         async with asyncio.timeout(LIMIT_S):
             while not check():  # noqa: ASYNC110 - what is waited for is another task's
                 await asyncio.sleep(0.01)
+
+    def version(self) -> str:
+        there = self.inventory.hostnames.get(SYSTEM_NAMESPACE, HOST)
+        return there.metadata.resource_version if there is not None else ""
+
+    def route_names(self, member: str):
+        return self.routes.get(f"tenant-{member}", "web").status.names
 
     async def owner(self, host: str = HOST) -> str | None:
         try:
@@ -170,3 +179,29 @@ async def test_names_older_than_a_wildcard_get_their_owners_before_it(world):
     assert await world.owner() == "east"
     await world.names.reconcile_host(HOST)
     assert await world.owner() == "east"
+
+
+@pytest.mark.req("KI-10")
+async def test_who_asks_for_a_name_reads_that_its_records_cannot_be_written_and_when_they_are(world):
+    await world.route("east", HOST)
+    await world.names.reconcile_host(HOST)
+    source = Source(SOURCE, "tenant-east", "web")
+    assert await world.names.reconcile_source(source) is None
+    for status, since, expected in (
+        ("False", wire_time(SystemClock().now()), None),
+        ("False", "2020-01-01T00:00:00Z", "False"),
+        ("True", wire_time(SystemClock().now()), "True"),
+    ):
+        condition = {"type": "Programmed", "status": status, "reason": "DNSTimeout", "lastTransitionTime": since}
+        body = {
+            "metadata": {"name": HOST, "namespace": SYSTEM_NAMESPACE},
+            "status": {"conditions": [{**condition, "message": "", "observedGeneration": 1}]},
+        }
+        written = await world.cluster.apply(HOSTNAMES, body, manager=MANAGER_HUB, subresource="status")
+        await world.sees(lambda version=written.metadata.resource_version: world.version() == version)
+        again_s = await world.names.reconcile_source(source)
+        assert (again_s is not None) == (expected is None)
+        names = (await world.cluster.get(LOAD_BALANCER_ROUTES, "tenant-east", "web")).status.names
+        shown = {each.type: each.status for each in names.conditions or ()}
+        assert shown == ({"HostnamesPublished": expected} if expected else {})
+        await world.sees(lambda shown=names: world.route_names("east") == shown)

@@ -51,3 +51,26 @@ def test_the_name_that_the_hub_made_is_shown_once_it_is_owned():
     assert status({"w.lb.com": Decision(owner=made)}, **{"w.lb.com": made}).hostname == "w.lb.com"
     refused = Decision(refused={made.space: ConditionReason.DOMAIN_RESERVED})
     assert status({"w.lb.com": refused}, **{"w.lb.com": made}).hostname == ""
+
+
+@pytest.mark.req("KI-10")
+def test_records_that_cannot_be_written_are_shown_with_the_reason_and_are_true_once_they_are():
+    owned = {f"{n}.com": Decision(owner=OURS) for n in range(2)}
+    bad = names_status(
+        dict.fromkeys(owned, OURS), owned, NamesStatus(), generation=1, now=NOW, unpublished={"1.com": "DNSRefused"}
+    )
+    (condition,) = bad.conditions
+    assert (condition.type, condition.status, condition.reason) == (
+        "HostnamesPublished",
+        "False",
+        "HostnameNotPublished",
+    )
+    assert "host 1.com: its records cannot be written (DNSRefused)" in condition.message
+    assert "0.com" not in condition.message
+    good = status(owned, before=bad)
+    assert [(each.type, each.status) for each in good.conditions] == [("HostnamesPublished", "True")]
+
+
+def test_a_name_that_was_only_refused_says_nothing_of_its_records():
+    accepted = status({"a.com": Decision(owner=OURS)}, before=status({"a.com": TAKEN}))
+    assert [each.type for each in accepted.conditions] == ["HostnamesAccepted"]

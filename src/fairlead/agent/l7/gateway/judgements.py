@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fairlead.agent.l7.gateway.plan import ConditionStatus, Judgement
-from fairlead.agent.names import refusal
+from fairlead.agent.names import refusal, unpublished
 from fairlead.api.conditions import mirrored_conditions
 from fairlead.api.intent import NamesStatus
 from fairlead.api.meta import WireCondition
@@ -22,6 +22,7 @@ PROGRAMMED = "Programmed"
 CONFLICTED = "Conflicted"
 #: Not of Gateway API, which has no word for names that resolve: with our prefix, and only while one is refused.
 HOSTNAMES_ACCEPTED = f"{GROUP}/{ConditionType.HOSTNAMES_ACCEPTED}"
+HOSTNAMES_PUBLISHED = f"{GROUP}/{ConditionType.HOSTNAMES_PUBLISHED}"
 
 _MESSAGES = {
     (ACCEPTED, "True"): "accepted",
@@ -52,9 +53,13 @@ def holds(judgements: Iterable[Judgement], kind: str) -> bool:
 
 
 def of_names(names: Iterable[NamesStatus]) -> list[Judgement]:
-    """Return the judgements about host names that the hub refuses, none while it refuses none."""
-    refusals = {(each.reason, each.message) for each in map(refusal, names) if each is not None}
-    return [bad(HOSTNAMES_ACCEPTED, reason, message) for reason, message in sorted(refusals)[:1]]
+    """Return the judgements about host names that the hub refuses, or cannot publish; none while all is well."""
+    known = list(names)
+    judgements: list[Judgement] = []
+    for kind, condition_of in ((HOSTNAMES_ACCEPTED, refusal), (HOSTNAMES_PUBLISHED, unpublished)):
+        shown = sorted({(each.reason, each.message) for each in map(condition_of, known) if each is not None})
+        judgements += [bad(kind, reason, message) for reason, message in shown[:1]]
+    return judgements
 
 
 def wire_judgements(
