@@ -43,6 +43,13 @@ def one_embedded() -> Iterator[Apis]:
         yield apis
 
 
+@pytest.fixture(params=_BOTH[1:])
+def one_real(request: pytest.FixtureRequest) -> Iterator[Apis]:
+    """The real API server of one cluster, not started yet; it has both families."""
+    with _apis(request.param, ("hub",)) as apis:
+        yield apis
+
+
 @contextmanager
 def _apis(kind: str, names: Sequence[str]) -> Iterator[Apis]:
     # Short: the path of a unix socket has room for 107 bytes.

@@ -1,7 +1,8 @@
 """A real kube-apiserver for each cluster of a world, where there are binaries of one.
 
 It refuses loopback addresses as endpoints. So the test process enters a network namespace of its own (and so do its
-children), in which all of ``10.66.0.0/16`` is local: any address of it can be bound without being configured.
+children), in which all of ``10.66.0.0/16`` and ``fd00:66::/48`` is local: any address of them can be bound without
+being configured.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ def own_network() -> Iterator[None]:
         with inside(name):
             ip("link", "set", "lo", "up")
             ip("route", "add", "local", "10.66.0.0/16", "dev", "lo")
+            ip("-6", "route", "add", "local", "fd00:66::/48", "dev", "lo")
+            # What is only routed to a machine may be bound: true of IPv4 on lo, and a setting of IPv6.
+            Path("/proc/sys/net/ipv6/ip_nonlocal_bind").write_text("1", encoding="ascii")
             yield
     finally:
         ip("netns", "delete", name)
@@ -161,7 +165,7 @@ class RealApis:
             f"--secure-port={self._ports[name]}", f"--etcd-servers={self._etcd_url}", f"--etcd-prefix=/{name}",
             f"--tls-cert-file={home / 'api.crt'}", f"--tls-private-key-file={home / 'api.key'}",
             f"--client-ca-file={home / 'ca.crt'}", f"--token-auth-file={home / 'tokens.csv'}",
-            "--authorization-mode=Node,RBAC", "--service-cluster-ip-range=10.0.0.0/16",
+            "--authorization-mode=Node,RBAC", "--service-cluster-ip-range=10.0.0.0/16,fd00:10::/108",
             "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
             f"--service-account-key-file={home / 'sa.pub'}", f"--service-account-signing-key-file={home / 'sa.key'}",
             "--endpoint-reconciler-type=none", "--disable-admission-plugins=ServiceAccount",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from ipaddress import ip_address, ip_network
 
 import pytest
 
@@ -92,6 +93,37 @@ async def a_family_goes_and_comes_back(cluster: OneCluster, port: int, address: 
         again = (await both(member, "web"))[1]
         await answers(again, port, "over IPv6")
         writer.write(b"GET / HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n")
-        assert b"over IPv6" in await reader.read(), "the connection was there all the time"
+        assert b"200 OK" in await reader.read(), "the connection was there all the time"
     finally:
         writer.close()
+
+
+#: Ranges of the network namespace in which a real API server runs.
+PODS, POOL = "fd00:66::", "fd00:66:0:1::/64"
+
+
+async def test_the_families_that_a_real_api_server_gives_a_service(one_real: Apis) -> None:
+    async with running(one_real, POOL) as cluster:
+        member, pod = cluster.member, cluster.member.new_address()
+        async with echoes((f"{PODS}a", 8080, "over IPv6"), (pod, 8080, "over IPv4")):
+            for name, spec in {
+                "both": {"ipFamilyPolicy": "RequireDualStack"},
+                "six": {"ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv6"]},
+            }.items():
+                await member.endpoints(name, 8080, f"{PODS}a", family="IPv6", part="six")
+                await member.endpoints(name, 8080, pod)
+                await member.service(name, http(), **spec)
+            four, six = await both(member, "both")
+            assert (":" in four, ip_address(six) in ip_network(POOL)) == (False, True)
+            for address in (four, six):
+                await answers(address, 80, "over IPv4")
+            await answers(await member.address("six"), 80, "over IPv6")
+            assert [":" in each for each in await shown(member, "six")] == [True]
+
+            await member.service("both", http(), ipFamilyPolicy="SingleStack")
+
+            async def single() -> bool:
+                return await shown(member, "both") == [four]
+
+            await wait_until(single, "the second address has gone", timeout_s=60)
+            await answers(four, 80, "over IPv4")

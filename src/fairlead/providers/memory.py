@@ -275,8 +275,8 @@ class MemoryProvider:
 
 
 def _addresses(spec: FrontendSpec) -> tuple[str, ...]:
-    address = spec.address or spec.parameters.get("address", "")
-    return (address,) if address else ()
+    address = spec.parameters.get("address", "")
+    return spec.addresses or ((address,) if address else ())
 
 
 def create(*, clock: Clock | None = None) -> MemoryProvider:

@@ -21,6 +21,7 @@ from fairlead.model.desired import (
     ProxyProtocol,
     Targets,
 )
+from fairlead.model.families import IPV4, IPV6
 from fairlead.model.keys import ListenerKey, Protocol
 from fairlead.translate.class_behaviour import health_check_from_class
 from fairlead.translate.conditions import (
@@ -125,8 +126,11 @@ def _targets_of_pods(
     view: TCPView, spec: TCPLoadBalancerSpec, port: LoadBalancerPort, policy: TargetPolicy, refused: set[str]
 ) -> Targets:
     """Return the targets of one family: a pod of a dual-stack Service is in slices of both, and counts once."""
+    if not spec.ip_families:
+        return targets_from_slices(view.slices, port, policy, refused)
     targets: Targets = {}
-    for other in reversed(spec.ip_families) if len(spec.ip_families) > 1 else ("",):
+    for family in dict.fromkeys((*spec.ip_families, IPV4, IPV6)):
+        other = IPV4 if family == IPV6 else IPV6
         slices = (each for each in view.slices if each.address_type != other)
         targets = targets or targets_from_slices(slices, port, policy, refused)
     return targets

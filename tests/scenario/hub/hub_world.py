@@ -114,7 +114,7 @@ class RunningHub:
         self.provider = FaultyProvider(
             MemoryProvider(cloud=world.cloud),
             clock=world.clock,
-            capabilities=msgspec.structs.replace(ABLE, allocation=AllocationKind.ADDRESS, ipv6=False),
+            capabilities=msgspec.structs.replace(ABLE, allocation=AllocationKind.ADDRESS),
         )
         config = HubConfig(
             identity=identity,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.api.addresspool import ADDRESS_POOLS
+from fairlead.api.addresspool import ADDRESS_POOLS, COUNTED
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 
 pytestmark = pytest.mark.req("K-58")
@@ -136,3 +136,26 @@ async def test_a_pool_that_shrinks_overlaps_or_goes_takes_nothing_away(world, pl
     assert {name: await world.programmed(name) for name in had} == had
     assert [each for each in again.written if "TCPLoadBalancer" in each or "AddressPool" in each] == []
     assert all(world.address_at_cloud(name) == address for name, address in had.items())
+
+
+async def test_a_pool_of_both_families_gives_one_address_of_each_and_says_what_is_left(world, plain):
+    both = {"ipFamilies": ["IPv6", "IPv4"], "ipFamilyPolicy": "RequireDualStack"}
+    await pool(world, "edge", "192.0.2.0/29")
+    await world.lb(spec=both)
+    await world.slice("web", "10.1.0.1")
+    missing = await world.said("Programmed", "False")
+    assert missing.reason == "UnsupportedAddressFamily"
+    assert "has an IPv6 address (AddressPool edge (192.0.2.0/29))" in missing.message
+    await counts(world, "edge", used=0, free_ipv4=6, free_ipv6=None)
+
+    await pool(world, "edge", "192.0.2.0/29", "2001:db8::/64")
+    six = await world.programmed()
+    status = (await world.get("web", "tenant-east")).status
+    assert [":" in each for each in status.addresses] == [True, False]
+    assert (status.addresses[0], status.allocation.second_pool) == (six, "edge")
+    await counts(world, "edge", used=2, size=COUNTED, free=COUNTED, free_ipv4=5, free_ipv6=COUNTED)
+
+    # What was given stays when the pool loses the family.
+    await pool(world, "edge", "192.0.2.0/29")
+    await counts(world, "edge", used=1, outside=1, free_ipv4=5, free_ipv6=None)
+    assert (await world.get("web", "tenant-east")).status.addresses == status.addresses
