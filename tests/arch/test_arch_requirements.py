@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from tests.requirements import Requirement, match, read_markers, read_requirements, unproven
+from tests.requirements import Marker, Requirement, match, read_markers, read_requirements, unproven
 
 
 def test_every_marker_names_a_requirement():
@@ -74,6 +74,6 @@ def test_unknown_and_unproven_requirements_are_listed():
         "I-2": Requirement("I-2", "later"),
         "I-3": Requirement("I-3", "now", not_done="x"),
     }
-    markers = [type("M", (), {"id": "I-9", "test": "t"})()]
+    markers = [Marker("I-9", "t")]
     assert match(known, markers) == ["t: there is no requirement 'I-9' (tests/requirements.toml)"]
     assert [requirement.id for requirement in unproven(known, frozenset({"now"}))] == ["I-1"]

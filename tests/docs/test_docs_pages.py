@@ -164,7 +164,7 @@ async def test_objects_are_accepted_as_they_stand(api: Cluster) -> None:
     assert checked > 5
 
 
-async def _resource(api: Cluster, group: str, version: str, kind: str) -> Resource | None:
+async def _resource(api: Cluster, group: str, version: str, kind: str) -> Resource[KubeObject] | None:
     try:
         listed = msgspec.json.decode(await api.raw("GET", f"/apis/{group}/{version}" if group else f"/api/{version}"))
     except FairleadError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -51,7 +51,7 @@ def one_real(request: pytest.FixtureRequest) -> Iterator[Apis]:
 
 
 @contextmanager
-def _apis(kind: str, names: Sequence[str]) -> Iterator[Apis]:
+def _apis(kind: str, names: Sequence[str]) -> Generator[Apis]:
     # Short: the path of a unix socket has room for 107 bytes.
     with tempfile.TemporaryDirectory(prefix="fl-e2e-") as name, ExitStack() as stack:
         if kind == "embedded":
@@ -66,7 +66,7 @@ def _apis(kind: str, names: Sequence[str]) -> Iterator[Apis]:
 
 
 @contextmanager
-def working_directory() -> Iterator[Path]:
+def working_directory() -> Generator[Path]:
     """Make a directory for logs and sockets; FAIRLEAD_E2E_LOGS names one that is kept, for looking into failures."""
     if kept := os.environ.get("FAIRLEAD_E2E_LOGS"):
         Path(kept).mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Self
 
@@ -110,7 +110,7 @@ async def ask_udp(host: str, port: int, data: bytes, *, timeout_s: float = 5.0) 
 
 
 @asynccontextmanager
-async def echoes(*places: tuple[str, int, str]) -> AsyncIterator[list[Echo]]:
+async def echoes(*places: tuple[str, int, str]) -> AsyncGenerator[list[Echo]]:
     """Run servers (address, port, name) inside the block."""
     servers = [await Echo(*place).start() for place in places]
     try:

@@ -14,7 +14,7 @@ import contextlib
 import itertools
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 
 from fairlead.api.clusterapi import TargetObject
@@ -31,7 +31,7 @@ _LOOK_S = 0.1
 
 
 @contextmanager
-def machines_network() -> Iterator[str]:
+def machines_network() -> Generator[str]:
     """Make the namespace of the machines, linked with the one that this thread is in; yields its name."""
     name = f"fairlead-machines-{os.getpid()}-{secrets.token_hex(3)}"
     ip("netns", "add", name)

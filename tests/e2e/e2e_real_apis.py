@@ -12,7 +12,7 @@ import os
 import secrets
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from fairlead.testing.worlds.processes import Child, wait_until
 
 
 @contextmanager
-def own_network() -> Iterator[None]:
+def own_network() -> Generator[None]:
     """Be in a network namespace of our own inside the block; only this thread, and what it starts, is."""
     name = f"fairlead-{os.getpid()}-{secrets.token_hex(3)}"
     ip("netns", "add", name)

@@ -11,7 +11,7 @@ import contextlib
 import os
 import random
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from fairlead.errors import NotFound
@@ -30,7 +30,7 @@ def through(child: Child, link: Link, flag: str) -> None:
 
 
 @asynccontextmanager
-async def linked(fleet: Fleet) -> AsyncIterator[list[Link]]:
+async def linked(fleet: Fleet) -> AsyncGenerator[list[Link]]:
     """Start hub and agents again, each behind links of its own."""
     links = [Link(fleet.kubeconfig)]
     children: list[tuple[Child, Link, str]] = [(fleet.hub, links[0], "--kubeconfig")]

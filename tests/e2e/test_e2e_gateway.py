@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS
@@ -47,7 +49,9 @@ ROUTES = {
 }
 
 
-async def http_route(member: Member, name: str = "gw-shop", host: str = "shop.example.com", **weights: int) -> None:
+async def http_route(
+    member: Member, weights: Mapping[str, int], *, name: str = "gw-shop", host: str = "shop.example.com"
+) -> None:
     """Write an HTTPRoute that shares the requests by weight."""
     spec = {
         "parentRefs": [{"name": "gw-web", "sectionName": section} for section in _sections(host)],
@@ -74,7 +78,7 @@ async def test_a_gateway_serves_http_https_and_tcp_and_follows_its_routes(fleet:
         chain = await certificate(east, "shop.example.com", "gw-cert")
         await put(east, GATEWAY_CLASSES, "fairlead", {"controllerName": GATEWAY_CONTROLLER})
         await put(east, GATEWAYS, "gw-web", {"gatewayClassName": "fairlead", "listeners": list(LISTENERS)})
-        await http_route(east, **{"gw-shop": 1})
+        await http_route(east, {"gw-shop": 1})
         tcp = {"parentRefs": [{"name": "gw-web"}], "rules": [{"backendRefs": [{"name": "gw-canary", "port": 80}]}]}
         await put(east, TCP_ROUTES, "gw-raw", tcp)
         client = HttpClient(await gateway_address(east, "gw-web"))
@@ -83,9 +87,9 @@ async def test_a_gateway_serves_http_https_and_tcp_and_follows_its_routes(fleet:
         await answers(lambda: client.get("any.example.com", port=9000), (200, "canary"))
         assert (await client.get("unknown.example.com"))[0] == 404
         # A changed weight counts, and then a route beside it.
-        await http_route(east, **{"gw-shop": 0, "gw-canary": 1})
+        await http_route(east, {"gw-shop": 0, "gw-canary": 1})
         await answers(lambda: client.get("shop.example.com"), (200, "canary"))
-        await http_route(east, "gw-more", host="more.example.com", **{"gw-shop": 1})
+        await http_route(east, {"gw-shop": 1}, name="gw-more", host="more.example.com")
         await answers(lambda: client.get("more.example.com"), (200, "shop"))
         await attached(east, 2)
         await statuses_are_current(east)
@@ -93,7 +97,7 @@ async def test_a_gateway_serves_http_https_and_tcp_and_follows_its_routes(fleet:
         before = await versions(fleet, east)
         await east.agent.kill()
         await east.agent.start()
-        await http_route(east, "gw-last", host="last.example.com", **{"gw-shop": 1})
+        await http_route(east, {"gw-shop": 1}, name="gw-last", host="last.example.com")
         await answers(lambda: client.get("last.example.com"), (200, "shop"))
         after = await versions(fleet, east)
         assert {name: after.get(name) for name in before if name != "Gateway gw-web"} == {

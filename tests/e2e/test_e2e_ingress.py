@@ -188,7 +188,7 @@ async def test_a_service_that_only_pods_reach_is_reached_by_the_nodes_of_its_mem
         )
 
     await wait_until(copied, "the copy of the Service is there")
-    port = ((await west.get("inside-fairlead-nodes")).spec.ports or ())[0].node_port
+    port = (await west.get("inside-fairlead-nodes")).spec.ports[0].node_port
     async with echoes((node, port, "inside")):
         await west.node("inside-node", node)
         client = await client_of(west, "inside")

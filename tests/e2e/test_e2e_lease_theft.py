@@ -6,8 +6,9 @@ import asyncio
 import os
 import signal
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -181,9 +182,9 @@ async def test_a_leader_that_wakes_up_after_its_lease_was_taken_calls_and_writes
     # In the middle of a call: web-2 is on record, and its registration has been asked for.
     held = asyncio.Event()
 
-    async def slowly(body: dict[str, object]) -> object:
+    async def slowly(body: dict[str, Any]) -> Mapping[str, Any]:
         await held.wait()
-        return town.driver.really["ensureBackend"](body)
+        return town.driver._register(body)
 
     town.driver.first("ensureBackend", slowly)
     calls = town.driver.hooks["ensureBackend"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -184,7 +184,7 @@ class WrongClock(SystemClock):
 
 
 @asynccontextmanager
-async def _agent_with_a_wrong_clock(fleet: Fleet, member: str) -> AsyncIterator[None]:
+async def _agent_with_a_wrong_clock(fleet: Fleet, member: str) -> AsyncGenerator[None]:
     """Add a member, and renew its agent's lease by a wrong clock: the hub judges an agent by its lease."""
     await fleet.tenant_kubeconfig(member)
     async with Cluster.from_kubeconfig(fleet.kubeconfig, name=member, clock=WrongClock()) as agent:

@@ -11,7 +11,7 @@ import pytest
 
 from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
 from fairlead.api.kubernetes import LEASES, SERVICES
-from fairlead.api.meta import ObjectKey
+from fairlead.api.meta import JSONObject, ObjectKey
 from fairlead.api.names import AGENT_LEADER_LEASE
 from fairlead.api.tenant import TENANTS
 from fairlead.errors import FairleadError
@@ -93,7 +93,7 @@ async def test_the_member_of_another_hub_and_a_pool_of_another_machine_are_refus
         await one_cluster.close()
 
 
-async def created(cluster: Cluster, lease: dict[str, object]) -> bool:
+async def created(cluster: Cluster, lease: JSONObject) -> bool:
     try:
         await cluster.create(LEASES, lease)
     except FairleadError:

@@ -64,7 +64,7 @@ async def test_nodes_come_fail_and_go_under_traffic(fleet: Fleet) -> None:
     west = fleet.members["west"]
     nodes = {name: west.new_address() for name in ("n1", "n2", "n3", "n4")}
     service = await west.service("nodes", http())
-    port = (service.spec.ports or ())[0].node_port
+    port = service.spec.ports[0].node_port
     assert port
     async with echoes(*((address, port, name) for name, address in nodes.items())):
         for name in ("n1", "n2", "n3"):
@@ -121,7 +121,7 @@ async def test_the_same_name_in_two_members_and_names_made_to_collide(fleet: Fle
     pods = {place: east.new_address() for place in places}
     node = west.new_address()
     service = await west.service("same", http())
-    node_port = (service.spec.ports or ())[0].node_port
+    node_port = service.spec.ports[0].node_port
     servers = [(address, 8080, "/".join(("east", *place))) for place, address in pods.items()]
     async with echoes(*servers, (node, node_port, "west/default/same")):
         await west.node("same-node", node)

@@ -37,7 +37,7 @@ async def test_after_a_storm_everything_agrees_and_no_request_was_lost(request: 
         )
         try:
             await fleet.start()
-            await _storm(fleet, seed=seed, seconds=request.config.getoption("--storm-s"))
+            await _storm(fleet, seed=seed, seconds=request.config.getoption("--storm-s") or 0.0)
         finally:
             await fleet.close()
 

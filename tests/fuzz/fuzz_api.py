@@ -7,7 +7,7 @@ sent as it is, instead of a request.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -53,7 +53,7 @@ def _request_of(raw: bytes) -> bytes | None:
 
 
 @contextmanager
-def _victim() -> Iterator[Read]:
+def _victim() -> Generator[Read]:
     loop, victim = asyncio.new_event_loop(), Victim()
     loop.run_until_complete(victim.start())
 

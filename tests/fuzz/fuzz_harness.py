@@ -14,7 +14,7 @@ import re
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
@@ -107,7 +107,7 @@ def _outcome(target: Target, read: Read, raw: bytes) -> tuple[str, bool]:
 
 
 @contextmanager
-def _cpu_limit(limit_s: float) -> Iterator[None]:
+def _cpu_limit(limit_s: float) -> Generator[None]:
     """Raise ``TooSlow`` in the block once the process has used that much CPU time."""
 
     def stop(_number: int, _frame: object) -> None:

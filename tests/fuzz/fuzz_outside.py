@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -67,7 +67,7 @@ def _addresses(raw: bytes) -> str:
 
 
 @contextmanager
-def _kubeconfig() -> Iterator[Read]:
+def _kubeconfig() -> Generator[Read]:
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "config"
 

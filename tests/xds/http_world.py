@@ -6,12 +6,13 @@ import asyncio
 import datetime as dt
 import json
 import ssl
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
+import msgspec
 from aiohttp import web
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -272,8 +273,8 @@ class HttpWorld:
         self._count += 1
         key = LoadBalancerKey("HTTPLoadBalancer", "test", f"lb-{id(self)}-{self._count}")
         self.world._keys.append(key)
-        merged = {"group": "test", "address": self.world.addresses.take(), "health_check": None, **fields}
-        return with_config(FrontendSpec(key=key, listeners=(), **merged), l7)
+        plain = FrontendSpec(key, "test", (), address=self.world.addresses.take(), health_check=None)
+        return with_config(msgspec.structs.replace(plain, **fields), l7)
 
     async def serve(self, spec: FrontendSpec, targets: Mapping[str, Sequence[Target]] | None = None) -> FrontendSpec:
         """Serve a spec, with the targets of each backend, and wait until the proxy has all of it."""
@@ -338,7 +339,7 @@ async def get(
 
 
 @asynccontextmanager
-async def web_socket(spec: FrontendSpec, *, host: str = "shop.example.com") -> AsyncIterator[Any]:
+async def web_socket(spec: FrontendSpec, *, host: str = "shop.example.com") -> AsyncGenerator[Any]:
     async with (
         aiohttp.ClientSession() as session,
         session.ws_connect(f"http://{spec.address}:80/ws", headers={"Host": host}) as socket,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -84,7 +84,7 @@ async def test_http3_beside_a_listener_of_udp_is_refused_with_a_sentence(http: H
 
 
 @asynccontextmanager
-async def http3_client(spec: FrontendSpec, authority: Authority, directory: Path) -> AsyncIterator[int]:
+async def http3_client(spec: FrontendSpec, authority: Authority, directory: Path) -> AsyncGenerator[int]:
     """Run an Envoy that passes on what it gets at the yielded port, over HTTP/3 and nothing else."""
     port = free_port()
     types = "type.googleapis.com/envoy.extensions"

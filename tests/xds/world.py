@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
@@ -168,7 +168,7 @@ async def ask_udp(address: str, port: int, *, source: str = "", timeout_s: float
 
 
 @asynccontextmanager
-async def connected(address: str, port: int) -> AsyncIterator[tuple[str, asyncio.StreamReader, asyncio.StreamWriter]]:
+async def connected(address: str, port: int) -> AsyncGenerator[tuple[str, asyncio.StreamReader, asyncio.StreamWriter]]:
     """Hold a connection to a backend that stays; gives its name too."""
     async with asyncio.timeout(TIMEOUT_S):
         reader, writer = await asyncio.open_connection(address, port)

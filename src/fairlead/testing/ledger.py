@@ -43,9 +43,10 @@ class SurvivingLedger:
         return changes
 
     async def settle(
-        self, _spec: FrontendSpec, changes: Sequence[TargetChange], outcomes: Sequence[Outcome]
+        self, spec: FrontendSpec, changes: Sequence[TargetChange], outcomes: Sequence[Outcome]
     ) -> Sequence[Outcome]:
         """Forget what is gone for certain."""
+        del spec
         for change, outcome in zip(changes, outcomes, strict=True):
             if change.action is Action.DEREGISTER and outcome.status is OutcomeStatus.DONE:
                 self.entries.pop(self._key(change), None)

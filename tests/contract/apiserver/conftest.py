@@ -12,7 +12,11 @@ import pytest
 from apiserver_client import Api
 
 from fairlead.apiserver import ApiServer
-from tests.contract.apiserver.real_api import Real, real  # noqa: F401 - a fixture
+from tests.contract.apiserver import real_api
+from tests.contract.apiserver.real_api import Real
+
+#: The fixture of that name.
+real = real_api.real
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,11 @@ class Tenant:
         (await api.post(home, {"metadata": {"name": "bob"}})).ok(201)
         role = {"metadata": {"name": "r"}, "rules": list(rules)}
         (await api.post(f"{RBAC}/namespaces/{api.ns}/roles", role)).ok(201)
-        binding = {"metadata": {"name": "b"}, "roleRef": {"apiGroup": GROUP, "kind": "Role", "name": "r"}}
-        binding["subjects"] = [{"kind": "ServiceAccount", "name": "bob", "namespace": api.ns}]
+        binding = {
+            "metadata": {"name": "b"},
+            "roleRef": {"apiGroup": GROUP, "kind": "Role", "name": "r"},
+            "subjects": [{"kind": "ServiceAccount", "name": "bob", "namespace": api.ns}],
+        }
         (await api.post(f"{RBAC}/namespaces/{api.ns}/rolebindings", binding)).ok(201)
         request = {"spec": {"expirationSeconds": 600}}
         answer = (await api.post(f"{home}/bob/token", request)).ok(201)
@@ -91,8 +94,11 @@ async def test_a_tenant_cannot_give_itself_more(api: Api) -> None:
     (await api.post(f"{path}/roles", same, token=bob.token)).ok(201)
     wider = {"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]}
     (await api.patch(f"{path}/roles/r", wider, token=bob.token)).refused(403, "Forbidden")
-    admin = {"metadata": {"name": "a"}, "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": "cluster-admin"}}
-    admin["subjects"] = [{"kind": "ServiceAccount", "name": "bob", "namespace": api.ns}]
+    admin = {
+        "metadata": {"name": "a"},
+        "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "name": "bob", "namespace": api.ns}],
+    }
     (await api.post(f"{path}/rolebindings", admin, token=bob.token)).refused(403, "Forbidden")
     (await api.post(f"{RBAC}/clusterrolebindings", admin, token=bob.token)).refused(403, "Forbidden")
     own = {**admin, "roleRef": {"apiGroup": GROUP, "kind": "Role", "name": "same"}}

@@ -9,7 +9,7 @@ import socket
 import sqlite3
 import stat
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -127,7 +127,7 @@ class Full:
         self.db = db
         self.full = False
 
-    def execute(self, sql: str, *values: object) -> sqlite3.Cursor:
+    def execute(self, sql: str, *values: Sequence[str | bytes | int | float | None]) -> sqlite3.Cursor:
         if self.full and sql == "COMMIT":
             raise sqlite3.OperationalError("database or disk is full")
         return self.db.execute(sql, *values)
@@ -253,7 +253,7 @@ async def test_the_kubeconfig_is_never_seen_half_written(tmp_path: Path, monkeyp
 
 
 @asynccontextmanager
-async def _started() -> AsyncIterator[ApiServer]:
+async def _started() -> AsyncGenerator[ApiServer]:
     server = ApiServer()
     await server.start()
     yield server

@@ -52,8 +52,14 @@ async def test_entering_and_leaving_a_selector(api: Api) -> None:
 async def test_watch_list_ends_with_its_bookmark(api: Api) -> None:
     for name in ("a", "b"):
         await api.post(api.cms, config_map(name, labels={"set": "p"}))
-    query = {"sendInitialEvents": "true", "allowWatchBookmarks": "true", "resourceVersionMatch": "NotOlderThan"}
-    events = await api.watch(api.cms, until=3, labelSelector="set=p", **query)
+    events = await api.watch(
+        api.cms,
+        until=3,
+        labelSelector="set=p",
+        sendInitialEvents="true",
+        allowWatchBookmarks="true",
+        resourceVersionMatch="NotOlderThan",
+    )
     assert [event["type"] for event in events] == ["ADDED", "ADDED", "BOOKMARK"]
     assert events[2]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
     lone = await api.get(api.cms, watch="1", sendInitialEvents="true")

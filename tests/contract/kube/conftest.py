@@ -16,9 +16,13 @@ from fairlead.apiserver import ApiServer
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.credentials import tls_context
-from tests.contract.apiserver.real_api import Real, real  # noqa: F401 - a fixture
+from tests.contract.apiserver import real_api
+from tests.contract.apiserver.real_api import Real
 
 _NUMBERS = itertools.count(1)
+
+#: The fixture of that name.
+real = real_api.real
 
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.real_api)])

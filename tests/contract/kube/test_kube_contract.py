@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -33,7 +33,7 @@ async def until(done: Callable[[], bool], limit_s: float = 60.0) -> None:
 
 
 @asynccontextmanager
-async def running(*runs: Any) -> AsyncIterator[None]:
+async def running(*runs: Any) -> AsyncGenerator[None]:
     tasks = [asyncio.create_task(run) for run in runs]
     try:
         yield
@@ -71,7 +71,7 @@ def crd(group: str) -> dict[str, Any]:
     }
 
 
-def things(group: str) -> Resource:
+def things(group: str) -> Resource[KubeObject]:
     return Resource(group, "v1alpha1", "Thing", "things", True, KubeObject)
 
 

@@ -19,7 +19,6 @@ from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import RECORD_PORT, LoadBalancerKey, TargetKey, backend_key
 from fairlead.providers.zones.external_dns.objects import is_ours, object_name
 from fairlead.providers.zones.external_dns.provider import create
-from fairlead.providers.zones.provider import DNSProvider
 from fairlead.testing.contract import Place, ProviderContract, Subject
 from fairlead.testing.worlds.external_dns import ExternalDNS, external_dns_crd
 from fairlead.testing.worlds.name_servers import Bind, binary
@@ -38,8 +37,7 @@ class EndpointSubject(Subject):
         self.cluster = cluster
         self.bind = bind
         self.opened: list[Cluster] = []
-        self.provider: DNSProvider = create(cluster=cluster)
-        self.reachable = self.provider
+        self.provider = self.tested = create(cluster=cluster)
 
     def spec(self, name: str) -> FrontendSpec:
         key = LoadBalancerKey("Hostname", SYSTEM_NAMESPACE, name)
@@ -81,15 +79,15 @@ class EndpointSubject(Subject):
     async def break_it(self) -> None:
         dark = Cluster(dataclasses.replace(self.config, server="http://127.0.0.1:9"), name="hub")
         self.opened.append(dark)
-        self.reachable, self.provider = self.provider, create(cluster=dark)
+        self.provider = create(cluster=dark)
         self.provider.restore(self.spec("one"), {})
 
     async def mend_it(self) -> None:
-        self.provider = self.reachable
+        self.provider = self.tested
 
     async def restart(self) -> None:
-        await self.provider.close()
-        self.provider = create(cluster=self.cluster)
+        await self.tested.close()
+        self.provider = self.tested = create(cluster=self.cluster)
 
 
 @needs_bind
@@ -107,7 +105,7 @@ class TestExternalDNS(ProviderContract):
             subject = EndpointSubject(api, cluster, bind)
             yield subject
             await external_dns.stop()
-            await subject.provider.close()
+            await subject.tested.close()
             for opened in subject.opened:
                 await opened.aclose()
             for each in await cluster.list(DNS_ENDPOINTS, SYSTEM_NAMESPACE):

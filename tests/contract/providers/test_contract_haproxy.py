@@ -19,7 +19,7 @@ class HAProxySubject(Subject):
         self.haproxy = haproxy
         #: One for each load balancer: HAProxy would mix the traffic of two that share one.
         self.backends: dict[str, str] = {}
-        self.provider = HAProxyProvider(installation="tests")
+        self.provider = self.tested = HAProxyProvider(installation="tests")
 
     def spec(self, name: str) -> FrontendSpec:
         key = LoadBalancerKey("LoadBalancer", "shop", name)
@@ -63,8 +63,8 @@ class HAProxySubject(Subject):
         self.haproxy.show()
 
     async def restart(self) -> None:
-        await self.provider.close()
-        self.provider = HAProxyProvider(installation="tests")
+        await self.tested.close()
+        self.provider = self.tested = HAProxyProvider(installation="tests")
 
 
 @pytest.mark.req("L-2", "L-10", "L-16")
@@ -73,4 +73,4 @@ class TestHAProxy(ProviderContract):
     async def subject(self, haproxy: HAProxy) -> AsyncIterator[HAProxySubject]:
         subject = HAProxySubject(haproxy)
         yield subject
-        await subject.provider.close()
+        await subject.tested.close()

@@ -12,7 +12,6 @@ from fairlead.model.keys import RECORD_PORT, LoadBalancerKey, TargetKey, backend
 from fairlead.providers.zones.marks import Holder, Mark, mark_from_text, mark_key, mark_text
 from fairlead.providers.zones.powerdns.provider import create
 from fairlead.providers.zones.powerdns.server import PARAMETERS, PowerDNSServer
-from fairlead.providers.zones.provider import DNSProvider
 from fairlead.providers.zones.rrsets import Edit, RRKey
 from fairlead.providers.zones.settings import settings_from_spec
 from fairlead.testing.contract import Place, ProviderContract, Subject
@@ -37,7 +36,7 @@ class Key:
 class PowerDNSSubject(Subject):
     def __init__(self, server: PowerDNS) -> None:
         self.server = server
-        self.provider: DNSProvider = create(secrets=Key(server))
+        self.provider = self.tested = create(secrets=Key(server))
 
     def spec(self, name: str) -> FrontendSpec:
         key = LoadBalancerKey("Hostname", "fairlead-system", name)
@@ -85,8 +84,8 @@ class PowerDNSSubject(Subject):
         await self.server.start()
 
     async def restart(self) -> None:
-        await self.provider.close()
-        self.provider = create(secrets=Key(self.server))
+        await self.tested.close()
+        self.provider = self.tested = create(secrets=Key(self.server))
 
 
 @needs_powerdns
@@ -98,7 +97,7 @@ class TestPowerDNS(ProviderContract):
         await server.start()
         subject = PowerDNSSubject(server)
         yield subject
-        await subject.provider.close()
+        await subject.tested.close()
         await server.kill()
 
 

@@ -10,7 +10,6 @@ import pytest
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import RECORD_PORT, LoadBalancerKey, TargetKey, backend_key
 from fairlead.providers.zones.marks import Holder, Mark, mark_from_text, mark_key, mark_text
-from fairlead.providers.zones.provider import DNSProvider
 from fairlead.providers.zones.rfc2136.provider import create
 from fairlead.testing.contract import Place, ProviderContract, Subject
 from fairlead.testing.worlds.name_servers import Bind, binary
@@ -35,7 +34,7 @@ class BindSubject(Subject):
     def __init__(self, bind: Bind, *, owner: str = "tests") -> None:
         self.bind = bind
         self.owner = owner
-        self.provider: DNSProvider = create(secrets=Keys(bind))
+        self.provider = self.tested = create(secrets=Keys(bind))
 
     def spec(self, name: str, **more: str) -> FrontendSpec:
         key = LoadBalancerKey("Hostname", "fairlead-system", name)
@@ -86,8 +85,8 @@ class BindSubject(Subject):
         await self.bind.start()
 
     async def restart(self) -> None:
-        await self.provider.close()
-        self.provider = create(secrets=Keys(self.bind))
+        await self.tested.close()
+        self.provider = self.tested = create(secrets=Keys(self.bind))
 
 
 @pytest.fixture
@@ -104,4 +103,4 @@ class TestBind(ProviderContract):
     async def subject(self, bind: Bind) -> AsyncIterator[BindSubject]:
         subject = BindSubject(bind)
         yield subject
-        await subject.provider.close()
+        await subject.tested.close()

@@ -23,7 +23,7 @@ class WebhookSubject(Subject):
     def __init__(self, driver: ExampleDriver) -> None:
         self.driver = driver
         self.number = next(_NUMBERS)
-        self.provider = WebhookProvider()
+        self.provider = self.tested = WebhookProvider()
 
     def spec(self, name: str) -> FrontendSpec:
         key = LoadBalancerKey("LoadBalancer", f"shop-{self.number}", name)
@@ -64,8 +64,8 @@ class WebhookSubject(Subject):
         self.driver.start()
 
     async def restart(self) -> None:
-        await self.provider.close()
-        self.provider = WebhookProvider()
+        await self.tested.close()
+        self.provider = self.tested = WebhookProvider()
 
 
 @pytest.mark.req("L-2", "L-10", "L-16")
@@ -74,4 +74,4 @@ class TestWebhook(ProviderContract):
     async def subject(self, driver: ExampleDriver) -> AsyncIterator[WebhookSubject]:
         subject = WebhookSubject(driver)
         yield subject
-        await subject.provider.close()
+        await subject.tested.close()

@@ -188,7 +188,7 @@ async def test_many_changes_are_few_conversations(balanced: Balanced) -> None:
 
 async def test_haproxys_own_words_are_passed_on(balanced: Balanced) -> None:
     """One reason for a whole backend is asked for a few times, not for each of its targets."""
-    parameters = balanced.spec.parameters | {"backend": "sticky"}
+    parameters = {**balanced.spec.parameters, "backend": "sticky"}
     spec = msgspec.structs.replace(balanced.spec, parameters=parameters, key=LoadBalancerKey("L", "shop", "sticky"))
     await balanced.provider.ensure(spec)
     rows = [
@@ -214,6 +214,7 @@ async def test_a_haproxy_that_is_gone_holds_up_no_other(balanced: Balanced, sess
 
 async def test_health_is_read_back(balanced: Balanced) -> None:
     web = await balanced.web("one")
+    assert balanced.spec.health_check is not None
     check = msgspec.structs.replace(balanced.spec.health_check, interval_s=0.05)
     await balanced.provider.ensure(msgspec.structs.replace(balanced.spec, health_check=check))
     await balanced.must(Action.REGISTER, web)
@@ -264,6 +265,7 @@ async def test_a_moved_server_is_moved_back_when_the_core_says_so(balanced: Bala
 @pytest.mark.req("X-1")
 async def test_a_server_that_haproxy_sees_down_is_not_serving_in_the_next_look(balanced: Balanced) -> None:
     webs = [await balanced.web("one"), await balanced.web("two")]
+    assert balanced.spec.health_check is not None
     check = msgspec.structs.replace(balanced.spec.health_check, interval_s=0.05)
     await balanced.provider.ensure(msgspec.structs.replace(balanced.spec, health_check=check))
     await balanced.must(Action.REGISTER, *webs)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,7 @@ class ProviderRunner:
 @contextlib.asynccontextmanager
 async def running(
     provider: HAProxyProvider | WebhookProvider, clock: Clock | None = None
-) -> AsyncIterator[ProviderRunner]:
+) -> AsyncGenerator[ProviderRunner]:
     engine = ProviderRunner(provider, clock)
     try:
         yield engine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from fairlead.agent.app import Agent
@@ -308,7 +308,7 @@ async def ensure_namespaces(user: Cluster, *names: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def new_world(*, same_cluster: bool = False) -> AsyncIterator[World]:
+async def new_world(*, same_cluster: bool = False) -> AsyncGenerator[World]:
     async with contextlib.AsyncExitStack() as stack:
         servers = [ApiServer(admin_token=TOKEN, min_token_s=1) for _ in range(2)][: 1 if same_cluster else 2]
         urls: list[str] = []

@@ -8,6 +8,7 @@ from agent_world import HUB_NAMESPACE, KUBELB, POD, World, metric, until, writes
 
 from fairlead.agent.heartbeat import ANNOTATION_MEMBER_UID, ANNOTATION_REGION
 from fairlead.api.kubernetes import LEASES, NAMESPACES
+from fairlead.api.meta import ObjectKey
 from fairlead.api.names import AGENT_LEADER_LEASE, AGENT_LEASE
 from fairlead.errors import NotFound
 
@@ -147,11 +148,11 @@ async def test_the_member_is_unreachable(world: World):
     await door.shut()
 
 
-async def renew_time(world: World) -> str:
+async def renew_time(world: World) -> str | None:
     return (await world.hub.get(LEASES, HUB_NAMESPACE, AGENT_LEASE)).spec.renew_time
 
 
-async def beats_again(world: World, than: str) -> bool:
+async def beats_again(world: World, than: str | None) -> bool:
     return await renew_time(world) != than
 
 
@@ -211,8 +212,8 @@ async def test_a_service_that_cannot_be_read_keeps_what_it_has(world: World):
     await world.service()
     agent = await world.start()
     await world.load_balancer()
-    agent.sources.services._store.remove(("shop", "web"))
-    agent.sources.services.broken[("shop", "web")] = "unreadable"
+    agent.sources.services._store.remove(ObjectKey("shop", "web"))
+    agent.sources.services.broken[ObjectKey("shop", "web")] = "unreadable"
     agent.exports.add(("shop", "web"))
     await until(lambda: not len(agent.exports) and not agent.exports.processing)
     assert not (await world.find()).deleting

@@ -347,7 +347,7 @@ async def test_listeners_that_come_and_go_change_the_status_lists_and_no_other_l
 
     for listeners, ports in (((HTTP, second), [80, 8080]), ((second,), [8080])):
         await gateway(world, *listeners)
-        expected = {each["name"]: 1 for each in listeners}
+        expected = {str(each["name"]): 1 for each in listeners}
 
         async def follows(expected: dict[str, int] = expected, ports: list[int] = ports) -> bool:
             return (await shown(), await at_hub()) == (expected, ports)

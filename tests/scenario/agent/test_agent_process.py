@@ -12,6 +12,7 @@ from agent_world import KUBELB, World, ensure_namespaces, until, writes
 from fairlead.agent.config import AgentConfig
 from fairlead.agent.process import exit_code
 from fairlead.api.kubernetes import LEASES
+from fairlead.api.meta import ObjectKey
 from fairlead.api.names import AGENT_LEADER_LEASE, AGENT_LEASE
 from fairlead.errors import BadConfiguration, NotFound, Unreachable
 from fairlead.kube.cache import CacheSettings
@@ -217,7 +218,7 @@ async def test_nothing_is_removed_at_the_hub_while_the_view_of_the_member_is_not
         if lacks == "it is old":
             patched.setattr(agent.sources, "member_is_fresh", lambda *, fresh_s: fresh_s < 0)
         else:
-            patched.setitem(agent.sources.slices.broken, ("shop", "web-x"), "no JSON")
+            patched.setitem(agent.sources.slices.broken, ObjectKey("shop", "web-x"), "no JSON")
         await world.service(kind="ClusterIP")
         await world.settled(agent)
         kept = await world.load_balancer()

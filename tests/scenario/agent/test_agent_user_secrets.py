@@ -147,8 +147,10 @@ async def test_cert_manager_answers_its_challenge_and_its_late_secret_is_served(
     await world.start()
     labels = {"acme.cert-manager.io/http01-solver": "true", "acme.cert-manager.io/http-domain": "1078230412"}
     ports = [{"name": "http", "port": 8089, "targetPort": 8089, "protocol": "TCP"}]
-    service = {"metadata": {"name": name, "namespace": "shop", "labels": labels}, "spec": {"type": "NodePort"}}
-    service["spec"] |= {"ports": ports, "selector": labels}
+    service = {
+        "metadata": {"name": name, "namespace": "shop", "labels": labels},
+        "spec": {"type": "NodePort", "ports": ports, "selector": labels},
+    }
     await world.member.apply(SERVICES, service, manager="cert-manager")
     solver = {
         "metadata": {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,7 @@ def names_in(path: Path) -> list[str]:
 
 
 @asynccontextmanager
-async def fresh_side(path: Path) -> AsyncIterator[ApiSide]:
+async def fresh_side(path: Path) -> AsyncGenerator[ApiSide]:
     async with embedded_api() as config:
         made = await side(config, path)
         async with made.cluster:

@@ -7,7 +7,7 @@ import base64
 import contextlib
 import os
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
@@ -85,7 +85,7 @@ async def key(api: ClusterConfig, authority: bytes, tmp_path: Path) -> AsyncIter
 
 
 @contextlib.asynccontextmanager
-async def renewing(key: Key, clock: VirtualClock) -> AsyncIterator[tuple[Cluster, TokenRenewal]]:
+async def renewing(key: Key, clock: VirtualClock) -> AsyncGenerator[tuple[Cluster, TokenRenewal]]:
     async with Cluster.from_kubeconfig(key.path, name="the hub", clock=clock) as hub:
         renewal = TokenRenewal(hub, tenant=key.tenant)
         task = asyncio.create_task(renewal.run())

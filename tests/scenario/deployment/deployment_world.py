@@ -8,7 +8,7 @@ import contextlib
 import itertools
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -287,7 +287,7 @@ class World:
         return {key: base64.b64decode(value) for key, value in secret["data"].items()}
 
     @asynccontextmanager
-    async def pod(self, namespace: str, name: str = "pod-1") -> AsyncIterator[Pod]:
+    async def pod(self, namespace: str, name: str = "pod-1") -> AsyncGenerator[Pod]:
         """Run one pod of a group's Deployment on this machine: its bootstrap, its Secret, its arguments."""
         await until(lambda: self._certified(namespace), what="Deployment and Secret")
         pod = Pod(self, namespace, self.directory / f"{namespace[-20:]}-{name}", name)
@@ -318,7 +318,7 @@ class World:
 
 
 @asynccontextmanager
-async def new_world(config: ClusterConfig, directory: Path) -> AsyncIterator[World]:
+async def new_world(config: ClusterConfig, directory: Path) -> AsyncGenerator[World]:
     async with Cluster(config, name="admin") as admin:
         problems = await install_crds(admin, all_crds(), "admin")
         assert not problems, problems

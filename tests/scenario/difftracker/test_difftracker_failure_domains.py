@@ -19,8 +19,11 @@ from fairlead.testing.simulation import EngineProcess
 
 def intended(name, *numbers, failure_domain=""):
     wanted = desired([target(str(at)) for at in numbers], key=lb_key(name), guard=GuardPolicy(100, 0))
-    wanted.spec.parameters["failure_domain"] = failure_domain
-    return wanted
+    return with_parameters(wanted, {**wanted.spec.parameters, "failure_domain": failure_domain})
+
+
+def with_parameters(wanted, parameters):
+    return msgspec.structs.replace(wanted, spec=msgspec.structs.replace(wanted.spec, parameters=parameters))
 
 
 class Choosy(MemoryProvider):
@@ -276,7 +279,7 @@ async def test_a_crash_in_the_middle_of_a_gathered_call_leaves_no_call_behind():
 @pytest.mark.req("I-7")
 async def test_a_provider_that_cannot_name_a_failure_domain_is_one_failure_domain():
     async with Hub() as hub:
-        del (unnamed := intended("unnamed", 1)).spec.parameters["failure_domain"]
+        unnamed = with_parameters(intended("unnamed", 1), {})
         with capture_logs() as logs:
             hub.engine.put(unnamed, intended("named", 2, failure_domain="a"))
             await hub.engine.advance(5)

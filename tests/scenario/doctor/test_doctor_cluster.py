@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import tarfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,7 @@ async def _gone(admin: Cluster, name: str) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def agent_account(admin: Cluster, verbs: list[str]) -> AsyncIterator[None]:
+async def agent_account(admin: Cluster, verbs: list[str]) -> AsyncGenerator[None]:
     """Make the agent's account with all rights in the member but for Services, of which it has these."""
     groups = [
         "discovery.k8s.io",

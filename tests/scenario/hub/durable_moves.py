@@ -112,7 +112,7 @@ class Moves:
         return (
             there == {name}
             and recorded == durable
-            and load_balancer.status.recorded_providers == durable
+            and set(load_balancer.status.recorded_providers) == durable
             and (programmed.status, programmed.observed_generation) == ("True", load_balancer.metadata.generation)
             and bool(load_balancer.status.allocation.address) == (name == "envoy")
         )

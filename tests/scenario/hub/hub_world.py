@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
 import msgspec
 
 from fairlead.api.kubernetes import ENDPOINT_SLICES, LEASES, NAMESPACES
-from fairlead.api.meta import KubeObject, Resource
+from fairlead.api.meta import AnyResource, KubeObject, Resource
 from fairlead.api.names import AGENT_LEASE, LABEL_MANAGED_BY, MANAGED_BY, SYSTEM_NAMESPACE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import TENANTS, Tenant
@@ -65,26 +65,26 @@ class WatchedCluster(Cluster):
         self.slow_kind = ""
         self.answers = asyncio.Event()
 
-    def _note(self, verb: str, resource: Resource, name: str) -> None:
+    def _note(self, verb: str, resource: AnyResource, name: str) -> None:
         preparing = resource.kind in {"CustomResourceDefinition", "Namespace", "LoadBalancerClass"}
         if (self.refuse_preparing if preparing else self.refuse_writes) or name == self.refuse_name:
             raise Unreachable("The hub's API answers 503 to every write.")
         if resource.kind not in {"Lease", "Event"} and not (preparing and verb == "create"):
             self.written.append(f"{verb} {resource.kind} {name}")
 
-    async def apply(self, resource: Resource, obj: dict[str, Any], **text: Any) -> Any:
+    async def apply(self, resource: AnyResource, obj: dict[str, Any], **text: Any) -> Any:
         self._note(f"apply{'/' + text['subresource'] if text.get('subresource') else ''}", resource, _name(obj))
         return await super().apply(resource, obj, **text)
 
-    async def create(self, resource: Resource, obj: dict[str, Any]) -> Any:
+    async def create(self, resource: AnyResource, obj: dict[str, Any]) -> Any:
         self._note("create", resource, _name(obj))
         return await super().create(resource, obj)
 
-    async def replace(self, resource: Resource, obj: dict[str, Any], **text: Any) -> Any:
+    async def replace(self, resource: AnyResource, obj: dict[str, Any], **text: Any) -> Any:
         self._note("replace", resource, _name(obj))
         return await super().replace(resource, obj, **text)
 
-    async def merge_patch(self, resource: Resource, namespace: str, name: str, patch: Any, **text: Any) -> Any:
+    async def merge_patch(self, resource: AnyResource, namespace: str, name: str, patch: Any, **text: Any) -> Any:
         if resource.kind == self.slow_kind:
             await self.answers.wait()
         self._note("patch", resource, name)
@@ -264,7 +264,7 @@ class HubWorld:
 
     # --- what is there ---
 
-    async def find(self, resource: Resource, namespace: str, name: str) -> Any:
+    async def find(self, resource: AnyResource, namespace: str, name: str) -> Any:
         try:
             return await self.user.get(resource, namespace, name)
         except NotFound:
@@ -313,7 +313,7 @@ class HubWorld:
 
 
 @contextlib.asynccontextmanager
-async def new_world() -> AsyncIterator[HubWorld]:
+async def new_world() -> AsyncGenerator[HubWorld]:
     server = ApiServer(admin_token=TOKEN)
     await server.start()
     try:

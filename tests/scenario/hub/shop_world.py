@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from group_shop import Shop
@@ -13,7 +13,7 @@ from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.kubernetes import NODES, SERVICES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
-from fairlead.api.meta import Resource
+from fairlead.api.meta import AnyResource
 from fairlead.providers.webhook.provider import WebhookProvider
 from tests.unit.providers.webhook.scripted_driver import ScriptedDriver
 
@@ -81,7 +81,7 @@ class DrivenShop(Shop):
         await self.world.until(lambda: self.at_driver() == wanted, what=f"{wanted}, there are {self.at_driver()}")
 
     async def says(
-        self, resource: Resource, name: str, type_: str, status: str, *text: str, namespace: str = "shop"
+        self, resource: AnyResource, name: str, type_: str, status: str, *text: str, namespace: str = "shop"
     ) -> Any:
         """Wait until a condition has this status and these words in its message, and return it."""
 
@@ -114,7 +114,7 @@ class DrivenShop(Shop):
 
 
 @contextlib.asynccontextmanager
-async def open_shop(world: HubWorld) -> AsyncIterator[DrivenShop]:
+async def open_shop(world: HubWorld) -> AsyncGenerator[DrivenShop]:
     """Start a hub that knows the webhook provider, and open a shop there."""
     driver = Driver()
     await driver.start()

@@ -9,7 +9,7 @@ from hub_world import HubWorld, RunningHub
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.names import LABEL_HISTORY, SYSTEM_NAMESPACE
 from fairlead.ledger.history import FLUSH_S, HISTORY_MAPS, KEEP_DAYS, MAX_BYTES, map_name
-from fairlead.model.history import HistoryEntry
+from fairlead.model.history import HistoryEntry, HistoryKind
 from fairlead.testing.builders import lb_key
 
 KEY = lb_key()
@@ -97,7 +97,7 @@ async def test_registrations_alone_are_not_stored(world, hub):
 
 async def test_a_history_that_is_old_or_unreadable_hurts_nothing(world, hub):
     await serve(world, "10.1.0.1")
-    old = [HistoryEntry(1, world.clock.now(), "Failed", "long ago", "memory")]
+    old = [HistoryEntry(1, world.clock.now(), HistoryKind.FAILED, "long ago", "memory")]
     for name, text in (("old", msgspec.json.encode(old).decode()), ("new", "[{]")):
         meta = {"namespace": SYSTEM_NAMESPACE, "name": name, "labels": {LABEL_HISTORY: ""}}
         await world.user.create(HISTORY_MAPS, {"metadata": meta, "data": {"loadBalancer": "a/b/c", "history": text}})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from aiohttp import web
 from group_shop import KEY, PODS_OF_WEB
@@ -13,6 +11,7 @@ from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.pods import PODS
 from fairlead.testing.builders import HTTP, target
+from tests.unit.providers.webhook.scripted_driver import Reply
 
 
 @pytest.fixture
@@ -124,7 +123,7 @@ async def test_the_driver_says_which_of_the_pods_stay(shop):
     await shop.until("10.1.0.3")
 
 
-ANSWERS: dict[str, Callable] = {
+ANSWERS: dict[str, Reply] = {
     "an error": lambda _body: web.Response(status=500),
     "succ false": lambda _body: {"succ": False, "msg": "I cannot tell"},
     "no JSON": lambda _body: web.Response(text="?"),

@@ -9,6 +9,7 @@ from hub_world import EVENT
 
 from fairlead.api.heartbeat import ANNOTATION_LEAVING, ANNOTATION_SERVICES_INFORMED
 from fairlead.api.kubernetes import LEASES, NAMESPACES, ROLES
+from fairlead.api.meta import AnyResource
 from fairlead.api.names import AGENT_LEASE, ANNOTATION_STOP_SERVING, LABEL_DO_NOT_DELETE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
@@ -44,7 +45,7 @@ async def said(world, reason):
     return condition if condition is not None and condition.reason == reason else None
 
 
-async def gone(world, resource=TENANTS, key=EAST):
+async def gone(world, resource: AnyResource = TENANTS, key=EAST):
     return await world.find(resource, *key) is None
 
 

@@ -96,6 +96,7 @@ class Wire:
                 await self.at_point()
             more = {name: value for name, value in answer.headers.items() if name.lower() not in _DROPPED}
             response = web.StreamResponse(status=answer.status, headers=more)
+            assert request.transport is not None
             streamed = (request.transport, kind)
             if "watch=true" in request.query_string:
                 self._open.append(streamed)

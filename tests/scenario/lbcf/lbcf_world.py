@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from hub_world import EVENT, TOKEN, HubWorld, RunningHub, WatchedCluster
@@ -254,7 +254,7 @@ class Shop:
 
 
 @contextlib.asynccontextmanager
-async def new_lbcf_world() -> AsyncIterator[LbcfWorld]:
+async def new_lbcf_world() -> AsyncGenerator[LbcfWorld]:
     server = ApiServer(admin_token=TOKEN)
     async with contextlib.AsyncExitStack() as stack:
         await server.start()

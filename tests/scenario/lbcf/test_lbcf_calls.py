@@ -297,7 +297,7 @@ async def test_lt29_a_creation_without_lb_info_takes_lb_spec_for_it(world, drive
     await shop.lb(parameters={"name": "shared", "id": "shared"})
     await shop.is_good()
     load_balancer = await shop.get()
-    (entry,) = load_balancer.status.provisioned
+    (entry,) = load_balancer.status.provisioned or []
     assert entry.info == {"name": "shared", "id": "shared"}
     assert (entry.state, entry.serving) == ("Ensured", True)
     await shop.group(static=["10.9.0.1:80"])

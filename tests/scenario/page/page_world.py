@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterable
 from typing import Any
 
 import msgspec
@@ -102,7 +102,7 @@ def board_of(fleet: Fleet) -> Board:
 
 
 @contextlib.asynccontextmanager
-async def served(board: Board, *, gate: Gate | None = None, port: int = 0) -> AsyncIterator[StatusServer]:
+async def served(board: Board, *, gate: Gate | None = None, port: int = 0) -> AsyncGenerator[StatusServer]:
     """Serve the page of a board."""
     page = Page(board, gate=gate or Everything(), explain=explain)
     async with StatusServer("127.0.0.1", port, CollectorRegistry(), list, extend=page.add_to) as server:

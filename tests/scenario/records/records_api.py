@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord
-from fairlead.api.meta import AnyResource, JSONObject, Resource
+from fairlead.api.meta import AnyResource, JSONObject
 from fairlead.errors import AlreadyExists, Conflict, NotFound
 
 Key = tuple[str, str, str]
@@ -45,7 +45,7 @@ class TinyApi:
     def records(self) -> list[BackendRecord]:
         return [_typed(BACKEND_RECORDS, each) for key, each in self.objects.items() if key[0] == "BackendRecord"]
 
-    def typed(self, resource: Resource, namespace: str, name: str) -> Any:
+    def typed(self, resource: AnyResource, namespace: str, name: str) -> Any:
         stored = self.objects.get((resource.kind, namespace, name))
         return _typed(resource, stored) if stored is not None else None
 
@@ -55,13 +55,13 @@ class TinyApi:
 
     # --- the calls of a ledger ---
 
-    async def get(self, resource: Resource, namespace: str, name: str) -> Any:
+    async def get(self, resource: AnyResource, namespace: str, name: str) -> Any:
         number = await self.at_call("before", f"get {resource.kind}")
         result = self._stored(resource, namespace, name)
         await self.at_call("after", f"get {resource.kind}", number)
         return _typed(resource, result)
 
-    async def create(self, resource: Resource, obj: JSONObject) -> Any:
+    async def create(self, resource: AnyResource, obj: JSONObject) -> Any:
         number = await self.at_call("before", f"create {resource.kind}")
         answer = self.do_create(resource, obj)
         await self.at_call("after", f"create {resource.kind}", number)
@@ -86,7 +86,7 @@ class TinyApi:
 
     async def merge_patch(
         self,
-        resource: Resource,
+        resource: AnyResource,
         namespace: str,
         name: str,
         patch: JSONObject,
@@ -100,7 +100,7 @@ class TinyApi:
         return answer
 
     async def delete(
-        self, resource: Resource, namespace: str, name: str, *, uid: str = "", resource_version: str = ""
+        self, resource: AnyResource, namespace: str, name: str, *, uid: str = "", resource_version: str = ""
     ) -> bool:
         number = await self.at_call("before", f"delete {resource.kind}")
         answer = self.do_delete(resource, namespace, name, uid=uid)
@@ -109,7 +109,7 @@ class TinyApi:
 
     # --- the same, done by others and at once ---
 
-    def do_create(self, resource: Resource, obj: JSONObject) -> Any:
+    def do_create(self, resource: AnyResource, obj: JSONObject) -> Any:
         meta = obj["metadata"]
         key = (resource.kind, str(meta["namespace"]), str(meta["name"]))
         if key in self.objects:
@@ -119,7 +119,7 @@ class TinyApi:
         self._put(key, given)
         return _typed(resource, given)
 
-    def do_patch(self, resource: Resource, namespace: str, name: str, patch: JSONObject) -> Any:
+    def do_patch(self, resource: AnyResource, namespace: str, name: str, patch: JSONObject) -> Any:
         old = self._stored(resource, namespace, name)
         meta = patch.get("metadata") or {}
         if meta.get("resourceVersion", old["metadata"]["resourceVersion"]) != old["metadata"]["resourceVersion"]:
@@ -133,7 +133,7 @@ class TinyApi:
             self._put(key, new)
         return _typed(resource, new)
 
-    def do_delete(self, resource: Resource, namespace: str, name: str, *, uid: str = "") -> bool:
+    def do_delete(self, resource: AnyResource, namespace: str, name: str, *, uid: str = "") -> bool:
         key = (resource.kind, namespace, name)
         old = self.objects.get(key)
         if old is None:
@@ -150,7 +150,7 @@ class TinyApi:
 
     # --- inside ---
 
-    def _stored(self, resource: Resource, namespace: str, name: str) -> JSONObject:
+    def _stored(self, resource: AnyResource, namespace: str, name: str) -> JSONObject:
         stored = self.objects.get((resource.kind, namespace, name))
         if stored is None:
             raise NotFound(f"there is no {resource.kind} {namespace}/{name}")
@@ -187,7 +187,7 @@ class TinyApi:
             watch(before, after)
 
 
-def _typed(resource: Resource, obj: JSONObject) -> Any:
+def _typed(resource: AnyResource, obj: JSONObject) -> Any:
     return msgspec.convert(obj, resource.type)
 
 

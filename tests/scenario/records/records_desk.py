@@ -98,6 +98,7 @@ class Desk:
         )
         self.reports: list[Report] = []
         self.term: int | None = 1
+        self.engine: DurableRunner
         self._task: asyncio.Task[None] | None = None
         self._unwatch: Callable[[], None] = lambda: None
         self.start()

@@ -30,6 +30,8 @@ class _Selector(selectors.SelectSelector):
 class VirtualLoop(asyncio.SelectorEventLoop):
     """A loop for programs that talk to nothing outside."""
 
+    _scheduled: list[asyncio.TimerHandle]
+
     def __init__(self) -> None:
         self._virtual = _Selector()
         super().__init__(self._virtual)

@@ -85,5 +85,13 @@ class Durable(RuleBasedStateMachine):
 
 TestDurable = Durable.TestCase
 TestDurable.settings = settings(
-    max_examples=60, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=60,
+    stateful_step_count=20,
+    deadline=None,
+    suppress_health_check=[
+        HealthCheck.data_too_large,
+        HealthCheck.filter_too_much,
+        HealthCheck.large_base_example,
+        HealthCheck.too_slow,
+    ],
 )

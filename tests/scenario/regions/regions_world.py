@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
+
+import msgspec
 
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import ENDPOINT_SLICES, NAMESPACES, NODES, SERVICES, EndpointSlice, Node, Service
@@ -37,14 +39,14 @@ class Running:
     def __init__(self, api: ClusterConfig, **options: Any) -> None:
         self.metrics = KubeMetrics()
         self.cluster = Cluster(api, name="regions", qps=10_000, burst=20_000, metrics=self.metrics)
-        config = RegionsConfig(**{"identity": "one", "lease_s": 4.0, **options})
+        config = msgspec.structs.replace(RegionsConfig(identity="one", lease_s=4.0), **options)
         self.regions = Regions(cluster=self.cluster, config=config)
         self.task = asyncio.create_task(self.regions.run(), name="regions")
 
     def requests(self, *resources: str) -> int:
         """Return how many writes have been asked for, of these kinds or of all; leases and Events do not count."""
         count = 0
-        for sample in self.metrics.requests.collect()[0].samples:
+        for sample in next(iter(self.metrics.requests.collect())).samples:
             labels = sample.labels
             if not sample.name.endswith("_total") or labels["verb"] in _READS or labels["resource"] in _NOISE:
                 continue
@@ -57,7 +59,7 @@ class Running:
     def written(self) -> dict[str, int]:
         """Return the writes by verb and kind."""
         result: dict[str, int] = {}
-        for sample in self.metrics.requests.collect()[0].samples:
+        for sample in next(iter(self.metrics.requests.collect())).samples:
             labels = sample.labels
             if sample.name.endswith("_total") and labels["verb"] not in _READS and labels["resource"] not in _NOISE:
                 result[f"{labels['verb']} {labels['resource']}"] = int(sample.value)
@@ -308,7 +310,7 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def new_world(api: ClusterConfig) -> AsyncIterator[World]:
+async def new_world(api: ClusterConfig) -> AsyncGenerator[World]:
     async with Cluster(api, name="user", qps=10_000, burst=20_000) as user:
         problems = await install_crds(user, all_crds(), "user")
         assert not problems

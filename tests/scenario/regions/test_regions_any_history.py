@@ -32,10 +32,10 @@ class History:
         pool, name, node = pick(POOLS), pick(SERVICES_THERE), pick(("n1", "n2", "n3"))
         match self.chance.randrange(9):
             case 0 | 1:
-                labels = {"tier": tier} if (tier := pick(("x", "y", ""))) else {}
+                tier = pick(("x", "y", ""))
                 with suppress(NotFound):
                     await world.delete_pool(pool)
-                await world.pool(pool, **labels)
+                await (world.pool(pool, tier=tier) if tier else world.pool(pool))
             case 2:
                 await world.delete_pool(pool)
             case 3:

@@ -218,7 +218,7 @@ async def test_a_service_that_loses_its_selector_is_cleaned_up(world: World) -> 
     await world.start()
     await world.answer("test-np123", "1.2.3.4", aggregateToAnnotations={"lb-id": "lb1"})
     await world.until_shown("1.2.3.4")
-    await world.annotate(fairlead_dev=None, **{SELECTOR: None})
+    await world.annotate("test", NAMESPACE, fairlead_dev=None, **{SELECTOR: None})
     await world.until_names()
 
     async def clean() -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -45,7 +45,7 @@ class Cloud:
 
 
 @asynccontextmanager
-async def a_hub(world: World, *, pool: str = RANGE) -> AsyncIterator[Cloud]:
+async def a_hub(world: World, *, pool: str = RANGE) -> AsyncGenerator[Cloud]:
     clock = SystemClock()
     provider = FaultyProvider(
         MemoryProvider(cloud=MemoryCloud(clock=clock)),

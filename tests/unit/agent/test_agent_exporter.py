@@ -38,6 +38,12 @@ class Hub:
         self.load_balancer = None
         self.slices = {}
 
+    def rewrite(self, **metadata):
+        """Have its load balancer show other metadata."""
+        assert self.load_balancer is not None
+        changed = msgspec.structs.replace(self.load_balancer.metadata, **metadata)
+        self.load_balancer = msgspec.structs.replace(self.load_balancer, metadata=changed)
+
     def plan(self, wanted: Publication):
         return plan_publication(wanted, self.present(), is_ours=is_ours)
 
@@ -117,8 +123,7 @@ def test_a_service_made_anew_takes_over_the_same_object():
 def test_nothing_is_applied_to_an_object_that_is_being_deleted():
     hub = Hub()
     hub.apply(hub.plan(export("Pod", *POD_SLICES)))
-    going = msgspec.structs.replace(hub.load_balancer.metadata, deletion_timestamp="2030-01-01T00:00:00Z")
-    hub.load_balancer = msgspec.structs.replace(hub.load_balancer, metadata=going)
+    hub.rewrite(deletion_timestamp="2030-01-01T00:00:00Z")
     plan = hub.plan(export("Pod", sessionAffinity="ClientIP"))
     assert plan.writes == ()
     assert plan.conflict == ""
@@ -132,8 +137,7 @@ def test_nothing_is_applied_to_an_object_that_is_being_deleted():
 def test_a_foreign_object_of_our_name_is_left_alone():
     hub = Hub()
     hub.apply(hub.plan(export("Pod", *POD_SLICES)))
-    bare = msgspec.structs.replace(hub.load_balancer.metadata, labels={})
-    hub.load_balancer = msgspec.structs.replace(hub.load_balancer, metadata=bare)
+    hub.rewrite(labels={})
     plan = hub.plan(export("Pod"))
     assert plan.writes == ()
     assert "shop.web" in plan.conflict
@@ -167,9 +171,8 @@ def test_slices_that_are_to_be_kept_are_kept():
 def test_what_was_changed_by_hand_is_put_back_once(what):
     hub = Hub()
     hub.apply(hub.plan(export("Pod", *POD_SLICES)))
-    meta = hub.load_balancer.metadata
-    kept = {"labels": {**meta.labels, "fairlead.dev/origin-kind": "Service"}, "finalizers": [], "annotations": {}}
-    changed = msgspec.structs.replace(meta, **{what: kept[what]})
+    labels = {**(hub.load_balancer.metadata.labels or {}), "fairlead.dev/origin-kind": "Service"}
+    kept = {"labels": labels, "finalizers": [], "annotations": {}}
     if what == "labels":
         mirrored = hub.slices["shop.web.pod.one"]
         fewer = {
@@ -178,7 +181,7 @@ def test_what_was_changed_by_hand_is_put_back_once(what):
         hub.slices["shop.web.pod.one"] = msgspec.structs.replace(
             mirrored, metadata=msgspec.structs.replace(mirrored.metadata, labels=fewer)
         )
-    hub.load_balancer = msgspec.structs.replace(hub.load_balancer, metadata=changed)
+    hub.rewrite(**{what: kept[what]})
     plan = hub.plan(export("Pod", *POD_SLICES))
     assert len(plan.writes) == 1
     hub.apply(plan)

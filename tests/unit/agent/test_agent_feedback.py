@@ -11,9 +11,10 @@ from fairlead.agent.events import EventWriter, ServiceEvent
 from fairlead.agent.export import ServiceView, Settings, build_export
 from fairlead.agent.feedback import build_feedback, wanted_ingress
 from fairlead.api.kubernetes import Ingress
+from fairlead.kube.events import EventRecorder
 from fairlead.model.condition import ConditionReason
 from fairlead.publish.compare import same_ingress
-from fairlead.publish.publication import Refused
+from fairlead.publish.publication import Publication, Refused
 from fairlead.publish.wire import object_from_ingress
 from fairlead.testing.published import stored_load_balancer
 
@@ -25,6 +26,7 @@ PORTS = [{"port": 80, "protocol": "TCP"}]
 
 def hub_load_balancer(address="192.0.2.1", *, answered=True, conditions=None, generation=1, **status):
     export = build_export(ServiceView(service=service()), THREE, SETTINGS)
+    assert isinstance(export, Publication)
     if answered:
         status["observedGeneration"] = generation
         status["conditions"] = conditions or [{"type": "Programmed", "status": "True", "reason": "Programmed"}]
@@ -258,11 +260,11 @@ def test_only_what_was_seen_to_serve_answers(conditions, expected):
         assert ("answers" in said.message) == (reason == "EnsuredLoadBalancer" and "answers" in text)
 
 
-class _Recorder:
+class _Recorder(EventRecorder):
     def __init__(self):
         self.emitted = []
 
-    def emit_about(self, _resource, _service, *, warning, reason, message):
+    def emit_about(self, resource, obj, *, warning, reason, message):
         self.emitted.append((warning, reason, message))
 
 

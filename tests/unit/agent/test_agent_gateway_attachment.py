@@ -67,8 +67,8 @@ def test_section_name_and_port_must_be_those_of_one_listener() -> None:
     assert names(accepted(*two, sectionName="b")) == ["b"]
     assert names(accepted(*two, port=80)) == ["a"]
     assert names(accepted(*two, sectionName="b", port=8080)) == ["b"]
-    for wrong in ({"sectionName": "c"}, {"port": 81}, {"sectionName": "a", "port": 8080}):
-        refusal = accepted(*two, **wrong).judgement
+    wrong = (accepted(*two, sectionName="c"), accepted(*two, port=81), accepted(*two, sectionName="a", port=8080))
+    for refusal in (each.judgement for each in wrong):
         assert (refusal.status, refusal.reason) == ("False", "NoMatchingParent")
 
 
@@ -93,12 +93,12 @@ def test_a_parent_that_is_not_accepted_says_why() -> None:
 @pytest.mark.req("G-20", "G-53", "G-80")
 def test_reasons_in_their_order() -> None:
     strict = listener(kinds=("TLSRoute",), namespaces=frozenset({"shop"}), hostname="a.com")
-    other = {"hostnames": ("b.com",)}
-    assert accepted(strict, sectionName="none", **other).judgement.reason == "NoMatchingParent"
-    assert accepted(strict, **other).judgement.reason == "NotAllowedByListeners"
-    assert accepted(strict, kind="TLSRoute", **other).judgement.reason == "NotAllowedByListeners"
-    assert accepted(strict, namespace="shop", **other).judgement.reason == "NotAllowedByListeners"
-    last = accepted(strict, kind="TLSRoute", namespace="shop", **other).judgement
+    other = ("b.com",)
+    assert accepted(strict, sectionName="none", hostnames=other).judgement.reason == "NoMatchingParent"
+    assert accepted(strict, hostnames=other).judgement.reason == "NotAllowedByListeners"
+    assert accepted(strict, kind="TLSRoute", hostnames=other).judgement.reason == "NotAllowedByListeners"
+    assert accepted(strict, namespace="shop", hostnames=other).judgement.reason == "NotAllowedByListeners"
+    last = accepted(strict, kind="TLSRoute", namespace="shop", hostnames=other).judgement
     assert last.reason == "NoMatchingListenerHostname"
     assert last.message == "none of the hostnames b.com is within those of the listeners: a.com"
     assert accepted(strict, kind="TLSRoute", namespace="shop").judgement.status == "True"

@@ -51,7 +51,7 @@ def test_what_has_not_changed_is_equal() -> None:
     assert entries(policy(*before), OTHER, GATEWAY) == before
     again = entries(policy(*before, generation=4), GATEWAY)
     assert [entry.ancestor_ref.name for entry in again] == ["x", "main"]
-    (accepted, _) = again[1].conditions or ()
+    (accepted, _) = again[1].conditions or []
     assert (accepted.observed_generation, accepted.last_transition_time) == (4, BEFORE)
 
 

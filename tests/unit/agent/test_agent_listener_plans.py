@@ -51,7 +51,7 @@ def test_the_kinds_of_routes(
 ) -> None:
     tls = {"tls": {"mode": mode}} if mode else {}
     allowed = {"allowedRoutes": {"kinds": asked}} if asked is not None else {}
-    plan = planned(http(protocol=protocol, **tls, **allowed))
+    plan = planned({**http(protocol=protocol), **tls, **allowed})
     assert kinds(plan) == shown
     assert {each.group for each in plan.kinds} <= {"gateway.networking.k8s.io"}
     assert reasons(plan.judgements) == {"Accepted": "True/Accepted", "ResolvedRefs": resolved}
@@ -168,7 +168,7 @@ def test_of_several_authorities_the_good_ones_count() -> None:
 )
 def test_the_namespaces_of_routes(allowed: dict[str, Any] | None, namespaces: set[str] | None, accepted: str) -> None:
     fields = {} if allowed is None else {"allowedRoutes": {"namespaces": allowed}}
-    plan = planned(http(**fields))
+    plan = planned({**http(), **fields})
     assert plan.namespaces == namespaces
     assert reasons(plan.judgements)["Accepted"] == accepted
 

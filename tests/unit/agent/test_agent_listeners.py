@@ -155,8 +155,8 @@ def test_which_listener_sets_are_allowed(allowed: dict[str, Any] | None, names: 
         listener_set(http("a", 81), name="own"),
         listener_set(http("b", 82), name="foreign", namespace="shop"),
     )
-    spec = {} if allowed is None else {"allowedListeners": {"namespaces": allowed}}
-    plan = plan_gateway(view(gateway(http(), **spec), *sets))
+    rules = None if allowed is None else {"namespaces": allowed}
+    plan = plan_gateway(view(gateway(http(), allowedListeners=rules), *sets))
     refused = {"Accepted": "False/NotAllowed", "Programmed": "False/NotAllowed"}
     assert of_sets(plan) == {
         name: {"Accepted": "True/Accepted"} if name in names else refused for name in ("own", "foreign")

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.agent.nodes import MAX_ENDPOINTS_PER_SLICE, NodeEntry, build_nodes, entries_from_nodes
+from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.names import ANNOTATION_STALE
 from fairlead.publish.plan import plan_slices
 from fairlead.testing.published import stored_slice
@@ -54,6 +55,7 @@ def apply(entries, hub=()):
     after = {each.metadata.name: each for each in hub}
     for write in writes:
         if write.action == "apply":
+            assert isinstance(write.obj, EndpointSlice)
             after[write.obj.metadata.name] = stored_slice(write.obj)
         else:
             del after[write.obj.metadata.name]

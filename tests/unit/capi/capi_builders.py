@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from fairlead.api.backendgroup import BackendGroup
 from fairlead.api.clusterapi import Cluster, TargetObject
 from fairlead.api.loadbalancer import LoadBalancer
@@ -93,6 +95,6 @@ def group(
 
 
 def view(*objects: TargetObject, groups: Sequence[BackendGroup] = (), **others: Any) -> View:
-    given = {"load_balancer": lb(), "cluster": cluster(), **others}
     by_name = {each.metadata.name: each for each in groups}
-    return View(objects=tuple(objects), groups=by_name, **given)
+    plain = View(load_balancer=lb(), cluster=cluster(), objects=tuple(objects), groups=by_name)
+    return msgspec.structs.replace(plain, **others)

@@ -107,8 +107,10 @@ def test_a_patch_has_what_differs_and_nothing_else():
     before, after = THEIRS, held(THEIRS, "api", "active", hooks=False, deleting=False)
     patch = patch_of(before, after)
     assert set(patch) == {"annotations", "finalizers"}
+    assert isinstance(patch["annotations"], dict)
     assert "note" not in patch["annotations"]
     assert patch_of(after, after) == {}
     back = patch_of(after, before)
+    assert isinstance(back["annotations"], dict)
     assert set(back["annotations"].values()) == {None}
     assert back["finalizers"] == list(before.finalizers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from fairlead.api.dnszone import DNSZone, DNSZoneSpec
@@ -21,8 +22,8 @@ def hostname(*conditions: tuple[str, str, str], **spec: object) -> Hostname:
         zone="example", conditions=wire, certificate=HostnameCertificate(not_after="2030-01-02T00:00:00Z")
     )
     owner = HostnameOwner(member="east", kind="Ingress", namespace="default", name="shop")
-    given = {"host": "www.example.test", "addresses": ["192.0.2.1"], "owner": owner, **spec}
-    return Hostname(metadata=ObjectMeta("www", "fairlead-system"), spec=HostnameSpec(**given), status=status)
+    given = msgspec.structs.replace(HostnameSpec("www.example.test", owner=owner, addresses=["192.0.2.1"]), **spec)
+    return Hostname(metadata=ObjectMeta("www", "fairlead-system"), spec=given, status=status)
 
 
 GOOD = (("Accepted", "True", "Accepted"), ("Programmed", "True", "Programmed"))

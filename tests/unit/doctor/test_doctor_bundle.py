@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from doctor_facts import healthy
+from doctor_facts import healthy, with_fields
 
 from fairlead.doctor.bundle import LOG_BYTES, files_of, write_bundle
 from fairlead.doctor.facts import ApiFacts, Facts
@@ -61,8 +61,8 @@ def test_a_broken_hub_is_in_it_as_broken() -> None:
 
 
 def test_what_may_not_be_read_is_named() -> None:
-    hub = msgspec.structs.replace(healthy().hub, unread={"secrets": "you may not"})
-    assert "hub (secrets) you may not" in files(msgspec.structs.replace(healthy(), hub=hub))["unread.txt"]
+    facts = with_fields("hub", unread={"secrets": "you may not"})
+    assert "hub (secrets) you may not" in files(facts)["unread.txt"]
 
 
 def test_it_is_one_file_that_only_its_owner_may_read(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from fairlead.api.backendgroup import BackendGroup
 from fairlead.api.kubernetes import Node
+from fairlead.api.meta import ObjectKey
 from fairlead.api.pods import Pod
 from fairlead.hub.intents.loadbalancer.backend_sources import BackendSources
 from fairlead.kube.cluster import Cluster
@@ -79,6 +80,6 @@ async def test_what_is_not_read_yet_is_said_and_only_that_which_is_needed(source
 
 async def test_an_object_that_cannot_be_read_counts_in_its_own_namespace(sources: BackendSources) -> None:
     for namespace in ("other", "shop"):
-        sources.pods.broken[namespace, "bad"] = f"wrong in {namespace}"
+        sources.pods.broken[ObjectKey(namespace, "bad")] = f"wrong in {namespace}"
     assert "pods: shop/bad cannot be read: wrong in shop" in sources.need(by_label(app="web"))
     assert "wrong in other" not in sources.need(by_label(app="web"))

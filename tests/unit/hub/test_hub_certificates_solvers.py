@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -14,7 +14,7 @@ PATH = "/.well-known/acme-challenge/token"
 
 
 @asynccontextmanager
-async def answering(answer: bytes, *, proxied: bool) -> AsyncIterator[int]:
+async def answering(answer: bytes, *, proxied: bool) -> AsyncGenerator[int]:
     """Serve one answer; ``proxied``: only to connections that begin with a PROXY header, as Envoy does."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -41,6 +41,7 @@ def excluded(sources, *groups, pods=(), nodes=()):
         sources.nodes._store.put(each)
     viewed = view(lb(listeners=[{"port": 80, "name": "http"}]), groups=groups)
     desired = translate_loadbalancer(viewed).desired
+    assert desired is not None
     exclusions = excluded_backends(viewed, desired, sources)
     assert all(exclusion.owner == f"BackendGroup/{groups[0].group.key}" for exclusion in exclusions)
     return [(exclusion.what, exclusion.why) for exclusion in exclusions]
@@ -63,11 +64,11 @@ def test_a_refused_group_is_excluded_as_a_whole_unless_it_was_accepted_before(so
 
 
 def test_a_group_for_a_listener_that_is_not_there(sources):
-    static = {"static": ["10.0.0.1:80"]}
-    assert excluded(sources, GroupView(group(listener="https", **static))) == [
+    static = ["10.0.0.1:80"]
+    assert excluded(sources, GroupView(group(listener="https", static=static))) == [
         ("everything", "spec.listener: the load balancer has no listener 'https'")
     ]
-    assert excluded(sources, GroupView(group(listener="http", **static))) == []
+    assert excluded(sources, GroupView(group(listener="http", static=static))) == []
 
 
 def test_static_backends_that_may_not_be_backends(sources):
@@ -149,7 +150,7 @@ def test_a_service_that_is_missing_or_has_no_such_node_port(sources):
     [
         (node("n1", "10.1.0.1", zone="b"), "spec.service.nodeSelector does not choose this node"),
         (
-            node("n1", "10.1.0.1", zone="a", **{LABEL_EXCLUDE_NODE: "true"}),
+            node("n1", "10.1.0.1", ready=True, zone="a", **{LABEL_EXCLUDE_NODE: "true"}),
             f"the node has the label {LABEL_EXCLUDE_NODE}",
         ),
         (node("n1", "10.1.0.1", zone="a", ready=False), "the node is not Ready"),
@@ -171,5 +172,6 @@ def test_groups_are_in_the_order_of_their_names(sources):
     groups = [GroupView(group(name), out_of_scope=True) for name in ("b", "a")]
     viewed = view(groups=groups)
     desired = translate_loadbalancer(viewed).desired
+    assert desired is not None
     owners = [exclusion.owner for exclusion in excluded_backends(viewed, desired, sources)]
     assert owners == [f"BackendGroup/{each.group.key}" for each in reversed(groups)]

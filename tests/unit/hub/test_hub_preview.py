@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 import msgspec
 import pytest
@@ -16,6 +17,7 @@ from fairlead.hub.inspect.preview import LOOK_LIMIT_S, SLOW_S, Previewed, served
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from fairlead.model.change import Action, Reason
+from fairlead.model.contract import Provider
 from fairlead.model.observed import Observed, ObservedTarget
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import VirtualClock
@@ -33,7 +35,7 @@ class Readable:
     def __init__(self, clock):
         self.clock = clock
         self.capabilities = MemoryProvider(cloud=MemoryCloud(clock=clock)).capabilities
-        self.answer = None
+        self.answer: Observed | Exception | None = None
         self.takes_s = 0.0
         self.asked = []
 
@@ -60,7 +62,7 @@ class Bench:
         self.parts = inspected._Parts(Cluster(ClusterConfig(server="http://127.0.0.1:1"), name="hub"))
         self.parts.clock = self.clock
         self.provider = provider_type(self.clock)
-        self.parts.providers._factories = {"cloud": lambda: self.provider}
+        self.parts.providers._factories = {"cloud": lambda: cast("Provider", self.provider)}
         self.inventory = self.parts.inventory
         self.inventory.tenants._store.put(tenant())
         self.inventory.classes._store.put(lb_class("gold", provider="cloud"))

@@ -7,6 +7,7 @@ import pytest
 from hub_parts import intent_context
 
 from fairlead.api.loadbalancer import LoadBalancer
+from fairlead.api.meta import JSONObject
 from fairlead.errors import Retry, Terminal
 from fairlead.hub.providers.runner import ProviderRunner
 from fairlead.hub.validation.provider_validation import ProviderValidation, as_recorded_verdicts
@@ -17,7 +18,7 @@ from fairlead.translate.loadbalancer import frontend_of
 from fairlead.translate.view import GroupView
 from tests.unit.translate.translate_builders import CAPABLE, KEY, class_, group, lb, pod, view
 
-STATIC = {"static": ["10.0.0.1:80"]}
+STATIC: JSONObject = {"static": ["10.0.0.1:80"]}
 
 
 class Driver(MemoryProvider):
@@ -213,7 +214,7 @@ async def test_changed_parameters_of_a_group_are_asked_about_with_the_old_ones(b
 
 async def test_only_the_policy_webhook_asks_which_pods_stay(bench):
     pods = (pod("web-1", "10.0.0.1", ready=False),)
-    selects = {"pods": {"ports": [{"port": 80}], "byName": ["web-1"]}}
+    selects: JSONObject = {"pods": {"ports": [{"port": 80}], "byName": ["web-1"]}}
     kept = frozenset({("shop", "web-1")})
     webhook = {"deregisterPolicy": "Webhook", "deregisterWebhook": {"className": "edge"}}
     plain = GroupView(group(**selects), pods=pods, kept=kept, out_of_scope=True)

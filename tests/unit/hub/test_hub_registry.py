@@ -11,6 +11,7 @@ from hub_parts import intent_context
 from structlog.testing import capture_logs
 
 from fairlead.api.backendrecord import BackendRecord
+from fairlead.api.meta import JSONObject
 from fairlead.hub.intents.intent import IntentContext
 from fairlead.hub.intents.tcp.objects import TCPObjects
 from fairlead.model.contract import AllocationKind
@@ -81,7 +82,7 @@ async def served_hub(api: ScriptedApi) -> AsyncIterator[Hub]:
         yield Hub(cluster)
 
 
-def record_body(name="r", *, provider="memory", load_balancer="web", state="Registered"):
+def record_body(name="r", *, provider="memory", load_balancer="web", state="Registered") -> JSONObject:
     return {
         "metadata": {"name": name, "namespace": KEY.namespace, "uid": f"uid-{name}"},
         "spec": {

@@ -39,7 +39,7 @@ def conditions_of(view, report=None, observed=GOOD):
     return {each.type: each for each in build_conditions(translate_tcp(view), report, observed)}
 
 
-def status_of(load_balancer, *, report=None, observed=GOOD, now=NOW, **view):
+def status_of(load_balancer, *, report=None, observed: Observed | None = GOOD, now=NOW, **view):
     built = translate_tcp(tcp_view(load_balancer, **view))
     conditions = wire_conditions(
         build_conditions(built, report, observed),
@@ -128,7 +128,7 @@ def test_conditions_come_in_one_order():
 def test_the_status_of_a_good_one():
     status = status_of(tcp(generation=3))
     assert status.address == "192.0.2.7"
-    (ingress,) = status.load_balancer.ingress
+    (ingress,) = status.load_balancer.ingress or []
     assert (ingress.ip, ingress.ip_mode, [(port.port, port.protocol) for port in ingress.ports]) == (
         "192.0.2.7",
         "Proxy",

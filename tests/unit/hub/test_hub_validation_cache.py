@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fairlead.errors import BadConfiguration, Retry, Terminal
+from fairlead.errors import BadConfiguration, FairleadError, Retry, Terminal
 from fairlead.hub.validation.validation_cache import PAUSE_S, ValidationCache, Verdict
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import VirtualClock
@@ -61,7 +61,7 @@ async def test_an_answer_is_for_good_and_wakes_who_waits(world, answer):
     assert world.of() is None
     assert world.of(concerns=OTHER) is None
     await settle(world)
-    error = answer if isinstance(answer, Exception) else None
+    error = answer if isinstance(answer, FairleadError) else None
     assert world.of() == Verdict(answer=None if error else answer, error=error)
     assert sorted(world.woken) == [KEY, OTHER]
     await settle(world, 3600)

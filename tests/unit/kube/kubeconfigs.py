@@ -29,11 +29,18 @@ class Clock(SystemClock):
         return super().now() + timedelta(seconds=self.ahead_s)
 
 
-def write(path: Path, *, user: Fields | None = None, cluster: Fields | None = None, **more: Any) -> Path:
+def write(
+    path: Path,
+    *,
+    user: Fields | None = None,
+    cluster: Fields | None = None,
+    current_context: str = "dev",
+    **more: Any,
+) -> Path:
     content: Fields = {
         "apiVersion": "v1",
         "kind": "Config",
-        "current-context": "dev",
+        "current-context": current_context,
         "contexts": [{"name": "dev", "context": {"cluster": "c1", "user": "me", "namespace": "team"}}],
         "clusters": [{"name": "c1", "cluster": {"server": "https://api.example:6443", **(cluster or {})}}],
         "users": [{"name": "me", "user": user or {}}],

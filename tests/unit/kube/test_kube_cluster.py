@@ -7,6 +7,7 @@ from aiohttp import web
 from kube_scripted import ScriptedApi, Seen, service
 
 from fairlead.api.kubernetes import SERVICES
+from fairlead.api.meta import ObjectKey
 from fairlead.errors import (
     AlreadyExists,
     Bug,
@@ -59,7 +60,7 @@ async def test_one_unreadable_object_does_not_hide_the_others(api: ScriptedApi, 
     api.put("services", service("bad", port="not a number"))
     listing = await cluster.listing(SERVICES)
     assert [item.metadata.name for item in listing.items] == ["good"]
-    assert "Expected `int`" in listing.broken["a", "bad"]
+    assert "Expected `int`" in listing.broken[ObjectKey("a", "bad")]
     with pytest.raises(Invalid, match="services a/bad"):
         await cluster.list(SERVICES)
 

@@ -257,7 +257,7 @@ class Kubeconfig:
 
     def __init__(self, **user):
         self.user = user
-        self.failing = None
+        self.failing: BadConfiguration | None = None
         self.clock = VirtualClock()
         self.sign_in = KubeconfigSignIn(self.read, clock=self.clock)
 

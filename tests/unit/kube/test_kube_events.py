@@ -38,6 +38,11 @@ async def recorder(cluster: Cluster) -> AsyncIterator[EventRecorder]:
     task.cancel()
 
 
+def emit(recorder: EventRecorder, **changes: Any) -> None:
+    """Say what ``WEB`` says, with ``changes``."""
+    recorder.emit(**{**WEB, **changes})
+
+
 def stored(api: ScriptedApi) -> list[dict[str, Any]]:
     return list(api.objects.get("events", {}).values())
 
@@ -95,7 +100,7 @@ async def test_an_event_that_the_server_forgot_is_made_anew(
 async def test_a_cluster_scoped_object_has_its_events_in_default(
     api: ScriptedApi, recorder: EventRecorder, clock: VirtualClock
 ) -> None:
-    recorder.emit(**{**WEB, "kind": "Node", "namespace": "", "name": "n" * 253, "message": "x" * 5000})
+    emit(recorder, kind="Node", namespace="", name="n" * 253, message="x" * 5000)
     await clock.advance_until(lambda: len(stored(api)) == 1)
     (event,) = stored(api)
     assert event["metadata"]["namespace"] == "default"
@@ -110,25 +115,25 @@ async def test_failures_are_retried_a_few_times_and_never_raised(
     recorder.emit(**WEB)
     await clock.advance_until(lambda: len(stored(api)) == 1)
     api.answer(method("POST"), 503, times=9999)
-    recorder.emit(**{**WEB, "reason": "Other"})
+    emit(recorder, reason="Other")
     await clock.advance_until(lambda: recorder.dropped == 1)
     api.faults.clear()
     api.answer(method("POST"), 403, "Forbidden")
-    recorder.emit(**{**WEB, "reason": "Third"})
+    emit(recorder, reason="Third")
     await clock.advance_until(lambda: recorder.dropped == 2)
-    recorder.emit(**{**WEB, "reason": "Fourth"})
+    emit(recorder, reason="Fourth")
     await clock.advance_until(lambda: len(stored(api)) == 2)
 
 
 async def test_memory_is_bounded(api: ScriptedApi, cluster: Cluster, clock: VirtualClock) -> None:
     recorder = EventRecorder(cluster, component="x", limit=10)
     for number in range(25):
-        recorder.emit(**{**WEB, "name": f"s{number}"})
+        emit(recorder, name=f"s{number}")
     assert recorder.dropped == 15
     task = asyncio.create_task(recorder.run())
     await clock.advance_until(lambda: len(stored(api)) == 10)
     await settle()
-    recorder.emit(**{**WEB, "name": "new"})  # what has been written makes room
+    emit(recorder, name="new")  # what has been written makes room
     await clock.advance_until(lambda: len(stored(api)) == 11)
     assert recorder.dropped == 15
     task.cancel()
@@ -137,7 +142,7 @@ async def test_memory_is_bounded(api: ScriptedApi, cluster: Cluster, clock: Virt
 async def test_events_are_rate_limited(api: ScriptedApi, cluster: Cluster, clock: VirtualClock) -> None:
     recorder = EventRecorder(cluster, component="x", qps=1, burst=2)
     for number in range(6):
-        recorder.emit(**{**WEB, "name": f"s{number}"})
+        emit(recorder, name=f"s{number}")
     task = asyncio.create_task(recorder.run())
     started = clock.monotonic()
     await clock.advance_until(lambda: len(stored(api)) == 6)

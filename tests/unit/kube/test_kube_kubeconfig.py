@@ -50,7 +50,7 @@ def test_several_files_are_merged_and_the_first_one_wins(tmp_path: Path) -> None
         tmp_path / "two" / "config",
         cluster={"server": "https://second:1"},
         users=[{"name": "far", "user": {"tokenFile": "token"}}],
-        **{"current-context": "other"},
+        current_context="other",
     )
     environ = {"KUBECONFIG": os.pathsep.join([str(tmp_path / "missing"), str(given), str(two)])}
     config = load_config(environ=environ, home=tmp_path)

@@ -88,11 +88,10 @@ async def test_what_was_written_is_read_before_the_cache_shows_it(world: World) 
 
 
 async def test_several_writes_stand_until_the_last_one_is_shown(world: World) -> None:
-    for port in (2, 3):
-        before = world.overlay.get("a", "web")
-        world.overlay.written(world.write("web", port), before=before)
-        if port == 2:
-            shown = dict(world.api.objects["services"]["a", "web"])
+    world.overlay.written(world.write("web", 2), before=world.overlay.get("a", "web"))
+    shown = dict(world.api.objects["services"]["a", "web"])
+    before = world.overlay.get("a", "web")
+    world.overlay.written(world.write("web", 3), before=before)
     world.api.notify("services", line("MODIFIED", shown))
     await world.api.until(lambda: world.version("web") == shown["metadata"]["resourceVersion"])
     assert world.port() == 3

@@ -7,6 +7,7 @@ import pytest
 from kube_scripted import ScriptedApi, service
 
 from fairlead.api.kubernetes import NODES, SERVICES, Service
+from fairlead.api.meta import ObjectKey
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.frames import CutLine, LineSplitter, LineTooLong
@@ -141,4 +142,4 @@ def test_a_failing_index_leaves_the_store_as_it_was() -> None:
     with pytest.raises(ValueError, match="bad"):
         store.put(bad)
     assert store.by_index("type", "one") == [good]
-    assert store.get(("a", "x")) is good
+    assert store.get(ObjectKey("a", "x")) is good

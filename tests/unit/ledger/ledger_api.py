@@ -45,13 +45,13 @@ class RecordApi:
         self.before_call(verb, name)
         self.calls.append(verb)
 
-    async def get(self, resource: Any, _namespace: str, name: str) -> Any:
+    async def get(self, resource: Any, namespace: str, name: str) -> Any:
         if resource.kind != "BackendRecord":
             return resource.type()
         self._call("get", name)
         return self.read(name)
 
-    async def create(self, _resource: Any, obj: JSONObject) -> Any:
+    async def create(self, resource: Any, obj: JSONObject) -> Any:
         name = obj["metadata"]["name"]
         self._call("create", name)
         if name in self.objects:
@@ -60,7 +60,7 @@ class RecordApi:
         self.edit(name, {"metadata": {"uid": f"uid-{next(self._versions)}"}})
         return self.read(name)
 
-    async def merge_patch(self, _resource: Any, _namespace: str, name: str, patch: JSONObject, **_others: str) -> Any:
+    async def merge_patch(self, resource: Any, namespace: str, name: str, patch: JSONObject, **_others: str) -> Any:
         self._call("patch", name)
         if patch["metadata"]["resourceVersion"] != self.read(name).metadata.resource_version:
             raise Conflict(f"{name} was written by another client")
@@ -68,16 +68,18 @@ class RecordApi:
         self.edit(name, patch)
         return msgspec.convert(self.objects.get(name, new), BackendRecord)
 
-    async def delete(self, _resource: Any, _namespace: str, name: str, *, uid: str = "") -> bool:
+    async def delete(
+        self, resource: Any, namespace: str, name: str, *, uid: str = "", resource_version: str = ""
+    ) -> bool:
         self._call("delete", name)
         if self.read(name).metadata.uid == uid:
             self.edit(name, {"metadata": {"deletionTimestamp": DELETED_AT}})
         return True
 
-    async def apply(self, _resource: Any, obj: JSONObject, **_others: Any) -> Any:
+    async def apply(self, resource: Any, obj: JSONObject, **_others: Any) -> Any:
         self._call("apply", obj["metadata"]["name"])
 
-    async def list(self, *_arguments: Any, **_selectors: str) -> Any:
+    async def list(self, resource: Any, namespace: str = "", **_selectors: str) -> Any:
         return self.records()
 
 

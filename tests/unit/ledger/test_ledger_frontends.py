@@ -132,8 +132,9 @@ async def test_what_0_1_wrote_is_rewritten_once_and_gone_after_that() -> None:
         entries.load_old(KEY, status.old_places("haproxy"))
         # The process dies between the two writes: both are there, and say the same.
         store.refuses = [Unreachable("503")] if not crash else []
+        merge_patch = store.merge_patch
         if crash:
-            store.merge_patch, merge_patch = refuse, store.merge_patch
+            store.merge_patch = refuse
         await entries.rewrite_old()
         if crash:
             store.merge_patch = merge_patch
@@ -255,9 +256,9 @@ async def test_others_that_write_other_parts_of_the_object_are_waited_for_a_few_
     left = others
     read = store.get
 
-    async def overtaken(*positional: Any) -> Any:
+    async def overtaken(resource: Any, _namespace: str, _name: str) -> Any:
         nonlocal left
-        answer = await read(*positional)
+        answer = await read(resource, _namespace, _name)
         store.version += left > 0
         left -= 1
         return answer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.preflight import install_crds
 from fairlead.model.keys import LoadBalancerKey
+from fairlead.page.board import Shown
 from fairlead.page.detail import detail_of
 from fairlead.page.sources import Certificates, HostNames, LoadBalancers, Members, Proxies, ThisHub
 from fairlead.status.proxies import ProxyRow
@@ -25,6 +27,12 @@ from fairlead.testing.fleet_objects import NOW
 from fairlead.testing.worlds.processes import wait_until
 
 ADMIN = "for-these-tests-only"
+
+
+def item(shown: Shown | None) -> Any:
+    """Return what is shown: each table has items of its own type."""
+    assert shown is not None
+    return shown.item
 
 
 @pytest.fixture
@@ -67,13 +75,13 @@ async def test_load_balancers_and_members_follow_their_caches(cluster):
         assert list(tables[0].all_keys()) == [key]
         shown = tables[0].shown(key)
         assert (shown.resource, shown.namespace) == ("tcploadbalancers", "tenant-east")
-        assert (shown.item.member, shown.item.region, shown.item.reason) == ("east", "eu", "Pending")
-        assert tables[1].shown("east").item.connection == "Pending"
+        assert (item(shown).member, item(shown).region, item(shown).reason) == ("east", "eu", "Pending")
+        assert item(tables[1].shown("east")).connection == "Pending"
         assert detail_of(LoadBalancerKey(*key), None, inventory).conditions == []
         marked.clear()
         await cluster.merge_patch(TENANTS, "", "east", {"spec": {"region": "us"}})
         await wait_until(answers(lambda: ("lb", key) in marked), "its load balancers are marked")
-        assert tables[0].shown(key).item.region == "us"
+        assert item(tables[0].shown(key)).region == "us"
         await cluster.delete(TCP_LOAD_BALANCERS, "tenant-east", "shop.web")
         await wait_until(answers(lambda: tables[0].shown(key) is None), "it is gone")
         assert detail_of(LoadBalancerKey(*key), None, inventory) is None
@@ -85,7 +93,7 @@ def test_proxies_come_and_go():
     rows = [ProxyRow("a", "local", "SYNCED"), ProxyRow("b", "local", "STALE", 2)]
     table = Proxies(lambda: rows)
     assert list(table.all_keys()) == ["a", "b"]
-    assert (table.shown("a").item.state, table.shown("b").item.state) == ("Serving", "NeedsAttention")
+    assert (item(table.shown("a")).state, item(table.shown("b")).state) == ("Serving", "NeedsAttention")
     del rows[0]
     assert list(table.all_keys()) == ["a", "b"]
     assert table.shown("a") is None
@@ -96,4 +104,4 @@ def test_the_hub_says_whether_it_leads_and_what_is_missing():
     reasons = ["tenants: not read yet"]
     hub = ThisHub(identity="h", version="1", started="", leading=lambda: False, problems=lambda: reasons)
     shown = hub.shown(next(iter(hub.all_keys())))
-    assert (shown.item.problems, shown.item.leading, shown.resource) == (("tenants: not read yet",), False, "")
+    assert (item(shown).problems, item(shown).leading, shown.resource) == (("tenants: not read yet",), False, "")

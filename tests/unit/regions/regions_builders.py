@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -81,9 +82,11 @@ def pool_service(
     return msgspec.structs.replace(built, status=msgspec.convert(status, type=type(built.status)))
 
 
-def node(name: str, *, address: str = "10.1.0.1", ready: bool = True, **labels: str) -> Node:
+def node(
+    name: str, marks: Mapping[str, str] | None = None, *, address: str = "10.1.0.1", ready: bool = True, **labels: str
+) -> Node:
     body = {
-        "metadata": {"name": name, "labels": labels},
+        "metadata": {"name": name, "labels": {**(marks or {}), **labels}},
         "status": {
             "addresses": [{"type": "InternalIP", "address": address}],
             "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],

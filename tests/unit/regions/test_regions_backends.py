@@ -60,5 +60,5 @@ def test_too_many_backends_become_a_hash_that_moves() -> None:
 
 
 def test_nodes_that_may_not_take_traffic_are_none() -> None:
-    assert pool_node(node("n", **{"node.kubernetes.io/exclude-from-external-load-balancers": ""})) is None
+    assert pool_node(node("n", {"node.kubernetes.io/exclude-from-external-load-balancers": ""})) is None
     assert pool_node(node("n", ready=False)) is not None

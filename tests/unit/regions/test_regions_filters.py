@@ -17,7 +17,10 @@ from fairlead.regions.filters import (
 )
 from fairlead.regions.source import SourceService
 
-LATER = {"version": "2"}
+
+def later(**changes) -> SourceService:
+    """Return the Service of the tests as it is after a change."""
+    return service(version="2", **changes)
 
 
 @pytest.mark.req("T-O-30", "T-O-31", "T-O-32", "T-O-33", "O-27")
@@ -45,30 +48,30 @@ def test_coming_and_going(each: SourceService, matters: bool) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "matters"),
     [
-        pytest.param(service(), service(clusterIP="10.96.0.9", **LATER), False, id="T-O-34 cluster IP"),
-        pytest.param(service(), service(selector=None, **LATER), True, id="T-O-35 selector removed"),
-        pytest.param(service(), service(selector="app=other", **LATER), True, id="T-O-36 selector changed"),
-        pytest.param(service(selector=None), service(**LATER), True, id="T-O-37 selector added"),
-        pytest.param(service(), service(kind="ClusterIP", class_name=None, **LATER), True, id="T-O-38 type"),
-        pytest.param(service(), service(finalizers=[FINALIZER], **LATER), True, id="T-O-39 finalizers"),
-        pytest.param(service(), service(annotations={"aggregated.a": "x"}, **LATER), True, id="T-O-40 aggregated"),
-        pytest.param(service(), service(labels={"aggregated.a": "x"}, **LATER), True, id="W-O-11 aggregated label"),
-        pytest.param(service(), service(annotations={"note": "x"}, **LATER), False, id="T-O-41 ordinary annotation"),
+        pytest.param(service(), later(clusterIP="10.96.0.9"), False, id="T-O-34 cluster IP"),
+        pytest.param(service(), later(selector=None), True, id="T-O-35 selector removed"),
+        pytest.param(service(), later(selector="app=other"), True, id="T-O-36 selector changed"),
+        pytest.param(service(selector=None), later(), True, id="T-O-37 selector added"),
+        pytest.param(service(), later(kind="ClusterIP", class_name=None), True, id="T-O-38 type"),
+        pytest.param(service(), later(finalizers=[FINALIZER]), True, id="T-O-39 finalizers"),
+        pytest.param(service(), later(annotations={"aggregated.a": "x"}), True, id="T-O-40 aggregated"),
+        pytest.param(service(), later(labels={"aggregated.a": "x"}), True, id="W-O-11 aggregated label"),
+        pytest.param(service(), later(annotations={"note": "x"}), False, id="T-O-41 ordinary annotation"),
         pytest.param(
-            service(selector=None), service(selector=None, finalizers=["other/one"], **LATER), False,
+            service(selector=None), later(selector=None, finalizers=["other/one"]), False,
             id="T-O-42 finalizer of one that is not managed",
         ),
-        pytest.param(service(), service(deleting=True, **LATER), True, id="T-O-43 deleting"),
-        pytest.param(service(deleting=True), service(deleting=True, **LATER), False, id="W-O-11 still deleting"),
+        pytest.param(service(), later(deleting=True), True, id="T-O-43 deleting"),
+        pytest.param(service(deleting=True), later(deleting=True), False, id="W-O-11 still deleting"),
         pytest.param(
-            service(), service(status={"loadBalancer": {"ingress": [{"ip": "1.1.1.1"}]}}, **LATER), True,
+            service(), later(status={"loadBalancer": {"ingress": [{"ip": "1.1.1.1"}]}}), True,
             id="T-O-44 status",
         ),
-        pytest.param(service(), service(ports=[{"port": 81}], **LATER), True, id="ports"),
-        pytest.param(service(), service(class_name="other", **LATER), True, id="class"),
-        pytest.param(service(), service(labels={"team": "a"}, **LATER), True, id="label in the document"),
-        pytest.param(service(), service(annotations={"elb.io/size": "x"}, **LATER), True, id="a provider's annotation"),
-        pytest.param(service(), service(**LATER), False, id="nothing"),
+        pytest.param(service(), later(ports=[{"port": 81}]), True, id="ports"),
+        pytest.param(service(), later(class_name="other"), True, id="class"),
+        pytest.param(service(), later(labels={"team": "a"}), True, id="label in the document"),
+        pytest.param(service(), later(annotations={"elb.io/size": "x"}), True, id="a provider's annotation"),
+        pytest.param(service(), later(), False, id="nothing"),
     ],
 )  # fmt: skip
 def test_updates_of_services(old: SourceService, new: SourceService, matters: bool) -> None:

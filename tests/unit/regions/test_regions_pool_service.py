@@ -20,7 +20,10 @@ from fairlead.runtime.clock import VirtualClock
 from tests.unit.kube.kube_scripted import ScriptedApi
 
 KEY = ("default", "test")
-UNMANAGED = {"kind": "ClusterIP", "class_name": None}
+
+
+def unmanaged(**more) -> SourceService:
+    return service(kind="ClusterIP", class_name=None, **more)
 
 
 class Bench:
@@ -50,8 +53,7 @@ class Bench:
         self.api.put("services", {"metadata": {"name": body["name"], "namespace": body["namespace"]}})
 
     def put_pool_service(self, name="a", **more) -> None:
-        more = {"of": service(), **more}
-        obj = pool_service("test", name, **more)
+        obj = pool_service("test", name, of=service(), **more)
         self.inventory.pool_services._store.put(obj)
         self.api.objects.setdefault("poolservices", {})["default", obj.metadata.name] = {
             "metadata": {
@@ -102,7 +104,7 @@ async def test_a_replica_that_does_not_lead_writes_nothing(bench):
 
 
 async def test_a_service_that_was_never_managed_is_left_alone(bench):
-    bench.put(service(**UNMANAGED))
+    bench.put(unmanaged())
     assert await bench.reconcile() is None
     assert bench.api.seen == []
 
@@ -126,7 +128,7 @@ async def test_what_waits_is_reconciled_again(bench):
 
 @pytest.mark.req("O-27")
 async def test_regions_outlive_a_service_that_is_not_managed_for_a_moment(bench):
-    bench.put(service(finalizers=[FINALIZER], **UNMANAGED))
+    bench.put(unmanaged(finalizers=[FINALIZER]))
     bench.put_pool_service("a")
     assert await bench.reconcile() == FLIP_GRACE_S
     assert bench.writes() == []
@@ -138,14 +140,14 @@ async def test_regions_outlive_a_service_that_is_not_managed_for_a_moment(bench)
 
 
 async def test_a_service_that_is_managed_again_begins_a_new_grace_period(bench):
-    unmanaged = service(finalizers=[FINALIZER], **UNMANAGED)
-    bench.put(unmanaged)
+    no_more = unmanaged(finalizers=[FINALIZER])
+    bench.put(no_more)
     bench.put_pool_service("a")
     await bench.reconcile()
     bench.clock.jump(FLIP_GRACE_S)
     bench.put(service(finalizers=[FINALIZER]))
     await bench.reconcile()
-    bench.put(unmanaged)
+    bench.put(no_more)
     assert await bench.reconcile() == FLIP_GRACE_S
 
 
@@ -178,7 +180,7 @@ async def test_the_finalizer_goes_with_the_last_pool_service(bench):
     ],
 )
 async def test_what_access_points_have_written_goes_before_the_finalizer(bench, marks, deleting, released):
-    bench.put(service(finalizers=[FINALIZER], deleting=deleting, **UNMANAGED, **marks))
+    bench.put(unmanaged(finalizers=[FINALIZER], deleting=deleting, **marks))
     await bench.reconcile()
     bench.clock.jump(FLIP_GRACE_S)
     await bench.reconcile()

@@ -14,7 +14,7 @@ def test_a_node_is_in_one_pool() -> None:
     openyurt = Pool(name="yurt", created="9")
     assert claims_of(node("n", region="r"), [younger, older]).pools == ("b", "a")
     labels = {"region": "r", "apps.openyurt.io/nodepool": "yurt"}
-    assert claims_of(node("n", **labels), [younger, older, openyurt]).owner == "yurt"
+    assert claims_of(node("n", labels), [younger, older, openyurt]).owner == "yurt"
     assert claims_of(node("n", region="s"), [younger, older, openyurt]).owner == ""
     everything = Pool(name="all", node_selector={})
     assert claims_of(node("n", region="r"), [everything]).owner == ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fairlead.errors import Terminal
 from fairlead.model.desired import GuardPolicy
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
@@ -27,7 +29,7 @@ class Picky(MemoryProvider):
     """Refuses, for good, load balancers at one address; raises ``errors``, once each, for ``KEY``."""
 
     refused = "192.0.2.66"
-    errors: tuple[Exception, ...] = ()
+    errors: Sequence[Exception] = ()
 
     async def ensure(self, spec):
         if spec.key == KEY and self.errors:
@@ -42,7 +44,7 @@ class Picky(MemoryProvider):
 class Bench:
     """A worker over a ledger that survives and a provider that takes its time."""
 
-    def __init__(self, *, latency_s=0.0, ledger=None):
+    def __init__(self, *, latency_s=0.0, ledger: SurvivingLedger | None = None):
         self.clock = VirtualClock()
         self.cloud = MemoryCloud(clock=self.clock)
         self.memory = Picky(cloud=self.cloud)

@@ -207,14 +207,14 @@ async def test_pod_deleted_while_buffered_enqueues_no_record():
             self.noted += [change.key.address for change in changes]
             return await super().record(spec, changes)
 
-    async with Bench(latency_s=1.0, ledger=Noting()) as bench:
+    async with Bench(latency_s=1.0, ledger=(ledger := Noting())) as bench:
         bench.engine.put(desired_state(1))
         await bench.engine.advance(0.5)
         bench.engine.put(desired_state(1, 2))
         await bench.engine.advance(0.5)
         bench.engine.put(desired_state(1))
         await bench.engine.advance(30)
-        assert bench.ledger.noted == ["10.0.0.1"]
+        assert ledger.noted == ["10.0.0.1"]
 
 
 @pytest.mark.req("A-42")
@@ -228,14 +228,14 @@ async def test_locations_updater_reschedules_on_ready_finalizer_removal_failure(
                 return [Outcome(OutcomeStatus.RETRY, "the finalizer cannot be removed now")] * len(changes)
             return await super().settle(spec, changes, outcomes)
 
-    async with Bench(ledger=Stuck()) as bench:
+    async with Bench(ledger=(ledger := Stuck())) as bench:
         await bench.served(1, 2)
         bench.engine.put(desired_state(1))
         await bench.engine.advance()
         assert (bench.on(), len(bench.ledger.entries)) == ({1}, 2), "gone, and not yet forgotten"
         assert bench.engine.last_report(KEY).failure == "the finalizer cannot be removed now"
         await bench.engine.advance(30)
-        assert (bench.ledger.failures, len(bench.ledger.entries)) == (3, 1)
+        assert (ledger.failures, len(ledger.entries)) == (3, 1)
 
 
 @pytest.mark.req("A-33")
@@ -276,7 +276,7 @@ async def test_public_method_storm(seed):
                     tracker.request_deregister(key, HTTP, target(str(number)).key)
                 case 6:
                     tracker.mark_unknown(key)
-                case 7:
+                case _:
                     tracker.touch(keys)
                     tracker.ensure_again([key])
             bench.engine.worker.trigger()

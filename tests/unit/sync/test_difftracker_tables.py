@@ -247,6 +247,12 @@ def built(*endpoints, provider=ABLE, **text):
     return translate_tcp(tcp_view(given, slices=slices, capabilities=provider, **text))
 
 
+def put(tracker, translation):
+    """Put what was translated; returns whether anything differs."""
+    assert translation.desired is not None
+    return tracker.put(translation.desired)
+
+
 def addresses_of(item):
     return {at.address for targets in item.desired.targets.values() for at in targets}
 
@@ -262,10 +268,10 @@ def addresses_of(item):
 )
 def test_two_spellings_are_one_address(first, other, canonical):
     tracker = Tracker()
-    tracker.put(built(first).desired)
+    put(tracker, built(first))
     step(tracker)
-    assert not tracker.put(built(other).desired), "nothing differs"
-    assert not tracker.put(built(first, other).desired), "nor when it is listed in both spellings"
+    assert not put(tracker, built(other)), "nothing differs"
+    assert not put(tracker, built(first, other)), "nor when it is listed in both spellings"
     assert addresses_of(built(first)) == {canonical}
 
 
@@ -285,7 +291,7 @@ def test_two_spellings_are_one_address(first, other, canonical):
 def test_what_is_no_backend_stops_none_of_the_others(bad, reported):
     given = built("10.0.0.1", bad, endpoint("10.0.0.2"))
     tracker = Tracker()
-    tracker.put(given.desired)
+    put(tracker, given)
     assert step(tracker) == {("Ensure", "web"), ("Register", "web", "1"), ("Register", "web", "2")}
     assert (given.condition(ConditionReason.INVALID) is not None) == reported
 
@@ -306,7 +312,9 @@ def test_at17_words_on_the_wire():
     tracker = Tracker()
     ask(tracker, {"s1": {"1"}})
     key = lb_key("s1")
-    plan = json.loads(msgspec.json.encode(plan_load_balancer(key, tracker.state(key), now_s=0.0)))
+    state = tracker.state(key)
+    assert state is not None
+    plan = json.loads(msgspec.json.encode(plan_load_balancer(key, state, now_s=0.0)))
     assert (plan["frontend"]["action"], plan["frontend"]["reason"]) == ("Ensure", "New")
     assert [(row["action"], row["reason"]) for row in plan["changes"]] == [("Register", "New")]
     assert [each.value for each in Action] == ["Ensure", "Register", "Update", "Drain", "Deregister", "Delete"]
@@ -323,14 +331,14 @@ def test_membership_is_the_union_of_all_slices(order):
     def packed(*slices):
         parts = [endpoint_slice(f"s{number}", each, load_balancer="web") for number, each in enumerate(slices)]
         rng.shuffle(parts)
-        return translate_tcp(tcp_view(tcp(ports=[{"port": 80}], spec={"targets": "Pod"}), slices=parts)).desired
+        return translate_tcp(tcp_view(tcp(ports=[{"port": 80}], spec={"targets": "Pod"}), slices=parts))
 
     tracker = Tracker()
-    tracker.put(packed(["10.0.0.1", "10.0.0.2"], ["10.0.0.2", "10.0.0.3"]))
+    put(tracker, packed(["10.0.0.1", "10.0.0.2"], ["10.0.0.2", "10.0.0.3"]))
     step(tracker)
-    assert not tracker.put(packed(["10.0.0.1"], ["10.0.0.2", "10.0.0.3"]))
-    assert not tracker.put(packed(["10.0.0.3"], [], ["10.0.0.2"], ["10.0.0.1", "10.0.0.1"]))
-    tracker.put(packed(["10.0.0.1"], ["10.0.0.3"]))
+    assert not put(tracker, packed(["10.0.0.1"], ["10.0.0.2", "10.0.0.3"]))
+    assert not put(tracker, packed(["10.0.0.3"], [], ["10.0.0.2"], ["10.0.0.1", "10.0.0.1"]))
+    put(tracker, packed(["10.0.0.1"], ["10.0.0.3"]))
     assert step(tracker) == {("Drain", "web", "2")}, "listed nowhere any more"
 
 
@@ -342,7 +350,7 @@ def test_backends_of_several_subnets_are_one_load_balancer():
     assert addresses_of(given) == set(inside)
     assert given.condition(ConditionReason.INVALID) is not None
     tracker = Tracker()
-    tracker.put(given.desired)
+    put(tracker, given)
     assert {row[0] for row in step(tracker)} == {"Ensure", "Register"}
     assert {at.address for at in tracker.state(lb_key()).recorded[HTTP]} == set(inside)
 

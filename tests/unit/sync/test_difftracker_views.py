@@ -46,8 +46,9 @@ SHARED = LoadBalancerKey("LoadBalancer", "shop", "shared")
 
 def owners_of(groups):
     """Return who owns the one address that each of ``groups`` names."""
-    body = {"metadata": {"name": "shared", "namespace": "shop"}, "spec": {"className": "envoy", "listeners": []}}
-    body["spec"]["listeners"] = [{"name": "http", "port": 80, "protocol": "TCP"}]
+    listeners = [{"name": "http", "port": 80, "protocol": "TCP"}]
+    spec = {"className": "envoy", "listeners": listeners}
+    body = {"metadata": {"name": "shared", "namespace": "shop"}, "spec": spec}
     views = [
         GroupView(
             decoded(
@@ -115,7 +116,9 @@ async def test_waits_for_pending_pod_deletions():
 def pods(*addresses, order=0):
     parts = [endpoint_slice(f"s{number}", [each], load_balancer="web") for number, each in enumerate(addresses)]
     random.Random(order).shuffle(parts)
-    return translate_tcp(tcp_view(tcp(ports=[{"port": 80}], spec={"targets": "Pod"}), slices=parts)).desired
+    wanted = translate_tcp(tcp_view(tcp(ports=[{"port": 80}], spec={"targets": "Pod"}), slices=parts)).desired
+    assert wanted is not None
+    return wanted
 
 
 @pytest.mark.req("A-31", "A-45")
@@ -130,7 +133,9 @@ async def test_cold_start_dual_stack_node_restart_convergence(order):
         again = Tracker()
         again.restore(bench.ledger.specs[KEY], bench.engine.tracker.state(KEY).recorded, certain=True)
         again.put(pods(*both, order=order))
-        assert plan_load_balancer(KEY, again.state(KEY), now_s=0.0).empty
+        state = again.state(KEY)
+        assert state is not None
+        assert plan_load_balancer(KEY, state, now_s=0.0).empty
 
 
 @pytest.mark.req("A-45")

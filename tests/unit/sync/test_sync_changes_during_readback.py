@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 
 from fairlead.model.desired import GuardPolicy
@@ -19,7 +21,7 @@ KEY = lb_key()
 class Slow(MemoryProvider):
     """Reads, and answers only after ``meanwhile`` has happened."""
 
-    meanwhile = None
+    meanwhile: Callable[[], Awaitable[object]] | None = None
 
     async def observe(self, key):
         observed = await super().observe(key)

@@ -94,6 +94,7 @@ class Bench:
         else:
             self.tracker.put(wanted)
         state = self.tracker.state(KEY)
+        assert state is not None
         self.provider.sent.clear()
         plan = plan_load_balancer(KEY, state, now_s=self.clock.monotonic())
         slot = self.slots.take("")

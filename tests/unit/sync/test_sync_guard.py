@@ -149,6 +149,7 @@ class TestTooMany:
         left: list[int] = []
         for _ in range(12):
             side = tracker.state(desired_state.key)
+            assert side is not None
             plan = guard_plan(plan_load_balancer(desired_state.key, side, now_s=now_s), side, now_s=now_s)
             tracker.fold_targets(plan.changes, [DONE] * len(plan.changes), now_s=now_s)
             left.append(len(tracker.state(desired_state.key).recorded[HTTP]))

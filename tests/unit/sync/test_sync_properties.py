@@ -89,12 +89,14 @@ def test_b34_what_was_carried_out_is_not_planned_again(side):
     carry_out(tracker, key, now_s)
     for _ in range(60):
         side_now = tracker.state(key)
+        assert side_now is not None
         plan = guard_plan(plan_load_balancer(key, side_now, now_s=now_s), side_now, now_s=now_s)
         if plan.empty and plan.wake_at_s is None:
             break
         carry_out(tracker, key, now_s)
         now_s += 5.0
     final = tracker.state(key)
+    assert final is not None
     plan = guard_plan(plan_load_balancer(key, final, now_s=now_s), final, now_s=now_s)
     assert plan.empty
     if not plan.held:

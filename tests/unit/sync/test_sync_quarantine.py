@@ -38,7 +38,7 @@ class Reserving(MemoryProvider):
 
 
 class Bench:
-    def __init__(self, *, ledger=None):
+    def __init__(self, *, ledger: SurvivingLedger | None = None):
         self.clock = VirtualClock()
         self.cloud = MemoryCloud(clock=self.clock)
         self.memory = Reserving(cloud=self.cloud)
@@ -217,14 +217,15 @@ async def test_what_our_own_api_refuses_to_record_is_no_refusal_of_the_provider(
                 raise Forbidden("the hub may not patch loadbalancers/status", reason="Forbidden")
             await super().ensuring(spec)
 
-    bench = Bench(ledger=Strict())
+    ledger = Strict()
+    bench = Bench(ledger=ledger)
     async with bench.engine:
         await bench.do(desired_state(1))
-        bench.ledger.closed = True
+        ledger.closed = True
         await bench.do(desired_state(1, 2, address="192.0.2.9"))
         assert bench.report.failure_reason == "Forbidden"
         assert (bench.on(), bench.engine.worker.parked, bench.engine.worker.failing) == ({1, 2}, 0, 1)
-        bench.ledger.closed = False
+        ledger.closed = False
         await bench.engine.advance(61)
         assert bench.cloud.load_balancers[KEY].spec.address == "192.0.2.9"
         assert bench.report.failure == ""

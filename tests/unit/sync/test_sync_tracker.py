@@ -29,6 +29,18 @@ def carry_out(tracker, outcome=DONE, *, now_s=0.0):
     return plan
 
 
+def begin(tracker, plan):
+    """Begin what ``plan`` has to do about the load balancer itself."""
+    assert plan.frontend is not None
+    tracker.begin_frontend(plan.frontend)
+
+
+def fold(tracker, plan):
+    """Have that done."""
+    assert plan.frontend is not None
+    tracker.fold_frontend(plan.frontend, DONE)
+
+
 def engaged(*targets):
     tracker = Tracker()
     tracker.put(desired(targets))
@@ -133,10 +145,10 @@ class TestFold:
         before = plan_of(tracker)
         tracker.remove(KEY)
         gone = plan_of(tracker)
-        tracker.fold_frontend(gone.frontend, DONE)
+        fold(tracker, gone)
         tracker.put(desired([]))
         tracker.begin_targets(before.changes)
-        tracker.fold_frontend(before.frontend, DONE)
+        fold(tracker, before)
         tracker.fold_targets(before.changes, [DONE], now_s=0)
         assert tracker.state(KEY).recorded == {}
         assert tracker.state(KEY).recorded_spec is None
@@ -165,13 +177,13 @@ class TestRemove:
         tracker.put(desired([target("1")]))
         tracker.take()
         creating = plan_of(tracker)
-        tracker.begin_frontend(creating.frontend)
+        begin(tracker, creating)
         assert tracker.remove(KEY)
-        tracker.fold_frontend(creating.frontend, DONE)
+        fold(tracker, creating)
         assert tracker.take() == [KEY]
         deleting = plan_of(tracker)
         assert deleting.frontend.action is Action.DELETE
-        tracker.fold_frontend(deleting.frontend, DONE)
+        fold(tracker, deleting)
         assert KEY not in tracker
 
     @pytest.mark.req("I-3")
@@ -196,7 +208,7 @@ class TestRemove:
         tracker.begin_targets(deleting.changes)
         assert tracker.put(desired([target("1")]))
         tracker.fold_targets(deleting.changes, [DONE], now_s=0)
-        tracker.fold_frontend(deleting.frontend, DONE)
+        fold(tracker, deleting)
         assert tracker.take() == [KEY]
         plan = plan_of(tracker)
         assert (plan.frontend.action, plan.frontend.reason) == (Action.ENSURE, Reason.NEW)
@@ -207,7 +219,7 @@ class TestRemove:
         tracker.remove(KEY)
         deleting = plan_of(tracker)
         tracker.fold_targets(deleting.changes, [DONE], now_s=0)
-        tracker.begin_frontend(deleting.frontend)
+        begin(tracker, deleting)
         tracker.put(desired([target("1")]))
         assert plan_of(tracker).frontend.action is Action.ENSURE
 
@@ -278,8 +290,8 @@ def test_other_addresses_of_the_same_call_are_recorded_by_their_own_outcomes(sta
     tracker = Tracker()
     tracker.put(desired([target("1"), target("2"), target("3")]))
     plan = plan_of(tracker)
-    tracker.begin_frontend(plan.frontend)
-    tracker.fold_frontend(plan.frontend, DONE)
+    begin(tracker, plan)
+    fold(tracker, plan)
     tracker.begin_targets(plan.changes)
     failed = target("2").key
     outcomes = [Outcome(status, "no") if change.key == failed else DONE for change in plan.changes]

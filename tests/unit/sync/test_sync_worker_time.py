@@ -121,7 +121,7 @@ async def test_the_ledger_knows_before_the_provider_does():
 
         async def settle(self, spec, changes, outcomes):
             seen.append("settle")
-            await super().settle(spec, changes, outcomes)
+            return await super().settle(spec, changes, outcomes)
 
     class RecordingProvider(MemoryProvider):
         async def apply(self, changes):

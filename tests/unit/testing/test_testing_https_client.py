@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -19,7 +19,7 @@ HOST = "shop.example.com"
 
 
 @asynccontextmanager
-async def served(directory: Path, chain: bytes, key: bytes) -> AsyncIterator[tuple[int, list[bytes]]]:
+async def served(directory: Path, chain: bytes, key: bytes) -> AsyncGenerator[tuple[int, list[bytes]]]:
     """Serve answers over TLS inside the block; yields the port, and the requests as they come."""
     (directory / "both.pem").write_bytes(chain + key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -21,7 +21,7 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @asynccontextmanager
-async def served(serve: Serve) -> AsyncIterator[int]:
+async def served(serve: Serve) -> AsyncGenerator[int]:
     """Serve connections by ``serve`` inside the block; yields the port."""
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:

@@ -37,7 +37,7 @@ from fairlead.model.change import Action, FrontendChange, Reason
 from fairlead.model.contract import EVERY_FEATURE, AllocationKind, Restorable
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed
-from fairlead.runtime.clock import SystemClock
+from fairlead.runtime.clock import Clock, SystemClock
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.sync.guard import guard_plan
 from fairlead.sync.history import History
@@ -107,7 +107,7 @@ class _Parts:
     """The parts of a hub that decide, none of those that act."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.clock = SystemClock()
+        self.clock: Clock = SystemClock()
         self.inventory = Inventory(cluster)
         self.providers = ProviderRegistry(
             served={},

@@ -9,6 +9,7 @@ from aiohttp import web
 from kube_scripted import ScriptedApi, Seen, is_list, is_watch, line, service
 from watching import QuickClock, lists, names, relists, running
 
+from fairlead.api.meta import ObjectKey
 from fairlead.errors import Unreachable
 from fairlead.kube.cache import CacheSettings
 from fairlead.kube.cluster import Cluster
@@ -193,7 +194,7 @@ async def test_one_unreadable_object_keeps_its_last_state_and_stops_no_other(
         assert kept is not None
         assert kept.spec.ports
         assert kept.spec.ports[0].port == 80
-        assert "Expected `int`" in cache.broken["a", "bad"]
+        assert "Expected `int`" in cache.broken[ObjectKey("a", "bad")]
         _gone_event(api)  # nor does a list remove it
         await api.until(lambda: len(api.requests("GET", watch=True)) >= 2 and len(api.watches) == 1)
         await api.until(lambda: relists(cluster) == 2)
@@ -220,7 +221,7 @@ async def test_an_object_beyond_all_size_is_set_aside_and_the_watch_goes_on(
     api.put("services", huge)
     async with running(cluster) as (cache, changes):
         assert names(cache) == ["before"]
-        assert "it takes more than" in cache.broken["a", "huge"]
+        assert "it takes more than" in cache.broken[ObjectKey("a", "huge")]
         api.put("services", service("after"))
         await api.until(lambda: (None, "after") in changes)
         api.put("services", service("huge"))
@@ -250,7 +251,7 @@ async def test_an_object_whose_size_hides_its_name_removes_nothing(
         _gone_event(api)
         await api.until(lambda: relists(cluster) == 2)
         assert names(cache) == ["hidden", "other"]
-        assert "it takes more than" in cache.broken["", ""]
+        assert "it takes more than" in cache.broken[ObjectKey("", "")]
 
 
 RUBBISH = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -29,7 +29,7 @@ class QuickClock(SystemClock):
 
 
 @asynccontextmanager
-async def running(cluster: Cluster, **more: Any) -> AsyncIterator[tuple[WatchCache[Service], Changes]]:
+async def running(cluster: Cluster, **more: Any) -> AsyncGenerator[tuple[WatchCache[Service], Changes]]:
     wait = more.pop("wait", True)
     cache: WatchCache[Service] = WatchCache(cluster, SERVICES, **more)
     changes: Changes = []

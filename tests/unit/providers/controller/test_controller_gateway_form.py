@@ -27,6 +27,7 @@ from fairlead.model.http import (
     Retry,
     Rewrite,
     Route,
+    RouteKind,
     Rule,
     SessionPersistence,
     ValueMatch,
@@ -51,7 +52,7 @@ def rendered(*routes, listeners=(HTTP,), backends=(WEB, API), address=""):
 AT_A = (Attachment("http", ("a.example",)),)
 
 
-def route(*rules, kind="HTTP", attachments=AT_A):
+def route(*rules, kind: RouteKind = "HTTP", attachments=AT_A):
     return Route("httproute.shop.web.1", kind, tuple(attachments), rules)
 
 

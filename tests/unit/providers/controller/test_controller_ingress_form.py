@@ -22,6 +22,7 @@ from fairlead.model.http import (
     RequestMatch,
     Retry,
     Route,
+    RouteKind,
     Rule,
     ValueMatch,
 )
@@ -47,7 +48,7 @@ def rendered(*routes, listeners=(HTTP, HTTPS), backends=(WEB,)):
 AT_A = (Attachment("http", ("a.example",), one_label=True),)
 
 
-def route(*rules, kind="HTTP", attachments=AT_A):
+def route(*rules, kind: RouteKind = "HTTP", attachments=AT_A):
     return Route("ingress.shop.web.1", kind, tuple(attachments), rules)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fairlead.api.meta import JSONObject
 from fairlead.model.desired import FrontendSpec, HealthCheck, Listener, ProxyProtocol, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
 from fairlead.model.observed import Seen
@@ -52,15 +53,22 @@ class Group:
         specifier = self.stream.pump(now=now)
         if specifier is None:
             return None
-        checks = SCHEMA.to_json(SPECIFIER, specifier).get("cluster_health_checks", [])
         return {
             check["cluster_name"]: [
                 endpoint["address"]["socket_address"]["address"]
                 for group in check["locality_endpoints"]
                 for endpoint in group["endpoints"]
             ]
-            for check in checks
+            for check in checks_in(specifier)
         }
+
+
+def checks_in(specifier: bytes | None) -> list[JSONObject]:
+    """Return the checks that Envoy is asked for."""
+    assert specifier is not None
+    checks = SCHEMA.to_json(SPECIFIER, specifier).get("cluster_health_checks", [])
+    assert isinstance(checks, list)
+    return checks
 
 
 def entry(key: TargetKey, status: str):
@@ -99,7 +107,7 @@ def test_the_check_is_the_clusters_own():
     group = Group()
     check = HealthCheck(interval_s=3, timeout_s=0.5, unhealthy_threshold=4, healthy_threshold=2)
     group.put(Target(ONE), health_check=check, proxy_protocol=ProxyProtocol.V2)
-    (asked,) = SCHEMA.to_json(SPECIFIER, group.stream.pump(now=0.0))["cluster_health_checks"]
+    (asked,) = checks_in(group.stream.pump(now=0.0))
     assert asked["health_checks"] == [
         {
             "timeout": "0.500s",

@@ -338,6 +338,7 @@ def test_refusals_of_names_that_are_gone_do_not_pile_up(group: NodeGroup) -> Non
         envoy.settle()
     refused = envoy.session._subscriptions[LISTENER].refused
     assert len(refused) <= REFUSED_KEPT
+    name = f"lb{3 * REFUSED_KEPT - 1}"
     assert "stays" in refused, "what is wanted is not forgotten, however old it is"
     nacks = envoy.session.nacks
     group.apply(load_balancer(name, listener=b"bad"))

@@ -15,7 +15,8 @@ from fairlead.model.desired import FrontendSpec, Listener, Owner, Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.providers.webhook.provider import WebhookProvider
 
-Reply = Callable[[dict[str, Any]], web.Response | Mapping[str, Any] | Awaitable[web.Response]]
+Answer = web.Response | Mapping[str, Any]
+Reply = Callable[[dict[str, Any]], Answer | Awaitable[Answer]]
 SUCC = {"status": "Succ"}
 KEY = LoadBalancerKey("LoadBalancer", "shop", "shared")
 
@@ -87,7 +88,7 @@ def _same(answer: Mapping[str, Any]) -> Reply:
     return lambda _body: answer
 
 
-def spec(url: str, attributes: Mapping[str, str] | None = None, **parameters: str) -> FrontendSpec:
+def spec(url: str, attributes: Mapping[str, str] | None = None, /, **parameters: str) -> FrontendSpec:
     return FrontendSpec(
         KEY,
         "group",
