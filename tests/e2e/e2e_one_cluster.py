@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -45,7 +45,7 @@ class OneCluster:
 
 
 @asynccontextmanager
-async def running(apis: Apis, *more_pools: str) -> AsyncIterator[OneCluster]:
+async def running(apis: Apis, *more_pools: str) -> AsyncGenerator[OneCluster]:
     """Run it; ``more_pools`` are ranges beside those of IPv4 that it has."""
     with working_directory() as directory:
         await apis.start()

@@ -42,8 +42,7 @@ async def test_a_dual_stack_service_answers_at_both_addresses(one_embedded: Apis
         async with echoes((V6, six, "over IPv6"), (pod, four, "over IPv4")):
             await member.endpoints("web", six, V6, family="IPv6", part="six")
             await member.endpoints("web", four, pod)
-            dual = {"ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv6", "IPv4"]}
-            await member.service("web", http(port), **dual)
+            await member.service("web", http(port), ipFamilyPolicy="PreferDualStack", ipFamilies=["IPv6", "IPv4"])
             await answers(V6, port, "over IPv6")
             first, second = await both(member, "web")
             assert first == V6

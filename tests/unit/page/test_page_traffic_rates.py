@@ -5,14 +5,21 @@ from __future__ import annotations
 import pytest
 
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.traffic import Counted, Reading, Totals
+from fairlead.model.traffic import NO_ANSWERS, Classes, Counted, Reading, Totals
 from fairlead.page.traffic_rates import TrafficRates, figure_of
 
 WEB = Counted(LoadBalancerKey("HTTPLoadBalancer", "tenant-east", "web"))
 
 
-def reading(source: str, *totals: int, **more: object) -> Reading:
-    return Reading(source, {WEB: Totals(*totals, **more)})
+def reading(
+    source: str,
+    connections: int,
+    active: int = 0,
+    *,
+    requests: Classes = NO_ANSWERS,
+    p99_ms: float | None = None,
+) -> Reading:
+    return Reading(source, {WEB: Totals(connections, active, requests=requests, p99_ms=p99_ms)})
 
 
 def test_rates_are_per_second() -> None:

@@ -120,8 +120,8 @@ async def test_the_end_of_kept_connections_excuses_no_request_on_a_connection_of
         writer.transport.abort()
 
     async with served(ended) as port:
-        rates = {"new_per_s": 0.001, "kept": 3} if kept else {"new_per_s": 50, "kept": 0}
-        traffic = Traffic(host="127.0.0.1", port=port, kept_per_s=50, **rates)
+        new_per_s, connections = (0.001, 3) if kept else (50.0, 0)
+        traffic = Traffic(host="127.0.0.1", port=port, kept_per_s=50, new_per_s=new_per_s, kept=connections)
         traffic.start()
 
         async def some() -> bool:

@@ -26,7 +26,7 @@ POOL = AddressRanges.parse("192.0.2.0/24")
 )
 def test_the_addresses_of_a_pool(text, addresses):
     pool = AddressRanges.parse(text)
-    assert list(pool) == addresses
+    assert [*pool] == addresses
     assert pool.size == len(addresses)
     assert all(address in pool for address in addresses)
     with pytest.raises(IndexError):
@@ -115,7 +115,7 @@ def test_a_pool_says_what_it_is():
 )
 def test_what_is_avoided_is_not_in_the_pool(avoid, left):
     pool = AddressRanges.parse("192.0.2.0/29", avoid=AddressRanges.whole(avoid, field="spec.avoid"))
-    assert list(pool) == [f"192.0.2.{number}" for number in left]
+    assert [*pool] == [f"192.0.2.{number}" for number in left]
     assert str(pool) == "192.0.2.0/29"
 
 

@@ -34,7 +34,7 @@ def test_tcp_and_udp_of_one_number_begin_at_different_ports():
     assert allocate_proxy_port(lb_key(), HTTP, set()) != allocate_proxy_port(lb_key(), udp, set())
 
 
-@given(st.sets(st.sampled_from(list(AddressRanges.parse("192.0.2.0/28")))))
+@given(st.sets(st.sampled_from([*AddressRanges.parse("192.0.2.0/28")])))
 def test_what_is_taken_is_never_given_and_what_is_free_always_found(taken):
     pool = AddressRanges.parse("192.0.2.0/28")
     address = allocate_address(lb_key(), pool, taken)

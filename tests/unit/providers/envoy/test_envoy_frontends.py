@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,7 +16,7 @@ from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.frontends import EnvoyFrontends
 from fairlead.providers.envoy.resources import ResourceType
 from fairlead.providers.envoy.schema import packaged_schema
-from fairlead.providers.envoy.store import ResourceStore
+from fairlead.providers.envoy.store import ResourceChange, ResourceStore
 
 KEY = LoadBalancerKey("TCPLoadBalancer", "shop", "web")
 SPEC = FrontendSpec(key=KEY, group="t", listeners=(Listener(80), Listener(81)), address="192.0.2.1")
@@ -30,8 +31,8 @@ def row(address: str, *, action: Action = Action.REGISTER, port: int = 80, key: 
     return TargetChange(key, Listener(port).key, Target(TargetKey(address, 8080)), action, Reason.NEW)
 
 
-def kinds(changes: dict[str, list[object]]) -> list[str]:
-    return [change.kind.short for rows in changes.values() for change in rows]  # type: ignore[attr-defined]
+def kinds(changes: Mapping[str, Sequence[ResourceChange]]) -> list[str]:
+    return [change.kind.short for rows in changes.values() for change in rows]
 
 
 def test_targets_of_a_listener_that_stays_survive_ensure(frontends: EnvoyFrontends) -> None:
@@ -119,14 +120,10 @@ def test_host_name_moves_the_endpoints_into_the_cluster_and_back(frontends: Envo
         assert (group.wanted(ResourceType.ENDPOINTS, name) is None) is inside
 
 
-def listeners(changes: dict[str, list[object]]) -> dict[str, bool]:
+def listeners(changes: Mapping[str, Sequence[ResourceChange]]) -> dict[str, bool]:
     """Return the names of the listeners among changes, and whether each is there after them."""
     rows = [change for rows in changes.values() for change in rows]
-    return {
-        change.name: change.resource is not None  # type: ignore[attr-defined]
-        for change in rows
-        if change.kind is ResourceType.LISTENER  # type: ignore[attr-defined]
-    }
+    return {change.name: change.resource is not None for change in rows if change.kind is ResourceType.LISTENER}
 
 
 @pytest.mark.req("K-58")

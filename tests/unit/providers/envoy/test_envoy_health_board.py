@@ -51,7 +51,7 @@ class Proxy:
         )
         serving = HttpFrontend(SCHEMA, LocalFleet(data_dir=Path("data")), spec)
         serving.update(spec, bind_addresses=spec.addresses)
-        self.frontend = Frontend(spec, "t", spec.address, serving)
+        self.frontend = Frontend(spec, "t", spec.addresses, serving)
         for number, name in enumerate(names):
             if name in targets:
                 serving.ports[backend_key(name)].put(Target(TargetKey(f"10.0.0.{number}", 80)))
