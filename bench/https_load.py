@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import ssl
 import sys
 from pathlib import Path
 
-RATE_PER_S = 500
+RATE_PER_S = int(os.environ.get("RATE", "500"))
 NEW_EVERY = 10
 TIMEOUT_S = 10.0
 _TICK_S = 0.004

@@ -57,6 +57,8 @@ class Facts:
         self._probes: dict[ObjectKey, Probe] = {}
         self._served: set[ObjectKey] = set()
         self._telemetry = telemetry
+        #: The last reason, by Secret, why it could not be read.
+        self._said: dict[str, str] = {}
         self._queue: KeyedQueue[ObjectKey] = KeyedQueue(clock=cluster.clock)
 
     def authority(self, key: ObjectKey) -> str:
@@ -119,7 +121,7 @@ class Facts:
         except NotFound:
             return
         except (FairleadError, binascii.Error, UnicodeDecodeError) as error:
-            log.debug("no certificate of the authority", cluster=f"{key.namespace}/{cluster}", error=str(error))
+            self._say("its members are checked without their authority", f"{key.namespace}/{cluster}-ca", error)
             return
         if text and key in self._clusters:
             self._authorities[key] = text
@@ -143,9 +145,16 @@ class Facts:
         except NotFound:
             return Plane(initialized=False)
         except FairleadError as error:
-            log.debug("no kubeconfig", cluster=f"{key.namespace}/{cluster}", error=str(error))
+            self._say("not known whether it is initialized", f"{key.namespace}/{cluster}-kubeconfig", error)
             return self._planes.get(key)
         return Plane(
             initialized=True,
             problem=await why_not_ready(endpoint, self._authorities.get(key, ""), resolve=self._resolve),
         )
+
+    def _say(self, what: str, secret: str, error: Exception) -> None:
+        """Log why a Secret could not be read; again only when the reason is another one."""
+        sentence = error.sentence if isinstance(error, FairleadError) else f"tls.crt of Secret {secret}: {error}"
+        if self._said.get(secret) != sentence:
+            self._said[secret] = sentence
+            log.warning(what, secret=secret, sentence=sentence)

@@ -41,7 +41,7 @@ from fairlead.capi.inventory import Inventory
 from fairlead.capi.moving import annotations_to_change, is_moved
 from fairlead.capi.plan import plan_load_balancer
 from fairlead.capi.view import MarkPlan, Plan, View
-from fairlead.errors import Conflict, NotFound, Retry, Wait
+from fairlead.errors import Conflict, Forbidden, NotFound, Retry, Wait
 from fairlead.kube.cluster import Cluster as ApiCluster
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.finalizers import release
@@ -107,7 +107,14 @@ class Reconciler:
         if plan.held_up:
             await self._write_pause(view, paused=paused)
         else:
-            view, plan = await self._write(view, plan, paused=paused)
+            try:
+                view, plan = await self._write(view, plan, paused=paused)
+            except Forbidden as error:
+                # The log is the operator's; whoever waits for the endpoint looks at the object.
+                self._hub_events.emit_about(
+                    LOAD_BALANCERS, view.load_balancer, warning=True, reason=error.reason, message=error.sentence
+                )
+                raise
             await self._provision(view, plan)
         await self._write_status(view, plan)
         return None
