@@ -1,9 +1,10 @@
 """Which questions need not be asked, since the answer has only just been heard?
 
-    check   of names of one zone that come at once, one asks; its answer, or its failure, is that of all
+    check   of names of one zone that come at once, one asks; its answer, or its failure, is that of all who wait
     kept    what an update has just been judged by counts once more, when the name is read back after it
 
-In: settings and their servers. Out: answers that are at most a second old. Never: an answer used twice.
+In: settings and their servers. Out: answers that are at most a second old. Never: a check that was answered before it
+was asked for, or a judgement used twice.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from fairlead.providers.zones.settings import ServerSettings
 from fairlead.providers.zones.zone_server import ZoneServer
 from fairlead.runtime.clock import Clock
 
-#: For how long an answer counts, in seconds.
+#: For how long what an update was judged by counts, in seconds.
 FRESH_S = 1.0
 
 
@@ -25,17 +26,16 @@ class Recent:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._checks: dict[ServerSettings, tuple[asyncio.Task[int], float]] = {}
+        self._checks: dict[ServerSettings, asyncio.Task[int]] = {}
         self._judged: dict[tuple[ServerSettings, RRKey], tuple[RRSet, float]] = {}
 
     async def check(self, settings: ServerSettings, server: ZoneServer) -> int:
         """Return the serial of the zone."""
-        task, began_s = self._checks.get(settings, (None, 0.0))
-        now_s = self._clock.monotonic()
-        if task is None or (task.done() and (now_s - began_s >= FRESH_S or task.cancelled() or task.exception())):
+        task = self._checks.get(settings)
+        if task is None or task.done():
             task = asyncio.create_task(server.check(), name=f"check of {settings.zone}")
             task.add_done_callback(lambda done: done.cancelled() or done.exception())  # who asked may be gone
-            self._checks[settings] = (task, now_s)
+            self._checks[settings] = task
         return await asyncio.shield(task)
 
     def keep(self, settings: ServerSettings, now: RRSets) -> None:
@@ -54,5 +54,5 @@ class Recent:
 
     def close(self) -> None:
         """End the questions under way."""
-        for task, _ in self._checks.values():
+        for task in self._checks.values():
             task.cancel()
