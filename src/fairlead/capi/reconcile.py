@@ -110,7 +110,7 @@ class Reconciler:
             try:
                 view, plan = await self._write(view, plan, paused=paused)
             except Forbidden as error:
-                # The log is the operator's; whoever waits for the endpoint looks at the object.
+                # The log is for operators; users look at the object.
                 self._hub_events.emit_about(
                     LOAD_BALANCERS, view.load_balancer, warning=True, reason=error.reason, message=error.sentence
                 )

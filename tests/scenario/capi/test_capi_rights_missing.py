@@ -57,8 +57,8 @@ async def test_a_missing_right_is_named_and_nothing_is_lost_by_it(world: World, 
         plural = resource.partition("/")[0]
 
         def named() -> list[str]:
-            words = (verb, plural)
-            return [each for each in sentences(logs) if "fairlead-capi" in each and all(word in each for word in words)]
+            right = (verb, plural)
+            return [each for each in sentences(logs) if "fairlead-capi" in each and all(part in each for part in right)]
 
         await until(named, what=f"a sentence that names {verb} {resource}: {sentences(logs)}")
         if resource in ("machines", "backendgroups", "loadbalancers"):
