@@ -59,7 +59,7 @@ def test_records_that_cannot_be_written_are_shown_with_the_reason_and_are_true_o
     bad = names_status(
         dict.fromkeys(owned, OURS), owned, NamesStatus(), generation=1, now=NOW, unpublished={"1.com": "DNSRefused"}
     )
-    (condition,) = bad.conditions
+    (condition,) = bad.conditions or []
     assert (condition.type, condition.status, condition.reason) == (
         "HostnamesPublished",
         "False",
