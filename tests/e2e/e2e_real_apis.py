@@ -44,11 +44,19 @@ def own_network() -> Generator[None]:
 
 
 class RealApis:
-    """One etcd, a kube-apiserver with RBAC for each cluster, and a controller manager for the hub if there is one."""
+    """etcd, a kube-apiserver with RBAC for each cluster, and a controller manager for the hub if there is one."""
 
     kind = "real"
 
-    def __init__(self, directory: Path, names: Sequence[str], *, assets: Path, reached_at: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        names: Sequence[str],
+        *,
+        assets: Path,
+        reached_at: str = "127.0.0.1",
+        etcd_members: int = 1,
+    ) -> None:
         self._directory = directory
         #: The address at which processes of other network namespaces reach the API servers.
         self._reached_at = reached_at
@@ -59,21 +67,35 @@ class RealApis:
         self._ports = {name: free_port() for name in names}
         directory.mkdir(parents=True, exist_ok=True)
         self._make_keys()
-        etcd_port, peer_port = free_port(), free_port()
-        self._etcd_url = f"http://127.0.0.1:{etcd_port}"
-        peer = f"http://127.0.0.1:{peer_port}"
-        etcd = (
-            str(assets / "etcd"), "--name=default", f"--data-dir={directory / 'etcd'}", "--unsafe-no-fsync",
-            f"--listen-client-urls={self._etcd_url}", f"--advertise-client-urls={self._etcd_url}",
-            f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}",
-            f"--initial-cluster=default={peer}", "--log-level=warn",
-        )  # fmt: skip
-        self._etcd = Child("etcd", etcd, log=directory / "etcd.log")
+        self.etcds = self._etcd_members(etcd_members)
         self._children = {name: self._apiserver(name) for name in names}
         self._managers: list[Child] = []
 
+    def etcd_data(self, number: int) -> Path:
+        """Return where a member of etcd keeps its data."""
+        return self._directory / f"etcd-{number}"
+
+    def _etcd_members(self, count: int) -> list[Child]:
+        clients = [f"http://127.0.0.1:{free_port()}" for _ in range(count)]
+        peers = [f"http://127.0.0.1:{free_port()}" for _ in range(count)]
+        self._etcd_urls = ",".join(clients)
+        all_of_them = ",".join(f"m{number}={peer}" for number, peer in enumerate(peers))
+        commands = [
+            (
+                str(self._assets / "etcd"), f"--name=m{number}", f"--data-dir={self.etcd_data(number)}",
+                "--unsafe-no-fsync", f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
+                f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}",
+                f"--initial-cluster={all_of_them}", "--log-level=warn",
+            )
+            for number, (client, peer) in enumerate(zip(clients, peers, strict=True))
+        ]  # fmt: skip
+        return [
+            Child(f"etcd {number}", command, log=self._directory / f"etcd-{number}.log")
+            for number, command in enumerate(commands)
+        ]
+
     async def start(self) -> None:
-        await self._etcd.start()
+        await asyncio.gather(*(etcd.start() for etcd in self.etcds))
         await asyncio.gather(*(self.restart(name) for name in self._names))
         binary = self._assets / "kube-controller-manager"
         if binary.exists():
@@ -117,7 +139,7 @@ class RealApis:
 
     async def close(self) -> None:
         await asyncio.gather(*(child.kill() for child in (*self._managers, *self._children.values())))
-        await self._etcd.kill()
+        await asyncio.gather(*(etcd.kill() for etcd in self.etcds))
 
     def _make_keys(self) -> None:
         home = self._directory
@@ -162,7 +184,7 @@ class RealApis:
         home = self._directory
         command = (
             str(self._assets / "kube-apiserver"), f"--bind-address={self._bound_to}", "--advertise-address=127.0.0.1",
-            f"--secure-port={self._ports[name]}", f"--etcd-servers={self._etcd_url}", f"--etcd-prefix=/{name}",
+            f"--secure-port={self._ports[name]}", f"--etcd-servers={self._etcd_urls}", f"--etcd-prefix=/{name}",
             f"--tls-cert-file={home / 'api.crt'}", f"--tls-private-key-file={home / 'api.key'}",
             f"--client-ca-file={home / 'ca.crt'}", f"--token-auth-file={home / 'tokens.csv'}",
             "--authorization-mode=Node,RBAC", "--service-cluster-ip-range=10.0.0.0/16,fd00:10::/108",

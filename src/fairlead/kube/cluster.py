@@ -111,6 +111,11 @@ class Cluster:
         """Return the server's clock, as its answers show it."""
         return self._transport.server_clock
 
+    @property
+    def silent_s(self) -> float:
+        """Return for how many seconds the server has not answered; it counts from the start, and asks nothing."""
+        return self.clock.monotonic() - self._transport.answered_at_s
+
     async def aclose(self) -> None:
         """Close all connections."""
         await self._transport.aclose()

@@ -79,6 +79,8 @@ class Transport:
         self.config = config
         self.name = name
         self.writes = 0
+        #: When an answer came last, in the clock's monotonic seconds; at first, when this was made.
+        self.answered_at_s = clock.monotonic()
         self.server_clock = ServerClock(clock)
         self._limiter = limiter
         self._clock = clock
@@ -153,6 +155,7 @@ class Transport:
                 allow_redirects=False,
             ) as answer:
                 body = await answer.read()
+                self.answered_at_s = self._clock.monotonic()
                 self._count(call, str(answer.status))
                 self.server_clock.follow(answer.headers.get("Date"), asked_s=asked_s)
                 if answer.status < 300:

@@ -87,6 +87,9 @@ class Relay:
     def __init__(self) -> None:
         self.port = 0
         self.target = 0
+        #: Set while bytes get through.
+        self.flows = asyncio.Event()
+        self.flows.set()
         self._servers: list[asyncio.Server] = []
         self._writers: set[asyncio.StreamWriter] = set()
 
@@ -98,9 +101,14 @@ class Relay:
             self._servers.append(await asyncio.start_server(self._serve, "::1", self.port))
         return self
 
+    def choose(self) -> int:
+        """Return the port that the next connection leads to."""
+        return self.target
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            back, forth = await asyncio.open_connection("127.0.0.1", self.target)
+            await self.flows.wait()
+            back, forth = await asyncio.open_connection("127.0.0.1", self.choose())
         except OSError:
             writer.close()
             return
@@ -111,6 +119,7 @@ class Relay:
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(65_536):
+                await self.flows.wait()
                 writer.write(data)
                 await writer.drain()
         writer.close()

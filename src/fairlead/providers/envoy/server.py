@@ -94,17 +94,23 @@ class XdsServer:
         handler = grpc.stream_stream_rpc_method_handler(cast("Any", self._health_stream))
         methods = {"StreamHealthCheck": handler}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_HEALTH_SERVICE, methods),))
+        address = f"{self._address.rpartition(':')[0]}:{self.port}" if self.port > 1 else self._address
         try:
             if self._certificate is None:
-                self.port = server.add_insecure_port(self._address)
+                self.port = server.add_insecure_port(address)
             else:
-                self.port = server.add_secure_port(self._address, self._certificate.credentials())
+                self.port = server.add_secure_port(address, self._certificate.credentials())
         except RuntimeError as error:
             raise BadConfiguration(
                 f"cannot listen for proxies on {self._address!r}: is another hub running here?", detail=str(error)
             ) from error
         await server.start()
         self._server = server
+
+    async def disconnect(self) -> None:
+        """End all connections, and listen again at the same port: proxies come back, or find another hub."""
+        await self.stop()
+        await self.start()
 
     async def stop(self) -> None:
         """End all streams and stop listening; the proxies go on with what they have."""

@@ -32,3 +32,25 @@ async def test_garbage_ends_the_stream_and_nothing_else(tmp_path: Path) -> None:
             assert await call.code() is ends_in
     await server.stop()
     assert server.sessions == []
+
+
+@pytest.mark.req("K-28")
+async def test_a_disconnected_proxy_finds_the_hub_at_the_same_port_again() -> None:
+    import grpc
+
+    server = XdsServer(store=ResourceStore(), schema=packaged_schema(), address="127.0.0.1:0")
+    await server.start()
+    port = server.port
+    method = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call = channel.stream_stream(method)()
+        await call.write(b"")
+        await server.disconnect()
+        assert await call.code() is not grpc.StatusCode.OK
+        assert server.port == port
+        again = channel.stream_stream(method)(wait_for_ready=True)
+        await again.write(b"")
+        await again.done_writing()
+        assert await again.code() is grpc.StatusCode.OK
+    await server.stop()
+    assert server.sessions == []

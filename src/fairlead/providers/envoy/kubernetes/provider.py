@@ -31,6 +31,7 @@ from fairlead.providers.envoy.kubernetes.fleet import DeploymentFleet
 from fairlead.providers.envoy.kubernetes.health_exchange import HealthExchange
 from fairlead.providers.envoy.kubernetes.health_report import ReportedProxy
 from fairlead.providers.envoy.kubernetes.objects import ClusterObjects
+from fairlead.providers.envoy.kubernetes.out_of_touch import OutOfTouch
 from fairlead.providers.envoy.kubernetes.peers import Peers
 from fairlead.providers.envoy.kubernetes.proxy_traffic import Place, ProxyTraffic
 from fairlead.providers.envoy.provider import EnvoyProvider
@@ -97,6 +98,9 @@ class DeploymentProvider(EnvoyProvider):
             clock=clock,
         )
         self._health.elsewhere = self._seen_elsewhere
+        self._out_of_touch = OutOfTouch(
+            silent_s=lambda: cluster.silent_s, disconnect=self.server.disconnect, clock=clock
+        )
         self.traffic = ProxyTraffic(proxies=self._places, group_of=self._group_of, files=self.shared.files)
 
     def leading(self) -> bool:
@@ -197,6 +201,7 @@ class DeploymentProvider(EnvoyProvider):
             group.create_task(self.peers.run())
             group.create_task(self.health_exchange.run())
             group.create_task(self._sweeps())
+            group.create_task(self._out_of_touch.run())
 
     async def _sweeps(self) -> None:
         """Sweep when there is a reason to, and every few minutes in case one was missed."""
