@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import structlog
 import yaml
+from capi_account import KINDS, MANIFEST, signed_in
 from capi_world import NAMESPACE, World
-from test_capi_rights import KINDS, MANIFEST, signed_in
 
 from fairlead.api.kubernetes import SECRETS
 from tests.scenario.any_api import EVENT, until
