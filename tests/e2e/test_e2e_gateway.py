@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 import pytest
@@ -16,7 +17,7 @@ from fairlead.testing.gateway_kinds import gateway_crds
 from fairlead.testing.worlds.fleet import Fleet
 from fairlead.testing.worlds.loopback import service_port
 from fairlead.testing.worlds.member import Member
-from fairlead.testing.worlds.processes import wait_until
+from fairlead.testing.worlds.processes import run_fairlead, wait_until
 from fairlead.testing.worlds.web import certificate, gateway_address, put
 from tests.e2e.e2e_backends import echoes
 from tests.e2e.e2e_http import HttpClient, answers, service
@@ -66,6 +67,23 @@ def _sections(host: str) -> tuple[str, ...]:
     return ("http", "https") if host == "shop.example.com" else ("http",)
 
 
+async def explained(fleet: Fleet, member: Member, address: str) -> None:
+    """Explain the Gateway and its route as people type it: at the hub by the load balancer, at the member by status."""
+    at_member = ("--kubeconfig", str(fleet.apis.kubeconfig(member.name)))
+    for subject in ("gateway/gw-web", "httproute/gw-shop"):
+        ended, out, problem = await run_fairlead("explain", subject, "--kubeconfig", str(fleet.kubeconfig))
+        assert (ended, problem) == (0, ""), (out, problem)
+        assert out.startswith("HTTPLoadBalancer/tenant-east/")
+    _, out, _ = await run_fairlead("explain", "gateway/gw-web", *at_member)
+    assert out.startswith(f"Gateway default/gw-web: class fairlead, address {address}\n")
+    assert "Programmed" in out
+    _, out, _ = await run_fairlead("explain", "httproute/gw-shop", *at_member, "-o", "json")
+    row = json.loads(out)
+    accepted = {(each["parent"], each["status"]) for each in row["conditions"] if each["type"] == "Accepted"}
+    assert accepted == {("gw-web", "True")}
+    assert "it asks to be on gw-web: fairlead explain gateway/gw-web -n default" in row["notes"]
+
+
 @pytest.mark.req("K-36", "K-41", "K-43", "K-46", "G-16", "G-22", "G-61")
 async def test_a_gateway_serves_http_https_and_tcp_and_follows_its_routes(fleet: Fleet) -> None:
     """The kinds are installed while the agent runs; routes change; the agent is killed; the Gateway goes."""
@@ -93,6 +111,7 @@ async def test_a_gateway_serves_http_https_and_tcp_and_follows_its_routes(fleet:
         await answers(lambda: client.get("more.example.com"), (200, "shop"))
         await attached(east, 2)
         await statuses_are_current(east)
+        await explained(fleet, east, client.address)
         # Killed and started again the agent changes nothing at the hub, nor in the member.
         before = await versions(fleet, east)
         await east.agent.kill()

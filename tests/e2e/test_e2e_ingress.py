@@ -95,6 +95,24 @@ async def test_ingresses_of_two_members_by_host_and_path(fleet: Fleet) -> None:
                 await member.delete(name)
 
 
+async def explained(fleet: Fleet, member: Member, address: str) -> None:
+    """An Ingress is explained at the hub by its load balancer, and at its member by what that knows."""
+
+    async def explain(subject: str, *options: str) -> str:
+        ended, out, problem = await run_fairlead("explain", subject, *options)
+        assert (ended, problem) == (0, ""), (out, problem)
+        return out
+
+    at_hub = await explain("ingress/web-asked", "--kubeconfig", str(fleet.kubeconfig))
+    assert at_hub.startswith("HTTPLoadBalancer/tenant-east/")
+    again = await explain(f"ing/{member.name}/default/web-asked", "--kubeconfig", str(fleet.kubeconfig))
+    assert again.splitlines()[0] == at_hub.splitlines()[0]
+    at_member = ("--kubeconfig", str(fleet.apis.kubeconfig(member.name)))
+    lines = (await explain("ingress/web-asked", *at_member)).splitlines()
+    assert lines[0] == f"Ingress default/web-asked: class of-route, address {address}"
+    assert lines[-1].endswith("fairlead explain ingress/web-asked -n default --kubeconfig HUB.kubeconfig")
+
+
 @pytest.mark.req("K-41", "K-46")
 async def test_route_says_what_a_request_meets_and_the_proxy_does_just_that(fleet: Fleet) -> None:
     """The verb as people type it, beside the same requests through Envoy."""
@@ -121,6 +139,7 @@ async def test_route_says_what_a_request_meets_and_the_proxy_does_just_that(flee
         assert (row["member"], row["address"], row["outcome"]) == ("east", client.address, "Forwarded")
         assert row["originOfRoute"] == "Ingress default/web-asked"
         assert [(each["service"], each["ready"]) for each in row["backends"]] == [("default/web-asked", 1)]
+        await explained(fleet, east, client.address)
         for path, status in (("/idle", 503), ("/missing", 500)):
             (row,) = await route(f"http://asked.example.com{path}", code=1)
             assert row["status"] == (await client.get("asked.example.com", path))[0] == status

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.complete import complete_object
-from fairlead.cli.object_ref import CLASS, SERVICE, Namespace, ObjectRef, parse_object_ref
+from fairlead.cli.object_ref import CLASS, IN_MEMBERS, SERVICE, Namespace, ObjectRef, parse_object_ref
 from fairlead.cli.options import Context, Kubeconfig, Output, OutputOption, Verbose
 from fairlead.cli.run import run_async
 
@@ -18,7 +18,7 @@ def explain(
         str,
         typer.Argument(
             metavar="KIND/NAME",
-            help="svc/NAME, lb/NAME, tcplb/NAME, httplb/NAME, or class/NAME.",
+            help="svc/NAME, ingress/NAME, gateway/NAME, httproute/NAME, lb/NAME, tcplb/NAME, httplb/NAME, class/NAME.",
             autocompletion=complete_object,
         ),
     ],
@@ -41,9 +41,9 @@ def explain(
 
     Since when, what it waits for (a guard, a pause, a drain, its provider), and what was left out and why. With
     --history: what happened to the load balancer, also when it no longer exists. With a member's kubeconfig: what the
-    member knows of its Service svc/NAME.
+    member knows of its Service svc/NAME, its Ingress, Gateway or route.
     """
-    ref = parse_object_ref(subject, namespace)
+    ref = parse_object_ref(subject, namespace, sharing=True)
     if history:
         run_async(lambda: _history(ref, kubeconfig, context, hub_url, output))
     else:
@@ -61,7 +61,7 @@ async def _present(ref: ObjectRef, kubeconfig: Path | None, context: str, output
         snapshot = await take_snapshot(kubeconfig, ref, context=context)
     except NotFound as error:
         # A member has none of the hub's kinds; and a hub may be a member of its own.
-        if ref.kind != SERVICE or not await _at_member(ref, kubeconfig, context, output):
+        if ref.kind not in IN_MEMBERS or not await _at_member(ref, kubeconfig, context, output):
             raise error from None
         return
     rows = [explained(lb, now=snapshot.now, leading=snapshot.hub.leading) for lb in snapshot.load_balancers]
@@ -78,15 +78,20 @@ async def _present(ref: ObjectRef, kubeconfig: Path | None, context: str, output
 
 
 async def _at_member(ref: ObjectRef, kubeconfig: Path | None, context: str, output: Output) -> bool:
-    """Explain a Service where it is; returns whether there is one."""
+    """Explain an object where it is; returns whether there is one."""
+    from fairlead.cli import explain_requests, explain_service
     from fairlead.cli.connect import connect
-    from fairlead.cli.explain_service import explain_service, lines_of
     from fairlead.cli.output import emit
 
     async with connect(kubeconfig, context=context, name="the member") as cluster:
-        row = await explain_service(cluster, ref)
+        if ref.kind == SERVICE:
+            service = await explain_service.explain_service(cluster, ref)
+            row, lines = service, explain_service.lines_of(service) if service is not None else []
+        else:
+            requests = await explain_requests.explain_requests(cluster, ref)
+            row, lines = requests, explain_requests.lines_of(requests) if requests is not None else []
     if row is not None:
-        emit(output, row, lines=lambda: lines_of(row), names=lambda: [ref.path])
+        emit(output, row, lines=lambda: lines, names=lambda: [ref.path])
     return row is not None
 
 

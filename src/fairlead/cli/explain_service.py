@@ -46,7 +46,7 @@ _EVENTS = Resource("", "v1", "Event", "events", True, _Event)
 
 
 class EventRow(msgspec.Struct, frozen=True):
-    """One Event of Fairlead's on the Service."""
+    """One Event of Fairlead's."""
 
     when: str
     type: str
@@ -71,18 +71,7 @@ async def explain_service(cluster: Cluster, ref: ObjectRef) -> ServiceRow | None
         service = await cluster.get(SERVICES, ref.namespace, ref.name)
     except NotFound:
         return None
-    events = await cluster.list(_EVENTS, ref.namespace, field_selector=f"involvedObject.name={ref.name}")
-    ours = sorted(
-        (
-            EventRow(
-                each.last_timestamp or each.metadata.creation_timestamp or "", each.type, each.reason, each.message
-            )
-            for each in events
-            if each.involved_object.kind == "Service"
-            and (each.source.component or each.reporting_component).startswith(_OURS)
-        ),
-        key=lambda row: row.when,
-    )
+    ours = await events_of(cluster, ref)
     asked = service.spec.load_balancer_class or ""
     addresses = [each.address for each in service.status.load_balancer.ingress or ()]
     addresses += [text for text in service.annotation(ANNOTATION_ADDRESS).split(",") if text]
@@ -100,6 +89,22 @@ async def explain_service(cluster: Cluster, ref: ObjectRef) -> ServiceRow | None
     notes.append(f"each backend, and why, at the hub: fairlead explain {member.argument} --kubeconfig HUB.kubeconfig")
     name = "" if foreign else asked.removeprefix(LOAD_BALANCER_CLASS_PREFIX) or DEFAULT_CLASS
     return ServiceRow(f"{ref.namespace}/{ref.name}", service.spec.type, name, addresses, ours, notes)
+
+
+async def events_of(cluster: Cluster, ref: ObjectRef) -> list[EventRow]:
+    """Return Fairlead's Events on an object of a member, oldest first."""
+    events = await cluster.list(_EVENTS, ref.namespace, field_selector=f"involvedObject.name={ref.name}")
+    return sorted(
+        (
+            EventRow(
+                each.last_timestamp or each.metadata.creation_timestamp or "", each.type, each.reason, each.message
+            )
+            for each in events
+            if each.involved_object.kind == ref.kind
+            and (each.source.component or each.reporting_component).startswith(_OURS)
+        ),
+        key=lambda row: row.when,
+    )
 
 
 def lines_of(row: ServiceRow) -> list[str]:

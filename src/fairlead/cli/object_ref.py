@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from fairlead.status.object_ref import CLASS, KINDS, SERVICE, ObjectRef, parse_object_ref
+from fairlead.status.object_ref import CLASS, IN_MEMBERS, KINDS, SERVICE, ObjectRef, parse_object_ref
 
-__all__ = ["CLASS", "KINDS", "SERVICE", "Namespace", "ObjectRef", "parse_object_ref"]
+__all__ = ["CLASS", "IN_MEMBERS", "KINDS", "SERVICE", "Namespace", "ObjectRef", "parse_object_ref"]
 
 Namespace = Annotated[str, typer.Option("--namespace", "-n", metavar="NS", help="Namespace of KIND/NAME.")]

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from fairlead.cli.object_ref import CLASS, SERVICE, ObjectRef
+from fairlead.cli.object_ref import CLASS, IN_MEMBERS, ObjectRef
 from fairlead.cli.service_ref import resolve_all
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ async def snapshot_of(cluster: Cluster, ref: ObjectRef | None = None) -> Snapsho
     hub = await read_hub(cluster, now=now)
     if ref is None:
         return Snapshot(await preview(cluster), hub, now)
-    if ref.kind == SERVICE:
+    if ref.kind in IN_MEMBERS:
         keys = {LoadBalancerKey(each.kind, each.namespace, each.name) for each in await resolve_all(cluster, ref)}
         return Snapshot([lb for lb in await preview(cluster) if lb.key in keys], hub, now)
     if ref.kind == CLASS:

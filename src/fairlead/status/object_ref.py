@@ -1,4 +1,4 @@
-"""Parse KIND/NAME arguments: svc/web, lb/shared, tcplb/shop.web, class/edge."""
+"""Parse KIND/NAME arguments: svc/web, lb/shared, tcplb/shop.web, class/edge, ingress/shop."""
 
 from __future__ import annotations
 
@@ -27,6 +27,23 @@ KINDS = {
     "loadbalancerclass": CLASS,
     "loadbalancerclasses": CLASS,
 }
+#: Objects of members that have a load balancer together with others: they are explained, and nothing is done to them.
+SHARING = {
+    "ing": "Ingress",
+    "ingress": "Ingress",
+    "ingresses": "Ingress",
+    "gtw": "Gateway",
+    "gateway": "Gateway",
+    "gateways": "Gateway",
+    "httproute": "HTTPRoute",
+    "httproutes": "HTTPRoute",
+    "grpcroute": "GRPCRoute",
+    "grpcroutes": "GRPCRoute",
+    "tlsroute": "TLSRoute",
+    "tlsroutes": "TLSRoute",
+}
+#: The kinds whose objects are in members.
+IN_MEMBERS = frozenset({SERVICE, *SHARING.values()})
 _GROUPS = frozenset({"bg", "backendgroup", "backendgroups"})
 #: The short name of each kind on the command line, and the arguments of ``kubectl get`` that list all of them.
 _SHORT = {
@@ -36,6 +53,7 @@ _SHORT = {
     "HTTPLoadBalancer": "httplb",
     "Hostname": "hostname",
     CLASS: "class",
+    **{kind: kind.lower() for kind in SHARING.values()},
 }
 _LISTED = {
     SERVICE: "svc -A",
@@ -44,6 +62,7 @@ _LISTED = {
     "HTTPLoadBalancer": "httplb -A",
     "Hostname": "hostnames -A",
     CLASS: "lbc",
+    **{kind: f"{kind.lower()} -A" for kind in SHARING.values()},
 }
 
 
@@ -83,19 +102,26 @@ class ObjectRef(NamedTuple):
         return f"There is no {self.title}; kubectl get {_LISTED[self.kind]} lists those that there are"
 
 
-def parse_object_ref(text: str, namespace: str) -> ObjectRef:
+def parse_object_ref(text: str, namespace: str, *, sharing: bool = False) -> ObjectRef:
     """Parse KIND/NAME, or KIND/NAMESPACE/NAME as the verbs print it; raise ``BadConfiguration`` with an example.
 
-    A Service may have its member before its namespace: svc/MEMBER/NAMESPACE/NAME.
+    An object of a member may have the member before its namespace: svc/MEMBER/NAMESPACE/NAME. ``sharing``: it may be
+    one that shares its load balancer with others.
     """
     from fairlead.errors import BadConfiguration
 
     prefix, *rest = text.split("/")
-    kind = KINDS.get(prefix.lower(), "")
-    most = {CLASS: 1, SERVICE: 3}.get(kind, 2)
+    shares = SHARING.get(prefix.lower(), "")
+    kind = shares or KINDS.get(prefix.lower(), "")
+    most = 3 if kind in IN_MEMBERS else 1 if kind == CLASS else 2
     if prefix.lower() in _GROUPS:
         raise BadConfiguration(f"{text!r} is a BackendGroup; name a load balancer that it is on, as in lb/shared")
     if not kind or not 1 <= len(rest) <= most or not all(rest):
         raise BadConfiguration(f"{text!r} is not KIND/NAME; kinds are svc, lb, tcplb, httplb and class, as in svc/web")
     member, given, name = ["", "", *rest][-3:]
+    if shares and not sharing:
+        raise BadConfiguration(
+            f"{text!r} shares its load balancer with others, so this is of httplb/NAME alone; "
+            f"fairlead explain {text} names it"
+        )
     return ObjectRef(kind, "" if kind == CLASS else given or namespace, name, member)

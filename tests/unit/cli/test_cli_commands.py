@@ -226,8 +226,8 @@ def test_an_unreachable_api_has_its_own_exit_code(command: tuple[str, ...], tmp_
 @pytest.mark.parametrize(
     ("pool", "why"),
     [
-        ("300.1.2.3/8", "not an IPv4 CIDR"),
-        ("fd00::/64", "IPv6"),
+        ("300.1.2.3/8", "is not a CIDR such as 192.0.2.0/24 or 2001:db8:1::/64"),
+        ("fd00::/64", "not on this machine"),
         ("127.1.0.0/24,127.1.0.128/25", "overlaps"),
         (" , ", "empty"),
         ("203.0.113.0/24", "not on this machine"),

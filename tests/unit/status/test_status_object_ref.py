@@ -26,6 +26,21 @@ def test_an_object_is_typed_as_kubectl_does_or_as_the_verbs_print_it(typed: str,
     assert parse_object_ref(typed, "here") == meant
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("ingress/shop", ObjectRef("Ingress", "here", "shop")),
+        ("ing/east/web/shop", ObjectRef("Ingress", "web", "shop", "east")),
+        ("Gateway/web/edge", ObjectRef("Gateway", "web", "edge")),
+        ("httproute/shop", ObjectRef("HTTPRoute", "here", "shop")),
+    ],
+)
+def test_what_shares_its_load_balancer_is_only_explained(typed: str, meant: ObjectRef) -> None:
+    assert parse_object_ref(typed, "here", sharing=True) == meant
+    with pytest.raises(BadConfiguration, match=f"shares its load balancer .* fairlead explain {typed} names it"):
+        parse_object_ref(typed, "here")
+
+
 @pytest.mark.parametrize("typed", ["", "lb", "lb/", "/x", "svc/a/b/c/d", "pod/web", "lb/a/b/c", "class/a/b", "lb//x"])
 def test_what_is_no_object_is_said_with_an_example(typed: str) -> None:
     with pytest.raises(BadConfiguration, match="svc/web"):

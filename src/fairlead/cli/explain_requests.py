@@ -1,0 +1,148 @@
+"""What a member knows of one of its Ingresses, Gateways or routes: its addresses, conditions and Events.
+
+In: a connection to the member, and the object's name. Out: one row, and the same as lines for people. The state of
+each backend is at the hub, which the member's users may not be able to reach.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fairlead.api.gateway import GATEWAYS
+from fairlead.api.gateway_routes import GRPC_ROUTES, HTTP_ROUTES, TLS_ROUTES
+from fairlead.api.ingress import INGRESSES
+from fairlead.api.meta import KubeObject, Resource
+from fairlead.cli.explain_service import EventRow, events_of
+from fairlead.cli.formatting import columns
+from fairlead.cli.object_ref import ObjectRef
+from fairlead.errors import NotFound
+
+if TYPE_CHECKING:
+    from fairlead.kube.cluster import Cluster
+
+
+class _Condition(msgspec.Struct, frozen=True, rename="camel"):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class _Address(msgspec.Struct, frozen=True):
+    ip: str = ""
+    hostname: str = ""
+    value: str = ""
+
+
+class _LoadBalancer(msgspec.Struct, frozen=True):
+    ingress: list[_Address] | None = None
+
+
+class _ParentRef(msgspec.Struct, frozen=True):
+    kind: str = "Gateway"
+    name: str = ""
+    namespace: str | None = None
+
+
+class _Parent(msgspec.Struct, frozen=True, rename="camel"):
+    parent_ref: _ParentRef = _ParentRef()
+    conditions: list[_Condition] | None = None
+
+
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    load_balancer: _LoadBalancer = _LoadBalancer()
+    addresses: list[_Address] | None = None
+    conditions: list[_Condition] | None = None
+    parents: list[_Parent] | None = None
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    ingress_class_name: str | None = None
+    gateway_class_name: str | None = None
+    parent_refs: list[_ParentRef] | None = None
+
+
+class _Object(KubeObject, frozen=True, gc=False):
+    """What all of these kinds have in common, each with some of it."""
+
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+_RESOURCES = {
+    each.kind: Resource(each.group, each.version, each.kind, each.plural, each.namespaced, _Object)
+    for each in (INGRESSES, GATEWAYS, HTTP_ROUTES, GRPC_ROUTES, TLS_ROUTES)
+}
+
+
+class ConditionRow(msgspec.Struct, frozen=True):
+    """One condition; ``parent`` is the Gateway that says so of a route, empty for the object's own."""
+
+    parent: str
+    type: str
+    status: str
+    reason: str
+    message: str
+
+
+class RequestsRow(msgspec.Struct, frozen=True, rename="camel"):
+    """One Ingress, Gateway or route of a member; ``of_class`` is the class it names, empty when it names none."""
+
+    object: str
+    of_class: str
+    addresses: list[str]
+    conditions: list[ConditionRow]
+    events: list[EventRow]
+    notes: list[str]
+
+
+async def explain_requests(cluster: Cluster, ref: ObjectRef) -> RequestsRow | None:
+    """Return what the member knows; None when there is no such object."""
+    try:
+        obj = await cluster.get(_RESOURCES[ref.kind], ref.namespace, ref.name)
+    except NotFound:
+        return None
+    spec, status = obj.spec, obj.status
+    listed = [*(status.load_balancer.ingress or ()), *(status.addresses or ())]
+    addresses = [text for each in listed if (text := each.ip or each.value or each.hostname)]
+    conditions = [
+        ConditionRow(parent, each.type, each.status, each.reason, each.message)
+        for parent, some in (
+            ("", status.conditions),
+            *((each.parent_ref.name, each.conditions) for each in status.parents or ()),
+        )
+        for each in some or ()
+    ]
+    events = await events_of(cluster, ref)
+    here = ObjectRef(ref.kind, ref.namespace, ref.name)
+    at_hub = f"fairlead explain {here.argument} --kubeconfig HUB.kubeconfig"
+    notes = [f"its load balancer, and each backend, at the hub: {at_hub}"]
+    if not events and not conditions and not addresses:
+        notes.insert(
+            0, "Fairlead has said nothing of it: is its class Fairlead's, and does an agent run? fairlead doctor"
+        )
+    notes += [
+        f"it asks to be on {parent.name}: fairlead explain gateway/{parent.name} -n {parent.namespace or ref.namespace}"
+        for parent in spec.parent_refs or ()
+        if parent.kind == "Gateway"
+    ]
+    name = f"{ref.kind} {ref.namespace}/{ref.name}"
+    return RequestsRow(
+        name, spec.ingress_class_name or spec.gateway_class_name or "", addresses, conditions, events, notes
+    )
+
+
+def lines_of(row: RequestsRow) -> list[str]:
+    """Return the lines for people."""
+    parts = [f"class {row.of_class}"] if row.of_class else []
+    parts += [f"address {', '.join(row.addresses)}"] if row.addresses else []
+    lines = [f"{row.object}: {', '.join(parts)}" if parts else row.object]
+    own = [(each.type, each.status, each.reason, each.message) for each in row.conditions]
+    by_parent = any(each.parent for each in row.conditions)
+    lines += columns(
+        [(each.parent, *cells) for each, cells in zip(row.conditions, own, strict=True)] if by_parent else own
+    )
+    lines += columns([(each.when, each.type, each.reason, each.message) for each in row.events])
+    return lines + [f"Note: {text}" for text in row.notes]
