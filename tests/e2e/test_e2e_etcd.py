@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.real_api, pytest.mark.envoy, pytest.mark.slow, pytest.
 
 
 @asynccontextmanager
-async def real_fleet(etcd_members: int) -> AsyncIterator[tuple[Fleet, RealApis]]:
+async def real_fleet(etcd_members: int) -> AsyncGenerator[tuple[Fleet, RealApis]]:
     """Run a hub and a member on real API servers with so many members of etcd."""
     if why := why_not_real():
         pytest.skip(why)
