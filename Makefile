@@ -46,7 +46,7 @@ test-e2e: $(STAMP) ## Run whole hubs, agents, proxies and demos as processes, un
 	@.ci/haproxy
 	@.ci/dns
 	@.ci/chromium
-	@$(BIN)/python -m pytest -n 3 tests/e2e $(ARGS)
+	@$(BIN)/python -m pytest tests/e2e $(ARGS)
 
 test-all-pythons: ## Run every test on each Python from 3.11 to 3.14 that this machine has
 	@.ci/test-all-pythons $(ARGS)

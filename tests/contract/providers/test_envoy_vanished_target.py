@@ -63,11 +63,23 @@ async def envoy(machine: str) -> AsyncIterator[EnvoyProvider]:
     shutil.rmtree(path, ignore_errors=True)
 
 
-async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Greet, and keep the connection until the other side ends it."""
-    writer.write(b"hello\n")
-    await reader.read()
-    writer.close()
+class Greeter:
+    """Greets, and keeps each connection until the other side ends it."""
+
+    def __init__(self) -> None:
+        self._held: list[asyncio.StreamWriter] = []
+
+    async def hold(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._held.append(writer)
+        writer.write(b"hello\n")
+        await reader.read()
+        writer.close()
+
+    async def end(self) -> None:
+        """End what no other side ends, as nothing of it arrives any more."""
+        for writer in self._held:
+            writer.transport.abort()
+        await asyncio.gather(*(writer.wait_closed() for writer in self._held), return_exceptions=True)
 
 
 async def change(envoy: EnvoyProvider, action: Action, reason: Reason) -> None:
@@ -94,8 +106,9 @@ async def connected() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
 async def test_a_connection_outlives_its_deregistration_and_ends_when_its_machine_has_vanished(
     envoy: EnvoyProvider, machine: str
 ) -> None:
+    greeter = Greeter()
     with inside(machine):
-        server = await asyncio.start_server(hold, MACHINE, PORT)
+        server = await asyncio.start_server(greeter.hold, MACHINE, PORT)
     await envoy.ensure(FrontendSpec(KEY, "group", (Listener(PORT),), address=FRONT))
     await change(envoy, Action.REGISTER, Reason.NEW)
     reader, writer = await connected()
@@ -109,4 +122,6 @@ async def test_a_connection_outlives_its_deregistration_and_ends_when_its_machin
     async with asyncio.timeout(PATIENCE_S):
         assert await reader.read() == b""
     writer.close()
+    await writer.wait_closed()
     server.close()
+    await greeter.end()

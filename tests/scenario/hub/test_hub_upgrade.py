@@ -67,8 +67,9 @@ async def test_what_0_1_recorded_is_rewritten_once_and_no_provider_is_called(wor
     assert after == before
     assert (after.provider, after.frontend, after.frontends) == ("", None, None)
     assert set(again.durable.calls) <= {"observe"}
-    # One for the entry of the provider, one that takes away the old one, one for who serves.
-    assert len(load_balancer_writes(again.written)) == (3 if class_name == "edge" else 1)
+    # One for the entry of the provider, one that takes away the old one, one for who serves. The cache may not have one
+    # of them yet when the next is written: that one is refused for its version, and made once more.
+    assert len(load_balancer_writes(again.written)) in ((3, 4) if class_name == "edge" else (1,))
     await world.stop(again)
     third = await world.start()
     await world.quiet()
