@@ -102,7 +102,7 @@ MISTAKES = (
     Mistake("another machine's address", f"apiserver --data-dir {{new}} --listen {_RESERVED}:6443", 2,
             (f"The address {_RESERVED} cannot be listened on: this machine does not have it",), "ip address shows"),
     Mistake("a pool that is none", "standalone --data-dir {new} --address-pool banana", 2,
-            ("--address-pool: 'banana' is not an IPv4 CIDR",), "such as 192.0.2.0/24"),
+            ("--address-pool: 'banana' is not a CIDR",), "such as 192.0.2.0/24"),
     Mistake("a kind that verbs do not take", "plan pod/web --kubeconfig {hub}", 2,
             ("'pod/web' is not KIND/NAME",), "kinds are svc, lb, tcplb, httplb and class, as in svc/web"),
     Mistake("an object that is not there", "explain lb/nope --kubeconfig {hub}", 1,

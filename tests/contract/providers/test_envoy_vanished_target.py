@@ -6,6 +6,7 @@ import asyncio
 import os
 import secrets
 import shutil
+import ssl
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
@@ -14,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from fairlead.model.change import Action, OutcomeStatus, Reason, TargetChange
-from fairlead.model.desired import FrontendSpec, Listener, Target
+from fairlead.model.desired import FrontendSpec, HealthCheck, HealthRequest, Listener, Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.providers.envoy.envoy_process import admin_get
 from fairlead.providers.envoy.provider import EnvoyProvider, create
+from fairlead.testing.certificates import self_signed
 from fairlead.testing.worlds.netns import inside, ip
 
 pytestmark = [pytest.mark.envoy, pytest.mark.slow]
@@ -63,16 +65,19 @@ async def envoy(machine: str) -> AsyncIterator[EnvoyProvider]:
     shutil.rmtree(path, ignore_errors=True)
 
 
-class Greeter:
-    """Greets, and keeps each connection until the other side ends it."""
+class ApiServer:
+    """Answers health checks, and keeps every other connection until the other side ends it: a watch."""
 
     def __init__(self) -> None:
         self._held: list[asyncio.StreamWriter] = []
 
-    async def hold(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._held.append(writer)
-        writer.write(b"hello\n")
-        await reader.read()
+        if (await reader.readline()).startswith(b"GET /readyz "):
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        else:
+            writer.write(b"hello\n")
+            await reader.read()
         writer.close()
 
     async def end(self) -> None:
@@ -88,12 +93,13 @@ async def change(envoy: EnvoyProvider, action: Action, reason: Reason) -> None:
     assert outcome.status is OutcomeStatus.DONE, outcome.message
 
 
-async def connected() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def connected(tls: ssl.SSLContext) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Return a connection through Envoy on which the machine has greeted."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
-                reader, writer = await asyncio.open_connection(FRONT, PORT)
+                reader, writer = await asyncio.open_connection(FRONT, PORT, ssl=tls, server_hostname=MACHINE)
+                writer.write(b"watch\n")
                 if await reader.readline() == b"hello\n":
                     return reader, writer
                 writer.close()
@@ -104,14 +110,19 @@ async def connected() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
 
 @pytest.mark.req("C-46")
 async def test_a_connection_outlives_its_deregistration_and_ends_when_its_machine_has_vanished(
-    envoy: EnvoyProvider, machine: str
+    envoy: EnvoyProvider, machine: str, tmp_path: Path
 ) -> None:
-    greeter = Greeter()
+    api, own = ApiServer(), tmp_path / "own.pem"
+    certificate, key = self_signed(MACHINE)
+    own.write_bytes(key + certificate)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(own)
     with inside(machine):
-        server = await asyncio.start_server(greeter.hold, MACHINE, PORT)
-    await envoy.ensure(FrontendSpec(KEY, "group", (Listener(PORT),), address=FRONT))
+        server = await asyncio.start_server(api.serve, MACHINE, PORT, ssl=tls)
+    check = HealthCheck(interval_s=1.0, request=HealthRequest(ca_bundle=certificate.decode()))
+    await envoy.ensure(FrontendSpec(KEY, "group", (Listener(PORT),), address=FRONT, health_check=check))
     await change(envoy, Action.REGISTER, Reason.NEW)
-    reader, writer = await connected()
+    reader, writer = await connected(ssl.create_default_context(cadata=certificate.decode()))
     await change(envoy, Action.DRAIN, Reason.TERMINATING)
     await change(envoy, Action.DEREGISTER, Reason.DRAINED)
     # It is not cut by that: it is the machine's until the machine ends it, or is gone.
@@ -124,4 +135,4 @@ async def test_a_connection_outlives_its_deregistration_and_ends_when_its_machin
     writer.close()
     await writer.wait_closed()
     server.close()
-    await greeter.end()
+    await api.end()

@@ -19,7 +19,7 @@ from fairlead.ledger.names import record_name
 from fairlead.ledger.store import Store
 from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.keys import LoadBalancerKey, TargetKey
-from fairlead.model.observed import Ensured
+from fairlead.model.observed import UNFINISHED, Ensured
 
 KEY = LoadBalancerKey("TCPLoadBalancer", "tenant-east", "shop.web")
 SPEC = FrontendSpec(KEY, "tenant-east", (Listener(80),), parameters={"socket": "/s"})
@@ -273,3 +273,26 @@ def test_the_same_backend_of_two_providers_is_two_records() -> None:
     place = (KEY, Listener(80).key, TargetKey("10.0.0.1", 80))
     names = {record_name(*place), record_name(*place, provider="haproxy"), record_name(*place, provider="webhook")}
     assert len(names) == 3
+
+
+async def test_what_was_asked_and_not_answered_is_kept_until_an_answer_says_otherwise() -> None:
+    store = SlowStore()
+    entries = records(store, "zones")
+    await entries.ensured(SPEC, Ensured(("192.0.2.1",), info={"zone": "a.test"}))
+    asked = [msgspec.structs.replace(SPEC, parameters={"zone": zone}) for zone in ("a.test", "b.test", "c.test")]
+    for each in (*asked, asked[1]):
+        await entries.ensuring(each, keeps_unfinished=True)
+    kept = entries.info(KEY)
+    assert kept["zone"] == "a.test"
+    assert msgspec.json.decode(kept[UNFINISHED]) == [{"zone": zone} for zone in ("a.test", "b.test", "c.test")]
+    await entries.ensured(asked[1], Ensured((), info={"zone": "b.test"}))
+    assert entries.info(KEY) == {"zone": "b.test"}
+
+
+async def test_a_write_that_others_come_before_each_time_is_a_conflict() -> None:
+    store = SlowStore()
+    store.refuses = [Conflict("another client wrote it meanwhile") for _ in range(20)]
+    entries = records(store)
+    with pytest.raises(Conflict):
+        await entries.ensured(SPEC, Ensured(("192.0.2.1",)))
+    assert not entries.get(KEY).state

@@ -45,10 +45,11 @@ def cluster_bytes(schema: Schema, spec: FrontendSpec, listener: Listener, target
     fields = cluster_fields(spec, resource_name(spec.key, listener.key), targets)
     if listener.protocol is Protocol.TCP:
         fields["outlier_detection"] = outlier_detection_fields()
-        fields |= dead_peer_fields()
         if spec.health_check is not None:
             fields["health_checks"] = [health_check_fields(spec.health_check)]
             if spec.health_check.request is not None:
+                # Machines; clusters of Services stay as they are, since a changed one is made anew by Envoy.
+                fields |= dead_peer_fields()
                 fields["transport_socket_matches"] = [socket_of_checks(schema, spec.health_check.request)]
         if spec.proxy_protocol is not ProxyProtocol.NONE:
             fields["transport_socket"] = proxy_protocol_to_backend(schema, spec.proxy_protocol)
