@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.installed
 COVERED_BY := tests/unit/translate tests/unit/sync tests/unit/ledger tests/golden/translate tests/scenario/difftracker \
 	tests/scenario/records
 
-.PHONY: help demo test test-e2e test-all-pythons check conformance bench crds docs site screenshots golden fuzz soak crashes coverage coverage-of-requirements mutants \
+.PHONY: help demo test test-e2e test-all-pythons check check-tests conformance bench crds docs site screenshots golden fuzz soak crashes coverage coverage-of-requirements mutants \
 	format hooks lock install helm image test-image test-wheel test-acme test-cluster-api release clean
 
 help: ## Show this list
@@ -74,8 +74,11 @@ crashes: $(STAMP) ## Kill the engine before and after every call of 250 stories,
 check: $(STAMP) ## Format, lint, strict types, import contracts
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/basedpyright
+	@$(BIN)/basedpyright src conformance
 	@$(BIN)/lint-imports --no-cache
+
+check-tests: $(STAMP) ## Strict types of the tests
+	@$(BIN)/basedpyright tests
 
 format: $(STAMP) ## Rewrite the sources in the house format
 	@$(BIN)/ruff format .

@@ -235,13 +235,13 @@ async def programmed(running: Fleet, count: int) -> bool:
     return there and len(await running.hub_cluster.list(LOAD_BALANCER_ROUTES)) == count
 
 
-async def settled(running: Fleet) -> None:
+async def settled(running: Fleet, *member_kinds: AnyResource) -> None:
     """Wait until nothing is written any more: names and statuses of thousands of Ingresses follow their routes."""
     before: dict[str, str] = {}
 
     async def quiet() -> bool:
         nonlocal before
-        last, before = before, await _versions(running)
+        last, before = before, await _versions(running, *member_kinds)
         return last == before
 
     await until_true(quiet, what="nothing is written any more", timeout_s=600, every_s=3)
@@ -270,11 +270,11 @@ async def answers(session: aiohttp.ClientSession, address: str, expected: str) -
     await until_true(as_expected, what=f"{expected} answers", timeout_s=60, every_s=0.0005)
 
 
-async def _versions(running: Fleet) -> dict[str, str]:
-    """Return the resourceVersion of what Ingresses are about, at both API servers."""
+async def _versions(running: Fleet, *member_kinds: AnyResource) -> dict[str, str]:
+    """Return the resourceVersion of what Ingresses, or ``member_kinds``, are about, at both API servers."""
     kinds: dict[str, tuple[AnyResource, ...]] = {
         "hub": (HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, ENDPOINT_SLICES),
-        "member": (INGRESSES, SERVICES, ENDPOINT_SLICES),
+        "member": member_kinds or (INGRESSES, SERVICES, ENDPOINT_SLICES),
     }
     versions: dict[str, str] = {}
     for place, cluster in (("hub", running.hub_cluster), ("member", running.member_cluster)):

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from bench.figures import Figure, percentile
 from bench.fleet import Fleet, fleet, until_true
 from bench.gateway_objects import gateway, install_gateway_api, meta, route_spec
-from bench.http import BACKEND_PORT, BACKENDS, HOST, backend, change_figures, changes
+from bench.http import BACKEND_PORT, BACKENDS, HOST, backend, change_figures, changes, settled
 from bench.objects import endpoint_slice
 from fairlead.api.gateway import GATEWAYS
 from fairlead.api.gateway_routes import HTTP_ROUTES
@@ -89,7 +89,7 @@ async def _programmed(running: Fleet, gateways: int) -> str:
         )
 
     await until_true(all_there, what=f"{gateways} Gateways are programmed", timeout_s=1200, every_s=1)
-    await asyncio.sleep(10)  # the statuses of routes at the member follow
+    await settled(running, GATEWAYS, HTTP_ROUTES)
     probe = await running.member_cluster.get(GATEWAYS, "default", "gw-0")
     return next(each.value for each in probe.status.addresses or ())
 
