@@ -15,6 +15,8 @@ from typing import Self
 
 import aiohttp
 
+from fairlead.api.kubernetes import NAMESPACES
+from fairlead.errors import NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.testing.worlds.loopback import free_port
 
@@ -183,6 +185,19 @@ async def until_true(
                 await asyncio.sleep(every_s)
     except TimeoutError:
         raise TimeoutError(f"not so after {timeout_s:g} s: {what}") from None
+
+
+async def until_namespace(cluster: Cluster, name: str) -> None:
+    """Wait until the hub has made the namespace of a member."""
+
+    async def there() -> bool:
+        try:
+            await cluster.get(NAMESPACES, "", name)
+        except NotFound:
+            return False
+        return True
+
+    await until_true(there, what=f"namespace {name}")
 
 
 @asynccontextmanager

@@ -12,16 +12,15 @@ from pathlib import Path
 
 import aiohttp
 
-from bench.fleet import Process, until, until_true
+from bench.fleet import Process, until, until_namespace, until_true
 from bench.objects import pod_address
 from fairlead.api.kinds import all_crds
-from fairlead.api.kubernetes import ENDPOINT_SLICES, NAMESPACES
+from fairlead.api.kubernetes import ENDPOINT_SLICES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import DEFAULT_CLASS
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
-from fairlead.errors import NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.preflight import install_crds
 from fairlead.providers.envoy.envoy_process import admin_get
@@ -118,15 +117,7 @@ async def hub_alone(*, pool: str) -> AsyncIterator[HubAlone]:
 async def add_tenant(cluster: Cluster) -> None:
     """Add the member, and wait for its namespace."""
     await cluster.create(TENANTS, {"metadata": {"name": SPACE.removeprefix("tenant-")}, "spec": {}})
-
-    async def there() -> bool:
-        try:
-            await cluster.get(NAMESPACES, "", SPACE)
-        except NotFound:
-            return False
-        return True
-
-    await until_true(there, what="the namespace of the member")
+    await until_namespace(cluster, SPACE)
 
 
 async def create_load_balancers(cluster: Cluster, first: int, count: int, *, backends: int) -> None:

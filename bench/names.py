@@ -17,7 +17,7 @@ import dns.exception
 import msgspec
 
 from bench.figures import Figure, percentile
-from bench.fleet import until, until_true
+from bench.fleet import until, until_namespace, until_true
 from bench.records import api
 from fairlead.api.dnszone import DNS_ZONES
 from fairlead.api.hostname import HOSTNAMES
@@ -25,7 +25,6 @@ from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROU
 from fairlead.api.kubernetes import NAMESPACES, SECRETS
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.tenant import TENANTS
-from fairlead.errors import NotFound
 from fairlead.hub.app import Hub
 from fairlead.hub.config import HubConfig
 from fairlead.kube.cluster import Cluster
@@ -79,15 +78,7 @@ async def prepare(cluster: Cluster, bind: Bind) -> None:
     await cluster.apply(
         TENANTS, {"metadata": {"name": MEMBER}, "spec": {"domain": f"{MEMBER}.{ZONE}"}}, manager="bench"
     )
-
-    async def there() -> bool:
-        try:
-            await cluster.get(NAMESPACES, "", SPACE)
-        except NotFound:
-            return False
-        return True
-
-    await _until(there, "the namespace of the member")
+    await until_namespace(cluster, SPACE)
     gateway = {
         "metadata": {"name": "ingress", "namespace": SPACE},
         "spec": {"listeners": [{"name": "http", "port": 80}]},

@@ -18,11 +18,12 @@ import pytest
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.apiserver import ApiServer
 from fairlead.errors import NotFound
+from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.credentials import tls_context
 from tests.contract.apiserver.real_api import Real, real
 
-__all__ = ["EVENT", "Event", "Real", "api", "authority", "embedded_api", "real", "until"]
+__all__ = ["EVENT", "Event", "Real", "api", "as_service_account", "authority", "embedded_api", "real", "until"]
 
 _SERVERS = ["embedded"]
 if os.environ.get("KUBEBUILDER_ASSETS"):
@@ -55,6 +56,15 @@ async def api(request: pytest.FixtureRequest) -> AsyncIterator[ClusterConfig]:
 def authority(request: pytest.FixtureRequest, api: ClusterConfig) -> bytes:
     """What a kubeconfig for ``api`` has to trust; nothing where it speaks plain HTTP on this machine."""
     return request.getfixturevalue("real").authority if api.server.startswith("https") else b""
+
+
+async def as_service_account(user: Cluster, api: ClusterConfig, name: str) -> ClusterConfig:
+    """Return ``api`` as a service account of fairlead-system sees it; ``user`` may ask for its token."""
+    path = f"/api/v1/namespaces/fairlead-system/serviceaccounts/{name}/token"
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    answer = msgspec.json.decode(await user.raw("POST", path, body=msgspec.json.encode(body)))
+    admin = await api.sign_in(None)
+    return ClusterConfig(server=api.server, sign_in=bearer(answer["status"]["token"], tls=admin.ssl), user=name)
 
 
 class Event(KubeObject, frozen=True, gc=False):

@@ -25,7 +25,7 @@ class FamilySpec(Protocol):
 
     @property
     def address(self) -> str:
-        """Return the addresses that it asks for, after commas."""
+        """Return the address that it asks for, or one of each family after a comma; empty for any."""
         ...
 
     @property

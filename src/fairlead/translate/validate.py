@@ -7,17 +7,17 @@ object keeps what it had: its last accepted version stays in force.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 from fairlead.api.names import DEFAULT_CLASS
 from fairlead.api.tcploadbalancer import Origin, TCPLoadBalancerSpec
 from fairlead.model.condition import Condition, ConditionReason
 from fairlead.model.contract import AllocationKind, Capabilities
-from fairlead.model.families import IPV6, Family, family_of, requested_addresses
+from fairlead.model.families import IPV6, family_of, requested_addresses
 from fairlead.model.keys import Protocol as TransportProtocol
 from fairlead.translate.conditions import refused
-from fairlead.translate.families import families_problem
+from fairlead.translate.families import FamilySpec, families_problem
 from fairlead.translate.member import owner_of
 from fairlead.translate.places import not_for_tenant, place_problem
 from fairlead.translate.view import MemberView, TCPView
@@ -34,27 +34,12 @@ def validate_tcp(view: TCPView, spec: TCPLoadBalancerSpec) -> Condition | None:
     return refused(*refusal) if refusal else None
 
 
-class MemberSpec(Protocol):
+class MemberSpec(FamilySpec, Protocol):
     """What the spec of every load balancer has that a member asks for."""
 
     @property
     def class_name(self) -> str:
         """Return the LoadBalancerClass that it asks for."""
-        ...
-
-    @property
-    def address(self) -> str:
-        """Return the address that it asks for, empty for any."""
-        ...
-
-    @property
-    def ip_families(self) -> Sequence[Family]:
-        """Return the families of which it gets an address each."""
-        ...
-
-    @property
-    def ip_family_policy(self) -> str:
-        """Return whether one of two families is enough."""
         ...
 
     @property

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import yaml
 from capi_world import World
 
 from fairlead.api.kubernetes import NAMESPACES, SERVICE_ACCOUNTS
 from fairlead.api.meta import KubeObject, Resource
-from fairlead.kube.config import Access, ClusterConfig
+from fairlead.kube.config import ClusterConfig
+from tests.scenario.any_api import as_service_account
 
 RBAC = "rbac.authorization.k8s.io"
 KINDS: dict[str, Resource[Any]] = {
@@ -30,13 +30,4 @@ async def signed_in(world: World) -> ClusterConfig:
     for obj in yaml.safe_load_all(MANIFEST.read_text(encoding="utf-8")):
         if (kind := KINDS.get(obj["kind"])) is not None:
             await world.user.apply(kind, obj, manager="operator")
-    path = "/api/v1/namespaces/fairlead-system/serviceaccounts/fairlead-capi/token"
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    answer = msgspec.json.decode(await world.user.raw("POST", path, body=msgspec.json.encode(body)))
-    admin = await world.api.sign_in(None)
-    access = Access(headers={"Authorization": f"Bearer {answer['status']['token']}"}, ssl=admin.ssl)
-
-    async def sign_in(_refused: Access | None) -> Access:
-        return access
-
-    return ClusterConfig(server=world.api.server, sign_in=sign_in, user="fairlead-capi")
+    return await as_service_account(world.user, world.api, "fairlead-capi")

@@ -6,14 +6,14 @@ import re
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import yaml
 from regions_world import NAMESPACE, World, until
 
 from fairlead.api.kubernetes import CRDS, SERVICE_ACCOUNTS, SERVICES
 from fairlead.api.meta import KubeObject, Resource
-from fairlead.kube.config import Access, ClusterConfig
+from fairlead.kube.config import ClusterConfig
+from tests.scenario.any_api import as_service_account
 
 RBAC = "rbac.authorization.k8s.io"
 CLUSTER_ROLES = Resource(RBAC, "v1", "ClusterRole", "clusterroles", False, KubeObject)
@@ -37,16 +37,7 @@ async def signed_in(world: World, rules: list[dict[str, Any]]) -> ClusterConfig:
     subjects = [{"kind": "ServiceAccount", **home}]
     binding = {"metadata": {"name": "regions"}, "roleRef": reference, "subjects": subjects}
     await world.user.apply(CLUSTER_ROLE_BINDINGS, binding, manager="admin")
-    path = "/api/v1/namespaces/fairlead-system/serviceaccounts/regions/token"
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    answer = msgspec.json.decode(await world.user.raw("POST", path, body=msgspec.json.encode(body)))
-    admin = await world.api.sign_in(None)
-    access = Access(headers={"Authorization": f"Bearer {answer['status']['token']}"}, ssl=admin.ssl)
-
-    async def sign_in(_refused: Access | None) -> Access:
-        return access
-
-    return ClusterConfig(server=world.api.server, sign_in=sign_in, user="regions")
+    return await as_service_account(world.user, world.api, "regions")
 
 
 @pytest.mark.req("O-40")

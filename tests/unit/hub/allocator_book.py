@@ -1,0 +1,41 @@
+"""What the tests of the book of addresses share: a book, load balancers, and a restart."""
+
+from __future__ import annotations
+
+from fairlead.hub.tenants.address_allocator import AddressAllocator, listeners_of
+from fairlead.model.contract import AllocationKind
+from fairlead.testing.builders import lb_key, tcp
+from fairlead.translate.address_ranges import AddressRanges
+
+ADDRESS, PROXY_PORT = AllocationKind.ADDRESS, AllocationKind.PROXY_PORT
+POOL = "192.0.2.0/29"  # six addresses
+
+
+def book_of(text=POOL):
+    return AddressAllocator(AddressRanges.parse(text) if text else None)
+
+
+def load_balancer_named(name, *, address="", ports=(80,), namespace="tenant-east", recorded=None):
+    spec = {"address": address} if address else None
+    status = {"allocation": recorded} if recorded else None
+    text = [{"port": port, "nodePort": 30000 + port} for port in ports]
+    return tcp(name, namespace=namespace, ports=text, spec=spec, status=status)
+
+
+def key_of(load_balancer):
+    return lb_key(load_balancer.metadata.name, namespace=load_balancer.metadata.namespace)
+
+
+def give(book, load_balancer, kind=ADDRESS):
+    spec = load_balancer.spec
+    recorded, listeners = load_balancer.status.allocation, listeners_of(spec)
+    return book.allocate(key_of(load_balancer), kind, wanted=spec.address, recorded=recorded, listeners=listeners)
+
+
+def restarted(book, given_):
+    """Return the book of the next process: everything recorded is read before anything is given away."""
+    again = AddressAllocator(None)
+    again.use(book.pools)
+    for load_balancer, allocation in given_:
+        again.hold(key_of(load_balancer), allocation, listeners_of(load_balancer.spec))
+    return again
