@@ -58,7 +58,7 @@ class Facts:
         self._served: set[ObjectKey] = set()
         self._telemetry = telemetry
         #: The last reason, by Secret, why it could not be read.
-        self._said: dict[str, str] = {}
+        self._logged: dict[str, str] = {}
         self._queue: KeyedQueue[ObjectKey] = KeyedQueue(clock=cluster.clock)
 
     def authority(self, key: ObjectKey) -> str:
@@ -121,8 +121,9 @@ class Facts:
         except NotFound:
             return
         except (FairleadError, binascii.Error, UnicodeDecodeError) as error:
-            self._say("its members are checked without their authority", f"{key.namespace}/{cluster}-ca", error)
+            self._log_once("its members are checked without their authority", f"{key.namespace}/{cluster}-ca", error)
             return
+        self._logged.pop(f"{key.namespace}/{cluster}-ca", None)
         if text and key in self._clusters:
             self._authorities[key] = text
             self._changed(key)
@@ -145,16 +146,17 @@ class Facts:
         except NotFound:
             return Plane(initialized=False)
         except FairleadError as error:
-            self._say("not known whether it is initialized", f"{key.namespace}/{cluster}-kubeconfig", error)
+            self._log_once("not known whether it is initialized", f"{key.namespace}/{cluster}-kubeconfig", error)
             return self._planes.get(key)
+        self._logged.pop(f"{key.namespace}/{cluster}-kubeconfig", None)
         return Plane(
             initialized=True,
             problem=await why_not_ready(endpoint, self._authorities.get(key, ""), resolve=self._resolve),
         )
 
-    def _say(self, what: str, secret: str, error: Exception) -> None:
-        """Log why a Secret could not be read; again only when the reason is another one."""
+    def _log_once(self, what: str, secret: str, error: Exception) -> None:
+        """Log why a Secret could not be read; again when the reason is another one, or it could be read meanwhile."""
         sentence = error.sentence if isinstance(error, FairleadError) else f"tls.crt of Secret {secret}: {error}"
-        if self._said.get(secret) != sentence:
-            self._said[secret] = sentence
+        if self._logged.get(secret) != sentence:
+            self._logged[secret] = sentence
             log.warning(what, secret=secret, sentence=sentence)
