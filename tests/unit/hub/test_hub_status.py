@@ -8,7 +8,7 @@ import pytest
 from fairlead.api.conditions import wire_conditions
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.hub.intents.conditions import build_conditions
-from fairlead.hub.intents.status import _is_passing
+from fairlead.hub.intents.status_changes import is_passing
 from fairlead.hub.intents.tcp.status import TCPStatus
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
@@ -183,7 +183,7 @@ def test_what_is_on_record_is_kept():
 def test_bad_news_that_may_pass(observed, report, passing):
     was = status_of(tcp())
     given = tcp(status=msgspec.to_builtins(was))
-    assert _is_passing(was.conditions, status_of(given, observed=observed, report=report).conditions) is passing
+    assert is_passing(was.conditions, status_of(given, observed=observed, report=report).conditions) is passing
 
 
 @pytest.mark.req("T-11")
@@ -192,9 +192,9 @@ def test_what_is_not_read_back_yet_is_no_news_whatever_was_known_before():
     assert wire(was, "Programmed").reason == R.ADDRESS_NOT_ASSIGNED
     again = tcp(status=msgspec.to_builtins(was))
     pending = status_of(again, observed=None)
-    assert _is_passing(was.conditions, pending.conditions)
-    assert not _is_passing(pending.conditions, status_of(again, observed=None, now="2030-01-01T00:01:00Z").conditions)
+    assert is_passing(was.conditions, pending.conditions)
+    assert not is_passing(pending.conditions, status_of(again, observed=None, now="2030-01-01T00:01:00Z").conditions)
 
 
 def test_a_first_status_is_never_waited_for():
-    assert not _is_passing(tcp().status.conditions, status_of(tcp(), observed=None).conditions)
+    assert not is_passing(tcp().status.conditions, status_of(tcp(), observed=None).conditions)

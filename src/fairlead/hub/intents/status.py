@@ -6,8 +6,9 @@
 
 A load balancer that was programmed is not called unprogrammed for the moment that a change takes to be acknowledged:
 a worse status that may pass waits ``patience_s``; counts are gathered for ``gather_s``. That it serves nothing any more
-is written at once; what comes and goes is damped (``damping``). In: what was translated, what
-the worker reported, what providers hold. Never: a write while another replica leads.
+is written at once; what comes and goes is damped (``damping``). What an earlier process has written stays until this
+one has looked. In: what was translated, what the worker reported, what providers hold. Never: a write while another
+replica leads.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from fairlead.api.names import DEFAULT_CLASS, MANAGER_HUB
 from fairlead.api.times import wire_time
 from fairlead.hub.intents.conditions import build_conditions, held_now, ingress_of
 from fairlead.hub.intents.damping import Damping
+from fairlead.hub.intents.status_changes import awaits, condition_of, has_stopped, is_passing, only_seen
 from fairlead.hub.intents.target_counts import TargetCounts, counted, in_rotation, is_complete, not_seen
 from fairlead.hub.inventory import IntentObjects
 from fairlead.hub.providers.migration import missing_targets
@@ -47,6 +49,8 @@ from fairlead.translate.view import Translation
 
 #: After that long the cache is right, even if it never showed our very write (a relist skips versions).
 _CACHE_LAG_S = 5.0
+#: How often a load balancer is compared that has not been looked at yet; when it has been, it is compared at once.
+_LOOK_S = 60.0
 
 Obj = TypeVar("Obj", bound=IntentObject)
 T = TypeVar("T", bound=Translation)
@@ -79,7 +83,7 @@ class StatusRules(Generic[Obj, T]):
         del translation
         health = observed.health if observed is not None else None
         ingress = obj.status.load_balancer.ingress
-        programmed = _condition(conditions, ConditionType.PROGRAMMED)
+        programmed = condition_of(conditions, ConditionType.PROGRAMMED)
         if programmed is not None and programmed.status == "True" and observed is not None:
             ingress = self.ingress(obj, observed.addresses)
         return msgspec.structs.replace(
@@ -114,7 +118,7 @@ class StatusRules(Generic[Obj, T]):
 
     def announce(self, obj: Obj, status: Any, report: Report | None) -> None:
         """Emit conditions that turned bad as Warnings, and Programmed and Serving when they turn good."""
-        serving = _condition(status.conditions, ConditionType.SERVING)
+        serving = condition_of(status.conditions, ConditionType.SERVING)
         emit_transitions(
             self._events,
             self._resource,
@@ -279,6 +283,8 @@ class StatusWriter(Generic[Obj, T]):
             known.worse_since_s = None
             return again_s
         wait_s = self._wait_s(known, old, new)
+        if observed is None or known.report is None:
+            wait_s = max(wait_s, self._unseen_s(known.translation.provider, old, new))
         if wait_s > 0:
             return min(wait_s, again_s or wait_s)
         known.worse_since_s = None
@@ -292,7 +298,7 @@ class StatusWriter(Generic[Obj, T]):
     def _damp(self, known: _Known[T], conditions: list[Condition], old: Any) -> float | None:
         """Replace Serving in ``conditions`` by what is to be shown of it; returns seconds until that may change."""
         at = next(i for i, condition in enumerate(conditions) if condition.type is ConditionType.SERVING)
-        written = _condition(old.conditions, ConditionType.SERVING)
+        written = condition_of(old.conditions, ConditionType.SERVING)
         conditions[at], again_s = known.damping.shown(conditions[at], written, now_s=self._clock.monotonic())
         return again_s or None
 
@@ -337,10 +343,10 @@ class StatusWriter(Generic[Obj, T]):
     def _wait_s(self, known: _Known[T], old: Any, new: Any) -> float:
         """Return how long to wait before ``new`` is worth a write, 0 for now."""
         now_s = self._clock.monotonic()
-        stopped = _has_stopped(old.conditions, new.conditions)
-        first = not old.conditions and self._rules.first_s > 0 and _awaits(new.conditions)
+        stopped = has_stopped(old.conditions, new.conditions)
+        first = not old.conditions and self._rules.first_s > 0 and awaits(new.conditions)
         patience_s = self._rules.first_s if first else self._rules.patience_s
-        if (first or _is_passing(old.conditions, new.conditions)) and not stopped:
+        if (first or is_passing(old.conditions, new.conditions)) and not stopped:
             if known.worse_since_s is None:
                 known.worse_since_s = now_s
             return known.worse_since_s + patience_s - now_s
@@ -348,6 +354,15 @@ class StatusWriter(Generic[Obj, T]):
         if self._rules.gather_s and self._rules.is_count(old, new):
             return max(0.0, known.written_at_s + known.damping.gather_s(self._rules.gather_s, now_s=now_s) - now_s)
         return 0.0
+
+    def _unseen_s(self, provider: str, old: Any, new: Any) -> float:
+        """Return for how long ``new`` is not written since this process has not looked at the provider yet.
+
+        A provider with a ledger keeps its state over our restart. Many load balancers are asked for and read back one
+        after the other, and each is compared again after its turn.
+        """
+        durable = isinstance(self._providers.get(provider), DurableRunner)
+        return _LOOK_S if durable and is_passing(old.conditions, new.conditions) and only_seen(old, new) else 0.0
 
     def _object_changed(self, _old: Any, new: Any) -> None:
         """Compare with what the cache shows now: other writers may have changed the status."""
@@ -364,30 +379,6 @@ class StatusWriter(Generic[Obj, T]):
 def _in_conditions(report: Report) -> tuple[object, ...]:
     """Return the part of a report that conditions are made from; what was done is in none of them."""
     return (report.failure, bool(report.held), report.quarantined)
-
-
-_MAY_PASS = frozenset({ConditionReason.PENDING, ConditionReason.NO_PROXY_CONNECTED})
-
-
-def _is_passing(old: list[WireCondition] | None, new: list[WireCondition] | None) -> bool:
-    """Say whether ``new`` is only the moment until an answer: of a provider, of a proxy, or of the first read-back."""
-    before = _condition(old, ConditionType.PROGRAMMED)
-    return before is not None and before.reason not in _MAY_PASS and _awaits(new)
-
-
-def _awaits(conditions: list[WireCondition] | None) -> bool:
-    after = _condition(conditions, ConditionType.PROGRAMMED)
-    return after is not None and after.status == "False" and after.reason in _MAY_PASS
-
-
-def _has_stopped(old: list[WireCondition] | None, new: list[WireCondition] | None) -> bool:
-    """Say whether it serves nothing any more since ``new``; not of one of which nothing was said before."""
-    before, after = (_condition(conditions, ConditionType.SERVING) for conditions in (old, new))
-    return after is not None and after.status == "False" and before is not None and before.status != "False"
-
-
-def _condition(conditions: list[WireCondition] | None, kind: ConditionType) -> WireCondition | None:
-    return next((condition for condition in conditions or () if condition.type == kind), None)
 
 
 def _uncounted(conditions: list[WireCondition] | None) -> list[WireCondition]:

@@ -1,0 +1,46 @@
+"""How do two statuses of a load balancer differ: has it stopped, or is this only the moment until an answer?
+
+In: conditions as they were written, and as they would be. Out: yes or no. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairlead.api.meta import WireCondition
+from fairlead.model.condition import ConditionReason, ConditionType
+
+_SEEN = frozenset({ConditionType.PROGRAMMED, ConditionType.SERVING})
+_MAY_PASS = frozenset({ConditionReason.PENDING, ConditionReason.NO_PROXY_CONNECTED})
+
+
+def is_passing(old: list[WireCondition] | None, new: list[WireCondition] | None) -> bool:
+    """Say whether ``new`` is only the moment until an answer: of a provider, of a proxy, or of the first read-back."""
+    before = condition_of(old, ConditionType.PROGRAMMED)
+    return before is not None and before.reason not in _MAY_PASS and awaits(new)
+
+
+def awaits(conditions: list[WireCondition] | None) -> bool:
+    """Say whether it is not programmed only since an answer is awaited."""
+    after = condition_of(conditions, ConditionType.PROGRAMMED)
+    return after is not None and after.status == "False" and after.reason in _MAY_PASS
+
+
+def only_seen(old: Any, new: Any) -> bool:
+    """Say whether two statuses differ only in what is seen of the provider, and are about one version of the spec."""
+
+    def rest(conditions: list[WireCondition] | None) -> list[WireCondition]:
+        return [each for each in conditions or () if each.type not in _SEEN]
+
+    return old.observed_generation == new.observed_generation and rest(old.conditions) == rest(new.conditions)
+
+
+def has_stopped(old: list[WireCondition] | None, new: list[WireCondition] | None) -> bool:
+    """Say whether it serves nothing any more since ``new``; not of one of which nothing was said before."""
+    before, after = (condition_of(conditions, ConditionType.SERVING) for conditions in (old, new))
+    return after is not None and after.status == "False" and before is not None and before.status != "False"
+
+
+def condition_of(conditions: list[WireCondition] | None, kind: ConditionType) -> WireCondition | None:
+    """Return the condition of one type, None when there is none."""
+    return next((condition for condition in conditions or () if condition.type == kind), None)
