@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -49,6 +50,7 @@ CASES: dict[str, Callable[[], AsyncIterator[Figure]]] = {
     "fairness": fairness.beside_a_noisy_member,
     "health-storm": health_storm.all_at_once,
     "http-change": http.change_to_effect,
+    "https-change": functools.partial(http.change_to_effect, secure=True),
     "http-gateways": http_gateways.change_to_effect,
     "http-sync": http.first_sync,
     "http-idle": http.idle,

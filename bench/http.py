@@ -31,34 +31,47 @@ BACKEND_PORT = 8098
 _AT_ONCE = 32
 
 
-async def change_to_effect() -> AsyncIterator[Figure]:
-    """Change the backend of one Ingress among 100, 1,000 and 5,000, all of them at one port."""
+async def change_to_effect(*, secure: bool = False) -> AsyncIterator[Figure]:
+    """Change the backend of one Ingress among 100, 1,000 and 5,000, all of them at one port.
+
+    ``secure``: each has its host served over TLS, and so a route configuration of its own.
+    """
     smallest = 0.0
+    secret = ONE_SECRET if secure else ""
+    scheme = "https" if secure else "http"
+    data = _certificate()
+
+    def shared(_host: str) -> JSONObject:
+        return data
+
     for count in (100, 1000, 5000):
-        async with _filled(count) as running:
+        async with (
+            fleet(target="Pod") as running,
+            filled_with(running, count, shared if secure else None, one_secret=secure),
+        ):
 
             async def change(service: str, member: Cluster = running.member_cluster) -> None:
-                await member.merge_patch(
-                    INGRESSES, "default", "probe", {"spec": _ingress("probe", HOST, service)["spec"]}
-                )
+                spec = _ingress("probe", HOST, service, secret=secret)["spec"]
+                await member.merge_patch(INGRESSES, "default", "probe", {"spec": spec})
 
-            seconds = await changes(change, await address_of(running))
+            seconds = await changes(change, f"{scheme}://{await address_of(running)}/")
         smallest = smallest or percentile(seconds, 0.5)
-        name = f"an Ingress changed at the member to a request by the new rule, {count:,} routes at one port"
+        what = f"{count:,} {scheme.upper()} routes at one port"
+        name = f"an Ingress changed at the member to a request by the new rule, {what}"
         for figure in change_figures(name, seconds, smallest):
             yield figure
 
 
-async def changes(change: Callable[[str], Awaitable[None]], address: str) -> list[float]:
+async def changes(change: Callable[[str], Awaitable[None]], url: str) -> list[float]:
     """Let the probe's host go to one backend and the other in turn; returns seconds to the first answer of each."""
     seconds: list[float] = []
     async with aiohttp.ClientSession() as session:
-        await answers(session, address, "first")
+        await answers(session, url, "first")
         for number in range(CHANGES):
             service = "first" if number % 2 else "second"
             started = time.perf_counter()
             await change(service)
-            await answers(session, address, service)
+            await answers(session, url, service)
             seconds.append(time.perf_counter() - started)
     return seconds
 
@@ -76,8 +89,8 @@ def change_figures(name: str, seconds: Sequence[float], smallest: float) -> Sequ
 async def first_sync(count: int = 1000) -> AsyncIterator[Figure]:
     """Start an agent on a member that has Ingresses with TLS already."""
     async with fleet(target="Pod") as running:
-        shared = _certificate()
-        await _fill(running, count, certificates=lambda _host: shared)
+        data = _certificate()
+        await _fill(running, count, certificates=lambda _host: data)
         started = time.perf_counter()
         await running.agent.start()
 
@@ -93,7 +106,7 @@ async def first_sync(count: int = 1000) -> AsyncIterator[Figure]:
 
 async def idle(count: int = 1000, seconds: float = 60.0) -> AsyncIterator[Figure]:
     """Look at what is written and pushed while nothing happens."""
-    async with _filled(count) as running:
+    async with fleet(target="Pod") as running, filled_with(running, count):
         await asyncio.sleep(10)
         versions, pushed = await _versions(running), await pushes(running)
         await asyncio.sleep(seconds)
@@ -102,13 +115,6 @@ async def idle(count: int = 1000, seconds: float = 60.0) -> AsyncIterator[Figure
         what = f"in {seconds:g} s of idling with {count:,} Ingresses"
         yield Figure(name=f"objects written {what}", value=written, unit="writes", limit=0)
         yield Figure(name=f"xDS resources pushed {what}", value=await pushes(running) - pushed, unit="", limit=0)
-
-
-@asynccontextmanager
-async def _filled(count: int) -> AsyncIterator[Fleet]:
-    """Run a fleet whose member has ``count`` Ingresses, the probe among them, all of them programmed."""
-    async with fleet(target="Pod") as running, filled_with(running, count):
-        yield running
 
 
 @asynccontextmanager
@@ -257,12 +263,12 @@ async def address_of(running: Fleet) -> str:
     return shown[0]
 
 
-async def answers(session: aiohttp.ClientSession, address: str, expected: str) -> None:
-    """Ask until the expected backend answers."""
+async def answers(session: aiohttp.ClientSession, url: str, expected: str) -> None:
+    """Ask for the probe's host at ``url`` until the expected backend answers."""
 
     async def as_expected() -> bool:
         try:
-            async with session.get(f"http://{address}/", headers={"Host": HOST}) as answer:
+            async with session.get(url, headers={"Host": HOST}, server_hostname=HOST, ssl=False) as answer:
                 return answer.status == 200 and await answer.text() == expected
         except aiohttp.ClientError:
             return False

@@ -42,7 +42,7 @@ async def change_to_effect() -> AsyncIterator[Figure]:
                 present = total
                 address = await _programmed(running, total // ROUTES_EACH)
                 before = await _pushed_bytes(running)
-                seconds = await changes(lambda service: _change(member, service), address)
+                seconds = await changes(lambda service: _change(member, service), f"http://{address}/")
                 pushed = (await _pushed_bytes(running) - before) / len(seconds)
                 smallest = smallest or percentile(seconds, 0.5)
                 name = (
