@@ -15,14 +15,14 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 import structlog
 
 from fairlead.api.meta import KubeObject, ObjectKey, Resource
 from fairlead.errors import Expired, FairleadError, Forbidden, Invalid, Retry, Terminal, Throttled, Unreachable
+from fairlead.kube.cache_settings import CacheSettings
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.event_reader import BrokenStream, EventReader
 from fairlead.kube.frames import Frame, LineSplitter
@@ -43,26 +43,6 @@ _COUNTED = ("change", "relist", "reconnect", "undecodable", "unconfirmed_empty")
 
 class _Silent(Retry):
     """A stream that should begin with the whole state never said that it was complete."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CacheSettings:
-    """How a cache follows its server.
-
-    ``confirm_empty``: a list without objects, while we hold some, counts only when a second list, after
-    ``confirm_after_s``, has none either. It costs one more request, only then, and outlives an API server that
-    starts up with an empty view (B03).
-    """
-
-    confirm_empty: bool = True
-    confirm_after_s: float = 3.0
-    page_size: int = 500
-    #: A server sends a bookmark about once a minute, so this much silence is a dead link.
-    idle_s: float = 90.0
-    #: Within the first state silence means that the server ignores sendInitialEvents.
-    first_idle_s: float = 15.0
-    #: Between attempts while an administrator has to change something (a right, a CRD).
-    terminal_retry_s: float = 30.0
 
 
 class WatchCache(Generic[T]):
@@ -130,6 +110,10 @@ class WatchCache(Generic[T]):
     def by_index(self, name: str, value: Hashable) -> Sequence[T]:
         """Return the objects with this value of an index, sorted by key."""
         return self._store.by_index(name, value)
+
+    def indexed(self, name: str, value: Hashable) -> Collection[T]:
+        """Return the same in no order and without a copy: thousands may have one value, where one of them answers."""
+        return self._store.indexed(name, value)
 
     def transformed(self, obj: T) -> T:
         """Return what the cache keeps of an object."""

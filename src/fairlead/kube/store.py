@@ -6,7 +6,7 @@ Never: input or output. Nothing is stored half-way: an object and its index entr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from fairlead.api.meta import KubeObject, ObjectKey
@@ -44,6 +44,10 @@ class Store(Generic[T]):
         if not objects:
             return ()
         return [objects[key] for key in sorted(objects)] if len(objects) > 1 else list(objects.values())
+
+    def indexed(self, name: str, value: Hashable) -> Collection[T]:
+        """Return the objects with this value, in no order and without a copy: thousands may have it."""
+        return self._indexes[name].get(value, {}).values()
 
     def put(self, obj: T) -> T | None:
         """Store an object and return the one it replaces."""

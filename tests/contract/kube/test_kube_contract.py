@@ -10,7 +10,8 @@ import pytest
 from fairlead.api.kubernetes import CRDS, EVENTS, LEASES, SERVICES, Lease, Service
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.errors import AlreadyExists, Conflict, Invalid, NotFound, Unauthorized
-from fairlead.kube.cache import CacheSettings, WatchCache
+from fairlead.kube.cache import WatchCache
+from fairlead.kube.cache_settings import CacheSettings
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.events import EventRecorder

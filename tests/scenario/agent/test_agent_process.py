@@ -15,7 +15,7 @@ from fairlead.api.kubernetes import LEASES
 from fairlead.api.meta import ObjectKey
 from fairlead.api.names import AGENT_LEADER_LEASE, AGENT_LEASE
 from fairlead.errors import BadConfiguration, NotFound, Unreachable
-from fairlead.kube.cache import CacheSettings
+from fairlead.kube.cache_settings import CacheSettings
 
 WRONG = [
     ({"tenant": ""}, "--tenant"),

@@ -117,19 +117,19 @@ class IngressExporter:
 
     def needs_service(self, namespace: str, name: str) -> bool:
         """Say whether an Ingress of ours names this Service."""
-        return any(map(self.class_of, self._l7.ingresses.by_index(BY_SERVICE, (namespace, name))))
+        return any(map(self.class_of, self._l7.ingresses.indexed(BY_SERVICE, (namespace, name))))
 
     def needs_node_ports(self, namespace: str, name: str) -> bool:
         """Say whether an Ingress of ours, of a class with the nodes as backends, names this Service."""
         by_nodes = {each for each in self._classes() if (plan := self.plan_of(each)) and plan.spec.targets == "Node"}
         if not by_nodes:  # thousands of Ingresses may name one Service
             return False
-        users = self._l7.ingresses.by_index(BY_SERVICE, (namespace, name))
+        users = self._l7.ingresses.indexed(BY_SERVICE, (namespace, name))
         return any(self.class_of(each) in by_nodes for each in users)
 
     def needs_secret(self, namespace: str, name: str) -> bool:
         """Say whether an Ingress of ours names this Secret."""
-        return any(map(self.class_of, self._l7.ingresses.by_index(BY_SECRET, (namespace, name))))
+        return any(map(self.class_of, self._l7.ingresses.indexed(BY_SECRET, (namespace, name))))
 
     def requests(self, name: str) -> list[CertificateRequest]:
         """Return what Ingresses of ours ask the hub to get under this name."""

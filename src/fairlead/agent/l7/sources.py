@@ -75,7 +75,7 @@ class L7Sources:
 
     def has_published(self, kind: str) -> bool:
         """Say whether the hub has anything that was published for objects of this kind."""
-        return bool(self.load_balancers.by_index(BY_KIND, kind) or self.routes.by_index(BY_KIND, kind))
+        return bool(self.load_balancers.indexed(BY_KIND, kind) or self.routes.indexed(BY_KIND, kind))
 
     def routes_of(self, origin: tuple[str, str, str]) -> list[LoadBalancerRoute]:
         """Return the routes that the hub has of one Ingress or route, as kind, namespace and name."""

@@ -11,7 +11,8 @@ from watching import QuickClock, lists, names, running
 
 from fairlead.api.kubernetes import SERVICES, Service
 from fairlead.errors import Unreachable
-from fairlead.kube.cache import CacheSettings, WatchCache
+from fairlead.kube.cache import WatchCache
+from fairlead.kube.cache_settings import CacheSettings
 from fairlead.kube.cluster import Cluster
 from fairlead.runtime.clock import VirtualClock
 

@@ -270,10 +270,13 @@ class GatewayExporter:
 
     def needs_node_ports(self, namespace: str, name: str) -> bool:
         """Say whether a Gateway of ours with the nodes as backends sends requests to this Service, or may."""
+        copied = self._shared.copies.has_copy((namespace, name))
+        if not copied and not any(_by_nodes(self.plans.get(*each)) for each in self._names.values()):
+            return False  # thousands of routes may name one Service
         for kind, route in self._gateway.routes_to(namespace, name):
             origin: Origin = key_of(kind, route)
             plan = self.attachments.plan_of(origin)
-            if origin not in self.attachments and self._shared.copies.has_copy((namespace, name)):
+            if copied and origin not in self.attachments:
                 return True
             if plan is not None and (namespace, name) in plan.services and self._has_nodes(plan):
                 return True

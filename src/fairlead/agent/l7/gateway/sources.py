@@ -205,9 +205,9 @@ class GatewaySources:
                 yield kind, route
 
     def routes_to(self, namespace: str, name: str) -> Iterable[tuple[str, Any]]:
-        """Yield kind and object of each route that names this Service."""
+        """Yield kind and object of each route that names this Service, in no order."""
         for kind, cache in self.routes.items():
-            for route in cache.by_index(BY_SERVICE, (namespace, name)):
+            for route in cache.indexed(BY_SERVICE, (namespace, name)):
                 yield kind, route
 
     def bundle(self, namespace: str, name: str) -> str | None:
