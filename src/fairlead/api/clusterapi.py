@@ -98,3 +98,8 @@ class TargetObject(KubeObject, frozen=True, gc=False):
 
 CLUSTERS = Resource(CLUSTER_API_GROUP, "v1beta2", "Cluster", "clusters", True, Cluster)
 MACHINES = Resource(CLUSTER_API_GROUP, "v1beta2", "Machine", "machines", True, TargetObject)
+
+
+def is_moved(obj: KubeObject) -> bool:
+    """Say whether it is deleted here because it is in another management cluster now."""
+    return ANNOTATION_DELETED_FOR_MOVE in (obj.metadata.annotations or {})

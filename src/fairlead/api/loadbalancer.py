@@ -20,7 +20,7 @@ from fairlead.api.capiside import (
     TargetSelector,
 )
 from fairlead.api.crd import AGE, PROGRAMMED, Column, Crd, Rule
-from fairlead.api.intent import IntentObject, IntentStatus, Port, ProtocolName
+from fairlead.api.intent import IntentObject, IntentStatus, NamesStatus, Port, ProtocolName
 from fairlead.api.loadbalancerclass import EnsurePolicy
 from fairlead.api.meta import Resource, Wire
 from fairlead.api.names import GROUP, VERSION
@@ -79,10 +79,11 @@ class LoadBalancerObjectStatus(IntentStatus, frozen=True, gc=False):
     """What became of it.
 
     backends is registered/expected. frontend is deprecated: release 0.1 wrote it, and it is replaced by provisioned.
-    From endpoint on: written by the controller for Cluster API.
+    names: of an endpoint that is a DNS name. From endpoint on: written by the controller for Cluster API.
     """
 
     backends: str = ""
+    names: NamesStatus = NamesStatus()
     endpoint: Endpoint | None = None
     targets: int = 0
     active_targets: int = 0

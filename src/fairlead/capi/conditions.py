@@ -155,8 +155,11 @@ def _reachable(view: View) -> Condition:
         return Condition(ConditionType.IS_REACHABLE, None, ConditionReason.PENDING, "it has not been probed yet")
     if probe.reached:
         return Condition(ConditionType.IS_REACHABLE, True, ConditionReason.REACHABLE, "")
-    reason = ConditionReason.NOT_REACHABLE if probe.resolved else ConditionReason.NAME_NOT_RESOLVED
-    return Condition(ConditionType.IS_REACHABLE, False, reason, probe.message)
+    if probe.resolved:
+        return Condition(ConditionType.IS_REACHABLE, False, ConditionReason.NOT_REACHABLE, probe.message)
+    refused = next((each for each in view.load_balancer.status.names.conditions or () if each.status == "False"), None)
+    why = refused.message if refused is not None else probe.message
+    return Condition(ConditionType.IS_REACHABLE, False, ConditionReason.NAME_NOT_RESOLVED, why)
 
 
 def _resolved(view: View, plan: Plan) -> Condition:

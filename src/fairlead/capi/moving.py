@@ -14,7 +14,7 @@ Source: https://cluster-api.sigs.k8s.io/clusterctl/commands/move
 
 from __future__ import annotations
 
-from fairlead.api.clusterapi import ANNOTATION_BLOCK_MOVE, ANNOTATION_DELETED_FOR_MOVE
+from fairlead.api.clusterapi import ANNOTATION_BLOCK_MOVE
 from fairlead.api.loadbalancer import LoadBalancer
 from fairlead.api.names import ANNOTATION_PAUSED, PAUSED_BY_CAPI
 from fairlead.model.condition import ConditionType
@@ -33,11 +33,6 @@ def annotations_to_change(load_balancer: LoadBalancer, *, paused: bool) -> dict[
         wanted[ANNOTATION_PAUSED] = None
     present = load_balancer.metadata.annotations or {}
     return {key: value for key, value in wanted.items() if present.get(key) != value}
-
-
-def is_moved(load_balancer: LoadBalancer) -> bool:
-    """Say whether it is deleted here because it is in another management cluster now."""
-    return ANNOTATION_DELETED_FOR_MOVE in (load_balancer.metadata.annotations or {})
 
 
 def _rests(load_balancer: LoadBalancer) -> bool:

@@ -17,7 +17,7 @@ import structlog
 
 from fairlead.api.backendgroup import BACKEND_GROUPS, BackendGroup
 from fairlead.api.capiside import MEMBERS_LISTED, Endpoint, MemberStatus
-from fairlead.api.clusterapi import CLUSTERS, Cluster, TargetObject
+from fairlead.api.clusterapi import CLUSTERS, Cluster, TargetObject, is_moved
 from fairlead.api.conditions import transitions, wire_conditions
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer, LoadBalancerObjectStatus
 from fairlead.api.meta import JSONObject, ObjectKey
@@ -38,7 +38,7 @@ from fairlead.capi.external import ExternallyManaged
 from fairlead.capi.facts import Facts
 from fairlead.capi.hooks import Marks, is_marked, patch_of, released
 from fairlead.capi.inventory import Inventory
-from fairlead.capi.moving import annotations_to_change, is_moved
+from fairlead.capi.moving import annotations_to_change
 from fairlead.capi.plan import plan_load_balancer
 from fairlead.capi.view import MarkPlan, Plan, View
 from fairlead.errors import Conflict, Forbidden, NotFound, Retry, Wait

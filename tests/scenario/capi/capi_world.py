@@ -10,12 +10,17 @@ from typing import Any
 import msgspec
 
 from fairlead.api.backendgroup import BACKEND_GROUPS, BackendGroup
+from fairlead.api.backendrecord import BACKEND_RECORDS
 from fairlead.api.clusterapi import CLUSTER_API_VERSIONS, CLUSTERS, MACHINES, Cluster, TargetObject
+from fairlead.api.dnszone import DNS_ZONES
+from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import NAMESPACES, SECRETS
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import Resource, WireCondition
+from fairlead.api.names import LABEL_TENANT
+from fairlead.api.tenant import TENANTS
 from fairlead.capi.app import Capi
 from fairlead.capi.config import CapiConfig
 from fairlead.capi.probing import Resolve, system_resolver
@@ -319,7 +324,11 @@ async def new_world(
 
 async def _sweep(world: World) -> None:
     """Leave nothing for the next scenario at the same real API server."""
-    for resource in (world.machines, LOAD_BALANCERS, BACKEND_GROUPS, world.clusters, LOAD_BALANCER_CLASSES):
+    # A Tenant would take the namespace with it.
+    mine = {"metadata": {"labels": {LABEL_TENANT: None}, "ownerReferences": None}}
+    await world.user.merge_patch(NAMESPACES, "", NAMESPACE, mine)
+    of_hub = (LOAD_BALANCERS, BACKEND_GROUPS, HOSTNAMES, BACKEND_RECORDS, DNS_ZONES, LOAD_BALANCER_CLASSES, TENANTS)
+    for resource in (world.machines, *of_hub, world.clusters):
         user = world.management if resource in (world.machines, world.clusters) else world.user
         for obj in await user.list(resource):
             for _ in range(5):

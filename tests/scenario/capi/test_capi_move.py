@@ -10,9 +10,10 @@ from capi_world import NAME, NAMESPACE, World, new_world, ours_on
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.clusterapi import ANNOTATION_BLOCK_MOVE
+from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.meta import AnyResource
-from fairlead.api.names import ANNOTATION_PAUSED
+from fairlead.api.names import ANNOTATION_PAUSED, SYSTEM_NAMESPACE
 from tests.scenario.any_api import embedded_api, until
 
 _BACKENDS = ("10.0.0.1:6443", "10.0.0.2:6443")
@@ -111,6 +112,41 @@ async def test_a_pause_of_the_user_outlives_that_of_the_cluster(world: World) ->
 
     await until(blocked, what="a move has to wait again")
     assert (await world.get_lb()).annotation(ANNOTATION_PAUSED) == "by hand"
+
+
+@pytest.mark.req("C-33", "C-54")
+async def test_the_name_of_a_cluster_that_moves_stays_until_its_new_hub_has_it(world: World) -> None:
+    host = "blue.clusters.test"
+    await world.start()
+    await world.cluster(controlPlaneEndpoint={"host": host, "port": 6443})
+    await world.lb()
+    for number, name in enumerate(_MEMBERS, 1):
+        await world.machine(name, f"10.0.0.{number}")
+    await world.until_states(m_1="active", m_2="active")
+
+    async def named(where: World) -> bool:
+        there = await where.user.get(HOSTNAMES, SYSTEM_NAMESPACE, host)
+        assert not there.deleting
+        return bool(there.spec.addresses)
+
+    await until(lambda: named(world), what="the name has an address")
+    async with embedded_api() as api, new_world(api) as target:
+        await target.start()
+        await paused(world)
+        await copy(world, target)
+        await delete(world)
+        await world.cluster("green", controlPlaneEndpoint={"host": "green.clusters.test", "port": 6443})
+        await world.lb("other", cluster="green")
+
+        async def other_named() -> bool:
+            return bool((await world.user.get(HOSTNAMES, SYSTEM_NAMESPACE, "green.clusters.test")).spec.addresses)
+
+        # By then the hub of the source has seen all of it.
+        await until(other_named, what="the other name has an address")
+        assert await named(world)
+        await target.user.merge_patch(target.clusters, NAMESPACE, "blue", {"spec": {"paused": False}})
+        await until(lambda: named(target), what="the name has an address at the target")
+        assert await named(world)
 
 
 @pytest.mark.req("C-33", "C-50", "C-60", "C-70", "T-C-07", "T-C-19")

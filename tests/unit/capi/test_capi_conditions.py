@@ -81,6 +81,17 @@ def test_reachability_is_what_was_probed(probe, status, reason):
     assert conditions(view(load_balancer=served(), probe=probe))["IsReachable"][:2] == (status, reason)
 
 
+@pytest.mark.req("C-66")
+def test_a_name_that_the_hub_may_not_write_is_said_where_it_does_not_resolve():
+    names = {"conditions": [{"type": "HostnamesAccepted", "status": "False", "message": "it has another owner"}]}
+    given = lb(status={**GOOD, "names": names})
+    unresolved = Probe(reached=False, resolved=False, message="no name")
+    shown = conditions(view(load_balancer=given, probe=unresolved))["IsReachable"]
+    assert shown == (False, "NameNotResolved", "it has another owner")
+    unreached = Probe(reached=False, message="no answer")
+    assert conditions(view(load_balancer=given, probe=unreached))["IsReachable"][2] == "no answer"
+
+
 @pytest.mark.req("C-21", "T-C-17")
 def test_what_others_changed_is_shown():
     drifted = {**GOOD, "conditions": [{"type": "Drifted", "status": "True", "message": "a backend is missing"}]}

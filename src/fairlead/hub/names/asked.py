@@ -3,9 +3,10 @@
     LoadBalancerRoute   the hosts of its attachments; for an Ingress also the name that the hub makes
     HTTPLoadBalancer    the hosts of its listeners; for a Gateway also the name that the hub makes
     TCPLoadBalancer     spec.hostnames, and with generateHostname the name that the hub makes
+    LoadBalancer        of a Cluster: its endpoint, when that is a name and its address is given by the hub's providers
 
-In: an object, its Tenant. Out: claims by host. An object that is being deleted asks for nothing; a host that is no DNS
-name is left out. Pure.
+In: an object, its Tenant. Out: claims by host. An object of a member that is being deleted asks for nothing; a host
+that is no DNS name is left out. Pure.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import msgspec
 
 from fairlead.api.hostnames import host_problem
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer, LoadBalancerRoute
+from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, Origin, TCPLoadBalancer
 from fairlead.api.tenant import Tenant
 from fairlead.hub.names.claims import Claimant
+from fairlead.model.families import family_of
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.translate.generated import generated_host
 
@@ -50,6 +53,17 @@ def of_tcp(obj: TCPLoadBalancer, tenant: Tenant | None) -> dict[str, Claimant]:
     return _claims(
         spec.hostnames, obj.metadata, spec.origin, key, tenant, generate=spec.generate_hostname, deleting=obj.deleting
     )
+
+
+def of_endpoint(obj: LoadBalancer, tenant: Tenant | None) -> dict[str, Claimant]:
+    """Return what the load balancer of a Cluster asks for, until it is gone: its machines are drained by that name."""
+    key = LoadBalancerKey(LOAD_BALANCERS.kind, *obj.key)
+    # Names are one in all spellings; a final dot says only that nothing is to be added.
+    host = obj.spec.endpoint.host.lower().removesuffix(".")
+    served = obj.spec.cluster_name and obj.spec.infrastructure_ref is None
+    hosts = [host] if served and family_of(host) is None else []
+    origin = Origin(kind=LOAD_BALANCERS.kind, namespace=obj.metadata.namespace, name=obj.metadata.name)
+    return _claims(hosts, obj.metadata, origin, key, tenant, generate=False, deleting=False)
 
 
 def _claims(

@@ -15,9 +15,11 @@ from typing import Any
 
 import structlog
 
+from fairlead.api.clusterapi import is_moved
 from fairlead.api.hostname import HOSTNAMES, Hostname, HostnameStatus
 from fairlead.api.hostnames import WILDCARD
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
+from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.meta import JSONObject, Resource
 from fairlead.api.names import (
     FINALIZER_CLEANUP,
@@ -34,7 +36,7 @@ from fairlead.api.times import wire_time
 from fairlead.errors import Conflict, NotFound
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.names.addresses import Addresses
-from fairlead.hub.names.asked import of_http, of_route, of_tcp
+from fairlead.hub.names.asked import of_endpoint, of_http, of_route, of_tcp
 from fairlead.hub.names.claims import Claimant, Claims, Source
 from fairlead.hub.names.outcome import names_status
 from fairlead.hub.names.ownership import NOBODYS, Decision, Domains, decide
@@ -57,6 +59,7 @@ _KINDS: dict[str, tuple[Resource[Any], _Asked]] = {
     LOAD_BALANCER_ROUTES.kind: (LOAD_BALANCER_ROUTES, of_route),
     HTTP_LOAD_BALANCERS.kind: (HTTP_LOAD_BALANCERS, of_http),
     TCP_LOAD_BALANCERS.kind: (TCP_LOAD_BALANCERS, of_tcp),
+    LOAD_BALANCERS.kind: (LOAD_BALANCERS, of_endpoint),
 }
 
 
@@ -236,6 +239,8 @@ class Names:
 
     def _changed(self, kind: str, old: Any, new: Any) -> None:
         obj = new or old
+        if new is None and is_moved(obj):
+            return  # served on here, with its name, until another hub has both
         if kind != LOAD_BALANCER_ROUTES.kind:
             key = LoadBalancerKey(kind, obj.metadata.namespace, obj.metadata.name)
             if self._addresses.put(key, new.status if new is not None else None):

@@ -18,6 +18,7 @@ from fairlead.api.times import wire_time
 from fairlead.apiserver import ApiServer
 from fairlead.errors import NotFound
 from fairlead.hub.intents.http.objects import HTTPObjects
+from fairlead.hub.intents.loadbalancer.objects import LoadBalancerObjects
 from fairlead.hub.intents.tcp.objects import TCPObjects
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.names.claims import Source
@@ -41,6 +42,7 @@ class World:
         self.inventory = Inventory(cluster)
         self.routes = HTTPObjects(cluster, self.inventory).routes
         TCPObjects(cluster, self.inventory)
+        LoadBalancerObjects(cluster, self.inventory)
         self.names = Names(
             cluster=cluster, inventory=self.inventory, clock=SystemClock(), leading=lambda: self.leads, domain=""
         )
