@@ -18,6 +18,14 @@ from conformance.paths import KUBERNETES_VERSION, ROOT, SUITE_VERSION, RunSettin
 _MODULES = ROOT / "conformance" / "go"
 _SUITE = "sigs.k8s.io/gateway-api/conformance"
 _CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager")
+#: What restores a snapshot of etcd; no control plane needs it to run.
+_ETCDUTL = "etcdutl"
+#: Where the source of each is: the module in conformance/go that pins its version, and its package.
+_SOURCES = {
+    "etcd": ("etcd", "."),
+    _ETCDUTL: ("etcd", "go.etcd.io/etcd/etcdutl/v3"),
+    **{name: ("controlplane", f"k8s.io/kubernetes/cmd/{name}") for name in _CONTROL_PLANE[1:]},
+}
 _VERSION = (
     "-s -w -X k8s.io/component-base/version.gitVersion={version} -X k8s.io/component-base/version.gitMajor={major} "
     "-X k8s.io/component-base/version.gitMinor={minor}"
@@ -65,20 +73,10 @@ def control_plane(settings: RunSettings) -> Path:
     assets.mkdir(parents=True, exist_ok=True)
     major, minor, _ = KUBERNETES_VERSION.removeprefix("v").split(".")
     flags = _VERSION.format(version=KUBERNETES_VERSION, major=major, minor=minor)
-    for name in _CONTROL_PLANE:
-        if (assets / name).exists():
-            continue
-        module = "etcd" if name == "etcd" else "controlplane"
-        package = "." if name == "etcd" else f"k8s.io/kubernetes/cmd/{name}"
-        _go(
-            module,
-            "build",
-            "-ldflags",
-            flags if module == "controlplane" else "-s -w",
-            "-o",
-            str(assets / name),
-            package,
-        )
+    for name, (module, package) in _SOURCES.items():
+        if not (assets / name).exists():
+            given = flags if module == "controlplane" else "-s -w"
+            _go(module, "build", "-ldflags", given, "-o", str(assets / name), package)
     return assets
 
 

@@ -77,7 +77,7 @@ class RealApis:
 
     def _etcd_members(self, count: int) -> list[Child]:
         clients = [f"http://127.0.0.1:{free_port()}" for _ in range(count)]
-        peers = [f"http://127.0.0.1:{free_port()}" for _ in range(count)]
+        self._etcd_peers = peers = [f"http://127.0.0.1:{free_port()}" for _ in range(count)]
         self._etcd_urls = ",".join(clients)
         all_of_them = ",".join(f"m{number}={peer}" for number, peer in enumerate(peers))
         commands = [
@@ -95,10 +95,10 @@ class RealApis:
         ]
 
     async def start(self) -> None:
-        await asyncio.gather(*(etcd.start() for etcd in self.etcds))
-        await asyncio.gather(*(self.restart(name) for name in self._names))
+        """Start all of them."""
+        await self.start_control_plane()
         binary = self._assets / "kube-controller-manager"
-        if binary.exists():
+        if "hub" in self._names and binary.exists():
             config = self.kubeconfig("hub")
             command = (
                 str(binary), f"--kubeconfig={config}", f"--authentication-kubeconfig={config}",
@@ -110,6 +110,34 @@ class RealApis:
             manager = Child("controller manager", command, log=self._directory / "kcm.log")
             self._managers.append(manager)
             await manager.start()
+
+    async def start_control_plane(self) -> None:
+        """Start etcd, and the API servers on it, on the data that is there."""
+        await asyncio.gather(*(etcd.start() for etcd in self.etcds))
+        await asyncio.gather(*(self.restart(name) for name in self._names))
+
+    async def kill_control_plane(self) -> None:
+        """End the API servers, and etcd, with SIGKILL."""
+        await asyncio.gather(*(child.kill() for child in self._children.values()))
+        await asyncio.gather(*(etcd.kill() for etcd in self.etcds))
+
+    def save(self, backup: Path) -> None:
+        """Copy the database of the only member of etcd, which is stopped."""
+        shutil.copyfile(self.etcd_data(0) / "member" / "snap" / "db", backup)
+
+    def restore(self, backup: Path, *etcdutl: str) -> None:
+        """Let the only member of etcd, which is stopped, begin anew with a copy of its database.
+
+        ``etcdutl``: more arguments of ``etcdutl snapshot restore``.
+        """
+        data, peer = self.etcd_data(0), self._etcd_peers[0]
+        shutil.rmtree(data)
+        command = (
+            str(self._assets / "etcdutl"), "snapshot", "restore", str(backup), "--skip-hash-check",
+            f"--data-dir={data}", "--name=m0", f"--initial-cluster=m0={peer}",
+            f"--initial-advertise-peer-urls={peer}", *etcdutl,
+        )  # fmt: skip
+        subprocess.run(command, check=True, capture_output=True)
 
     def kubeconfig(self, name: str) -> Path:
         return self._directory / f"{name}.kubeconfig"
@@ -138,8 +166,8 @@ class RealApis:
         await wait_until(ready, f"the kube-apiserver of {name} is ready", timeout_s=90)
 
     async def close(self) -> None:
-        await asyncio.gather(*(child.kill() for child in (*self._managers, *self._children.values())))
-        await asyncio.gather(*(etcd.kill() for etcd in self.etcds))
+        await asyncio.gather(*(manager.kill() for manager in self._managers))
+        await self.kill_control_plane()
 
     def _make_keys(self) -> None:
         home = self._directory

@@ -22,7 +22,10 @@ pytestmark = [
 
 
 @pytest.mark.req("W-10", "I-6", "I-8")
-async def test_a_restore_of_an_older_state_takes_no_address_and_cuts_no_traffic(fleet: Fleet, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stopped_first", [True, False], ids=["hub-stopped-first", "hub-running"])
+async def test_a_restore_of_an_older_state_takes_no_address_and_cuts_no_traffic(
+    fleet: Fleet, tmp_path: Path, stopped_first: bool
+) -> None:
     if fleet.apis.kind != "embedded":
         pytest.skip("a copy of its files is the backup of the embedded API; etcd has snapshots of its own")
     data, backup = fleet.apis.kubeconfig("hub").parent, tmp_path / "backup"
@@ -30,12 +33,14 @@ async def test_a_restore_of_an_older_state_takes_no_address_and_cuts_no_traffic(
     pod = east.new_address()
 
     async def down() -> None:
-        await fleet.hub.kill()
+        if stopped_first:
+            await fleet.hub.kill()
         await fleet.apis.kill("hub")
 
     async def up() -> None:
         await fleet.apis.restart("hub")
-        await fleet.hub.start_ready()
+        if stopped_first:
+            await fleet.hub.start_ready()
 
     async with echoes((pod, 8080, "restored")):
         names = ("before-backup", "after-backup")
@@ -56,6 +61,11 @@ async def test_a_restore_of_an_older_state_takes_no_address_and_cuts_no_traffic(
         shutil.rmtree(data)
         shutil.copytree(backup, data)
         await up()
+        if not stopped_first:
+            # It starts over, and whatever runs it starts it again.
+            assert await fleet.hub.ended() == 1
+            assert "has been restored to an older state" in fleet.hub.log.read_text()
+            await fleet.hub.start_ready()
 
         async def published_again() -> bool:
             there = await fleet.at_hub("east", "default.after-backup")

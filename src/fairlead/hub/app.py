@@ -280,7 +280,8 @@ class Hub:
             await self._clock.sleep(_PREPARE_AGAIN_S)
 
     def _loops(self) -> Sequence[Coroutine[None, None, None]]:
-        caches = [cache.run() for cache in self.inventory.caches.values()]
+        # Of an older state nothing is read into what is served: a hub that starts knows what may wait.
+        caches = [cache.run(end_when_restored=True) for cache in self.inventory.caches.values()]
         tasks = [task for intent in self.intents.values() for task in intent.tasks()]
         return [*caches, *tasks, self._events.run(), self.member_health.run(), self._start()]
 

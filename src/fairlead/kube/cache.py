@@ -1,8 +1,8 @@
 """What is in the cluster now, as far as we know: a copy of one kind, kept current by a watch.
 
     not synced ──WatchList, or pages──► synced ──watch──► ends, breaks ──► watch on from the last version
-                                           ▲                    └── 410 ──► whole state again: diff, not replace
-                                           └──────────────────────────────────────────┘
+                                           ▲                    └── 410, or an older state there ──► whole state
+                                           └────────────────────────── again: diff, not replace ─────────┘
 
 In: a Cluster and a Resource. Out: objects by key and by index, a callback per change, and how far to trust it:
 ``synced``, ``age_s``, ``problem``. Never: removes an object because of an error; only a DELETED event or a complete
@@ -27,7 +27,9 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.event_reader import BrokenStream, EventReader
 from fairlead.kube.frames import Frame, LineSplitter
 from fairlead.kube.listing import UNNAMED, selector_params
+from fairlead.kube.restored import Restored, newest_of, was_restored
 from fairlead.kube.store import Store
+from fairlead.kube.whole_state import PRESENT, WholeState
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import backoff_s
 
@@ -36,8 +38,6 @@ Change = Callable[[T | None, T | None], None]
 
 # A watch that lived this long was a good one: the next failure starts with a short wait again.
 HEALTHY_S = 10.0
-_INITIAL_END = "k8s.io/initial-events-end"
-_PRESENT = ("ADDED", "MODIFIED")
 _COUNTED = ("change", "relist", "reconnect", "undecodable", "unconfirmed_empty")
 
 
@@ -78,7 +78,9 @@ class WatchCache(Generic[T]):
         self._store: Store[T] = Store(self.indexes)
         self._callbacks: list[Change[T]] = []
         self._heard_s = -math.inf
-        self._version = ""  # compared for equality only, and handed back to the server as it came
+        self._version = ""  # the last one that was read, handed back to the server as it came
+        self._resumes = False  # whether a watch may go on from it
+        self._ends_when_restored = False
         self._offers_watch_list = True
         self._synced_event = asyncio.Event()
         self._reader = EventReader(cluster, resource, namespace=namespace, transform=transform)
@@ -141,14 +143,21 @@ class WatchCache(Generic[T]):
 
     # --- keeping current --------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Keep the copy current until cancelled; every failure is handled here."""
+    async def run(self, *, end_when_restored: bool = False) -> None:
+        """Keep the copy current until cancelled; every failure is handled here.
+
+        Raises:
+            Restored: the server has an older state than this copy, and ``end_when_restored``.
+        """
+        self._ends_when_restored = end_when_restored
         failures = 0
         while True:
             started_s = self.clock.monotonic()
             pause_s = 0.0
             try:
-                await self._follow()
+                await self._follow(doubted=failures > 0)
+            except Restored:
+                raise
             except Terminal as error:
                 self._report(error)
                 # An API server that has just started refuses for a moment; a right that is missing stays so for long.
@@ -156,10 +165,10 @@ class WatchCache(Generic[T]):
                 full_s = min(self._settings.terminal_retry_s, 2.0**failures)
                 pause_s = full_s * random.uniform(0.8, 1.2)  # noqa: S311
                 # Without a watch the next look is a new list: slow polling is better than standing still.
-                self._version = ""
+                self._resumes = False
             except Retry as error:
                 if isinstance(error, Expired | BrokenStream):
-                    self._version = ""
+                    self._resumes = False
                     self._log.info("starting over", sentence=error.sentence, detail=error.detail)
                 else:
                     self._report(error)
@@ -174,9 +183,9 @@ class WatchCache(Generic[T]):
             self._count("reconnect")
             await self.clock.sleep(pause_s)
 
-    async def _follow(self) -> None:
-        """Get the whole state if we have none, then apply events until the stream ends."""
-        if self._version:
+    async def _follow(self, *, doubted: bool) -> None:
+        """Get the whole state if we have none, or none that is a part of the server's, then apply events."""
+        if self._resumes and (not doubted or await self._is_continued()):
             await self._watch({"resourceVersion": self._version})
             return
         if self._offers_watch_list:
@@ -192,9 +201,22 @@ class WatchCache(Generic[T]):
         await self._list()
         await self._watch({"resourceVersion": self._version})
 
+    async def _is_continued(self) -> bool:
+        """Say whether the server goes on from what we have: it may be another one, with an older state, by now."""
+        newest = newest_of(self._store.values())
+        named = newest.metadata.name if newest is not None else "none"
+        listing = await self.cluster.listing(
+            self.resource,
+            self.namespace or (newest.metadata.namespace if newest is not None else ""),
+            label_selector=self._label_selector,
+            field_selector=",".join(filter(None, (self._field_selector, f"metadata.name={named}"))),
+        )
+        there = newest is None or any(obj.key == newest.key for obj in listing.items)
+        return there and not was_restored(self._version, listing.resource_version)
+
     async def _watch_list(self) -> None:
         params = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "resourceVersion": ""}
-        await self._watch(params, _State[T]())
+        await self._watch(params, WholeState[T]())
 
     async def _list(self) -> None:
         state = await self._listed()
@@ -202,7 +224,7 @@ class WatchCache(Generic[T]):
             state = await self._confirmed()
         self._take(state.objects, state.broken, state.version)
 
-    async def _listed(self) -> _State[T]:
+    async def _listed(self) -> WholeState[T]:
         listing = await self.cluster.listing(
             self.resource,
             self.namespace,
@@ -211,7 +233,7 @@ class WatchCache(Generic[T]):
             page_size=self._settings.page_size,
         )
         self._heard()
-        state = _State[T]()
+        state = WholeState[T]()
         state.objects = {obj.key: obj for obj in (self._reader.transformed(item) for item in listing.items)}
         state.broken, state.version = listing.broken, listing.resource_version
         return state
@@ -219,14 +241,14 @@ class WatchCache(Generic[T]):
     def _must_confirm(self, objects: Mapping[ObjectKey, T], broken: Mapping[ObjectKey, str]) -> bool:
         return self._settings.confirm_empty and not objects and not broken and len(self._store) > 0
 
-    async def _confirmed(self) -> _State[T]:
+    async def _confirmed(self) -> WholeState[T]:
         """Ask a second time, after the first answer was empty while we hold objects."""
         self._count("unconfirmed_empty")
         self._log.warning("the server lists nothing; asking again before believing it", held=len(self._store))
         await self.clock.sleep(self._settings.confirm_after_s)
         return await self._listed()
 
-    async def _watch(self, params: Mapping[str, str], first: _State[T] | None = None) -> None:
+    async def _watch(self, params: Mapping[str, str], first: WholeState[T] | None = None) -> None:
         query = {
             **selector_params(self._label_selector, self._field_selector),
             **params,
@@ -247,7 +269,7 @@ class WatchCache(Generic[T]):
                 for line in self._reader.lines(splitter, chunk):
                     self._event(line)
 
-    async def _first_state(self, chunks: AsyncIterator[bytes], splitter: LineSplitter, first: _State[T]) -> bool:
+    async def _first_state(self, chunks: AsyncIterator[bytes], splitter: LineSplitter, first: WholeState[T]) -> bool:
         """Take the whole state from the start of a stream; say whether the stream may go on."""
         while True:
             try:
@@ -260,7 +282,7 @@ class WatchCache(Generic[T]):
             self._heard()
             lines = iter(self._reader.lines(splitter, chunk))
             for line in lines:
-                self._first_event(self._reader.frame(line), first)
+                first.add(self._reader.frame(line), self._reader)
                 if first.version:
                     break
             else:
@@ -275,29 +297,12 @@ class WatchCache(Generic[T]):
                 self._event(line)
             return True
 
-    def _first_event(self, frame: Frame, first: _State[T]) -> None:
-        """Collect the state; it counts only when the server has said that it is complete."""
-        if frame.type == "BOOKMARK":
-            meta = self._reader.meta(frame)
-            if meta.annotation(_INITIAL_END) == "true":
-                first.version = meta.metadata.resource_version
-            return
-        key = self._reader.meta(frame).key
-        first.objects.pop(key, None)
-        first.broken.pop(key, None)
-        if frame.type in _PRESENT:
-            obj = self._reader.decoded(frame)
-            if isinstance(obj, str):
-                first.broken[key] = obj
-            else:
-                first.objects[key] = obj
-
     def _event(self, line: bytes) -> None:
         frame = self._reader.frame(line)
         if frame.type == "BOOKMARK":
             self._version = self._reader.meta(frame).metadata.resource_version or self._version
             return
-        if frame.type not in _PRESENT and frame.type != "DELETED":
+        if frame.type not in PRESENT and frame.type != "DELETED":
             return  # a type of event that future servers may send
         obj = self._reader.decoded(frame)
         if isinstance(obj, str):
@@ -319,6 +324,10 @@ class WatchCache(Generic[T]):
 
     def _take(self, state: Mapping[ObjectKey, T], broken: Mapping[ObjectKey, str], version: str) -> None:
         """Replace the copy by ``state`` and call back with the differences: what is new first, what is gone last."""
+        if was_restored(self._version, version):
+            self._log.warning("the server has been restored to an older state", version=version, read=self._version)
+            if self._ends_when_restored:
+                raise Restored(f"{self.cluster.name} has been restored to an older state; starting over.")
         changes: list[tuple[T | None, T | None]] = []
         held = [] if UNNAMED in broken else self._store.keys()
         gone = [key for key in held if key not in state and key not in broken]
@@ -331,7 +340,7 @@ class WatchCache(Generic[T]):
         self.broken = dict(broken)
         for key, why in broken.items():
             self._complain(key, why)
-        self._version = version
+        self._version, self._resumes = version, True
         self.synced = True
         self._count("relist")
         for old, new in changes:
@@ -373,12 +382,3 @@ class WatchCache(Generic[T]):
 
     def _count(self, event: str) -> None:
         self._counters[event].inc()
-
-
-class _State(Generic[T]):
-    """A whole state, and the version it is of; without a version it is not complete yet."""
-
-    def __init__(self) -> None:
-        self.objects: dict[ObjectKey, T] = {}
-        self.broken: dict[ObjectKey, str] = {}
-        self.version = ""

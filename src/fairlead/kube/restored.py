@@ -1,0 +1,42 @@
+"""Has a server been restored to an older state than the one that was read from it?
+
+A restore of etcd as it is takes versions back, and a watch from a version that is yet to come is silent for as long as
+the server takes to reach it. The one that is documented for Kubernetes (``--bump-revision 1000000000``) takes them far
+ahead, so that every such watch is answered with 410.
+
+In: versions. Out: whether the state was restored between them; versions that are no numbers are not compared.
+Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from fairlead.api.meta import KubeObject
+from fairlead.errors import FairleadError
+
+T = TypeVar("T", bound=KubeObject)
+
+#: No cluster writes that often between two looks at it: 5,000 times a second for a day.
+_LEAP = 400_000_000
+
+
+class Restored(FairleadError):
+    """The server has an older state than the one that was read: what is derived from that has to be made anew."""
+
+
+def was_restored(before: str, now: str) -> bool:
+    """Say whether a server at version ``now`` is one that was restored since it was at ``before``."""
+    if not (before.isdecimal() and now.isdecimal()):
+        return False
+    return int(now) < int(before) or int(now) - int(before) > _LEAP
+
+
+def newest_of(objects: Iterable[T]) -> T | None:
+    """Return the object that was changed last; None when there is none."""
+    return max(objects, key=lambda obj: _number(obj.metadata.resource_version), default=None)
+
+
+def _number(version: str) -> int:
+    return int(version) if version.isdecimal() else 0
