@@ -176,7 +176,7 @@ async def _measured(
         await asyncio.sleep(idle_s)
         name = f"updates in {idle_s:g} s of idling with {records}"
         yield Figure(name=name, value=await bind.serial() - serial, unit="updates", limit=0)
-    before = await versions(cluster)
+        before = await written(cluster)
     async with hub(cluster) as again:
         engine = again.providers.durable["rfc2136"]
         await until(lambda: engine.loaded and not engine.worker.pending, what="the second hub is ready", timeout_s=300)
@@ -207,6 +207,14 @@ async def versions(cluster: Cluster) -> dict[str, str]:
     return {
         each.metadata.name: each.metadata.resource_version for each in await cluster.list(HOSTNAMES, SYSTEM_NAMESPACE)
     }
+
+
+async def written(cluster: Cluster) -> dict[str, str]:
+    """Wait until no Hostname was written for five seconds; returns the resourceVersion of each."""
+    there: dict[str, str] = {}
+    while there != (there := await versions(cluster)):
+        await asyncio.sleep(5.0)
+    return there
 
 
 async def _until(check: Callable[[], Awaitable[bool]], what: str) -> None:

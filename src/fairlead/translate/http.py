@@ -31,7 +31,7 @@ from fairlead.translate.conditions import (
 )
 from fairlead.translate.endpoints import TargetPolicy, targets_from_nodes, targets_from_slices
 from fairlead.translate.families import wanted_families
-from fairlead.translate.generated import with_generated_routes
+from fairlead.translate.generated_routes import with_generated_listeners, with_generated_routes
 from fairlead.translate.member import (
     build_stale,
     count_targets,
@@ -89,10 +89,10 @@ def _config(view: HTTPView, spec: HTTPLoadBalancerSpec) -> L7Config:
     for route in view.routes:
         for backend in route.spec.backends:
             backends.setdefault(backend.name, backend)
-    domain = view.tenant.status.domain if view.tenant is not None else ""
-    listeners, routes = with_generated_routes(domain, spec.origin, spec.listeners, view.routes)
+    generated = with_generated_listeners(view.domain, spec.origin, spec.listeners, view.domain_certificate)
+    routes = with_generated_routes(view.domain, spec.origin, generated, view.routes)
     return L7Config(
-        listeners=with_challenge_listeners(listeners, view.answers),
+        listeners=with_challenge_listeners(generated.listeners, view.answers),
         routes=tuple(each.route for each in routes),
         backends=tuple(backends[name] for name in sorted(backends)),
         certificates=view.certificates,

@@ -1,19 +1,22 @@
-"""Names that the hub makes: deterministic, distinct, within the limits of DNS; and which requests they answer."""
+"""Names that the hub makes: deterministic, distinct, within the limits of DNS."""
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.api.hostnames import host_problem
-from fairlead.api.httploadbalancer import LoadBalancerRoute, LoadBalancerRouteSpec
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.tcploadbalancer import Origin
 from fairlead.api.tenant import Tenant, TenantSpec
-from fairlead.model.http import Attachment, L7Listener, RouteKind
-from fairlead.translate.generated import domain_problem, generated_host, member_domain, with_generated_routes
+from fairlead.translate.generated import (
+    domain_certificate,
+    domain_problem,
+    generated_host,
+    is_domain_certificate,
+    member_domain,
+)
 
 DOMAIN = "east.lb.example.com"
 INGRESS = Origin("Ingress", "shop", "web")
@@ -87,44 +90,9 @@ def test_a_domain_leaves_room_for_names():
     assert "xn--bcher-kva.example" in domain_problem("bücher.example")
 
 
-def route(*hosts, listener="http", origin=INGRESS, kind: RouteKind = "HTTP"):
-    spec = LoadBalancerRouteSpec("lb", kind=kind, attachments=(Attachment(listener, hosts),), origin=origin)
-    return LoadBalancerRoute(metadata=ObjectMeta(name="web"), spec=spec)
-
-
-@pytest.mark.req("K-50")
-def test_an_ingress_answers_to_its_name_where_its_hosts_are_served():
-    listeners = (L7Listener("http", 80), L7Listener("https/a.com", 443, "HTTPS", hostname="a.com"))
-    routes = (route("a.com"), route(), route("a.com", listener="https/a.com"))
-    same, changed = with_generated_routes(DOMAIN, Origin("IngressClass", "", "fairlead"), listeners, routes)
-    assert same == listeners
-    at_name = Attachment("http", (f"web-shop.{DOMAIN}",))
-    assert [each.spec.attachments[1:] for each in changed] == [(at_name,), (at_name,), ()]
-    assert [each.spec.attachments[0] for each in changed] == [each.spec.attachments[0] for each in routes]
-
-
-@pytest.mark.req("K-50")
-def test_a_gateway_answers_to_its_name_with_all_its_routes_of_a_port():
-    listeners = (
-        L7Listener("a", 80, hostname="a.com"),
-        L7Listener("b", 80, hostname="*.b.com"),
-        L7Listener("c", 8080),
-        L7Listener("s", 443, "HTTPS", hostname="a.com"),
-    )
-    http = Origin("HTTPRoute", "shop", "web")
-    routes = (route("a.com", listener="a", origin=http), route("x.b.com", listener="b", origin=http),
-              route("a.com", listener="s", origin=http), route(listener="c", origin=http, kind="TCP"))  # fmt: skip
-    more, changed = with_generated_routes(DOMAIN, GATEWAY, listeners, routes)
-    name = f"web-shop-gw.{DOMAIN}"
-    assert more[4:] == (
-        L7Listener("generated/80", 80, hostname=name),
-        L7Listener("generated/8080", 8080, hostname=name),
-    )
-    at_name = Attachment("generated/80", (name,))
-    assert [each.spec.attachments[1:] for each in changed] == [(at_name,), (at_name,), (), ()]
-
-
-def test_without_a_domain_nothing_changes():
-    listeners, routes = (L7Listener("http", 80),), (route("a.com"),)
-    assert with_generated_routes("", GATEWAY, listeners, routes) == (listeners, routes)
-    assert msgspec.to_builtins(routes) == msgspec.to_builtins((route("a.com"),))
+def test_the_certificate_of_a_domain_follows_from_domain_and_issuer():
+    made = domain_certificate(DOMAIN, "letsencrypt")
+    assert is_domain_certificate(made)
+    assert host_problem(made) == ""
+    assert made != domain_certificate(DOMAIN, "internal")
+    assert domain_certificate("", "letsencrypt") == domain_certificate(DOMAIN, "") == ""

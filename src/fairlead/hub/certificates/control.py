@@ -38,6 +38,7 @@ from fairlead.errors import Conflict, NotFound, Terminal
 from fairlead.hub.certificates.accounts import Accounts, attempt_of, reason_of
 from fairlead.hub.certificates.admission import refusal
 from fairlead.hub.certificates.backoff import retry_delay_s
+from fairlead.hub.certificates.domains import DomainCertificates
 from fairlead.hub.certificates.issuance import Issuance, Made
 from fairlead.hub.certificates.keys import facts_of
 from fairlead.hub.certificates.outcome import failed, issued, moment, ordered, refused
@@ -77,6 +78,7 @@ class CertificateControl:
         self._solvers = Solvers(cluster=context.cluster, inventory=context.inventory, providers=context.providers)
         self._issuance = Issuance(self._solvers)
         self._owners = Owners(context.inventory)
+        self._domains = DomainCertificates(context)
         self._objects = Overlay(context.inventory.managed)
         self._queue: KeyedQueue[Key] = KeyedQueue(clock=context.clock)
 
@@ -85,6 +87,7 @@ class CertificateControl:
         return (
             Controller("certificateissuer", self._accounts.queue, self._accounts.reconcile),
             Controller("managedcertificate", self._queue, self.reconcile, _WORKERS),
+            Controller("domaincertificate", self._domains.queue, self._domains.reconcile),
         )
 
     def watch(self) -> None:
@@ -92,12 +95,14 @@ class CertificateControl:
         self._inventory.managed.on_change(self._changed)
         self._inventory.issuers.on_change(self._issuer_changed)
         self._owners.watch(self._enqueue_all)
+        self._domains.watch()
 
     def lead(self) -> None:
         """Reconcile everything: this replica has begun to lead."""
         for issuer in self._inventory.issuers.values():
             self._accounts.queue.add(issuer.metadata.name)
         self._enqueue_all()
+        self._domains.lead()
 
     async def reconcile(self, key: Key) -> float | None:
         """Bring one certificate one step further; returns seconds until it is due again."""

@@ -1,7 +1,8 @@
 """Which member has a name? The Hostnames of the hub say so; what no Hostname is for, no member has.
 
-In: the Hostnames, where the hub serves names. Out: the member of a name: that of the name itself, else that of the star
-above it. Never: decides who has a name.
+In: the Hostnames, where the hub serves names, and the domains of Tenants. Out: the member of a name: that of the name
+itself, else that of the star above it. The star of a domain that is a member's alone is its. Never: decides who has a
+name.
 """
 
 from __future__ import annotations
@@ -9,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fairlead.api.hostname import Hostname
+from fairlead.api.hostnames import WILDCARD
 from fairlead.api.names import LABEL_CHALLENGE
+from fairlead.api.tenant import Tenant
 from fairlead.hub.inventory import Inventory
+from fairlead.translate.tenant_domains import domain_holders, domains_of
 
 
 class Owners:
@@ -34,7 +38,12 @@ class Owners:
                 self._members.setdefault(after[0], {})[new.metadata.name] = after[1]
             changed()
 
+        def follow_domains(old: Tenant | None, new: Tenant | None) -> None:
+            if domains_of(old) != domains_of(new):
+                changed()
+
         self._inventory.hostnames.on_change(follow)
+        self._inventory.tenants.on_change(follow_domains)
 
     def of(self, host: str) -> str | None:
         """Return the member that has ``host``, None when none is known to have it."""
@@ -42,7 +51,10 @@ class Owners:
             members = self._members.get(name)
             if members:
                 return members[min(members)]
-        return None
+        if not host.startswith(WILDCARD):
+            return None
+        holder = domain_holders(self._inventory.tenants.values()).get(host.removeprefix(WILDCARD).lower())
+        return holder.metadata.name if holder is not None else None
 
 
 def _owned(hostname: Hostname | None) -> tuple[str, str] | None:

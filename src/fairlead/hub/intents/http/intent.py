@@ -11,6 +11,7 @@ from fairlead.hub.intents.http.status import HTTPStatus
 from fairlead.hub.intents.http.view import HTTPViews
 from fairlead.hub.intents.intent import IntentContext
 from fairlead.hub.intents.member_intent import MemberIntent
+from fairlead.translate.generated import is_domain_certificate
 from fairlead.translate.http import translate_http
 from fairlead.translate.view import HTTPView, Translation
 
@@ -55,6 +56,7 @@ class HTTPIntent(MemberIntent[HTTPView]):
             for obj in self.objects.cache.by_index("namespace", namespace):
                 used = (*obj.spec.certificates, *(obj.status.accepted or obj.spec).certificates)
                 names = sorted({each.name for each in used if (namespace, each.name) in changed})
+                names += [name for space, name in changed if space == namespace and is_domain_certificate(name)]
                 if names:
                     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
                     self._inventory.wake([self.objects.key(obj)], f"certificate {names[0]}{more} changed")

@@ -12,10 +12,14 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from fairlead.api.httploadbalancer import CertificateRef
+from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.managedcertificate import ManagedCertificate
+from fairlead.api.names import ANNOTATION_CERTIFICATE_ISSUER
+from fairlead.api.tenant import Tenant
 from fairlead.kube.cache import WatchCache
 from fairlead.model.http import FixedAnswer
 from fairlead.translate.challenges import CHALLENGE_PATH
+from fairlead.translate.generated import domain_certificate
 
 #: Called with a namespace, names of load balancers in it, and the name of the certificate that changed.
 Changed = Callable[[str, Iterable[str], str], None]
@@ -45,6 +49,17 @@ class ManagedObjects:
             if obj.status.digest:
                 return msgspec.structs.replace(reference, digest=obj.status.digest)
         return reference
+
+    def of_domain(
+        self, namespace: str, tenant: Tenant | None, load_balancer_class: LoadBalancerClass | None
+    ) -> tuple[CertificateRef, ...]:
+        """Return the certificate for the names that the hub makes for a member, once there is one."""
+        if tenant is None or load_balancer_class is None:
+            return ()
+        issuer = load_balancer_class.annotation(ANNOTATION_CERTIFICATE_ISSUER)
+        name = domain_certificate(tenant.status.domain, issuer)
+        there = self._cache.get(namespace, name) if name else None
+        return (CertificateRef(name, there.status.digest),) if there is not None and there.status.digest else ()
 
     def _changed(self, old: ManagedCertificate | None, new: ManagedCertificate | None) -> None:
         if old is not None and new is not None and _seen(old) == _seen(new):

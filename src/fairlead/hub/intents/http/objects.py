@@ -29,6 +29,7 @@ from fairlead.hub.inventory import (
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.model.keys import LoadBalancerKey
+from fairlead.translate.generated import is_domain_certificate
 
 
 class HTTPObjects(IntentObjects[HTTPLoadBalancer]):
@@ -65,6 +66,8 @@ class HTTPObjects(IntentObjects[HTTPLoadBalancer]):
 
     def _managed_changed(self, namespace: str, load_balancers: Iterable[str], name: str) -> None:
         keys = [LoadBalancerKey(HTTP_LOAD_BALANCERS.kind, namespace, each) for each in load_balancers]
+        if is_domain_certificate(name):
+            keys = self.keys_by_index("namespace", namespace)
         self._inventory.wake([key for key in keys if self.get(key) is not None], f"ManagedCertificate {name} changed")
 
     def routes_of(self, key: LoadBalancerKey) -> tuple[LoadBalancerRoute, ...]:

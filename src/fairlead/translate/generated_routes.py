@@ -1,0 +1,116 @@
+"""Which requests does a generated name answer?
+
+    Ingress                     over HTTP at listeners of no host; over HTTPS at 443
+    Gateway                     at its ports of HTTP and of HTTPS, with the routes that it has there
+    Gateway without HTTPS       over HTTPS at 443 too, with the routes of its first port of HTTP
+
+HTTPS is there as soon as there is a certificate for the star of the domain. A port where clients must show a
+certificate of their own stays as it is: the name would be a way around that. In: the listeners and routes of a load
+balancer. Out: those with what generated names need beside them. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from fairlead.api.httploadbalancer import LoadBalancerRoute
+from fairlead.api.tcploadbalancer import Origin
+from fairlead.model.http import Attachment, L7Listener
+from fairlead.translate.generated import generated_host
+
+_GENERATED_LISTENER = "generated"
+_HTTPS_PORT = 443
+_ROUTES_OF_GATEWAYS = frozenset({"HTTP", "GRPC"})
+
+
+class Generated(msgspec.Struct, frozen=True):
+    """The listeners of a load balancer with those of generated names.
+
+    ``takes`` maps the name of a listener to those that take its routes under their generated names.
+    """
+
+    listeners: tuple[L7Listener, ...]
+    takes: Mapping[str, tuple[str, ...]] = {}
+
+
+def with_generated_listeners(
+    domain: str, origin: Origin, listeners: Sequence[L7Listener], certificate: str
+) -> Generated:
+    """Return ``listeners`` and those that generated names need; ``certificate``: that of ``domain``, empty for none."""
+    if not domain:
+        return Generated(tuple(listeners))
+    if origin.kind != "Gateway":
+        return _of_ingresses(domain, listeners, certificate if origin.kind == "IngressClass" else "")
+    host = generated_host(domain, origin)
+    return _of_gateway(host, listeners, certificate) if host else Generated(tuple(listeners))
+
+
+def with_generated_routes(
+    domain: str, origin: Origin, generated: Generated, routes: Sequence[LoadBalancerRoute]
+) -> tuple[LoadBalancerRoute, ...]:
+    """Return ``routes`` so that requests to generated names meet the rules of their objects."""
+    if not domain:
+        return tuple(routes)
+    ports = {each.name: each.port for each in generated.listeners}
+    of_gateway = generated_host(domain, origin) if origin.kind == "Gateway" else ""
+    changed: list[LoadBalancerRoute] = []
+    for route in routes:
+        host = of_gateway if route.spec.kind in _ROUTES_OF_GATEWAYS else ""
+        if not of_gateway and route.spec.origin.kind == "Ingress":
+            host = generated_host(domain, route.spec.origin)
+        if host:
+            attachments = route.spec.attachments
+            taken_by = {name for each in attachments for name in generated.takes.get(each.listener, ())}
+            attachments = (*attachments, *_at(host, sorted(taken_by, key=lambda name: (ports[name], name))))
+            route = msgspec.structs.replace(route, spec=msgspec.structs.replace(route.spec, attachments=attachments))  # noqa: PLW2901
+        changed.append(route)
+    return tuple(changed)
+
+
+def _of_ingresses(domain: str, listeners: Sequence[L7Listener], certificate: str) -> Generated:
+    """The name of an Ingress is served where its hosts are, and over HTTPS at one listener for all such names."""
+    open_to_all = [each.name for each in listeners if each.protocol == "HTTP" and not each.hostname]
+    secure = _secure(f"*.{domain}", _HTTPS_PORT, listeners, certificate)
+    names = tuple(each.name for each in secure)
+    return _generated(listeners, secure, {name: (name, *names) for name in open_to_all})
+
+
+def _of_gateway(host: str, listeners: Sequence[L7Listener], certificate: str) -> Generated:
+    """A listener of its own at each port, since a listener of one host would not take another name."""
+    http = sorted({each.port for each in listeners if each.protocol == "HTTP"})
+    https = sorted({each.port for each in listeners if each.protocol == "HTTPS"})
+    at_port = {port: (L7Listener(f"{_GENERATED_LISTENER}/{port}", port, hostname=host),) for port in http}
+    at_port |= {port: _secure(host, port, listeners, certificate) for port in https}
+    if http and not https:
+        at_port[http[0]] += _secure(host, _HTTPS_PORT, listeners, certificate)
+    takes = {
+        each.name: tuple(made.name for made in at_port.get(each.port, ()))
+        for each in listeners
+        if each.protocol in ("HTTP", "HTTPS")
+    }
+    return _generated(listeners, [made for port in sorted(at_port) for made in at_port[port]], takes)
+
+
+def _secure(host: str, port: int, listeners: Sequence[L7Listener], certificate: str) -> tuple[L7Listener, ...]:
+    """Return the HTTPS listener for ``host``, the one that there is already where users have made it; else none."""
+    if not certificate:
+        return ()
+    at_port = [each for each in listeners if each.port == port and each.protocol != "UDP"]
+    if there := tuple(each for each in at_port if each.protocol == "HTTPS" and each.hostname == host):
+        return there
+    if any(each.protocol not in ("HTTPS", "TLS") or each.client_validation is not None for each in at_port):
+        return ()
+    name = f"{_GENERATED_LISTENER}/{port}"
+    return (L7Listener(name, port, "HTTPS", hostname=host, certificates=(certificate,)),)
+
+
+def _generated(
+    listeners: Sequence[L7Listener], made: Iterable[L7Listener], takes: Mapping[str, tuple[str, ...]]
+) -> Generated:
+    return Generated((*listeners, *(each for each in made if each not in listeners)), takes)
+
+
+def _at(host: str, listeners: Iterable[str]) -> Iterable[Attachment]:
+    return (Attachment(each, (host,)) for each in listeners)
