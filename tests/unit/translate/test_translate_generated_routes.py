@@ -89,7 +89,7 @@ def test_a_gateway_answers_over_https_with_the_routes_that_it_has_there_and_no_o
     routes = (route(listener="plain", origin=http), route("a.com", listener="s", origin=http))
     more, changed = both(DOMAIN, GATEWAY, listeners, routes, STAR)
     assert more[2:] == (L7Listener("generated/80", 80, hostname=OF_GATEWAY), secure(8443, OF_GATEWAY))
-    assert [[each.listener for each in one.spec.attachments[1:]] for one in changed] == [
+    assert [[each.listener for each in changed_route.spec.attachments[1:]] for changed_route in changed] == [
         ["generated/80"],
         ["generated/8443"],
     ]
@@ -102,7 +102,7 @@ def test_a_gateway_without_https_answers_over_it_at_443_with_the_routes_of_its_f
     routes = (route("a.com", listener="a", origin=http), route(listener="b", origin=http))
     more, changed = both(DOMAIN, GATEWAY, listeners, routes, STAR)
     assert secure(443, OF_GATEWAY) in more
-    assert [[each.listener for each in one.spec.attachments[1:]] for one in changed] == [
+    assert [[each.listener for each in changed_route.spec.attachments[1:]] for changed_route in changed] == [
         ["generated/80", "generated/443"],
         ["generated/8080"],
     ]
