@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
 
 from fairlead.api.kubernetes import ENDPOINT_SLICES, NAMESPACES
+from fairlead.api.names import ANNOTATION_PAUSED
+from fairlead.api.poolservice import POOL_SERVICES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
 from fairlead.kube.cluster import Cluster
@@ -40,6 +43,7 @@ async def test_the_page_and_the_figures_of_a_hub_with_traffic():
                 address = await served(cluster, backend, port)
                 await traffic_is_shown(hub, address)
                 await detail_is_shown(hub, backend, port)
+                await plan_and_regions_are_shown(hub, cluster, port)
         finally:
             await hub.close()
 
@@ -84,3 +88,31 @@ async def detail_is_shown(hub: HubProcess, backend: str, port: int) -> None:
     assert [(each["address"], each["state"]) for each in detail["backends"]] == [(f"{backend}:{port}", "Served")]
     assert {"Programmed", "Serving"} <= {each["type"] for each in detail["conditions"]}
     assert detail["history"]
+
+
+async def plan_and_regions_are_shown(hub: HubProcess, cluster: Cluster, port: int) -> None:
+    """Pause the load balancer, take its backend away, and give it a region: the page has both."""
+    await cluster.merge_patch(
+        TCP_LOAD_BALANCERS, PLACE, "web", {"metadata": {"annotations": {ANNOTATION_PAUSED: "true"}}}
+    )
+    ports = [{"port": port, "protocol": "TCP", "name": ""}]
+    body = slice_body("web", ["127.0.0.99"], namespace=PLACE, load_balancer="web", ports=ports)
+    await cluster.apply(ENDPOINT_SLICES, body, manager="tests", force=True)
+    region = {"metadata": {"name": "web-north", "namespace": PLACE}, "spec": {"nodepoolName": "north"}}
+    await cluster.create(POOL_SERVICES, region)
+
+    async def shown() -> bool:
+        tables = await first_event(f"http://{hub.pages}/page/events")
+        held = [row["heldBy"] for item in tables.get("plan", []) for row in item["rows"]]
+        return held == ["Paused", "Paused"] and [each["region"] for each in tables.get("region", [])] == ["north"]
+
+    await wait_until(shown, "the page shows what the pause holds, and the region", timeout_s=120.0)
+
+
+async def first_event(url: str) -> dict[str, Any]:
+    """Return the tables with which the stream of the page begins."""
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        text = b""
+        while b"\n\n" not in text:
+            text += await answer.content.readany()
+    return json.loads(text.partition(b"data: ")[2].partition(b"\n")[0])["set"]

@@ -14,10 +14,10 @@ import msgspec
 from fairlead.api.backendrecord import BackendRecord
 from fairlead.cli.formatting import age_text, reason_text
 from fairlead.cli.object_ref import ObjectRef
-from fairlead.cli.plan_rows import held_message
 from fairlead.model.change import Action
 from fairlead.model.desired import Target
 from fairlead.model.keys import ListenerKey, TargetKey
+from fairlead.status.plan_rows import held_message
 
 if TYPE_CHECKING:
     from fairlead.hub.inspect.preview import Previewed

@@ -7,16 +7,16 @@ is in the hub's memory, the rows are what the hub says that it holds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from fairlead.api.names import DEFAULT_CLASS
 from fairlead.cli.drift_rows import drift_row, ours_of
 from fairlead.cli.formatting import columns, counted, reason_text
-from fairlead.model.change import Action, FrontendChange, TargetChange
-from fairlead.model.desired import Target
+from fairlead.model.change import Action
+from fairlead.status.plan_rows import Field, Row, rows_of
 from fairlead.sync.guard import PAUSED
 
 if TYPE_CHECKING:
@@ -30,28 +30,6 @@ _AGAIN = "as before: it was asked for, and no answer is on record"
 _NEWER = "its spec has changed since the hub looked at it last"
 _NOT_LED = "no hub leads, and only a hub knows which backends its own proxies have"
 _COUNTED = {"+": "add", "~": "change", "-": "remove"}
-
-
-class Field(msgspec.Struct, frozen=True):
-    """One field that differs; empty where there is nothing, ``there`` None when it could not be read."""
-
-    field: str
-    ledger: str
-    there: str | None
-    wanted: str
-
-
-class Row(msgspec.Struct, frozen=True):
-    """One change. ``held_by`` names the guard (or Paused) that holds it, and then ``message`` says why."""
-
-    action: str
-    reason: str
-    held_by: str = msgspec.field(name="heldBy")
-    message: str
-    listener: str
-    target: str
-    source: str
-    fields: list[Field]
 
 
 class PlanOf(msgspec.Struct, frozen=True):
@@ -89,14 +67,11 @@ class PlanOf(msgspec.Struct, frozen=True):
 
 def plan_of(lb: Previewed, *, leading: bool = True) -> PlanOf:
     """Return the plan of one load balancer; ``leading``: whether a hub leads."""
-    rows = [_frontend(lb, lb.plan.frontend)] if lb.plan.frontend is not None else []
-    if lb.held_frontend is not None:
-        rows.append(_frontend(lb, lb.held_frontend, held_by=PAUSED))
-    rows += [_target(lb, change) for change in lb.plan.changes]
-    rows += [_target(lb, row.change, held_by=row.reason, message=row.message) for row in lb.plan.held]
     drift = drift_row(lb)
     unread = lb.unread or (_NOT_LED if lb.served and not leading else "")
-    return PlanOf(str(lb.key), lb.provider, problem_of(lb), unread, rows, lb.more_held, ours_of(drift), drift.repair)
+    return PlanOf(
+        str(lb.key), lb.provider, problem_of(lb), unread, rows_of(lb), lb.more_held, ours_of(drift), drift.repair
+    )
 
 
 def problem_of(lb: Previewed) -> str:
@@ -147,87 +122,6 @@ def summary(plans: Sequence[PlanOf]) -> str:
     return f"{text}; {counted(len(plans), 'load balancer')} compared."
 
 
-def fields_of(old: Mapping[str, str], there: Mapping[str, str] | None, new: Mapping[str, str]) -> list[Field]:
-    """Return the fields that differ, ordered; ``there`` None: they could not be read."""
-    return [
-        Field(name, old.get(name, ""), there.get(name) if there is not None else None, new.get(name, ""))
-        for name in sorted({*old, *new})
-        if old.get(name, "") != new.get(name, "")
-    ]
-
-
-def flat(value: Any, name: str = "") -> dict[str, str]:
-    """Return the leaves of a spec by their path, in the spelling of our resources; what is empty is left out."""
-    if isinstance(value, Mapping):
-        out: dict[str, str] = {}
-        for key, inner in cast("Mapping[str, Any]", value).items():
-            # Names that users have chosen are not converted to camel case.
-            path = (
-                f"{name}.{key}" if name in ("parameters", "attributes") else ".".join(filter(None, (name, _camel(key))))
-            )
-            out |= flat(inner, path)
-        return out
-    if isinstance(value, list | tuple):
-        return {name: ", ".join(str(each) for each in cast("Sequence[Any]", value))} if value else {}
-    return {} if value in (None, "", False) else {name: "yes" if value is True else str(value)}
-
-
-def held_message(lb: Previewed, held_by: str, message: str) -> str:
-    """Return a guard's message; for a pause, the objects that are paused and how to resume them."""
-    if held_by != PAUSED or not lb.paused:
-        return message
-    return "; ".join(f"{name} is paused, let it through with: fairlead resume {name}" for name in lb.paused)
-
-
-def _frontend(lb: Previewed, change: FrontendChange, *, held_by: str = "") -> Row:
-    old, new = lb.side.recorded_spec, change.spec if change.action is Action.ENSURE else None
-    message = held_message(lb, held_by, "") if held_by else ""
-    return Row(
-        change.action, change.reason, held_by, message, "", "", "", fields_of(_of_spec(old), None, _of_spec(new))
-    )
-
-
-def _of_spec(spec: Any) -> dict[str, str]:
-    if spec is None:
-        return {}
-    body: dict[str, Any] = msgspec.to_builtins(spec)
-    listeners = {f"{each['protocol']}/{each['port']}": each["name"] or "unnamed" for each in body["listeners"]}
-    for omitted in ("key", "group", "listeners", "owner"):
-        del body[omitted]
-    return flat(body) | {f"listeners.{name}": text for name, text in listeners.items()}
-
-
-def _target(lb: Previewed, change: TargetChange, *, held_by: str = "", message: str = "") -> Row:
-    registered = lb.side.recorded.get(change.listener, {}).get(change.key)
-    leaves = change.action is Action.DEREGISTER
-    fields = fields_of(
-        _of_target(registered.target if registered is not None else None),
-        _there(lb, change),
-        _of_target(None if leaves else change.target),
-    )
-    source = "/".join(change.target.source.split("/")[:3]).replace("//", "/")
-    place = (str(change.listener), str(change.key), source)
-    return Row(change.action, change.reason, held_by, held_message(lb, held_by, message), *place, fields)
-
-
-def _of_target(target: Target | None) -> dict[str, str]:
-    if target is None:
-        return {}
-    fields = {"weight": str(target.weight), "owners": ", ".join(target.owners)}
-    fields["draining"] = "yes" if target.draining else "no"
-    return fields | {f"parameters.{name}": value for name, value in target.parameters if name != "weight"}
-
-
-def _there(lb: Previewed, change: TargetChange) -> dict[str, str] | None:
-    if lb.observed is None or lb.observed.targets is None:
-        return None
-    entries = {(entry.listener, entry.key): entry for entry in lb.observed.targets}
-    entry = entries.get((change.listener, change.key))
-    if entry is None:
-        return {}
-    return {"weight": str(entry.weight), "draining": "yes" if entry.draining else "no"}
-
-
 def _head(row: Row) -> tuple[str, str, str]:
     sign = "=" if row.held_by else _sign(row)
     action = f"hold {row.action}" if row.held_by else row.action
@@ -243,8 +137,3 @@ def _change(field: Field) -> str:
     text = f"{field.field}: {field.ledger or '-'} -> {field.wanted or '-'}"
     differs = field.there is not None and field.there != field.ledger
     return f"{text} (there: {field.there or '-'})" if differs else text
-
-
-def _camel(name: str) -> str:
-    head, *rest = name.removesuffix("_s").split("_")
-    return head + "".join(part.title() for part in rest) + ("Seconds" if name.endswith("_s") else "")

@@ -16,14 +16,14 @@ import msgspec
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer
 from fairlead.api.names import ANNOTATION_ORIGIN
 from fairlead.cli.object_ref import ObjectRef
-from fairlead.cli.route_actions import actions_of, actions_of_backend
 from fairlead.cli.route_next_step import nearest_first, next_step
 from fairlead.cli.route_request import TypedRequest
 from fairlead.model.desired import DesiredLoadBalancer
-from fairlead.model.http import L7Config, L7Listener, RequestMatch, Route, RouteKind, Rule, ValueMatch
+from fairlead.model.http import L7Config, L7Listener, RequestMatch, Route, RouteKind, Rule
 from fairlead.model.keys import backend_key
 from fairlead.providers.envoy.http.route_action import status_without_backend
 from fairlead.providers.envoy.http.route_lookup import Decision, Passed, lookup
+from fairlead.status.route_actions import actions_of, actions_of_backend, match_text
 
 #: Of load balancers that are all as near, so many are explained.
 MOST_ANSWERS = 10
@@ -251,16 +251,3 @@ def listener_text(listener: L7Listener) -> str:
     """Return a listener with its protocol, port and hostname."""
     host = f", host {listener.hostname}" if listener.hostname else ""
     return f"{listener.name} ({listener.protocol} {listener.port}{host})"
-
-
-def match_text(match: RequestMatch) -> str:
-    """Return the conditions of a match."""
-    parts = [f"{match.path.type} {match.path.value}"]
-    parts += [f"method {match.method}"] if match.method else []
-    parts += [_value_text("header", each) for each in match.headers]
-    parts += [_value_text("query", each) for each in match.query_params]
-    return ", ".join(parts)
-
-
-def _value_text(kind: str, match: ValueMatch) -> str:
-    return f"{kind} {match.name}{'=' if match.type == 'Exact' else '~'}{match.value}"

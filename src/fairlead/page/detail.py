@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from fairlead.api.backendrecord import BackendRecord
-from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, LoadBalancerRoute
 from fairlead.api.meta import WireCondition
 from fairlead.hub.inspect.debug import KeyState, ProviderState
 from fairlead.hub.inventory import Inventory
@@ -19,12 +19,17 @@ from fairlead.ledger.held import held_changes
 from fairlead.ledger.wire import listener_of, target_of
 from fairlead.model.desired import Target
 from fairlead.model.history import HistoryEntry
+from fairlead.model.http import RequestMatch, Rule
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.status.formatting import reason_text
+from fairlead.status.route_actions import actions_of, match_text
 
 Place = tuple[ListenerKey, TargetKey]
 #: More backends than that are counted, not listed.
 MOST_BACKENDS = 500
+#: Those that are refused come first.
+MOST_ROUTES = 200
+MOST_RULES = 20
 
 
 class ConditionItem(msgspec.Struct, frozen=True, rename="camel"):
@@ -48,12 +53,22 @@ class BackendItem(msgspec.Struct, frozen=True, rename="camel"):
     why: str = ""
 
 
-class RouteItem(msgspec.Struct, frozen=True, rename="camel"):
-    """One route, and why it is not served where it is not."""
+class RuleItem(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One rule of a route: the requests that it takes, and where they go, in words."""
+
+    takes: tuple[str, ...]
+    goes: tuple[str, ...]
+
+
+class RouteItem(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One route, its rules in order, and why it is not served where it is not; ``hosts`` empty: all of them."""
 
     kind: str
     origin: str
     refused: str = ""
+    hosts: tuple[str, ...] = ()
+    rules: tuple[RuleItem, ...] = ()
+    more_rules: int = 0
 
 
 class HeldItem(msgspec.Struct, frozen=True, rename="camel"):
@@ -65,7 +80,7 @@ class HeldItem(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Detail(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """One load balancer; ``history`` is oldest first, ``more`` counts the backends and changes that are not listed."""
+    """One load balancer; ``history`` is oldest first, ``more`` counts what is not listed of the rest."""
 
     id: str
     conditions: list[ConditionItem]
@@ -74,6 +89,7 @@ class Detail(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     backends: list[BackendItem] = msgspec.field(default_factory=list[BackendItem])
     more_backends: int = 0
     routes: list[RouteItem] = msgspec.field(default_factory=list[RouteItem])
+    more_routes: int = 0
     held: list[HeldItem] = msgspec.field(default_factory=list[HeldItem])
     more_held: int = 0
 
@@ -95,6 +111,7 @@ def detail_of(
     if obj is None and state is None:
         return None
     backends = list(_backends(registered or {}, inventory.records.by_index("lb", key), frozenset(unhealthy)))
+    routes = _routes(key, obj, inventory)
     held = held_changes(key, obj.status.held or ()) if obj is not None else ()
     total = obj.status.held_total if obj is not None else 0
     return Detail(
@@ -104,7 +121,8 @@ def detail_of(
         history=state.history if state is not None else [],
         backends=backends[:MOST_BACKENDS],
         more_backends=max(0, len(backends) - MOST_BACKENDS),
-        routes=list(_routes(key, obj, inventory)),
+        routes=[_route(route, why) for route, why in routes[:MOST_ROUTES]],
+        more_routes=max(0, len(routes) - MOST_ROUTES),
         held=[
             HeldItem(
                 f"{row.change.action} {row.change.listener} {row.change.key}, {reason_text(row.change.reason)}",
@@ -143,13 +161,39 @@ def _backends(
             yield BackendItem(listener, address, source, "Unhealthy" if address in unhealthy else "Served")
 
 
-def _routes(key: LoadBalancerKey, obj: Any, inventory: Inventory) -> Iterator[RouteItem]:
+def _routes(key: LoadBalancerKey, obj: Any, inventory: Inventory) -> list[tuple[LoadBalancerRoute, str]]:
+    """Return the routes of a load balancer with why each is not served; those that are not come first."""
     cache = inventory.caches.get(LOAD_BALANCER_ROUTES.plural)
     if key.kind != HTTP_LOAD_BALANCERS.kind or cache is None:
-        return
+        return []
     refused = {part.name: part.reason for part in obj.status.refused if part.kind == "route"} if obj is not None else {}
-    for route in sorted(cache.values(), key=lambda route: route.key):
-        if route.metadata.namespace == key.namespace and route.spec.load_balancer == key.name:
-            origin = route.spec.origin
-            named = "/".join(filter(None, (origin.namespace, origin.name))) or route.metadata.name
-            yield RouteItem(origin.kind or route.spec.kind, named, refused.get(route.metadata.name, ""))
+    named = [
+        route
+        for route in cache.values()
+        if route.metadata.namespace == key.namespace and route.spec.load_balancer == key.name
+    ]
+    named.sort(key=lambda route: (route.metadata.name not in refused, route.key))
+    return [(route, refused.get(route.metadata.name, "")) for route in named]
+
+
+def _route(route: LoadBalancerRoute, refused: str) -> RouteItem:
+    spec, origin = route.spec, route.spec.origin
+    return RouteItem(
+        origin.kind or spec.kind,
+        "/".join(filter(None, (origin.namespace, origin.name))) or route.metadata.name,
+        refused,
+        tuple(dict.fromkeys(host for attachment in spec.attachments for host in attachment.hostnames)),
+        tuple(_rule(rule, with_matches=spec.kind in ("HTTP", "GRPC")) for rule in spec.rules[:MOST_RULES]),
+        max(0, len(spec.rules) - MOST_RULES),
+    )
+
+
+def _rule(rule: Rule, *, with_matches: bool) -> RuleItem:
+    matches = rule.matches or (RequestMatch(),)
+    takes = tuple(map(match_text, matches)) if with_matches else ()
+    total = sum(each.weight for each in rule.backends)
+    goes = [
+        f"{each.backend or 'not resolved'}{f' {100 * each.weight / total:g} %' if total > each.weight else ''}"
+        for each in rule.backends
+    ]
+    return RuleItem(takes, (*goes, *actions_of(rule, matches[0])))

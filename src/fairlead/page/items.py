@@ -17,17 +17,18 @@ from fairlead.api.httploadbalancer import HTTPLoadBalancer
 from fairlead.api.loadbalancer import LoadBalancer
 from fairlead.api.managedcertificate import ManagedCertificate
 from fairlead.api.meta import WireCondition
+from fairlead.api.poolservice import PoolService
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.tenant import Tenant
 from fairlead.api.times import wire_time
 from fairlead.status import names, problems
-from fairlead.status.builder import load_balancer_row, member_row
+from fairlead.status.builder import load_balancer_row, member_row, region_row
 from fairlead.status.conditions import PROGRAMMED, SERVING, findings_of_load_balancer
 from fairlead.status.object_ref import ObjectRef
 from fairlead.status.rows import LoadBalancerRow, Trouble
 
 
-class _Item(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True, gc=False):
+class Item(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True, gc=False):
     """What all items have; ``problems`` are the sentences about it, ``state`` the worst class of trouble."""
 
     id: str
@@ -35,7 +36,7 @@ class _Item(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_
     problems: tuple[str, ...] = ()
 
 
-class LoadBalancerItem(_Item, frozen=True, gc=False):
+class LoadBalancerItem(Item, frozen=True, gc=False):
     """One load balancer; ``since``: when the condition that says most came to be as it is (RFC 3339)."""
 
     kind: str
@@ -54,7 +55,7 @@ class LoadBalancerItem(_Item, frozen=True, gc=False):
     command: str = ""
 
 
-class MemberItem(_Item, frozen=True, gc=False):
+class MemberItem(Item, frozen=True, gc=False):
     """One member; ``connection`` is Engaged, Stale, Lost or Pending, ``heard`` when, while it is not Engaged."""
 
     namespace: str
@@ -63,7 +64,7 @@ class MemberItem(_Item, frozen=True, gc=False):
     heard: str = ""
 
 
-class CertificateItem(_Item, frozen=True, gc=False):
+class CertificateItem(Item, frozen=True, gc=False):
     """One certificate that the hub gets itself; ``ends`` is empty while there is none."""
 
     namespace: str
@@ -73,14 +74,26 @@ class CertificateItem(_Item, frozen=True, gc=False):
     ends: str = ""
 
 
-class NameItem(_Item, frozen=True, gc=False):
+class RegionItem(Item, frozen=True, gc=False):
+    """One region's share of a Service, with its access point."""
+
+    namespace: str
+    service: str
+    region: str
+    class_name: str = ""
+    address: str = ""
+    reason: str = ""
+    targets: str = ""
+
+
+class NameItem(Item, frozen=True, gc=False):
     """One host name, and the zone that holds it."""
 
     host: str
     zone: str = ""
 
 
-class ProxyItem(_Item, frozen=True, gc=False):
+class ProxyItem(Item, frozen=True, gc=False):
     """One proxy that is connected to this hub."""
 
     group: str
@@ -88,7 +101,7 @@ class ProxyItem(_Item, frozen=True, gc=False):
     refused: int = 0
 
 
-class HubItem(_Item, frozen=True, gc=False):
+class HubItem(Item, frozen=True, gc=False):
     """This hub replica: whether it writes, and why it is not ready."""
 
     leading: bool
@@ -111,7 +124,7 @@ def load_balancer_item(
         name=row.name,
         title=row.title,
         member=tenant.metadata.name if tenant is not None else "",
-        region=tenant.spec.region if tenant is not None else "",
+        region=(tenant.spec.region if tenant is not None else "") or getattr(lb.spec, "region", ""),
         class_name=row.class_name,
         address=row.address,
         reason=row.reason,
@@ -151,6 +164,23 @@ def certificate_item(obj: ManagedCertificate, now: datetime) -> CertificateItem:
         step=obj.status.state,
         issuer=obj.status.issued_by or obj.spec.issuer,
         ends=obj.status.not_after if obj.status.digest else "",
+    )
+
+
+def region_item(obj: PoolService) -> RegionItem:
+    """Return the item of one region's share of a Service."""
+    row = region_row(obj)
+    return RegionItem(
+        id=str(obj.key),
+        state=row.state,
+        problems=tuple(each.sentence for each in problems.of_regions([row])),
+        namespace=row.namespace,
+        service=row.service,
+        region=row.region,
+        class_name=row.class_name,
+        address=row.address,
+        reason=row.reason,
+        targets=row.targets,
     )
 
 

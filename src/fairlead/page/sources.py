@@ -16,9 +16,11 @@ from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
 from fairlead.api.meta import KubeObject, ObjectKey
 from fairlead.api.names import AGENT_LEASE
+from fairlead.api.poolservice import POOL_SERVICES, PoolService
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS, Tenant
 from fairlead.hub.inventory import Inventory
+from fairlead.kube.cache import WatchCache
 from fairlead.page.board import Shown
 from fairlead.page.items import (
     HubItem,
@@ -27,6 +29,7 @@ from fairlead.page.items import (
     load_balancer_item,
     member_item,
     name_item,
+    region_item,
 )
 from fairlead.status.proxies import ProxyRow
 from fairlead.status.rows import Trouble
@@ -134,6 +137,29 @@ class Certificates:
         if obj is None:
             return None
         return Shown(certificate_item(obj, self._now()), MANAGED_CERTIFICATES.plural, obj.metadata.namespace)
+
+
+class Regions:
+    """The shares of Services that regions have."""
+
+    table = "region"
+    every_s = 0.0
+
+    def __init__(self, cache: WatchCache[PoolService]) -> None:
+        self._cache = cache
+
+    def watch(self, changed: Changed) -> None:
+        """Call ``changed`` for each that changes."""
+        self._cache.on_change(_keyed(changed))
+
+    def all_keys(self) -> Iterable[Hashable]:
+        """Return the keys of all."""
+        return [obj.key for obj in self._cache.values()]
+
+    def shown(self, key: Hashable) -> Shown | None:
+        """Return the item of one."""
+        obj = self._cache.get(*cast("ObjectKey", key))
+        return Shown(region_item(obj), POOL_SERVICES.plural, obj.metadata.namespace) if obj is not None else None
 
 
 class HostNames:

@@ -11,15 +11,18 @@ from ipaddress import ip_address
 
 from fairlead import __version__
 from fairlead.api.names import DEFAULT_CLASS
+from fairlead.api.poolservice import PoolService
 from fairlead.api.times import wire_time
 from fairlead.hub.app import Hub
+from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.model.desired import Target
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.board import Board
 from fairlead.page.detail import Detail, Place, detail_of
+from fairlead.page.plans import Plans
 from fairlead.page.rights import Everything, TokenGate
-from fairlead.page.sources import Certificates, HostNames, LoadBalancers, Members, Proxies, ThisHub
+from fairlead.page.sources import Certificates, HostNames, LoadBalancers, Members, Proxies, Regions, ThisHub
 from fairlead.page.traffic import Traffic
 from fairlead.page.web import Page
 from fairlead.runtime.clock import Clock
@@ -36,9 +39,13 @@ def make_page(
     proxies: Callable[[], Sequence[ProxyRow]],
     problems: Callable[[], list[str]],
     traffic: Traffic,
+    regions: WatchCache[PoolService],
     clock: Clock,
 ) -> Page:
-    """Build the page of ``hub``, served at the address ``host``; ``problems`` are why it is not ready."""
+    """Build the page of ``hub``, served at the address ``host``.
+
+    ``problems`` are why it is not ready, ``regions`` the cache of what the hub itself has no use for.
+    """
     now, inventory = cluster.server_clock.now, hub.inventory
     board = Board(
         [
@@ -46,6 +53,8 @@ def make_page(
             Members(inventory, now),
             Certificates(inventory, now),
             HostNames(inventory),
+            Regions(regions),
+            Plans(inventory, hub.providers, clock),
             Proxies(proxies),
             traffic,
             ThisHub(

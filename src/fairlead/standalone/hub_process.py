@@ -13,9 +13,11 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from fairlead.api.names import DEFAULT_CLASS
+from fairlead.api.poolservice import POOL_SERVICES, PoolService
 from fairlead.hub.app import Hub
 from fairlead.hub.config import HubConfig
 from fairlead.hub.providers.installed import installed_providers
+from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.metrics import KubeMetrics
 from fairlead.model.traffic import TrafficReader
@@ -123,7 +125,9 @@ async def _run(
             return [*hub.not_ready(), *parts.problems(), *beside.problems()]
 
         traffic = make_traffic(hub, parts.reader, registry, clock=clock, now=cluster.server_clock.now)
+        regions = WatchCache(cluster, POOL_SERVICES)
         supervisor.spawn("traffic", traffic.run)
+        supervisor.spawn("regions", lambda: _follow(hub, regions))
         page = make_page(
             hub,
             cluster,
@@ -133,6 +137,7 @@ async def _run(
             proxies=lambda: _rows(provider),
             problems=not_ready,
             traffic=traffic,
+            regions=regions,
             clock=clock,
         )
         pages = StatusServer(*settings.metrics, registry, not_ready, hub.debug_key, page.add_to, traffic.refresh)
@@ -222,6 +227,12 @@ async def _report(hub: Hub, reporter: ProxyReporter) -> None:
     # Before that every proxy would be reported as STALE, only because nothing was sent to it yet.
     await hub.wait_published()
     await reporter.run()
+
+
+async def _follow(hub: Hub, regions: WatchCache[PoolService]) -> None:
+    # Its kind exists by then.
+    await hub.wait_published()
+    await regions.run()
 
 
 async def _renew(hub: Hub, replicas: Replicas) -> None:

@@ -29,6 +29,7 @@ from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
 from fairlead.api.names import AGENT_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
 from fairlead.api.pods import PODS
+from fairlead.api.poolservice import POOL_SERVICES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
 from fairlead.errors import Forbidden
@@ -60,6 +61,8 @@ def hub_needs(*, deployment: bool) -> list[AccessNeed]:
             DNS_ZONES,
             CERTIFICATE_ISSUERS,
             MANAGED_CERTIFICATES,
+            # For its page only.
+            POOL_SERVICES,
         )
         for verb in _READ
     ]

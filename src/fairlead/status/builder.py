@@ -71,7 +71,7 @@ def build_status(read: FleetObjects, *, now: datetime) -> FleetStatus:
         key=lambda row: row.name,
     )
     proxies = _proxies(read.reports, hub)
-    regions = sorted(map(_region, read.pool_services), key=lambda row: (row.namespace, row.service, row.region))
+    regions = sorted(map(region_row, read.pool_services), key=lambda row: (row.namespace, row.service, row.region))
     troubles = [
         *problems.of_hub(hub),
         *problems.of_members(members, read.tenants),
@@ -143,7 +143,8 @@ def load_balancer_row(lb: TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer) -> 
     )
 
 
-def _region(pool_service: PoolService) -> RegionRow:
+def region_row(pool_service: PoolService) -> RegionRow:
+    """Return the row of one region's share of a Service."""
     status = pool_service.status
     findings = findings_of_load_balancer(status.conditions, status.targets)
     programmed = any(condition.type == "Programmed" for condition in status.conditions or ())

@@ -81,6 +81,11 @@ class Tracker:
         """Return how many load balancers wait for the worker."""
         return len(self._dirty)
 
+    @property
+    def dirty_keys(self) -> Iterable[LoadBalancerKey]:
+        """Return which those are, oldest first."""
+        return self._dirty
+
     def is_dirty(self, key: LoadBalancerKey) -> bool:
         """Say whether ``key`` waits for the worker."""
         return key in self._dirty

@@ -105,6 +105,10 @@ class Worker:
         """Return how many load balancers changed and are not done: waiting, being worked on, or to be retried."""
         return self._tracker.dirty + sum(not self._tracker.is_dirty(key) for key in self._backlog)
 
+    def pending_keys(self) -> frozenset[LoadBalancerKey]:
+        """Return which those are."""
+        return frozenset({*self._tracker.dirty_keys, *self._backlog})
+
     def oldest_pending_s(self, now_s: float) -> float:
         """Return for how long the oldest of them has been waiting at ``now_s`` (monotonic); 0 when there is none."""
         return self._backlog.oldest_s(now_s, untaken=self._tracker.dirty > 0)

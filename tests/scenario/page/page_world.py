@@ -14,7 +14,8 @@ from fairlead.api.tenant import Tenant
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.board import Board, Shown
 from fairlead.page.detail import Detail
-from fairlead.page.items import HubItem, load_balancer_item, member_item
+from fairlead.page.items import HubItem, RegionItem, load_balancer_item, member_item
+from fairlead.page.plans import PlanItem
 from fairlead.page.rights import Everything, Gate
 from fairlead.page.web import Page
 from fairlead.runtime.clock import SystemClock
@@ -29,6 +30,8 @@ class Fleet:
         self.load_balancers: dict[str, Any] = {}
         self.tenants: dict[str, Tenant] = {"east": EAST}
         self.agent_age_s = 3.0
+        self.plans: dict[str, PlanItem] = {}
+        self.regions: dict[str, RegionItem] = {}
         self.changed: dict[str, Callable[[Hashable], None]] = {}
 
     def add(self, count: int) -> None:
@@ -58,6 +61,8 @@ class Fleet:
         return [
             Table(self, "lb", lambda: self.load_balancers, self._load_balancer),
             Table(self, "member", lambda: self.tenants, self._member),
+            Table(self, "plan", lambda: self.plans, lambda key: Shown(self.plans[key], "tcploadbalancers")),
+            Table(self, "region", lambda: self.regions, lambda key: Shown(self.regions[key], "poolservices")),
             Table(self, "hub", lambda: {"hub-1": 1}, self._hub),
         ]
 

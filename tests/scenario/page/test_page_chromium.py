@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from page_world import Fleet, board_of, served
 
+from fairlead.page.items import RegionItem
+from fairlead.page.plans import PlanItem, PlanRow
 from fairlead.testing.fleet_objects import GOOD, condition
 from fairlead.testing.worlds.loopback import free_port
 
@@ -61,6 +63,62 @@ async def test_a_member_dies_while_it_is_looked_at_and_the_hub_restarts(browser)
     async with served(board_of(fleet), port=port):
         await browser.until("document.querySelector('#connection').hidden", "the page is connected again")
         await browser.until("!document.querySelector('tr[data-id=east] .why')", "it shows the state of now")
+
+
+@pytest.mark.req("OP-10")
+async def test_the_plan_says_what_is_held_and_how_that_ends(browser):
+    fleet = Fleet()
+    fleet.add(2)
+    async with served(board_of(fleet)) as server:
+        await browser.open(f"{server.url}/#/plan")
+        await browser.until("document.querySelector('#view-plan .empty')", "nothing waits")
+        assert await browser.js("document.querySelector('#held').hidden") is True
+        resume = "TCPLoadBalancer/tenant-east/shop.s1 is paused, let it through with: fairlead resume tcplb/x"
+        fleet.plans["p"] = PlanItem(
+            id="TCPLoadBalancer/tenant-east/shop.s1", state="NeedsAttention", title="east/shop/s1", provider="envoy",
+            rows=(PlanRow("Drain", "TCP/80 10.0.0.1:8080", "Absent: not listed any more", "Paused", resume),
+                  PlanRow("Register", "TCP/80 10.0.0.2:8080", "New", fields=(("weight", "", "1"),))),
+            held=1, command="fairlead plan tcplb/shop.s1 -n tenant-east",
+        )  # fmt: skip
+        fleet.mark("plan", "p")
+        await browser.until("document.querySelectorAll('#view-plan tbody tr').length === 2", "both rows are shown")
+        assert await browser.text("#held") == "1"
+        held = await browser.text("#view-plan tbody tr")
+        assert "Drain, held" in held
+        assert "Held by Paused: TCPLoadBalancer/tenant-east/shop.s1 is paused" in held
+        assert await browser.text("#view-plan tbody code") == "fairlead resume tcplb/x"
+        assert "weight: - → 1" in await browser.text("#view-plan tbody tr:nth-child(2)")
+        assert await browser.text("#view-plan .plan > .command code") == "fairlead plan tcplb/shop.s1 -n tenant-east"
+        # What changes elsewhere leaves the focus, and a selection, as they are.
+        await browser.js(
+            "document.querySelector('#view-plan tbody button').focus(); window.kept = document.activeElement"
+        )
+        fleet.put("s0", *GOOD, UNHEALTHY)
+        fleet.mark("lb", "s0")
+        await browser.until("document.querySelector('#said').textContent.includes('s0')", "the change has come")
+        assert await browser.js("document.activeElement === window.kept") is True
+        del fleet.plans["p"]
+        fleet.mark("plan", "p")
+        await browser.until("document.querySelector('#view-plan .empty')", "it is done")
+    assert browser.errors == [] or all("ERR_" in error for error in browser.errors), browser.errors
+
+
+@pytest.mark.req("OP-10")
+async def test_regions_of_a_service_stand_together(browser):
+    fleet = Fleet()
+    for region, state in (("hangzhou", "Serving"), ("beijing", "NotServing")):
+        fleet.regions[region] = RegionItem(
+            id=f"default/web-{region}", state=state, namespace="default", service="web", region=region,
+            reason="Pending" if state == "NotServing" else "Programmed", address="10.1.0.9",
+            problems=("region beijing of default/web: Pending",) if state == "NotServing" else (),
+        )  # fmt: skip
+    async with served(board_of(fleet)) as server:
+        await browser.open(f"{server.url}/#/regions")
+        await browser.until("document.querySelectorAll('#view-regions tbody tr').length === 2", "both are shown")
+        rows = await browser.text("#view-regions tbody")
+        assert rows.index("beijing") < rows.index("hangzhou")
+        assert "region beijing of default/web: Pending" in rows
+        assert await browser.js("document.querySelectorAll('#view-regions tr.same').length") == 1
 
 
 @pytest.mark.req("OP-10")

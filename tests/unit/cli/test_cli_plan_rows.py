@@ -6,9 +6,10 @@ import msgspec
 import pytest
 from cli_builders import KEY, lb, previewed
 
-from fairlead.cli.plan_rows import flat, lines_of, plan_of, summary
+from fairlead.cli.plan_rows import lines_of, plan_of, summary
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.observed import Observed, ObservedTarget
+from fairlead.status.plan_rows import flat
 from fairlead.sync.plan import plan_load_balancer
 from fairlead.sync.tracker import LoadBalancerState
 from fairlead.testing.builders import HTTP, target

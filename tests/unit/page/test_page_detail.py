@@ -2,16 +2,54 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import msgspec
 import pytest
 
+from fairlead.api.httploadbalancer import (
+    HTTPLoadBalancer,
+    HTTPLoadBalancerStatus,
+    LoadBalancerRoute,
+    LoadBalancerRouteSpec,
+    RefusedPart,
+)
+from fairlead.api.meta import ObjectMeta
+from fairlead.api.tcploadbalancer import Origin
 from fairlead.hub.inspect.debug import KeyState
 from fairlead.hub.inventory import Inventory
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
+from fairlead.model.http import Attachment, BackendRef, Filters, PathMatch, Redirect, RequestMatch, Rule
+from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.detail import MOST_BACKENDS, detail_of
 from fairlead.testing.builders import HTTP, lb_key, target
+from fairlead.testing.fleet_objects import http_load_balancer
 
 KEY = lb_key()
+EDGE = LoadBalancerKey("HTTPLoadBalancer", "tenant-east", "ingressclass.edge")
+
+
+class Objects:
+    """A cache of one object."""
+
+    def __init__(self, obj: HTTPLoadBalancer) -> None:
+        self._obj = obj
+
+    def get(self, _namespace: str, _name: str) -> HTTPLoadBalancer:
+        return self._obj
+
+
+def route(name: str, *rules: Rule, hosts: tuple[str, ...] = (), load_balancer: str = EDGE.name) -> LoadBalancerRoute:
+    return LoadBalancerRoute(
+        metadata=ObjectMeta(namespace=EDGE.namespace, name=name, resource_version="1"),
+        spec=LoadBalancerRouteSpec(
+            load_balancer=load_balancer,
+            attachments=(Attachment("http", hosts), Attachment("https", hosts)),
+            rules=rules,
+            origin=Origin(kind="Ingress", namespace="shop", name=name),
+        ),
+    )
 
 
 @pytest.fixture
@@ -43,3 +81,33 @@ def test_more_backends_than_a_page_takes_are_counted(inventory: Inventory) -> No
     detail = detail_of(KEY, state, inventory, registered)
     assert detail is not None
     assert (len(detail.backends), detail.more_backends) == (MOST_BACKENDS, 3)
+
+
+@pytest.mark.req("OP-10")
+def test_routes_say_what_they_take_and_where_it_goes_those_that_are_refused_first(
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split = Rule(
+        matches=(RequestMatch(path=PathMatch("PathPrefix", "/cart"), method="GET"),),
+        backends=(BackendRef("shop/cart:80", 9), BackendRef("shop/canary:80", 1)),
+    )
+    moved = Rule(filters=Filters(redirect=Redirect(scheme="https")))
+    routes = [
+        route("web", split, moved, hosts=("shop.example.com",)),
+        route("zoo", split),
+        route("of", load_balancer="x"),
+    ]
+    monkeypatch.setattr(Inventory, "caches", {"loadbalancerroutes": {each.key: each for each in routes}})
+    refused = (RefusedPart("route", "zoo", "its regular expression is too large"),)
+    lb = msgspec.structs.replace(http_load_balancer(), status=HTTPLoadBalancerStatus(refused=refused))
+    monkeypatch.setattr(inventory, "intents", {EDGE.kind: SimpleNamespace(cache=Objects(lb))})
+    detail = detail_of(EDGE, KeyState(*EDGE, True, [], []), inventory)
+    assert detail is not None
+    assert [(each.origin, each.refused, each.hosts) for each in detail.routes] == [
+        ("shop/zoo", "its regular expression is too large", ()),
+        ("shop/web", "", ("shop.example.com",)),
+    ]
+    assert [(rule.takes, rule.goes) for rule in detail.routes[1].rules] == [
+        (("PathPrefix /cart, method GET",), ("shop/cart:80 90 %", "shop/canary:80 10 %")),
+        (("PathPrefix /",), ("it is answered 302, a redirect: scheme https",)),
+    ]

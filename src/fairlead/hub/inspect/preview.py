@@ -181,7 +181,7 @@ class _Preview:
             class_name=(obj.class_name or DEFAULT_CLASS) if obj is not None else "",
             gone=obj is None,
             served=provider == DEFAULT_CLASS,
-            paused=self._paused(key, obj),
+            paused=paused_by(self._inventory, key, obj),
             conditions=tuple(obj.status.conditions or ()) if obj is not None else (),
             translation=translation,
             plan=Plan(key),
@@ -205,16 +205,9 @@ class _Preview:
         return previewed if side is None else await self._compared(previewed, runner, side)
 
     async def _compared(self, previewed: Previewed, runner: DurableRunner, side: LoadBalancerState) -> Previewed:
-        key, now_s = previewed.key, self._clock.monotonic()
-        whole = plan_load_balancer(key, side, now_s=now_s)
-        plan = guard_plan(whole, side, now_s=now_s)
-        previewed = msgspec.structs.replace(
-            previewed,
-            plan=plan,
-            side=side,
-            info=runner.ledger.frontends.info(key),
-            held_frontend=whole.frontend if plan.frontend is None else None,
-        )
+        key = previewed.key
+        previewed = planned(previewed, side, now_s=self._clock.monotonic())
+        previewed = msgspec.structs.replace(previewed, info=runner.ledger.frontends.info(key))
         try:
             observed = await self._observe(key, runner)
         except FairleadError as error:
@@ -253,20 +246,6 @@ class _Preview:
         translation = intent.translate(view)
         return translation, intent.exclusions(view, translation)
 
-    def _paused(self, key: LoadBalancerKey, obj: IntentObject | None) -> tuple[str, ...]:
-        """Return the objects, as kind/name, whose annotation pauses the load balancer."""
-        if obj is None:
-            return ()
-        class_name = obj.class_name or DEFAULT_CLASS
-        load_balancer_class = self._inventory.classes.get("", class_name)
-        candidates = {
-            f"{key.kind}/{key.namespace}/{key.name}": obj.annotation(ANNOTATION_PAUSED, "false"),
-            f"LoadBalancerClass/{class_name}": load_balancer_class.annotation(ANNOTATION_PAUSED, "false")
-            if load_balancer_class is not None
-            else "false",
-        }
-        return tuple(name for name, paused in candidates.items() if paused != "false")
-
     def _provider_names(self) -> list[str]:
         """Return every provider that a class names, or that something is on record of, ordered."""
         names = {load_balancer_class.spec.provider for load_balancer_class in self._inventory.classes.values()}
@@ -280,6 +259,29 @@ class _Preview:
         """Return what is on record of the load balancers of ``provider``."""
         frontends = ((key, obj.status.frontend_of(provider)) for key, obj in self._inventory.objects())
         return {key: frontend for key, frontend in frontends if frontend is not None}
+
+
+def paused_by(inventory: Inventory, key: LoadBalancerKey, obj: IntentObject | None) -> tuple[str, ...]:
+    """Return the objects, as kind/name, whose annotation pauses the load balancer."""
+    if obj is None:
+        return ()
+    class_name = obj.class_name or DEFAULT_CLASS
+    load_balancer_class = inventory.classes.get("", class_name)
+    candidates = {
+        f"{key.kind}/{key.namespace}/{key.name}": obj.annotation(ANNOTATION_PAUSED, "false"),
+        f"LoadBalancerClass/{class_name}": load_balancer_class.annotation(ANNOTATION_PAUSED, "false")
+        if load_balancer_class is not None
+        else "false",
+    }
+    return tuple(name for name, paused in candidates.items() if paused != "false")
+
+
+def planned(previewed: Previewed, side: LoadBalancerState, *, now_s: float) -> Previewed:
+    """Return ``previewed`` with what differs between the two sides now, and what is held of it."""
+    whole = plan_load_balancer(previewed.key, side, now_s=now_s)
+    plan = guard_plan(whole, side, now_s=now_s)
+    held_frontend = whole.frontend if plan.frontend is None else None
+    return msgspec.structs.replace(previewed, plan=plan, side=side, held_frontend=held_frontend)
 
 
 def served_plan(previewed: Previewed, obj: IntentObject) -> Previewed:

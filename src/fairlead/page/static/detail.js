@@ -1,6 +1,6 @@
 // One load balancer: why it is as it is, since when, and what happened to it.
 
-import { age, make, problem, when } from "./dom.js";
+import { age, make, problem, table, when } from "./dom.js";
 import { stateOf } from "./grid.js";
 import { ask } from "./stream.js";
 
@@ -34,9 +34,7 @@ function rows(title, headers, lines, more = 0) {
   if (!lines.length) return [];
   return [
     make("h3", {}, title),
-    make("table", {}, make("caption", { class: "away" }, title),
-      make("thead", {}, make("tr", {}, headers.map((text) => make("th", { scope: "col" }, text)))),
-      make("tbody", {}, lines.map((cells) => make("tr", {}, cells.map((cell) => make("td", {}, cell)))))),
+    table(title, headers, lines.map((cells) => make("tr", {}, cells.map((cell) => make("td", {}, cell))))),
     more ? make("p", { class: "quiet" }, `and ${more} more`) : null,
   ].filter(Boolean);
 }
@@ -51,19 +49,24 @@ function sections(detail) {
       make("span", { class: "mono" }, `${each.listener} ${each.address}`),
       make("span", {}, backendState(each), each.since ? ` ${age(each.since)}` : "", each.why ? make("p", { class: "quiet" }, each.why) : ""),
       each.source]), detail.moreBackends),
-    ...rows("Routes", ["Route", "State"], detail.routes.map((each) => [`${each.kind} ${each.origin}`, each.refused || "served"])),
-    make("h3", {}, "Conditions"),
-    make("table", {}, make("caption", { class: "away" }, "Conditions"),
-      make("thead", {}, make("tr", {}, ["Condition", "Reason", "For"].map((text) => make("th", { scope: "col" }, text)))),
-      make("tbody", {}, detail.conditions.map((each) => make("tr", {},
-        make("td", {}, `${each.type} ${each.status}`),
-        make("td", {}, each.reason, each.message ? make("p", { class: "quiet" }, each.message) : null),
-        make("td", {}, age(each.since)))))),
+    ...rows("Routes", ["Route", "Requests, and where they go"], detail.routes.map((each) => [
+      make("span", {}, `${each.kind} ${each.origin}`, make("p", { class: "mono quiet" }, (each.hosts ?? []).join(", ") || "all hosts")),
+      make("span", {}, each.refused ? make("p", { class: "state NotServing" }, `not served: ${each.refused}`) : null, rules(each))]), detail.moreRoutes),
+    ...rows("Conditions", ["Condition", "Reason", "For"], detail.conditions.map((each) => [`${each.type} ${each.status}`,
+      make("span", {}, each.reason, each.message ? make("p", { class: "quiet" }, each.message) : null), age(each.since)])),
     make("h3", {}, "History, newest first"),
     detail.history.length
       ? make("ol", { class: "history" }, detail.history.toReversed().map(entry))
       : make("p", { class: "quiet" }, "Nothing yet."),
   ];
+}
+
+function rules(route) {
+  return make("ol", { class: "rules" },
+    (route.rules ?? []).map((rule) => make("li", {},
+      rule.takes.length ? make("code", {}, rule.takes.join(" or ")) : null,
+      make("p", {}, `→ ${rule.goes.join(", ") || "no backend"}`))),
+    route.moreRules ? make("li", { class: "quiet" }, `and ${route.moreRules} more`) : null);
 }
 
 function entry(each) {

@@ -11,6 +11,14 @@ export function make(tag, attributes = {}, ...children) {
   return element;
 }
 
+/** Return a table; `rows` are its rows. A narrow screen has the headers in the cells. */
+export function table(title, headers, rows) {
+  for (const row of rows) [...row.cells].forEach((cell, at) => { if (cell.tagName === "TD") cell.dataset.label = headers[at]; });
+  return make("table", {}, make("caption", { class: "away" }, title),
+    make("thead", {}, make("tr", {}, headers.map((text) => make("th", { scope: "col" }, text)))),
+    make("tbody", {}, rows));
+}
+
 /** Return how long ago a time (RFC 3339) was: 7s, 3m, 5h, 2d. */
 export function age(text) {
   const seconds = (Date.now() - Date.parse(text)) / 1000;

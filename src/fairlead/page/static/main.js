@@ -8,8 +8,10 @@ import { follow, session } from "./stream.js";
 import * as views from "./views.js";
 
 const $ = (id) => document.getElementById(id);
-const tables = { lb: new Map(), member: new Map(), certificate: new Map(), name: new Map(), proxy: new Map(), hub: new Map(), traffic: new Map() };
-const VIEWS = ["load-balancers", "members", "proxies", "names"];
+const tables = { lb: new Map(), member: new Map(), certificate: new Map(), name: new Map(), proxy: new Map(), hub: new Map(), traffic: new Map(), plan: new Map(), region: new Map() };
+const VIEWS = ["load-balancers", "plan", "regions", "members", "proxies", "names"];
+// What each view is drawn from: it is drawn anew only when something in these has changed.
+const DRAWN_FROM = { plan: ["plan"], regions: ["region"], members: ["member", "lb"], proxies: ["proxy"], names: ["name", "certificate"] };
 const STATES = ["NotServing", "NeedsAttention", "Serving"];
 const RANK = { NotKnown: 0, NotServing: 0, NeedsAttention: 1, Serving: 2 };
 const COUNTED = { NotServing: "not serving", NeedsAttention: "with a problem", Serving: "serving" };
@@ -19,6 +21,7 @@ let order = [];
 let view = "load-balancers";
 let opened = null;
 let drawing = false;
+let stale = true;
 
 const sparks = new Sparks(tables.traffic);
 const grid = new Grid($("grid"), (item) => {
@@ -35,6 +38,7 @@ follow({
   },
   all(data) {
     for (const table of Object.values(tables)) table.clear();
+    stale = true;
     take(data);
     // What the address names is opened once it is there, and is another object after a reconnect.
     const id = named();
@@ -74,6 +78,7 @@ function take(data) {
   for (const [name, items] of Object.entries(data.set)) for (const item of items) tables[name]?.set(item.id, item);
   for (const [name, ids] of Object.entries(data.gone)) for (const id of ids) tables[name]?.delete(id);
   if (data.set.lb || data.gone.lb) order = [];
+  stale ||= DRAWN_FROM[view]?.some((name) => data.set[name] || data.gone[name]) ?? false;
   later();
 }
 
@@ -101,8 +106,22 @@ function draw() {
     else link.removeAttribute("aria-current");
   }
   for (const name of VIEWS) $(`view-${name}`).hidden = name !== view;
+  let held = 0;
+  for (const item of tables.plan.values()) held += item.held ?? 0;
+  $("held").hidden = !held;
+  $("held").textContent = held;
+  $("held").title = `${held} held`;
   if (view === "load-balancers") drawLoadBalancers();
-  else $(`view-${view}`).replaceChildren(...views[view](tables));
+  else if (stale) drawView();
+}
+
+/** Draw a view anew; what had the focus has it again. */
+function drawView() {
+  stale = false;
+  const box = $(`view-${view}`);
+  const label = box.contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") : null;
+  box.replaceChildren(...views[view](tables));
+  if (label) [...box.querySelectorAll("[aria-label]")].find((each) => each.getAttribute("aria-label") === label)?.focus();
 }
 
 function drawLoadBalancers() {
@@ -122,7 +141,7 @@ function drawLoadBalancers() {
   const shown = order.filter((item) => (!only || (item.state ?? "Serving") === only)
     && (!wanted || `${item.title} ${item.address} ${item.member} ${item.region} ${item.className} ${item.reason} ${item.name}`.toLowerCase().includes(wanted)));
   grid.set(shown);
-  $("grid").dataset.empty = shown.length ? "" : "yes";
+  $("grid").dataset.empty = shown.length ? "" : order.length ? "Nothing is like that." : "No load balancers yet. A Service of type LoadBalancer in a member makes one.";
 }
 
 async function openDetail(id, focus = true) {
@@ -159,6 +178,7 @@ function route() {
   const changed = VIEWS.includes(name) ? name : "load-balancers";
   if (changed !== view) $("content").scrollTop = 0;
   view = changed;
+  stale = true;
   draw();
   const id = named();
   if (view === "load-balancers" && id) openDetail(id);
@@ -196,6 +216,9 @@ setInterval(() => {
 }, 5_000);
 setInterval(() => {
   for (const cell of document.querySelectorAll("[data-since]")) cell.textContent = age(cell.dataset.since);
-  if (view === "members") later();
+  if (view === "members") {
+    stale = true;
+    later();
+  }
 }, 10_000);
 route();

@@ -1,21 +1,79 @@
-// Members, proxies, names and certificates: tables that are drawn anew when something in them has changed.
+// Plan, regions, members, proxies, names and certificates: drawn anew when something in them has changed.
 
-import { age, make, problem, when, words } from "./dom.js";
+import { age, command, copyable, make, problem, table, when, words } from "./dom.js";
 
-const byId = (table) => [...table.values()].sort((a, b) => a.id.localeCompare(b.id));
+/** More than that are counted, not drawn; what is not well comes first. */
+const MOST = 300;
+const RANK = { NotKnown: 0, NotServing: 0, NeedsAttention: 1 };
+const rank = (item) => RANK[item.state] ?? 2;
+const byId = (table) => [...table.values()].sort((a, b) => rank(a) - rank(b) || a.id.localeCompare(b.id));
 const stateCell = (item, text) => make("td", {}, make("span", { class: `state ${item.state ?? "Serving"}` }, text),
   (item.problems ?? []).map((sentence) => problem(sentence, item.state)));
 
-function table(title, id, headers, rows, empty) {
+function section(title, id, headers, rows, empty) {
   return [
     make("h2", { id }, `${title}${rows.length ? ` (${rows.length})` : ""}`),
     rows.length
-      ? make("div", { class: "card" }, make("table", {},
-        make("caption", { class: "away" }, title),
-        make("thead", {}, make("tr", {}, headers.map((text) => make("th", { scope: "col" }, text)))),
-        make("tbody", {}, rows)))
-      : make("p", { class: "empty" }, empty),
+      ? make("div", { class: "card" }, table(title, headers, rows.slice(0, MOST)), more(rows))
+      : nothing(empty),
   ];
+}
+
+const more = (rows) => (rows.length > MOST ? make("p", { class: "quiet" }, `and ${rows.length - MOST} more`) : null);
+
+/** Return an empty state: a sentence, and the command in it where there is one. */
+function nothing(sentence) {
+  const [said, todo] = command(sentence);
+  return make("div", { class: "card empty" }, make("p", {}, said), todo ? copyable(todo) : null);
+}
+
+/** What the hub is about to do, and what it holds. */
+export function plan(tables) {
+  const items = byId(tables.plan);
+  const held = items.reduce((sum, item) => sum + (item.held ?? 0), 0);
+  return [
+    make("div", { class: "bar" }, make("h2", { id: "title-plan" }, "Plan"),
+      items.length ? make("p", { class: "quiet" }, `${held} held, ${items.reduce((sum, item) => sum + item.rows.filter((row) => !row.heldBy).length, 0)} next`) : null),
+    items.length ? null : nothing("Nothing waits and nothing is held: all is as it was asked for."),
+    ...items.slice(0, MOST).map(planned),
+    items.length > MOST ? make("p", { class: "quiet" }, `and ${items.length - MOST} more: fairlead plan`) : null,
+  ].filter(Boolean);
+}
+
+function planned(item) {
+  return make("article", { class: "card plan", "data-id": item.id },
+    make("h3", {}, make("a", { href: item.id.startsWith("Hostname/") ? "#/names" : `#/load-balancers/${item.id}` }, item.title), item.provider ? make("span", { class: "quiet" }, ` ${item.provider}`) : null),
+    (item.problems ?? []).map((sentence) => problem(sentence, "NeedsAttention")),
+    table(`Plan of ${item.title}`, ["Change", "Of", "Why"], item.rows.map(planRow)),
+    item.more ? make("p", { class: "quiet" }, `and ${item.more} more`) : null,
+    copyable(item.command));
+}
+
+function planRow(row) {
+  const [why, todo] = command(row.message ?? "");
+  return make("tr", {},
+    make("td", {}, make("span", { class: row.heldBy ? "state NeedsAttention" : "next" }, row.heldBy ? `${row.action}, held` : row.action)),
+    make("td", { class: "mono" }, row.what, (row.fields ?? []).map(([name, old, now]) => make("p", { class: "quiet" }, `${name}: ${old || "-"} → ${now || "-"}`))),
+    make("td", {}, row.reason, row.heldBy ? make("p", {}, `Held by ${row.heldBy}${why ? `: ${why}` : ""}`) : null, todo ? copyable(todo) : null));
+}
+
+/** Services with an access point in each region. */
+export function regions(tables) {
+  const rows = [...tables.region.values()]
+    .sort((a, b) => a.namespace.localeCompare(b.namespace) || a.service.localeCompare(b.service) || a.region.localeCompare(b.region));
+  let above = "";
+  return section("Regions", "title-regions", ["Service", "Region", "State", "Address", "Backends", "Class"], rows.map((item) => {
+    const service = `${item.namespace}/${item.service}`;
+    const same = service === above;
+    above = service;
+    return make("tr", { "data-id": item.id, class: same ? "same" : null },
+      make("th", { scope: "row" }, same ? make("span", { class: "away" }, service) : service),
+      make("td", {}, item.region),
+      stateCell(item, item.state ? item.reason : words("Serving")),
+      make("td", { class: "mono" }, item.address || "pending"),
+      make("td", {}, item.targets || "-"),
+      make("td", {}, item.className || "-"));
+  }), "No Service has an access point for each region. Those of an annotated Service are made by: fairlead regions");
 }
 
 /** Members with their regions. */
@@ -27,7 +85,7 @@ export function members(tables) {
     make("td", {}, item.region || "-"),
     stateCell(item, item.heard ? `${item.connection}, last heard ${age(item.heard)} ago` : item.connection),
     make("td", {}, String(counts.get(item.namespace) ?? 0))));
-  return table("Members", "title-members", ["Member", "Region", "Agent", "Load balancers"], rows,
+  return section("Members", "title-members", ["Member", "Region", "Agent", "Load balancers"], rows,
     "No members yet. Add one with: fairlead tenant add NAME");
 }
 
@@ -38,7 +96,7 @@ export function proxies(tables) {
     make("td", {}, item.group),
     stateCell(item, item.synced === false ? "has not acknowledged the newest state" : "has the newest state"),
     make("td", {}, String(item.refused ?? 0))));
-  return table("Proxies", "title-proxies", ["Proxy", "Group", "State", "Refused"], rows,
+  return section("Proxies", "title-proxies", ["Proxy", "Group", "State", "Refused"], rows,
     "No proxy is connected to this hub.");
 }
 
@@ -54,8 +112,8 @@ export function names(tables) {
     make("td", {}, item.zone || "-"),
     stateCell(item, words(item.state ?? "Serving"))));
   return [
-    ...table("Names", "title-names", ["Name", "Zone", "State"], hosts, "No host names."),
-    ...table("Certificates", "title-certificates", ["Names", "Issuer", "State", "Ends (UTC)"], certificates,
+    ...section("Names", "title-names", ["Name", "Zone", "State"], hosts, "No host names."),
+    ...section("Certificates", "title-certificates", ["Names", "Issuer", "State", "Ends (UTC)"], certificates,
       "The hub gets no certificates itself."),
   ];
 }

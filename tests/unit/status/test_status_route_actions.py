@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.cli.route_actions import actions_of, actions_of_backend
 from fairlead.model.http import (
     Cors,
     Filters,
@@ -20,6 +19,7 @@ from fairlead.model.http import (
     Rule,
     SessionPersistence,
 )
+from fairlead.status.route_actions import actions_of, actions_of_backend
 
 MATCH = RequestMatch(path=PathMatch("PathPrefix", "/a"))
 HEADERS = HeaderModifier((HeaderValue("x", "1"),), (HeaderValue("y", "2"),), ("z",))

@@ -1,14 +1,23 @@
-"""What a rule does with a request that it takes, in plain sentences.
+"""Which requests a rule takes, and what it does with one, in plain sentences.
 
-In: a rule, and the match by which it is met. Out: one sentence for each filter, time-out, retry and session; none when
-the request goes on as it came.
+In: a rule, and the match by which it is met. Out: the conditions of a match; one sentence for each filter, time-out,
+retry and session, none when the request goes on as it came.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fairlead.model.http import Filters, HeaderModifier, PathModifier, Redirect, RequestMatch, Rule
+from fairlead.model.http import Filters, HeaderModifier, PathModifier, Redirect, RequestMatch, Rule, ValueMatch
+
+
+def match_text(match: RequestMatch) -> str:
+    """Return the conditions of a match."""
+    parts = [f"{match.path.type} {match.path.value}"]
+    parts += [f"method {match.method}"] if match.method else []
+    parts += [_value_text("header", each) for each in match.headers]
+    parts += [_value_text("query", each) for each in match.query_params]
+    return ", ".join(parts)
 
 
 def actions_of(rule: Rule, match: RequestMatch) -> list[str]:
@@ -80,3 +89,7 @@ def _limits(rule: Rule) -> Iterator[str]:
 
 def _seconds(ms: int) -> str:
     return f"{ms / 1000:g} s" if ms else "none"
+
+
+def _value_text(kind: str, match: ValueMatch) -> str:
+    return f"{kind} {match.name}{'=' if match.type == 'Exact' else '~'}{match.value}"
