@@ -9,7 +9,6 @@ from cli_builders import KEY, lb, previewed
 from fairlead.cli.plan_rows import lines_of, plan_of, summary
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.observed import Observed, ObservedTarget
-from fairlead.status.plan_rows import flat
 from fairlead.sync.plan import plan_load_balancer
 from fairlead.sync.tracker import LoadBalancerState
 from fairlead.testing.builders import HTTP, target
@@ -101,10 +100,3 @@ def test_everything_is_counted_by_what_it_does() -> None:
         plan_of(previewed(None, lb(target("1")))),
     ]
     assert summary(plans) == "1 to add, 1 to change, 2 to remove; 2 load balancers compared."
-
-
-def test_specs_are_flattened_in_the_spelling_of_our_resources() -> None:
-    assert flat({"health_check": {"interval_s": 2.0, "off": False}, "parameters": {"my_key": "x"}, "ranges": []}) == {
-        "healthCheck.intervalSeconds": "2.0",
-        "parameters.my_key": "x",
-    }

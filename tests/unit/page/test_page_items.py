@@ -10,8 +10,20 @@ import pytest
 from fairlead.api.hostname import Hostname, HostnameSpec, HostnameStatus
 from fairlead.api.managedcertificate import ManagedCertificate, ManagedCertificateSpec, ManagedCertificateStatus
 from fairlead.api.meta import ObjectMeta, WireCondition
-from fairlead.page.items import certificate_item, load_balancer_item, member_item, name_item
-from fairlead.testing.fleet_objects import EAST, GOOD, NOW, condition, http_load_balancer, lease, load_balancer, status
+from fairlead.api.names import LABEL_POOL_SERVICE_SERVICE
+from fairlead.api.poolservice import PoolService, PoolServiceSpec, PoolServiceStatus
+from fairlead.page.items import certificate_item, load_balancer_item, member_item, name_item, region_item
+from fairlead.testing.fleet_objects import (
+    EAST,
+    GOOD,
+    NOW,
+    condition,
+    fleet_of,
+    http_load_balancer,
+    lease,
+    load_balancer,
+    status,
+)
 
 
 def at(when: str, *args: str) -> WireCondition:
@@ -64,3 +76,23 @@ def test_certificates_have_their_end_and_names_their_zone() -> None:
         status=HostnameStatus(zone="z", conditions=[bad]),
     )
     assert "its server refuses it" in name_item(host).problems[0]
+
+
+@pytest.mark.req("OP-10")
+def test_the_share_of_a_region_says_what_status_says() -> None:
+    obj = PoolService(
+        metadata=ObjectMeta(namespace="default", name="web-north", labels={LABEL_POOL_SERVICE_SERVICE: "web"}),
+        spec=PoolServiceSpec(nodepool_name="north", load_balancer_class="fairlead.dev/envoy"),
+        status=PoolServiceStatus(targets="0/2", conditions=[condition("Accepted", "False", "Invalid", "no port fits")]),
+    )
+    item = region_item(obj)
+    assert (item.id, item.service, item.region, item.state, item.reason) == (
+        "default/web-north", "web", "north", "NotServing", "Invalid",
+    )  # fmt: skip
+    assert list(item.problems) == fleet_of(pool_services=[obj]).problems
+
+
+def test_the_load_balancer_of_a_region_is_of_that_region() -> None:
+    lb = load_balancer(*GOOD)
+    lb = msgspec.structs.replace(lb, spec=msgspec.structs.replace(lb.spec, region="north"))
+    assert load_balancer_item(lb, None).region == "north"

@@ -1,0 +1,43 @@
+"""The rows of a plan: fields that differ, and what lets a held change through."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from fairlead.hub.inspect.preview import Previewed
+from fairlead.status.plan_rows import Field, fields_of, flat, held_message
+from fairlead.sync.plan import Plan
+from fairlead.testing.builders import lb_key
+
+LB = Previewed(key=lb_key(), provider="haproxy", plan=Plan(lb_key()))
+
+
+def test_specs_are_flattened_in_the_spelling_of_our_resources() -> None:
+    assert flat({"health_check": {"interval_s": 2.0, "off": False}, "parameters": {"my_key": "x"}, "ranges": []}) == {
+        "healthCheck.intervalSeconds": "2.0",
+        "parameters.my_key": "x",
+    }
+
+
+def test_only_fields_that_differ_are_rows_with_what_is_there() -> None:
+    old, new = {"weight": "1", "kept": "x", "gone": "y"}, {"weight": "2", "kept": "x", "added": "z"}
+    assert fields_of(old, {"weight": "3"}, new) == [
+        Field("added", "", "", "z"),
+        Field("gone", "y", "", ""),
+        Field("weight", "1", "3", "2"),
+    ]
+    assert {field.there for field in fields_of(old, None, new)} == {None}
+
+
+@pytest.mark.parametrize(
+    ("held_by", "paused", "message"),
+    [
+        ("LastTargets", ("LoadBalancerClass/edge",), "why"),
+        ("Paused", (), "why"),
+        ("Paused", ("LoadBalancerClass/edge",),
+         "LoadBalancerClass/edge is paused, let it through with: fairlead resume LoadBalancerClass/edge"),
+    ],
+)  # fmt: skip
+def test_a_pause_names_what_is_paused(held_by: str, paused: tuple[str, ...], message: str) -> None:
+    assert held_message(msgspec.structs.replace(LB, paused=paused), held_by, "why") == message
