@@ -17,21 +17,24 @@ from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS
 from fairlead.api.gateway_routes import HTTP_ROUTES
 from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
 from fairlead.api.kubernetes import NAMESPACES, SECRETS
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import Resource
 from fairlead.api.names import (
     ANNOTATION_CERTIFICATE_ISSUER,
     ANNOTATION_HOSTNAME,
+    DEFAULT_CLASS,
     GATEWAY_CONTROLLER,
     INGRESS_CONTROLLER,
     SYSTEM_NAMESPACE,
 )
 from fairlead.demo.stories.fleet_stage import start_everything
-from fairlead.demo.stories.names_stage import HOSTS, ZONE, NamedClient, NamesStage
+from fairlead.demo.stories.names_stage import HOSTS, MOVING, ZONE, NamedClient, NamesStage
 from fairlead.errors import AlreadyExists
 from fairlead.kube.preflight import install_crds
 from fairlead.testing.gateway_kinds import gateway_crds
 from fairlead.testing.worlds.loopback import service_port
 from fairlead.testing.worlds.member import Member
+from fairlead.testing.worlds.objects import write_slice
 from fairlead.testing.worlds.processes import ExpectationFailed, wait_until
 from fairlead.testing.worlds.traffic import Traffic
 from fairlead.testing.worlds.web import gateway_address, ingress_address, put
@@ -44,6 +47,9 @@ ISSUER = "demo"
 _PRE_STOP_S = 2.0
 _CONNECTIONS_OF_CERTIFICATE = 20
 _SLOW_S = 150.0
+#: Clients that have asked where the name is connect within that time.
+_RESOLVED_S = 1.0
+_ANSWERS_AFTER_THE_MOVE = 50
 
 
 async def start_authorities(stage: NamesStage) -> None:
@@ -67,6 +73,8 @@ async def start_authorities(stage: NamesStage) -> None:
     await hub.apply(DNS_ZONES, {"metadata": {"name": "example"}, "spec": spec}, manager="operator")
     of_issuer = {"server": authority.directory, "solvers": ["DNS01"]}
     await hub.apply(CERTIFICATE_ISSUERS, {"metadata": {"name": ISSUER}, "spec": of_issuer}, manager="operator")
+    named = {"metadata": {"annotations": {ANNOTATION_CERTIFICATE_ISSUER: ISSUER}}}
+    await hub.merge_patch(LOAD_BALANCER_CLASSES, "", DEFAULT_CLASS, named, manager="operator")
     for kind, name in ((DNS_ZONES, "example"), (CERTIFICATE_ISSUERS, ISSUER)):
         await wait_until(lambda kind=kind, name=name: _accepted(stage, kind, name), f"{kind.kind} {name} is accepted")
     stage.show.done(
@@ -107,6 +115,7 @@ async def refuse_a_taken_host(stage: NamesStage) -> None:
     before = await stage.clients["east"].addresses()
     port = {"port": POD_PORT, "targetPort": POD_PORT}
     await west.service("late", port, annotations={ANNOTATION_HOSTNAME: host}, selector={"app": "web"})
+    stage.services.append(("west", "late"))
 
     async def refused() -> bool:
         return "HostnameTaken" in await west.events("late")
@@ -140,6 +149,34 @@ async def renew_certificates(stage: NamesStage) -> None:
     stage.show.done("both certificates were renewed under load, and no connection was cut", *facts)
 
 
+async def move_a_name(stage: NamesStage) -> None:
+    """Move a name from one load balancer to another under load: both take it, then only the new one."""
+    stage.show.doing(f"{MOVING} moves to another address")
+    east, client = stage.fleet.members["east"], NamedClient(MOVING, stage.bind, stage.authority.root)
+    old = await _moving_service(stage, east, "blue", named=True)
+    await _points_to(client, {old})
+    traffic = stage.traffics["east Service default/blue, green"] = Traffic(
+        host=MOVING, port=POD_PORT, authority=MOVING, connect=client.connect_plainly, new_per_s=50.0, kept=0
+    )
+    await wait_until(traffic.is_answered, f"http://{MOVING}:{POD_PORT} answers")
+    traffic.start()
+    new = await _moving_service(stage, east, "green", named=True)
+    await _points_to(client, {old, new})
+    await _moving_service(stage, east, "blue", named=False)
+    await _points_to(client, {new})
+    await asyncio.sleep(_RESOLVED_S)
+    await east.delete("blue")
+    before = traffic.count.answered
+
+    async def goes_on() -> bool:
+        return traffic.count.answered >= before + _ANSWERS_AFTER_THE_MOVE
+
+    await wait_until(goes_on, f"{MOVING} is answered at its new address")
+    stage.check_traffic(f"while {MOVING} moved")
+    fact = f"{MOVING} was at {old}, then at both, and is at {new} now: {traffic.count.sent} requests meanwhile"
+    stage.show.done("a name moved to another address under load, and no request failed", fact)
+
+
 async def take_names_back(stage: NamesStage) -> None:
     """Delete the users' objects: the zone has what others wrote, and nothing else."""
     await stage.stop_traffic()
@@ -151,7 +188,7 @@ async def take_names_back(stage: NamesStage) -> None:
     ours = _number(await _zone(stage)) - _number(stage.others)
     for name, member in stage.fleet.members.items():
         await member.cluster.delete(stage.entry[name], "default", "web")
-    await stage.fleet.members["west"].delete("late")
+    await asyncio.gather(*(stage.fleet.members[member].delete(service) for member, service in stage.services))
 
     async def as_before() -> bool:
         return await _zone(stage) == stage.others
@@ -171,6 +208,7 @@ STEPS = (
     refuse_a_taken_host,
     roll_pods,
     renew_certificates,
+    move_a_name,
     take_names_back,
 )
 
@@ -239,14 +277,36 @@ async def _named(stage: NamesStage, member: Member, started_s: float) -> str:
     traffic = stage.traffics[stage.title(name)] = Traffic(host=host, port=port, authority=host, connect=client.connect)
     await wait_until(traffic.is_answered, f"https://{host}:{port} answers with a certificate", timeout_s=_SLOW_S)
     served_s = time.monotonic() - started_s
+    at_made = NamedClient(made, bind, stage.authority.root)
+    generated = Traffic(host=made, port=port, authority=made, connect=at_made.connect)
+    await wait_until(generated.is_answered, f"https://{made}:{port} answers with a certificate", timeout_s=_SLOW_S)
     address = await (ingress_address if stage.entry[name] is INGRESSES else gateway_address)(member, "web")
     if await client.addresses() != {address}:
         raise ExpectationFailed(f"{host} does not point to {address}, the address that {name} shows")
     kind = stage.entry[name].kind
     return (
         f"{name}: {kind} web   {host} and {made} are {address} after {resolved_s:.1f} s, "
-        f"https://{host}:{port} after {served_s:.1f} s"
+        f"https://{host}:{port} after {served_s:.1f} s, https://{made}:{port} too"
     )
+
+
+async def _moving_service(stage: NamesStage, member: Member, name: str, *, named: bool) -> str:
+    """Write one of the two Services that the name moves between, with the pods of the Ingress; return its address."""
+    port = {"port": POD_PORT, "targetPort": POD_PORT}
+    endpoints = [pod.endpoint() for pod in stage.workloads[member.name].pods]
+    await write_slice(member.cluster, name, endpoints, port=POD_PORT)
+    annotations = {ANNOTATION_HOSTNAME: MOVING} if named else {}
+    await member.service(name, port, annotations=annotations, selector={"app": "web"})
+    if name == "green":
+        stage.services.append((member.name, name))
+    return await member.address(name)
+
+
+async def _points_to(client: NamedClient, addresses: set[str]) -> None:
+    async def so() -> bool:
+        return await client.addresses() == addresses
+
+    await wait_until(so, f"{client.host} points to {' and '.join(sorted(addresses))}", timeout_s=_SLOW_S)
 
 
 async def _renewed(stage: NamesStage, name: str) -> str:

@@ -6,7 +6,9 @@ protocol; it issues for a name only what it finds proven in the zone of the DNS 
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,6 +31,8 @@ ZONE = "example.test"
 DOMAIN = f"lb.{ZONE}"
 #: The host that the user of each member asks for.
 HOSTS = {"east": f"shop.{ZONE}", "west": f"api.{ZONE}"}
+#: The name that moves from one address to another.
+MOVING = f"moving.{ZONE}"
 #: What is in the zone before there is a hub.
 _RECORDS = ("mail A 192.0.2.25", "@ MX 10 mail", '@ TXT "v=spf1 -all"')
 #: The authority dates certificates five minutes back, and two thirds of a life are the time of renewal: with this one
@@ -52,11 +56,18 @@ class NamedClient:
             raise OSError(f"{self.host}: {type(error).__name__}") from error
 
     async def connect(self, host: str, port: int) -> Connection:
-        """Return a new connection to where the name points now; ``OSError`` when it points nowhere."""
+        """Return a new connection over TLS to where the name points now; ``OSError`` when it points nowhere."""
+        return await self.https.connect(await self._address(host), port)
+
+    async def connect_plainly(self, host: str, port: int) -> Connection:
+        """Return a new connection without TLS, in the same way."""
+        return await asyncio.open_connection(await self._address(host), port)
+
+    async def _address(self, host: str) -> str:
         addresses = sorted(await self.addresses())
         if not addresses:
             raise OSError(f"{host} does not resolve")
-        return await self.https.connect(addresses[0], port)
+        return random.choice(addresses)  # noqa: S311 (as a resolver turns the answers)
 
 
 class NamesStage(FleetStage):
@@ -70,6 +81,8 @@ class NamesStage(FleetStage):
         self.authority = AcmeServer(where=lambda _: ("127.0.0.1", 80), texts=self._texts, life=_LIFE)
         self.clients: dict[str, NamedClient] = {}
         self.others: dict[str, set[str]] = {}
+        #: Services that the story has made in members, beside those of the traffic.
+        self.services: list[tuple[str, str]] = []
 
     def title(self, member: str) -> str:
         """Return what the traffic of a member is called."""
