@@ -26,7 +26,7 @@ from fairlead.api.names import DEFAULT_CLASS, MANAGER_HUB
 from fairlead.api.times import wire_time
 from fairlead.hub.intents.conditions import build_conditions, held_now, ingress_of
 from fairlead.hub.intents.damping import Damping
-from fairlead.hub.intents.status_changes import awaits, condition_of, has_stopped, is_passing, only_seen
+from fairlead.hub.intents.status_changes import awaits, condition_of, has_stopped, is_passing, only_seen, uncounted
 from fairlead.hub.intents.target_counts import TargetCounts, counted, in_rotation, is_complete, not_seen
 from fairlead.hub.inventory import IntentObjects
 from fairlead.hub.providers.migration import missing_targets
@@ -103,8 +103,8 @@ class StatusRules(Generic[Obj, T]):
     def is_count(self, old: Any, new: Any) -> bool:
         """Say whether two statuses differ in counts only, such as how many targets are healthy."""
         same = {name: getattr(new, name) for name in self.counts}
-        before = msgspec.structs.replace(old, conditions=_uncounted(old.conditions), **same)
-        return before == msgspec.structs.replace(new, conditions=_uncounted(new.conditions))
+        before = msgspec.structs.replace(old, conditions=uncounted(old.conditions), **same)
+        return before == msgspec.structs.replace(new, conditions=uncounted(new.conditions))
 
     def programmed(self, obj: Obj, status: Any) -> str:
         """Return the message of the Event about a load balancer that its provider has taken over."""
@@ -175,6 +175,8 @@ class _Known(msgspec.Struct, Generic[T]):
     #: What was written last, until the cache shows it: the next status is composed from it. Other field managers write
     #: the same object in between, which an overlay would take for a newer status.
     written: Any = None
+    #: Which versions the cache has shown while a write is under way; None while none is.
+    shown: list[str] | None = None
 
 
 class StatusWriter(Generic[Obj, T]):
@@ -291,9 +293,22 @@ class StatusWriter(Generic[Obj, T]):
         known.written_at_s = self._clock.monotonic()
         if self._rules.is_count(old, new):
             known.damping.counted(now_s=known.written_at_s)
-        known.written = await self._rules.write(obj, new)
+        await self._apply(key, known, obj, new)
         self._rules.announce(obj, new, known.report)
         return again_s
+
+    async def _apply(self, key: LoadBalancerKey, known: _Known[T], obj: Any, new: Any) -> None:
+        """Write; what the cache shows meanwhile is compared afterwards, unless it is this very write."""
+        known.shown = shown = []
+        try:
+            known.written = await self._rules.write(obj, new)
+        finally:
+            known.shown = None
+        own = known.written.metadata.resource_version if known.written is not None else ""
+        if own in shown:
+            known.written = None
+        if any(version != own for version in shown):
+            self._queue.add(key)
 
     def _damp(self, known: _Known[T], conditions: list[Condition], old: Any) -> float | None:
         """Replace Serving in ``conditions`` by what is to be shown of it; returns seconds until that may change."""
@@ -365,25 +380,18 @@ class StatusWriter(Generic[Obj, T]):
         return _LOOK_S if durable and is_passing(old.conditions, new.conditions) and only_seen(old, new) else 0.0
 
     def _object_changed(self, _old: Any, new: Any) -> None:
-        """Compare with what the cache shows now: other writers may have changed the status."""
-        if new is None:
+        """Compare with what the cache shows now, unless it is what was written here."""
+        if new is None or (known := self._known.get(key := self._objects.key(new))) is None:
             return
-        key = self._objects.key(new)
-        if (known := self._known.get(key)) is None:
-            return
-        if known.written is not None and known.written.metadata.resource_version == new.metadata.resource_version:
+        version = new.metadata.resource_version
+        if known.shown is not None:
+            known.shown.append(version)
+        elif known.written is not None and known.written.metadata.resource_version == version:
             known.written = None
-        self._queue.add(key)
+        else:
+            self._queue.add(key)
 
 
 def _in_conditions(report: Report) -> tuple[object, ...]:
     """Return the part of a report that conditions are made from; what was done is in none of them."""
     return (report.failure, bool(report.held), report.quarantined)
-
-
-def _uncounted(conditions: list[WireCondition] | None) -> list[WireCondition]:
-    """Return ``conditions`` without the numbers in the message of Serving."""
-    return [
-        msgspec.structs.replace(condition, message="") if condition.type == ConditionType.SERVING else condition
-        for condition in conditions or ()
-    ]

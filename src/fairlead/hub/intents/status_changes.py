@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from fairlead.api.meta import WireCondition
 from fairlead.model.condition import ConditionReason, ConditionType
 
@@ -44,3 +46,11 @@ def has_stopped(old: list[WireCondition] | None, new: list[WireCondition] | None
 def condition_of(conditions: list[WireCondition] | None, kind: ConditionType) -> WireCondition | None:
     """Return the condition of one type, None when there is none."""
     return next((condition for condition in conditions or () if condition.type == kind), None)
+
+
+def uncounted(conditions: list[WireCondition] | None) -> list[WireCondition]:
+    """Return ``conditions`` without the numbers in the message of Serving."""
+    return [
+        msgspec.structs.replace(condition, message="") if condition.type == ConditionType.SERVING else condition
+        for condition in conditions or ()
+    ]
