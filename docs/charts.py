@@ -30,6 +30,7 @@ _OPTIONAL = {
     "protection": "protection",
     "another-controller": "anotherController",
     "external-dns": "externalDNS",
+    "cluster-proxies": "clusterProxies",
 }
 _SUMMARY = {
     "hub": "The hub of Fairlead: gives Services of member clusters their addresses, with Envoys in this cluster.",
@@ -49,12 +50,7 @@ def files() -> dict[str, str]:
         made[f"{here}/README.md"] = _with_table(readme, schema)
         made[f"{here}/templates/rbac.yaml"] = _if("rbac.create", f"{name}.yaml", _rights(name))
     hub = "deploy/charts/fairlead-hub"
-    for name, value in (
-        ("limits", "limits"),
-        ("protection", "protection"),
-        ("another-controller", "anotherController"),
-        ("external-dns", "externalDNS"),
-    ):
+    for name, value in _OPTIONAL.items():
         text = (MANIFESTS / f"{name}.yaml").read_text(encoding="utf-8")
         made[f"{hub}/templates/{name}.yaml"] = _if(f"{value}.enabled", f"{name}.yaml", text)
     made[f"{hub}/files/alerts.yaml"] = _copy("deploy/monitoring/alerts.yaml") + ALERTS.read_text(encoding="utf-8")

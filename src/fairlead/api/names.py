@@ -155,6 +155,8 @@ MANAGER_CAPI = "fairlead-capi"
 
 # --- where things are -----------------------------------------------------------------------------------------
 SYSTEM_NAMESPACE = "fairlead-system"
+#: Where Envoys run that serve Clusters of Cluster API.
+PROXIES_NAMESPACE = "fairlead-proxies"
 HUB_LEASE = "fairlead-hub"
 REGIONS_LEASE = "fairlead-regions"
 CAPI_LEASE = "fairlead-capi"

@@ -23,8 +23,9 @@ _NUMBERS = itertools.count(1)
 class Pod:
     """One Envoy, run as its Deployment says, with the paths of its volumes on this machine."""
 
-    def __init__(self, world: World, namespace: str, home: Path, name: str) -> None:
+    def __init__(self, world: World, namespace: str, home: Path, name: str, *, group: str = "") -> None:
         self._world = world
+        self._group = group
         self._namespace = namespace
         self.home = home
         self.name = name
@@ -33,7 +34,7 @@ class Pod:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        deployment = await self._world.deployment(self._namespace)
+        deployment = await self._world.deployment(self._namespace, self._group)
         spec = deployment["spec"]["template"]["spec"]
         volumes = {volume["name"]: volume for volume in spec["volumes"]}
         container = spec["containers"][0]

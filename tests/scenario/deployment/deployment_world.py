@@ -17,6 +17,7 @@ from deployment_pod import Pod
 
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import CONFIG_MAPS, ENDPOINT_SLICES, NAMESPACES, SECRETS, SERVICES, Service
+from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.api.names import (
     DEFAULT_CLASS,
@@ -279,33 +280,35 @@ class World:
     async def raw(self, path: str) -> Any:
         return json.loads(await self.admin.raw("GET", path))
 
-    async def deployment(self, namespace: str) -> Any:
-        return await self.raw(f"/apis/apps/v1/namespaces/{namespace}/deployments/{group_name(namespace)}")
+    async def deployment(self, namespace: str, group: str = "") -> Any:
+        return await self.raw(f"/apis/apps/v1/namespaces/{namespace}/deployments/{group_name(group or namespace)}")
 
     async def secret(self, namespace: str, name: str) -> dict[str, bytes]:
         secret = await self.raw(f"/api/v1/namespaces/{namespace}/secrets/{name}")
         return {key: base64.b64decode(value) for key, value in secret["data"].items()}
 
     @asynccontextmanager
-    async def pod(self, namespace: str, name: str = "pod-1") -> AsyncGenerator[Pod]:
+    async def pod(self, namespace: str, name: str = "pod-1", *, group: str = "") -> AsyncGenerator[Pod]:
         """Run one pod of a group's Deployment on this machine: its bootstrap, its Secret, its arguments."""
-        await until(lambda: self._certified(namespace), what="Deployment and Secret")
-        pod = Pod(self, namespace, self.directory / f"{namespace[-20:]}-{name}", name)
+        await until(lambda: self._certified(namespace, group), what="Deployment and Secret")
+        pod = Pod(self, namespace, self.directory / f"{namespace[-20:]}-{name}", name, group=group)
         await pod.start()
         try:
             yield pod
         finally:
             await pod.stop()
 
-    async def _certified(self, namespace: str) -> bool:
-        return bool(await self.deployment(namespace) and await self.secret(namespace, group_name(namespace)))
+    async def _certified(self, namespace: str, group: str) -> bool:
+        name = group_name(group or namespace)
+        return bool(await self.deployment(namespace, group) and await self.secret(namespace, name))
 
     async def clean(self) -> None:
         """Leave nothing of ours to the next test on the same server."""
-        for load_balancer in await self.admin.list(TCP_LOAD_BALANCERS):
-            with contextlib.suppress(NotFound):
-                await self.admin.merge_patch(TCP_LOAD_BALANCERS, *load_balancer.key, {"metadata": {"finalizers": None}})
-                await self.admin.delete(TCP_LOAD_BALANCERS, *load_balancer.key)
+        for kind in (TCP_LOAD_BALANCERS, LOAD_BALANCERS):
+            for load_balancer in await self.admin.list(kind):
+                with contextlib.suppress(NotFound):
+                    await self.admin.merge_patch(kind, *load_balancer.key, {"metadata": {"finalizers": None}})
+                    await self.admin.delete(kind, *load_balancer.key)
         for resource in WRITTEN:
             for obj in await self.admin.list(resource, label_selector=_OURS):
                 await self.admin.delete(resource, *obj.key)

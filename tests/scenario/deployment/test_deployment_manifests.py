@@ -16,7 +16,7 @@ from fairlead.agent.checks import gateway_needs, ingress_needs, member_needs
 from fairlead.api.dnsendpoint import DNS_ENDPOINTS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import JSONObject
-from fairlead.api.names import GROUP, SYSTEM_NAMESPACE
+from fairlead.api.names import GROUP, PROXIES_NAMESPACE, SYSTEM_NAMESPACE
 from fairlead.kube.preflight import AccessNeed
 from fairlead.providers.controller.gateway_form import GatewayForm
 from fairlead.providers.controller.ingress_form import IngressForm
@@ -127,6 +127,12 @@ def test_for_external_dns_the_hub_has_the_rights_that_its_provider_uses_in_its_o
     kind = DNS_ENDPOINTS
     used = {(SYSTEM_NAMESPACE, kind.group, kind.plural, verb) for verb in ("get", "list", "create", "patch", "delete")}
     assert rights(objects("external-dns")) == used
+
+
+@pytest.mark.req("KI-8", "C-65")
+def test_for_proxies_of_clusters_the_hub_has_the_rights_that_it_uses_in_their_namespace_and_no_more() -> None:
+    """In the namespaces of the Clusters, where their kubeconfigs are, it gets none."""
+    assert rights(objects("cluster-proxies")) == needed(tenant_needs(PROXIES_NAMESPACE))
 
 
 @pytest.mark.req("KI-8")

@@ -3,7 +3,7 @@
     LoadBalancerRoute   the hosts of its attachments; for an Ingress also the name that the hub makes
     HTTPLoadBalancer    the hosts of its listeners; for a Gateway also the name that the hub makes
     TCPLoadBalancer     spec.hostnames, and with generateHostname the name that the hub makes
-    LoadBalancer        of a Cluster: its endpoint, when that is a name and its address is given by the hub's providers
+    LoadBalancer        of a Cluster: its endpoint, when that is a name, and not the one that its provider gave it
 
 In: an object, its Tenant. Out: claims by host. An object of a member that is being deleted asks for nothing; a host
 that is no DNS name is left out. Pure.
@@ -60,7 +60,7 @@ def of_endpoint(obj: LoadBalancer, tenant: Tenant | None) -> dict[str, Claimant]
     key = LoadBalancerKey(LOAD_BALANCERS.kind, *obj.key)
     # Names are one in all spellings; a final dot says only that nothing is to be added.
     host = obj.spec.endpoint.host.lower().removesuffix(".")
-    served = obj.spec.cluster_name and obj.spec.infrastructure_ref is None
+    served = obj.spec.cluster_name and obj.spec.infrastructure_ref is None and host not in obj.status.addresses
     hosts = [host] if served and family_of(host) is None else []
     origin = Origin(kind=LOAD_BALANCERS.kind, namespace=obj.metadata.namespace, name=obj.metadata.name)
     return _claims(hosts, obj.metadata, origin, key, tenant, generate=False, deleting=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from fairlead.api.loadbalancer import LoadBalancer
@@ -45,6 +46,12 @@ def test_an_endpoint_that_is_a_name_is_asked_for(host: str) -> None:
 )
 def test_nothing_else_is(host: str, spec: dict[str, Any]) -> None:
     assert of_endpoint(load_balancer(host, **spec), None) == {}
+
+
+def test_a_name_that_its_provider_gave_it_is_no_name_of_ours() -> None:
+    given = load_balancer("lb-1.cloud.test")
+    status = msgspec.structs.replace(given.status, address="lb-1.cloud.test")
+    assert of_endpoint(msgspec.structs.replace(given, status=status), None) == {}
 
 
 @pytest.mark.req("C-52")

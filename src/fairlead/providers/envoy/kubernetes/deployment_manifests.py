@@ -12,8 +12,16 @@ from hashlib import blake2b
 
 import msgspec
 
+from fairlead.api.names import PROXIES_NAMESPACE
 from fairlead.providers.envoy.bootstrap import ENVOY_FLAGS, Bootstrap, TlsFiles, bootstrap_json, secret_files
-from fairlead.providers.envoy.kubernetes.manifests import GROUP_LABEL, Manifest, group_labels, group_name, hashed
+from fairlead.providers.envoy.kubernetes.manifests import (
+    GROUP_LABEL,
+    Manifest,
+    group_labels,
+    group_name,
+    hashed,
+    is_of_clusters,
+)
 
 _CONFIG_DIR = "/etc/envoy"
 _TLS_DIR = "/etc/fairlead-tls"
@@ -23,12 +31,14 @@ _RUN_DIR = "/run/envoy"
 class DeploymentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How proxies are run, for all groups alike.
 
-    ``namespace`` empty: each group has the one it is named after (a tenant's own). Each group's proxies have their own
-    client certificate (``tls.crt``, ``tls.key``, ``ca.crt``), whose SPIFFE URI ends in ``/group/<group>``, in a Secret
-    that is named like everything else of the group. ``proxy_ports`` is the range the hub allocates from.
+    ``namespace`` empty: each group has the one it is named after (a tenant's own), and those of Clusters have
+    ``clusters_namespace``: beside the Clusters are Secrets that are none of the hub's. Each group's proxies have their
+    own client certificate (``tls.crt``, ``tls.key``, ``ca.crt``), whose SPIFFE URI ends in ``/group/<group>``, in a
+    Secret that is named like everything else of the group. ``proxy_ports`` is the range the hub allocates from.
     """
 
     namespace: str = ""
+    clusters_namespace: str = PROXIES_NAMESPACE
     image: str = "envoyproxy/envoy:v1.40.0"
     replicas: int = 2
     concurrency: int = 2
@@ -45,7 +55,7 @@ class DeploymentSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def namespace_of(self, group: str) -> str:
         """Return where the objects of a group are."""
-        return self.namespace or group
+        return self.namespace or (self.clusters_namespace if is_of_clusters(group) else group)
 
 
 def group_manifests(group: str, settings: DeploymentSettings) -> list[Manifest]:

@@ -1,7 +1,7 @@
 """How does a Kubernetes cluster run the proxies?
 
-A group (a tenant) has one Deployment of Envoys; each load balancer has one Service of type LoadBalancer in front of it,
-whose status says where users reach it. All of it is in the group's namespace. It talks to Kubernetes through
+A group (a tenant, or the Clusters of a namespace) has one Deployment of Envoys; each load balancer has one Service of
+type LoadBalancer in front of it, whose status says where users reach it. It talks to Kubernetes through
 ``KubeObjects`` alone, which writes only what differs, and deletes only what carries its own label.
 """
 
@@ -20,7 +20,14 @@ from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured
 from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings, group_manifests
-from fairlead.providers.envoy.kubernetes.manifests import Manifest, ObjectRef, group_labels, group_name, ref_of
+from fairlead.providers.envoy.kubernetes.manifests import (
+    Manifest,
+    ObjectRef,
+    group_labels,
+    group_name,
+    group_of,
+    ref_of,
+)
 from fairlead.providers.envoy.kubernetes.service_manifests import service_manifest, service_name
 from fairlead.runtime.keyed_lock import KeyedLock
 
@@ -82,8 +89,8 @@ class DeploymentFleet:
         kube.on_service_addresses(self._on_addresses)
 
     def group_of(self, spec: FrontendSpec) -> str:
-        """Return the load balancer's own group."""
-        return spec.group
+        """Return the load balancer's own group, or that of the Clusters of its namespace."""
+        return group_of(spec.key, spec.group)
 
     def bind_addresses(self, spec: FrontendSpec) -> tuple[str, ...]:  # noqa: ARG002 - the same for all
         """Return the wildcard: load balancers differ by their proxy ports."""
@@ -110,6 +117,7 @@ class DeploymentFleet:
         """Apply the group's proxies and the load balancer's Service."""
         if any(not listener.proxy_port for listener in spec.listeners):
             raise Terminal(f"{spec.key}: no proxy port is assigned", reason=ConditionReason.PENDING)
+        spec = msgspec.structs.replace(spec, group=self.group_of(spec))
         old = self._specs.get(spec.key)
         self._specs[spec.key] = spec
         service = service_manifest(spec, self._settings)
@@ -127,7 +135,7 @@ class DeploymentFleet:
     def addresses(self, key: LoadBalancerKey) -> Ensured:
         """Return the addresses of the Service, or why there are none."""
         spec = self._specs.get(key)
-        ref = self._service(key, spec.group if spec is not None else key.namespace)
+        ref = self._service(key, spec.group if spec is not None else group_of(key))
         service = self._services.get(ref)
         if service is not None and service.addresses:
             return Ensured(service.addresses)
@@ -140,7 +148,7 @@ class DeploymentFleet:
         Of a load balancer that this process has never seen only the Service is known; ``sweep`` sees to the group.
         """
         spec = self._specs.get(key)
-        await self._delete_service(self._service(key, spec.group if spec is not None else key.namespace))
+        await self._delete_service(self._service(key, spec.group if spec is not None else group_of(key)))
         if spec is not None:
             await self._delete_unused(spec.group, leaving=key)
             # Only now: a delete that has failed half-way and is repeated gets to the group again.

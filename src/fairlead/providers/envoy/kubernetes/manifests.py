@@ -13,12 +13,17 @@ from typing import cast
 
 import msgspec
 
+from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY
+from fairlead.model.keys import LoadBalancerKey
 
 Manifest = Mapping[str, object]
 
 GROUP_LABEL = "fairlead.dev/envoy-group"
 HASH_ANNOTATION = "fairlead.dev/applied-hash"
+
+#: What no namespace is named like: the load balancers of Clusters have proxies of their own.
+_OF_CLUSTERS = "clusters."
 
 _NOT_A_LABEL_CHARACTER = re.compile(r"[^a-z0-9-]+")
 
@@ -43,6 +48,16 @@ def dns_label(prefix: str, name: str, *, unique: str) -> str:
     tail = blake2b(unique.encode(), digest_size=5).hexdigest()
     readable = _NOT_A_LABEL_CHARACTER.sub("-", name.lower()).strip("-")
     return f"{prefix}-{readable[: 63 - len(prefix) - len(tail) - 2].strip('-')}-{tail}".replace("--", "-")
+
+
+def group_of(key: LoadBalancerKey, own: str = "") -> str:
+    """Return the group that serves a load balancer: that of Clusters, or its ``own``, by default its namespace."""
+    return f"{_OF_CLUSTERS}{key.namespace}" if key.kind == LOAD_BALANCERS.kind else own or key.namespace
+
+
+def is_of_clusters(group: str) -> bool:
+    """Say whether a group serves load balancers of Clusters: their namespaces are none that the hub writes in."""
+    return group.startswith(_OF_CLUSTERS)
 
 
 def group_name(group: str) -> str:

@@ -17,6 +17,7 @@ from typing import Any, cast
 
 import structlog
 
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.kubernetes import (
     CONFIG_MAPS,
     DEPLOYMENTS,
@@ -27,7 +28,8 @@ from fairlead.api.kubernetes import (
     SERVICES,
     Service,
 )
-from fairlead.api.meta import AnyResource, JSONObject, KubeObject
+from fairlead.api.loadbalancer import LOAD_BALANCERS
+from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource
 from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY, MANAGER_HUB
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.errors import FairleadError, Terminal
@@ -42,6 +44,8 @@ from fairlead.providers.envoy.kubernetes.manifests import (
     HASH_ANNOTATION,
     Manifest,
     ObjectRef,
+    group_name,
+    group_of,
     hash_of,
     ref_of,
 )
@@ -52,6 +56,8 @@ from fairlead.runtime.loop import run_workers
 from fairlead.runtime.queue import KeyedQueue
 
 WRITTEN = (SERVICE_ACCOUNTS, CONFIG_MAPS, DEPLOYMENTS, POD_DISRUPTION_BUDGETS, NETWORK_POLICIES, SERVICES)
+#: The kinds of load balancers that proxies serve.
+_SERVED: tuple[Resource[Any], ...] = (TCP_LOAD_BALANCERS, HTTP_LOAD_BALANCERS, LOAD_BALANCERS)
 _OURS = f"{LABEL_MANAGED_BY}={MANAGED_BY},{GROUP_LABEL}"
 _REFUSED_S = 30.0
 
@@ -119,13 +125,18 @@ class ClusterObjects:
         objects = [(resource, obj) for resource, cache in self.caches.items() for obj in list(cache.values())]
         if all(self._ref(resource, obj) in self._wanted for resource, obj in objects):
             return []
-        existing = await self._cluster.list(TCP_LOAD_BALANCERS)
-        alive = {str(LoadBalancerKey(TCP_LOAD_BALANCERS.kind, *load_balancer.key)) for load_balancer in existing}
-        namespaces = {each.metadata.namespace for each in existing if not each.deleting}
+        alive: set[str] = set()
+        groups: set[str] = set()
+        for served in _SERVED:
+            for each in await self._cluster.list(served):
+                key = LoadBalancerKey(served.kind, *each.key)
+                alive.add(str(key))
+                if not each.deleting:
+                    groups.add(group_name(group_of(key)))
         orphans: list[ObjectRef] = []
         for resource, obj in objects:
             load_balancer = obj.annotation(LOAD_BALANCER_ANNOTATION)
-            if load_balancer in alive or (not load_balancer and obj.metadata.namespace in namespaces):
+            if load_balancer in alive or (not load_balancer and obj.label(GROUP_LABEL) in groups):
                 continue
             orphans.append(self._ref(resource, obj))
         return orphans

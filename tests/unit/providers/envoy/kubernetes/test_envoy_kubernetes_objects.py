@@ -7,16 +7,21 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import CONFIG_MAPS, SERVICES
+from fairlead.api.loadbalancer import LOAD_BALANCERS
+from fairlead.api.meta import Resource
 from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.errors import NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.preflight import install_crds
+from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.envoy.kubernetes.authority import SharedAuthority
 from fairlead.providers.envoy.kubernetes.client_certificates import ClientCertificates
 from fairlead.providers.envoy.kubernetes.fleet import ServiceAddresses
@@ -24,6 +29,9 @@ from fairlead.providers.envoy.kubernetes.manifests import (
     GROUP_LABEL,
     HASH_ANNOTATION,
     Manifest,
+    group_labels,
+    group_name,
+    group_of,
     hash_of,
     hashed,
     ref_of,
@@ -33,7 +41,7 @@ from fairlead.providers.envoy.kubernetes.service_manifests import LOAD_BALANCER_
 from fairlead.runtime.clock import SystemClock
 from tests.scenario.any_api import embedded_api, until
 
-LABELS = {LABEL_MANAGED_BY: MANAGED_BY, GROUP_LABEL: "envoy-a"}
+LABELS = {LABEL_MANAGED_BY: MANAGED_BY, GROUP_LABEL: group_name("default")}
 
 
 def config_map(value: str = "1") -> Manifest:
@@ -149,6 +157,35 @@ async def test_what_is_refused_is_reported_in_a_sentence(replica: Replica) -> No
     await replica.objects.delete(ref_of(broken))
     with pytest.raises(NotFound):
         await replica.cluster.get(SERVICES, "default", "web")
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        (HTTP_LOAD_BALANCERS, {"listeners": [{"name": "http", "port": 80}]}),
+        (LOAD_BALANCERS, {"className": "envoy", "clusterName": "blue", "listeners": [{"port": 6443}]}),
+    ],
+    ids=["HTTPLoadBalancer", "LoadBalancer"],
+)
+async def test_what_serves_any_kind_of_load_balancer_that_exists_is_no_orphan(
+    replica: Replica, kind: Resource[Any], spec: dict[str, Any]
+) -> None:
+    key = LoadBalancerKey(kind.kind, "default", "web")
+    labels = group_labels(group_of(key))
+    metadata = {"name": "proxies", "namespace": "default", "labels": labels}
+    proxies = hashed({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": "1"}})
+    metadata = {"name": "web", "namespace": "default", "labels": labels}
+    front: dict[str, Any] = {**metadata, "annotations": {LOAD_BALANCER_ANNOTATION: str(key)}}
+    ports = {"type": "LoadBalancer", "ports": [{"port": 80}]}
+    services = hashed({"apiVersion": "v1", "kind": "Service", "metadata": front, "spec": ports})
+    await replica.cluster.create(kind, {"metadata": {"name": "web", "namespace": "default"}, "spec": spec})
+    for manifest in (services, proxies):
+        await replica.objects.apply(manifest)
+    await replica.written(proxies)
+    replica.leads = False
+    for manifest in (services, proxies):
+        await replica.objects.delete(ref_of(manifest))
+    assert await replica.objects.owned() == []
 
 
 async def test_only_objects_of_load_balancers_that_do_not_exist_are_orphans(replica: Replica) -> None:
