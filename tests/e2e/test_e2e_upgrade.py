@@ -5,14 +5,8 @@ The code of 0.1 comes out of the history of this repository. Envoy and HAProxy r
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
-import tarfile
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -22,6 +16,8 @@ import pytest
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.backendrecord import BACKEND_RECORDS
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
+from fairlead.api.ingress import INGRESSES
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
@@ -29,18 +25,23 @@ from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.providers.envoy.envoy_process import find_running
 from fairlead.testing.worlds.apis import EmbeddedApis
 from fairlead.testing.worlds.fleet import Fleet
+from fairlead.testing.worlds.loopback import service_port
 from fairlead.testing.worlds.processes import Child, run_fairlead, wait_until
 from fairlead.testing.worlds.traffic import Traffic
+from fairlead.testing.worlds.web import ingress_address, put
 from fairlead.testing.worlds.workload import POD_PORT, Workload
 from tests.e2e.e2e_backends import ask, http, ready, refused
 from tests.e2e.e2e_haproxy import Edge, add_class, edge_class, on_haproxy, record_versions, started, without_ages
+from tests.e2e.e2e_http import HttpClient
+from tests.e2e.e2e_own import no_ingresses, own_class
+from tests.e2e.e2e_versions import VERSION_0_1, environment_of, packages_of_0_1
 
 pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(900)]
 
-ROOT = Path(__file__).parents[2]
-VERSION_0_1 = "8d93f72"
 #: Of HAProxy: that of the Service, and one that a LoadBalancer uses.
 BACKENDS = ("default-web", "b0")
+#: Of an Ingress: the Service ``web``.
+WEB = {"service": {"name": "web", "port": {"number": 81}}}
 #: Versions of listeners, clusters and endpoints, and counters of everything that has changed any of them.
 STATS = re.compile(
     r"(listener_manager|cluster_manager)\.(lds|cds|listener|cluster)[._]"
@@ -49,45 +50,10 @@ STATS = re.compile(
 )
 
 
-def packages_of_0_1() -> Path:
-    """Return the directory with what version 0.1 imports and the present one does not; made once in an environment."""
-    directory = Path(sys.prefix) / "packages-of-0.1"
-    if not directory.exists():
-        made = directory.with_name(f"{directory.name}.{os.getpid()}")
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", str(made)]
-        installed = subprocess.run([*pip, "kubernetes>=37"], capture_output=True, text=True, check=False)
-        if installed.returncode:
-            pytest.skip(f"the package kubernetes, which version 0.1 imports, cannot be installed: {installed.stderr}")
-        try:
-            made.rename(directory)
-        except OSError:  # another test process was faster
-            shutil.rmtree(made)
-    return directory
-
-
 @pytest.fixture
 def old_code(tmp_path: Path) -> dict[str, str]:
     """Return the environment in which ``fairlead`` is that of version 0.1."""
-    if not shutil.which("git"):
-        pytest.skip("git is not installed, and the code of version 0.1 is in the history only")
-    archive = subprocess.run(
-        ["git", "-C", str(ROOT), "archive", "--format=tar", VERSION_0_1, "src"], capture_output=True, check=False
-    )
-    if archive.returncode:
-        pytest.skip("the history of this clone does not reach back to version 0.1")
-    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tar:
-        tar.extractall(tmp_path / "0.1", filter="data")
-    packages = packages_of_0_1()
-    environment = {"PYTHONPATH": os.pathsep.join((str(tmp_path / "0.1" / "src"), str(packages)))}
-    where = subprocess.run(
-        [sys.executable, "-c", "import fairlead; print(fairlead.__file__)"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert where.stdout.startswith(str(tmp_path)), "processes would run the present code"
-    return environment
+    return environment_of(VERSION_0_1, tmp_path, packages_of_0_1())
 
 
 @pytest.fixture
@@ -278,6 +244,53 @@ async def test_back_to_0_1_under_traffic_changes_nothing_at_envoy(
     for name in addresses:
         await east.delete(name)
         await fleet.gone("east", f"default.{name}")
+
+
+@pytest.mark.skipif(service_port(80) != 80, reason="an Ingress is served at port 80, which this user may not open")
+async def test_back_to_0_1_with_a_kind_that_it_does_not_know(
+    fleet: Fleet, old_code: dict[str, str], workload: Workload
+) -> None:
+    """What was deleted before is gone, and what was left serves again with the new one (docs/how-to/upgrade.md)."""
+    east = fleet.members["east"]
+    await east.service("web", http(81, POD_PORT))
+    address = await ready(east, "web", 81)
+    await upgrade(fleet)
+    web = {}
+    for name in ("deleted", "left"):
+        await own_class(east, name)
+        rules = [{"host": "a.example", "http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": WEB}]}}]
+        await put(east, INGRESSES, name, {"ingressClassName": name, "rules": rules})
+        web[name] = HttpClient(await ingress_address(east, name))
+        await answers_200(web[name])
+    await no_ingresses(fleet, east, "deleted", "deleted")
+    running = find_running(fleet.hub.envoy_directory)
+    traffic = Traffic(host=address, port=81, new_per_s=50)
+    traffic.start()
+
+    await downgrade(fleet, old_code)
+    assert find_running(fleet.hub.envoy_directory) == running, "the same Envoy"
+    for client in web.values():
+
+        async def closed(client: HttpClient = client) -> bool:
+            return await refused(client.address, 80)
+
+        await wait_until(closed, "0.1 serves no Ingress")
+    left = await fleet.cluster.get(HTTP_LOAD_BALANCERS, "tenant-east", "ingressclass.left")
+    assert left.metadata.finalizers, "0.1 lets no object go that it does not know"
+    await upgrade(fleet)
+    await answers_200(web["left"])
+    await traffic.stop()
+    assert (traffic.count.failed, traffic.count.cut) == (0, 0), traffic.count.failures
+    assert await ingress_address(east, "left") == web["left"].address
+    assert await refused(web["deleted"].address, 80)
+    await no_ingresses(fleet, east, "left", "left")
+
+
+async def answers_200(client: HttpClient) -> None:
+    async def answers() -> bool:
+        return (await client.get("a.example"))[0] == 200
+
+    await wait_until(answers, "the Ingress serves")
 
 
 async def synced(fleet: Fleet) -> None:
