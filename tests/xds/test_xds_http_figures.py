@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from fairlead.model.traffic import Counted, Totals
@@ -41,3 +42,27 @@ async def test_requests_are_counted_by_class_and_by_backend(http: HttpWorld) -> 
         "api": (0, 2, 0, 0, 0),
     }
     assert all(totals.bytes_in > 0 and totals.bytes_out > 0 for totals in by_backend.values())
+
+
+@pytest.mark.req("OP-11")
+async def test_routes_are_counted_where_that_is_asked_for(http: HttpWorld) -> None:
+    backend = await http.echo("shop")
+    rules = to("shop", matches=(prefix("/shop"),)), to("", matches=(prefix("/none"),))
+    asked = msgspec.structs.replace(config(route("r", rules[0]), route("s", rules[1])), route_figures=True)
+    plain = await http.start(config(route("r", rules[0])), backend)
+    fleet = http.provider.fleet
+    assert isinstance(fleet, LocalFleet)
+    await get(plain, "/shop")
+    _, text = await fleet.admin("/stats?filter=^vhost.*route")
+    assert text.strip() == "", "nothing is kept of routes"
+    spec = await http.start(asked, backend)
+    reader = EnvoyTraffic(fleet.admin, name="the Envoy of this machine")
+    for _ in range(3):
+        await get(spec, "/shop")
+    wanted = Counted(spec.key, route="r/r")
+    seen: dict[Counted, Totals] = {}
+    async with asyncio.timeout(60):
+        while seen.get(wanted, Totals()).requests != (0, 3, 0, 0, 0) or seen[wanted].p99_ms is None:
+            (reading,) = await reader.read()
+            seen |= reading.totals
+    assert {each.route for each in seen if each.route} == {"r/r"}

@@ -89,7 +89,10 @@ ANNOTATION_REFUSED = "fairlead.dev/refused"
 ANNOTATION_REPAIR = "fairlead.dev/repair"
 #: On a load balancer or a class: freeze everything but what is already programmed. Any value but "false".
 ANNOTATION_PAUSED = "fairlead.dev/paused"
-#: The value of that annotation when it is there because a Cluster of Cluster API is paused.
+#: On an HTTPLoadBalancer: count the requests of each of its routes, which costs proxies memory for each. Any value but
+#: "false".
+ANNOTATION_ROUTE_FIGURES = "fairlead.dev/route-figures"
+#: The value of the pause annotation when it is there because a Cluster of Cluster API is paused.
 PAUSED_BY_CAPI = "cluster-api"
 #: On a LoadBalancer, TCPLoadBalancer or BackendGroup, with any value: deleted or not, it stays until the label goes.
 LABEL_DO_NOT_DELETE = "fairlead.dev/do-not-delete"

@@ -35,11 +35,23 @@ class Sort(StrEnum):
     LATENCY = "latency"
 
 
+class Part(StrEnum):
+    """Of what the figures are, as -o json calls them."""
+
+    WHOLE = "loadBalancers"
+    BACKENDS = "backends"
+    ROUTES = "routes"
+
+
 def top(
     count: Annotated[int, typer.Option("--number", "-n", metavar="N", min=1, help="Show so many.")] = 20,
     sort: Annotated[Sort, typer.Option("--sort", help="The most first.")] = Sort.BYTES,
     backends: Annotated[
         bool, typer.Option("--backends", help="The busiest backends of HTTP load balancers instead: where requests go.")
+    ] = False,
+    routes: Annotated[
+        bool,
+        typer.Option("--routes", help="The busiest routes instead, of HTTPLoadBalancers that are asked to count them."),
     ] = False,
     once: Annotated[bool, typer.Option("--once", help="Print them once and end.")] = False,
     output: OutputOption = Output.TABLE,
@@ -51,28 +63,35 @@ def top(
 
     The figures are of the last seconds, from the statistics of the hub's proxies and HAProxies. What is idle is not
     listed. p50 and p99 are how long a request took, and without HTTP how long a backend took to accept a connection.
+    Routes are counted where the HTTPLoadBalancer has the annotation fairlead.dev/route-figures=true.
     """
-    run_async(lambda: _show(hub_url, token_file, count, sort, output, backends=backends, once=once or output.is_data))
+    if backends and routes:
+        raise typer.BadParameter("--backends or --routes, not both")
+    part = Part.BACKENDS if backends else Part.ROUTES if routes else Part.WHOLE
+    run_async(lambda: _show(hub_url, token_file, count, sort, output, part, once=once or output.is_data))
 
 
 async def _show(
-    hub_url: str, token_file: Path | None, count: int, sort: Sort, output: Output, *, backends: bool, once: bool
+    hub_url: str, token_file: Path | None, count: int, sort: Sort, output: Output, part: Part, *, once: bool
 ) -> None:
     from fairlead.cli.output import emit
     from fairlead.cli.traffic_reader import read_traffic
-    from fairlead.cli.traffic_rows import lines_of, sorted_figures
+    from fairlead.cli.traffic_rows import lines_of, lines_of_routes, sorted_figures
 
     while True:
         answer = await read_traffic(hub_url, token_file)
-        figures = sorted_figures(answer.backends if backends else answer.figures, sort.value)[:count]
+        read = {Part.WHOLE: answer.figures, Part.BACKENDS: answer.backends, Part.ROUTES: answer.routes}
+        figures = sorted_figures(read[part], sort.value)[:count]
         if not once and sys.stdout.isatty():
             sys.stdout.write(_CLEAR)
-        value = {"at": answer.at, "problem": answer.problem, "backends" if backends else "loadBalancers": figures}
+        value = {"at": answer.at, "problem": answer.problem, part.value: figures}
         shown = list(figures)
         emit(
             output,
             value,
-            lines=lambda shown=shown, answer=answer: lines_of(shown, answer),
+            lines=lambda shown=shown, answer=answer: (lines_of_routes if part is Part.ROUTES else lines_of)(
+                shown, answer
+            ),
             names=lambda shown=shown: [figure.id for figure in shown],
         )
         sys.stdout.flush()

@@ -9,6 +9,10 @@ from fairlead.page.traffic_rates import Figure
 from fairlead.status.formatting import columns
 
 HEAD = ("LOAD BALANCER", "CONN/S", "ACTIVE", "IN/S", "OUT/S", "REQ/S", "2XX", "3XX", "4XX", "5XX", "P50", "P99")
+ROUTES_HEAD = ("ROUTE", "LOAD BALANCER", "REQ/S", "2XX", "3XX", "4XX", "5XX", "P50", "P99")
+HOW_TO_COUNT = (
+    "Count those of a load balancer: kubectl annotate httplb NAME -n NAMESPACE fairlead.dev/route-figures=true"
+)
 _BY: dict[str, Callable[[Figure], float]] = {
     "bytes": lambda figure: figure.bytes_in + figure.bytes_out,
     "connections": lambda figure: figure.connections,
@@ -19,8 +23,8 @@ _BY: dict[str, Callable[[Figure], float]] = {
 
 
 def sorted_figures(figures: Iterable[Figure], by: str) -> list[Figure]:
-    """Return the figures, the most first; those that are equal by name."""
-    return sorted(figures, key=lambda figure: (-_BY[by](figure), figure.id))
+    """Return the figures, the most first; those that are equal by requests, then by name."""
+    return sorted(figures, key=lambda figure: (-_BY[by](figure), -_BY["requests"](figure), figure.id))
 
 
 def lines_of(figures: Sequence[Figure], answer: TrafficAnswer) -> list[str]:
@@ -29,6 +33,19 @@ def lines_of(figures: Sequence[Figure], answer: TrafficAnswer) -> list[str]:
     if not figures:
         return [*lines, "No load balancer has traffic now."]
     return [*lines, *columns([HEAD, *map(cells, figures)], indent="")]
+
+
+def lines_of_routes(figures: Sequence[Figure], answer: TrafficAnswer) -> list[str]:
+    """Return the table of routes, which have requests and no connections of their own."""
+    lines = [f"! {answer.problem}"] if answer.problem else []
+    if not figures:
+        return [*lines, f"No route that is counted has requests now. {HOW_TO_COUNT}"]
+    return [*lines, *columns([ROUTES_HEAD, *map(_route_cells, figures)], indent="")]
+
+
+def _route_cells(figure: Figure) -> tuple[str, ...]:
+    load_balancer, _, route = figure.id.partition("@")
+    return (route, load_balancer, *cells(figure)[5:])
 
 
 def cells(figure: Figure) -> tuple[str, ...]:

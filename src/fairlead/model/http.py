@@ -301,7 +301,8 @@ class FixedAnswer(msgspec.Struct, frozen=True):
 class L7Config(msgspec.Struct, frozen=True, dict=True):
     """All that an L7 load balancer does beside opening ports; backends' addresses are targets, by backend name.
 
-    ``listeners`` are in order of precedence, ``routes`` and ``backends`` ordered by name.
+    ``listeners`` are in order of precedence, ``routes`` and ``backends`` ordered by name. ``route_figures``: the
+    requests of each route are counted.
     """
 
     listeners: tuple[L7Listener, ...]
@@ -309,6 +310,7 @@ class L7Config(msgspec.Struct, frozen=True, dict=True):
     backends: tuple[Backend, ...] = ()
     certificates: Mapping[str, Certificate] = msgspec.field(default_factory=dict[str, Certificate])
     answers: tuple[FixedAnswer, ...] = ()
+    route_figures: bool = False
 
     @cached_property
     def without_requests(self) -> frozenset[str]:

@@ -11,14 +11,21 @@ from fairlead.model.keys import LoadBalancerKey
 
 
 class Counted(NamedTuple):
-    """What counts are of: a load balancer, or a backend of an HTTP one by its name."""
+    """What counts are of: a load balancer, or a backend or a route of an HTTP one by its name."""
 
     load_balancer: LoadBalancerKey
     backend: str = ""
+    route: str = ""
+
+    @property
+    def whole(self) -> bool:
+        """Return whether they are of the load balancer as a whole."""
+        return not self.backend and not self.route
 
     def __str__(self) -> str:
-        """Return the key, of a backend with ``#`` and its name."""
-        return f"{self.load_balancer}#{self.backend}" if self.backend else str(self.load_balancer)
+        """Return the key, of a backend with ``#`` and its name, of a route with ``@`` and its name."""
+        backend = f"#{self.backend}" if self.backend else ""
+        return f"{self.load_balancer}{backend}{f'@{self.route}' if self.route else ''}"
 
 
 Classes = tuple[int, int, int, int, int]

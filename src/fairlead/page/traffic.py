@@ -36,12 +36,14 @@ class TrafficAnswer(msgspec.Struct, frozen=True, rename="camel"):
     """What ``fairlead top`` gets: the figures of what is busy, when they were read, and what could not be read.
 
     ``backends`` are of those that got HTTP requests; the ``id`` is that of the load balancer, ``#`` and a name.
+    ``routes`` are of load balancers that count them; the ``id`` has ``@`` and a name such as ingress/shop/web.
     """
 
     at: str
     figures: list[Figure]
     problem: str = ""
     backends: list[Figure] = []
+    routes: list[Figure] = []
 
 
 class Traffic:
@@ -120,8 +122,9 @@ class Traffic:
             async with asyncio.timeout(timeout_s), self._fresh:
                 await self._fresh.wait_for(lambda: asked_s - self._rated_s <= READ_S)
         backends = [figure for counted, figure in self._figures.items() if counted.backend]
-        figures = [figure for counted, figure in self._figures.items() if not counted.backend]
-        return TrafficAnswer(self._read_at, figures, self._problem, backends)
+        routes = [figure for counted, figure in self._figures.items() if counted.route]
+        figures = [figure for counted, figure in self._figures.items() if counted.whole]
+        return TrafficAnswer(self._read_at, figures, self._problem, backends, routes)
 
     # --- the board's table --------------------------------------------------------------------------------------
 

@@ -126,14 +126,18 @@ class Page:
             if self._traffic is None:
                 return _said(404, "this hub reads no figures")
             answer = await self._traffic.answer()
-            places = {figure.id: figure.id.split("/", 2) for figure in (*answer.figures, *answer.backends)}
+            places = {
+                figure.id: figure.id.split("/", 2) for figure in (*answer.figures, *answer.backends, *answer.routes)
+            }
             wanted = {name: (RESOURCE_OF.get(kind, ""), namespace) for name, (kind, namespace, _) in places.items()}
             allowed = await rights.of(wanted.values())
             seen = {name for name, right in wanted.items() if right[0] and allowed[right]}
         finally:
             await rights.aclose()
-        figures, backends = ([each for each in some if each.id in seen] for some in (answer.figures, answer.backends))
-        body = msgspec.json.encode(msgspec.structs.replace(answer, figures=figures, backends=backends))
+        figures, backends, routes = (
+            [each for each in some if each.id in seen] for some in (answer.figures, answer.backends, answer.routes)
+        )
+        body = msgspec.json.encode(msgspec.structs.replace(answer, figures=figures, backends=backends, routes=routes))
         return web.Response(body=body, content_type="application/json", headers=_HEADERS)
 
     async def _events(self, request: web.Request) -> web.StreamResponse:

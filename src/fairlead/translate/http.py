@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from fairlead.api.httploadbalancer import HTTPLoadBalancerSpec
+from fairlead.api.names import ANNOTATION_ROUTE_FIGURES
 from fairlead.api.tcploadbalancer import LoadBalancerPort
 from fairlead.model.condition import Condition, ConditionReason
 from fairlead.model.desired import FrontendSpec, Listener, Targets
@@ -97,6 +98,7 @@ def _config(view: HTTPView, spec: HTTPLoadBalancerSpec) -> L7Config:
         backends=tuple(backends[name] for name in sorted(backends)),
         certificates=view.certificates,
         answers=view.answers,
+        route_figures=view.load_balancer.annotation(ANNOTATION_ROUTE_FIGURES, "false") != "false",
     )
 
 

@@ -306,6 +306,12 @@ def test_an_empty_data_dir_is_refused_before_anything_is_written(
 
 
 @pytest.mark.req("X-30")
+def test_top_shows_one_kind_of_parts() -> None:
+    result = run("top", "--backends", "--routes")
+    assert result.code == 2
+    assert "--backends or --routes, not both" in result.stderr
+
+
 def test_a_foreign_address_is_not_said_to_be_in_use(tmp_path: Path) -> None:
     said = sentence(run("apiserver", "--data-dir", str(tmp_path / "d"), "--listen", "192.0.2.1:6443"), 2)
     assert "The address 192.0.2.1 cannot be listened on: this machine does not have it" in said

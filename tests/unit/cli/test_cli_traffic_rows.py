@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.cli.traffic_rows import lines_of, number, size, sorted_figures, time
+from fairlead.cli.traffic_rows import lines_of, lines_of_routes, number, size, sorted_figures, time
 from fairlead.page.traffic import TrafficAnswer
 from fairlead.page.traffic_rates import Figure
 
@@ -28,6 +28,19 @@ def test_lines_have_units_and_dashes() -> None:
     assert busy.split() == [BUSY.id, "3.0", "7", "2.0KiB", "4.8MiB", "92", "90", "1.5", "0", "0.2", "1.2ms", "230ms"]
     assert quiet.split()[-7:] == ["-"] * 7
     assert lines_of([], TrafficAnswer("", [], "it does not answer"))[0] == "! it does not answer"
+
+
+@pytest.mark.req("OP-11")
+def test_routes_have_requests_and_a_load_balancer() -> None:
+    route = Figure("HTTPLoadBalancer/a/edge@ingress/shop/web", requests=(0.0, 90.0, 1.5, 0.0, 0.25), p50_ms=1.25)
+    slow = Figure("HTTPLoadBalancer/a/edge@ingress/shop/slow", requests=(0.0, 2.0, 0.0, 0.0, 0.0), p99_ms=9000.0)
+    # Routes have no bytes: those with the most requests come first then.
+    assert sorted_figures([slow, route], "bytes") == [route, slow]
+    head, row = lines_of_routes([route], ANSWER)
+    assert head.split()[:2] == ["ROUTE", "LOAD"]
+    assert row.split() == ["ingress/shop/web", "HTTPLoadBalancer/a/edge", "92", "90", "1.5", "0", "0.2", "1.2ms", "-"]
+    (none,) = lines_of_routes([], ANSWER)
+    assert none.endswith("kubectl annotate httplb NAME -n NAMESPACE fairlead.dev/route-figures=true")
 
 
 def test_numbers() -> None:

@@ -69,3 +69,18 @@ async def test_answers_are_counted_by_class_and_backends_have_no_series() -> Non
     assert value("fairlead_traffic_requests_total", **{"class": "5xx"}) == 2
     assert value("fairlead_traffic_connections_open") == 4
     assert connections(metrics) == {"edge": 0, "(other)": 0}
+
+
+@pytest.mark.req("OP-11")
+async def test_routes_have_a_bounded_number_of_series_of_their_own() -> None:
+    metrics = TrafficMetrics(clock=VirtualClock(), most=2)
+    edge = LoadBalancerKey("HTTPLoadBalancer", "tenant-east", "edge")
+    metrics.add(
+        {Counted(edge, route=f"ingress/shop/{number}"): Totals(requests=(0, number, 0, 0, 0)) for number in range(9)}
+    )
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    samples = [sample for family in registry.collect() for sample in family.samples if sample.value]
+    assert {(each.labels["route"], each.labels["class"], each.value) for each in samples} == {
+        ("ingress/shop/8", "2xx", 8.0), ("ingress/shop/7", "2xx", 7.0), ("(other)", "2xx", 21.0),
+    }  # fmt: skip

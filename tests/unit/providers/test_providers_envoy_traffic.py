@@ -51,6 +51,22 @@ def test_a_backend_is_counted_beside_its_load_balancer() -> None:
 
 
 @pytest.mark.req("OP-11")
+def test_a_route_is_counted_over_all_of_its_hosts() -> None:
+    route = "route.HTTPLoadBalancer/a/edge/route/ingress/shop/web.v2"
+    text = "".join(
+        f"vhost.{host}.{route}.upstream_rq_{name}\n"
+        for host in ("shop.example.com", "a.route.example.com", "*")
+        for name in ("2xx: 3", "5xx: 1", "200: 3", "time: P50(2.0,2.5) P99(9.0,9.5)")
+    )
+    edge = LoadBalancerKey("HTTPLoadBalancer", "a", "edge")
+    taken = TrafficCounts().take(text)
+    assert taken == {
+        Counted(edge, route="ingress/shop/web.v2"): Totals(requests=(0, 9, 0, 0, 3), p50_ms=2.0, p99_ms=9.0)
+    }
+    assert [str(each) for each in taken] == ["HTTPLoadBalancer/a/edge@ingress/shop/web.v2"]
+
+
+@pytest.mark.req("OP-11")
 def test_only_what_has_changed_is_returned() -> None:
     counts = TrafficCounts()
     counts.take(TCP + HTTP)

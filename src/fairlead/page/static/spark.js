@@ -3,7 +3,7 @@
 import { make } from "./dom.js";
 
 const KEPT = 60;
-const MOST_BACKENDS = 10;
+const MOST_PARTS = 10;
 const SVG = "http://www.w3.org/2000/svg";
 
 export class Sparks {
@@ -37,11 +37,13 @@ export class Sparks {
     const times = now?.p99Ms ? `, p50 ${round(now.p50Ms)} ms, p99 ${round(now.p99Ms)} ms` : "";
     const text = `${round(now?.connections ?? 0)} connections/s, ${size((now?.bytesIn ?? 0) + (now?.bytesOut ?? 0))}/s${requests}${times}`;
     box.append(make("p", {}, text));
-    const backends = [...this.figures.values()].filter((each) => each.id.startsWith(`${id}#`));
-    if (backends.length) {
-      backends.sort((a, b) => total(b) - total(a));
-      box.append(make("ul", { class: "quiet" }, backends.slice(0, MOST_BACKENDS).map((each) => make("li", {},
-        `${each.id.slice(id.length + 1)}: ${round(total(each))} requests/s${each.p99Ms ? `, p99 ${round(each.p99Ms)} ms` : ""}`))));
+    for (const [mark, title] of [["#", "Backends"], ["@", "Routes"]]) {
+      const parts = [...this.figures.values()].filter((each) => each.id.startsWith(`${id}${mark}`));
+      parts.sort((a, b) => total(b) - total(a));
+      if (parts.length) {
+        box.append(make("p", { class: "quiet" }, `${title}, the busiest first`), make("ul", { class: "quiet" }, parts.slice(0, MOST_PARTS).map((each) => make("li", {},
+          `${each.id.slice(id.length + 1)}: ${round(total(each))} requests/s${each.requests?.[4] ? `, ${round(each.requests[4])} of them 5xx` : ""}${each.p99Ms ? `, p99 ${round(each.p99Ms)} ms` : ""}`))));
+      }
     }
     if (points.length > 1) box.append(line(points.map(([bytes]) => bytes), `Bytes each second over the last ${points.length * 5} seconds: ${text}`));
     return box;

@@ -2,8 +2,8 @@
 
     /stats, only what was ever used, only our names ──► lines ──those that differ from the last time──► counts
 
-In: the admin interface. Out: counts by load balancer, and of HTTP by backend. What is idle costs Envoy a line at the
-most, and us a comparison of one: a line is parsed only when it has changed.
+In: the admin interface. Out: counts by load balancer, of HTTP by backend, and by route where that is asked for. What
+is idle costs Envoy a line at the most, and us a comparison of one: a line is parsed only when it has changed.
 Never: all statistics of Envoy, of which there are hundreds for each.
 Source: https://www.envoyproxy.io/docs/envoy/latest/operations/admin#get--stats
 """
@@ -22,6 +22,7 @@ _FILTER = (
     r"|^udp\.[A-Za-z]+/.*\.downstream_sess_(total|active|[rt]x_bytes)$"
     r"|^cluster\.(TCPLoadBalancer|LoadBalancer)/.*\.upstream_cx_(active|connect_ms)$"
     r"|^cluster\.HTTPLoadBalancer/.*/backend/.*\.upstream_(cx_total|cx_active|cx_[rt]x_bytes_total|rq_[1-5]xx|rq_time)$"
+    r"|^vhost\..*\.route\.HTTPLoadBalancer/.*\.upstream_rq_([1-5]xx|time)$"
 )
 PATH = f"/stats?usedonly&filter={quote(_FILTER)}"
 #: Which count a statistic is.
@@ -44,6 +45,8 @@ _COUNTS = {
 _PARTS = (".external", ".internal")
 _CLASS = re.compile(r"(?:down|up)stream_rq_([1-5])xx")
 _TIMES = frozenset({"downstream_rq_time", "upstream_rq_time", "upstream_cx_connect_ms"})
+#: Before the name of a route is that of its virtual host, which has no slash.
+_ROUTE = ".route."
 #: The first value in brackets is of the last interval, the second of all time.
 _QUANTILE = re.compile(r"\bP(50|99)\(([0-9.]+|nan),")
 
@@ -128,15 +131,23 @@ class EnvoyTraffic:
 
 
 def _key_of(name: str) -> Counted | None:
-    """Return the load balancer, or its backend, whose statistic this is; None when it is not one of ours."""
+    """Return the load balancer, or its backend or route, whose statistic this is; None when it is not one of ours."""
     kind, _, rest = name.partition(".")
+    if kind == "vhost":
+        # A host name may have that label too.
+        host, slash, end = rest.partition("/")
+        rest = f"{host.rpartition(_ROUTE)[2]}{slash}{end}"
     parts = rest.rpartition(".")[0].split("/", 3)
     if len(parts) < 4:
         return None
     part, _, backend = parts[3].partition("/")
     if kind == "cluster" and backend.endswith(_PARTS):
         return None
-    return Counted(LoadBalancerKey(*parts[:3]), backend if (kind, part) == ("cluster", "backend") else "")
+    return Counted(
+        LoadBalancerKey(*parts[:3]),
+        backend if (kind, part) == ("cluster", "backend") else "",
+        backend if (kind, part) == ("vhost", "route") else "",
+    )
 
 
 def _milliseconds(text: str) -> float | None:

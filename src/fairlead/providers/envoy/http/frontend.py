@@ -23,7 +23,13 @@ from fairlead.providers.envoy.http.config_check import listeners_by_port
 from fairlead.providers.envoy.http.held_routes import HeldRoutes
 from fairlead.providers.envoy.http.hostnames import normal
 from fairlead.providers.envoy.http.listeners import ListenerEncoder, PortListeners, http3_listeners
-from fairlead.providers.envoy.http.names import cluster_name, http3_listener_name, udp_cluster_name, unresolved_name
+from fairlead.providers.envoy.http.names import (
+    cluster_name,
+    figures_name,
+    http3_listener_name,
+    udp_cluster_name,
+    unresolved_name,
+)
 from fairlead.providers.envoy.http.refused_routes import RefusedRoutes
 from fairlead.providers.envoy.http.route_configs import RouteConfigs
 from fairlead.providers.envoy.http.route_table import RouteTable
@@ -109,7 +115,10 @@ class HttpFrontend:
         self._secrets.update(config)
         changes = self._backends.update(spec, self._held.backends)
         wanted: dict[Name, EncodedResource] = {}
-        self._routes.update(self._held.routes)
+        if config.route_figures:
+            self._routes.update(self._held.routes, lambda route: figures_name(spec.key, route))
+        else:
+            self._routes.update(self._held.routes)
         self._update_listeners(config, wanted)
         wanted |= {(ResourceType.SECRET, name): secret for name, secret in self._secrets.resources.items()}
         by_proxy = [RefusedPart("route", name, message) for name, message in self._refused_routes.reasons.items()]

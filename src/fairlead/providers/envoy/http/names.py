@@ -6,6 +6,7 @@ All names begin with kind/namespace/name of the load balancer, so that their own
 
 from __future__ import annotations
 
+from fairlead.model.http import Route
 from fairlead.model.keys import LoadBalancerKey
 
 #: What stands for the empty hostname (every host).
@@ -30,6 +31,11 @@ def unresolved_name(key: LoadBalancerKey) -> str:
 def udp_cluster_name(key: LoadBalancerKey, port: int) -> str:
     """Name the cluster that holds the weighted endpoints of all backends of a UDP port."""
     return f"{key}/udp/{port}"
+
+
+def figures_name(key: LoadBalancerKey, route: Route) -> str:
+    """Name the statistics of all entries of a route: after the member's object, which several routes may be for."""
+    return f"{key}/route/{route.name.partition('.')[0]}/{route.origin or route.name}"
 
 
 def routes_name(key: LoadBalancerKey, port: int, hostname: str | None) -> str:

@@ -45,10 +45,12 @@ class RouteEntry(msgspec.Struct, frozen=True, gc=False):
 class EncodedRoute:
     """A route with its entries, by variant. Two are never equal: a changed route is another one."""
 
-    __slots__ = ("_cluster_of", "_entries", "_schema", "backends", "route")
+    __slots__ = ("_cluster_of", "_entries", "_schema", "backends", "figures", "route")
 
-    def __init__(self, schema: Schema, route: Route, cluster_of: ClusterOf) -> None:
+    def __init__(self, schema: Schema, route: Route, cluster_of: ClusterOf, figures: str = "") -> None:
         self.route = route
+        #: The name under which its requests are counted; empty: they are not.
+        self.figures = figures
         self.backends = frozenset(backends_of(route)) - {""}
         self._schema = schema
         self._cluster_of = cluster_of
@@ -78,6 +80,8 @@ class EncodedRoute:
                         cluster_of=self._cluster_of,
                     ),
                 }
+                if self.figures:
+                    fields["stat_prefix"] = self.figures
                 if settings:
                     fields["typed_per_filter_config"] = settings
                 yield RouteEntry(

@@ -6,7 +6,7 @@ left out. A route that has not changed is the same object as before, with its en
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fairlead.model.http import Route, RouteKind
 from fairlead.model.observed import RefusedPart
@@ -31,8 +31,11 @@ class Routes:
         self._problems: dict[str, str] = {}
         self._streams: dict[str, list[Route]] = {}
 
-    def update(self, routes: Sequence[Route]) -> None:
-        """Take over the routes; only changed ones are checked and encoded."""
+    def update(self, routes: Sequence[Route], figures_of: Callable[[Route], str] = lambda _route: "") -> None:
+        """Take over the routes; only changed ones are checked and encoded.
+
+        ``figures_of`` returns the name under which the requests of one are counted, empty for none.
+        """
         known: dict[str, EncodedRoute] = {}
         problems: dict[str, str] = {}
         self._streams = {}
@@ -41,12 +44,13 @@ class Routes:
                 self._streams.setdefault(route.kind, []).append(route)
                 continue
             before = self._known.get(route.name)
-            if before is not None and (before.route is route or before.route == route):
+            figures = figures_of(route)
+            if before is not None and before.figures == figures and (before.route is route or before.route == route):
                 known[route.name] = before
                 if self._problems and (problem := self._problems.get(route.name)) is not None:
                     problems[route.name] = problem
                 continue
-            known[route.name] = EncodedRoute(self._schema, route, self._cluster_of)
+            known[route.name] = EncodedRoute(self._schema, route, self._cluster_of, figures)
             if reasons := invalid_route(route):
                 problems[route.name] = "; ".join(reasons)
         self._known, self._problems = known, problems
