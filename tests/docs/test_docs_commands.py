@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
 from fairlead.testing.acme_server import AcmeServer
+from fairlead.testing.clusterapi_kinds import cluster_api_crds
 from fairlead.testing.worlds.loopback import service_port
+from fairlead.testing.worlds.powerdns import PowerDNS, installed
 from tests.docs.docs_console import ROOT, Shell, blocks_of, pages
 
+T = TypeVar("T")
 _TOOLS = ("bash", "curl", "kubectl")
 pytestmark = [
     pytest.mark.envoy,
@@ -39,22 +44,59 @@ END
 """.strip()
 
 
+class Elsewhere:
+    """A loop in a thread of its own, for servers: the test itself waits for bash."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def run(self, what: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result(60)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(60)
+        self._loop.close()
+
+
 @pytest.fixture
-def authority() -> Iterator[AcmeServer]:
-    """A certificate authority that has proof of every name, in a loop of its own: the test itself waits for bash."""
+def elsewhere() -> Iterator[Elsewhere]:
+    loop = Elsewhere()
+    yield loop
+    loop.close()
+
+
+@pytest.fixture
+def authority(elsewhere: Elsewhere) -> Iterator[AcmeServer]:
+    """A certificate authority that has proof of every name."""
     server = AcmeServer(where=lambda _host: ("127.0.0.1", 80))
     server.trusting = True
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    try:
-        asyncio.run_coroutine_threadsafe(server.start(), loop).result(60)
-        yield server
-        asyncio.run_coroutine_threadsafe(server.close(), loop).result(60)
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(60)
-        loop.close()
+    elsewhere.run(server.start())
+    yield server
+    elsewhere.run(server.close())
+
+
+@pytest.fixture
+def powerdns(elsewhere: Elsewhere, tmp_path: Path) -> Iterator[PowerDNS]:
+    server = PowerDNS(tmp_path / "pdns", "clusters.example")
+    elsewhere.run(server.start())
+    yield server
+    elsewhere.run(server.kill())
+
+
+@pytest.fixture
+def internal_authority(elsewhere: Elsewhere, powerdns: PowerDNS) -> Iterator[AcmeServer]:
+    """A certificate authority that looks for proof in the zone of PowerDNS."""
+
+    async def texts(host: str) -> list[str]:
+        return [each.strip('"') for each in await powerdns.ask(host, "TXT")]
+
+    server = AcmeServer(where=lambda _host: ("127.0.0.1", 80), texts=texts)
+    elsewhere.run(server.start())
+    yield server
+    elsewhere.run(server.close())
 
 
 def page(name: str) -> str:
@@ -101,6 +143,24 @@ def test_how_to_put_services_on_haproxy(world: Shell) -> None:
 )
 def test_how_to_publish_names(world: Shell) -> None:
     world.play(page("docs/how-to/dns.md"))
+
+
+@pytest.mark.req("C-52", "C-54", "T-C-21")
+@pytest.mark.skipif(not installed(), reason="the page is about a PowerDNS that is there")
+def test_how_to_give_a_cluster_its_name(shell: Shell, powerdns: PowerDNS, internal_authority: AcmeServer) -> None:
+    """Of Cluster API the kinds alone are there: before the first machine it has nothing to do."""
+    definitions = json.dumps({"apiVersion": "v1", "kind": "List", "items": cluster_api_crds()})
+    (shell.directory / "cluster-api.json").write_text(definitions, encoding="utf-8")
+    shell.type("clusterctl() { kubectl apply -f cluster-api.json; }")
+    shell.substitutions = {
+        **shell.substitutions,
+        "http://192.0.2.53:8081": powerdns.url,
+        "192.0.2.53:53": powerdns.server,
+        "the-key-of-its-api": powerdns.api_key,
+        "https://acme.corp.example/directory": internal_authority.directory,
+    }
+    shell.play(page("docs/how-to/cluster-names.md"))
+    assert internal_authority.issued == [("blue.clusters.example",)]
 
 
 def test_how_to_use_an_address_pool(own_network: Shell) -> None:

@@ -6,7 +6,8 @@ It is built with Go on request (`make test-acme`); without it this test is left 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,19 @@ import pytest_asyncio
 
 from conformance.pebble import why_not
 from fairlead.api.certificateissuer import CERTIFICATE_ISSUERS
+from fairlead.api.dnszone import DNS_ZONES
+from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.ingress import INGRESSES
 from fairlead.api.kubernetes import SECRETS
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertificate
-from fairlead.api.names import ANNOTATION_CERTIFICATE_ISSUER, SYSTEM_NAMESPACE
+from fairlead.api.names import ANNOTATION_CERTIFICATE_ISSUER, DEFAULT_CLASS, SYSTEM_NAMESPACE
+from fairlead.api.tenant import TENANTS
 from fairlead.testing.worlds.fleet import Fleet
 from fairlead.testing.worlds.loopback import service_port
+from fairlead.testing.worlds.name_servers import Bind, binary
 from fairlead.testing.worlds.processes import wait_until
-from fairlead.testing.worlds.web import ingress_address
+from fairlead.testing.worlds.web import ingress_address, put
 from tests.contract.acme.acme_pebble import Pebble
 from tests.e2e.e2e_backends import echoes
 from tests.e2e.e2e_http import HttpClient, answers, service
@@ -36,20 +42,62 @@ pytestmark = [
     pytest.mark.skipif(service_port(80) != 80, reason="an authority looks at port 80, which this user may not open"),
 ]
 OURS = "of-pebble"
+ZONE = "pebble.test"
+DOMAIN = f"east.{ZONE}"
 HOSTS = ("pebble.example.com", "www.pebble.example.com")
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def pebble(fleet: Fleet) -> AsyncIterator[Pebble]:
     with tempfile.TemporaryDirectory(prefix="fl-pebble-") as name:
-        server = Pebble(Path(name), http_port=80)
-        try:
-            await server.start()
+        async with running(fleet, Pebble(Path(name), http_port=80)) as server:
             yield server
-        finally:
-            await fleet.cluster.delete(CERTIFICATE_ISSUERS, "", OURS)
-            await fleet.cluster.delete(SECRETS, SYSTEM_NAMESPACE, f"acme-account-{OURS}")
-            await server.close()
+
+
+@asynccontextmanager
+async def running(fleet: Fleet, server: Pebble) -> AsyncGenerator[Pebble]:
+    """Run an authority; the issuer that names it goes before it does."""
+    try:
+        await server.start()
+        yield server
+    finally:
+        await fleet.cluster.delete(CERTIFICATE_ISSUERS, "", OURS)
+        await fleet.cluster.delete(SECRETS, SYSTEM_NAMESPACE, f"acme-account-{OURS}")
+        await server.close()
+
+
+@asynccontextmanager
+async def zone(fleet: Fleet, bind: Bind) -> AsyncGenerator[None]:
+    """Have the hub publish names at a real name server, whose zone has the domain of member east."""
+    meta = {"name": OURS, "namespace": SYSTEM_NAMESPACE}
+    key = {"metadata": meta, "stringData": {"tsig-secret": bind.secrets["fairlead"]}}
+    parameters = {"server": bind.server, "keyName": "fairlead", "credentials": OURS}
+    spec = {"zone": bind.zone, "provider": "rfc2136", "parameters": parameters}
+
+    async def domain(name: str) -> None:
+        await fleet.cluster.merge_patch(TENANTS, "", "east", {"spec": {"domain": name}}, manager="operator")
+
+    async def issuer(name: str | None) -> None:
+        named = {"metadata": {"annotations": {ANNOTATION_CERTIFICATE_ISSUER: name}}}
+        await fleet.cluster.merge_patch(LOAD_BALANCER_CLASSES, "", DEFAULT_CLASS, named, manager="operator")
+
+    await fleet.cluster.apply(SECRETS, key, manager="operator")
+    await fleet.cluster.apply(DNS_ZONES, {"metadata": {"name": OURS}, "spec": spec}, manager="operator")
+    await domain(DOMAIN)
+    await issuer(OURS)
+    try:
+        yield
+    finally:
+        await issuer(None)
+        await domain("")
+
+        async def none_left() -> bool:
+            there = await fleet.cluster.list(HOSTNAMES, SYSTEM_NAMESPACE)
+            return not any(each.spec.host.endswith(bind.zone) for each in there)
+
+        await wait_until(none_left, "the names are given up")
+        await fleet.cluster.delete(DNS_ZONES, "", OURS)
+        await fleet.cluster.delete(SECRETS, SYSTEM_NAMESPACE, OURS)
 
 
 async def ours(fleet: Fleet) -> list[ManagedCertificate]:
@@ -106,3 +154,45 @@ async def test_a_real_authority_issues_for_an_ingress_through_the_proxies(fleet:
 
         await wait_until(gone, "the certificate is gone with its Ingress")
     await east.delete("pebbled")
+
+
+@pytest.mark.req("K-50", "K-53", "C-53")
+@pytest.mark.skipif(binary("named") is None, reason="BIND 9 is not installed: apt-get install bind9, as root")
+async def test_a_real_authority_issues_for_a_domain_by_the_zone_that_the_hub_writes(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    """Pebble asks a real BIND for what proves the star; the Ingress is then served over HTTPS at its generated name."""
+    east = fleet.members["east"]
+    pod, made, bind = east.new_address(), f"starred-default.{DOMAIN}", Bind(tmp_path / "bind", ZONE)
+    await bind.start()
+    server = Pebble(tmp_path, http_port=80, dns_server=bind.server)
+    try:
+        async with echoes((pod, 8080, "starred")), running(fleet, server) as pebble, zone(fleet, bind):
+            spec = {"server": pebble.url, "caBundle": pebble.bundle, "solvers": ["DNS01"]}
+            body = {"metadata": {"name": OURS}, "spec": spec}
+            await fleet.cluster.apply(CERTIFICATE_ISSUERS, body, manager="operator")
+            await own_class(east, OURS)
+            await service(east, "starred", pod)
+            backend = {"service": {"name": "starred", "port": {"number": 80}}}
+            rule = {"http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": backend}]}}
+            await put(east, INGRESSES, "starred", {"ingressClassName": OURS, "rules": [rule]})
+            client = HttpClient(await ingress_address(east, "starred"))
+            root = await pebble.root()
+            await answers(lambda: client.get_tls(made, root), (200, "starred"))
+            assert await bind.ask(made, "A") == {client.address}
+            (there,) = await ours(fleet)
+            assert there.status.issued_for == (f"*.{DOMAIN}",)
+            await no_ingresses(fleet, east, OURS, "starred")
+
+            async def gone() -> bool:
+                return not await ours(fleet)
+
+            await wait_until(gone, "the certificate is gone with the last Ingress of the class")
+
+            async def as_before() -> bool:
+                return await bind.names() == {f"ns.{ZONE} A": {"127.0.0.1"}}
+
+            await wait_until(as_before, "the zone has nothing of ours")
+        await east.delete("starred")
+    finally:
+        await bind.kill()

@@ -24,10 +24,11 @@ ENVIRONMENT = {"PEBBLE_WFE_NONCEREJECT": "30", "PEBBLE_VA_SLEEPTIME": "1", "PEBB
 
 
 class Pebble:
-    """Pebble and the DNS server that it asks."""
+    """Pebble and the DNS server that it asks, which is its own without ``dns_server`` (host:port)."""
 
-    def __init__(self, tmp_path: Path, *, http_port: int) -> None:
+    def __init__(self, tmp_path: Path, *, http_port: int, dns_server: str = "") -> None:
         self._path = tmp_path
+        self._dns_server = dns_server
         self._http = http_port
         self._dns, self._records, self._management = free_port(), free_port(), free_port()
         self.port = free_port()
@@ -61,7 +62,8 @@ class Pebble:
         off = ("-http01", "", "-https01", "", "-tlsalpn01", "", "-doh", "", "-defaultIPv6", "")
         dns = ("-dnsserver", f"127.0.0.1:{self._dns}", "-management", f"127.0.0.1:{self._records}")
         await self._child("pebble-challtestsrv", *off, *dns)
-        await self._child("pebble", "-config", str(self._path / "config.json"), "-dnsserver", f"127.0.0.1:{self._dns}")
+        asked = self._dns_server or f"127.0.0.1:{self._dns}"
+        await self._child("pebble", "-config", str(self._path / "config.json"), "-dnsserver", asked)
         await wait_until(self._answers, "Pebble and its DNS server answer")
 
     async def close(self) -> None:
