@@ -5,14 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from ipaddress import ip_address, ip_network
+from pathlib import Path
 
 import pytest
 
+from fairlead.api.dnszone import DNS_ZONES
+from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
+from fairlead.api.kubernetes import SECRETS
+from fairlead.api.names import INGRESS_CONTROLLER, SYSTEM_NAMESPACE
 from fairlead.testing.worlds.apis import Apis
-from fairlead.testing.worlds.loopback import free_port
+from fairlead.testing.worlds.loopback import free_port, service_port
 from fairlead.testing.worlds.member import Member
+from fairlead.testing.worlds.name_servers import Bind, binary
 from fairlead.testing.worlds.processes import wait_until
+from tests.e2e import e2e_http
 from tests.e2e.e2e_backends import ask, echoes, http, refused
+from tests.e2e.e2e_http import HttpClient, service
 from tests.e2e.e2e_one_cluster import OneCluster, running
 
 pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.req("K-4", "K-58")]
@@ -124,3 +132,99 @@ async def test_the_families_that_a_real_api_server_gives_a_service(one_real: Api
 
             await wait_until(single, "the second address has gone", timeout_s=60)
             await answers(four, 80, "over IPv4")
+
+
+HOST = "both.example.test"
+
+
+async def resolves(bind: Bind, *addresses: str) -> None:
+    """Wait until the name has these addresses in its zone: those of IPv4 as A, those of IPv6 as AAAA."""
+    wanted = [{each for each in addresses if (":" in each) is six} for six in (False, True)]
+
+    async def so() -> bool:
+        return [await bind.ask(HOST, "A"), await bind.ask(HOST, "AAAA")] == wanted
+
+    await wait_until(so, f"{HOST} resolves to {addresses}", timeout_s=120)
+
+
+@pytest.mark.skipif(binary("named") is None, reason="BIND 9 is not installed: apt-get install bind9, as root")
+@pytest.mark.skipif(service_port(80) != 80, reason="an Ingress is served at port 80, which this user may not open")
+@pytest.mark.req("C-54")
+async def test_a_name_of_both_families_resolves_to_both(one_embedded: Apis, tmp_path: Path) -> None:
+    bind = Bind(tmp_path / "bind")
+    await bind.start()
+    try:
+        async with running(one_embedded, f"{V6}/128") as cluster:
+            await zone(cluster, bind)
+            pod = cluster.member.new_address()
+            async with echoes((pod, 8080, "resolved")):
+                await a_service_of_both_families(cluster, bind, pod)
+                await an_ingress_of_both_families(cluster, bind, pod)
+    finally:
+        await bind.kill()
+
+
+async def zone(cluster: OneCluster, bind: Bind) -> None:
+    at_hub = cluster.member.cluster
+    secret = {"metadata": {"name": "dns", "namespace": SYSTEM_NAMESPACE}}
+    await at_hub.apply(SECRETS, {**secret, "stringData": {"tsig-secret": bind.secrets["fairlead"]}}, manager="kubectl")
+    parameters = {"server": bind.server, "keyName": "fairlead", "credentials": "dns"}
+    spec = {"zone": bind.zone, "provider": "rfc2136", "parameters": parameters}
+    await at_hub.apply(DNS_ZONES, {"metadata": {"name": "test"}, "spec": spec}, manager="kubectl")
+
+
+async def a_service_of_both_families(cluster: OneCluster, bind: Bind, pod: str) -> None:
+    """A and AAAA follow the addresses of a Service; a family that goes takes its record with it."""
+    member, port = cluster.member, free_port(V6)
+    named = {"fairlead.dev/hostname": HOST}
+    await member.endpoints("web", 8080, pod)
+    await member.service("web", http(port), ipFamilyPolicy="RequireDualStack", ipFamilies=["IPv4", "IPv6"],
+                         annotations=named)  # fmt: skip
+    four, six = await both(member, "web")
+    await resolves(bind, four, six)
+    for type_ in ("A", "AAAA"):
+        for address in await bind.ask(HOST, type_):
+            await answers(address, port, "resolved")
+    await member.service("web", http(port), ipFamilyPolicy="SingleStack", ipFamilies=["IPv4"], annotations=named)
+    await resolves(bind, four)
+    await member.service("web", http(port), ipFamilyPolicy="RequireDualStack", ipFamilies=["IPv4", "IPv6"],
+                         annotations=named)  # fmt: skip
+    await resolves(bind, *await both(member, "web"))
+    await member.delete("web")
+    await resolves(bind)
+
+
+async def an_ingress_of_both_families(cluster: OneCluster, bind: Bind, pod: str) -> None:
+    member = cluster.member
+    await service(member, "shop", pod)
+    families = {"name": "both", "annotations": {"fairlead.dev/ip-families": "IPv4,IPv6"}}
+    body = {"metadata": families, "spec": {"controller": INGRESS_CONTROLLER}}
+    await member.cluster.apply(INGRESS_CLASSES, body, manager="user")
+    to = {"service": {"name": "shop", "port": {"number": 80}}}
+    rules = [{"host": HOST, "http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": to}]}}]
+    ingress = {
+        "metadata": {"name": "shop", "namespace": "default"},
+        "spec": {"ingressClassName": "both", "rules": rules},
+    }
+    await member.cluster.apply(INGRESSES, ingress, manager="user")
+
+    async def addresses() -> list[str]:
+        there = await member.cluster.get(INGRESSES, "default", "shop")
+        return [each.ip for each in there.status.load_balancer.ingress or () if each.ip]
+
+    async def two() -> bool:
+        return len(await addresses()) == 2
+
+    await wait_until(two, "the Ingress shows two addresses", timeout_s=120)
+    await resolves(bind, *await addresses())
+    for type_ in ("A", "AAAA"):
+        (address,) = await bind.ask(HOST, type_)
+        client = HttpClient(address)
+        await e2e_http.answers(lambda client=client: client.get(HOST), (200, "resolved"))
+
+
+async def answers_host(client: HttpClient) -> None:
+    async def so() -> bool:
+        return await client.get(HOST) == (200, "resolved")
+
+    await wait_until(so, f"{HOST} answers at {client.address}", timeout_s=60)

@@ -308,7 +308,7 @@ def test_an_empty_data_dir_is_refused_before_anything_is_written(
 @pytest.mark.req("X-30")
 def test_top_shows_one_kind_of_parts() -> None:
     result = run("top", "--backends", "--routes")
-    assert result.code == 2
+    assert result.returncode == 2
     assert "--backends or --routes, not both" in result.stderr
 
 
