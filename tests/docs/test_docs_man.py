@@ -55,7 +55,7 @@ def completed(*typed: str) -> list[str]:
     return subprocess.run(program, capture_output=True, text=True, check=True, timeout=120).stdout.split()
 
 
-@pytest.mark.req("OP-7")
+@pytest.mark.req("OP-9")
 def test_kubectl_is_given_commands_and_nothing_for_a_name_when_no_api_answers() -> None:
     assert completed("sta") == ["standalone", "status", ":4"]
     assert "doctor" in completed("")

@@ -23,7 +23,7 @@ from tests.e2e.e2e_backends import ask, echoes, http, refused
 from tests.e2e.e2e_http import HttpClient, service
 from tests.e2e.e2e_one_cluster import OneCluster, running
 
-pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.req("K-4", "K-58")]
+pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.req("K-4", "K-58", "OP-12")]
 
 #: The one IPv6 address that every machine has.
 V6 = "::1"

@@ -1,17 +1,26 @@
 """Completion of objects on the command line: the names of what is at the hub, asked for when TAB is pressed.
 
-In: what was typed so far, and the options before it. Out: KIND/NAME. Never: an error or a wait: a shell that completes
+In: what was typed so far, and the options before it. Out: KIND/NAME; with a member's kubeconfig the objects that a
+member can explain. Never: an error or a wait: a shell that completes
 has no place for either, so an API that does not answer at once completes nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
+
+from fairlead.cli.object_ref import IN_MEMBERS, SERVICE, ObjectRef
+
+if TYPE_CHECKING:
+    from fairlead.api.meta import KubeObject, Resource
+    from fairlead.kube.cluster import Cluster
+
+T = TypeVar("T", bound="KubeObject")
 
 _PATIENCE_S = 2.0
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE")
@@ -20,6 +29,11 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT
 def complete_object(context: typer.Context, incomplete: str) -> list[str]:
     """Return KIND/NAME of each kind that verbs take; those of another namespace than -n with their namespace."""
     return _starting(incomplete, context, classes=True)
+
+
+def complete_explained(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the same, and what shares a load balancer with others: Ingresses, Gateways and routes."""
+    return _starting(incomplete, context, classes=True, sharing=True)
 
 
 def complete_load_balancer(context: typer.Context, incomplete: str) -> list[str]:
@@ -37,42 +51,83 @@ def complete_method(incomplete: str) -> list[str]:
     return [name for name in _METHODS if name.startswith(incomplete.upper())]
 
 
-def _starting(incomplete: str, context: typer.Context, *, classes: bool) -> list[str]:
+def _starting(incomplete: str, context: typer.Context, *, classes: bool, sharing: bool = False) -> list[str]:
     from fairlead.errors import FairleadError
 
     options = context.params
+    where = options.get("kubeconfig"), options.get("context") or ""
     try:
-        names = asyncio.run(_names(options.get("kubeconfig"), options.get("context") or "", classes=classes))
+        names = asyncio.run(_names(*where, classes=classes, sharing=sharing))
     except (FairleadError, OSError, TimeoutError):
         return []
     default = options.get("namespace") or "default"
     short = (name.replace(f"/{default}/", "/", 1) for name in names)
-    return sorted({name for name in short if name.startswith(incomplete)})
+    return sorted({name for name in short if name and name.startswith(incomplete)})
 
 
-async def _names(kubeconfig: Any, context: str, *, classes: bool) -> list[str]:
-    from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
-    from fairlead.api.loadbalancer import LOAD_BALANCERS
-    from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
-    from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
-    from fairlead.cli.connect import connect
+async def _names(kubeconfig: Any, context: str, *, classes: bool, sharing: bool) -> list[str]:
+    from fairlead.cli.connect import check_kinds, connect
+    from fairlead.errors import NotFound
 
     async with asyncio.timeout(_PATIENCE_S):
         async with connect(Path(kubeconfig) if kubeconfig else None, context=context, name="the hub") as cluster:
-            shared, tcp, http, kinds = await asyncio.gather(
-                cluster.list(LOAD_BALANCERS),
-                cluster.list(TCP_LOAD_BALANCERS),
-                cluster.list(HTTP_LOAD_BALANCERS),
-                cluster.list(LOAD_BALANCER_CLASSES),
-            )
+            try:
+                named = await check_kinds(cluster)
+            except NotFound:
+                return await _at_member(cluster) if sharing else []
+            at_hub = await _at_hub(cluster, sharing=sharing)
+    return [*at_hub, *(f"class/{name}" for name in named if classes)]
+
+
+async def _at_hub(cluster: Cluster, *, sharing: bool) -> list[str]:
+    from fairlead.api.hostname import HOSTNAMES
+    from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
+    from fairlead.api.loadbalancer import LOAD_BALANCERS
+    from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+
+    shared, tcp, http, names = await asyncio.gather(
+        _listed(cluster, LOAD_BALANCERS),
+        _listed(cluster, TCP_LOAD_BALANCERS),
+        _listed(cluster, HTTP_LOAD_BALANCERS),
+        _listed(cluster, HOSTNAMES),
+    )
+    routes = await _listed(cluster, LOAD_BALANCER_ROUTES) if sharing else []
+    origins = [each.spec.origin for each in (*tcp, *(http if sharing else ()), *routes)]
     return [
         *(f"lb/{lb.key}" for lb in shared),
         *(f"tcplb/{lb.key}" for lb in tcp),
         *(f"httplb/{lb.key}" for lb in http),
-        *_origins(f"svc/{lb.spec.origin.namespace}/{lb.spec.origin.name}" for lb in tcp if lb.spec.origin.name),
-        *(f"class/{each.metadata.name}" for each in kinds if classes),
+        *(f"hostname/{name.key}" for name in names),
+        *(_path(each.kind or SERVICE, each.namespace, each.name) for each in origins if each.kind in {"", *IN_MEMBERS}),
     ]
 
 
-def _origins(names: Iterable[str]) -> Iterable[str]:
-    return dict.fromkeys(names)
+async def _at_member(cluster: Cluster) -> list[str]:
+    """Return what a member knows of itself."""
+    from fairlead.api.gateway import GATEWAYS
+    from fairlead.api.gateway_routes import GRPC_ROUTES, HTTP_ROUTES, TLS_ROUTES
+    from fairlead.api.ingress import INGRESSES
+    from fairlead.api.kubernetes import SERVICES
+
+    kinds = (INGRESSES, GATEWAYS, HTTP_ROUTES, GRPC_ROUTES, TLS_ROUTES)
+    services = await _listed(cluster, SERVICES)
+    others = await asyncio.gather(*(_listed(cluster, each) for each in kinds))
+    balanced = [each for each in services if each.spec.type == "LoadBalancer"]
+    return [
+        *(_path(SERVICE, *each.key) for each in balanced),
+        *(_path(kind.kind, *each.key) for kind, there in zip(kinds, others, strict=True) for each in there),
+    ]
+
+
+def _path(kind: str, namespace: str, name: str) -> str:
+    return ObjectRef(kind, namespace, name).path if name else ""
+
+
+async def _listed(cluster: Cluster, resource: Resource[T]) -> Sequence[T]:
+    """List a kind; one that is not served, or not shown to this user, has no names to complete."""
+    from fairlead.errors import Forbidden, NotFound
+
+    try:
+        return await cluster.list(resource)
+    except (Forbidden, NotFound):
+        return ()

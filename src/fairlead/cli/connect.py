@@ -8,6 +8,8 @@ from fairlead.errors import NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.transport import RetryPolicy
 
+#: The reason of the error for an API server without our kinds.
+NO_KINDS = "NoKinds"
 IMPATIENT = RetryPolicy(attempts=3, base_s=0.2, limit_s=1.0, deadline_s=10.0, connect_s=4.0, read_s=8.0)
 
 
@@ -29,4 +31,4 @@ async def check_kinds(cluster: Cluster) -> set[str]:
 def no_kinds(error: NotFound) -> NotFound:
     """Return the error for an API server without our CustomResourceDefinitions."""
     sentence = "This API does not know Fairlead's kinds: no hub has run here yet; start one with: fairlead hub"
-    return NotFound(sentence, detail=error.sentence)
+    return NotFound(sentence, detail=error.sentence, reason=NO_KINDS)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.complete import complete_object
+from fairlead.cli.complete import complete_explained
 from fairlead.cli.object_ref import CLASS, IN_MEMBERS, SERVICE, Namespace, ObjectRef, parse_object_ref
 from fairlead.cli.options import Context, Kubeconfig, Output, OutputOption, Verbose
 from fairlead.cli.run import run_async
@@ -19,7 +19,7 @@ def explain(
         typer.Argument(
             metavar="KIND/NAME",
             help="svc/NAME, ingress/NAME, gateway/NAME, httproute/NAME, lb/NAME, tcplb/NAME, httplb/NAME, class/NAME.",
-            autocompletion=complete_object,
+            autocompletion=complete_explained,
         ),
     ],
     namespace: Namespace = "default",
@@ -51,6 +51,7 @@ def explain(
 
 
 async def _present(ref: ObjectRef, kubeconfig: Path | None, context: str, output: Output) -> None:
+    from fairlead.cli.connect import NO_KINDS
     from fairlead.cli.explain_rows import explained
     from fairlead.cli.explain_text import lines_of
     from fairlead.cli.output import emit
@@ -61,9 +62,11 @@ async def _present(ref: ObjectRef, kubeconfig: Path | None, context: str, output
         snapshot = await take_snapshot(kubeconfig, ref, context=context)
     except NotFound as error:
         # A member has none of the hub's kinds; and a hub may be a member of its own.
-        if ref.kind not in IN_MEMBERS or not await _at_member(ref, kubeconfig, context, output):
-            raise error from None
-        return
+        if ref.kind in IN_MEMBERS and await _at_member(ref, kubeconfig, context, output):
+            return
+        if ref.kind in IN_MEMBERS and error.reason == NO_KINDS:
+            raise NotFound(ref.not_found) from None
+        raise error from None
     rows = [explained(lb, now=snapshot.now, leading=snapshot.hub.leading) for lb in snapshot.load_balancers]
 
     def lines() -> list[str]:

@@ -7,7 +7,7 @@ import pytest
 from fairlead.api.addresspool import ADDRESS_POOLS, COUNTED
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 
-pytestmark = pytest.mark.req("K-58")
+pytestmark = pytest.mark.req("K-58", "OP-12")
 
 
 @pytest.fixture

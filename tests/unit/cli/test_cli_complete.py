@@ -1,0 +1,121 @@
+"""Completion of objects: what TAB offers at a hub, and at a member."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fairlead.api.gateway import GATEWAYS
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
+from fairlead.api.ingress import INGRESSES
+from fairlead.api.kinds import all_crds
+from fairlead.api.kubernetes import NAMESPACES, SERVICES
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.apiserver import ApiServer
+from fairlead.cli import explain as explain_command
+from fairlead.cli.complete import complete_explained, complete_load_balancer, complete_object
+from fairlead.cli.object_ref import parse_object_ref
+from fairlead.cli.options import Output
+from fairlead.errors import NotFound
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.config import ClusterConfig, bearer
+from fairlead.kube.preflight import install_crds
+from fairlead.testing.builders import tcp_body
+
+ADMIN = "for-these-tests-only"
+PLACE = "tenant-east"
+
+
+@contextlib.asynccontextmanager
+async def api(directory: Path) -> AsyncGenerator[tuple[Cluster, Path]]:
+    server = ApiServer(admin_token=ADMIN)
+    await server.start()
+    kubeconfig = directory / "kubeconfig"
+    kubeconfig.write_text(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\n"
+        f'clusters: [{{name: c, cluster: {{server: "{server.url}"}}}}]\n'
+        f"users: [{{name: c, user: {{token: {ADMIN}}}}}]\n"
+        "contexts: [{name: c, context: {cluster: c, user: c}}]\n"
+    )
+    try:
+        async with Cluster(ClusterConfig(server=server.url, sign_in=bearer(ADMIN)), name="there") as cluster:
+            yield cluster, kubeconfig
+    finally:
+        await server.stop()
+
+
+async def offered(complete: Any, kubeconfig: Path, typed: str = "", namespace: str = "default") -> list[str]:
+    context = SimpleNamespace(params={"kubeconfig": kubeconfig, "namespace": namespace})
+    return await asyncio.to_thread(complete, context, typed)
+
+
+def http_body(named: str, kind: str, **origin: str) -> dict[str, Any]:
+    listeners = [{"name": "http", "port": 80}]
+    return {
+        "metadata": {"name": named, "namespace": PLACE},
+        "spec": {"listeners": listeners, "origin": {"kind": kind, **origin}},
+    }
+
+
+@pytest.mark.req("OP-8")
+async def test_at_a_hub_explain_is_offered_what_shares_a_load_balancer_too(tmp_path: Path) -> None:
+    async with api(tmp_path) as (hub, kubeconfig):
+        await install_crds(hub, all_crds(), "tests")
+        await hub.create(NAMESPACES, {"metadata": {"name": PLACE}})
+        await hub.create(LOAD_BALANCER_CLASSES, {"metadata": {"name": "edge"}, "spec": {"provider": "envoy"}})
+        origin = {"kind": "Service", "namespace": "default", "name": "web"}
+        await hub.create(TCP_LOAD_BALANCERS, tcp_body("default.web", namespace=PLACE, spec={"origin": origin}))
+        await hub.create(HTTP_LOAD_BALANCERS, http_body("edge", "IngressClass", name="edge"))
+        await hub.create(HTTP_LOAD_BALANCERS, http_body("gw", "Gateway", namespace="shop", name="main"))
+        for kind, name in (("Ingress", "cart"), ("HTTPRoute", "api")):
+            spec = {"loadBalancer": "edge", "origin": {"kind": kind, "namespace": "default", "name": name}}
+            await hub.create(LOAD_BALANCER_ROUTES, {"metadata": {"name": name, "namespace": PLACE}, "spec": spec})
+        balancers = [f"httplb/{PLACE}/edge", f"httplb/{PLACE}/gw", "svc/web", f"tcplb/{PLACE}/default.web"]
+        assert await offered(complete_load_balancer, kubeconfig) == balancers
+        assert await offered(complete_object, kubeconfig) == ["class/edge", *balancers]
+        assert await offered(complete_explained, kubeconfig) == sorted(
+            [*balancers, "class/edge", "gateway/shop/main", "httproute/api", "ingress/cart"]
+        )
+        assert await offered(complete_explained, kubeconfig, "gateway/m", "shop") == ["gateway/main"]
+
+
+@pytest.mark.req("OP-8")
+async def test_at_a_member_explain_is_offered_what_the_member_has(tmp_path: Path) -> None:
+    async with api(tmp_path) as (member, kubeconfig):
+        for name, kind in (("web", "LoadBalancer"), ("internal", "ClusterIP")):
+            body = {"metadata": {"name": name, "namespace": "default"}, "spec": {"type": kind, "ports": [{"port": 80}]}}
+            await member.create(SERVICES, body)
+        spec = {"defaultBackend": {"service": {"name": "web", "port": {"number": 80}}}}
+        await member.create(INGRESSES, {"metadata": {"name": "shop", "namespace": "default"}, "spec": spec})
+        assert await offered(complete_explained, kubeconfig) == ["ingress/shop", "svc/web"]
+        assert await offered(complete_object, kubeconfig) == [], "other verbs are for a hub"
+        with pytest.raises(NotFound):
+            await member.list(GATEWAYS)
+
+
+@pytest.mark.req("OP-8")
+async def test_nothing_is_offered_where_nothing_answers(tmp_path: Path) -> None:
+    assert await offered(complete_explained, tmp_path / "none") == []
+
+
+@pytest.mark.parametrize(
+    ("subject", "sentence"),
+    [
+        ("svc/none", "There is no Service default/none; kubectl get svc -A lists those that there are"),
+        ("ingress/none", "There is no Ingress default/none; kubectl get ingress -A lists those that there are"),
+        ("lb/none", "This API does not know Fairlead's kinds: no hub has run here yet"),
+    ],
+)
+async def test_what_a_member_does_not_have_is_not_there(tmp_path: Path, subject: str, sentence: str) -> None:
+    async with api(tmp_path) as (_, kubeconfig):
+        ref = parse_object_ref(subject, "default", sharing=True)
+        with pytest.raises(NotFound) as raised:
+            await explain_command._present(ref, kubeconfig, "", Output.TABLE)
+        assert raised.value.sentence.startswith(sentence)
