@@ -75,14 +75,27 @@ class LoadBalancerSpec(Wire, frozen=True, gc=False):
     infrastructure_ref: InfrastructureReference | None = None
 
 
+class AcceptedFrontend(Wire, frozen=True, gc=False):
+    """What is served at proxies of the hub: provider and parameters as its class had them when it was accepted last."""
+
+    provider: str = ""
+    listeners: Annotated[list[LoadBalancerListener], Meta(extra_json_schema=LIST_OF_PORTS)] = msgspec.field(
+        default_factory=list[LoadBalancerListener]
+    )
+    parameters: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    attributes: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+
+
 class LoadBalancerObjectStatus(IntentStatus, frozen=True, gc=False):
     """What became of it.
 
     backends is registered/expected. frontend is deprecated: release 0.1 wrote it, and it is replaced by provisioned.
+    accepted is the version of spec that proxies of the hub serve; other providers have theirs in provisioned.
     names: of an endpoint that is a DNS name. From endpoint on: written by the controller for Cluster API.
     """
 
     backends: str = ""
+    accepted: AcceptedFrontend | None = None
     names: NamesStatus = NamesStatus()
     endpoint: Endpoint | None = None
     targets: int = 0

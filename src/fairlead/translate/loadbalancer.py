@@ -17,7 +17,7 @@ import msgspec
 
 from fairlead.api.durations import seconds_from_duration
 from fairlead.api.intent import Allocation
-from fairlead.api.loadbalancer import LoadBalancer
+from fairlead.api.loadbalancer import AcceptedFrontend, LoadBalancer
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import Capabilities
@@ -96,6 +96,19 @@ def frontend_of(view: LoadBalancerView) -> FrontendSpec:
     )
 
 
+def accepted_frontend(view: LoadBalancerView, translation: LoadBalancerTranslation) -> AcceptedFrontend | None:
+    """Return what is to be on record of what proxies of the hub serve; what is there, while the spec is refused."""
+    if translation.desired is None or translation.serving_last_accepted:
+        return view.load_balancer.status.accepted
+    spec, served = view.load_balancer.spec, translation.desired.spec
+    return AcceptedFrontend(
+        provider=view.class_spec.provider,
+        listeners=spec.listeners,
+        parameters=dict(served.parameters),
+        attributes=spec.attributes,
+    )
+
+
 def merged_parameters(load_balancer: LoadBalancer, load_balancer_class: LoadBalancerClass | None) -> dict[str, str]:
     """Return the parameters of a load balancer ordered by key; those of its class override."""
     spec = load_balancer.spec
@@ -153,11 +166,24 @@ def _served(view: LoadBalancerView, refusal: Condition | None) -> FrontendSpec |
     """Return the frontend to serve; None when none was ever accepted."""
     if refusal is None:
         return frontend_of(view)
+    if view.needs_allocation:
+        return _at_proxies(view)
     accepted = view.accepted
     if accepted is None or refusal is not view.verdict:
         return accepted
     # The provider refuses the change, not the load balancer: new credentials of the class are in force at once.
     return msgspec.structs.replace(frontend_of(view), listeners=accepted.listeners, attributes=accepted.attributes)
+
+
+def _at_proxies(view: LoadBalancerView) -> FrontendSpec | None:
+    """Return the frontend that proxies of the hub serve while the present spec is refused; None for none before."""
+    was = view.load_balancer.status.accepted
+    if was is None:
+        return None
+    spec = msgspec.structs.replace(view.load_balancer.spec, listeners=was.listeners, attributes=was.attributes)
+    before = msgspec.structs.replace(view.load_balancer, spec=spec)
+    frontend = frontend_of(msgspec.structs.replace(view, load_balancer=before))
+    return msgspec.structs.replace(frontend, parameters=was.parameters)
 
 
 def _desired(

@@ -143,3 +143,23 @@ def test_a_member_that_no_proxy_has_seen_healthy_takes_no_traffic(status, reason
     )
     assert active(given, plan_load_balancer(given)) == count
     assert conditions(given)["Healthy"][0] is bool(count)
+
+
+@pytest.mark.req("C-18", "C-37", "T-C-09")
+@pytest.mark.parametrize(
+    ("listed", "disabled", "state", "targets", "count"),
+    [
+        ({}, False, "adding", 1, 0),
+        ({"10.0.0.1:6443": "Registered"}, False, "active", 1, 1),
+        ({"10.0.0.1:6443": "Registered"}, True, "disabling", 1, 0),
+    ],
+)
+def test_targets_are_those_that_are_chosen_and_active_ones_those_that_are_in_place(
+    listed, disabled, state, targets, count
+):
+    annotations = {"loadbalancer.cluster.x-k8s.io/disabled": ""} if disabled else None
+    member = machine("m-1", "10.0.0.1", marked=["api"], annotations=annotations)
+    given = view(member, groups=[group(ONE, listed=listed)], load_balancer=served())
+    plan = plan_load_balancer(given)
+    assert [each.state for each in plan.members] == [state]
+    assert (len(plan.selection.members), active(given, plan)) == (targets, count)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from fairlead.api.intent import Allocation
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.model.contract import AllocationKind
 from fairlead.testing.builders import HTTP, target
-from fairlead.translate.loadbalancer import frontend_of, translate_loadbalancer
+from fairlead.translate.loadbalancer import accepted_frontend, frontend_of, translate_loadbalancer
 from fairlead.translate.view import GroupView
-from tests.unit.translate.translate_builders import accepted, class_, group, lb, view
+from tests.unit.translate.translate_builders import CAPABLE, accepted, class_, group, lb, view
 
 
 @pytest.mark.req("L-38")
@@ -66,3 +68,23 @@ def test_a_refused_group_brings_what_it_brought_with_the_parameters_of_then():
     result = translate_loadbalancer(view(groups=[msgspec.structs.replace(refused, accepted=None)]))
     assert result.desired.targets[HTTP] == {}
     assert result.desired.owners == {"BackendGroup/shop/web"}, "it is there, though it was never accepted"
+
+
+@pytest.mark.req("C-60")
+def test_what_proxies_of_the_hub_serve_is_on_record_while_its_spec_is_refused():
+    asked = lb(clusterName="blue", attributes={"size": "s"})
+    able = msgspec.structs.replace(CAPABLE, allocation=AllocationKind.ADDRESS)
+    first = msgspec.structs.replace(view(asked), providers={"p": able}, allocation=Allocation("192.0.2.1"))
+    recorded = accepted_frontend(first, translate_loadbalancer(first))
+    assert recorded is not None
+    assert (recorded.provider, recorded.listeners, recorded.attributes) == ("p", asked.spec.listeners, {"size": "s"})
+    changed = lb(clusterName="blue", attributes={"size": "l"})
+    status = msgspec.structs.replace(changed.status, accepted=recorded)
+    changed = msgspec.structs.replace(changed, status=status)
+    later = msgspec.structs.replace(first, load_balancer=changed, verdict=NO)
+    result = translate_loadbalancer(later)
+    assert result.desired is not None
+    assert (result.desired.spec.attributes, result.desired.spec.address) == ({"size": "s"}, "192.0.2.1")
+    assert accepted_frontend(later, result) == recorded
+    never = msgspec.structs.replace(first, verdict=NO)
+    assert translate_loadbalancer(never).desired is None

@@ -22,11 +22,19 @@ BACKENDS: Mapping[str, Mapping[str, str]] = {
         "name": "Name by which BackendGroups mean it.",
         "targetPort": "Port of the machines behind it; 0 is the same port.",
     },
+    "AcceptedFrontend": {
+        "provider": "The provider that serves it.",
+        "listeners": "Its ports.",
+        "parameters": "Settings of the provider, those of its class included.",
+        "attributes": "Attributes of the load balancer.",
+    },
     "LoadBalancerObjectStatus": {
         **INTENT_STATUS,
+        "accepted": "What proxies of the hub serve: when spec is refused, as it was accepted last.",
         "backends": "Registered backends of those expected, as in 2/3.",
         "targets": "How many objects the selector chooses.",
-        "activeTargets": "How many of them take traffic.",
+        "activeTargets": "How many of them take traffic: in state active, and seen unhealthy by no proxy; 0 while no "
+        "proxy sees a healthy one.",
         "targetKind": "The kind of the members, as Machine.cluster.x-k8s.io.",
         "targetSelector": "The selector in force, as text.",
         "members": "The members and how far each has come; the first 100.",

@@ -30,7 +30,7 @@ from fairlead.ledger.wire import load_balancer_of
 from fairlead.model.change import TargetChange
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.translate.loadbalancer import translate_loadbalancer
+from fairlead.translate.loadbalancer import accepted_frontend, translate_loadbalancer
 from fairlead.translate.view import GroupView, LoadBalancerTranslation, LoadBalancerView
 
 
@@ -85,7 +85,8 @@ class LoadBalancerIntent(Intent[LoadBalancerView, LoadBalancerTranslation]):
             return Recorded(translation=None if view.pending else translation)
         await self._last_accepted.hold(view.load_balancer)
         if view.needs_allocation:
-            await self._last_accepted.allocate(view.load_balancer, view.allocation)
+            accepted = accepted_frontend(view, translation)
+            await self._last_accepted.accept(view.load_balancer, view.allocation, accepted)
         failure: FairleadError | None = None
         groups: list[GroupView] = []
         for group_view in view.groups:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from fairlead.api.backendgroup import BACKEND_GROUPS, AcceptedBackends, BackendGroup
 from fairlead.api.backendrecord import BackendRecord
 from fairlead.api.intent import Allocation
-from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer, LoadBalancerObjectStatus
+from fairlead.api.loadbalancer import LOAD_BALANCERS, AcceptedFrontend, LoadBalancer, LoadBalancerObjectStatus
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB, MANAGER_RECORD
 from fairlead.kube.cluster import Cluster
@@ -61,10 +61,13 @@ class LastAccepted:
         """Put our finalizer on a load balancer."""
         await hold(self._cluster, LOAD_BALANCERS, load_balancer, FINALIZER_CLEANUP, manager=MANAGER_HUB)
 
-    async def allocate(self, load_balancer: LoadBalancer, allocation: Allocation) -> None:
-        """Record what is given to a load balancer, before anything uses it; no write when that is on record."""
-        old = LoadBalancerObjectStatus(allocation=load_balancer.status.allocation)
-        new = LoadBalancerObjectStatus(allocation=allocation)
+    async def accept(
+        self, load_balancer: LoadBalancer, allocation: Allocation, accepted: AcceptedFrontend | None
+    ) -> None:
+        """Record what proxies of the hub serve, and where, before anything uses it; no write when that is on record."""
+        status = load_balancer.status
+        old = LoadBalancerObjectStatus(allocation=status.allocation, accepted=status.accepted)
+        new = LoadBalancerObjectStatus(allocation=allocation, accepted=accepted)
         await write_status(self._cluster, LOAD_BALANCERS, load_balancer, old, new, manager=MANAGER_RECORD)
 
     async def record(

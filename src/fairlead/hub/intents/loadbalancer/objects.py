@@ -27,7 +27,7 @@ class LoadBalancerObjects(IntentObjects[LoadBalancer]):
             LOAD_BALANCERS,
             # What another provider serves is none of ours.
             serves=lambda obj: not inventory.region and obj.spec.infrastructure_ref is None,
-            recorded=lambda obj: obj.status.recorded,
+            recorded=lambda obj: (obj.status.recorded, obj.status.allocation, obj.status.accepted),
         )
         self._inventory = inventory
         self.groups: WatchCache[BackendGroup] = WatchCache(

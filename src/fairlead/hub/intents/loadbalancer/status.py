@@ -26,7 +26,7 @@ class LoadBalancerStatus(StatusRules[LoadBalancer, LoadBalancerTranslation]):
 
     needs_address = False
     counts = (*StatusRules.counts, "backends")
-    owned_elsewhere = (*StatusRules.owned_elsewhere, "names")
+    owned_elsewhere = (*StatusRules.owned_elsewhere, "accepted", "names")
 
     def __init__(self, context: IntentContext, *, composed: Callable[[LoadBalancerKey], None]) -> None:
         super().__init__(cluster=context.cluster, events=context.events, resource=LOAD_BALANCERS)

@@ -47,7 +47,7 @@ class LoadBalancerViews:
         obj = self._objects.get(key)
         if obj is None or is_leaving(obj):
             return None
-        inventory = self._inventory
+        inventory, at_proxies = self._inventory, obj.status.accepted
         groups = [group for group in self._objects.groups_of(key) if not is_leaving(group)]
         unreadable = self._objects.unreadable_groups((key.namespace, *(obj.spec.scope or ())))
         problems = [inventory.problem, unreadable, *(self._sources.need(group) for group in groups)]
@@ -66,7 +66,7 @@ class LoadBalancerViews:
             loopback_targets=self._loopback_targets,
             living=self._last_accepted.is_living(obj),
             accepted=self._last_accepted.spec_of(obj),
-            provider=obj.status.serving_provider,
+            provider=obj.status.serving_provider or (at_proxies.provider if at_proxies is not None else ""),
             allocation=obj.status.allocation,
         )
         return self._allocations.allocated(view)
