@@ -84,7 +84,7 @@ async def said(world: World, *parts: str) -> bool:
 
 
 @pytest.mark.req("K-53", "E-16", "GI-7")
-@pytest.mark.parametrize("case", ["another key", "no key", "no certificate", "deleted"])
+@pytest.mark.parametrize("case", ["the wrong key", "no key", "no certificate", "deleted"])
 async def test_the_last_good_version_is_served_when_a_secret_breaks_or_goes(world: World, case: str) -> None:
     chain, key = pair()
     await secret(world, chain, key)
@@ -101,14 +101,14 @@ async def test_the_last_good_version_is_served_when_a_secret_breaks_or_goes(worl
     else:
         other_chain, other_key = pair()
         broken = {
-            "another key": (chain, other_key),
+            "the wrong key": (chain, other_key),
             "no key": (chain, b"nothing"),
             "no certificate": (b"nothing", key),
         }[case]
         assert other_chain != chain
         await secret(world, *broken)
     why = {
-        "another key": "tls.key is not the key of the first certificate in tls.crt",
+        "the wrong key": "tls.key is not the key of the first certificate in tls.crt",
         "no key": "tls.key has no private key in PEM",
         "no certificate": "tls.crt has no certificate in PEM",
         "deleted": "it is not there",

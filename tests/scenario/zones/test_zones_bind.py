@@ -10,8 +10,11 @@ from zones_world import ZonesWorld, needs_bind, zones_world
 
 from fairlead.api.dnszone import DNS_ZONES
 from fairlead.api.hostname import HOSTNAMES
+from fairlead.api.names import SYSTEM_NAMESPACE
+from fairlead.api.naming import short_hash
 from fairlead.cli.names_rows import ask_zones, name_rows
 from fairlead.kube.config import ClusterConfig
+from fairlead.providers.zones.marks import Holder, Mark, mark_text
 from tests.scenario.any_api import until
 
 pytestmark = needs_bind
@@ -94,6 +97,24 @@ async def test_two_hubs_have_values_of_one_name_and_each_removes_only_its_own(wo
     await world.delete("www")
     await world.gone("www")
     await world.answers("www", "A", "192.0.2.77")
+
+
+@pytest.mark.parametrize("theirs", ["hub-1", "hub-2"])
+async def test_another_hub_with_the_same_owner_id_is_named_in_a_sentence(world: ZonesWorld, theirs: str):
+    await world.zone(ownerId="hub-1")
+    holder = Holder(theirs, short_hash("Hostname", SYSTEM_NAMESPACE, "www", size_bytes=8))
+    text = mark_text(Mark(holder, "192.0.2.9"))
+    host = f"www.{world.bind.zone}"
+    await world.bind.write(("add", host, "A", "192.0.2.9"), ("add", f"fairlead-a.{host}", "TXT", f'"{text}"'))
+    await world.name("www", addresses=["192.0.2.1"])
+    await world.published("www")
+    await world.answers("www", "A", "192.0.2.1", "192.0.2.9")
+    if theirs == "hub-1":
+        there = await world.says("www", "Serving", "True", "A 192.0.2.9 is marked with ownerId hub-1", "another hub")
+        assert "spec.ownerId" in there.message
+    else:
+        there = await world.says("www", "Serving", "True", "answers 1 of 1 records")
+        assert "ownerId" not in there.message
 
 
 async def test_the_server_is_killed_in_the_middle_and_nothing_is_lost(world: ZonesWorld):

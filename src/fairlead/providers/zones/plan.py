@@ -31,7 +31,10 @@ from fairlead.providers.zones.rrsets import CNAME, EMPTY, TXT, TYPES, Edit, RRKe
 
 
 class RecordChange(msgspec.Struct, frozen=True):
-    """One value of one name that is wanted, or to be removed. ``known``: the ledger has it as registered."""
+    """One value of one name that is wanted, or to be removed. ``known``: the ledger has it as registered.
+
+    ``ours`` are all values of its set that the ledger has, as marks name them.
+    """
 
     host: str
     type: str
@@ -41,6 +44,7 @@ class RecordChange(msgspec.Struct, frozen=True):
     wanted: bool
     zone: str
     known: bool = False
+    ours: frozenset[str] = frozenset()
     prefix: str = ""
     suffix: str = ""
 
@@ -48,6 +52,11 @@ class RecordChange(msgspec.Struct, frozen=True):
     def key(self) -> RRKey:
         """Return the set that the record is in."""
         return RRKey(self.host, self.type)
+
+    @property
+    def mark(self) -> Mark:
+        """Return the mark of the record."""
+        return Mark(self.holder, marked(self.value))
 
     @property
     def external_marks(self) -> tuple[RRKey, ...]:
@@ -104,13 +113,13 @@ class _Zone:
         others = any(mark.holder != change.holder for mark in marks) or self._foreign(change, marks)
         ttl = now.ttl if others and now.values else change.ttl
         self._now[change.key] = RRSet(now.values | {change.value}, ttl)
-        self._put_mark(change, Mark(change.holder, marked(change.value)))
+        self._put_mark(change, change.mark)
         return ""
 
     def remove(self, change: RecordChange) -> None:
         """Remove a value when it is ours, and no other owner has it too."""
         marks = self._marks(change.host, change.type)
-        mine = Mark(change.holder, marked(change.value))
+        mine = change.mark
         self._drop_marks(change, {mine})
         others = any(mark.value == mine.value and mark != mine for mark in marks)
         if (mine in marks or change.known) and not others:

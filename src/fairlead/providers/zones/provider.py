@@ -20,15 +20,14 @@ from msgspec.structs import replace
 
 from fairlead.errors import Retry, Terminal
 from fairlead.model.change import DONE, Outcome, OutcomeStatus, TargetChange
-from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import Capabilities, RestoredBackend
 from fairlead.model.desired import FrontendSpec
-from fairlead.model.keys import RECORD_PORT, LoadBalancerKey, TargetKey, backend_key
-from fairlead.model.observed import Ensured, Health, Observed, ObservedTarget
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.observed import Ensured, Observed
 from fairlead.providers.load_balancer_states import LoadBalancerStates
 from fairlead.providers.outcomes import is_removal
 from fairlead.providers.zones.follow import Followed, ZoneFollower
-from fairlead.providers.zones.marks import host_of, mark_from_text, mark_key
+from fairlead.providers.zones.marks import Holder, host_of, mark_from_text, mark_key, marked
 from fairlead.providers.zones.moves import (
     Value,
     blind_removal,
@@ -42,10 +41,12 @@ from fairlead.providers.zones.moves import (
     values_of,
     zone_reads,
 )
+from fairlead.providers.zones.observed import observed_of
 from fairlead.providers.zones.plan import RecordChange, plan_records, reads
 from fairlead.providers.zones.recent import Recent
 from fairlead.providers.zones.rrsets import EMPTY, Edit, RRKey, RRSets, canonical_value
 from fairlead.providers.zones.settings import NameSettings, ServerSettings, failure_domain, settings_from_spec
+from fairlead.providers.zones.shared_owner import shared_owner
 from fairlead.providers.zones.together import Together
 from fairlead.providers.zones.zone_server import ZoneServer
 from fairlead.runtime.clock import Clock, SystemClock
@@ -77,6 +78,8 @@ class DNSProvider:
         self._notify: list[Callable[[LoadBalancerKey], None]] = []
         #: Whether all records of a name were answered when it was read back.
         self._complete: dict[LoadBalancerKey, bool] = {}
+        #: What is to be said of names whose marks are not all on record here.
+        self._shared: dict[Holder, str] = {}
         self._follower = ZoneFollower(
             clock=self._clock, servers=lambda: self._servers, names=self._followed, notify=self._changed
         )
@@ -208,7 +211,7 @@ class DNSProvider:
             return None
         answered = kept if server.immediate else _values(await server.answers(keys))
         self._complete[key] = held <= answered
-        return _observed(held, kept, answered, settings)
+        return observed_of(held, kept, answered, settings, self._shared.get(settings.holder, ""))
 
     async def delete(self, key: LoadBalancerKey) -> None:
         """Remove every record that a mark says is this name's."""
@@ -274,8 +277,10 @@ class DNSProvider:
         type_, value = _value(change.listener.backend, change.key.address)
         ttl = int(dict(change.target.parameters).get("ttl", "60"))
         wanted = not is_removal(change) and not change.target.draining
-        known = (type_, value) in self._held.get(change.load_balancer, ())
-        return row(settings, type_, value, ttl, wanted=wanted, known=known)
+        held = self._held.get(change.load_balancer, ())
+        known = (type_, value) in held
+        ours = frozenset(marked(each) for of_type, each in held if of_type == type_)
+        return replace(row(settings, type_, value, ttl, wanted=wanted, known=known), ours=ours)
 
     async def _run(self, settings: ServerSettings, rows: Sequence[RecordChange]) -> list[Outcome]:
         """Make the changes of one zone, and read back what came of them."""
@@ -283,6 +288,7 @@ class DNSProvider:
         for _ in range(_ATTEMPTS):
             there = await server.read(reads(rows))
             planned = plan_records(rows, there)
+            self._note_shared(rows, there)
             if not planned.edits:
                 return [_outcome(planned.refused.get(index, "")) for index in range(len(rows))]
             if await self._update(settings, planned.edits, there):
@@ -293,6 +299,13 @@ class DNSProvider:
             f"zone {settings.zone} at {settings.name} is being changed by others at the same time; it is tried again",
             reason="DNSChanging",
         )
+
+    def _note_shared(self, rows: Sequence[RecordChange], there: RRSets) -> None:
+        for holder, sentence in shared_owner(rows, there).items():
+            self._shared.pop(holder, None)
+            if sentence:
+                log.warning("the ownerId of a zone is not ours alone", host=rows[0].host, why=sentence)
+                self._shared[holder] = sentence
 
     async def _update(self, settings: ServerSettings, edits: Sequence[Edit], there: RRSets) -> bool:
         """Send ``edits``; False when one of the updates was not done because the zone had changed."""
@@ -365,31 +378,3 @@ def _batches(edits: Sequence[Edit], size: int) -> list[list[Edit]]:
 
 def _outcome(refused: str) -> Outcome:
     return Outcome(OutcomeStatus.REJECTED, refused) if refused else DONE
-
-
-def _observed(held: frozenset[Value], kept: set[Value], answered: set[Value], settings: NameSettings) -> Observed:
-    missing = sorted(held - answered)
-    targets = sorted(
-        (
-            ObservedTarget(backend_key(type_), TargetKey(value, RECORD_PORT), healthy=True)
-            for type_, value in held & kept
-        ),
-        key=lambda target: (target.listener, target.key),
-    )
-    text = f"{settings.server.name} answers {len(held) - len(missing)} of {len(held)} records"
-    serving = not missing and bool(held)
-    return Observed(
-        programmed=not missing,
-        proxies=1,
-        acknowledged=int(not missing),
-        message="" if not missing else text,
-        targets=tuple(targets),
-        foreign=tuple(f"{type_} {value}" for type_, value in sorted(answered - held)),
-        health=Health(
-            serving if held else None,
-            ConditionReason.SERVING if serving else ConditionReason.NO_TARGETS,
-            text if held else "it has no records",
-            total=len(held),
-            healthy=len(held) - len(missing),
-        ),
-    )
