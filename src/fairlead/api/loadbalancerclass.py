@@ -24,6 +24,7 @@ CHANGEABLE_PARAMETERS = (
     "verify",
     "acceptDryRunCall",
     "backendHealth",
+    "ipFamilies",
     "drainTimeout",
     "allowedBackends",
 )

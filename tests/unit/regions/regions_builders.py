@@ -95,10 +95,12 @@ def node(
     return compact_node(msgspec.convert(body, type=Node))
 
 
-def slice_of(*pods: tuple[str, str, bool], name: str = "test-1", service_name: str = "test") -> EndpointSlice:
+def slice_of(
+    *pods: tuple[str, str, bool], name: str = "test-1", service_name: str = "test", address_type: str = "IPv4"
+) -> EndpointSlice:
     body = {
         "metadata": {"name": name, "namespace": "default", "labels": {"kubernetes.io/service-name": service_name}},
-        "addressType": "IPv4",
+        "addressType": address_type,
         "endpoints": [{"addresses": [a], "nodeName": n or None, "conditions": {"ready": r}} for a, n, r in pods],
         "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
     }

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from regions_builders import membership, pool_service, service, slice_of
 
-from fairlead.publish.publication import Publication
+from fairlead.model.condition import ConditionReason
+from fairlead.publish.publication import Publication, Refused
 from fairlead.regions.backends import PoolNode, build_backends
 from fairlead.regions.balancer.translate import translate
 
@@ -38,3 +39,55 @@ def node_addresses(policy: str) -> set[str]:
 )
 def test_with_local_traffic_only_nodes_with_a_ready_pod_are_backends(policy: str, addresses: set[str]) -> None:
     assert node_addresses(policy) == addresses
+
+
+def built(address: str, *families: str, asked: str = "", policy: str = "PreferDualStack") -> Publication | Refused:
+    """Return what becomes of a Service with a pod at ``address``."""
+    of = service(
+        class_name="fairlead.dev/envoy",
+        ipFamilies=list(families),
+        ipFamilyPolicy=policy,
+        annotations={"fairlead.dev/address-request": asked},
+    )
+    pods = slice_of((address, "n1", True), address_type="IPv6" if ":" in address else "IPv4")
+    backends = build_backends("east", [pods], membership(n1="east"))
+    return translate(pool_service("test", "east", of=of, class_name="fairlead.dev/envoy"), backends, region="east")
+
+
+@pytest.mark.req("K-58")
+def test_each_region_has_the_families_of_the_service() -> None:
+    both = built("10.244.0.1", "IPv6", "IPv4", policy="RequireDualStack")
+    assert isinstance(both, Publication)
+    assert (both.load_balancer.spec.ip_families, both.load_balancer.spec.ip_family_policy) == (
+        ("IPv6", "IPv4"),
+        "RequireDualStack",
+    )
+    single = built("10.244.0.1", "IPv4")
+    assert isinstance(single, Publication)
+    assert single.load_balancer.spec.ip_families == (), "nothing that was published before changes"
+
+
+@pytest.mark.req("K-58")
+def test_a_family_without_backends_is_refused_with_the_way_out() -> None:
+    refused = built("10.244.0.1", "IPv6", policy="SingleStack")
+    assert isinstance(refused, Refused)
+    assert refused.reason is ConditionReason.UNSUPPORTED_ADDRESS_FAMILY
+    assert refused.sentence.startswith("the backends in this pool have IPv4 addresses, and spec.ipFamilies of the Ser")
+    assert refused.keep, "what is served stays"
+
+
+@pytest.mark.parametrize(
+    ("asked", "address"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("east=10.0.0.1, west=10.0.0.2", "10.0.0.1"),
+        ("east=10.0.0.1,east=2001:db8::1,west=10.0.0.2", "10.0.0.1,2001:db8::1"),
+        ("10.0.0.1,2001:db8::1,west=10.0.0.2", "10.0.0.1,2001:db8::1"),
+        ("10.0.0.9, east=2001:db8::1", "2001:db8::1"),
+        ("west=10.0.0.2", ""),
+    ],
+)
+def test_which_addresses_are_asked_for_in_a_pool(asked: str, address: str) -> None:
+    made = built("10.244.0.1", "IPv4", "IPv6", asked=asked)
+    assert isinstance(made, Publication)
+    assert made.load_balancer.spec.address == address

@@ -62,7 +62,8 @@ class LoadBalancerHooks:
         """Call createLoadBalancer; ``Retry`` when the driver answers anything but Succ."""
         hook, about = Hook.CREATE_LOAD_BALANCER, str(spec.key)
         wanted = lb_spec(spec.parameters)
-        body = task_body(hook, _subject(spec), dry_run=self._dry_run, lbSpec=wanted, attributes=spec.attributes)
+        content = {"attributes": spec.attributes, **_families(driver, spec)}
+        body = task_body(hook, _subject(spec), dry_run=self._dry_run, lbSpec=wanted, **content)
         perhaps = DriverLoadBalancer(spec, driver.settings, wanted)
         try:
             answer = await run_task(driver, hook, body, about=about)
@@ -84,9 +85,10 @@ class LoadBalancerHooks:
         return Ensured(addresses, answer.message, info=None if self._dry_run else info)
 
     async def update(self, driver: Driver, spec: FrontendSpec, known: DriverLoadBalancer) -> Ensured:
-        """Call ensureLoadBalancer with the attributes of ``spec``."""
+        """Call ensureLoadBalancer with the attributes of ``spec``, and its families."""
         hook = Hook.ENSURE_LOAD_BALANCER
-        body = task_body(hook, _subject(spec), dry_run=self._dry_run, lbInfo=known.info, attributes=spec.attributes)
+        content = {"attributes": spec.attributes, **_families(driver, spec)}
+        body = task_body(hook, _subject(spec), dry_run=self._dry_run, lbInfo=known.info, **content)
         answer = await run_task_to_success(driver, hook, body, about=str(spec.key))
         _, addresses = _info_and_addresses(driver, hook, spec, answer)
         self._store(msgspec.structs.replace(known, spec=spec, settings=driver.settings))
@@ -111,6 +113,15 @@ class LoadBalancerHooks:
     def _store(self, known: DriverLoadBalancer) -> None:
         if not self._dry_run:
             self.states.put(known.spec.key, known)
+
+
+def _families(driver: Driver, spec: FrontendSpec) -> dict[str, object]:
+    """Return of which families addresses are wanted, for a driver that reads it; nothing where none is named."""
+    if not (driver.settings.families and spec.families.families):
+        return {}
+    policy = "RequireDualStack" if spec.families.all_required else "PreferDualStack"
+    policy = policy if len(spec.families.families) > 1 else "SingleStack"
+    return {"ipFamilies": list(spec.families.families), "ipFamilyPolicy": policy}
 
 
 def _info_and_addresses(

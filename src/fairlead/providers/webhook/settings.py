@@ -10,6 +10,7 @@ the ``lbSpec`` that the driver gets. Every mistake is a ``BadConfiguration`` tha
     acceptDryRunCall     "true": the driver is called in a dry run too, with dryRun
     verify               "true": the driver has the hook listBackends, and effects are read back
     backendHealth        "true": the driver has the hook backendHealth, and is asked every few seconds
+    ipFamilies           "true": the driver reads ipFamilies and ipFamilyPolicy, and gets them
 Never: opens a file or a connection.
 """
 
@@ -32,7 +33,7 @@ LONGEST_TIMEOUT_S = 60.0
 _MOST_PARALLEL = 64
 _FOLDER = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9_-]|\.(?!\.)){0,62}$")
 _FAIRLEAD_PARAMETERS = frozenset(
-    {"url", "credentials", "timeout", "parallel", "acceptDryRunCall", "verify", "backendHealth"}
+    {"url", "credentials", "timeout", "parallel", "acceptDryRunCall", "verify", "backendHealth", "ipFamilies"}
 )
 
 #: What only a class may set: where the driver is, our credentials, and how often it may be called.
@@ -50,6 +51,7 @@ class DriverSettings(msgspec.Struct, frozen=True):
     accept_dry_run: bool = False
     verify: bool = False
     health: bool = False
+    families: bool = False
 
     @property
     def name(self) -> str:
@@ -85,6 +87,7 @@ def settings_from_parameters(parameters: Mapping[str, str]) -> DriverSettings:
         accept_dry_run=_flag(parameters, "acceptDryRunCall"),
         verify=_flag(parameters, "verify"),
         health=_flag(parameters, "backendHealth"),
+        families=_flag(parameters, "ipFamilies"),
     )
 
 

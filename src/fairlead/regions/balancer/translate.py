@@ -28,9 +28,17 @@ from fairlead.api.naming import fit
 from fairlead.api.poolservice import POOL_SERVICES, PoolService
 from fairlead.api.tcploadbalancer import Origin, TCPLoadBalancer
 from fairlead.model.condition import ConditionReason
+from fairlead.model.families import family_of
 from fairlead.publish.canonical import canonical_endpoints, canonical_ports, make_conditions
 from fairlead.publish.identity import NAME_LIMIT, slice_labels
-from fairlead.publish.publication import Publication, Refused, refused_ports, sorted_ports, spec_from_service
+from fairlead.publish.publication import (
+    Publication,
+    Refused,
+    families_of,
+    refused_ports,
+    sorted_ports,
+    spec_from_service,
+)
 from fairlead.regions.backends import Backends, EndpointGroup, PoolNode
 from fairlead.regions.balancer.identity import load_balancer_name, pool_service_origin
 
@@ -63,11 +71,14 @@ def translate(pool_service: PoolService, backends: Backends, *, region: str) -> 
         proxy_protocol=service.annotation(ANNOTATION_PROXY_PROTOCOL),
         address=requested_address(service, pool_service.spec.nodepool_name),
         region=region,
+        families=families_of(service),
     )
     name, labels = load_balancer_name(meta.name), pool_service_origin(pool_service)
     owners = [OwnerReference(POOL_SERVICES.api_version, POOL_SERVICES.kind, meta.name, meta.uid)]
     description = f"{meta.namespace}/{service.metadata.name} in {pool_service.spec.nodepool_name}"
-    parts = _pod_parts(backends) if backends.nodes is None else _node_parts(service, backends, backends.nodes)
+    parts = list(_pod_parts(backends) if backends.nodes is None else _node_parts(service, backends, backends.nodes))
+    if parts and not any(part.address_type in families_of(service) for part in parts):
+        return Refused(ConditionReason.UNSUPPORTED_ADDRESS_FAMILY, _other_family(service, parts))
     of_slices = slice_labels(labels, name)
     slices = [
         EndpointSlice(
@@ -94,16 +105,29 @@ def translate(pool_service: PoolService, backends: Backends, *, region: str) -> 
 
 
 def requested_address(service: Service, pool: str) -> str:
-    """Return the address asked for in one pool: ``hangzhou=10.1.0.9, beijing=10.2.0.9``, or one for all."""
+    """Return what is asked for in one pool, an address of each family: ``hangzhou=10.1.0.9, beijing=10.2.0.9``.
+
+    An address without a pool is for all others.
+    """
     text = service.annotation(ANNOTATION_REQUESTED_ADDRESS) or service.spec.load_balancer_ip
-    plain = ""
+    plain: dict[str | None, str] = {}
+    of_pool: dict[str | None, str] = {}
     for part in text.split(","):
-        name, equals, address = part.strip().partition("=")
+        name, equals, address = (each.strip() for each in part.partition("="))
         if not equals:
-            plain = plain or name
-        elif name.strip() == pool:
-            return address.strip()
-    return plain
+            plain.setdefault(family_of(name), name)
+        elif name == pool:
+            of_pool.setdefault(family_of(address), address)
+    return ",".join((of_pool or plain).values())
+
+
+def _other_family(service: Service, parts: list[_Part]) -> str:
+    there = " and ".join(sorted({part.address_type for part in parts}))
+    asked = " or ".join(families_of(service))
+    return (
+        f"the backends in this pool have {there} addresses, and spec.ipFamilies of the Service asks for {asked}: add "
+        "the other family (spec.ipFamilyPolicy: PreferDualStack)."
+    )
 
 
 def _refused_proxy_protocol(service: Service) -> Refused | None:

@@ -7,6 +7,7 @@ import pytest
 
 from fairlead.errors import Retry
 from fairlead.model.change import DONE, Action, OutcomeStatus
+from fairlead.model.families import Family, WantedFamilies
 from fairlead.providers.webhook.provider import WebhookProvider
 from fairlead.runtime.clock import VirtualClock
 from tests.unit.providers.webhook.scripted_driver import KEY, SUCC, ScriptedDriver, ready, row, spec
@@ -28,6 +29,42 @@ async def test_create_says_lb_spec_and_attributes_and_keeps_lb_info(
         "lbSpec": {"lbID": "lb-1"},
         "attributes": {"bandwidth": "10"},
     }
+
+
+@pytest.mark.req("K-58")
+@pytest.mark.parametrize(
+    ("families", "all_required", "expected"),
+    [
+        (("IPv6",), False, (["IPv6"], "SingleStack")),
+        (("IPv6", "IPv4"), False, (["IPv6", "IPv4"], "PreferDualStack")),
+        (("IPv4", "IPv6"), True, (["IPv4", "IPv6"], "RequireDualStack")),
+        ((), False, (None, None)),
+    ],
+)
+async def test_a_driver_that_reads_families_gets_them(
+    webhook: WebhookProvider,
+    scripted: ScriptedDriver,
+    families: tuple[Family, ...],
+    all_required: bool,
+    expected: tuple[list[str] | None, str | None],
+) -> None:
+    scripted.on("createLoadBalancer", SUCC | LB_INFO)
+    wanted = WantedFamilies(families, all_required)
+    asked = msgspec.structs.replace(spec(scripted.url, ipFamilies="true"), families=wanted)
+    await webhook.ensure(asked)
+    await webhook.ensure(asked)
+    for hook in ("createLoadBalancer", "ensureLoadBalancer"):
+        (body,) = scripted.asked(hook)
+        assert (body.get("ipFamilies"), body.get("ipFamilyPolicy")) == expected
+        assert "ipFamilies" not in body.get("lbSpec", {})
+
+
+async def test_a_driver_of_before_gets_no_families(webhook: WebhookProvider, scripted: ScriptedDriver) -> None:
+    scripted.on("createLoadBalancer", SUCC | LB_INFO)
+    families = WantedFamilies(("IPv4", "IPv6"), all_required=True)
+    await webhook.ensure(msgspec.structs.replace(spec(scripted.url), families=families))
+    (body,) = scripted.asked("createLoadBalancer")
+    assert {"ipFamilies", "ipFamilyPolicy"}.isdisjoint(body)
 
 
 async def test_lb_info_is_lb_spec_when_the_driver_names_none(
@@ -108,8 +145,8 @@ async def test_one_that_may_have_been_created_is_deleted(
     (outcome,) = await webhook.apply([row()])
     assert outcome.status is OutcomeStatus.RETRY
     await webhook.delete(KEY)
-    said = [body["lbInfo"] for body in scripted.asked("deleteLoadBalancer")]
-    assert said == ([] if first == {"status": "Fail"} else [{"lbID": "lb-1"}])
+    expected = [body["lbInfo"] for body in scripted.asked("deleteLoadBalancer")]
+    assert expected == ([] if first == {"status": "Fail"} else [{"lbID": "lb-1"}])
     assert await webhook.observe(KEY) is None
 
 
