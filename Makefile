@@ -56,7 +56,7 @@ coverage: $(STAMP) ## Branches that the tests of translate, sync and ledger take
 	@$(BIN)/coverage report
 	@$(BIN)/python -m tests.coverage_floor
 
-mutants: $(STAMP) ## Break translate, sync and ledger on purpose and count which tests notice (long); ONLY=<module glob>
+mutants: $(STAMP) ## Break translate, sync and ledger on purpose and count which tests notice (long); ONLY=<module glob>, or ONLY='--sample 300' for that many by chance
 	@$(PIP) --require-hashes -r requirements/mutants.lock
 	@$(BIN)/python -m tests.mutants $(ONLY)
 

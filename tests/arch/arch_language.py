@@ -84,6 +84,11 @@ def of_source(path: Path, *, strings: bool) -> Iterator[tuple[int, str]]:
     for line, name in identifiers(tree):
         if name.lstrip("_") in NAMES or PARTS & set(parts_of(name)):
             yield line, f"name: {name}"
+    if PROSE.search(text):  # few modules have any, and looking where is slow
+        yield from _of_prose(text, tree, strings=strings)
+
+
+def _of_prose(text: str, tree: ast.Module, *, strings: bool) -> Iterator[tuple[int, str]]:
     docstrings = {
         id(node.body[0].value)
         for node in ast.walk(tree)
