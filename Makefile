@@ -68,8 +68,9 @@ else
 	@$(BIN)/python -m tests.soak $(ARGS)
 endif
 
-crashes: $(STAMP) ## Kill the engine before and after every call of 250 stories, and of stories of names: 14,000 schedules; ARGS="--schedules 100000" for more
+crashes: $(STAMP) ## Kill the engine before and after every call of 250 stories, and of stories of names: 14,000 schedules; the hub at every write; ARGS="--schedules 100000" for more
 	@$(BIN)/python -m pytest tests/scenario/records/test_records_simulation.py tests/scenario/records/test_records_names_simulation.py tests/scenario/core --schedules 10000 $(ARGS)
+	@$(BIN)/python -m pytest tests/scenario/lbcf tests/scenario/hub/test_hub_durable_deaths.py --thorough -m thorough
 
 check: $(STAMP) ## Format, lint, strict types, import contracts
 	@$(BIN)/ruff format --check .

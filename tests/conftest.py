@@ -53,11 +53,16 @@ def _without_envoy() -> str:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add what can be asked of the simulation (`make crashes` runs all of it), and of the storm."""
+    parser.addoption("--thorough", action="store_true", help="also the cases of which other tests are samples")
     parser.addoption("--schedules", type=int, default=200, help="schedules of the crash simulation")
     parser.addoption("--storm-s", type=float, default=12.0, help="how long the storm lasts, in seconds")
     parser.addoption("--storm-seed", type=int, default=1, help="what the storm does; 0: another one in each run")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the slow tests first, otherwise in the order in which they are: at the end no worker waits for another."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the thorough ones unless asked for; put the slow ones first, so that no worker waits at the end."""
+    if not config.getoption("--thorough"):
+        left_for_crashes = [item for item in items if item.get_closest_marker("thorough")]
+        config.hook.pytest_deselected(items=left_for_crashes)
+        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)

@@ -67,7 +67,12 @@ async def move_with_a_death(world: HubWorld, first: str, then: str, number: int,
 @pytest.mark.req("I-2", "I-3", "I-4", "I-6")
 @pytest.mark.parametrize(
     ("first", "then", "arrives", "step"),
-    [("edge", "rack", False, 1), ("edge", "rack", True, 2), ("envoy", "edge", True, 2), ("edge", "envoy", False, 2)],
+    [
+        pytest.param("edge", "rack", False, 1, marks=pytest.mark.thorough),
+        ("edge", "rack", True, 2),
+        pytest.param("envoy", "edge", True, 2, marks=pytest.mark.thorough),
+        ("edge", "envoy", False, 2),
+    ],
 )
 async def test_the_hub_killed_at_every_write_of_a_move(first, then, arrives, step):
     deaths = 0

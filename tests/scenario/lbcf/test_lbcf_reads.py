@@ -22,6 +22,13 @@ GARBLED = {
 }
 KINDS = (*GARBLED, "backendrecords")
 WAYS = {"500": 500, "403": 403, "404": 404, "no answer": HANGS}
+CASES = [
+    (kind, way, when)
+    for kind in KINDS
+    for way in (*WAYS, "garbled")
+    for when in ("while it runs", "at its start")
+    if way != "garbled" or kind in GARBLED
+]
 
 
 async def opened(shop):
@@ -52,10 +59,12 @@ async def nothing_was_taken(shop):
 
 
 @pytest.mark.req("L-43", "I-1")
-@pytest.mark.parametrize("when", ["while it runs", "at its start"])
 @pytest.mark.parametrize(
-    ("kind", "way"),
-    [(kind, way) for kind in KINDS for way in (*WAYS, "garbled") if way != "garbled" or kind in GARBLED],
+    ("kind", "way", "when"),
+    [
+        pytest.param(*case, marks=[pytest.mark.thorough] if (number // 2 + number) % 2 else [])
+        for number, case in enumerate(CASES)
+    ],
 )
 async def test_what_cannot_be_read_is_not_gone(shop, world, hub, kind, way, when):
     await opened(shop)

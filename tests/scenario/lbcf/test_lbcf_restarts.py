@@ -246,7 +246,7 @@ async def played(shop, world, driver, name, point):
 @pytest.mark.req("L-4", "L-14", "L-15")
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("shard", range(4))
+@pytest.mark.parametrize("shard", [0, *(pytest.param(shard, marks=pytest.mark.thorough) for shard in (1, 2, 3))])
 async def test_lt40_killed_at_any_call_or_write_it_ends_the_same(world, driver, hub, shard):
     """LT-40: at every fourth point of the story; each time another hub goes on from what is on record."""
     shop = Shop(world)
