@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from fairlead.api.intent import IntentStatus
@@ -34,3 +35,9 @@ def test_what_a_status_lists_is_held_until_the_worker_has_looked():
     before = held_before(KEY, IntentStatus(held=held_wire([row]), held_total=20))
     assert (list(before.rows), before.total) == ([row], 20)
     assert held_before(KEY, IntentStatus(held_total=3)) == NO_ROWS
+
+
+@pytest.mark.parametrize("of_a_newer_release", [{"action": "Rewire"}, {"reason": "Moonlight"}])
+def test_a_row_of_a_newer_release_is_left_out(of_a_newer_release):
+    (row,) = held_wire([held(ListenerKey(Protocol.TCP, 80))]) or []
+    assert held_changes(KEY, [msgspec.structs.replace(row, **of_a_newer_release), row]) == held_changes(KEY, [row])

@@ -199,3 +199,11 @@ async def test_it_runs_until_the_term_ends_and_writes_what_is_left_then(world):
     task.cancel()
     await asyncio.wait([task])
     assert later.stored() == ["before", "in time", "last"]
+
+
+async def test_what_is_stored_is_found_again_by_its_label():
+    world = World(Maps())
+    world.fail()
+    await world.store.flush()
+    (stored,) = world.maps.maps.values()
+    assert stored.metadata.labels == {"app.kubernetes.io/managed-by": "fairlead", "fairlead.dev/history": ""}

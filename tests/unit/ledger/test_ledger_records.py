@@ -95,6 +95,10 @@ async def test_a_registration_is_pending_with_its_finalizer_before_and_registere
     assert recorded.facts is not None
     assert recorded.facts.record_id == books.only.metadata.uid
     assert (books.only.status.state, books.only.metadata.finalizers) == ("Pending", [FINALIZER_DEREGISTER])
+    assert books.only.metadata.labels == {
+        "app.kubernetes.io/managed-by": "fairlead",
+        "fairlead.dev/load-balancer": "web",
+    }
     assert await books.settle(recorded) == DONE
     assert (books.only.status.state, books.only.status.message) == ("Registered", "")
     assert books.ledger.of(change()) == books.only

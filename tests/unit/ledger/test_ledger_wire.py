@@ -16,8 +16,14 @@ from fairlead.api.backendrecord import (
 )
 from fairlead.api.kubernetes import NodeAddress
 from fairlead.api.meta import ObjectMeta
-from fairlead.ledger.wire import facts_of
+from fairlead.ledger.wire import facts_of, record_spec, spec_of, target_of
+from fairlead.model.change import Action, Reason, TargetChange
+from fairlead.model.desired import FrontendSpec, Listener, Target
+from fairlead.model.keys import LoadBalancerKey, Protocol, TargetKey
 
+KEY = LoadBalancerKey("LoadBalancer", "shop", "lb")
+HTTPS = Listener(443, Protocol.TCP, "https")
+FRONTEND = FrontendSpec(KEY, "shop", (HTTPS,))
 POD = RecordOrigin("Pod", "shop", "web-0", "uid-1", labels={"app": "web"}, phase="Running", node_name="n1")
 SERVICE = RecordOrigin(
     "Service",
@@ -84,3 +90,28 @@ def test_a_node_port_in_the_words_of_the_driver_protocol() -> None:
 def test_what_an_address_is_made_from_adds_little_to_a_record() -> None:
     sizes = {each: len(msgspec.json.encode(record(origin))) for each, origin in (("", None), ("pod", POD))}
     assert sizes["pod"] - sizes[""] < 200
+
+
+@pytest.mark.req("L-2")
+def test_a_target_comes_back_as_it_was_recorded() -> None:
+    wanted = Target(TargetKey("10.0.0.1", 8080), 3, True, ("a", "b"), (("weight", "2"),), "pod/shop/web-0")
+    change = TargetChange(KEY, HTTPS.key, wanted, Action.REGISTER, Reason.NEW)
+    spec = record_spec(FRONTEND, change, provider="webhook", info={}, epoch=1)
+    assert target_of(BackendRecord(ObjectMeta(name="r", namespace="shop"), spec)) == wanted
+    assert (spec.listener.name, spec.target.name) == ("https", "pod/web-0")
+
+
+@pytest.mark.req("L-2")
+def test_a_load_balancer_comes_back_with_its_ports_and_without_the_backends_of_http() -> None:
+    backend = msgspec.structs.replace(
+        record(None), spec=msgspec.structs.replace(record(None).spec, listener=RecordListener(0, "TCP", "", "shop/web"))
+    )
+    assert spec_of([record(None), backend]).listeners == (HTTPS,)
+
+
+@pytest.mark.parametrize(
+    ("source", "name"), [("pod/shop/web-0", "pod/web-0"), ("static", ""), ("node/n1", ""), ("a/b/c/d", "a/c")]
+)
+def test_the_name_of_what_a_target_comes_from(source: str, name: str) -> None:
+    change = TargetChange(KEY, HTTPS.key, Target(TargetKey("10.0.0.1", 80), source=source), Action.REGISTER, Reason.NEW)
+    assert record_spec(FRONTEND, change, provider="webhook", info={}, epoch=1).target.name == name

@@ -96,3 +96,7 @@ def test_the_certificate_of_a_domain_follows_from_domain_and_issuer():
     assert host_problem(made) == ""
     assert made != domain_certificate(DOMAIN, "internal")
     assert domain_certificate("", "letsencrypt") == domain_certificate(DOMAIN, "") == ""
+
+
+def test_without_any_domain_a_member_has_none():
+    assert member_domain(tenant(), "") == ""

@@ -128,3 +128,9 @@ def test_a_listener_that_the_user_made_for_the_very_name_keeps_its_certificate()
     more, changed = both(DOMAIN, GATEWAY, (own,), (route(listener="own", origin=Origin("HTTPRoute", "s", "w")),), STAR)
     assert more == (own,)
     assert changed[0].spec.attachments[1:] == (Attachment("own", (OF_GATEWAY,)),)
+
+
+@pytest.mark.parametrize("origin", [Origin("LoadBalancer", "", "web"), Origin("Gateway", "", "")])
+def test_what_is_neither_of_ingresses_nor_of_a_gateway_gets_no_name_over_https(origin):
+    listeners = (L7Listener("http", 80),)
+    assert with_generated_listeners(DOMAIN, origin, listeners, STAR).listeners == listeners

@@ -134,3 +134,33 @@ def test_a_dry_run_says_so_and_holds_everything():
     assert translation.desired is not None
     assert translation.desired.dry_run
     assert translation.condition(ConditionReason.DRY_RUN) is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "a..example.test",
+            "spec.cname: a label of a..example.test is empty or longer than 63 characters; choose another name",
+        ),
+        (
+            f"{'a' * 64}.example.test",
+            f"spec.cname: a label of {'a' * 60} is empty or longer than 63 characters; choose another name",
+        ),
+        (
+            f"{'ü' * 61}.test",
+            f"spec.cname: {'ü' * 60} is not ASCII; write an internationalized name as its A-labels (xn--…)",
+        ),
+    ],
+)
+def test_a_wrong_name_is_shown_shortened(name, message):
+    assert refusal(view(addresses=[], cname=name)) == (ConditionReason.INVALID, message)
+
+
+def test_without_a_zone_the_zones_that_there_are_are_listed():
+    nowhere = msgspec.structs.replace(view(), zone=None)
+    assert refusal(nowhere)[1] == (
+        "spec.host: no DNSZone holds www.example.test (there is none yet); create a DNSZone for a suffix of it"
+    )
+    some = msgspec.structs.replace(nowhere, zones=("b.test", "c.test"))
+    assert "(there are b.test, c.test)" in refusal(some)[1]
