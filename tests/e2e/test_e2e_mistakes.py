@@ -104,7 +104,7 @@ MISTAKES = (
     Mistake("a pool that is none", "standalone --data-dir {new} --address-pool banana", 2,
             ("--address-pool: 'banana' is not a CIDR",), "such as 192.0.2.0/24"),
     Mistake("a kind that verbs do not take", "plan pod/web --kubeconfig {hub}", 2,
-            ("'pod/web' is not KIND/NAME",), "kinds are svc, lb, tcplb, httplb and class, as in svc/web"),
+            ("'pod/web' is not KIND/NAME",), "kinds are svc, lb, tcplb, httplb, hostname and class, as in svc/web"),
     Mistake("an object that is not there", "explain lb/nope --kubeconfig {hub}", 1,
             ("There is no LoadBalancer default/nope",), "kubectl get lb -A lists those that there are"),
     Mistake("a group instead of its load balancer", "explain bg/web --kubeconfig {hub}", 2,

@@ -18,7 +18,8 @@ def explain(
         str,
         typer.Argument(
             metavar="KIND/NAME",
-            help="svc/NAME, ingress/NAME, gateway/NAME, httproute/NAME, lb/NAME, tcplb/NAME, httplb/NAME, class/NAME.",
+            help="svc/NAME, ingress/NAME, gateway/NAME, httproute/NAME, grpcroute/NAME, tlsroute/NAME, lb/NAME, "
+            "tcplb/NAME, httplb/NAME, hostname/NAME, class/NAME.",
             autocompletion=complete_explained,
         ),
     ],

@@ -11,7 +11,11 @@ from typer.core import TyperCommand, TyperGroup
 
 
 class PlainCommand(TyperCommand):
-    """A command whose help names no types."""
+    """A command whose help names no types, and breaks its lines where the terminal ends."""
+
+    def __init__(self, *args: Any, **fields: Any) -> None:
+        super().__init__(*args, **fields)
+        self.help = flowing(self.help or "")
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, without their types."""
@@ -24,6 +28,11 @@ class PlainGroup(TyperGroup):
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, without their types."""
         return without_types(super().get_params(ctx))
+
+
+def flowing(text: str) -> str:
+    """Return ``text`` with one line for each paragraph: where a docstring breaks its lines says nothing."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 def without_types(params: list[Any]) -> list[Any]:

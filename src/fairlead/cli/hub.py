@@ -15,11 +15,11 @@ from fairlead.cli.options import (
     Domain,
     Format,
     HubDir,
+    HubMetrics,
     Kubeconfig,
     Level,
     LogFormat,
     LogLevel,
-    Metrics,
     StopProxy,
     Verbose,
     start_logging,
@@ -53,11 +53,14 @@ def hub(
     tenant_ports: Annotated[
         int,
         typer.Option(
-            "--tenant-ports", metavar="N", min=0, help="Ports that a Tenant may have that does not say; 0: any number."
+            "--tenant-ports",
+            metavar="N",
+            min=0,
+            help="The most ports of a Tenant without maxPorts; 0: any number.",
         ),
     ] = 2000,
     domain: Domain = "",
-    metrics: Metrics = "",
+    metrics: HubMetrics = "",
     data_dir: HubDir = DEFAULT_DATA_DIR,
     envoy_threads: Annotated[
         int,

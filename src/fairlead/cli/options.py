@@ -62,11 +62,25 @@ Verbose = Annotated[
 Level = Annotated[LogLevel, typer.Option("--log-level", help="Lowest level logged on stderr.")]
 Format = Annotated[LogFormat, typer.Option("--log-format", help="auto: text on a terminal, else JSON.")]
 OutputOption = Annotated[
-    Output, typer.Option("--output", "-o", help="wide: with all columns. name: KIND/NAME of each, as verbs take it.")
+    Output,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FORMAT",
+        help="table, wide (all columns), json, yaml, or name (KIND/NAME of each, as verbs take it).",
+    ),
 ]
 Metrics = Annotated[
     str,
     typer.Option("--metrics", metavar="HOST:PORT", help="Serve /readyz and /metrics there; empty: off."),
+]
+HubMetrics = Annotated[
+    str,
+    typer.Option(
+        "--metrics",
+        metavar="HOST:PORT",
+        help="Serve the page, /readyz and /metrics there, such as 127.0.0.1:9090; empty: off.",
+    ),
 ]
 StopProxy = Annotated[
     bool, typer.Option("--stop-proxy", help="End the local Envoy on a clean exit; by default it goes on serving.")

@@ -19,7 +19,7 @@ def plan(
         str,
         typer.Argument(
             metavar="KIND/NAME",
-            help="svc/NAME, lb/NAME, tcplb/NAME, httplb/NAME, or class/NAME; all without it.",
+            help="svc/NAME, lb/NAME, tcplb/NAME, httplb/NAME, hostname/NAME, or class/NAME; all without it.",
             autocompletion=complete_object,
         ),
     ] = "",

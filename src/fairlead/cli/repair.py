@@ -32,7 +32,7 @@ def repair(
         str,
         typer.Argument(
             metavar="KIND/NAME",
-            help="svc/NAME, lb/NAME, tcplb/NAME, httplb/NAME, or class/NAME for all of it.",
+            help="svc/NAME, lb/NAME, tcplb/NAME, httplb/NAME, hostname/NAME, or class/NAME for all of it.",
             autocompletion=complete_object,
         ),
     ],

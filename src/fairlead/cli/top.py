@@ -45,7 +45,10 @@ class Part(StrEnum):
 
 def top(
     count: Annotated[int, typer.Option("--number", "-n", metavar="N", min=1, help="Show so many.")] = 20,
-    sort: Annotated[Sort, typer.Option("--sort", help="The most first.")] = Sort.BYTES,
+    sort: Annotated[
+        Sort,
+        typer.Option("--sort", metavar="BY", help="The most first: bytes, connections, requests, errors or latency."),
+    ] = Sort.BYTES,
     backends: Annotated[
         bool, typer.Option("--backends", help="The busiest backends of HTTP load balancers instead: where requests go.")
     ] = False,

@@ -117,7 +117,9 @@ def parse_object_ref(text: str, namespace: str, *, sharing: bool = False) -> Obj
     if prefix.lower() in _GROUPS:
         raise BadConfiguration(f"{text!r} is a BackendGroup; name a load balancer that it is on, as in lb/shared")
     if not kind or not 1 <= len(rest) <= most or not all(rest):
-        raise BadConfiguration(f"{text!r} is not KIND/NAME; kinds are svc, lb, tcplb, httplb and class, as in svc/web")
+        raise BadConfiguration(
+            f"{text!r} is not KIND/NAME; kinds are svc, lb, tcplb, httplb, hostname and class, as in svc/web"
+        )
     member, given, name = ["", "", *rest][-3:]
     if shares and not sharing:
         raise BadConfiguration(
