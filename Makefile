@@ -125,9 +125,10 @@ test-image: $(STAMP) ## Build the image with buildah from this Debian's packages
 test-wheel: $(STAMP) ## Install the wheel with pip on each Python that is here, and with pipx, and run the demo (asks an index; minutes)
 	@FAIRLEAD_TEST_WHEEL=1 $(BIN)/python -m pytest -n 0 tests/e2e/test_e2e_wheel.py
 
-test-acme: $(STAMP) ## Build Pebble, a real ACME server, with Go, and run the tests of certificates against it (minutes)
+test-acme: $(STAMP) ## Build Pebble, a real ACME server, and cert-manager with Go, and run the tests of certificates with both (minutes)
 	@$(BIN)/python -m conformance.pebble
-	@$(BIN)/python -m pytest -n 0 tests/contract/acme tests/e2e/test_e2e_pebble.py
+	@$(BIN)/python -m conformance.certmanager
+	@$(BIN)/python -m pytest -n 0 tests/contract/acme tests/contract/cert_manager tests/e2e/test_e2e_pebble.py tests/e2e/test_e2e_cert_manager.py
 
 release: $(RUN) ## Write the files of this release for clusterctl into dist/: components.yaml and metadata.yaml
 	@$(BIN)/python -m deploy.release dist

@@ -39,6 +39,11 @@ class Pebble:
         (tmp_path / "key.pem").write_bytes(key)
 
     @property
+    def dns_server(self) -> str:
+        """Return where it looks names up."""
+        return self._dns_server or f"127.0.0.1:{self._dns}"
+
+    @property
     def url(self) -> str:
         return f"https://localhost:{self.port}/dir"
 
@@ -62,8 +67,7 @@ class Pebble:
         off = ("-http01", "", "-https01", "", "-tlsalpn01", "", "-doh", "", "-defaultIPv6", "")
         dns = ("-dnsserver", f"127.0.0.1:{self._dns}", "-management", f"127.0.0.1:{self._records}")
         await self._child("pebble-challtestsrv", *off, *dns)
-        asked = self._dns_server or f"127.0.0.1:{self._dns}"
-        await self._child("pebble", "-config", str(self._path / "config.json"), "-dnsserver", asked)
+        await self._child("pebble", "-config", str(self._path / "config.json"), "-dnsserver", self.dns_server)
         await wait_until(self._answers, "Pebble and its DNS server answer")
 
     async def close(self) -> None:

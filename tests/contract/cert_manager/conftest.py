@@ -1,0 +1,7 @@
+"""An API server for each test; see ``tests.scenario.any_api``."""
+
+from __future__ import annotations
+
+from tests.scenario.any_api import api, real
+
+__all__ = ["api", "real"]
