@@ -16,8 +16,8 @@ Port = Annotated[int, Meta(ge=1, le=65535)]
 Families = Annotated[tuple[Family, ...], Meta(max_length=2, extra_json_schema={"x-kubernetes-list-type": "atomic"})]
 FamilyPolicy = Literal["", "SingleStack", "PreferDualStack", "RequireDualStack"]
 ProtocolName = Literal["TCP", "UDP"]
-#: Held changes that a status lists; it counts them all.
-HELD_LISTED = 16
+#: Held changes that a status lists, as a hub that starts holds those and no others; it counts them all.
+HELD_LISTED = 1000
 
 
 class ProxyPort(Wire, frozen=True, gc=False):

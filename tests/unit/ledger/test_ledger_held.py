@@ -41,3 +41,17 @@ def test_what_a_status_lists_is_held_until_the_worker_has_looked():
 def test_a_row_of_a_newer_release_is_left_out(of_a_newer_release):
     (row,) = held_wire([held(ListenerKey(Protocol.TCP, 80))]) or []
     assert held_changes(KEY, [msgspec.structs.replace(row, **of_a_newer_release), row]) == held_changes(KEY, [row])
+
+
+def test_all_that_is_held_of_a_thousand_targets_comes_back():
+    change = held(ListenerKey(Protocol.TCP, 80)).change
+    rows = tuple(
+        Held(
+            msgspec.structs.replace(change, target=Target(TargetKey(f"10.0.{number >> 8}.{number & 255}", 80))),
+            "Guard",
+            "",
+        )
+        for number in range(1000)
+    )
+    before = held_before(KEY, IntentStatus(held=held_wire(rows), held_total=1000))
+    assert (before.rows, before.total) == (rows, 1000)

@@ -4,8 +4,8 @@ Providers whose whole state we serve have no records: a hub that starts would se
 whose removal was held. So such a load balancer is put as it was, with them and without what was held back from being
 added; once the worker has done that, what is desired is put, and plan and guard judge it again as before.
 
-In: what is desired, the status that the last hub wrote. Out: what is put. A status lists the first 16 held changes
-only. Never: a target that the status does not list, or one of a listener that is gone.
+In: what is desired, the status that the last hub wrote. Out: what is put. Never: a target that the status does not
+list (of more than 1,000 held changes it lists the first), or one of a listener that is gone.
 """
 
 from __future__ import annotations
