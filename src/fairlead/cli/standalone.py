@@ -77,7 +77,7 @@ def standalone(
     )
     settings.check()
     start_logging(log_level, log_format)
-    run_async(lambda: run_standalone(settings, ready=_next_steps))
+    run_async(lambda: run_standalone(settings, ready=lambda kubeconfig: _next_steps(kubeconfig, metrics)))
 
 
 async def _stop(data_dir: Path | None) -> None:
@@ -100,11 +100,12 @@ def _format_here(chosen: LogFormat) -> LogFormat:
     return LogFormat.TEXT if sys.stderr.isatty() else LogFormat.JSON
 
 
-def _next_steps(kubeconfig: Path) -> None:
+def _next_steps(kubeconfig: Path, metrics: str = "") -> None:
     print(kubeconfig, flush=True)
     sys.stderr.write(
         "The hub is ready. Next, for each member cluster:\n"
         f"  fairlead tenant add NAME --output NAME.kubeconfig --kubeconfig {kubeconfig}\n"
         "  fairlead agent --kubeconfig MEMBER.kubeconfig --hub-kubeconfig NAME.kubeconfig --tenant NAME\n"
         f"and to see how it is:  fairlead status --kubeconfig {kubeconfig}\n"
+        + (f"or in a browser:  http://{metrics}\n" if metrics else "")
     )

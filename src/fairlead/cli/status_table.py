@@ -66,6 +66,7 @@ def print_status(
     if status.proxies:
         header = ("PROXY", "GROUP", "STATE", "REFUSED")
         _print(out, header, [(row.name, row.group, row.state, str(row.refused)) for row in status.proxies])
+    out.print()
     if not status.members and not status.regions and not status.load_balancers and not status.troubles:
         out.print(Text("No members yet; add one with: fairlead tenant add NAME"))
     for problem, text in _shown(status.troubles, every=every or wide):

@@ -16,3 +16,11 @@ def test_the_table_shows_everything_and_cuts_nothing() -> None:
     text = out.getvalue()
     for word in ("east", "eu", "Engaged", "east/default/web", "127.200.0.1", "2/3", "local/here", "SYNCED", "healthy"):
         assert word in text
+
+
+def test_what_is_not_well_stands_apart_from_the_tables() -> None:
+    out = io.StringIO()
+    print_status(status(agent_age_s=None), Console(file=out, width=120))
+    lines = out.getvalue().splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("!"))
+    assert lines[first - 1] == ""

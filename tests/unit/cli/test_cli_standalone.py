@@ -1,0 +1,18 @@
+"""What a hub of one machine prints once it is ready."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fairlead.cli.standalone import _next_steps
+
+
+@pytest.mark.parametrize(("metrics", "page"), [("", False), ("127.0.0.1:9090", True)])
+def test_the_page_is_named_where_there_is_one(capsys: pytest.CaptureFixture[str], metrics: str, page: bool) -> None:
+    _next_steps(Path("hub/kubeconfig"), metrics)
+    said = capsys.readouterr()
+    assert said.out == "hub/kubeconfig\n"
+    assert said.err.splitlines()[-1 - page] == "and to see how it is:  fairlead status --kubeconfig hub/kubeconfig"
+    assert ("or in a browser:  http://127.0.0.1:9090" in said.err) is page
