@@ -10,6 +10,7 @@ from names_world import gateway, owned, route
 
 from fairlead.api.certificateissuer import CERTIFICATE_ISSUERS
 from fairlead.api.dnszone import DNS_ZONES
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.kubernetes import SECRETS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
@@ -189,3 +190,29 @@ async def test_another_member_cannot_have_the_star_of_the_domain(world, east):
     condition = await world.until(refused, what="it is refused")
     assert "is taken" in condition.message
     assert "east is" not in condition.message
+
+
+@pytest.mark.req("E-16")
+async def test_what_no_load_balancer_names_any_more_is_held_no_more(world, east):
+    for name in ("left", "used"):
+        chain, key = self_signed(f"{name}.example.com")
+        data = {"tls.crt": base64.b64encode(chain).decode(), "tls.key": base64.b64encode(key).decode()}
+        meta = {"name": name, "namespace": "tenant-east"}
+        await world.user.apply(SECRETS, {"metadata": meta, "type": "kubernetes.io/tls", "data": data}, manager="agent")
+
+    async def serve(*names):
+        https = [
+            {"name": name, "port": 443, "protocol": "HTTPS", "hostname": f"{name}.example.com", "certificates": [name]}
+            for name in names
+        ]
+        spec = {"listeners": https, "certificates": [{"name": name} for name in names]}
+        body = {"metadata": {"name": "secure", "namespace": "tenant-east"}, "spec": spec}
+        await world.user.apply(HTTP_LOAD_BALANCERS, body, manager="agent")
+
+    held = east.hub.intents["HTTPLoadBalancer"]._certificates._known
+    await serve("left", "used")
+    await world.until(lambda: {name for _, name in held} == {"left", "used"}, what="both are held")
+    await serve("used")
+    await world.until(lambda: {name for _, name in held} == {"used"}, what="one is held")
+    await world.user.delete(HTTP_LOAD_BALANCERS, "tenant-east", "secure")
+    await world.until(lambda: not held, what="none is held")

@@ -112,3 +112,10 @@ class Missing:
 
     async def get(self, _resource: object, _namespace: str, name: str) -> Secret:
         raise NotFound(f"there is no Secret {name}")
+
+
+async def test_a_certificate_that_is_used_no_more_is_held_no_more() -> None:
+    certificates = Certificates(cast("Any", Secrets()), changed=lambda _: None)
+    certificates.get(NAMESPACE, [CertificateRef("left"), CertificateRef("used")])
+    certificates.forget(NAMESPACE, ["left", "never-there"])
+    assert set(certificates._known) == {(NAMESPACE, "used")}

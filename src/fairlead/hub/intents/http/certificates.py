@@ -65,10 +65,10 @@ class Certificates:
                 missing[reference.name] = known.problem
         return there, missing
 
-    def forget(self, namespace: str, used: frozenset[str]) -> None:
-        """Drop the certificates of ``namespace`` that are not in ``used``."""
-        for key in [key for key in self._known if key[0] == namespace and key[1] not in used]:
-            del self._known[key]
+    def forget(self, namespace: str, names: Iterable[str]) -> None:
+        """Drop certificates that are used no more, and their keys with them."""
+        for name in names:
+            self._known.pop((namespace, name), None)
 
     async def wait_read(self, timeout_s: float) -> bool:
         """Return once each certificate that was asked for has been read, or after a time; False when none was."""

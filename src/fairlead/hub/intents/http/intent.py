@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
 
-from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LoadBalancerRoute
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer, LoadBalancerRoute
+from fairlead.api.managedcertificate import ManagedCertificate
 from fairlead.hub.intents.http.certificates import Certificates
 from fairlead.hub.intents.http.objects import HTTPObjects, load_balancer_of
 from fairlead.hub.intents.http.status import HTTPStatus
@@ -31,6 +32,8 @@ class HTTPIntent(MemberIntent[HTTPView]):
         """Subscribe to routes, slices and Tenants."""
         self._http_objects.watch()
         self._http_objects.routes.on_change(self._route_counted)
+        self.objects.cache.on_change(self._certificates_unused)
+        self._inventory.managed.on_change(self._managed_gone)
 
     def translate(self, view: HTTPView) -> Translation:
         """Return what ``view`` comes to."""
@@ -54,9 +57,29 @@ class HTTPIntent(MemberIntent[HTTPView]):
     def _certificates_changed(self, changed: frozenset[tuple[str, str]]) -> None:
         for namespace in sorted({namespace for namespace, _ in changed}):
             for obj in self.objects.cache.by_index("namespace", namespace):
-                used = (*obj.spec.certificates, *(obj.status.accepted or obj.spec).certificates)
-                names = sorted({each.name for each in used if (namespace, each.name) in changed})
+                names = sorted(name for name in _certificates_of(obj) if (namespace, name) in changed)
                 names += [name for space, name in changed if space == namespace and is_domain_certificate(name)]
                 if names:
                     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
                     self._inventory.wake([self.objects.key(obj)], f"certificate {names[0]}{more} changed")
+
+    def _certificates_unused(self, old: HTTPLoadBalancer | None, new: HTTPLoadBalancer | None) -> None:
+        """Drop what no load balancer of the namespace names any more."""
+        left = _certificates_of(old) - _certificates_of(new) if old is not None else frozenset[str]()
+        if old is None or not left:
+            return
+        namespace = old.metadata.namespace
+        others = self.objects.cache.by_index("namespace", namespace)
+        self._certificates.forget(namespace, left.difference(*(_certificates_of(each) for each in others)))
+
+    def _managed_gone(self, old: ManagedCertificate | None, new: ManagedCertificate | None) -> None:
+        if new is None and old is not None and is_domain_certificate(old.metadata.name):
+            self._certificates.forget(old.metadata.namespace, (old.metadata.name,))
+
+
+def _certificates_of(obj: HTTPLoadBalancer | None) -> frozenset[str]:
+    """Return the certificates that a load balancer names, or named when it was last accepted."""
+    if obj is None:
+        return frozenset()
+    specs = (obj.spec, obj.status.accepted or obj.spec)
+    return frozenset(each.name for spec in specs for each in spec.certificates)

@@ -23,7 +23,6 @@ _MIN_RSA_BITS = 2048
 _CURVES = frozenset({"secp256r1", "secp384r1", "secp521r1"})
 
 
-@lru_cache(maxsize=16_384)
 def invalid_certificate(certificate: Certificate) -> str:
     """Return what is wrong with a certificate or its key; empty when nothing is. An expired one can be used."""
     try:

@@ -120,6 +120,7 @@ class HttpFrontend:
         else:
             self._routes.update(self._held.routes)
         self._update_listeners(config, wanted)
+        self._secrets.drop_unused()
         wanted |= {(ResourceType.SECRET, name): secret for name, secret in self._secrets.resources.items()}
         by_proxy = [RefusedPart("route", name, message) for name, message in self._refused_routes.reasons.items()]
         self.refused = tuple(sorted({*self._routes.refused, *self._secrets.refused, *by_proxy}))

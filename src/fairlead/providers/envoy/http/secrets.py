@@ -51,6 +51,9 @@ class Secrets:
         good: dict[str, Certificate] = {}
         for name in sorted(used):
             new, known = config.certificates.get(name), self._good.get(name)
+            if new is not None and new == known:
+                good[name] = new  # looked at before
+                continue
             problem = "there is no such Secret" if new is None else invalid_certificate(new)
             if new is not None and not problem:
                 good[name] = new
@@ -60,6 +63,10 @@ class Secrets:
                 problem += "; the last good one is served on"
             self._problems["certificate", name] = problem
         self._good = good
+
+    def drop_unused(self) -> None:
+        """Hold nothing of certificates that nothing uses any more; call it once all have been asked for."""
+        self._encoded = {name: self._encoded[name] for name in self.resources}
 
     def of_listener(self, listener: L7Listener) -> tuple[str, ...] | None:
         """Return the usable certificates of a terminating listener; None when it cannot be served."""
