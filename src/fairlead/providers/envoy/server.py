@@ -235,7 +235,9 @@ class XdsServer:
             for message in session.pump(now=self._clock()):
                 await context.write(message)
             deadline = session.deadline()
-            timeout_s = None if deadline is None else max(0.01, deadline - self._clock())
+            if deadline is None:
+                await wake.wait()
+                continue
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(timeout_s):
+                async with asyncio.timeout(max(0.01, deadline - self._clock())):
                     await wake.wait()

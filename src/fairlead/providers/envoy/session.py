@@ -39,7 +39,8 @@ _WILDCARD = frozenset({_CLUSTER, _LISTENER})
 _NOT_REMOVED = frozenset({_SECRET, _ROUTES})
 #: What is removed by name when a load balancer goes.
 _HELD = (_LISTENER, _CLUSTER, _ENDPOINTS)
-_KINDS = {kind.value: kind for kind in ResourceType}
+_ORDER = tuple(ResourceType)
+_KINDS = {kind.value: kind for kind in _ORDER}
 
 
 class _Frame(msgspec.Struct):
@@ -80,6 +81,9 @@ class Session:
         self._on_progress = on_progress or (lambda _session, _names: None)
         self._wake = wake or (lambda: None)
         self._subscriptions = {kind: TypeSubscription() for kind in ResourceType}
+        self._each = tuple(self._subscriptions.values())
+        #: The revision of the group of which it was seen to have everything; None after anything has happened here.
+        self._complete_at: int | None = None
         self._gate = Gate(group=group, subscriptions=self._subscriptions)
         self._shares = {kind: FairShare() for kind in ResourceType}
         self._last_nonce = 0
@@ -95,6 +99,7 @@ class Session:
 
     def mark(self, kind: ResourceType, names: Iterable[str], *, alone: bool = False) -> None:
         """Compare these names at the next ``pump``; ``alone``: each is sent in a response of its own."""
+        self._complete_at = None
         self._subscriptions[kind].mark(names, alone=alone)
         self._wake()
 
@@ -103,6 +108,7 @@ class Session:
         kind = _KINDS.get(request.type_url)
         if kind is None:
             return
+        self._complete_at = None
         subscription = self._subscriptions[kind]
         frame = subscription.in_flight.pop(request.nonce, None) if request.nonce else None
         if frame is not None and request.error is None:
@@ -119,7 +125,11 @@ class Session:
                 self._gate.leave(kind, name)
         if request.initial_versions:
             self._on_progress(self, request.initial_versions)
-        self._wake()
+        # Most acknowledgements leave nothing to send.
+        if any(each.dirty or each.retry or each.empty_response_due for each in self._each):
+            self._wake()
+        else:
+            self._update_synced()
 
     def _acknowledged(self, kind: ResourceType, frame: dict[str, str], *, now: float) -> None:
         subscription = self._subscriptions[kind]
@@ -149,6 +159,7 @@ class Session:
         """Return the responses that may be sent now, in order."""
         if not self.group.published:
             return []
+        self._complete_at = None
         self._hold_unknown(now)
         out: list[bytes] = []
         clusters, endpoints, secrets = (self._subscriptions[kind] for kind in (_CLUSTER, _ENDPOINTS, _SECRET))
@@ -209,7 +220,10 @@ class Session:
     @property
     def synced(self) -> bool:
         """Return whether the proxy has acknowledged all that there is."""
-        return self.group.published and all(each.idle for each in self._subscriptions.values())
+        for each in self._each:
+            if each.dirty or each.in_flight or each.retry:
+                return False
+        return self.group.published
 
     def holds(self, kind: ResourceType, name: str, version: str) -> bool:
         """Return whether the proxy has acknowledged this version of this resource."""
@@ -219,17 +233,24 @@ class Session:
         """Return whether the proxy has acknowledged all that is wanted under these names."""
         if self._has_all_of_group():
             return True
-        wanted = ((kind, name, self.group.wanted(kind, name)) for name in names for kind in ResourceType)
+        wanted = ((kind, name, self.group.wanted(kind, name)) for name in names for kind in _ORDER)
         return all(resource is None or self.holds(kind, name, resource.version) for kind, name, resource in wanted)
 
     def _has_all_of_group(self) -> bool:
         """Return whether the proxy has acknowledged everything of its group; at once when something is under way.
 
-        A load balancer may have thousands of resources, and this is asked for each acknowledgement.
+        A load balancer may have thousands of resources, and this is asked of every proxy when one has acknowledged.
         """
-        if not self.synced or self.group.refused_names():
+        if self.group.refused_names():
             return False
-        if any(len(self._subscriptions[kind].acked) != self.group.count(kind) for kind in ResourceType):
+        if self._complete_at != self.group.revision and self._has_every_resource():
+            self._complete_at = self.group.revision
+        return self._complete_at == self.group.revision
+
+    def _has_every_resource(self) -> bool:
+        if not self.synced:
+            return False
+        if any(len(self._subscriptions[kind].acked) != self.group.count(kind) for kind in _ORDER):
             return False
         # Envoy asks for routes and secrets by name, and may have old ones in the place of new ones.
         asked = (

@@ -100,6 +100,8 @@ class NodeGroup:
 
     def refused_names(self) -> list[tuple[ResourceType, str]]:
         """Return what was refused in some version: few."""
+        if not any(self._refused.values()):
+            return []
         return [(kind, name) for kind, refusals in self._refused.items() for name in refusals]
 
     def refusals(self, kind: ResourceType) -> list[str]:

@@ -28,6 +28,7 @@ class FakeEnvoy:
         self.strict = strict
         self.received = 0
         self.changes_received = 0
+        self.wakes = 0
         self.session: Session
         self.inbox: deque[bytes] = deque()
         self.outbox: deque[DeltaRequest] = deque()
@@ -37,7 +38,10 @@ class FakeEnvoy:
         self.inbox.clear()
         self.outbox.clear()
         self.unacked = dict.fromkeys(ResourceType, 0)
-        self.session = Session(group=self.group, node_id="fake", now=self.now)
+        self._woken = False
+        #: When the server pumps next even if nothing wakes it.
+        self._due_s: float | None = None
+        self.session = Session(group=self.group, node_id="fake", now=self.now, wake=self._wake)
         for kind in ResourceType:
             versions = {name: version for name, (version, _) in self.has[kind].items()}
             names = tuple(self.has[ASKED_BY[kind]]) if kind in ASKED_BY else ()
@@ -48,8 +52,16 @@ class FakeEnvoy:
         self.session.close()
         self.connect()
 
+    def _wake(self) -> None:
+        self._woken = True
+        self.wakes += 1
+
     def pump(self) -> None:
-        self.inbox.extend(self.session.pump(now=self.now))
+        """Take what the server would send now, which it does when it is woken or its time has come."""
+        if self._woken or (self._due_s is not None and self._due_s <= self.now):
+            self._woken = False
+            self.inbox.extend(self.session.pump(now=self.now))
+            self._due_s = self.session.deadline()
 
     def say(self) -> bool:
         """Send one thing that we have to say; the order within a type is kept."""
@@ -122,7 +134,9 @@ class FakeEnvoy:
             self.pump()
             if self.hear() or self.say():
                 continue
-            deadline = self.session.deadline()
+            if self._woken:
+                continue
+            deadline = self._due_s
             if deadline is None or deadline > self.now + 10:
                 return
             assert deadline > self.now

@@ -49,6 +49,21 @@ def test_new_proxy_gets_everything_in_order(group: NodeGroup) -> None:
     assert envoy.session.acked_revision == group.revision
 
 
+def test_an_acknowledgement_that_leaves_nothing_to_send_wakes_no_stream(group: NodeGroup) -> None:
+    """A change to a thousand proxies is answered a thousand times."""
+    group.apply(load_balancer("a"))
+    envoy = FakeEnvoy(group)
+    envoy.settle()
+    group.apply([put(ENDPOINTS, "a", b"2")])
+    envoy.pump()
+    before = envoy.wakes
+    assert envoy.hear()
+    assert envoy.say()
+    assert envoy.wakes == before
+    assert envoy.session.acked_revision == group.revision
+    assert envoy.session.has_all(["a"])
+
+
 def test_nothing_is_said_before_publish() -> None:
     store = ResourceStore()
     group = store.group("g")
